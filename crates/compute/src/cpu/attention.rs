@@ -1,0 +1,348 @@
+//! Scaled dot-product attention over packed sequences, one task per sequence and key head.
+//!
+//! Scores exist for one tile of queries at a time. Forward keeps the logarithm of each row's sum;
+//! backward recomputes the probabilities from it, so no length-squared matrix outlives its tile.
+//! Query heads that share a key head are handled by the same task, so their gradients add in a
+//! fixed order.
+//!
+//! ```text
+//! P = exp(s Q K^T - L)    O = P V    L = log-sum-exp of the row
+//! dP = dO V^T    dS = s P * (dP - rowsum(P * dP))    dQ = dS K    dK = dS^T Q    dV = P^T dO
+//! ```
+
+use super::math;
+use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
+use super::shared::Shared;
+use super::simd::vectorised;
+use crate::pool::{Buffer, Pool};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Queries per tile.
+const TILE: usize = 128;
+/// Queries per causal tile: smaller, because a tile computes up to its last query's key.
+const CAUSAL_TILE: usize = 56;
+
+/// Heads and their width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Geometry {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Features per head.
+    pub width: usize,
+    /// Which keys a query sees.
+    pub mask: Mask,
+}
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    /// All of its sequence.
+    Bidirectional,
+    /// Those up to its own position.
+    Causal,
+}
+
+/// One sequence: which rows hold its queries and its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Rows of the query tensor.
+    pub queries: Range<usize>,
+    /// Rows of the key and value tensor.
+    pub keys: Range<usize>,
+    /// Position, among the keys, of the first query.
+    pub offset: usize,
+}
+
+/// Queries, keys or values: columns of a row-major tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns<'a> {
+    /// The tensor.
+    pub data: &'a [f32],
+    /// Its row length.
+    pub stride: usize,
+    /// The first column.
+    pub column: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn head(&self, rows: Range<usize>, head: usize, width: usize) -> Mat<'a> {
+        let first = rows.start * self.stride + self.column + head * width;
+        Mat::strided(&self.data[first..], rows.len(), width, self.stride)
+    }
+}
+
+/// The three inputs.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// Queries.
+    pub q: Columns<'a>,
+    /// Keys.
+    pub k: Columns<'a>,
+    /// Values.
+    pub v: Columns<'a>,
+}
+
+/// Weights of a probe: how much each query row and each key row counts.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeWeights<'a> {
+    /// One per query row.
+    pub queries: &'a [f32],
+    /// One per key row.
+    pub keys: &'a [f32],
+}
+
+/// Where the columns of a result start, for writing heads from many tasks.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The tensor.
+    pub data: Shared<'a>,
+    /// Its row length.
+    pub stride: usize,
+    /// The first column.
+    pub column: usize,
+}
+
+impl<'a> Target<'a> {
+    /// # Safety
+    /// No other task may touch these rows of this head.
+    unsafe fn head(&self, rows: Range<usize>, head: usize, width: usize) -> MatMut<'a> {
+        let first = rows.start * self.stride + self.column + head * width;
+        let len = (rows.len().max(1) - 1) * self.stride + width;
+        // SAFETY: `pointer` checks the bounds; the caller keeps heads apart.
+        unsafe { MatMut::from_raw(self.data.pointer(first, len), (rows.len(), width), self.stride) }
+    }
+}
+
+/// Attention forward: `out` is queries by heads; `log_sums` likewise when backward will follow.
+///
+/// With a probe, returns per span the weighted attention `sum over heads, i, j of q_i P_ij k_j`.
+pub fn forward(
+    pool: &Pool,
+    geometry: Geometry,
+    spans: &[Span],
+    inputs: Inputs<'_>,
+    out: &mut [f32],
+    log_sums: Option<&mut [f32]>,
+    probe: Option<ProbeWeights<'_>>,
+) -> Vec<f64> {
+    let (heads, width) = (geometry.heads, geometry.width);
+    let out = Target { data: Shared::new(out), stride: heads * width, column: 0 };
+    let log_sums = log_sums.map(Shared::new);
+    let masses: Vec<f64> = tasks(geometry, spans)
+        .map(|(span, kv_head)| {
+            let mut work = Workspace::new(pool);
+            work.keys.repack(inputs.k.head(span.keys.clone(), kv_head, width).t());
+            work.values.repack(inputs.v.head(span.keys.clone(), kv_head, width));
+            let mut mass = 0.0;
+            for head in group(geometry, kv_head) {
+                for tile in tiles(geometry, span) {
+                    let rows = span.queries.start + tile.start..span.queries.start + tile.end;
+                    let seen = visible(geometry, span, tile.end - 1);
+                    let scores = at_least(&mut work.scores, tile.len() * seen);
+                    let q = inputs.q.head(rows.clone(), head, width);
+                    let scores_mut = MatMut::new(scores, tile.len(), seen);
+                    multiply_serial(scores_mut, q, &work.keys, Start::Zero, &mut work.scratch);
+                    let scores = &mut work.scores[..tile.len() * seen];
+                    // SAFETY: this task alone writes these rows of this head.
+                    let mut out = unsafe { out.head(rows.clone(), head, width) };
+                    for (i, row) in scores.chunks_exact_mut(seen).enumerate() {
+                        let visible = visible(geometry, span, tile.start + i);
+                        let (max, sum) = softmax(row, visible, geometry.scale());
+                        work.sums[i] = sum;
+                        if let Some(log_sums) = log_sums {
+                            let place = (rows.start + i) * heads + head;
+                            // SAFETY: one number per query row and head, written here alone.
+                            unsafe { log_sums.segment(place, 1)[0] = max + sum.ln() };
+                        }
+                        if let Some(probe) = probe {
+                            let keys = &probe.keys[span.keys.start..][..seen];
+                            let weight = f64::from(probe.queries[rows.start + i] / sum);
+                            mass += weight * f64::from(inner_product(row, keys));
+                        }
+                    }
+                    let p = Mat::new(scores, tile.len(), seen);
+                    multiply_serial(out.first_rows(tile.len()), p, &work.values, Start::Zero, &mut work.scratch);
+                    for i in 0..tile.len() {
+                        let inverse = 1.0 / work.sums[i];
+                        for x in out.row_mut(i) {
+                            *x *= inverse;
+                        }
+                    }
+                }
+            }
+            mass
+        })
+        .collect();
+    if probe.is_none() {
+        return Vec::new();
+    }
+    masses.chunks_exact(geometry.kv_heads).map(|heads| heads.iter().sum()).collect()
+}
+
+/// Attention backward: writes the gradients of queries, keys and values.
+pub fn backward(
+    pool: &Pool,
+    geometry: Geometry,
+    spans: &[Span],
+    inputs: Inputs<'_>,
+    log_sums: &[f32],
+    dout: &[f32],
+    into: [Target<'_>; 3],
+) {
+    let (heads, width) = (geometry.heads, geometry.width);
+    let dout = Columns { data: dout, stride: heads * width, column: 0 };
+    let [dq, dk, dv] = into;
+    tasks(geometry, spans).for_each(|(span, kv_head)| {
+        let mut work = Workspace::new(pool);
+        let keys = inputs.k.head(span.keys.clone(), kv_head, width);
+        work.keys.repack(keys.t());
+        work.values.repack(inputs.v.head(span.keys.clone(), kv_head, width).t());
+        let mut key_rows = Right::empty(pool);
+        key_rows.repack(keys);
+        let (mut query_rows, mut dout_rows) = (Right::empty(pool), Right::empty(pool));
+        // SAFETY: this task alone writes this key head's rows.
+        let (mut dk, mut dv) = unsafe {
+            (dk.head(span.keys.clone(), kv_head, width), dv.head(span.keys.clone(), kv_head, width))
+        };
+        for row in 0..span.keys.len() {
+            dk.row_mut(row).fill(0.0);
+            dv.row_mut(row).fill(0.0);
+        }
+        for head in group(geometry, kv_head) {
+            for tile in tiles(geometry, span) {
+                let rows = span.queries.start + tile.start..span.queries.start + tile.end;
+                let seen = visible(geometry, span, tile.end - 1);
+                let q = inputs.q.head(rows.clone(), head, width);
+                let dout = dout.head(rows.clone(), head, width);
+                let scores = at_least(&mut work.scores, tile.len() * seen);
+                let into = MatMut::new(scores, tile.len(), seen);
+                multiply_serial(into, q, &work.keys, Start::Zero, &mut work.scratch);
+                let slopes = at_least(&mut work.slopes, tile.len() * seen);
+                let into = MatMut::new(slopes, tile.len(), seen);
+                multiply_serial(into, dout, &work.values, Start::Zero, &mut work.scratch);
+                let p = &mut work.scores[..tile.len() * seen];
+                let ds = &mut work.slopes[..tile.len() * seen];
+                let both = p.chunks_exact_mut(seen).zip(ds.chunks_exact_mut(seen));
+                for (i, (p, ds)) in both.enumerate() {
+                    let visible = visible(geometry, span, tile.start + i);
+                    let log_sum = log_sums[(rows.start + i) * heads + head];
+                    softmax_backward(p, ds, visible, geometry.scale(), log_sum);
+                }
+                let (p, ds) = (Mat::new(p, tile.len(), seen), Mat::new(ds, tile.len(), seen));
+                query_rows.repack(q);
+                dout_rows.repack(dout);
+                let scratch = &mut work.scratch;
+                // SAFETY: this task alone writes these rows of this head.
+                let dq = unsafe { dq.head(rows.clone(), head, width) };
+                multiply_serial(dq, ds, &key_rows, Start::Zero, scratch);
+                multiply_serial(dk.first_rows(seen), ds.t(), &query_rows, Start::Keep, scratch);
+                multiply_serial(dv.first_rows(seen), p.t(), &dout_rows, Start::Keep, scratch);
+            }
+        }
+    });
+}
+
+impl Geometry {
+    fn scale(self) -> f32 {
+        1.0 / (self.width as f32).sqrt()
+    }
+}
+
+/// One task's memory.
+struct Workspace {
+    keys: Right,
+    values: Right,
+    scores: Buffer,
+    slopes: Buffer,
+    scratch: Buffer,
+    sums: [f32; TILE],
+}
+
+impl Workspace {
+    fn new(pool: &Pool) -> Self {
+        Self {
+            keys: Right::empty(pool),
+            values: Right::empty(pool),
+            scores: pool.take(0),
+            slopes: pool.take(0),
+            scratch: pool.take(0),
+            sums: [0.0; TILE],
+        }
+    }
+}
+
+fn at_least(buffer: &mut Buffer, len: usize) -> &mut [f32] {
+    if buffer.len() < len {
+        *buffer = buffer.pool().take(len);
+    }
+    &mut buffer[..len]
+}
+
+fn tasks(geometry: Geometry, spans: &[Span]) -> impl IndexedParallelIterator<Item = (&Span, usize)> {
+    (0..spans.len() * geometry.kv_heads)
+        .into_par_iter()
+        .map(move |task| (&spans[task / geometry.kv_heads], task % geometry.kv_heads))
+}
+
+/// Query heads that share a key head.
+fn group(geometry: Geometry, kv_head: usize) -> Range<usize> {
+    let size = geometry.heads / geometry.kv_heads;
+    kv_head * size..(kv_head + 1) * size
+}
+
+fn tiles(geometry: Geometry, span: &Span) -> impl Iterator<Item = Range<usize>> + use<> {
+    let count = span.queries.len();
+    let size = match geometry.mask {
+        Mask::Bidirectional => TILE,
+        Mask::Causal => CAUSAL_TILE,
+    };
+    (0..count).step_by(size).map(move |first| first..count.min(first + size))
+}
+
+/// How many keys query `i` of a span sees.
+fn visible(geometry: Geometry, span: &Span, i: usize) -> usize {
+    match geometry.mask {
+        Mask::Bidirectional => span.keys.len(),
+        Mask::Causal => (span.offset + i + 1).min(span.keys.len()),
+    }
+}
+
+vectorised! {
+    /// Turns the visible scores into unnormalised probabilities and the others into zeros;
+    /// returns the scaled maximum and the sum.
+    fn softmax(row: &mut [f32], visible: usize, scale: f32) -> (f32, f32) {
+        let (seen, hidden) = row.split_at_mut(visible);
+        let max = math::max(seen) * scale;
+        for x in seen.iter_mut() {
+            *x = math::exp(x.mul_add(scale, -max));
+        }
+        hidden.fill(0.0);
+        (max, math::sum(seen))
+    }
+}
+
+vectorised! {
+    /// Turns scores into probabilities and the gradient of probabilities into that of scores.
+    fn softmax_backward(p: &mut [f32], ds: &mut [f32], visible: usize, scale: f32, log_sum: f32) {
+        let (p, p_hidden) = p.split_at_mut(visible);
+        let (ds, ds_hidden) = ds.split_at_mut(visible);
+        for x in p.iter_mut() {
+            *x = math::exp(x.mul_add(scale, -log_sum));
+        }
+        let mean = math::dot(p, ds);
+        for (ds, p) in ds.iter_mut().zip(&*p) {
+            *ds = (*ds - mean) * (p * scale);
+        }
+        p_hidden.fill(0.0);
+        ds_hidden.fill(0.0);
+    }
+}
+
+vectorised! {
+    fn inner_product(x: &[f32], y: &[f32]) -> f32 {
+        math::dot(x, y)
+    }
+}

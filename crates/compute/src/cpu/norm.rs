@@ -1,0 +1,188 @@
+//! Layer norm and root-mean-square norm: one kernel, with or without centring.
+//!
+//! ```text
+//! forward   n = (x - m) r      y = n * weight + bias      r = 1 / sqrt(var + eps)
+//! backward  h = dy * weight    dx = r (h - mean h - n mean(h n))     (RMS: m = 0, no mean h)
+//! ```
+
+use super::math;
+use super::shared::Shared;
+use super::simd::vectorised;
+use crate::pool::Pool;
+use rayon::prelude::*;
+
+/// Rows per task; partial sums of weight gradients are kept per task and added in order.
+const ROWS: usize = 64;
+
+/// Which norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Subtracts the mean.
+    Layer,
+    /// Divides by the root mean square.
+    Root,
+}
+
+/// Normalises each row; `stats` receives mean and reciprocal deviation per row.
+pub fn forward(
+    kind: Kind,
+    epsilon: f32,
+    x: &[f32],
+    (weight, bias): (&[f32], Option<&[f32]>),
+    y: &mut [f32],
+    stats: &mut [f32],
+) {
+    let width = weight.len();
+    let rows = x.par_chunks(width * ROWS).zip(y.par_chunks_mut(width * ROWS));
+    rows.zip(stats.par_chunks_mut(2 * ROWS)).for_each(|((x, y), stats)| {
+        forward_rows(kind, epsilon, x, weight, bias, y, stats);
+    });
+}
+
+vectorised! {
+    fn forward_rows(
+        kind: Kind,
+        epsilon: f32,
+        x: &[f32],
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        y: &mut [f32],
+        stats: &mut [f32],
+    ) {
+        let width = weight.len();
+        let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
+        for ((x, y), stats) in rows.zip(stats.chunks_exact_mut(2)) {
+            let mean = match kind {
+                Kind::Layer => math::sum(x) / width as f32,
+                Kind::Root => 0.0,
+            };
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = x - mean;
+            }
+            let inverse = 1.0 / (math::dot(y, y) / width as f32 + epsilon).sqrt();
+            match bias {
+                Some(bias) => {
+                    for ((y, w), b) in y.iter_mut().zip(weight).zip(bias) {
+                        *y = (*y * inverse).mul_add(*w, *b);
+                    }
+                }
+                None => {
+                    for (y, w) in y.iter_mut().zip(weight) {
+                        *y = *y * inverse * w;
+                    }
+                }
+            }
+            stats.copy_from_slice(&[mean, inverse]);
+        }
+    }
+}
+
+/// What backward starts from.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved<'a> {
+    /// The input.
+    pub x: &'a [f32],
+    /// Mean and reciprocal deviation per row.
+    pub stats: &'a [f32],
+    /// The weight.
+    pub weight: &'a [f32],
+}
+
+/// The gradients that backward is to write.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// The input's gradient, and whether to add to what is there.
+    pub x: Option<(&'a mut [f32], bool)>,
+    /// Weight gradients (overwritten): weight, then bias, each one row.
+    pub weights: Option<&'a mut [f32]>,
+}
+
+/// Gradients of a norm.
+pub fn backward(pool: &Pool, kind: Kind, saved: Saved<'_>, dy: &[f32], wanted: Wanted<'_>) {
+    let width = saved.weight.len();
+    let tasks = dy.len().div_ceil(width * ROWS);
+    let mut partial = pool.zeros(if wanted.weights.is_some() { tasks * 2 * width } else { 0 });
+    let sums_len = partial.len() / tasks.max(1);
+    let sums = Shared::new(&mut partial);
+    let (dx, keep) = match wanted.x {
+        Some((dx, keep)) => (Some(Shared::new(dx)), keep),
+        None => (None, false),
+    };
+    (0..tasks).into_par_iter().for_each(|task| {
+        let first = task * ROWS * width;
+        let len = (ROWS * width).min(dy.len() - first);
+        // SAFETY: each task has rows and partial sums of its own.
+        let (dx, sums) = unsafe {
+            (dx.map(|dx| dx.segment(first, len)), sums.segment(task * sums_len, sums_len))
+        };
+        let rows = 2 * first / width..2 * (first + len) / width;
+        let part = Saved { x: &saved.x[first..first + len], stats: &saved.stats[rows], ..saved };
+        if let Some(dx) = dx {
+            input_rows(kind, part, &dy[first..first + len], dx, keep);
+        }
+        if !sums.is_empty() {
+            weight_rows(part, &dy[first..first + len], sums);
+        }
+    });
+    if let Some(into) = wanted.weights {
+        into.fill(0.0);
+        for sums in partial.chunks_exact(2 * width) {
+            for (into, sum) in into.iter_mut().zip(sums) {
+                *into += sum;
+            }
+        }
+    }
+}
+
+vectorised! {
+    fn input_rows(kind: Kind, saved: Saved<'_>, dy: &[f32], dx: &mut [f32], keep: bool) {
+        let width = saved.weight.len();
+        let rows = saved.x.chunks_exact(width).zip(saved.stats.chunks_exact(2));
+        let gradients = dy.chunks_exact(width).zip(dx.chunks_exact_mut(width));
+        for ((x, stats), (dy, dx)) in rows.zip(gradients) {
+            let (mean, inverse) = (stats[0], stats[1]);
+            let (mut h_sum, mut hn_sum) = ([0f32; 16], [0f32; 16]);
+            let whole = width - width % 16;
+            for i in (0..whole).step_by(16) {
+                for lane in 0..16 {
+                    let h = dy[i + lane] * saved.weight[i + lane];
+                    let n = (x[i + lane] - mean) * inverse;
+                    h_sum[lane] += h;
+                    hn_sum[lane] = h.mul_add(n, hn_sum[lane]);
+                }
+            }
+            for i in whole..width {
+                let h = dy[i] * saved.weight[i];
+                let n = (x[i] - mean) * inverse;
+                h_sum[i - whole] += h;
+                hn_sum[i - whole] = h.mul_add(n, hn_sum[i - whole]);
+            }
+            let h_mean = match kind {
+                Kind::Layer => math::sum(&h_sum) / width as f32,
+                Kind::Root => 0.0,
+            };
+            let hn_mean = math::sum(&hn_sum) / width as f32;
+            for i in 0..width {
+                let h = dy[i] * saved.weight[i];
+                let n = (x[i] - mean) * inverse;
+                let d = inverse * (h - h_mean - n * hn_mean);
+                dx[i] = if keep { dx[i] + d } else { d };
+            }
+        }
+    }
+}
+
+vectorised! {
+    fn weight_rows(saved: Saved<'_>, dy: &[f32], sums: &mut [f32]) {
+        let width = saved.weight.len();
+        let (weight_sums, bias_sums) = sums.split_at_mut(width);
+        let rows = saved.x.chunks_exact(width).zip(saved.stats.chunks_exact(2));
+        for ((x, stats), dy) in rows.zip(dy.chunks_exact(width)) {
+            for i in 0..width {
+                let n = (x[i] - stats[0]) * stats[1];
+                weight_sums[i] = dy[i].mul_add(n, weight_sums[i]);
+                bias_sums[i] += dy[i];
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Rotary positions, half-split: feature `i` is paired with feature `i + width / 2`.
+
+use super::simd::vectorised;
+use rayon::prelude::*;
+
+const ROWS: usize = 32;
+
+/// Cosines and sines of every position up to a length, `width / 2` of each per position.
+#[derive(Clone, Debug)]
+pub struct Angles {
+    half: usize,
+    cosines: Vec<f32>,
+    sines: Vec<f32>,
+}
+
+impl Angles {
+    /// Angles `position * theta^(-2 i / width)`, computed in f64.
+    pub fn new(positions: usize, width: usize, theta: f64) -> Self {
+        let half = width / 2;
+        let angle = |position: usize, i: usize| {
+            position as f64 * theta.powf(-2.0 * i as f64 / width as f64)
+        };
+        let table = |f: fn(f64) -> f64| {
+            (0..positions).flat_map(|p| (0..half).map(move |i| f(angle(p, i)) as f32)).collect()
+        };
+        Self { half, cosines: table(f64::cos), sines: table(f64::sin) }
+    }
+
+    /// Positions covered.
+    pub fn positions(&self) -> usize {
+        self.cosines.len() / self.half.max(1)
+    }
+
+    /// Width of a head.
+    pub fn width(&self) -> usize {
+        2 * self.half
+    }
+}
+
+/// Which way to turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Forward.
+    With,
+    /// Backward: the transpose of a rotation is its inverse.
+    Against,
+}
+
+/// Rotates the first `heads` heads of each row in place.
+pub fn rotate(x: &mut [f32], cols: usize, heads: usize, positions: &[u32], angles: &Angles, turn: Turn) {
+    x.par_chunks_mut(ROWS * cols).zip(positions.par_chunks(ROWS)).for_each(|(rows, positions)| {
+        for (row, &position) in rows.chunks_exact_mut(cols).zip(positions) {
+            let at = position as usize * angles.half..(position as usize + 1) * angles.half;
+            let (cosines, sines) = (&angles.cosines[at.clone()], &angles.sines[at]);
+            let sign = match turn {
+                Turn::With => 1.0,
+                Turn::Against => -1.0,
+            };
+            rotate_row(&mut row[..heads * 2 * angles.half], cosines, sines, sign);
+        }
+    });
+}
+
+vectorised! {
+    fn rotate_row(row: &mut [f32], cosines: &[f32], sines: &[f32], sign: f32) {
+        let half = cosines.len();
+        for head in row.chunks_exact_mut(2 * half) {
+            let (first, second) = head.split_at_mut(half);
+            for (((a, b), c), s) in first.iter_mut().zip(second).zip(cosines).zip(sines) {
+                let s = s * sign;
+                (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Looking rows up in tables and adding rows back to them.
+
+use super::elementwise::RUN;
+use super::shared::Shared;
+use rayon::prelude::*;
+
+/// `into[i] = sum over tables of table[index[i]]`, row by row.
+pub fn gather(into: &mut [f32], width: usize, tables: &[(&[f32], &[u32])]) {
+    let rows = (RUN / width.max(1)).max(1);
+    into.par_chunks_mut(rows * width).enumerate().for_each(|(task, into)| {
+        for (i, into) in into.chunks_exact_mut(width).enumerate() {
+            for (number, (table, index)) in tables.iter().enumerate() {
+                let row = &table[index[task * rows + i] as usize * width..][..width];
+                if number == 0 {
+                    into.copy_from_slice(row);
+                } else {
+                    for (into, x) in into.iter_mut().zip(row) {
+                        *into += x;
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// `into[index[i]] += from[i]`; indices may repeat.
+pub fn scatter_add(into: &mut [f32], width: usize, index: &[u32], from: &[f32]) {
+    for (row, from) in index.iter().zip(from.chunks_exact(width)) {
+        for (into, x) in into[*row as usize * width..][..width].iter_mut().zip(from) {
+            *into += x;
+        }
+    }
+}
+
+/// Which rows occur in an index, ascending, and for each the places where it occurs, in order.
+#[derive(Debug)]
+pub struct Occurrences {
+    /// Rows that occur, ascending.
+    pub rows: Vec<u32>,
+    places: Vec<u32>,
+    starts: Vec<usize>,
+}
+
+impl Occurrences {
+    /// Sorts an index by row, keeping the order of equal rows.
+    pub fn of(index: &[u32]) -> Self {
+        let mut places: Vec<u32> = (0..index.len() as u32).collect();
+        places.sort_by_key(|&place| index[place as usize]);
+        let (mut rows, mut starts) = (Vec::new(), Vec::new());
+        for (i, &place) in places.iter().enumerate() {
+            let row = index[place as usize];
+            if rows.last() != Some(&row) {
+                rows.push(row);
+                starts.push(i);
+            }
+        }
+        starts.push(places.len());
+        Self { rows, places, starts }
+    }
+
+    /// `into[k] = sum of from[place]` over the places of row `rows[k]`, added in order of place.
+    pub fn sum_rows(&self, into: &mut [f32], width: usize, from: &[f32]) {
+        let into = Shared::new(into);
+        (0..self.rows.len()).into_par_iter().with_min_len(16).for_each(|k| {
+            // SAFETY: each task writes the one row `k`.
+            let sum = unsafe { into.segment(k * width, width) };
+            sum.fill(0.0);
+            for &place in &self.places[self.starts[k]..self.starts[k + 1]] {
+                let row = &from[place as usize * width..][..width];
+                for (sum, x) in sum.iter_mut().zip(row) {
+                    *sum += x;
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,37 @@
+//! Where numbers live and who computes with them.
+//!
+//! Models see only [`Tape`](crate::Tape) operations; each operation matches on its device. A second
+//! device joins by a new variant here, and the compiler then lists every place that must learn of it.
+
+use crate::pool::{Pool, Usage};
+
+/// A device and its memory.
+///
+/// Work on the processor runs on the current rayon pool: run a step inside
+/// `rayon::ThreadPool::install` to choose the number of threads.
+#[derive(Clone, Debug)]
+pub enum Device {
+    /// The processor.
+    Cpu(Pool),
+}
+
+impl Device {
+    /// The processor, with a memory pool of its own.
+    pub fn cpu() -> Self {
+        Self::Cpu(Pool::new())
+    }
+
+    /// What the device's pool has handed out.
+    pub fn usage(&self) -> Usage {
+        match self {
+            Self::Cpu(pool) => pool.usage(),
+        }
+    }
+
+    /// Forgets the high-water mark of memory.
+    pub fn reset_peak(&self) {
+        match self {
+            Self::Cpu(pool) => pool.reset_peak(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What can go wrong while computing.
+
+use fedra_plan::ParamId;
+
+/// A refused computation: which operation, what was found, what was expected.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ComputeError {
+    /// Two sizes that must be equal are not.
+    #[error("{operation}: {what} is {found}, expected {expected}")]
+    Shape {
+        /// The operation that refused.
+        operation: &'static str,
+        /// The size in question.
+        what: &'static str,
+        /// What it was.
+        found: String,
+        /// What it had to be.
+        expected: String,
+    },
+    /// An index points outside its table.
+    #[error("{operation}: {what} {found} at place {place} is out of range, expected less than {limit}")]
+    Index {
+        /// The operation that refused.
+        operation: &'static str,
+        /// What the index names.
+        what: &'static str,
+        /// The index.
+        found: usize,
+        /// Where it stood.
+        place: usize,
+        /// First value that is too large.
+        limit: usize,
+    },
+    /// There is nothing to compute with.
+    #[error("{operation}: {what} is empty")]
+    Empty {
+        /// The operation that refused.
+        operation: &'static str,
+        /// What was empty.
+        what: &'static str,
+    },
+    /// A parameter that the model needs is not there.
+    #[error("parameter {0} is not among the parameters")]
+    Missing(ParamId),
+    /// A gradient arrived for a value that nothing was recorded for.
+    #[error("backward: the value was computed without any trainable part, so it takes no gradient")]
+    NoGradient,
+    /// A learning rate, decay or similar that makes no sense.
+    #[error("{what} is {found}, expected {expected}")]
+    Setting {
+        /// The setting's name.
+        what: &'static str,
+        /// Its value.
+        found: f32,
+        /// What would be accepted.
+        expected: &'static str,
+    },
+}
+
+impl ComputeError {
+    /// Checks that a size is the expected one.
+    pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(
+        operation: &'static str,
+        what: &'static str,
+        found: T,
+        expected: T,
+    ) -> Result<(), Self> {
+        if found == expected {
+            return Ok(());
+        }
+        let (found, expected) = (format!("{found:?}"), format!("{expected:?}"));
+        Err(Self::Shape { operation, what, found, expected })
+    }
+
+    /// Checks that every index is below `limit`.
+    pub(crate) fn within(
+        operation: &'static str,
+        what: &'static str,
+        indices: &[u32],
+        limit: usize,
+    ) -> Result<(), Self> {
+        match indices.iter().position(|&index| index as usize >= limit) {
+            None => Ok(()),
+            Some(place) => {
+                let found = indices[place] as usize;
+                Err(Self::Index { operation, what, found, place, limit })
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Tensors and the few fused operations of a Transformer, each with an exact backward pass.
+//!
+//! The crate knows the plan: a [`Scope`](fedra_plan::Scope) decides which weights want gradients,
+//! and work that no wanted gradient needs is never done. Sequences are packed without padding, so
+//! there are no masks to apply and no padded rows to multiply.
+//!
+//! Reading order: a [`Tensor`] lives on a [`Device`], [`Params`] hold a model's tensors, a [`Tape`]
+//! computes with them and turns back into [`Gradients`], an [`Optimiser`] applies those.
+
+pub mod cpu;
+mod device;
+mod error;
+mod gradients;
+mod optimiser;
+mod params;
+mod pool;
+mod seed;
+mod tape;
+mod tensor;
+
+pub use cpu::attention::Mask;
+pub use cpu::rotary::Angles;
+pub use device::Device;
+pub use error::ComputeError;
+pub use gradients::{Gradient, Gradients};
+pub use optimiser::{Optimiser, Solver};
+pub use params::{Params, Weight, Weights};
+pub use pool::{Buffer, Pool, Usage};
+pub use seed::{Generator, Seed};
+pub use tape::{Activation, Attention, AttentionProbe, Lora, Projected, Projection, Span, Tape, Value};
+pub use tensor::Tensor;

@@ -1,0 +1,327 @@
+//! SGD, momentum and AdamW: one fused pass over what has a gradient, and nothing else.
+//!
+//! A parameter without a gradient is frozen and stays identical to the bit: no decay, no momentum
+//! touches it. Embedding gradients stay sparse: rows that were never looked up have no moments, so
+//! they only decay, exactly as a dense AdamW would have it.
+
+use crate::cpu::elementwise::RUN;
+use crate::cpu::simd::vectorised;
+use crate::device::Device;
+use crate::error::ComputeError;
+use crate::gradients::{Gradient, Gradients};
+use crate::params::Params;
+use crate::tensor::Tensor;
+use fedra_plan::ParamId;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// How a gradient becomes a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Solver {
+    /// `w -= rate (g + decay w)`.
+    Sgd {
+        /// Learning rate.
+        rate: f32,
+        /// Weight decay, added to the gradient.
+        weight_decay: f32,
+    },
+    /// `m = momentum m + g + decay w; w -= rate m`.
+    Momentum {
+        /// Learning rate.
+        rate: f32,
+        /// Share of the last step that goes on.
+        momentum: f32,
+        /// Weight decay, added to the gradient.
+        weight_decay: f32,
+    },
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+    AdamW {
+        /// Learning rate.
+        rate: f32,
+        /// Decay of the mean.
+        beta1: f32,
+        /// Decay of the mean square.
+        beta2: f32,
+        /// Added to the root of the mean square.
+        epsilon: f32,
+        /// Weight decay, applied to the weight itself.
+        weight_decay: f32,
+    },
+}
+
+impl Solver {
+    /// AdamW with the usual betas, epsilon 1e-8 and the given rate and decay.
+    pub fn adamw(rate: f32, weight_decay: f32) -> Self {
+        Self::AdamW { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay }
+    }
+
+    /// How many numbers are remembered per trained element.
+    pub fn moments(self) -> usize {
+        match self {
+            Self::Sgd { .. } => 0,
+            Self::Momentum { .. } => 1,
+            Self::AdamW { .. } => 2,
+        }
+    }
+
+    /// The learning rate.
+    pub fn rate(self) -> f32 {
+        match self {
+            Self::Sgd { rate, .. } | Self::Momentum { rate, .. } | Self::AdamW { rate, .. } => rate,
+        }
+    }
+
+    fn check(self) -> Result<(), ComputeError> {
+        let share = |what, found: f32| {
+            let expected = "at least 0 and below 1";
+            let inside = (0.0..1.0).contains(&found);
+            if inside { Ok(()) } else { Err(ComputeError::Setting { what, found, expected }) }
+        };
+        let positive = |what, found: f32| {
+            let expected = "finite and not negative";
+            let good = found.is_finite() && found >= 0.0;
+            if good { Ok(()) } else { Err(ComputeError::Setting { what, found, expected }) }
+        };
+        positive("learning rate", self.rate())?;
+        match self {
+            Self::Sgd { weight_decay, .. } => positive("weight decay", weight_decay),
+            Self::Momentum { momentum, weight_decay, .. } => {
+                share("momentum", momentum)?;
+                positive("weight decay", weight_decay)
+            }
+            Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
+                share("beta1", beta1)?;
+                share("beta2", beta2)?;
+                positive("epsilon", epsilon)?;
+                positive("weight decay", weight_decay)
+            }
+        }
+    }
+}
+
+/// A solver and what it remembers.
+#[derive(Clone, Debug)]
+pub struct Optimiser {
+    solver: Solver,
+    device: Device,
+    memory: BTreeMap<ParamId, Memory>,
+}
+
+impl Optimiser {
+    /// A solver that remembers nothing yet; refuses settings that make no sense.
+    pub fn new(device: &Device, solver: Solver) -> Result<Self, ComputeError> {
+        solver.check()?;
+        Ok(Self { solver, device: device.clone(), memory: BTreeMap::new() })
+    }
+
+    /// The solver.
+    pub fn solver(&self) -> Solver {
+        self.solver
+    }
+
+    /// Changes the solver's settings (a schedule); what is remembered stays.
+    pub fn set_solver(&mut self, solver: Solver) -> Result<(), ComputeError> {
+        solver.check()?;
+        self.solver = solver;
+        Ok(())
+    }
+
+    /// Takes one step for every parameter that has a gradient.
+    pub fn step(&mut self, params: &mut Params, gradients: &Gradients) -> Result<(), ComputeError> {
+        for (id, gradient) in gradients.iter() {
+            let (rows, cols) = params.get(id)?.shape();
+            let found = match gradient {
+                Gradient::Dense(tensor) => tensor.shape(),
+                Gradient::Rows { of, values, .. } => (*of, values.cols()),
+            };
+            ComputeError::expect("optimiser", "gradient shape", found, (rows, cols))?;
+            self.memory
+                .entry(id)
+                .or_insert_with(|| Memory::new(&self.device, self.solver, (rows, cols), gradient));
+        }
+        let widest = gradients.iter().map(|(_, gradient)| gradient.values().cols()).max();
+        let zeros = vec![0.0; widest.unwrap_or(0)];
+        let mut memories: BTreeMap<_, _> = self.memory.iter_mut().collect();
+        let mut jobs = Vec::new();
+        for (id, tensor) in params.iter_mut() {
+            let Some(gradient) = gradients.get(id) else { continue };
+            let memory = memories.remove(&id).expect("made above for every gradient");
+            memory.steps += 1;
+            let step = Step::new(self.solver, memory.steps);
+            memory.jobs((tensor, gradient), step, &zeros, &mut jobs);
+        }
+        jobs.into_par_iter().for_each(Job::run);
+        Ok(())
+    }
+}
+
+/// What is remembered about one parameter.
+#[derive(Clone, Debug)]
+struct Memory {
+    steps: i32,
+    moments: [Tensor; 2],
+    /// For tables that are looked up: which rows have ever had a gradient.
+    touched: Option<Vec<bool>>,
+}
+
+impl Memory {
+    fn new(device: &Device, solver: Solver, (rows, cols): (usize, usize), first: &Gradient) -> Self {
+        let moment = |number| {
+            let rows = if number < solver.moments() { rows } else { 0 };
+            Tensor::zeros(device, rows, cols)
+        };
+        let touched = match first {
+            Gradient::Dense(_) => None,
+            Gradient::Rows { .. } => Some(vec![false; rows]),
+        };
+        Self { steps: 0, moments: [moment(0), moment(1)], touched }
+    }
+
+    /// Cuts one parameter's step into jobs.
+    fn jobs<'a>(
+        &'a mut self,
+        (weight, gradient): (&'a mut Tensor, &'a Gradient),
+        step: Step,
+        zeros: &'a [f32],
+        jobs: &mut Vec<Job<'a>>,
+    ) {
+        let (rows, cols) = weight.shape();
+        let [m, v] = &mut self.moments;
+        let mut runs = Runs { w: weight.data_mut(), m: m.data_mut(), v: v.data_mut() };
+        match gradient {
+            Gradient::Dense(gradient) => {
+                self.touched = None;
+                for g in gradient.data().chunks(RUN) {
+                    let (w, m, v) = runs.next(g.len());
+                    jobs.push(Job { w, m, v, g, step });
+                }
+            }
+            Gradient::Rows { rows: given, values, .. } => {
+                if step.decay_enters_moments() {
+                    self.touched = None;
+                }
+                for &row in given {
+                    if let Some(touched) = &mut self.touched {
+                        touched[row as usize] = true;
+                    }
+                }
+                let mut given = given.iter().zip(values.data().chunks_exact(cols)).peekable();
+                for row in 0..rows {
+                    let (w, m, v) = runs.next(cols);
+                    let g = given.next_if(|(at, _)| **at as usize == row);
+                    let g = g.map_or(&zeros[..cols], |(_, g)| g);
+                    if self.touched.as_ref().is_none_or(|touched| touched[row]) {
+                        jobs.push(Job { w, m, v, g, step });
+                    } else if step.decays() {
+                        jobs.push(Job { w, m: &mut [], v: &mut [], g, step });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Weight and moments, cut off run by run.
+struct Runs<'a> {
+    w: &'a mut [f32],
+    m: &'a mut [f32],
+    v: &'a mut [f32],
+}
+
+impl<'a> Runs<'a> {
+    fn next(&mut self, len: usize) -> (&'a mut [f32], &'a mut [f32], &'a mut [f32]) {
+        let cut = |from: &mut &'a mut [f32]| {
+            let (now, later) = std::mem::take(from).split_at_mut(len.min(from.len()));
+            *from = later;
+            now
+        };
+        (cut(&mut self.w), cut(&mut self.m), cut(&mut self.v))
+    }
+}
+
+/// One solver's numbers at one step.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    solver: Solver,
+    /// `rate / (1 - beta1^t)` and `1 / (1 - beta2^t)`, for AdamW.
+    corrected: [f32; 2],
+}
+
+impl Step {
+    fn new(solver: Solver, steps: i32) -> Self {
+        let corrected = match solver {
+            Solver::AdamW { rate, beta1, beta2, .. } => {
+                let first = 1.0 - f64::from(beta1).powi(steps);
+                let second = 1.0 - f64::from(beta2).powi(steps);
+                [(f64::from(rate) / first) as f32, (1.0 / second) as f32]
+            }
+            Solver::Sgd { .. } | Solver::Momentum { .. } => [0.0; 2],
+        };
+        Self { solver, corrected }
+    }
+
+    /// Whether a weight without gradient and moments changes at all.
+    fn decays(self) -> bool {
+        match self.solver {
+            Solver::Sgd { weight_decay, .. }
+            | Solver::Momentum { weight_decay, .. }
+            | Solver::AdamW { weight_decay, .. } => weight_decay != 0.0,
+        }
+    }
+
+    /// Whether decay alone gives a weight a moment, so that no row is ever at rest.
+    fn decay_enters_moments(self) -> bool {
+        match self.solver {
+            Solver::Momentum { weight_decay, .. } => weight_decay != 0.0,
+            Solver::Sgd { .. } | Solver::AdamW { .. } => false,
+        }
+    }
+}
+
+/// A run of one parameter; no moments means zeros that stay zero.
+struct Job<'a> {
+    w: &'a mut [f32],
+    m: &'a mut [f32],
+    v: &'a mut [f32],
+    g: &'a [f32],
+    step: Step,
+}
+
+impl Job<'_> {
+    fn run(self) {
+        run(self.w, self.m, self.v, self.g, self.step);
+    }
+}
+
+vectorised! {
+    fn run(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], step: Step) {
+        match step.solver {
+            Solver::Sgd { rate, weight_decay } => {
+                for (w, g) in w.iter_mut().zip(g) {
+                    *w -= rate * weight_decay.mul_add(*w, *g);
+                }
+            }
+            Solver::Momentum { rate, momentum, weight_decay } => {
+                for ((w, g), m) in w.iter_mut().zip(g).zip(m) {
+                    *m = momentum.mul_add(*m, weight_decay.mul_add(*w, *g));
+                    *w -= rate * *m;
+                }
+            }
+            Solver::AdamW { rate, beta1, beta2, epsilon, weight_decay } => {
+                let keep = 1.0 - rate * weight_decay;
+                let [rate, correction] = step.corrected;
+                if m.is_empty() {
+                    for w in w {
+                        *w *= keep;
+                    }
+                    return;
+                }
+                for (((w, g), m), v) in w.iter_mut().zip(g).zip(m).zip(v) {
+                    *m = beta1.mul_add(*m, (1.0 - beta1) * g);
+                    *v = beta2.mul_add(*v, (1.0 - beta2) * g * g);
+                    *w = *w * keep - rate * *m / ((*v * correction).sqrt() + epsilon);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Linear projections, fused with what a Transformer puts around them.
+//!
+//! Several projections of one input (query, key, value; gate, up) are one product. A bias or a
+//! residual is what the sums start from; an activation is applied before the block leaves the
+//! cache. Saves the input when a weight trains, and an activation's derivative instead of its input.
+//!
+//! ```text
+//! y = activation(x W^T + b + s (x A^T) B^T) or x W^T + b + s (x A^T) B^T + residual
+//! ```
+
+use super::{Flow, Recorded, Slot, Tape, Value};
+use crate::cpu::matmul::{Extras, Mat, MatMut, Right, Start, multiply};
+use crate::cpu::shared::Shared;
+use crate::cpu::{elementwise, math};
+use crate::device::Device;
+use crate::error::ComputeError;
+use crate::params::Weight;
+use crate::pool::Pool;
+use crate::tensor::Tensor;
+
+/// A weight `[outputs, inputs]` with what belongs to it.
+#[derive(Clone, Debug)]
+pub struct Projection {
+    /// The matrix.
+    pub weight: Weight,
+    /// One number per output.
+    pub bias: Option<Weight>,
+    /// A low-rank correction.
+    pub lora: Option<Lora>,
+}
+
+impl Projection {
+    fn outputs(&self) -> usize {
+        self.weight.tensor.rows()
+    }
+
+    fn trains(&self) -> bool {
+        let bias = self.bias.as_ref().is_some_and(|bias| bias.trains);
+        let lora = self.lora.as_ref().is_some_and(|lora| lora.a.trains || lora.b.trains);
+        self.weight.trains || bias || lora
+    }
+
+    /// Whether a gradient of this projection needs the input.
+    fn reads_input(&self) -> bool {
+        self.weight.trains || self.lora.as_ref().is_some_and(|lora| lora.a.trains || lora.b.trains)
+    }
+
+    fn check(&self, inputs: usize) -> Result<(), ComputeError> {
+        ComputeError::expect("linear", "input width", inputs, self.weight.tensor.cols())?;
+        if let Some(bias) = &self.bias {
+            let shape = (1, self.outputs());
+            ComputeError::expect("linear", "bias shape", bias.tensor.shape(), shape)?;
+        }
+        if let Some(lora) = &self.lora {
+            let (rank, shape) = (lora.a.tensor.rows(), lora.a.tensor.shape());
+            ComputeError::expect("linear", "LoRA A shape", shape, (rank, inputs))?;
+            let shape = (self.outputs(), rank);
+            ComputeError::expect("linear", "LoRA B shape", lora.b.tensor.shape(), shape)?;
+        }
+        Ok(())
+    }
+}
+
+/// A low-rank correction `scale * B A` of a weight.
+#[derive(Clone, Debug)]
+pub struct Lora {
+    /// `[rank, inputs]`.
+    pub a: Weight,
+    /// `[outputs, rank]`.
+    pub b: Weight,
+    /// `alpha / rank`.
+    pub scale: f32,
+}
+
+/// What is applied to a projection's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// The error-function GELU.
+    Gelu,
+    /// The hyperbolic tangent.
+    Tanh,
+}
+
+impl Tape {
+    /// Projections of one input, their results side by side.
+    pub fn linear(&mut self, x: &Value, projections: &[Projection]) -> Result<Value, ComputeError> {
+        self.project(x, projections, Around::Nothing)
+    }
+
+    /// A projection followed by an activation.
+    pub fn linear_activated(
+        &mut self,
+        x: &Value,
+        projection: &Projection,
+        activation: Activation,
+    ) -> Result<Value, ComputeError> {
+        self.project(x, std::slice::from_ref(projection), Around::Activation(activation))
+    }
+
+    /// A projection added onto a residual stream.
+    pub fn linear_onto(
+        &mut self,
+        x: &Value,
+        projection: &Projection,
+        residual: &Value,
+    ) -> Result<Value, ComputeError> {
+        self.project(x, std::slice::from_ref(projection), Around::Residual(residual))
+    }
+
+    fn project(
+        &mut self,
+        x: &Value,
+        projections: &[Projection],
+        around: Around<'_>,
+    ) -> Result<Value, ComputeError> {
+        let (rows, inputs) = x.tensor.shape();
+        for projection in projections {
+            projection.check(inputs)?;
+        }
+        let outputs = projections.iter().map(Projection::outputs).sum();
+        if let Around::Residual(residual) = around {
+            let shape = residual.tensor.shape();
+            ComputeError::expect("linear", "residual shape", shape, (rows, outputs))?;
+        }
+        let residual = match around {
+            Around::Residual(residual) => residual.slot,
+            Around::Nothing | Around::Activation(_) => None,
+        };
+        let trains = projections.iter().any(Projection::trains);
+        let wanted = trains || x.slot.is_some() || residual.is_some();
+        let mut y = Tensor::scratch(&self.device, rows, outputs);
+        let activated = matches!(around, Around::Activation(_)) && wanted;
+        let mut derivative = activated.then(|| Tensor::scratch(&self.device, rows, outputs));
+        let mut low_rank = Vec::new();
+        match &self.device {
+            Device::Cpu(pool) => {
+                let into = derivative.as_mut().map(Tensor::data_mut);
+                forward(pool, x, projections, around, y.data_mut(), into, &mut low_rank);
+            }
+        }
+        let reads_input = projections.iter().any(Projection::reads_input);
+        Ok(self.finish(y, wanted, |result| Linear {
+            result,
+            x: reads_input.then(|| x.tensor.clone()),
+            x_slot: x.slot,
+            x_shape: (rows, inputs),
+            residual,
+            derivative,
+            low_rank,
+            projections: projections.to_vec(),
+        }))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Around<'a> {
+    Nothing,
+    Residual(&'a Value),
+    Activation(Activation),
+}
+
+/// Runs the product; `low_rank` receives `x A^T` of each projection that has a correction.
+fn forward(
+    pool: &Pool,
+    x: &Value,
+    projections: &[Projection],
+    around: Around<'_>,
+    y: &mut [f32],
+    derivative: Option<&mut [f32]>,
+    low_rank: &mut Vec<Option<Tensor>>,
+) {
+    let (rows, outputs) = (x.tensor.rows(), projections.iter().map(Projection::outputs).sum());
+    let weights: Vec<_> = projections.iter().map(|p| p.weight.tensor.mat().t()).collect();
+    let right = Right::beside(pool, &weights);
+    let bias = joined_bias(pool, projections, outputs);
+    let start = match (&bias, around) {
+        (Some(bias), Around::Residual(residual)) => {
+            Start::BiasAndResidual(bias, residual.tensor.mat())
+        }
+        (None, Around::Residual(residual)) => Start::Residual(residual.tensor.mat()),
+        (Some(bias), Around::Nothing | Around::Activation(_)) => Start::Bias(bias),
+        (None, Around::Nothing | Around::Activation(_)) => Start::Zero,
+    };
+    let corrected = projections.iter().any(|projection| projection.lora.is_some());
+    let derivative = derivative.map(Shared::new);
+    let activate = |row: usize, column: usize, segment: &mut [f32]| {
+        // SAFETY: a row segment is finished by exactly one task.
+        let derivative =
+            derivative.map(|all| unsafe { all.segment(row * outputs + column, segment.len()) });
+        if let Around::Activation(activation) = around {
+            apply(activation, segment, derivative);
+        }
+    };
+    let finish: Option<crate::cpu::matmul::Finish<'_>> = match around {
+        Around::Activation(_) if !corrected => Some(&activate),
+        Around::Activation(_) | Around::Nothing | Around::Residual(_) => None,
+    };
+    let extras = Extras { finish, row_sums: None };
+    multiply(MatMut::new(y, rows, outputs), x.tensor.mat(), &right, start, extras);
+    let mut column = 0;
+    for projection in projections {
+        low_rank.push(projection.lora.as_ref().map(|lora| {
+            correct(pool, x, lora, MatMut::strided(&mut y[column..], rows, projection.outputs(), outputs))
+        }));
+        column += projection.outputs();
+    }
+    if corrected && matches!(around, Around::Activation(_)) {
+        for (row, segment) in y.chunks_exact_mut(outputs).enumerate() {
+            activate(row, 0, segment);
+        }
+    }
+}
+
+/// Adds `s (x A^T) B^T` to `y` and returns `s x A^T`.
+fn correct(pool: &Pool, x: &Value, lora: &Lora, y: MatMut<'_>) -> Tensor {
+    let rank = lora.a.tensor.rows();
+    let mut low = Tensor::scratch(&Device::Cpu(pool.clone()), x.tensor.rows(), rank);
+    let right = Right::beside(pool, &[lora.a.tensor.mat().t()]);
+    let into = MatMut::new(low.data_mut(), x.tensor.rows(), rank);
+    multiply(into, x.tensor.mat(), &right, Start::Zero, Extras::default());
+    elementwise::scale(low.data_mut(), lora.scale);
+    let right = Right::beside(pool, &[lora.b.tensor.mat().t()]);
+    multiply(y, low.mat(), &right, Start::Keep, Extras::default());
+    low
+}
+
+fn apply(activation: Activation, segment: &mut [f32], derivative: Option<&mut [f32]>) {
+    match (activation, derivative) {
+        (Activation::Gelu, Some(derivative)) => math::gelu_with_derivative(segment, derivative),
+        (Activation::Gelu, None) => math::gelu_in_place(segment),
+        (Activation::Tanh, derivative) => {
+            for x in &mut *segment {
+                *x = x.tanh();
+            }
+            for (d, y) in derivative.into_iter().flatten().zip(&*segment) {
+                *d = 1.0 - y * y;
+            }
+        }
+    }
+}
+
+/// The biases side by side, zeros where a projection has none; `None` when none has one.
+fn joined_bias(pool: &Pool, projections: &[Projection], outputs: usize) -> Option<crate::Buffer> {
+    if projections.iter().all(|projection| projection.bias.is_none()) {
+        return None;
+    }
+    let mut joined = pool.zeros(outputs);
+    let mut rest = &mut joined[..];
+    for projection in projections {
+        let (now, later) = rest.split_at_mut(projection.outputs());
+        if let Some(bias) = &projection.bias {
+            now.copy_from_slice(bias.tensor.data());
+        }
+        rest = later;
+    }
+    Some(joined)
+}
+
+#[derive(Debug)]
+struct Linear {
+    result: Slot,
+    x: Option<Tensor>,
+    x_slot: Option<Slot>,
+    x_shape: (usize, usize),
+    residual: Option<Slot>,
+    derivative: Option<Tensor>,
+    low_rank: Vec<Option<Tensor>>,
+    projections: Vec<Projection>,
+}
+
+impl Recorded for Linear {
+    fn backward(self: Box<Self>, flow: &mut Flow) {
+        let Some(mut dy) = flow.take(self.result) else { return };
+        let device = flow.device.clone();
+        let Device::Cpu(pool) = &device;
+        if let Some(derivative) = &self.derivative {
+            elementwise::multiply_into(dy.data_mut(), derivative.data());
+        }
+        if self.residual.is_some() {
+            flow.add(self.residual, dy.clone());
+        }
+        let gradients = self.columns(&dy);
+        let lowered: Vec<_> =
+            gradients.iter().map(|(projection, dy)| lower(pool, projection, *dy)).collect();
+        self.input_gradient(flow, pool, &dy, &lowered);
+        self.weight_gradients(flow, pool, &gradients, &lowered);
+    }
+}
+
+impl Linear {
+    /// Each projection with its columns of the gradient.
+    fn columns<'a>(&'a self, dy: &'a Tensor) -> Vec<(&'a Projection, Mat<'a>)> {
+        let (rows, width) = dy.shape();
+        let mut column = 0;
+        let mut parts = Vec::with_capacity(self.projections.len());
+        for projection in &self.projections {
+            let outputs = projection.outputs();
+            parts.push((projection, Mat::strided(&dy.data()[column..], rows, outputs, width)));
+            column += outputs;
+        }
+        parts
+    }
+
+    /// `dx = dy W + (s dy B) A`.
+    fn input_gradient(&self, flow: &mut Flow, pool: &Pool, dy: &Tensor, lowered: &[Option<Tensor>]) {
+        let Some(slot) = self.x_slot else { return };
+        let (rows, inputs) = self.x_shape;
+        let weights: Vec<_> = self.projections.iter().map(|p| p.weight.tensor.mat()).collect();
+        let right = Right::stacked(pool, &weights);
+        flow.add_in_place(slot, self.x_shape, |dx, start| {
+            multiply(MatMut::new(dx, rows, inputs), dy.mat(), &right, start, Extras::default());
+            for (projection, low) in self.projections.iter().zip(lowered) {
+                if let (Some(lora), Some(low)) = (&projection.lora, low) {
+                    let right = Right::stacked(pool, &[lora.a.tensor.mat()]);
+                    let dx = MatMut::new(dx, rows, inputs);
+                    multiply(dx, low.mat(), &right, Start::Keep, Extras::default());
+                }
+            }
+        });
+    }
+
+    /// `dW = dy^T x`, `db = sum of dy`, `dA = (s dy B)^T x`, `dB = dy^T (s x A^T)`.
+    fn weight_gradients(
+        &self,
+        flow: &mut Flow,
+        pool: &Pool,
+        gradients: &[(&Projection, Mat<'_>)],
+        lowered: &[Option<Tensor>],
+    ) {
+        let x = self.x.as_ref().map(|x| Right::stacked(pool, &[x.mat()]));
+        for (index, (projection, dy)) in gradients.iter().enumerate() {
+            let (outputs, inputs) = projection.weight.tensor.shape();
+            let bias = projection.bias.as_ref().filter(|bias| bias.trains);
+            let mut sums = bias.map(|_| pool.zeros(outputs));
+            match &x {
+                Some(x) if projection.weight.trains => {
+                    flow.add_to_weight(projection.weight.id, (outputs, inputs), |dw, start| {
+                        let extras = Extras { finish: None, row_sums: sums.as_deref_mut() };
+                        multiply(MatMut::new(dw, outputs, inputs), dy.t(), x, start, extras);
+                    });
+                }
+                _ => {
+                    if let Some(sums) = &mut sums {
+                        column_sums(sums, *dy);
+                    }
+                }
+            }
+            if let (Some(bias), Some(sums)) = (bias, sums) {
+                flow.add_row(bias.id, &sums);
+            }
+            if let Some(lora) = &projection.lora {
+                let (rank, inputs) = lora.a.tensor.shape();
+                if let (Some(low), Some(x), true) = (&lowered[index], &x, lora.a.trains) {
+                    flow.add_to_weight(lora.a.id, (rank, inputs), |da, start| {
+                        let da = MatMut::new(da, rank, inputs);
+                        multiply(da, low.mat().t(), x, start, Extras::default());
+                    });
+                }
+                if let (Some(low), true) = (&self.low_rank[index], lora.b.trains) {
+                    let right = Right::stacked(pool, &[low.mat()]);
+                    flow.add_to_weight(lora.b.id, (outputs, rank), |db, start| {
+                        let db = MatMut::new(db, outputs, rank);
+                        multiply(db, dy.t(), &right, start, Extras::default());
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// `s dy B`, the gradient at the low-rank waist.
+fn lower(pool: &Pool, projection: &Projection, dy: Mat<'_>) -> Option<Tensor> {
+    let lora = projection.lora.as_ref()?;
+    let rank = lora.b.tensor.cols();
+    let mut low = Tensor::scratch(&Device::Cpu(pool.clone()), dy.rows, rank);
+    let right = Right::stacked(pool, &[lora.b.tensor.mat()]);
+    let into = MatMut::new(low.data_mut(), dy.rows, rank);
+    multiply(into, dy, &right, Start::Zero, Extras::default());
+    elementwise::scale(low.data_mut(), lora.scale);
+    Some(low)
+}
+
+/// Column sums of a gradient: a bias trains although its weight is frozen.
+fn column_sums(sums: &mut [f32], dy: Mat<'_>) {
+    for row in 0..dy.rows {
+        let row = &dy.data[row * dy.row_stride..][..dy.cols];
+        for (sum, x) in sums.iter_mut().zip(row) {
+            *sum += x;
+        }
+    }
+}

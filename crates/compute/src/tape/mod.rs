@@ -1,0 +1,227 @@
+//! A tape of fused operations that knows the plan.
+//!
+//! An operation is recorded only when something it depends on trains, and keeps only what its
+//! backward needs for that. So nothing is saved or computed below the lowest trained block, frozen
+//! weights get no gradient, and evaluation is the same code with an empty scope. Backward can start
+//! from any value with a gradient received from elsewhere, and returns the gradient of any input.
+
+mod attention;
+mod classify;
+mod embedding;
+mod linear;
+mod norm;
+mod rotary;
+mod rows;
+mod swiglu;
+mod vocabulary;
+
+pub use attention::{Attention, AttentionProbe, Projected, Span};
+pub use linear::{Activation, Lora, Projection};
+
+use crate::cpu::matmul::Start;
+use crate::device::Device;
+use crate::error::ComputeError;
+use crate::cpu::elementwise::add_into;
+use crate::gradients::{Gradient, Gradients};
+use crate::params::Weight;
+use crate::tensor::Tensor;
+use fedra_plan::ParamId;
+
+/// Records operations forward and replays them backward, once.
+///
+/// ```
+/// # use fedra_compute::{Device, Tape, Tensor};
+/// let device = Device::cpu();
+/// let mut tape = Tape::new(&device);
+/// let x = tape.input(Tensor::from_slice(&device, 3, 1, &[1.0, 2.0, 3.0]).unwrap());
+/// let y = tape.rows(&x, &[2, 0]).unwrap();
+/// let received = Tensor::from_slice(&device, 2, 1, &[10.0, 20.0]).unwrap();
+/// let gradients = tape.backward(&[(&y, received)]).unwrap();
+/// assert_eq!(*gradients.of_input(&x).unwrap().to_host(), [20.0, 0.0, 10.0]);
+/// ```
+#[derive(Debug)]
+pub struct Tape {
+    device: Device,
+    recorded: Vec<Box<dyn Recorded>>,
+    shapes: Vec<(usize, usize)>,
+    inputs: Vec<Slot>,
+}
+
+/// A tensor on the way through the model, and where its gradient will gather if it wants one.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// The numbers.
+    pub tensor: Tensor,
+    pub(crate) slot: Option<Slot>,
+}
+
+/// Where a value's gradient gathers during backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) usize);
+
+impl Tape {
+    /// An empty tape.
+    pub fn new(device: &Device) -> Self {
+        Self { device: device.clone(), recorded: Vec::new(), shapes: Vec::new(), inputs: Vec::new() }
+    }
+
+    /// The device that computes.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// A received tensor whose gradient is wanted (the far side of a cut).
+    pub fn input(&mut self, tensor: Tensor) -> Value {
+        let value = self.value(tensor);
+        self.inputs.extend(value.slot);
+        value
+    }
+
+    /// A tensor whose gradient nobody wants (a cached frozen prefix).
+    pub fn constant(&self, tensor: Tensor) -> Value {
+        Value { tensor, slot: None }
+    }
+
+    /// Replays the tape backward from the given values and their gradients.
+    ///
+    /// For a loss, the gradient is `Tensor::scalar(device, 1.0)`.
+    pub fn backward(mut self, seeds: &[(&Value, Tensor)]) -> Result<Gradients, ComputeError> {
+        let mut flow = Flow {
+            device: self.device.clone(),
+            slots: self.shapes.iter().map(|_| None).collect(),
+            gradients: Gradients::default(),
+        };
+        for (value, gradient) in seeds {
+            let slot = value.slot.ok_or(ComputeError::NoGradient)?;
+            let expected = self.shapes[slot.0];
+            ComputeError::expect("backward", "gradient shape", gradient.shape(), expected)?;
+            flow.add(Some(slot), gradient.clone());
+        }
+        while let Some(operation) = self.recorded.pop() {
+            operation.backward(&mut flow);
+        }
+        for slot in self.inputs {
+            if let Some(gradient) = flow.slots[slot.0].take() {
+                flow.gradients.put_input(slot.0, gradient);
+            }
+        }
+        Ok(flow.gradients)
+    }
+
+    /// A value that something trained contributes to.
+    fn value(&mut self, tensor: Tensor) -> Value {
+        let slot = Slot(self.shapes.len());
+        self.shapes.push(tensor.shape());
+        Value { tensor, slot: Some(slot) }
+    }
+
+    /// Wraps a result; records the operation that `record` builds only if `wanted`.
+    fn finish<R: Recorded + 'static>(
+        &mut self,
+        tensor: Tensor,
+        wanted: bool,
+        record: impl FnOnce(Slot) -> R,
+    ) -> Value {
+        if !wanted {
+            return self.constant(tensor);
+        }
+        let value = self.value(tensor);
+        if let Some(slot) = value.slot {
+            self.recorded.push(Box::new(record(slot)));
+        }
+        value
+    }
+}
+
+/// An operation that was run forward and kept what it needs to run backward.
+trait Recorded: Send + std::fmt::Debug {
+    /// Takes the gradient of its result from the flow and adds those of its inputs and weights.
+    fn backward(self: Box<Self>, flow: &mut Flow);
+}
+
+/// Gradients under way.
+struct Flow {
+    device: Device,
+    slots: Vec<Option<Tensor>>,
+    gradients: Gradients,
+}
+
+impl Flow {
+    /// The finished gradient of a result; `None` when nothing downstream used it.
+    fn take(&mut self, slot: Slot) -> Option<Tensor> {
+        self.slots[slot.0].take()
+    }
+
+    /// Adds a gradient to a value that may or may not want it.
+    fn add(&mut self, slot: Option<Slot>, gradient: Tensor) {
+        let Some(slot) = slot else { return };
+        self.slots[slot.0] = Some(match self.slots[slot.0].take() {
+            None => gradient,
+            Some(sum) if sum.is_shared() && !gradient.is_shared() => plus(gradient, &sum),
+            Some(sum) => plus(sum, &gradient),
+        });
+    }
+
+    /// Lets `write` add to a value's gradient in place: it is told whether to start from zero or
+    /// from what is there.
+    fn add_in_place(
+        &mut self,
+        slot: Slot,
+        (rows, cols): (usize, usize),
+        write: impl FnOnce(&mut [f32], Start<'static>),
+    ) {
+        let mut sum = self.slots[slot.0].take();
+        let start = if sum.is_some() { Start::Keep } else { Start::Zero };
+        let into = sum.get_or_insert_with(|| Tensor::scratch(&self.device, rows, cols));
+        write(into.data_mut(), start);
+        self.slots[slot.0] = sum;
+    }
+
+    /// The same for a weight's gradient.
+    fn add_to_weight(
+        &mut self,
+        id: ParamId,
+        (rows, cols): (usize, usize),
+        write: impl FnOnce(&mut [f32], Start<'static>),
+    ) {
+        let (mut sum, start) = match self.gradients.take(id) {
+            None => (Tensor::scratch(&self.device, rows, cols), Start::Zero),
+            Some(Gradient::Dense(sum)) => (sum, Start::Keep),
+            Some(rows_only @ Gradient::Rows { .. }) => {
+                let dense = rows_only.to_dense();
+                let sum = Tensor::from_slice(&self.device, rows, cols, &dense)
+                    .expect("a sparse gradient has its weight's shape");
+                (sum, Start::Keep)
+            }
+        };
+        write(sum.data_mut(), start);
+        self.gradients.put(id, Gradient::Dense(sum));
+    }
+
+    /// Adds one row (a bias or norm gradient) to a weight's gradient.
+    fn add_row(&mut self, id: ParamId, row: &[f32]) {
+        self.add_to_weight(id, (1, row.len()), |sum, start| match start {
+            Start::Keep => add_into(sum, row),
+            _ => sum.copy_from_slice(row),
+        });
+    }
+
+    /// Adds a gradient, whole or in rows, to a weight's.
+    fn add_gradient(&mut self, id: ParamId, gradient: Gradient) {
+        let sum = match self.gradients.take(id) {
+            None => gradient,
+            Some(there) => there.plus(&gradient).expect("both have the table's shape"),
+        };
+        self.gradients.put(id, sum);
+    }
+}
+
+fn plus(mut sum: Tensor, more: &Tensor) -> Tensor {
+    add_into(sum.data_mut(), more.data());
+    sum
+}
+
+/// Whether an operation on these has anything to learn or to pass on.
+fn wanted(values: &[&Value], weights: &[&Weight]) -> bool {
+    values.iter().any(|value| value.slot.is_some()) || weights.iter().any(|weight| weight.trains)
+}

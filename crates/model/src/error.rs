@@ -1,0 +1,122 @@
+//! What can go wrong in this crate: one enum, and every case names the file or parameter it is
+//! about, what was found there and what was expected.
+
+use std::path::{Path, PathBuf};
+
+use fedra_plan::ParamId;
+
+/// An error of the model crate.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The operating system refused to read or write a file.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was attempted, as a verb: `read`, `create`, `rename`.
+        action: &'static str,
+        /// The file it was attempted on.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+
+    /// A file as a whole is not what it should be.
+    #[error("{}: found {found}, expected {expected}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+        /// What it should hold.
+        expected: String,
+    },
+
+    /// One tensor of a weights file is not what it should be.
+    #[error("{}: tensor {tensor:?}: found {found}, expected {expected}", path.display())]
+    Tensor {
+        /// The weights file.
+        path: PathBuf,
+        /// The tensor's name in that file.
+        tensor: String,
+        /// What the file says.
+        found: String,
+        /// What it should say.
+        expected: String,
+    },
+
+    /// One key of a `config.json` has a value this crate cannot work with.
+    #[error("{}: {key}: found {found}, expected {expected}", path.display())]
+    Config {
+        /// The configuration file.
+        path: PathBuf,
+        /// The key, with dots for nested objects.
+        key: String,
+        /// Its value.
+        found: String,
+        /// What would have been accepted.
+        expected: String,
+    },
+
+    /// A parameter's tensor is missing, has another shape, or has no place.
+    #[error("{}: {id} as {tensor:?}: found {found}, expected {expected}", path.display())]
+    Parameter {
+        /// The weights file.
+        path: PathBuf,
+        /// The parameter.
+        id: ParamId,
+        /// The tensor's name in that file.
+        tensor: String,
+        /// What the file has.
+        found: String,
+        /// What the model needs.
+        expected: String,
+    },
+
+    /// A model has a parameter that the class it shall be saved as does not have.
+    #[error("cannot save {id}: {architecture} has no such parameter")]
+    Unnamed {
+        /// The parameter.
+        id: ParamId,
+        /// The class.
+        architecture: &'static str,
+    },
+}
+
+impl ModelError {
+    /// Attaches the action and the path to an error of the operating system; made for `map_err`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_path_buf(), source }
+    }
+
+    /// A file that is wrong as a whole.
+    pub fn file(path: &Path, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::File {
+            path: path.to_path_buf(),
+            found: shortened(found.into()),
+            expected: expected.into(),
+        }
+    }
+
+    /// A tensor that is wrong.
+    pub fn tensor(
+        path: &Path,
+        tensor: &str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Tensor {
+            path: path.to_path_buf(),
+            tensor: shortened(tensor.to_owned()),
+            found: shortened(found.into()),
+            expected: expected.into(),
+        }
+    }
+}
+
+/// Enough of a text from outside to recognise it by: a hostile file must not fill a log.
+pub(crate) fn shortened(text: String) -> String {
+    const SHOWN: usize = 200;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}

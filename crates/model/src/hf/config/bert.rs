@@ -1,0 +1,117 @@
+//! The configuration of a BERT encoder (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>), in
+//! the names of `config.json`.
+
+use serde_json::{Map, Value, json};
+
+use super::{Fields, Labels, limit, refuse_quantised};
+use crate::error::ModelError;
+
+/// A BERT encoder with absolute positions and the exact GELU. Any other kind is refused when read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BertConfig {
+    /// Rows of the token embedding.
+    pub vocab_size: usize,
+    /// Width of the hidden states.
+    pub hidden_size: usize,
+    /// Number of blocks.
+    pub num_hidden_layers: usize,
+    /// Attention heads per block; divides the width.
+    pub num_attention_heads: usize,
+    /// Width inside the feed-forward layer.
+    pub intermediate_size: usize,
+    /// Rows of the position embedding.
+    pub max_position_embeddings: usize,
+    /// Rows of the segment embedding; zero for a model that has none.
+    pub type_vocab_size: usize,
+    /// Added to the variance in every layer norm.
+    pub layer_norm_eps: f64,
+    /// The token that fills short rows.
+    pub pad_token_id: Option<u32>,
+    /// Names of the classes.
+    pub labels: Option<Labels>,
+    /// The file as it was, for the keys not listed here; empty for a model made in code.
+    pub original: Map<String, Value>,
+}
+
+/// BERT-base, uncased.
+impl Default for BertConfig {
+    fn default() -> Self {
+        Self {
+            vocab_size: 30522,
+            hidden_size: 768,
+            num_hidden_layers: 12,
+            num_attention_heads: 12,
+            intermediate_size: 3072,
+            max_position_embeddings: 512,
+            type_vocab_size: 2,
+            layer_norm_eps: 1e-12,
+            pad_token_id: Some(0),
+            labels: None,
+            original: Map::new(),
+        }
+    }
+}
+
+impl BertConfig {
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, ModelError> {
+        fields.only("hidden_act", "gelu")?;
+        fields.only("position_embedding_type", "absolute")?;
+        fields.must_be_false("is_decoder")?;
+        fields.must_be_false("add_cross_attention")?;
+        if fields.object("pruned_heads")?.is_some_and(|heads| !heads.is_empty()) {
+            return Err(fields.refuse("pruned_heads", "all heads present"));
+        }
+        if !fields.flag_or("tie_word_embeddings", true)? {
+            return Err(fields.refuse("tie_word_embeddings", "true"));
+        }
+        refuse_quantised(fields)?;
+
+        let hidden_size = fields.size("hidden_size", 1..=limit::WIDTH)?;
+        let num_attention_heads = fields.size("num_attention_heads", 1..=limit::HEADS)?;
+        if !hidden_size.is_multiple_of(num_attention_heads) {
+            let expected = format!("a divisor of hidden_size, which is {hidden_size}");
+            return Err(fields.refuse("num_attention_heads", expected));
+        }
+        let vocab_size = fields.size("vocab_size", 1..=limit::VOCABULARY)?;
+        let standard = Self::default();
+        Ok(Self {
+            vocab_size,
+            hidden_size,
+            num_hidden_layers: fields.size("num_hidden_layers", 1..=limit::BLOCKS)?,
+            num_attention_heads,
+            intermediate_size: fields.size("intermediate_size", 1..=limit::WIDTH)?,
+            max_position_embeddings: fields
+                .size("max_position_embeddings", 1..=limit::POSITIONS)?,
+            type_vocab_size: fields.size_or(
+                "type_vocab_size",
+                0..=limit::SEGMENTS,
+                standard.type_vocab_size,
+            )?,
+            layer_norm_eps: fields.positive_or("layer_norm_eps", standard.layer_norm_eps)?,
+            pad_token_id: fields.padding_or(standard.pad_token_id, vocab_size)?,
+            labels: Labels::read(fields)?,
+            original: fields.object.clone(),
+        })
+    }
+
+    pub(super) fn to_json(&self) -> Map<String, Value> {
+        let mut object = self.original.clone();
+        for (key, value) in [
+            ("model_type", json!("bert")),
+            ("hidden_act", json!("gelu")),
+            ("position_embedding_type", json!("absolute")),
+            ("vocab_size", json!(self.vocab_size)),
+            ("hidden_size", json!(self.hidden_size)),
+            ("num_hidden_layers", json!(self.num_hidden_layers)),
+            ("num_attention_heads", json!(self.num_attention_heads)),
+            ("intermediate_size", json!(self.intermediate_size)),
+            ("max_position_embeddings", json!(self.max_position_embeddings)),
+            ("type_vocab_size", json!(self.type_vocab_size)),
+            ("layer_norm_eps", json!(self.layer_norm_eps)),
+            ("pad_token_id", json!(self.pad_token_id)),
+        ] {
+            object.insert(key.into(), value);
+        }
+        object
+    }
+}

@@ -1,0 +1,136 @@
+//! Typed access to one JSON object, with errors that name the key, its value and what was expected.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::{ModelError, shortened};
+
+/// A JSON object of a configuration file. A key that is `null` counts as absent, as it does in
+/// Python.
+pub struct Fields<'a> {
+    pub path: &'a Path,
+    pub object: &'a Map<String, Value>,
+    /// Prefix of the keys in messages, for nested objects.
+    pub within: &'a str,
+}
+
+impl<'a> Fields<'a> {
+    pub fn get(&self, key: &str) -> Option<&'a Value> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The error that `key` does not hold what was expected.
+    pub fn refuse(&self, key: &str, expected: impl Into<String>) -> ModelError {
+        let found = self.object.get(key).map_or("nothing".into(), Value::to_string);
+        let key = format!("{}{key}", self.within);
+        ModelError::Config {
+            path: self.path.to_path_buf(),
+            key,
+            found: shortened(found),
+            expected: expected.into(),
+        }
+    }
+
+    /// A whole number that must be present.
+    pub fn size(&self, key: &str, range: RangeInclusive<usize>) -> Result<usize, ModelError> {
+        self.get(key)
+            .and_then(Value::as_u64)
+            .and_then(|number| usize::try_from(number).ok())
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| {
+                let (low, high) = range.into_inner();
+                self.refuse(key, format!("a whole number from {low} to {high}"))
+            })
+    }
+
+    /// A whole number that may be absent.
+    pub fn size_or(
+        &self,
+        key: &str,
+        range: RangeInclusive<usize>,
+        absent: usize,
+    ) -> Result<usize, ModelError> {
+        if self.get(key).is_none() { Ok(absent) } else { self.size(key, range) }
+    }
+
+    /// A finite number above zero.
+    pub fn positive_or(&self, key: &str, absent: f64) -> Result<f64, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(absent) };
+        value
+            .as_f64()
+            .filter(|number| number.is_finite() && *number > 0.0)
+            .ok_or_else(|| self.refuse(key, "a finite number above zero"))
+    }
+
+    pub fn flag_or(&self, key: &str, absent: bool) -> Result<bool, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(absent) };
+        value.as_bool().ok_or_else(|| self.refuse(key, "true or false"))
+    }
+
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.refuse(key, "a string"))
+    }
+
+    /// A nested object.
+    pub fn object(&self, key: &'a str) -> Result<Option<&'a Map<String, Value>>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        value.as_object().map(Some).ok_or_else(|| self.refuse(key, "an object"))
+    }
+
+    /// A token's number, or none where the file says `null`; some old files say -1 for none.
+    pub fn token_or(&self, key: &str, absent: Option<u32>) -> Result<Option<u32>, ModelError> {
+        let Some(value) = self.object.get(key) else { return Ok(absent) };
+        if value.is_null() || value.as_i64() == Some(-1) {
+            return Ok(None);
+        }
+        token(value).map(Some).ok_or_else(|| self.refuse(key, "a token's number"))
+    }
+
+    /// The token that fills short rows, which must have a row in the embedding.
+    pub fn padding_or(
+        &self,
+        absent: Option<u32>,
+        vocabulary: usize,
+    ) -> Result<Option<u32>, ModelError> {
+        let key = "pad_token_id";
+        let token = self.token_or(key, absent)?;
+        if token.is_some_and(|token| token as usize >= vocabulary) {
+            return Err(self.refuse(key, format!("a token below vocab_size, {vocabulary}")));
+        }
+        Ok(token)
+    }
+
+    /// One token's number, or a list of them.
+    pub fn tokens_or(&self, key: &str, absent: Option<u32>) -> Result<Vec<u32>, ModelError> {
+        let Some(Value::Array(list)) = self.object.get(key) else {
+            return Ok(self.token_or(key, absent)?.into_iter().collect());
+        };
+        let tokens: Option<Vec<u32>> = list.iter().map(token).collect();
+        tokens.ok_or_else(|| self.refuse(key, "tokens' numbers"))
+    }
+
+    /// A string that has one supported value, which is also what its absence means.
+    pub fn only(&self, key: &str, supported: &str) -> Result<(), ModelError> {
+        match self.text(key)? {
+            Some(text) if text != supported => Err(self.refuse(key, format!("{supported:?}"))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// A flag that would need code this crate does not have.
+    pub fn must_be_false(&self, key: &str) -> Result<(), ModelError> {
+        if self.flag_or(key, false)? { Err(self.refuse(key, "false")) } else { Ok(()) }
+    }
+
+    /// A feature that would need code this crate does not have.
+    pub fn must_be_absent(&self, key: &str, expected: &str) -> Result<(), ModelError> {
+        if self.get(key).is_some() { Err(self.refuse(key, expected)) } else { Ok(()) }
+    }
+}
+
+fn token(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|number| u32::try_from(number).ok())
+}

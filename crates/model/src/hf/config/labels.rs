@@ -1,0 +1,97 @@
+//! The classes a classification head tells apart, as `id2label`, `label2id` and `problem_type`.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::Fields;
+use crate::error::ModelError;
+
+/// Most classes a head may have.
+const MAX_LABELS: usize = 1 << 20;
+
+/// Names of the classes, in the order of the head's outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Labels {
+    /// One name per output.
+    pub names: Vec<String>,
+    /// How outputs become an answer, when the file says.
+    pub problem: Option<Problem>,
+}
+
+/// How the outputs of a classification head are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Exactly one class is right.
+    SingleLabel,
+    /// Any number of classes is right.
+    MultiLabel,
+    /// The outputs are numbers.
+    Regression,
+}
+
+impl Problem {
+    const ALL: [Self; 3] = [Self::SingleLabel, Self::MultiLabel, Self::Regression];
+
+    /// The value of `problem_type`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SingleLabel => "single_label_classification",
+            Self::MultiLabel => "multi_label_classification",
+            Self::Regression => "regression",
+        }
+    }
+}
+
+impl Labels {
+    /// Reads the labels; absent when the file names none.
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Option<Self>, ModelError> {
+        let problem = match fields.text("problem_type")? {
+            None => None,
+            Some(name) => {
+                let known = Problem::ALL.into_iter().find(|problem| problem.name() == name);
+                let names = Problem::ALL.map(Problem::name).join(", ");
+                Some(known.ok_or_else(|| fields.refuse("problem_type", names))?)
+            }
+        };
+        let names = match fields.object("id2label")? {
+            Some(map) => named(map).ok_or_else(|| {
+                fields.refuse("id2label", "names for the classes 0, 1, 2, ... without a gap")
+            })?,
+            None if fields.get("num_labels").is_some() => {
+                let count = fields.size("num_labels", 1..=MAX_LABELS)?;
+                (0..count).map(|class| format!("LABEL_{class}")).collect()
+            }
+            None => return Ok(None),
+        };
+        if let Some(map) = fields.object("label2id")? {
+            let agrees = |(name, class): (&String, &Value)| {
+                let class = class.as_u64().and_then(|class| names.get(class as usize));
+                class == Some(name)
+            };
+            if !map.iter().all(agrees) {
+                return Err(fields.refuse("label2id", "the inverse of id2label"));
+            }
+        }
+        Ok(Some(Self { names, problem }))
+    }
+
+    pub(super) fn write(&self, object: &mut Map<String, Value>) {
+        let classes = || self.names.iter().enumerate();
+        let forward: Map<_, _> = classes().map(|(i, name)| (i.to_string(), json!(name))).collect();
+        let backward: Map<_, _> = classes().map(|(i, name)| (name.clone(), json!(i))).collect();
+        object.insert("id2label".into(), Value::Object(forward));
+        object.insert("label2id".into(), Value::Object(backward));
+        object.remove("num_labels");
+        match self.problem {
+            Some(problem) => object.insert("problem_type".into(), json!(problem.name())),
+            None => object.remove("problem_type"),
+        };
+    }
+}
+
+/// The names of classes `0..n`, if the map has exactly those. Python writes the numbers as strings.
+fn named(map: &Map<String, Value>) -> Option<Vec<String>> {
+    if map.is_empty() || map.len() > MAX_LABELS {
+        return None;
+    }
+    (0..map.len()).map(|class| Some(map.get(&class.to_string())?.as_str()?.to_owned())).collect()
+}

@@ -1,0 +1,106 @@
+//! Saving a model as a folder that other libraries load. The configuration is written last: a new
+//! folder without one was interrupted, and no library takes it for a model.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use fedra_plan::{Layout, ParamId, Part, Role, Site};
+use serde_json::json;
+
+use super::companions::Companions;
+use super::config::{self, Config};
+use super::dtype::Precision;
+use super::file;
+use super::names::Architecture;
+use super::weights;
+use super::writer::{self, Outline};
+use crate::error::ModelError;
+
+/// Everything of a model folder but the values.
+#[derive(Clone, Copy, Debug)]
+pub struct Folder<'a> {
+    /// What the model is, with its labels.
+    pub config: &'a Config,
+    /// The class that shall load it.
+    pub architecture: Architecture,
+    /// How values are stored.
+    pub precision: Precision,
+    /// Files carried along.
+    pub companions: &'a Companions,
+}
+
+impl Folder<'_> {
+    /// Writes the folder, made if it does not exist. `values` is asked for one parameter at a time.
+    pub fn save<'v>(
+        &self,
+        dir: &Path,
+        layout: &Layout,
+        mut values: impl FnMut(ParamId) -> Result<Cow<'v, [f32]>, ModelError>,
+    ) -> Result<(), ModelError> {
+        self.config.check()?;
+        let mut outlines = Vec::new();
+        let mut ids = BTreeMap::new();
+        for (id, shape) in layout.iter() {
+            let name = self.tensor_name(id)?;
+            outlines.push(Outline { name: name.clone(), shape: shape.dims().to_vec() });
+            ids.insert(name, id);
+        }
+        self.check_vocabulary(layout)?;
+        let segments = self.stand_in_segments(layout);
+        outlines.extend(segments.clone());
+
+        fs::create_dir_all(dir).map_err(ModelError::io("create", dir))?;
+        self.companions.save(dir)?;
+        writer::stream(&dir.join(weights::SINGLE), outlines, self.precision, |name| {
+            match (ids.get(name), &segments) {
+                (Some(&id), _) => values(id),
+                (None, Some(zeros)) => Ok(vec![0.0; zeros.shape.iter().product()].into()),
+                (None, None) => unreachable!("{name} is neither in the layout nor stand-in"),
+            }
+        })?;
+
+        let mut object = self.config.to_json(self.architecture, self.precision);
+        if let Some(zeros) = segments {
+            object["type_vocab_size"] = json!(zeros.shape[0]);
+        }
+        let path = dir.join(config::FILE);
+        file::write(&path, |out| {
+            writeln!(out, "{object:#}").map_err(ModelError::io("write", &path))
+        })
+    }
+
+    fn tensor_name(&self, id: ParamId) -> Result<String, ModelError> {
+        let adapter = matches!(id.part, Part::LoraA | Part::LoraB);
+        let name = self.architecture.tensor_name(id).filter(|_| !adapter);
+        name.ok_or_else(|| ModelError::Unnamed { id, architecture: self.architecture.class_name() })
+    }
+
+    /// The library would fill an output vocabulary that is neither tied nor saved with noise.
+    fn check_vocabulary(&self, layout: &Layout) -> Result<(), ModelError> {
+        let id = ParamId::new(Site::Head, Role::Vocabulary, Part::Weight);
+        let own = layout.contains(id);
+        if self.architecture != Architecture::LlamaForCausalLM || own != self.config.tied() {
+            return Ok(());
+        }
+        Err(ModelError::Config {
+            path: config::FILE.into(),
+            key: "tie_word_embeddings".into(),
+            found: own.to_string(),
+            expected: format!("{} for a model with{} {id}", !own, if own { "" } else { "out" }),
+        })
+    }
+
+    /// Other libraries always add a segment embedding; a row of zeros stands in where the model has
+    /// none.
+    fn stand_in_segments(&self, layout: &Layout) -> Option<Outline> {
+        let Config::Bert(config) = self.config else { return None };
+        let id = ParamId::new(Site::Embedding, Role::Segment, Part::Weight);
+        if config.type_vocab_size > 0 || layout.contains(id) {
+            return None;
+        }
+        let name = self.architecture.tensor_name(id)?;
+        Some(Outline { name, shape: vec![1, config.hidden_size] })
+    }
+}

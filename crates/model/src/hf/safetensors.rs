@@ -1,0 +1,131 @@
+//! Reading one safetensors file. The file is read, never mapped: a mapped file that shrinks under a
+//! running program kills it, and converting to f32 copies anyway.
+//!
+//! Opening checks the whole header against the length of the file; reading a tensor afterwards
+//! takes the memory of its values and one small buffer.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::dtype::Dtype;
+use super::file;
+use super::header::{Entry, Header, MAX_HEADER};
+use crate::error::ModelError;
+
+/// Bytes of the header's length, at the start of the file.
+const LENGTH_BYTES: u64 = 8;
+/// How much of a tensor is held in its stored form at once; a multiple of every element width.
+const CHUNK: usize = 1 << 20;
+
+/// An open safetensors file whose header has been checked.
+#[derive(Debug)]
+pub struct Reader {
+    path: PathBuf,
+    /// Behind a lock because reading moves the one cursor the file has.
+    file: Mutex<File>,
+    header: Header,
+    data_start: u64,
+}
+
+/// What a header says about one tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info<'a> {
+    /// Element type as stored.
+    pub dtype: Dtype,
+    /// Dimensions, outermost first.
+    pub shape: &'a [usize],
+}
+
+impl Reader {
+    /// Opens `path` and checks its header. Takes memory for the header only, and only after its
+    /// length was compared with the length of the file.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, ModelError> {
+        let path = path.into();
+        let (mut file, length) = file::open(&path)?;
+        let Some(after_length) = length.checked_sub(LENGTH_BYTES) else {
+            return Err(ModelError::file(
+                &path,
+                format!("{length} bytes"),
+                format!("a safetensors file, which has at least {LENGTH_BYTES}"),
+            ));
+        };
+        let mut length_bytes = [0; LENGTH_BYTES as usize];
+        file.read_exact(&mut length_bytes).map_err(ModelError::io("read", &path))?;
+        let header_length = u64::from_le_bytes(length_bytes);
+        let limit = after_length.min(MAX_HEADER);
+        if header_length > limit {
+            return Err(ModelError::file(
+                &path,
+                format!("a header of {header_length} bytes"),
+                format!("at most {limit}, in a file of {length}"),
+            ));
+        }
+        let mut json = vec![0; header_length as usize];
+        file.read_exact(&mut json).map_err(ModelError::io("read", &path))?;
+        let header = Header::parse(&path, &json, after_length - header_length)?;
+        let data_start = LENGTH_BYTES + header_length;
+        Ok(Self { path, file: Mutex::new(file), header, data_start })
+    }
+
+    /// The file this reads.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The tensors' names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.header.tensors.keys().map(String::as_str)
+    }
+
+    /// Free-form text of the header, such as `format: pt`.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.header.metadata
+    }
+
+    /// Type and shape of a tensor, if the file has it.
+    pub fn info(&self, name: &str) -> Option<Info<'_>> {
+        let entry = self.header.tensors.get(name)?;
+        Some(Info { dtype: entry.dtype, shape: &entry.shape })
+    }
+
+    /// The values of a tensor stored as F32, F16 or BF16.
+    pub fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
+        let Some(entry) = self.header.tensors.get(name) else {
+            return Err(self.tensor_error(name, "no such tensor", "one of the file's tensors"));
+        };
+        let Some(precision) = entry.dtype.precision() else {
+            return Err(self.tensor_error(name, entry.dtype.name(), "F32, F16 or BF16"));
+        };
+        let mut values = self.reserve(name, entry)?;
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = SeekFrom::Start(self.data_start + entry.begin);
+        file.seek(start).map_err(ModelError::io("seek in", &self.path))?;
+        let mut left = (entry.end - entry.begin) as usize;
+        let mut chunk = vec![0; left.min(CHUNK)];
+        while left > 0 {
+            let part = &mut chunk[..left.min(CHUNK)];
+            file.read_exact(part).map_err(ModelError::io("read", &self.path))?;
+            precision.decode(part, &mut values);
+            left -= part.len();
+        }
+        Ok(values)
+    }
+
+    /// Room for the values. A sparse file may be larger than memory, which is an error and no
+    /// abort.
+    fn reserve(&self, name: &str, entry: &Entry) -> Result<Vec<f32>, ModelError> {
+        let mut values = Vec::new();
+        values.try_reserve_exact(entry.elements()).map_err(|_| {
+            let found = format!("{} elements", entry.elements());
+            self.tensor_error(name, &found, "as many as fit in memory")
+        })?;
+        Ok(values)
+    }
+
+    fn tensor_error(&self, name: &str, found: &str, expected: &str) -> ModelError {
+        ModelError::tensor(&self.path, name, found, expected)
+    }
+}

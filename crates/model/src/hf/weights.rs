@@ -1,0 +1,142 @@
+//! The weights of a model folder, whether in one file or in shards: by name, as if there were only
+//! one file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::file;
+use super::safetensors::{Info, Reader};
+use super::unique::Unique;
+use crate::error::ModelError;
+
+/// The weights in one file.
+pub const SINGLE: &str = "model.safetensors";
+/// The list of shards.
+pub const INDEX: &str = "model.safetensors.index.json";
+
+/// Largest index file; that of a 400-billion-parameter model has a tenth of this.
+const MAX_INDEX: u64 = 32 << 20;
+/// Most shards: each holds a file open.
+const MAX_SHARDS: usize = 512;
+
+/// All tensors of a model folder.
+#[derive(Debug)]
+pub struct Weights {
+    /// The file that lists the tensors: the index, or the single weights file.
+    path: PathBuf,
+    shards: Vec<Reader>,
+    /// Which shard holds a tensor.
+    places: BTreeMap<String, usize>,
+}
+
+impl Weights {
+    /// Opens `model.safetensors`, or else every shard of `model.safetensors.index.json`, and checks
+    /// headers.
+    pub fn open(dir: &Path) -> Result<Self, ModelError> {
+        let single = dir.join(SINGLE);
+        if single.exists() {
+            return Self::single(single);
+        }
+        let index = dir.join(INDEX);
+        if index.exists() {
+            return Self::sharded(dir, index);
+        }
+        let pickled = dir.join("pytorch_model.bin").exists();
+        let found = if pickled { "only pickled PyTorch weights" } else { "neither" };
+        Err(ModelError::file(dir, found, format!("{SINGLE} or {INDEX}")))
+    }
+
+    fn single(path: PathBuf) -> Result<Self, ModelError> {
+        let reader = Reader::open(&path)?;
+        let places = reader.names().map(|name| (name.to_owned(), 0)).collect();
+        Ok(Self { path, shards: vec![reader], places })
+    }
+
+    fn sharded(dir: &Path, path: PathBuf) -> Result<Self, ModelError> {
+        let index: Index = serde_json::from_slice(&file::read(&path, MAX_INDEX)?)
+            .map_err(|e| ModelError::file(&path, e.to_string(), "an index of shards"))?;
+        let tensor_error = |tensor: &str, found: String, expected: &str| {
+            ModelError::tensor(&path, tensor, found, expected)
+        };
+        let weight_map = index.weight_map.0;
+        for (tensor, shard) in &weight_map {
+            if !is_plain_file_name(shard) {
+                let found = format!("shard {shard:?}");
+                return Err(tensor_error(tensor, found, "a plain file name in the same folder"));
+            }
+        }
+        let files: BTreeSet<&String> = weight_map.values().collect();
+        if files.is_empty() || files.len() > MAX_SHARDS {
+            let found = format!("{} shards", files.len());
+            return Err(ModelError::file(&path, found, format!("1 to {MAX_SHARDS}")));
+        }
+        let mut shards: Vec<Reader> = Vec::new();
+        let mut places = BTreeMap::new();
+        for file in files {
+            let reader = Reader::open(dir.join(file))?;
+            for tensor in reader.names() {
+                if let Some(other) = places.insert(tensor.to_owned(), shards.len()) {
+                    let other = shards[other].path().display();
+                    let found = format!("it in both {other} and {file}");
+                    return Err(tensor_error(tensor, found, "one shard that holds it"));
+                }
+                if weight_map.get(tensor) != Some(file) {
+                    let listed = weight_map.get(tensor).map_or("nowhere", String::as_str);
+                    let found = format!("it in {file}");
+                    let expected = format!("it where the index has it: {listed}");
+                    return Err(tensor_error(tensor, found, &expected));
+                }
+            }
+            shards.push(reader);
+        }
+        if let Some((tensor, shard)) = weight_map.iter().find(|(t, _)| !places.contains_key(*t)) {
+            return Err(tensor_error(tensor, format!("no such tensor in {shard}"), "it there"));
+        }
+        Ok(Self { path, shards, places })
+    }
+
+    /// The file that lists the tensors.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All tensors' names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// Type and shape of a tensor, if there is one of this name.
+    pub fn info(&self, name: &str) -> Option<Info<'_>> {
+        self.shards[*self.places.get(name)?].info(name)
+    }
+
+    /// The file that holds a tensor, or the list of tensors when none does.
+    pub fn path_of(&self, name: &str) -> &Path {
+        self.places.get(name).map_or(&self.path, |&shard| self.shards[shard].path())
+    }
+
+    /// The values of a tensor stored as F32, F16 or BF16.
+    pub fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
+        let Some(&shard) = self.places.get(name) else {
+            let expected = "one of the folder's tensors";
+            return Err(ModelError::tensor(&self.path, name, "no such tensor", expected));
+        };
+        self.shards[shard].read_f32(name)
+    }
+}
+
+/// No folder, drive or parent: what stays in the folder it is joined to.
+fn is_plain_file_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 255
+        && !name.starts_with('.')
+        && !name.contains(|c: char| matches!(c, '/' | '\\' | ':') || c.is_control())
+}
+
+#[derive(Deserialize)]
+struct Index {
+    /// Tensor name to shard.
+    weight_map: Unique,
+}

@@ -1,0 +1,4 @@
+//! Placeholder.
+
+pub mod error;
+pub mod hf;

@@ -1,0 +1,200 @@
+//! `config.json`, read, refused and written.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+
+use fedra_model::hf::{Architecture, Config, Labels, LlamaConfig, Precision, Problem};
+use serde_json::{Value, json};
+
+fn bert() -> Value {
+    json!({
+        "model_type": "bert", "vocab_size": 100, "hidden_size": 12, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "intermediate_size": 24, "max_position_embeddings": 16,
+        "hidden_act": "gelu", "classifier_dropout": null, "some_future_key": {"kept": [1, 2.5]}
+    })
+}
+
+fn llama() -> Value {
+    json!({
+        "model_type": "llama", "vocab_size": 100, "hidden_size": 12, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "intermediate_size": 24, "max_position_embeddings": 16
+    })
+}
+
+fn with(mut base: Value, change: Value) -> Value {
+    let Value::Object(change) = change else { panic!("an object") };
+    for (key, value) in change {
+        base[key] = value;
+    }
+    base
+}
+
+fn parse(json: &Value) -> Result<Config, String> {
+    Config::parse(Path::new("config.json"), json.to_string().as_bytes()).map_err(|e| e.to_string())
+}
+
+fn parse_llama(change: Value) -> LlamaConfig {
+    match parse(&with(llama(), change)).unwrap() {
+        Config::Llama(config) => config,
+        Config::Bert(_) => panic!("a LLaMA"),
+    }
+}
+
+#[track_caller]
+fn check(base: &Value, change: Value, expected: &str) {
+    let message = parse(&with(base.clone(), change)).unwrap_err();
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn absent_keys_mean_what_the_library_means() {
+    let Config::Bert(config) = parse(&bert()).unwrap() else { panic!("a BERT") };
+    assert_eq!((config.type_vocab_size, config.layer_norm_eps), (2, 1e-12));
+    assert_eq!((config.pad_token_id, config.labels), (Some(0), None));
+    let config = parse_llama(json!({}));
+    assert_eq!((config.num_key_value_heads, config.head_dim), (6, 2));
+    assert_eq!((config.rope_theta, config.rms_norm_eps), (10_000.0, 1e-6));
+    assert_eq!((config.pad_token_id, config.bos_token_id), (None, Some(1)));
+    assert_eq!((config.eos_token_ids, config.tie_word_embeddings), (vec![2], false));
+}
+
+#[test]
+fn rotary_base_is_found_in_either_generation_of_the_file() {
+    let theta = |change| parse_llama(change).rope_theta;
+    assert_eq!(theta(json!({"rope_theta": 5e5, "rope_scaling": null})), 5e5);
+    assert_eq!(theta(json!({"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}})), 7.0);
+    assert_eq!(theta(json!({"rope_theta": 7, "rope_parameters": {"rope_theta": 7.0}})), 7.0);
+}
+
+#[test]
+fn several_end_tokens_are_kept() {
+    assert_eq!(parse_llama(json!({"eos_token_id": [5, 6]})).eos_token_ids, [5, 6]);
+    assert!(parse_llama(json!({"eos_token_id": null})).eos_token_ids.is_empty());
+}
+
+#[test]
+fn sizes_must_make_sense() {
+    for base in [bert(), llama()] {
+        for key in [
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+        ] {
+            for bad in [json!(0), json!(-1), json!(1.5), json!("8"), json!(null), json!(u64::MAX)] {
+                check(&base, json!({ key: bad }), &format!("config.json: {key}: found"));
+            }
+        }
+        check(&base, json!({"num_attention_heads": 5}), "a divisor of hidden_size, which is 12");
+        check(&base, json!({"pad_token_id": 100}), "a token below vocab_size, 100");
+        check(&base, json!({"pad_token_id": -2}), "a token's number");
+    }
+    check(&bert(), json!({"layer_norm_eps": 0}), "a finite number above zero");
+    check(&bert(), json!({"layer_norm_eps": "1e-12"}), "a finite number above zero");
+    check(&llama(), json!({"num_key_value_heads": 4}), "a divisor of num_attention_heads, 6");
+    check(&llama(), json!({"head_dim": 3}), "head_dim: found 3, expected an even width");
+    check(&llama(), json!({"num_attention_heads": 4}), "not 3");
+    check(&llama(), json!({"head_dim": 1 << 18}), "head_dim");
+    check(&llama(), json!({"rope_theta": -1.0}), "rope_theta: found -1.0");
+}
+
+#[test]
+fn what_is_not_supported_is_named() {
+    check(&bert(), json!({"model_type": "roberta"}), r#"found "roberta", expected one of "bert""#);
+    check(&bert(), json!({"model_type": null}), "model_type: found null");
+    check(&bert(), json!({"hidden_act": "gelu_new"}), r#"found "gelu_new", expected "gelu""#);
+    check(&bert(), json!({"position_embedding_type": "relative_key"}), r#"expected "absolute""#);
+    check(&bert(), json!({"is_decoder": true}), "is_decoder: found true, expected false");
+    check(&bert(), json!({"pruned_heads": {"1": [0]}}), "pruned_heads");
+    check(&bert(), json!({"tie_word_embeddings": false}), "tie_word_embeddings");
+    check(&llama(), json!({"hidden_act": "gelu"}), r#"expected "silu""#);
+    check(&llama(), json!({"attention_bias": true}), "attention_bias");
+    check(&llama(), json!({"mlp_bias": true}), "mlp_bias");
+    check(&llama(), json!({"quantization_config": {"bits": 4}}), "quantization_config");
+    let linear = json!({"type": "linear", "factor": 2.0});
+    check(&llama(), json!({"rope_scaling": linear}), r#"rope_scaling.type: found "linear""#);
+    let llama3 = json!({"rope_type": "llama3", "rope_theta": 5e5});
+    check(
+        &llama(),
+        json!({"rope_parameters": llama3}),
+        r#"rope_parameters.rope_type: found "llama3""#,
+    );
+    let partial = json!({"partial_rotary_factor": 0.5});
+    check(&llama(), json!({"rope_parameters": partial}), "partial_rotary_factor: found 0.5");
+    let two = json!({"rope_theta": 1.0, "rope_parameters": {"rope_theta": 2.0}});
+    check(&llama(), two, "rope_parameters.rope_theta: found 2.0, expected 1, as said elsewhere");
+}
+
+#[test]
+fn files_that_are_no_configuration_are_refused() {
+    for (text, expected) in [
+        ("", "EOF"),
+        ("[]", "expected a map"),
+        ("{\"model_type\":", "EOF"),
+        (&"[".repeat(1_000_000), "a JSON object"),
+        (&format!("{{\"a\":{}", "[".repeat(1_000_000)), "recursion limit"),
+    ] {
+        let message = Config::parse(Path::new("c"), text.as_bytes()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    let long = json!({"model_type": "x".repeat(1 << 20)});
+    assert!(parse(&long).unwrap_err().len() < 400, "a long value is shortened");
+}
+
+#[test]
+fn labels_are_read_and_must_be_consistent() {
+    let labels = |change| parse(&with(bert(), change)).unwrap().labels().cloned().unwrap();
+    let read = labels(json!({
+        "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1},
+        "problem_type": "multi_label_classification"
+    }));
+    assert_eq!(read.names, ["no", "yes"]);
+    assert_eq!(read.problem, Some(Problem::MultiLabel));
+    assert_eq!(labels(json!({"num_labels": 3})).names, ["LABEL_0", "LABEL_1", "LABEL_2"]);
+    check(&bert(), json!({"id2label": {"0": "a", "2": "b"}}), "without a gap");
+    check(&bert(), json!({"id2label": {}}), "without a gap");
+    check(&bert(), json!({"id2label": {"0": 1}}), "without a gap");
+    let inverse = json!({"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}});
+    check(&bert(), inverse, "the inverse of id2label");
+    check(&bert(), json!({"problem_type": "guess"}), "single_label_classification");
+}
+
+#[test]
+fn saving_keeps_unknown_keys_and_reads_back_the_same() {
+    for base in [bert(), with(llama(), json!({"rope_theta": 5e5}))] {
+        let mut config = parse(&base).unwrap();
+        let names = vec!["O".to_owned(), "B".to_owned()];
+        config.set_labels(Labels { names, problem: Some(Problem::SingleLabel) });
+        let (architecture, class) = match config {
+            Config::Bert(_) => {
+                (Architecture::BertForTokenClassification, "BertForTokenClassification")
+            }
+            Config::Llama(_) => {
+                (Architecture::LlamaForTokenClassification, "LlamaForTokenClassification")
+            }
+        };
+        let saved = config.to_json(architecture, Precision::BF16);
+        assert_eq!(saved["architectures"], json!([class]));
+        assert_eq!(saved["dtype"], "bfloat16");
+        assert_eq!(saved["some_future_key"], base["some_future_key"]);
+        let again = parse(&saved).unwrap();
+        assert_eq!(again.labels(), config.labels());
+        assert_eq!(again.architecture(), Some(architecture));
+        assert_eq!(again.to_json(architecture, Precision::BF16), saved);
+    }
+}
+
+#[test]
+fn a_configuration_made_in_code_is_checked_like_a_file() {
+    let config = LlamaConfig { num_key_value_heads: 3, ..LlamaConfig::default() };
+    let message = Config::Llama(config).check().unwrap_err().to_string();
+    assert!(message.contains("num_key_value_heads: found 3"), "{message}");
+    let mut config = Config::Llama(LlamaConfig::default());
+    config.set_labels(Labels { names: vec![], problem: None });
+    assert!(config.check().unwrap_err().to_string().contains("id2label: found {}"));
+    Config::Llama(LlamaConfig::default()).check().unwrap();
+    Config::Bert(fedra_model::hf::BertConfig::default()).check().unwrap();
+}

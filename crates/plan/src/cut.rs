@@ -1,0 +1,196 @@
+//! Where each part lives: all of it at the client, or the middle blocks at the server.
+//!
+//! The client always keeps the embedding and the head, because text goes in at one and labels at
+//! the other, and neither may leave. A cut is therefore one range of blocks, and hidden states
+//! cross it at two places:
+//!
+//! ```text
+//! client  embedding  block 0 .. a-1                     block b .. L-1  head
+//!                               \                      /
+//!                     IntoServer { before: a }   IntoClient { after: b-1 }
+//!                                 \                  /
+//! server                           block a .. b-1 --
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::PlanError;
+use crate::id::Site;
+
+/// No cut, or a range of blocks that lives at the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Cut {
+    server: Option<Range<u16>>,
+}
+
+impl Cut {
+    /// The whole model lives at the client.
+    pub const fn none() -> Self {
+        Self { server: None }
+    }
+
+    /// The given blocks, out of so many in the model, live at the server.
+    ///
+    /// Refuses a range that is empty or leaves the model. The client may be left with no block,
+    /// but never without the embedding and the head.
+    pub fn server(range: Range<u16>, blocks: u16) -> Result<Self, PlanError> {
+        let cut = Self { server: Some(range) };
+        cut.check(blocks)?;
+        Ok(cut)
+    }
+
+    /// The client keeps the `first` and the `last` blocks (p and q in FedSEA-LLaMA).
+    pub fn keep(first: u16, last: u16, blocks: u16) -> Result<Self, PlanError> {
+        Self::server(first..blocks.saturating_sub(last), blocks)
+    }
+
+    /// Refuses a cut that does not fit a model of so many blocks.
+    pub(crate) fn check(&self, blocks: u16) -> Result<(), PlanError> {
+        let Some(Range { start, end }) = self.server else {
+            return Ok(());
+        };
+        if start >= end {
+            return Err(PlanError::EmptyCut { start, end });
+        }
+        if end > blocks {
+            return Err(PlanError::CutOutOfRange { start, end, blocks });
+        }
+        Ok(())
+    }
+
+    /// The blocks that live at the server, if any do.
+    pub fn server_blocks(&self) -> Option<Range<u16>> {
+        self.server.clone()
+    }
+
+    /// Where a site lives.
+    pub fn side(&self, site: Site) -> Side {
+        match (site, &self.server) {
+            (Site::Block(number), Some(range)) if range.contains(&number) => Side::Server,
+            (Site::Embedding | Site::Block(_) | Site::Head, _) => Side::Client,
+        }
+    }
+
+    /// The boundaries that hidden states cross, in forward order; gradients cross them backwards.
+    pub fn crossings(&self) -> Vec<Crossing> {
+        match self.server {
+            None => Vec::new(),
+            Some(Range { start, end }) => {
+                vec![
+                    Crossing::IntoServer { before: start },
+                    Crossing::IntoClient { after: end - 1 },
+                ]
+            }
+        }
+    }
+}
+
+/// One of the two parties that can hold a part of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The party with the data.
+    Client,
+    /// The party without.
+    Server,
+}
+
+/// A boundary between two blocks at which the forward pass changes sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Crossing {
+    /// From the client to the server.
+    IntoServer {
+        /// The server's first block.
+        before: u16,
+    },
+    /// From the server back to the client.
+    IntoClient {
+        /// The server's last block.
+        after: u16,
+    },
+}
+
+impl Crossing {
+    /// The side that receives hidden states; the other one receives gradients.
+    pub const fn receiver(self) -> Side {
+        match self {
+            Self::IntoServer { .. } => Side::Server,
+            Self::IntoClient { .. } => Side::Client,
+        }
+    }
+
+    /// Whether a site comes before this boundary in the forward pass.
+    pub fn comes_after(self, site: Site) -> bool {
+        match self {
+            Self::IntoServer { before } => site < Site::Block(before),
+            Self::IntoClient { after } => site <= Site::Block(after),
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        })
+    }
+}
+
+impl fmt::Display for Crossing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IntoServer { before } => {
+                write!(formatter, "into the server before block {before}")
+            }
+            Self::IntoClient { after } => write!(formatter, "into the client after block {after}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_puts_the_middle_at_the_server_and_the_ends_at_the_client() {
+        let cut = Cut::keep(1, 2, 6).expect("three blocks are left");
+        assert_eq!(cut.server_blocks(), Some(1..4));
+        let at_server: Vec<u16> =
+            (0..6).filter(|number| cut.side(Site::Block(*number)) == Side::Server).collect();
+        assert_eq!(at_server, [1, 2, 3]);
+        assert_eq!(cut.side(Site::Embedding), Side::Client);
+        assert_eq!(cut.side(Site::Head), Side::Client);
+        let crossings: Vec<String> = cut.crossings().iter().map(ToString::to_string).collect();
+        assert_eq!(crossings, ["into the server before block 1", "into the client after block 3"]);
+    }
+
+    #[test]
+    fn the_server_may_hold_every_block_but_neither_embedding_nor_head() {
+        let cut = Cut::keep(0, 0, 4).expect("the client keeps both ends");
+        assert_eq!(cut.server_blocks(), Some(0..4));
+        assert_eq!(cut.side(Site::Embedding), Side::Client);
+    }
+
+    #[test]
+    fn a_cut_that_is_empty_or_leaves_the_model_is_refused() {
+        assert_eq!(Cut::server(2..2, 4), Err(PlanError::EmptyCut { start: 2, end: 2 }));
+        assert_eq!(Cut::keep(2, 2, 4), Err(PlanError::EmptyCut { start: 2, end: 2 }));
+        assert_eq!(Cut::keep(1, 9, 4), Err(PlanError::EmptyCut { start: 1, end: 0 }));
+        let refused = Cut::server(2..5, 4).expect_err("block 4 does not exist");
+        assert_eq!(
+            refused.to_string(),
+            "a cut gives the server blocks 2..5: expected blocks within 0..4"
+        );
+    }
+
+    #[test]
+    fn without_a_cut_nothing_crosses() {
+        assert_eq!(Cut::none().crossings(), []);
+        assert_eq!(Cut::none().side(Site::Block(3)), Side::Client);
+    }
+}

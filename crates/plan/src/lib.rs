@@ -1,0 +1,93 @@
+//! Which part of a Transformer learns, which part travels, where each part lives.
+//!
+//! Those three questions have one answer here, a [`Plan`]: a [`Scope`] of parameters that learn
+//! and a [`Cut`] that says where blocks live. All traffic and the reach of the backward pass are
+//! derived from it. A [`Rule`] chooses the scope of each round. The crate holds no tensor, file,
+//! clock or random number, so both ends of a federation compute the same plan from the same words.
+//!
+//! The three methods at the heart of Fedra differ only in their rule and their cut:
+//!
+//! ```
+//! use fedra_plan::*;
+//!
+//! let layout = Layout::new((0..6).flat_map(|number| {
+//!     [Role::Query, Role::Key, Role::Value].into_iter().flat_map(move |role| {
+//!         let id = |part| ParamId::new(Site::Block(number), role, part);
+//!         [
+//!             (id(Part::Weight), Shape::matrix(8, 8)),
+//!             (id(Part::LoraA), Shape::matrix(2, 8)),
+//!             (id(Part::LoraB), Shape::matrix(8, 2)),
+//!         ]
+//!     })
+//! }))?;
+//!
+//! // SAFL: the two blocks with the most attention on the classification token, and the head.
+//! let probe = Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Cls };
+//! let safl = Rule::TopBlocks { k: 2, probe } | Rule::Sites([Site::Head].into());
+//!
+//! // FedFrozen: everything for three rounds, then everything but query and key.
+//! let frozen = Rule::Everything - Rule::Roles([Role::Query, Role::Key].into());
+//! let fedfrozen = Rule::switch(Rule::Everything, Round(3), frozen);
+//!
+//! // FedSEA-LLaMA: adapters everywhere; all but the first and last two blocks at the server.
+//! let fedsea = Rule::Parts([Part::LoraA, Part::LoraB].into());
+//! let cut = Cut::keep(2, 2, layout.blocks())?;
+//!
+//! let scores = BlockScores::new(probe, vec![0.1, 0.2, 0.4, 0.3, 0.2, 0.1])?;
+//! let view = View { layout: &layout, round: Round(3), scores: Some(&scores) };
+//! for rule in [&safl, &fedfrozen, &fedsea] {
+//!     rule.check(&layout)?;
+//! }
+//! assert_eq!(safl.select(view)?.blocks(), [2, 3].into());
+//! assert_eq!(fedfrozen.select(view)?, Scope::of_roles(&layout, [Role::Value]));
+//!
+//! let plan = Plan::new(&layout, fedsea.select(view)?, cut)?;
+//! assert_eq!(plan.uploads().blocks(), [0, 1, 4, 5].into());
+//! assert_eq!(plan.trained_by(Side::Server).blocks(), [2, 3].into());
+//! let hidden = HiddenStates { tokens: 1000, width: 8 };
+//! let traffic = plan.bytes(&layout, ElementWidth::F32, hidden)?;
+//! assert_eq!(traffic.crossing().to_string(), "128.0 kB");
+//! # Ok::<(), PlanError>(())
+//! ```
+
+mod id;
+mod role;
+
+mod digest;
+mod layout;
+mod shape;
+
+mod scope;
+
+mod cut;
+
+mod bytes;
+mod plan;
+mod traffic;
+
+mod evidence;
+mod round;
+mod rule;
+mod selector;
+
+mod error;
+mod text;
+
+#[cfg(test)]
+mod fixture;
+
+pub use bytes::{ByteCount, ElementWidth};
+pub use cut::{Crossing, Cut, Side};
+pub use digest::Digest;
+pub use error::PlanError;
+pub use evidence::{AttentionSide, BlockScores, Probe, RelevantTokens};
+pub use id::{ParamId, Site};
+pub use layout::Layout;
+pub use plan::Plan;
+pub use role::{Part, Role};
+pub use round::Round;
+pub use rule::Rule;
+pub use scope::Scope;
+pub use selector::{Selector, View};
+pub use shape::Shape;
+pub use traffic::{HiddenStates, Traffic};

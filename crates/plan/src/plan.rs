@@ -1,0 +1,241 @@
+//! A plan: which part learns, and where each part lives.
+//!
+//! A plan is those two choices and nothing else. What travels, how far the backward pass runs and
+//! what crosses the cut are derived from them here and never configured beside them.
+//!
+//! The loss is at the head, and the backward pass runs from there down to the lowest trained site
+//! and no further. So a cut is crossed backwards exactly when something below it trains, and
+//! gradients pass *through* frozen blocks of the server if the client trains anything beneath.
+
+use crate::bytes::{ByteCount, ElementWidth};
+use crate::cut::{Crossing, Cut, Side};
+use crate::error::PlanError;
+use crate::id::Site;
+use crate::layout::Layout;
+use crate::scope::Scope;
+use crate::traffic::{HiddenStates, Traffic};
+
+/// What one round trains, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    scope: Scope,
+    cut: Cut,
+    // Of the layout the plan was checked against: what "all blocks are frozen" counts.
+    blocks: u16,
+}
+
+impl Plan {
+    /// Joins a scope and a cut; refuses either if the layout does not have what it names.
+    pub fn new(layout: &Layout, scope: Scope, cut: Cut) -> Result<Self, PlanError> {
+        scope.check(layout)?;
+        cut.check(layout.blocks())?;
+        Ok(Self { scope, cut, blocks: layout.blocks() })
+    }
+
+    /// The part that learns, on either side.
+    pub const fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Where each part lives.
+    pub const fn cut(&self) -> &Cut {
+        &self.cut
+    }
+}
+
+/// Who holds and trains what, and what travels for it.
+impl Plan {
+    /// What lives at a side, trained or frozen.
+    pub fn held_by(&self, side: Side, layout: &Layout) -> Scope {
+        layout.ids().filter(|id| self.cut.side(id.site) == side).collect()
+    }
+
+    /// What a side trains.
+    pub fn trained_by(&self, side: Side) -> Scope {
+        self.scope.filter(|id| self.cut.side(id.site) == side)
+    }
+
+    /// What a client sends up after training: all that it trained. The server's part is already
+    /// where it is needed.
+    pub fn uploads(&self) -> Scope {
+        self.trained_by(Side::Client)
+    }
+
+    /// What a client receives once the round is folded: the new value of all that was sent up.
+    /// A client that sat out earlier rounds needs what those changed as well.
+    pub fn downloads(&self) -> Scope {
+        self.uploads()
+    }
+
+    /// The boundaries that hidden states cross, in forward order.
+    pub fn crossings(&self) -> Vec<Crossing> {
+        self.cut.crossings()
+    }
+
+    /// The boundaries that gradients cross, in backward order: those with a trained site below.
+    pub fn gradient_crossings(&self) -> Vec<Crossing> {
+        let Some(lowest) = self.lowest_trained() else {
+            return Vec::new();
+        };
+        let needed = |crossing: &Crossing| crossing.comes_after(lowest);
+        self.crossings().into_iter().rev().filter(needed).collect()
+    }
+}
+
+/// How far the backward pass runs.
+impl Plan {
+    /// The first site of the forward pass that trains: where the backward pass may stop.
+    pub fn lowest_trained(&self) -> Option<Site> {
+        self.scope.lowest_site()
+    }
+
+    /// The lowest site of a side that the backward pass runs through, trained there or merely on
+    /// the way to something lower; `None` if the side takes no part in it.
+    pub fn backward_reaches(&self, side: Side) -> Option<Site> {
+        let lowest = self.lowest_trained()?;
+        let blocks = (0..self.blocks).map(Site::Block);
+        let sites = [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]);
+        sites.skip_while(|site| *site < lowest).find(|site| self.cut.side(*site) == side)
+    }
+
+    /// How many leading blocks, after an untrained embedding, nothing in this round changes; their
+    /// outputs depend on the input alone. `None` when the embedding trains.
+    pub fn frozen_prefix(&self) -> Option<u16> {
+        match self.lowest_trained() {
+            Some(Site::Embedding) => None,
+            Some(Site::Block(number)) => Some(number),
+            Some(Site::Head) | None => Some(self.blocks),
+        }
+    }
+}
+
+/// What it costs to send.
+impl Plan {
+    /// The bytes one client moves in a round in which it passes these hidden states.
+    ///
+    /// This counts values only; masks, scores and framing are the encoding's to add.
+    pub fn bytes(
+        &self,
+        layout: &Layout,
+        width: ElementWidth,
+        hidden: HiddenStates,
+    ) -> Result<Traffic, PlanError> {
+        self.scope.check(layout)?;
+        let parameters = |scope: Scope| ByteCount::of(scope.elements(layout) as u64, width);
+        let mut traffic = Traffic {
+            parameters_up: parameters(self.uploads()),
+            parameters_down: parameters(self.downloads()),
+            ..Traffic::default()
+        };
+        let states = ByteCount::of(hidden.elements(), width);
+        for crossing in self.crossings() {
+            match crossing.receiver() {
+                Side::Server => traffic.crossing_up += states,
+                Side::Client => traffic.crossing_down += states,
+            }
+        }
+        for crossing in self.gradient_crossings() {
+            match crossing.receiver() {
+                Side::Server => traffic.crossing_down += states,
+                Side::Client => traffic.crossing_up += states,
+            }
+        }
+        Ok(traffic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{id, layout};
+    use crate::role::Part;
+
+    const STATES: HiddenStates = HiddenStates { tokens: 10, width: 4 };
+
+    /// Six blocks of which the server holds 2 and 3.
+    fn cut_plan(scope: impl FnOnce(&Layout) -> Scope) -> (Layout, Plan) {
+        let layout = layout(6);
+        let cut = Cut::server(2..4, 6).expect("legal");
+        let plan = Plan::new(&layout, scope(&layout), cut).expect("legal");
+        (layout, plan)
+    }
+
+    #[test]
+    fn a_plan_must_fit_its_layout() {
+        let layout = layout(2);
+        let stray = Scope::from_iter([id("block.2.key.weight")]);
+        assert!(Plan::new(&layout, stray, Cut::none()).is_err());
+        let deep = Cut::server(2..4, 6).expect("legal in a deeper model");
+        assert_eq!(
+            Plan::new(&layout, Scope::empty(), deep),
+            Err(PlanError::CutOutOfRange { start: 2, end: 4, blocks: 2 })
+        );
+    }
+
+    #[test]
+    fn only_what_the_client_trains_travels() {
+        let (_, plan) = cut_plan(|layout| Scope::of_parts(layout, [Part::LoraA, Part::LoraB]));
+        assert_eq!(Vec::from_iter(plan.uploads().blocks()), [0, 1, 4, 5]);
+        assert_eq!(Vec::from_iter(plan.trained_by(Side::Server).blocks()), [2, 3]);
+        assert_eq!(plan.downloads(), plan.uploads());
+    }
+
+    #[track_caller]
+    fn check_backward(lowest: Site, client: Option<Site>, server: Option<Site>, crossed: usize) {
+        let (_, plan) = cut_plan(|layout| Scope::of_sites(layout, [lowest, Site::Head]));
+        assert_eq!(plan.backward_reaches(Side::Client), client);
+        assert_eq!(plan.backward_reaches(Side::Server), server);
+        let backward: Vec<Crossing> = plan.crossings().into_iter().rev().take(crossed).collect();
+        assert_eq!(plan.gradient_crossings(), backward);
+    }
+
+    #[test]
+    fn gradients_run_down_to_the_lowest_trained_site_and_no_further() {
+        let block = |number| Some(Site::Block(number));
+        check_backward(Site::Head, Some(Site::Head), None, 0);
+        check_backward(Site::Block(4), block(4), None, 0);
+        check_backward(Site::Block(3), block(4), block(3), 1);
+        check_backward(Site::Block(2), block(4), block(2), 1);
+        check_backward(Site::Block(1), block(1), block(2), 2);
+        check_backward(Site::Embedding, Some(Site::Embedding), block(2), 2);
+    }
+
+    #[test]
+    fn a_plan_that_trains_nothing_has_no_backward_pass() {
+        let (_, plan) = cut_plan(|_| Scope::empty());
+        assert_eq!(plan.backward_reaches(Side::Client), None);
+        assert_eq!(plan.gradient_crossings(), []);
+        assert_eq!(plan.frozen_prefix(), Some(6));
+    }
+
+    #[test]
+    fn the_frozen_prefix_ends_at_the_lowest_trained_site() {
+        let prefix =
+            |site| cut_plan(|layout| Scope::of_sites(layout, [site, Site::Head])).1.frozen_prefix();
+        assert_eq!(prefix(Site::Embedding), None);
+        assert_eq!(prefix(Site::Block(0)), Some(0));
+        assert_eq!(prefix(Site::Block(3)), Some(3));
+        assert_eq!(prefix(Site::Head), Some(6));
+    }
+
+    #[test]
+    fn bytes_follow_from_the_plan() {
+        let (layout, plan) = cut_plan(|layout| Scope::of_blocks(layout, [3, 5]));
+        let traffic = plan.bytes(&layout, ElementWidth::F32, STATES).expect("same layout");
+        // Block 5 has 64 elements; block 3 is trained where it lives. Ten tokens of width 4 take
+        // 160 bytes: up and down as states, and up once more as the gradient block 3 needs.
+        let expected = Traffic {
+            parameters_up: ByteCount(256),
+            parameters_down: ByteCount(256),
+            crossing_up: ByteCount(320),
+            crossing_down: ByteCount(160),
+        };
+        assert_eq!(traffic, expected);
+    }
+
+    #[test]
+    fn bytes_under_another_layout_are_refused() {
+        let (_, plan) = cut_plan(Scope::everything);
+        assert!(plan.bytes(&layout(3), ElementWidth::F32, STATES).is_err());
+    }
+}
