@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fedra_plan::ParamId;
+use fedra_compute::ComputeError;
+use fedra_plan::{ParamId, PlanError};
 
 /// An error of the model crate.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +71,36 @@ pub enum ModelError {
         /// What the model needs.
         expected: String,
     },
+
+    /// A batch cannot be run through the model.
+    #[error("batch: {what} is {found}, expected {expected}")]
+    Batch {
+        /// What is wrong with it.
+        what: &'static str,
+        /// What it is.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+
+    /// A model of this family cannot have this head or this adapter.
+    #[error("{what}: found {found}, expected {expected}")]
+    Structure {
+        /// What was asked for.
+        what: &'static str,
+        /// What it was.
+        found: String,
+        /// What would have been accepted.
+        expected: String,
+    },
+
+    /// An operation refused its operands.
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
+
+    /// A parameter set, range or rule refused.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
 
     /// A model has a parameter that the class it shall be saved as does not have.
     #[error("cannot save {id}: {architecture} has no such parameter")]

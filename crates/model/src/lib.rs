@@ -1,4 +1,39 @@
-//! Placeholder.
+//! BERT and LLaMA as federated learning needs them.
+//!
+//! A [`Model`] is structure without numbers: it runs with any [`Params`](fedra_compute::Params) over
+//! any range of its blocks, so it can be cut between parties, started from a cached frozen prefix, or
+//! probed block by block. Sequences are packed without padding ([`Batch`]), so nothing a padded token
+//! could do can change a result.
+//!
+//! Reading order: [`Batch`] goes through [`Bert`] or [`Llama`] into a [`Head`]; [`Model`] ties them
+//! together and knows its parameters' [`Layout`](fedra_plan::Layout); [`hf`] reads and writes folders.
+
+mod batch;
+mod bert;
+mod head;
+mod llama;
+mod lora;
+mod model;
+mod parts;
+mod prefix;
+mod probe;
+
+mod init;
+mod layout;
+mod preset;
+mod store;
 
 pub mod error;
 pub mod hf;
+
+pub use batch::Batch;
+pub use bert::Bert;
+pub use error::ModelError;
+pub use head::{Head, Targets};
+pub use llama::Llama;
+pub use lora::Adapters;
+pub use model::{Backbone, Model, Reading};
+pub use prefix::PrefixCache;
+pub use preset::Preset;
+pub use probe::{BlockProbe, Relevant};
+pub use store::{Loaded, Saving, load, save};

@@ -1,0 +1,212 @@
+//! Two blocks that between them use every operation: one like BERT's, one like `LLaMA`'s.
+//!
+//! All sizes are odd or awkward, and 700 tokens are more than one task of any kind takes.
+
+use crate::draw::{indices, numbers, of, positions, spans};
+use fedra_compute::{
+    Activation, Angles, Attention, Device, Gradients, Lora, Mask, Params, Projected, Projection,
+    Span, Tape, Tensor, Value, Weight, Weights,
+};
+use fedra_plan::{ParamId, Part, Role, Scope, Site};
+use std::sync::Arc;
+
+/// Lengths of the packed sequences, 700 tokens in all.
+pub const LENGTHS: [usize; 4] = [257, 1, 131, 311];
+
+const WORDS: usize = 301;
+const WIDTH: usize = 40;
+const ENCODER_MLP: usize = 67;
+const DECODER_MLP: usize = 53;
+const RANK: usize = 3;
+const ENCODER: Attention = Attention { heads: 5, kv_heads: 5, width: 8, mask: Mask::Bidirectional };
+const DECODER: Attention = Attention { heads: 4, kv_heads: 2, width: 10, mask: Mask::Causal };
+
+/// A small model and one batch for it.
+pub struct Chain {
+    pub device: Device,
+    pub params: Params,
+    pub ids: Vec<u32>,
+    positions: Vec<u32>,
+    targets: Vec<Option<u32>>,
+    spans: Vec<Span>,
+    angles: Arc<Angles>,
+}
+
+impl Chain {
+    pub fn new(lengths: &[usize]) -> Self {
+        let device = Device::cpu();
+        let params = shapes()
+            .into_iter()
+            .enumerate()
+            .map(|(i, (id, (rows, cols)))| {
+                let offset = if rows == 1 && id.part == Part::Weight { 1.0 } else { 0.0 };
+                let scale = 1.0 / (cols as f64).sqrt();
+                let numbers = numbers(i as u64 + 1, rows * cols, (scale, offset));
+                (id, of(&device, (rows, cols), &numbers))
+            })
+            .collect();
+        let positions = positions(lengths);
+        let count = positions.len();
+        let targets = indices(71, count, WORDS + 40).into_iter();
+        Self {
+            device,
+            params,
+            ids: indices(70, count, WORDS),
+            positions,
+            targets: targets.map(|word| Some(word).filter(|word| (*word as usize) < WORDS)).collect(),
+            spans: spans(lengths),
+            angles: Arc::new(Angles::new(count, DECODER.width, 1e4)),
+        }
+    }
+
+    /// Every parameter.
+    pub fn everything(&self) -> Scope {
+        self.params.iter().map(|(id, _)| id).collect()
+    }
+
+    /// The parameters of one site.
+    pub fn site(&self, site: Site) -> Scope {
+        self.params.iter().map(|(id, _)| id).filter(|id| id.site == site).collect()
+    }
+
+    pub fn embedding(&self, tape: &mut Tape, weights: Weights<'_>) -> Value {
+        let at = Place { weights, site: Site::Embedding };
+        let (token, position) = (at.weight(Role::Token), at.weight(Role::Position));
+        let sum = tape.embed(&[(&token, &self.ids), (&position, &self.positions)]);
+        at.layer_norm(tape, &sum.expect("indices are in range"), Role::EmbeddingNorm)
+    }
+
+    pub fn encoder(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
+        let at = Place { weights, site: Site::Block(0) };
+        let roles = [Role::Query, Role::Key, Role::Value];
+        let projected = tape.linear(x, &roles.map(|role| at.projection(role))).expect(FITS);
+        let mixed = tape.attention(ENCODER, Projected::Together(&projected), &self.spans, None);
+        let mixed = mixed.expect(FITS);
+        let sum = tape.linear_onto(&mixed, &at.projection(Role::Output), x).expect(FITS);
+        let x = at.layer_norm(tape, &sum, Role::AttentionNorm);
+        let up = tape.linear_activated(&x, &at.projection(Role::Up), Activation::Gelu);
+        let sum = tape.linear_onto(&up.expect(FITS), &at.projection(Role::Down), &x);
+        at.layer_norm(tape, &sum.expect(FITS), Role::MlpNorm)
+    }
+
+    pub fn decoder(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
+        let at = Place { weights, site: Site::Block(1) };
+        let normed = tape.rms_norm(x, &at.weight(Role::AttentionNorm), 1e-5).expect(FITS);
+        let roles = [Role::Query, Role::Key, Role::Value];
+        let projected = tape.linear(&normed, &roles.map(|role| at.projection(role))).expect(FITS);
+        let turning = DECODER.heads + DECODER.kv_heads;
+        let projected = tape.rotary(projected, turning, &self.positions, &self.angles);
+        let projected = projected.expect(FITS);
+        let mixed = tape.attention(DECODER, Projected::Together(&projected), &self.spans, None);
+        let mixed = mixed.expect(FITS);
+        let x = tape.linear_onto(&mixed, &at.projection(Role::Output), x).expect(FITS);
+        let normed = tape.rms_norm(&x, &at.weight(Role::MlpNorm), 1e-5).expect(FITS);
+        let both = [Role::Gate, Role::Up].map(|role| at.projection(role));
+        let both = tape.linear(&normed, &both).expect(FITS);
+        let gated = tape.swiglu(&both).expect(FITS);
+        tape.linear_onto(&gated, &at.projection(Role::Down), &x).expect(FITS)
+    }
+
+    pub fn loss(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
+        let at = Place { weights, site: Site::Head };
+        let (weight, bias) = (at.weight(Role::Vocabulary), at.find(Role::Vocabulary, Part::Bias));
+        tape.vocabulary_cross_entropy(x, &weight, bias.as_ref(), &self.targets).expect(FITS)
+    }
+
+    /// Forward through everything.
+    pub fn forward(&self, tape: &mut Tape, weights: Weights<'_>) -> Value {
+        let x = self.embedding(tape, weights);
+        let x = self.encoder(tape, weights, &x);
+        let x = self.decoder(tape, weights, &x);
+        self.loss(tape, weights, &x)
+    }
+
+    /// Loss and gradients.
+    pub fn run(&self, scope: &Scope) -> (Tensor, Gradients) {
+        let mut tape = Tape::new(&self.device);
+        let loss = self.forward(&mut tape, self.params.training(scope));
+        let one = Tensor::scalar(&self.device, 1.0);
+        let gradients = tape.backward(&[(&loss, one)]).expect("the scope is not empty");
+        (loss.tensor, gradients)
+    }
+}
+
+const FITS: &str = "the chain's sizes fit together";
+
+/// The parameters of one site.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    weights: Weights<'a>,
+    site: Site,
+}
+
+impl Place<'_> {
+    fn find(self, role: Role, part: Part) -> Option<Weight> {
+        self.weights.find(ParamId::new(self.site, role, part))
+    }
+
+    fn weight(self, role: Role) -> Weight {
+        self.find(role, Part::Weight).expect("`shapes` lists every weight")
+    }
+
+    fn projection(self, role: Role) -> Projection {
+        let lora = self.find(role, Part::LoraA).zip(self.find(role, Part::LoraB));
+        Projection {
+            weight: self.weight(role),
+            bias: self.find(role, Part::Bias),
+            lora: lora.map(|(a, b)| Lora { a, b, scale: 0.5 }),
+        }
+    }
+
+    fn layer_norm(self, tape: &mut Tape, x: &Value, role: Role) -> Value {
+        let bias = self.find(role, Part::Bias).expect("`shapes` lists every bias");
+        tape.layer_norm(x, &self.weight(role), &bias, 1e-12).expect(FITS)
+    }
+}
+
+fn shapes() -> Vec<(ParamId, (usize, usize))> {
+    let mut shapes = Vec::new();
+    let mut add = |site, role, part, shape| shapes.push((ParamId::new(site, role, part), shape));
+    let positions = *LENGTHS.iter().max().expect("there are sequences");
+    add(Site::Embedding, Role::Token, Part::Weight, (WORDS, WIDTH));
+    add(Site::Embedding, Role::Position, Part::Weight, (positions, WIDTH));
+    let mut layer_norm = |site, role| {
+        add(site, role, Part::Weight, (1, WIDTH));
+        add(site, role, Part::Bias, (1, WIDTH));
+    };
+    layer_norm(Site::Embedding, Role::EmbeddingNorm);
+    layer_norm(Site::Block(0), Role::AttentionNorm);
+    layer_norm(Site::Block(0), Role::MlpNorm);
+    let encoder = [
+        (Role::Query, WIDTH, WIDTH),
+        (Role::Key, WIDTH, WIDTH),
+        (Role::Value, WIDTH, WIDTH),
+        (Role::Output, WIDTH, WIDTH),
+        (Role::Up, ENCODER_MLP, WIDTH),
+        (Role::Down, WIDTH, ENCODER_MLP),
+    ];
+    for (role, outputs, inputs) in encoder {
+        add(Site::Block(0), role, Part::Weight, (outputs, inputs));
+        add(Site::Block(0), role, Part::Bias, (1, outputs));
+    }
+    let kv_width = DECODER.kv_heads * DECODER.width;
+    let decoder = [
+        (Role::AttentionNorm, 1, WIDTH),
+        (Role::Query, WIDTH, WIDTH),
+        (Role::Key, kv_width, WIDTH),
+        (Role::Value, kv_width, WIDTH),
+        (Role::Output, WIDTH, WIDTH),
+        (Role::MlpNorm, 1, WIDTH),
+        (Role::Gate, DECODER_MLP, WIDTH),
+        (Role::Up, DECODER_MLP, WIDTH),
+        (Role::Down, WIDTH, DECODER_MLP),
+    ];
+    for (role, outputs, inputs) in decoder {
+        add(Site::Block(1), role, Part::Weight, (outputs, inputs));
+    }
+    add(Site::Block(1), Role::Query, Part::LoraA, (RANK, WIDTH));
+    add(Site::Block(1), Role::Query, Part::LoraB, (WIDTH, RANK));
+    add(Site::Head, Role::Vocabulary, Part::Weight, (WORDS, WIDTH));
+    add(Site::Head, Role::Vocabulary, Part::Bias, (1, WORDS));
+    shapes
+}

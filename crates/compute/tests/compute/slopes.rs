@@ -1,0 +1,381 @@
+//! Every gradient against finite differences, at odd sizes, length one and batch one.
+//!
+//! All leaves lie on a grid and steps are powers of two, so moving a leaf is exact in f32 and only
+//! the operation's own rounding disturbs the comparison.
+
+use crate::draw::{bare, bias_id, id, indices, norm, numbers, of, positions, spans, uniform};
+use fedra_compute::{
+    Activation, Angles, Attention, ComputeError, Device, Gradient, Lora, Mask, Params, Projected,
+    Projection, Span, Tape, Tensor, Value, Weights,
+};
+use fedra_plan::{ParamId, Part, Role, Scope, Site};
+use std::sync::Arc;
+
+/// Distance of the neighbours. The four-point formula errs by its fourth power, below 1e-7.
+const STEP: f32 = 1.0 / 64.0;
+/// Allowed error relative to what a random direction sees of the gradient: the f32 rounding of the
+/// gradient and of sums of some hundred terms, and the approximation by differences.
+const RELATIVE: f64 = 2e-4;
+/// Allowed error relative to the output, divided by the step: about sixteen f32 roundings.
+const ROUNDING: f64 = 1e-6;
+/// Directions per leaf.
+const DIRECTIONS: u64 = 3;
+
+const WEIGHT: ParamId = ParamId::new(Site::Block(0), Role::Up, Part::Weight);
+const BIAS: ParamId = ParamId::new(Site::Block(0), Role::Up, Part::Bias);
+const LORA_A: ParamId = ParamId::new(Site::Block(0), Role::Up, Part::LoraA);
+const LORA_B: ParamId = ParamId::new(Site::Block(0), Role::Up, Part::LoraB);
+
+type Built = Result<Value, ComputeError>;
+type Shape = (usize, usize);
+
+#[test]
+fn embedding_sums_the_gradients_of_every_occurrence() {
+    let tables = [(id(Role::Token), (7, 5)), (id(Role::Position), (4, 5))];
+    for (tokens, at) in [(vec![3], vec![0]), (vec![6, 2, 2, 0, 2], vec![0, 1, 2, 3, 0])] {
+        check(&[], &tables, |tape, _, weights| {
+            let (token, position) =
+                (weights.get(id(Role::Token))?, weights.get(id(Role::Position))?);
+            tape.embed(&[(&token, &tokens), (&position, &at)])
+        });
+    }
+}
+
+#[test]
+fn several_projections_of_one_input() {
+    for rows in [1, 5, 17] {
+        let weights = [
+            (id(Role::Query), (9, 7)),
+            (bias_id(Role::Query), (1, 9)),
+            (id(Role::Key), (35, 7)),
+            (WEIGHT, (3, 7)),
+            (BIAS, (1, 3)),
+            (LORA_A, (2, 7)),
+            (LORA_B, (3, 2)),
+        ];
+        check(&[(rows, 7)], &weights, |tape, inputs, weights| {
+            let bias = Some(weights.get(bias_id(Role::Query))?);
+            let query = Projection { weight: weights.get(id(Role::Query))?, bias, lora: None };
+            let key = bare(weights.get(id(Role::Key))?);
+            tape.linear(&inputs[0], &[query, key, corrected(weights)?])
+        });
+    }
+}
+
+#[test]
+fn activations_with_and_without_low_rank_correction() {
+    for activation in [Activation::Gelu, Activation::Tanh] {
+        for rows in [1, 15] {
+            check(&[(rows, 5)], &[(WEIGHT, (33, 5)), (BIAS, (1, 33))], |tape, inputs, weights| {
+                tape.linear_activated(&inputs[0], &biased(weights)?, activation)
+            });
+            check(&[(rows, 5)], &[(WEIGHT, (9, 5))], |tape, inputs, weights| {
+                tape.linear_activated(&inputs[0], &bare(weights.get(WEIGHT)?), activation)
+            });
+            let weights =
+                [(WEIGHT, (9, 5)), (BIAS, (1, 9)), (LORA_A, (3, 5)), (LORA_B, (9, 3))];
+            check(&[(rows, 5)], &weights, |tape, inputs, weights| {
+                tape.linear_activated(&inputs[0], &corrected(weights)?, activation)
+            });
+        }
+    }
+}
+
+#[test]
+fn a_residual_passes_its_gradient_on() {
+    for rows in [1, 13] {
+        check(&[(rows, 5), (rows, 9)], &[(WEIGHT, (9, 5)), (BIAS, (1, 9))], |tape, x, weights| {
+            tape.linear_onto(&x[0], &biased(weights)?, &x[1])
+        });
+        check(&[(rows, 5), (rows, 9)], &[(WEIGHT, (9, 5))], |tape, x, weights| {
+            tape.linear_onto(&x[0], &bare(weights.get(WEIGHT)?), &x[1])
+        });
+        let weights = [(WEIGHT, (7, 7)), (BIAS, (1, 7)), (LORA_A, (2, 7)), (LORA_B, (7, 2))];
+        check(&[(rows, 7)], &weights, |tape, x, weights| {
+            tape.linear_onto(&x[0], &corrected(weights)?, &x[0])
+        });
+    }
+}
+
+#[test]
+fn one_weight_used_twice_sums_its_gradients() {
+    check(&[(5, 7)], &[(WEIGHT, (7, 7)), (BIAS, (1, 7))], |tape, x, weights| {
+        let once = tape.linear_activated(&x[0], &biased(weights)?, Activation::Tanh)?;
+        tape.linear_onto(&once, &biased(weights)?, &x[0])
+    });
+}
+
+#[test]
+fn norms_of_one_row_and_of_more_rows_than_a_task() {
+    for shape @ (_, width) in [(1, 5), (3, 17), (67, 33)] {
+        check(&[shape], &[(WEIGHT, (1, width)), (BIAS, (1, width))], |tape, x, weights| {
+            tape.layer_norm(&x[0], &weights.get(WEIGHT)?, &weights.get(BIAS)?, 1e-5)
+        });
+        check(&[shape], &[(WEIGHT, (1, width))], |tape, x, weights| {
+            tape.rms_norm(&x[0], &weights.get(WEIGHT)?, 1e-5)
+        });
+    }
+}
+
+#[test]
+fn a_norm_adds_to_the_gradient_of_a_value_used_elsewhere() {
+    check(&[(5, 7)], &[(WEIGHT, (1, 7)), (id(Role::Down), (7, 7))], |tape, x, weights| {
+        let normed = tape.rms_norm(&x[0], &weights.get(WEIGHT)?, 1e-5)?;
+        tape.linear_onto(&normed, &bare(weights.get(id(Role::Down))?), &x[0])
+    });
+}
+
+#[test]
+fn rotary_turns_the_first_heads_only() {
+    let angles = Arc::new(Angles::new(40, 6, 1e4));
+    for (heads, at) in [(1, vec![39]), (2, vec![0, 1, 2, 3, 4, 0, 0, 17])] {
+        check(&[(at.len(), 20)], &[], |tape, x, _| {
+            tape.rotary(x[0].clone(), heads, &at, &angles)
+        });
+    }
+}
+
+#[test]
+fn attention_of_every_kind() {
+    let shapes = [(1, 1, 3), (3, 3, 5), (4, 2, 6), (2, 1, 5)];
+    for mask in [Mask::Bidirectional, Mask::Causal] {
+        for (heads, kv_heads, width) in shapes {
+            let geometry = Attention { heads, kv_heads, width, mask };
+            for lengths in [&[1][..], &[5, 1, 7], &[17]] {
+                attend(geometry, lengths);
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_over_more_than_one_tile_of_queries() {
+    let one = Attention { heads: 1, kv_heads: 1, width: 3, mask: Mask::Bidirectional };
+    attend(one, &[131, 2]);
+    attend(Attention { heads: 2, mask: Mask::Causal, ..one }, &[3, 115]);
+}
+
+#[test]
+fn attention_of_one_query_per_sequence() {
+    for (mask, offsets) in [(Mask::Bidirectional, [0, 0, 0]), (Mask::Causal, [4, 0, 3])] {
+        let geometry = Attention { heads: 4, kv_heads: 2, width: 5, mask };
+        let mut spans = spans(&[5, 1, 7]);
+        for (i, span) in spans.iter_mut().enumerate() {
+            *span = Span { queries: i..i + 1, offset: offsets[i], ..span.clone() };
+        }
+        check(&[(3, 20), (13, 20)], &[], |tape, x, _| {
+            let projected = Projected::Apart { queries: &x[0], keys_values: &x[1] };
+            tape.attention(geometry, projected, &spans, None)
+        });
+    }
+}
+
+#[test]
+fn swiglu_at_odd_widths() {
+    for shape in [(1, 2), (5, 14), (19, 66)] {
+        check(&[shape], &[], |tape, x, _| tape.swiglu(&x[0]));
+    }
+}
+
+#[test]
+fn picked_rows_may_repeat_and_be_left_out() {
+    check(&[(1, 3)], &[], |tape, x, _| tape.rows(&x[0], &[0]));
+    check(&[(7, 3)], &[], |tape, x, _| tape.rows(&x[0], &[6, 2, 2, 0]));
+}
+
+#[test]
+fn losses_over_given_logits() {
+    check(&[(1, 3)], &[], |tape, x, _| tape.cross_entropy(&x[0], &[Some(2)]));
+    let some = [Some(4), None, Some(0), None, Some(6)];
+    check(&[(5, 7)], &[], |tape, x, _| tape.cross_entropy(&x[0], &some));
+    check(&[(1, 1)], &[], |tape, x, _| tape.multi_label(&x[0], &[1.0]));
+    let targets: Vec<f32> = indices(5, 15, 2).into_iter().map(|bit| bit as f32).collect();
+    check(&[(3, 5)], &[], |tape, x, _| tape.multi_label(&x[0], &targets));
+}
+
+#[test]
+fn the_vocabulary_loss_with_and_without_bias() {
+    for (count, words) in [(1, 3), (13, 37)] {
+        let targets: Vec<_> = indices(8, count, words)
+            .into_iter()
+            .enumerate()
+            .map(|(i, word)| (i % 4 != 1).then_some(word))
+            .collect();
+        check(&[(count, 5)], &[(WEIGHT, (words, 5))], |tape, x, weights| {
+            tape.vocabulary_cross_entropy(&x[0], &weights.get(WEIGHT)?, None, &targets)
+        });
+        check(&[(count, 5)], &[(WEIGHT, (words, 5)), (BIAS, (1, words))], |tape, x, weights| {
+            let (weight, bias) = (weights.get(WEIGHT)?, weights.get(BIAS)?);
+            tape.vocabulary_cross_entropy(&x[0], &weight, Some(&bias), &targets)
+        });
+    }
+}
+
+#[test]
+fn a_table_that_is_looked_up_and_multiplied_gets_both_gradients() {
+    let (ids, targets) = ([3, 0, 3, 9], [Some(0), Some(3), None, Some(10)]);
+    check(&[], &[(WEIGHT, (11, 5))], |tape, _, weights| {
+        let table = weights.get(WEIGHT)?;
+        let x = tape.embed(&[(&table, &ids)])?;
+        tape.vocabulary_cross_entropy(&x, &table, None, &targets)
+    });
+    // The other way round: backward meets the look-up first and must make its rows whole.
+    check(&[(4, 5)], &[(WEIGHT, (5, 5))], |tape, x, weights| {
+        let table = weights.get(WEIGHT)?;
+        let product = tape.linear(&x[0], &[bare(table.clone())])?;
+        let found = tape.embed(&[(&table, &[1, 4, 1, 0])])?;
+        tape.linear_onto(&found, &bare(table), &product)
+    });
+}
+
+/// Relative to the norm: both ways add the same products, grouped differently.
+const REGROUPED: f64 = 1e-5;
+
+#[test]
+fn the_vocabulary_loss_over_many_blocks_of_rows_is_that_of_all_logits() {
+    let (count, width, words) = (2 * 1024 + 77, 6, 11);
+    let device = Device::cpu();
+    let x = of(&device, (count, width), &grid(1, count * width));
+    let weight = of(&device, (words, width), &grid(2, words * width));
+    let bias = of(&device, (1, words), &grid(3, words));
+    let params: Params = [(WEIGHT, weight), (BIAS, bias)].into_iter().collect();
+    let scope: Scope = [WEIGHT, BIAS].into_iter().collect();
+    let targets: Vec<_> =
+        indices(4, count, words + 2).iter().map(|&w| Some(w).filter(|w| (*w as usize) < words)).collect();
+    let run = |fused: bool| {
+        let mut tape = Tape::new(&device);
+        let x = tape.input(x.clone());
+        let weights = params.training(&scope);
+        let projection = biased(&weights).unwrap();
+        let loss = if fused {
+            let bias = projection.bias.as_ref();
+            tape.vocabulary_cross_entropy(&x, &projection.weight, bias, &targets).unwrap()
+        } else {
+            let logits = tape.linear(&x, &[projection]).unwrap();
+            tape.cross_entropy(&logits, &targets).unwrap()
+        };
+        let gradients = tape.backward(&[(&loss, Tensor::scalar(&device, 0.5))]).unwrap();
+        let of_weights = [WEIGHT, BIAS].map(|id| gradients.get(id).unwrap().to_dense());
+        let of_input = gradients.of_input(&x).unwrap().to_host().into_owned();
+        let [weight, bias] = of_weights;
+        [vec![loss.tensor.item()], of_input, weight, bias]
+    };
+    for (fused, whole) in run(true).iter().zip(&run(false)) {
+        let error = crate::draw::distance(fused, whole);
+        assert!(error < REGROUPED, "{error:e}");
+    }
+}
+
+fn attend(geometry: Attention, lengths: &[usize]) {
+    let columns = (geometry.heads + 2 * geometry.kv_heads) * geometry.width;
+    assert_eq!(positions(lengths).len(), lengths.iter().sum::<usize>());
+    check(&[(lengths.iter().sum(), columns)], &[], |tape, x, _| {
+        tape.attention(geometry, Projected::Together(&x[0]), &spans(lengths), None)
+    });
+}
+
+fn biased(weights: &Weights<'_>) -> Result<Projection, ComputeError> {
+    Ok(Projection { weight: weights.get(WEIGHT)?, bias: Some(weights.get(BIAS)?), lora: None })
+}
+
+fn corrected(weights: &Weights<'_>) -> Result<Projection, ComputeError> {
+    let lora = Lora { a: weights.get(LORA_A)?, b: weights.get(LORA_B)?, scale: 0.75 };
+    Ok(Projection { lora: Some(lora), ..biased(weights)? })
+}
+
+/// Compares, for every leaf and some directions, backward's slope with that of four neighbours.
+fn check(
+    inputs: &[Shape],
+    weights: &[(ParamId, Shape)],
+    build: impl Fn(&mut Tape, &[Value], &Weights<'_>) -> Built,
+) {
+    let device = Device::cpu();
+    let draw = |(leaf, (rows, cols)): (usize, Shape)| {
+        of(&device, (rows, cols), &grid(leaf as u64 + 1, rows * cols))
+    };
+    let point = Point {
+        inputs: inputs.iter().copied().enumerate().map(draw).collect(),
+        params: weights
+            .iter()
+            .enumerate()
+            .map(|(i, (id, shape))| (*id, draw((inputs.len() + i, *shape))))
+            .collect(),
+    };
+    let scope: Scope = weights.iter().map(|(id, _)| *id).collect();
+    let mut tape = Tape::new(&device);
+    let values: Vec<_> = point.inputs.iter().map(|x| tape.input(x.clone())).collect();
+    let y = build(&mut tape, &values, &point.params.training(&scope)).expect("well formed");
+    let upstream = numbers(900, y.tensor.elements(), (1.0, 0.0));
+    let seed = of(&device, y.tensor.shape(), &upstream);
+    let gradients = tape.backward(&[(&y, seed)]).expect("every leaf trains");
+
+    // Forward without gradients is the same function, to the bit.
+    assert_eq!(point.value(&device, &build), *y.tensor.to_host());
+    let noise = ROUNDING * norm(&upstream) * norm(&y.tensor.to_host());
+    let slope_of = |gradient: &[f32], mut moved: Box<dyn FnMut(&[f32]) -> Point + '_>, name: &str| {
+        for number in 0..DIRECTIONS {
+            let sign = |i| if uniform(500 + number, i) < 0.5 { -1.0 } else { 1.0 };
+            let direction: Vec<f32> = (0..gradient.len()).map(sign).collect();
+            let mut height = |steps: f32| {
+                let along: Vec<f32> = direction.iter().map(|d| d * steps * STEP).collect();
+                let y = moved(&along).value(&device, &build);
+                y.iter().zip(&upstream).map(|(y, u)| f64::from(*y) * f64::from(*u)).sum::<f64>()
+            };
+            let near = height(1.0) - height(-1.0);
+            let far = height(2.0) - height(-2.0);
+            let found = (8.0 * near - far) / (12.0 * f64::from(STEP));
+            let products = gradient.iter().zip(&direction);
+            let expected: f64 = products.map(|(g, d)| f64::from(*g) * f64::from(*d)).sum();
+            let allowed = RELATIVE * norm(gradient) + noise / f64::from(STEP);
+            let error = (found - expected).abs();
+            assert!(error <= allowed, "{name}: {found} instead of {expected}, allowed {allowed:e}");
+        }
+    };
+    for (i, value) in values.iter().enumerate() {
+        let gradient = gradients.of_input(value).expect("inputs get their gradient");
+        let moved = |along: &[f32]| {
+            let mut point = point.clone();
+            add(&mut point.inputs[i], along);
+            point
+        };
+        slope_of(&gradient.to_host(), Box::new(moved), &format!("input {i}"));
+    }
+    for (id, _) in weights {
+        let gradient = gradients.get(*id).map(Gradient::to_dense).expect("weights get theirs");
+        let moved = |along: &[f32]| {
+            let mut point = point.clone();
+            add(point.params.get_mut(*id).expect("it is among the weights"), along);
+            point
+        };
+        slope_of(&gradient, Box::new(moved), &id.to_string());
+    }
+}
+
+/// Where a function is evaluated.
+#[derive(Clone)]
+struct Point {
+    inputs: Vec<Tensor>,
+    params: Params,
+}
+
+impl Point {
+    fn value(
+        &self,
+        device: &Device,
+        build: impl Fn(&mut Tape, &[Value], &Weights<'_>) -> Built,
+    ) -> Vec<f32> {
+        let mut tape = Tape::new(device);
+        let values: Vec<_> = self.inputs.iter().map(|x| tape.constant(x.clone())).collect();
+        let y = build(&mut tape, &values, &self.params.frozen()).expect("well formed");
+        y.tensor.to_host().into_owned()
+    }
+}
+
+fn add(tensor: &mut Tensor, along: &[f32]) {
+    tensor.update(|x| x.iter_mut().zip(along).for_each(|(x, d)| *x += d));
+}
+
+/// Multiples of 1/256 in [-1, 1).
+fn grid(seed: u64, count: usize) -> Vec<f32> {
+    (0..count).map(|i| (uniform(seed, i) * 512.0).floor() as f32 / 256.0 - 1.0).collect()
+}

@@ -1,0 +1,241 @@
+//! What stands on the last block and turns hidden states into an answer.
+
+use crate::batch::Batch;
+use crate::error::ModelError;
+use crate::model::{Backbone, Model, Reading};
+use fedra_compute::{Activation, Tape, Value, Weights};
+use fedra_plan::{Part, Role, Site};
+
+/// The kinds of head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// None: hidden states are the answer.
+    Bare,
+    /// One answer per sequence, read from `[CLS]` by an encoder and from the last token by a decoder.
+    Sequence {
+        /// Number of classes or labels.
+        classes: usize,
+        /// Whether a tanh layer stands between (encoders of the BERT library have one).
+        pooler: bool,
+    },
+    /// One answer per token.
+    Tokens {
+        /// Number of classes.
+        classes: usize,
+    },
+    /// A word of the vocabulary per token: the next one, or the one behind a mask.
+    Language,
+}
+
+/// What the answers should have been.
+#[derive(Clone, Copy, Debug)]
+pub enum Targets<'a> {
+    /// One class per sequence, or per token; `None` is not counted.
+    Classes(&'a [Option<u32>]),
+    /// A row of zeros and ones per sequence: several labels at once.
+    Labels(&'a [f32]),
+}
+
+impl Model {
+    /// The loss of a batch, from token ids: the whole of a training step's forward pass.
+    pub fn loss(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        batch: &Batch,
+        targets: Targets<'_>,
+    ) -> Result<Value, ModelError> {
+        let hidden = self.embed(tape, weights, batch)?;
+        self.loss_from(tape, weights, (hidden, 0), batch, targets)
+    }
+
+    /// The loss from the hidden states in front of block `first` on.
+    pub fn loss_from(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        (hidden, first): (Value, usize),
+        batch: &Batch,
+        targets: Targets<'_>,
+    ) -> Result<Value, ModelError> {
+        let (reading, targets_read) = self.reading(batch, targets)?;
+        let range = first..self.blocks();
+        let hidden = self.run_blocks(tape, weights, hidden, batch, range, &reading)?;
+        self.head_loss(tape, weights, &hidden, targets_read.as_targets())
+    }
+
+    /// The head's logits for a batch: one row per sequence or per token.
+    pub fn logits(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        batch: &Batch,
+    ) -> Result<Value, ModelError> {
+        let hidden = self.embed(tape, weights, batch)?;
+        let reading = match self.head() {
+            Head::Sequence { .. } => Reading::Rows(self.answer_rows(batch)),
+            Head::Bare | Head::Tokens { .. } | Head::Language => Reading::All,
+        };
+        let range = 0..self.blocks();
+        let hidden = self.run_blocks(tape, weights, hidden, batch, range, &reading)?;
+        self.head_logits(tape, weights, &hidden)
+    }
+
+    /// The loss of hidden states that the last block has left, one row per target.
+    pub fn head_loss(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        hidden: &Value,
+        targets: Targets<'_>,
+    ) -> Result<Value, ModelError> {
+        let classes = match targets {
+            Targets::Classes(classes) => classes,
+            Targets::Labels(labels) => {
+                let logits = self.head_logits(tape, weights, hidden)?;
+                return Ok(tape.multi_label(&logits, labels)?);
+            }
+        };
+        if self.head() == Head::Language {
+            let hidden = self.before_vocabulary(tape, weights, hidden)?;
+            let (weight, bias) = self.vocabulary(weights)?;
+            return Ok(tape.vocabulary_cross_entropy(&hidden, &weight, bias.as_ref(), classes)?);
+        }
+        let logits = self.head_logits(tape, weights, hidden)?;
+        Ok(tape.cross_entropy(&logits, classes)?)
+    }
+
+    /// The head's logits of hidden states that the last block has left.
+    pub fn head_logits(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        hidden: &Value,
+    ) -> Result<Value, ModelError> {
+        let parts = self.parts(weights, Site::Head);
+        match self.head() {
+            Head::Bare => match self.backbone() {
+                Backbone::Bert(_) => Ok(hidden.clone()),
+                Backbone::Llama(llama) => llama.final_norm(tape, parts, hidden),
+            },
+            Head::Sequence { .. } | Head::Tokens { .. } => {
+                let features = match (self.backbone(), self.head()) {
+                    (Backbone::Llama(llama), _) => llama.final_norm(tape, parts, hidden)?,
+                    (Backbone::Bert(_), Head::Sequence { pooler: true, .. }) => {
+                        let pooler = parts.projection(Role::Pooler)?;
+                        tape.linear_activated(hidden, &pooler, Activation::Tanh)?
+                    }
+                    (Backbone::Bert(_), _) => hidden.clone(),
+                };
+                Ok(tape.linear(&features, &[parts.projection(Role::Classifier)?])?)
+            }
+            Head::Language => {
+                let hidden = self.before_vocabulary(tape, weights, hidden)?;
+                let (weight, bias) = self.vocabulary(weights)?;
+                let projection = fedra_compute::Projection { weight, bias, lora: None };
+                Ok(tape.linear(&hidden, &[projection])?)
+            }
+        }
+    }
+
+    /// The row of each sequence that a sequence head reads.
+    pub fn answer_rows(&self, batch: &Batch) -> Vec<u32> {
+        match self.backbone() {
+            Backbone::Bert(_) => batch.first_rows(),
+            Backbone::Llama(_) => batch.last_rows(),
+        }
+    }
+
+    /// Which rows the head will read, and the targets of just those.
+    fn reading<'a>(
+        &self,
+        batch: &Batch,
+        targets: Targets<'a>,
+    ) -> Result<(Reading, Kept<'a>), ModelError> {
+        let expected = match self.head() {
+            Head::Sequence { .. } => {
+                return Ok((Reading::Rows(self.answer_rows(batch)), Kept::As(targets)));
+            }
+            Head::Tokens { .. } | Head::Language => "one class per token",
+            Head::Bare => "a head",
+        };
+        match targets {
+            Targets::Classes(classes) if self.head() != Head::Bare => {
+                if classes.len() != batch.tokens() {
+                    let found = format!("{} for {} tokens", classes.len(), batch.tokens());
+                    let expected = expected.to_owned();
+                    return Err(ModelError::Batch { what: "number of targets", found, expected });
+                }
+                Ok(self.labelled_rows(batch, classes))
+            }
+            Targets::Classes(_) | Targets::Labels(_) => {
+                let found = format!("{:?}", self.head());
+                let expected = expected.to_owned();
+                Err(ModelError::Batch { what: "head for these targets", found, expected })
+            }
+        }
+    }
+
+    /// An encoder's last block need only produce the rows that carry a target, if every sequence
+    /// has one; a decoder's rows depend on their order, so it produces all.
+    fn labelled_rows<'a>(&self, batch: &Batch, classes: &'a [Option<u32>]) -> (Reading, Kept<'a>) {
+        let rows: Vec<u32> =
+            (0..classes.len() as u32).filter(|&row| classes[row as usize].is_some()).collect();
+        let encoder = matches!(self.backbone(), Backbone::Bert(_));
+        if !encoder || 2 * rows.len() > classes.len() || batch.spans_of_rows(&rows).is_err() {
+            return (Reading::All, Kept::As(Targets::Classes(classes)));
+        }
+        let kept = rows.iter().map(|&row| classes[row as usize]).collect();
+        (Reading::Rows(rows), Kept::Some(kept))
+    }
+
+    /// What stands between the last block and the vocabulary.
+    fn before_vocabulary(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        hidden: &Value,
+    ) -> Result<Value, ModelError> {
+        let parts = self.parts(weights, Site::Head);
+        match self.backbone() {
+            Backbone::Llama(llama) => llama.final_norm(tape, parts, hidden),
+            Backbone::Bert(bert) => {
+                let transform = parts.projection(Role::Transform)?;
+                let x = tape.linear_activated(hidden, &transform, Activation::Gelu)?;
+                let (weight, bias) =
+                    (parts.weight(Role::TransformNorm)?, parts.bias(Role::TransformNorm)?);
+                Ok(tape.layer_norm(&x, &weight, &bias, bert.config().layer_norm_eps as f32)?)
+            }
+        }
+    }
+
+    /// The output vocabulary: its own weight, or the token embedding's.
+    fn vocabulary(
+        &self,
+        weights: Weights<'_>,
+    ) -> Result<(fedra_compute::Weight, Option<fedra_compute::Weight>), ModelError> {
+        let head = self.parts(weights, Site::Head);
+        let own = fedra_plan::ParamId::new(Site::Head, Role::Vocabulary, Part::Weight);
+        let weight = if self.layout().contains(own) {
+            head.weight(Role::Vocabulary)?
+        } else {
+            self.parts(weights, Site::Embedding).weight(Role::Token)?
+        };
+        Ok((weight, head.find_bias(Role::Vocabulary)))
+    }
+}
+
+/// Targets as given, or those of the rows that are read.
+enum Kept<'a> {
+    As(Targets<'a>),
+    Some(Vec<Option<u32>>),
+}
+
+impl Kept<'_> {
+    fn as_targets(&self) -> Targets<'_> {
+        match self {
+            Self::As(targets) => *targets,
+            Self::Some(classes) => Targets::Classes(classes),
+        }
+    }
+}

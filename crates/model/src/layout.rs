@@ -1,0 +1,134 @@
+//! Which parameters a configuration, a head and adapters make, and their shapes.
+
+use crate::error::ModelError;
+use crate::head::Head;
+use crate::hf::{BertConfig, Config, LlamaConfig};
+use crate::lora::Adapters;
+use fedra_plan::{Layout, ParamId, Part, Role, Shape, Site};
+
+/// The layout of a model.
+pub fn of(config: &Config, head: Head, adapters: Option<&Adapters>) -> Result<Layout, ModelError> {
+    config.check()?;
+    let mut list = List(Vec::new());
+    match config {
+        Config::Bert(config) => bert(&mut list, config, head),
+        Config::Llama(config) => llama(&mut list, config, head),
+    }
+    if let Head::Sequence { classes: 0, .. } | Head::Tokens { classes: 0 } = head {
+        let (found, expected) = ("0".into(), "at least 1".into());
+        return Err(ModelError::Structure { what: "number of classes", found, expected });
+    }
+    if let Some(adapters) = adapters {
+        adapt(&mut list, adapters)?;
+    }
+    Ok(Layout::new(list.0)?)
+}
+
+fn bert(list: &mut List, config: &BertConfig, head: Head) {
+    let (width, inner) = (config.hidden_size, config.intermediate_size);
+    list.matrix(Site::Embedding, Role::Token, config.vocab_size, width);
+    list.matrix(Site::Embedding, Role::Position, config.max_position_embeddings, width);
+    if config.type_vocab_size > 0 {
+        list.matrix(Site::Embedding, Role::Segment, config.type_vocab_size, width);
+    }
+    list.layer_norm(Site::Embedding, Role::EmbeddingNorm, width);
+    for site in blocks(config.num_hidden_layers) {
+        for role in [Role::Query, Role::Key, Role::Value, Role::Output] {
+            list.affine(site, role, width, width);
+        }
+        list.layer_norm(site, Role::AttentionNorm, width);
+        list.affine(site, Role::Up, inner, width);
+        list.affine(site, Role::Down, width, inner);
+        list.layer_norm(site, Role::MlpNorm, width);
+    }
+    match head {
+        Head::Bare => {}
+        Head::Sequence { classes, pooler } => {
+            if pooler {
+                list.affine(Site::Head, Role::Pooler, width, width);
+            }
+            list.affine(Site::Head, Role::Classifier, classes, width);
+        }
+        Head::Tokens { classes } => list.affine(Site::Head, Role::Classifier, classes, width),
+        Head::Language => {
+            list.affine(Site::Head, Role::Transform, width, width);
+            list.layer_norm(Site::Head, Role::TransformNorm, width);
+            list.vector(Site::Head, Role::Vocabulary, Part::Bias, config.vocab_size);
+        }
+    }
+}
+
+fn llama(list: &mut List, config: &LlamaConfig, head: Head) {
+    let (width, inner) = (config.hidden_size, config.intermediate_size);
+    let queries = config.num_attention_heads * config.head_dim;
+    let keys = config.num_key_value_heads * config.head_dim;
+    list.matrix(Site::Embedding, Role::Token, config.vocab_size, width);
+    for site in blocks(config.num_hidden_layers) {
+        list.vector(site, Role::AttentionNorm, Part::Weight, width);
+        list.matrix(site, Role::Query, queries, width);
+        list.matrix(site, Role::Key, keys, width);
+        list.matrix(site, Role::Value, keys, width);
+        list.matrix(site, Role::Output, width, queries);
+        list.vector(site, Role::MlpNorm, Part::Weight, width);
+        list.matrix(site, Role::Gate, inner, width);
+        list.matrix(site, Role::Up, inner, width);
+        list.matrix(site, Role::Down, width, inner);
+    }
+    list.vector(Site::Head, Role::FinalNorm, Part::Weight, width);
+    match head {
+        Head::Bare => {}
+        // As in the library: a sequence head has no bias, a token head has one.
+        Head::Sequence { classes, .. } => list.matrix(Site::Head, Role::Classifier, classes, width),
+        Head::Tokens { classes } => list.affine(Site::Head, Role::Classifier, classes, width),
+        Head::Language if config.tie_word_embeddings => {}
+        Head::Language => list.matrix(Site::Head, Role::Vocabulary, config.vocab_size, width),
+    }
+}
+
+fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
+    let adapted = |id: &ParamId| {
+        id.part == Part::Weight && id.site.block().is_some() && adapters.roles().contains(&id.role)
+    };
+    let weights: Vec<_> = list.0.iter().filter(|(id, _)| adapted(id)).copied().collect();
+    for role in adapters.roles() {
+        if !weights.iter().any(|(id, _)| id.role == *role) {
+            let (found, expected) = (role.to_string(), "a projection that the model has".into());
+            return Err(ModelError::Structure { what: "LoRA role", found, expected });
+        }
+    }
+    for (ParamId { site, role, .. }, shape) in weights {
+        let &[outputs, inputs] = shape.dims() else { continue };
+        let (a, b) = ((adapters.rank(), inputs), (outputs, adapters.rank()));
+        list.0.push((ParamId::new(site, role, Part::LoraA), Shape::matrix(a.0, a.1)));
+        list.0.push((ParamId::new(site, role, Part::LoraB), Shape::matrix(b.0, b.1)));
+    }
+    Ok(())
+}
+
+fn blocks(count: usize) -> impl Iterator<Item = Site> {
+    (0..count).map(|block| Site::Block(block as u16))
+}
+
+/// Parameters collected so far.
+struct List(Vec<(ParamId, Shape)>);
+
+impl List {
+    fn matrix(&mut self, site: Site, role: Role, rows: usize, cols: usize) {
+        self.0.push((ParamId::new(site, role, Part::Weight), Shape::matrix(rows, cols)));
+    }
+
+    fn vector(&mut self, site: Site, role: Role, part: Part, len: usize) {
+        self.0.push((ParamId::new(site, role, part), Shape::vector(len)));
+    }
+
+    /// A matrix with a bias.
+    fn affine(&mut self, site: Site, role: Role, outputs: usize, inputs: usize) {
+        self.matrix(site, role, outputs, inputs);
+        self.vector(site, role, Part::Bias, outputs);
+    }
+
+    fn layer_norm(&mut self, site: Site, role: Role, width: usize) {
+        self.vector(site, role, Part::Weight, width);
+        self.vector(site, role, Part::Bias, width);
+    }
+}

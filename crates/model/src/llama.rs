@@ -1,0 +1,117 @@
+//! LLaMA (Touvron et al. 2023, <https://arxiv.org/abs/2302.13971>): pre-norm decoder blocks with
+//! rotary positions, grouped-query attention and SwiGLU.
+//!
+//! ```text
+//! x = h + O attention(rope(Q n), rope(K n), V n)   where n = rms(h)
+//! h = x + Down (silu(Gate m) * Up m)               where m = rms(x)
+//! ```
+
+use crate::batch::Batch;
+use crate::error::ModelError;
+use crate::hf::LlamaConfig;
+use crate::model::Reading;
+use crate::parts::Parts;
+use fedra_compute::{Angles, Attention, AttentionProbe, Mask, Projected, Span, Tape, Value};
+use fedra_plan::Role;
+use std::sync::Arc;
+
+/// A LLaMA decoder's structure.
+#[derive(Clone, Debug)]
+pub struct Llama {
+    config: LlamaConfig,
+    angles: Arc<Angles>,
+}
+
+impl Llama {
+    /// The decoder that a configuration describes.
+    pub fn new(config: LlamaConfig) -> Self {
+        let (positions, width) = (config.max_position_embeddings, config.head_dim);
+        let angles = Arc::new(Angles::new(positions, width, config.rope_theta));
+        Self { config, angles }
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &LlamaConfig {
+        &self.config
+    }
+
+    /// Token ids to hidden states.
+    pub fn embed(&self, tape: &mut Tape, parts: Parts<'_>, batch: &Batch) -> Result<Value, ModelError> {
+        Ok(tape.embed(&[(&parts.weight(Role::Token)?, batch.ids())])?)
+    }
+
+    /// One block. When only some rows are read afterwards, everything behind keys and values is
+    /// computed for those rows alone.
+    pub fn block(
+        &self,
+        tape: &mut Tape,
+        parts: Parts<'_>,
+        hidden: &Value,
+        (spans, reading, positions): (&[Span], &Reading, &[u32]),
+        probe: Option<&mut AttentionProbe>,
+    ) -> Result<Value, ModelError> {
+        let [query, key, value] = [Role::Query, Role::Key, Role::Value].map(|r| parts.projection(r));
+        let (query, key, value) = (query?, key?, value?);
+        let geometry = self.geometry();
+        let normed = self.norm(tape, parts, hidden, Role::AttentionNorm)?;
+        let (attended, residual) = match reading {
+            Reading::All => {
+                let together = tape.linear(&normed, &[query, key, value])?;
+                let turning = geometry.heads + geometry.kv_heads;
+                let together = tape.rotary(together, turning, positions, &self.angles)?;
+                let projected = Projected::Together(&together);
+                (tape.attention(geometry, projected, spans, probe)?, hidden.clone())
+            }
+            Reading::Rows(rows) => {
+                let (read, normed_read) = (tape.rows(hidden, rows)?, tape.rows(&normed, rows)?);
+                let keys_values = tape.linear(&normed, &[key, value])?;
+                let keys_values =
+                    tape.rotary(keys_values, geometry.kv_heads, positions, &self.angles)?;
+                let queries = tape.linear(&normed_read, &[query])?;
+                let at: Vec<u32> = rows.iter().map(|&row| positions[row as usize]).collect();
+                let queries = tape.rotary(queries, geometry.heads, &at, &self.angles)?;
+                let projected = Projected::Apart { queries: &queries, keys_values: &keys_values };
+                (tape.attention(geometry, projected, spans, probe)?, read)
+            }
+        };
+        drop(normed);
+        let x = tape.linear_onto(&attended, &parts.projection(Role::Output)?, &residual)?;
+        drop((attended, residual));
+        let normed = self.norm(tape, parts, &x, Role::MlpNorm)?;
+        let wide = [parts.projection(Role::Gate)?, parts.projection(Role::Up)?];
+        let gated = tape.linear(&normed, &wide)?;
+        drop(normed);
+        let inner = tape.swiglu(&gated)?;
+        drop(gated);
+        Ok(tape.linear_onto(&inner, &parts.projection(Role::Down)?, &x)?)
+    }
+
+    /// The norm behind the last block, which belongs to the head.
+    pub fn final_norm(
+        &self,
+        tape: &mut Tape,
+        parts: Parts<'_>,
+        hidden: &Value,
+    ) -> Result<Value, ModelError> {
+        self.norm(tape, parts, hidden, Role::FinalNorm)
+    }
+
+    fn norm(
+        &self,
+        tape: &mut Tape,
+        parts: Parts<'_>,
+        x: &Value,
+        role: Role,
+    ) -> Result<Value, ModelError> {
+        Ok(tape.rms_norm(x, &parts.weight(role)?, self.config.rms_norm_eps as f32)?)
+    }
+
+    fn geometry(&self) -> Attention {
+        Attention {
+            heads: self.config.num_attention_heads,
+            kv_heads: self.config.num_key_value_heads,
+            width: self.config.head_dim,
+            mask: Mask::Causal,
+        }
+    }
+}

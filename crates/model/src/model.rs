@@ -1,0 +1,220 @@
+//! A model's structure: backbone, head, adapters, and the layout that follows from them.
+
+use crate::batch::Batch;
+use crate::bert::Bert;
+use crate::error::ModelError;
+use crate::head::Head;
+use crate::hf::Config;
+use crate::layout;
+use crate::llama::Llama;
+use crate::lora::Adapters;
+use crate::parts::Parts;
+use crate::probe::BlockProbe;
+use fedra_compute::{Tape, Value, Weights};
+use fedra_plan::{Layout, Site};
+use std::ops::Range;
+
+/// Structure without numbers.
+///
+/// ```
+/// use fedra_compute::{Device, Seed, Tape, Tensor};
+/// use fedra_model::{Batch, Head, Model, Preset, Targets};
+/// use fedra_plan::Scope;
+///
+/// let device = Device::cpu();
+/// let head = Head::Sequence { classes: 3, pooler: false };
+/// let model = Model::new(Preset::Tiny.config(), head, None)?;
+/// let params = model.fresh_params(&device, Seed(1))?;
+/// let scope = Scope::of_blocks(model.layout(), [3]);
+///
+/// let batch = Batch::new(&[&[1, 2, 3][..], &[4, 5]])?;
+/// let mut tape = Tape::new(&device);
+/// let targets = Targets::Classes(&[Some(0), Some(2)]);
+/// let loss = model.loss(&mut tape, params.training(&scope), &batch, targets)?;
+/// let gradients = tape.backward(&[(&loss, Tensor::scalar(&device, 1.0))])?;
+/// assert_eq!(gradients.iter().len(), scope.len());
+/// # Ok::<(), fedra_model::ModelError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Model {
+    backbone: Backbone,
+    head: Head,
+    adapters: Option<Adapters>,
+    layout: Layout,
+}
+
+/// The family of blocks.
+#[derive(Clone, Debug)]
+pub enum Backbone {
+    /// An encoder.
+    Bert(Bert),
+    /// A decoder.
+    Llama(Llama),
+}
+
+/// Which rows of the last block's output anybody reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Every token's.
+    All,
+    /// These, ascending, at least one per sequence (exactly one for a decoder).
+    Rows(Vec<u32>),
+}
+
+impl Model {
+    /// The structure that a configuration, a head and adapters make together.
+    pub fn new(config: Config, head: Head, adapters: Option<Adapters>) -> Result<Self, ModelError> {
+        let layout = layout::of(&config, head, adapters.as_ref())?;
+        let backbone = match config {
+            Config::Bert(config) => Backbone::Bert(Bert::new(config)),
+            Config::Llama(config) => Backbone::Llama(Llama::new(config)),
+        };
+        Ok(Self { backbone, head, adapters, layout })
+    }
+
+    /// The blocks' family and configuration.
+    pub fn backbone(&self) -> &Backbone {
+        &self.backbone
+    }
+
+    /// The head.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The adapters, if it has any.
+    pub fn adapters(&self) -> Option<&Adapters> {
+        self.adapters.as_ref()
+    }
+
+    /// Every parameter and its shape.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> Config {
+        match &self.backbone {
+            Backbone::Bert(bert) => Config::Bert(bert.config().clone()),
+            Backbone::Llama(llama) => Config::Llama(llama.config().clone()),
+        }
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        usize::from(self.layout.blocks())
+    }
+
+    /// Width of the hidden states.
+    pub fn width(&self) -> usize {
+        match &self.backbone {
+            Backbone::Bert(bert) => bert.config().hidden_size,
+            Backbone::Llama(llama) => llama.config().hidden_size,
+        }
+    }
+
+    /// Longest sequence.
+    pub fn longest(&self) -> usize {
+        match &self.backbone {
+            Backbone::Bert(bert) => bert.config().max_position_embeddings,
+            Backbone::Llama(llama) => llama.config().max_position_embeddings,
+        }
+    }
+
+    /// Token ids to the hidden states in front of block 0.
+    pub fn embed(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        batch: &Batch,
+    ) -> Result<Value, ModelError> {
+        self.check(batch)?;
+        let parts = self.parts(weights, Site::Embedding);
+        match &self.backbone {
+            Backbone::Bert(bert) => bert.embed(tape, parts, batch),
+            Backbone::Llama(llama) => llama.embed(tape, parts, batch),
+        }
+    }
+
+    /// Hidden states in front of `range.start` to those behind `range.end - 1`.
+    ///
+    /// `reading` applies to the last block of the model, when it is in the range.
+    pub fn run_blocks(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        hidden: Value,
+        batch: &Batch,
+        range: Range<usize>,
+        reading: &Reading,
+    ) -> Result<Value, ModelError> {
+        self.blocks_with(tape, weights, (hidden, range), batch, reading, None)
+    }
+
+    /// The attention score of every block, from token ids; nothing is trained.
+    pub fn probe_blocks(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        batch: &Batch,
+        probe: &mut BlockProbe,
+    ) -> Result<(), ModelError> {
+        let hidden = self.embed(tape, weights, batch)?;
+        let all = (hidden, 0..self.blocks());
+        let mut watched = probe.watch(batch)?;
+        self.blocks_with(tape, weights, all, batch, &Reading::All, Some(&mut watched))?;
+        probe.record(&watched.scores);
+        Ok(())
+    }
+
+    fn blocks_with(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        (mut hidden, range): (Value, Range<usize>),
+        batch: &Batch,
+        reading: &Reading,
+        mut probe: Option<&mut fedra_compute::AttentionProbe>,
+    ) -> Result<Value, ModelError> {
+        self.check(batch)?;
+        if range.start > range.end || range.end > self.blocks() {
+            let (found, expected) = (format!("{range:?}"), format!("inside 0..{}", self.blocks()));
+            return Err(ModelError::Structure { what: "block range", found, expected });
+        }
+        let (spans, positions) = (batch.spans(), batch.positions());
+        for block in range {
+            let (spans_read, reading) = match reading {
+                Reading::Rows(rows) if block + 1 == self.blocks() => {
+                    (batch.spans_of_rows(rows)?, reading)
+                }
+                Reading::All | Reading::Rows(_) => (spans.clone(), &Reading::All),
+            };
+            let parts = self.parts(weights, Site::Block(block as u16));
+            let probe = probe.as_deref_mut();
+            hidden = match &self.backbone {
+                Backbone::Bert(bert) => {
+                    bert.block(tape, parts, &hidden, (&spans_read, reading), probe)?
+                }
+                Backbone::Llama(llama) => {
+                    let how = (&spans_read[..], reading, &positions[..]);
+                    llama.block(tape, parts, &hidden, how, probe)?
+                }
+            };
+        }
+        Ok(hidden)
+    }
+
+    pub(crate) fn parts<'a>(&self, weights: Weights<'a>, site: Site) -> Parts<'a> {
+        let scale = self.adapters.as_ref().map_or(0.0, Adapters::scale);
+        Parts::of(weights, site, scale)
+    }
+
+    fn check(&self, batch: &Batch) -> Result<(), ModelError> {
+        let longest = batch.lengths().iter().copied().max().unwrap_or(0);
+        if longest > self.longest() {
+            let (found, expected) = (longest.to_string(), format!("at most {}", self.longest()));
+            return Err(ModelError::Batch { what: "length of sequence", found, expected });
+        }
+        Ok(())
+    }
+}

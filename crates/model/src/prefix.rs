@@ -1,0 +1,86 @@
+//! Hidden states behind a frozen prefix, computed once per example and replayed in later epochs.
+//!
+//! When the embedding and the first blocks do not train for a round, an example's hidden states
+//! behind them are the same in every epoch. They are kept up to a memory budget; what does not fit
+//! is computed anew each time.
+
+use crate::batch::Batch;
+use crate::error::ModelError;
+use crate::model::{Model, Reading};
+use fedra_compute::{Params, Tape, Tensor, Value};
+use std::collections::BTreeMap;
+
+/// A cache for one set of frozen weights; throw it away when they change.
+#[derive(Debug)]
+pub struct PrefixCache {
+    blocks: usize,
+    budget: usize,
+    used: usize,
+    kept: BTreeMap<u64, Tensor>,
+}
+
+impl PrefixCache {
+    /// A cache of what leaves the first `blocks` blocks, of at most `budget` bytes.
+    pub fn new(blocks: usize, budget: usize) -> Self {
+        Self { blocks, budget, used: 0, kept: BTreeMap::new() }
+    }
+
+    /// Blocks in the prefix: training starts in front of block `blocks()`.
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Bytes kept.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Examples kept.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// The hidden states behind the prefix for a batch whose sequences are the named examples.
+    pub fn hidden(
+        &mut self,
+        tape: &mut Tape,
+        (model, params): (&Model, &Params),
+        batch: &Batch,
+        examples: &[u64],
+    ) -> Result<Value, ModelError> {
+        if examples.len() != batch.sequences() {
+            let (found, expected) = (examples.len().to_string(), batch.sequences().to_string());
+            return Err(ModelError::Batch { what: "number of example names", found, expected });
+        }
+        let cached: Option<Vec<Tensor>> = examples
+            .iter()
+            .zip(batch.lengths())
+            .map(|(example, &length)| {
+                self.kept.get(example).filter(|hidden| hidden.rows() == length).cloned()
+            })
+            .collect();
+        if let Some(cached) = cached {
+            let stacked = Tensor::stack(tape.device(), &cached)?;
+            return Ok(tape.constant(stacked));
+        }
+        let frozen = params.frozen();
+        let hidden = model.embed(tape, frozen, batch)?;
+        let range = 0..self.blocks;
+        let hidden = model.run_blocks(tape, frozen, hidden, batch, range, &Reading::All)?;
+        let rows = batch.starts().zip(batch.lengths());
+        for (&example, (start, &length)) in examples.iter().zip(rows) {
+            let bytes = length * hidden.tensor.cols() * size_of::<f32>();
+            if self.used + bytes <= self.budget && !self.kept.contains_key(&example) {
+                let mine = hidden.tensor.row_range(tape.device(), start, length)?;
+                self.kept.insert(example, mine);
+                self.used += bytes;
+            }
+        }
+        Ok(hidden)
+    }
+}
