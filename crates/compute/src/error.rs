@@ -18,7 +18,9 @@ pub enum ComputeError {
         expected: String,
     },
     /// An index points outside its table.
-    #[error("{operation}: {what} {found} at place {place} is out of range, expected less than {limit}")]
+    #[error(
+        "{operation}: {what} {found} at place {place} is out of range, expected less than {limit}"
+    )]
     Index {
         /// The operation that refused.
         operation: &'static str,
@@ -59,7 +61,7 @@ pub enum ComputeError {
 
 impl ComputeError {
     /// Checks that a size is the expected one.
-    pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(
+    pub(crate) fn expect<T: Copy + PartialEq + std::fmt::Debug>(
         operation: &'static str,
         what: &'static str,
         found: T,

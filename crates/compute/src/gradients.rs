@@ -111,9 +111,10 @@ impl Gradient {
         let cols = (self.values().cols(), other.values().cols());
         ComputeError::expect("gradient sum", "width", cols.0, cols.1)?;
         match (self, other) {
-            (Self::Rows { of, rows, mut values }, Self::Rows { rows: theirs, values: more, .. })
-                if rows == *theirs =>
-            {
+            (
+                Self::Rows { of, rows, mut values },
+                Self::Rows { rows: theirs, values: more, .. },
+            ) if rows == *theirs => {
                 add_into(values.data_mut(), more.data());
                 Ok(Self::Rows { of, rows, values })
             }

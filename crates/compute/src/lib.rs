@@ -14,7 +14,6 @@ mod gradients;
 mod optimiser;
 mod params;
 mod pool;
-mod seed;
 mod tape;
 mod tensor;
 
@@ -22,10 +21,12 @@ pub use cpu::attention::Mask;
 pub use cpu::rotary::Angles;
 pub use device::Device;
 pub use error::ComputeError;
+pub use fedra_seed::{Generator, Seed};
 pub use gradients::{Gradient, Gradients};
 pub use optimiser::{Optimiser, Solver};
 pub use params::{Params, Weight, Weights};
 pub use pool::{Buffer, Pool, Usage};
-pub use seed::{Generator, Seed};
-pub use tape::{Activation, Attention, AttentionProbe, Lora, Projected, Projection, Span, Tape, Value};
+pub use tape::{
+    Activation, Attention, AttentionProbe, Lora, Projected, Projection, Span, Tape, Value,
+};
 pub use tensor::Tensor;

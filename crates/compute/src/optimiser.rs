@@ -1,8 +1,8 @@
-//! SGD, momentum and AdamW: one fused pass over what has a gradient, and nothing else.
+//! SGD, momentum and `AdamW`: one fused pass over what has a gradient, and nothing else.
 //!
 //! A parameter without a gradient is frozen and stays identical to the bit: no decay, no momentum
 //! touches it. Embedding gradients stay sparse: rows that were never looked up have no moments, so
-//! they only decay, exactly as a dense AdamW would have it.
+//! they only decay, exactly as a dense `AdamW` would have it.
 
 use crate::cpu::elementwise::RUN;
 use crate::cpu::simd::vectorised;
@@ -50,7 +50,7 @@ pub enum Solver {
 }
 
 impl Solver {
-    /// AdamW with the usual betas, epsilon 1e-8 and the given rate and decay.
+    /// `AdamW` with the usual betas, epsilon 1e-8 and the given rate and decay.
     pub fn adamw(rate: f32, weight_decay: f32) -> Self {
         Self::AdamW { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay }
     }
@@ -119,9 +119,14 @@ impl Optimiser {
         self.solver
     }
 
-    /// Changes the solver's settings (a schedule); what is remembered stays.
+    /// Changes the solver's settings (a schedule); what is remembered stays, so after the first step
+    /// the solver's kind must stay too.
     pub fn set_solver(&mut self, solver: Solver) -> Result<(), ComputeError> {
         solver.check()?;
+        if !self.memory.is_empty() {
+            let what = "moments per element of the new solver";
+            ComputeError::expect("optimiser", what, solver.moments(), self.solver.moments())?;
+        }
         self.solver = solver;
         Ok(())
     }
@@ -165,7 +170,12 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(device: &Device, solver: Solver, (rows, cols): (usize, usize), first: &Gradient) -> Self {
+    fn new(
+        device: &Device,
+        solver: Solver,
+        (rows, cols): (usize, usize),
+        first: &Gradient,
+    ) -> Self {
         let moment = |number| {
             let rows = if number < solver.moments() { rows } else { 0 };
             Tensor::zeros(device, rows, cols)
@@ -230,12 +240,11 @@ struct Runs<'a> {
 
 impl<'a> Runs<'a> {
     fn next(&mut self, len: usize) -> (&'a mut [f32], &'a mut [f32], &'a mut [f32]) {
-        let cut = |from: &mut &'a mut [f32]| {
-            let (now, later) = std::mem::take(from).split_at_mut(len.min(from.len()));
-            *from = later;
-            now
-        };
-        (cut(&mut self.w), cut(&mut self.m), cut(&mut self.v))
+        let w = self.w.split_off_mut(..len).expect("runs cover the weight once");
+        // A moment that the solver does not have is empty, and so is every run of it.
+        let m = self.m.split_off_mut(..len).unwrap_or_default();
+        let v = self.v.split_off_mut(..len).unwrap_or_default();
+        (w, m, v)
     }
 }
 
@@ -243,7 +252,7 @@ impl<'a> Runs<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Step {
     solver: Solver,
-    /// `rate / (1 - beta1^t)` and `1 / (1 - beta2^t)`, for AdamW.
+    /// `rate / (1 - beta1^t)` and `1 / (1 - beta2^t)`, for `AdamW`.
     corrected: [f32; 2],
 }
 

@@ -75,7 +75,9 @@ impl Tensor {
     /// Zeros of the same width on the same device.
     pub(crate) fn zeros_like(&self, rows: usize) -> Self {
         match &self.storage {
-            Storage::Cpu(buffer) => Self::zeros(&Device::Cpu(buffer.pool().clone()), rows, self.cols),
+            Storage::Cpu(buffer) => {
+                Self::zeros(&Device::Cpu(buffer.pool().clone()), rows, self.cols)
+            }
         }
     }
 
@@ -130,7 +132,12 @@ impl Tensor {
     }
 
     /// Copies rows `first .. first + count`.
-    pub fn row_range(&self, device: &Device, first: usize, count: usize) -> Result<Self, ComputeError> {
+    pub fn row_range(
+        &self,
+        device: &Device,
+        first: usize,
+        count: usize,
+    ) -> Result<Self, ComputeError> {
         if first + count > self.rows {
             let (found, expected) = (format!("{first}+{count}"), format!("at most {}", self.rows));
             return Err(ComputeError::Shape { operation: "rows", what: "range", found, expected });
@@ -207,10 +214,7 @@ mod tests {
     #[test]
     fn a_wrong_number_of_values_is_refused_with_both_numbers() {
         let error = Tensor::from_slice(&Device::cpu(), 2, 3, &[0.0; 5]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "tensor: number of values is 5, expected 6"
-        );
+        assert_eq!(error.to_string(), "tensor: number of values is 5, expected 6");
     }
 
     #[test]

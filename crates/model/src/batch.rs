@@ -7,7 +7,7 @@ use fedra_compute::Span;
 ///
 /// ```
 /// # use fedra_model::Batch;
-/// let batch = Batch::new(&[&[101, 7592, 102], &[101, 102]])?;
+/// let batch = Batch::new(&[&[101, 7592, 102][..], &[101, 102]])?;
 /// assert_eq!(batch.tokens(), 5);
 /// assert_eq!(batch.positions(), [0, 1, 2, 0, 1]);
 /// # Ok::<(), fedra_model::ModelError>(())
@@ -22,7 +22,7 @@ pub struct Batch {
 impl Batch {
     /// Packs sequences; all tokens are in segment 0.
     pub fn new<S: AsRef<[u32]>>(sequences: &[S]) -> Result<Self, ModelError> {
-        let ids: Vec<u32> = sequences.iter().flat_map(|ids| ids.as_ref()).copied().collect();
+        let ids: Vec<u32> = sequences.iter().flat_map(S::as_ref).copied().collect();
         let lengths = sequences.iter().map(|ids| ids.as_ref().len()).collect();
         Self::packed(ids, lengths)
     }
@@ -125,7 +125,10 @@ impl Batch {
 
     /// The row of each sequence's last token.
     pub fn last_rows(&self) -> Vec<u32> {
-        self.starts().zip(&self.lengths).map(|(start, length)| (start + length - 1) as u32).collect()
+        self.starts()
+            .zip(&self.lengths)
+            .map(|(start, length)| (start + length - 1) as u32)
+            .collect()
     }
 
     /// For each token the one that follows it in its sequence: what a language model predicts.
@@ -153,7 +156,8 @@ impl Batch {
         let mut next = 0;
         for (start, &length) in self.starts().zip(&self.lengths) {
             let keys = start..start + length;
-            let here = rows[next..].iter().take_while(|&&row| keys.contains(&(row as usize))).count();
+            let here =
+                rows[next..].iter().take_while(|&&row| keys.contains(&(row as usize))).count();
             let Some(&first) = rows.get(next).filter(|_| here > 0) else {
                 let what = "number of rows read from a sequence";
                 let (found, expected) = ("0".into(), "at least 1".into());

@@ -31,7 +31,12 @@ impl Bert {
     }
 
     /// Token ids to hidden states.
-    pub fn embed(&self, tape: &mut Tape, parts: Parts<'_>, batch: &Batch) -> Result<Value, ModelError> {
+    pub fn embed(
+        &self,
+        tape: &mut Tape,
+        parts: Parts<'_>,
+        batch: &Batch,
+    ) -> Result<Value, ModelError> {
         let (token, position) = (parts.weight(Role::Token)?, parts.weight(Role::Position)?);
         let positions = batch.positions();
         let sum = if self.config.type_vocab_size == 0 {
@@ -57,7 +62,8 @@ impl Bert {
         (spans, reading): (&[Span], &Reading),
         probe: Option<&mut AttentionProbe>,
     ) -> Result<Value, ModelError> {
-        let [query, key, value] = [Role::Query, Role::Key, Role::Value].map(|r| parts.projection(r));
+        let [query, key, value] =
+            [Role::Query, Role::Key, Role::Value].map(|r| parts.projection(r));
         let (query, key, value) = (query?, key?, value?);
         let (attended, residual) = match reading {
             Reading::All => {

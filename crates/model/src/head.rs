@@ -60,7 +60,12 @@ impl Model {
     ) -> Result<Value, ModelError> {
         let (reading, targets_read) = self.reading(batch, targets)?;
         let range = first..self.blocks();
-        let hidden = self.run_blocks(tape, weights, hidden, batch, range, &reading)?;
+        let mut hidden = self.run_blocks(tape, weights, hidden, batch, range, &reading)?;
+        if let Reading::Rows(rows) = &reading
+            && first == self.blocks()
+        {
+            hidden = tape.rows(&hidden, rows)?; // no block was left to drop the others
+        }
         self.head_loss(tape, weights, &hidden, targets_read.as_targets())
     }
 
@@ -221,7 +226,7 @@ impl Model {
         } else {
             self.parts(weights, Site::Embedding).weight(Role::Token)?
         };
-        Ok((weight, head.find_bias(Role::Vocabulary)))
+        Ok((weight, head.find_bias(Role::Vocabulary)?))
     }
 }
 

@@ -36,7 +36,12 @@ impl Llama {
     }
 
     /// Token ids to hidden states.
-    pub fn embed(&self, tape: &mut Tape, parts: Parts<'_>, batch: &Batch) -> Result<Value, ModelError> {
+    pub fn embed(
+        &self,
+        tape: &mut Tape,
+        parts: Parts<'_>,
+        batch: &Batch,
+    ) -> Result<Value, ModelError> {
         Ok(tape.embed(&[(&parts.weight(Role::Token)?, batch.ids())])?)
     }
 
@@ -50,7 +55,8 @@ impl Llama {
         (spans, reading, positions): (&[Span], &Reading, &[u32]),
         probe: Option<&mut AttentionProbe>,
     ) -> Result<Value, ModelError> {
-        let [query, key, value] = [Role::Query, Role::Key, Role::Value].map(|r| parts.projection(r));
+        let [query, key, value] =
+            [Role::Query, Role::Key, Role::Value].map(|r| parts.projection(r));
         let (query, key, value) = (query?, key?, value?);
         let geometry = self.geometry();
         let normed = self.norm(tape, parts, hidden, Role::AttentionNorm)?;

@@ -10,7 +10,7 @@ use crate::llama::Llama;
 use crate::lora::Adapters;
 use crate::parts::Parts;
 use crate::probe::BlockProbe;
-use fedra_compute::{Tape, Value, Weights};
+use fedra_compute::{Span, Tape, Value, Weights};
 use fedra_plan::{Layout, Site};
 use std::ops::Range;
 
@@ -185,7 +185,7 @@ impl Model {
         for block in range {
             let (spans_read, reading) = match reading {
                 Reading::Rows(rows) if block + 1 == self.blocks() => {
-                    (batch.spans_of_rows(rows)?, reading)
+                    (self.spans_read(batch, rows)?, reading)
                 }
                 Reading::All | Reading::Rows(_) => (spans.clone(), &Reading::All),
             };
@@ -204,9 +204,22 @@ impl Model {
         Ok(hidden)
     }
 
-    pub(crate) fn parts<'a>(&self, weights: Weights<'a>, site: Site) -> Parts<'a> {
+    /// The queries of the last block. A causal mask counts on from a sequence's first query, so a
+    /// decoder's rows are refused where they might leave a gap.
+    fn spans_read(&self, batch: &Batch, rows: &[u32]) -> Result<Vec<Span>, ModelError> {
+        let spans = batch.spans_of_rows(rows)?;
+        let decoder = matches!(self.backbone, Backbone::Llama(_));
+        if decoder && rows.len() != batch.sequences() {
+            let (found, expected) = (rows.len().to_string(), batch.sequences().to_string());
+            let what = "number of rows read from a decoder";
+            return Err(ModelError::Batch { what, found, expected });
+        }
+        Ok(spans)
+    }
+
+    pub(crate) fn parts<'a>(&'a self, weights: Weights<'a>, site: Site) -> Parts<'a> {
         let scale = self.adapters.as_ref().map_or(0.0, Adapters::scale);
-        Parts::of(weights, site, scale)
+        Parts::of(&self.layout, weights, site, scale)
     }
 
     fn check(&self, batch: &Batch) -> Result<(), ModelError> {

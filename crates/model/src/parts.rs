@@ -2,20 +2,21 @@
 
 use crate::error::ModelError;
 use fedra_compute::{Lora, Projection, Weight, Weights};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layout, ParamId, Part, Role, Site};
 
 /// One site's view of the weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
+    layout: &'a Layout,
     weights: Weights<'a>,
     site: Site,
     lora_scale: f32,
 }
 
 impl<'a> Parts<'a> {
-    /// The weights of a site; `lora_scale` applies to the adapters found there.
-    pub fn of(weights: Weights<'a>, site: Site, lora_scale: f32) -> Self {
-        Self { weights, site, lora_scale }
+    /// The weights of a site; `lora_scale` applies to the adapters that the layout has there.
+    pub fn of(layout: &'a Layout, weights: Weights<'a>, site: Site, lora_scale: f32) -> Self {
+        Self { layout, weights, site, lora_scale }
     }
 
     /// A weight that must be there.
@@ -29,20 +30,23 @@ impl<'a> Parts<'a> {
     }
 
     /// A bias if the model has one.
-    pub fn find_bias(&self, role: Role) -> Option<Weight> {
-        self.weights.find(self.id(role, Part::Bias))
+    pub fn find_bias(&self, role: Role) -> Result<Option<Weight>, ModelError> {
+        self.find(role, Part::Bias)
     }
 
-    /// A projection with its bias and adapter, if it has them.
+    /// A projection with its bias and adapter, if the model has them.
     pub fn projection(&self, role: Role) -> Result<Projection, ModelError> {
-        let lora = match self.weights.find(self.id(role, Part::LoraA)) {
-            None => None,
-            Some(a) => {
-                let b = self.weights.get(self.id(role, Part::LoraB))?;
-                Some(Lora { a, b, scale: self.lora_scale })
-            }
+        let lora = match (self.find(role, Part::LoraA)?, self.find(role, Part::LoraB)?) {
+            (Some(a), Some(b)) => Some(Lora { a, b, scale: self.lora_scale }),
+            (None, _) | (_, None) => None,
         };
-        Ok(Projection { weight: self.weight(role)?, bias: self.find_bias(role), lora })
+        Ok(Projection { weight: self.weight(role)?, bias: self.find_bias(role)?, lora })
+    }
+
+    /// The layout decides what a model has, so that a lost parameter is an error and not a zero.
+    fn find(&self, role: Role, part: Part) -> Result<Option<Weight>, ModelError> {
+        let id = self.id(role, part);
+        Ok(self.layout.contains(id).then(|| self.weights.get(id)).transpose()?)
     }
 
     fn id(&self, role: Role, part: Part) -> ParamId {

@@ -79,7 +79,8 @@ impl Step {
             device,
             scope,
         };
-        let warm_up = if self.cached_prefix { WARM_UP.max(CACHED_BATCHES as usize) } else { WARM_UP };
+        let warm_up =
+            if self.cached_prefix { WARM_UP.max(CACHED_BATCHES as usize) } else { WARM_UP };
         for step in 0..warm_up {
             bench.step(self, step as u64)?;
         }
@@ -146,13 +147,16 @@ impl Bench {
     /// One step on random tokens; returns its seconds.
     fn step(&mut self, shape: &Step, number: u64) -> Result<f64> {
         let number = if self.cache.is_some() { number % CACHED_BATCHES } else { number };
-        let words = self.model.layout().iter().next().context("a model has parameters")?.1.dims()[0];
+        let words =
+            self.model.layout().iter().next().context("a model has parameters")?.1.dims()[0];
         let mut draw = Seed(1).with(number).generator();
         let mut ids = || (0..shape.batch * shape.seq).map(|_| draw.below(words) as u32).collect();
         let (x, y): (Vec<u32>, Vec<u32>) = (ids(), ids());
         let batch = Batch::packed(x, vec![shape.seq; shape.batch])?;
         let targets: Vec<Option<u32>> = match self.model.head() {
-            Head::Sequence { .. } => y.iter().step_by(shape.seq).map(|y| Some(y % CLASSES)).collect(),
+            Head::Sequence { .. } => {
+                y.iter().step_by(shape.seq).map(|y| Some(y % CLASSES)).collect()
+            }
             Head::Language | Head::Tokens { .. } | Head::Bare => y.into_iter().map(Some).collect(),
         };
         let start = Instant::now();

@@ -164,7 +164,13 @@ pub fn forward(
                         }
                     }
                     let p = Mat::new(scores, tile.len(), seen);
-                    multiply_serial(out.first_rows(tile.len()), p, &work.values, Start::Zero, &mut work.scratch);
+                    multiply_serial(
+                        out.first_rows(tile.len()),
+                        p,
+                        &work.values,
+                        Start::Zero,
+                        &mut work.scratch,
+                    );
                     for i in 0..tile.len() {
                         let inverse = 1.0 / work.sums[i];
                         for x in out.row_mut(i) {
@@ -207,9 +213,14 @@ pub fn backward(
         let (mut dk, mut dv) = unsafe {
             (dk.head(span.keys.clone(), kv_head, width), dv.head(span.keys.clone(), kv_head, width))
         };
-        for row in 0..span.keys.len() {
-            dk.row_mut(row).fill(0.0);
-            dv.row_mut(row).fill(0.0);
+        // Sums over tiles and heads start in the first tile if it sees every key.
+        let mut sums = Start::Zero;
+        if geometry.mask == Mask::Causal {
+            sums = Start::Keep;
+            for row in 0..span.keys.len() {
+                dk.row_mut(row).fill(0.0);
+                dv.row_mut(row).fill(0.0);
+            }
         }
         for head in group(geometry, kv_head) {
             for tile in tiles(geometry, span) {
@@ -238,8 +249,9 @@ pub fn backward(
                 // SAFETY: this task alone writes these rows of this head.
                 let dq = unsafe { dq.head(rows.clone(), head, width) };
                 multiply_serial(dq, ds, &key_rows, Start::Zero, scratch);
-                multiply_serial(dk.first_rows(seen), ds.t(), &query_rows, Start::Keep, scratch);
-                multiply_serial(dv.first_rows(seen), p.t(), &dout_rows, Start::Keep, scratch);
+                multiply_serial(dk.first_rows(seen), ds.t(), &query_rows, sums, scratch);
+                multiply_serial(dv.first_rows(seen), p.t(), &dout_rows, sums, scratch);
+                sums = Start::Keep;
             }
         }
     });
@@ -281,7 +293,10 @@ fn at_least(buffer: &mut Buffer, len: usize) -> &mut [f32] {
     &mut buffer[..len]
 }
 
-fn tasks(geometry: Geometry, spans: &[Span]) -> impl IndexedParallelIterator<Item = (&Span, usize)> {
+fn tasks(
+    geometry: Geometry,
+    spans: &[Span],
+) -> impl IndexedParallelIterator<Item = (&Span, usize)> {
     (0..spans.len() * geometry.kv_heads)
         .into_par_iter()
         .map(move |task| (&spans[task / geometry.kv_heads], task % geometry.kv_heads))

@@ -3,6 +3,11 @@
 //! Each uses only fused multiply-adds, comparisons and bit moves, so a lane gives the same bits
 //! whatever the vector width.
 
+#![expect(
+    clippy::inline_always,
+    reason = "a call inside a loop would keep it from being vectorised"
+)]
+
 use super::simd::vectorised;
 
 /// `e^x`, relative error below 1e-7 for finite results; zero below -87.3, huge above 88.3.

@@ -47,7 +47,14 @@ pub enum Turn {
 }
 
 /// Rotates the first `heads` heads of each row in place.
-pub fn rotate(x: &mut [f32], cols: usize, heads: usize, positions: &[u32], angles: &Angles, turn: Turn) {
+pub fn rotate(
+    x: &mut [f32],
+    cols: usize,
+    heads: usize,
+    positions: &[u32],
+    angles: &Angles,
+    turn: Turn,
+) {
     x.par_chunks_mut(ROWS * cols).zip(positions.par_chunks(ROWS)).for_each(|(rows, positions)| {
         for (row, &position) in rows.chunks_exact_mut(cols).zip(positions) {
             let at = position as usize * angles.half..(position as usize + 1) * angles.half;

@@ -54,7 +54,8 @@ impl Tape {
         let (rows, wanted) = (layout.queries.tensor.rows(), layout.wanted());
         let mut out = Tensor::scratch(&self.device, rows, geometry.heads * geometry.width);
         let mut log_sums = wanted.then(|| Tensor::scratch(&self.device, rows, geometry.heads));
-        let weights = probe.as_ref().map(|probe| ProbeWeights { queries: &probe.queries, keys: &probe.keys });
+        let weights =
+            probe.as_ref().map(|probe| ProbeWeights { queries: &probe.queries, keys: &probe.keys });
         if let Some(weights) = weights {
             ComputeError::expect("attention probe", "query weights", weights.queries.len(), rows)?;
             let keys = layout.keys_values.tensor.rows();
@@ -74,7 +75,11 @@ impl Tape {
         if let Some(probe) = probe {
             let score = |(span, mass): (&Span, f64)| {
                 let counted: f32 = probe.queries[span.queries.clone()].iter().sum();
-                if counted > 0.0 { mass / (geometry.heads as f64 * f64::from(counted)) } else { 0.0 }
+                if counted > 0.0 {
+                    mass / (geometry.heads as f64 * f64::from(counted))
+                } else {
+                    0.0
+                }
             };
             probe.scores.push(spans.iter().zip(masses).map(score).collect());
         }
@@ -115,7 +120,12 @@ impl Layout {
         };
         let (found, expected) = (keys_values.tensor.cols(), key_column + 2 * kv_heads * width);
         ComputeError::expect("attention", "projected columns", found, expected)?;
-        Ok(Self { geometry, queries: queries.clone(), keys_values: keys_values.clone(), key_column })
+        Ok(Self {
+            geometry,
+            queries: queries.clone(),
+            keys_values: keys_values.clone(),
+            key_column,
+        })
     }
 
     /// Spans must tile the query rows and the key rows, in order.
@@ -165,7 +175,8 @@ impl Recorded for Attended {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let Some(dout) = flow.take(self.result) else { return };
         let layout = &self.layout;
-        let gradient_of = |tensor: &Tensor| Tensor::scratch(&flow.device, tensor.rows(), tensor.cols());
+        let gradient_of =
+            |tensor: &Tensor| Tensor::scratch(&flow.device, tensor.rows(), tensor.cols());
         let mut d_keys_values = gradient_of(&layout.keys_values.tensor);
         let mut d_queries = (!layout.together()).then(|| gradient_of(&layout.queries.tensor));
         let inputs = layout.inputs();

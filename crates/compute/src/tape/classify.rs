@@ -61,9 +61,16 @@ pub(super) fn labelled(
     let (places, labels): (Vec<u32>, Vec<u32>) =
         with_place.filter_map(|(place, label)| Some((place as u32, (*label)?))).unzip();
     if places.is_empty() {
-        return Err(ComputeError::Empty { operation: "cross-entropy", what: "set of labelled rows" });
+        return Err(ComputeError::Empty {
+            operation: "cross-entropy",
+            what: "set of labelled rows",
+        });
     }
-    ComputeError::within("cross-entropy", "label", &labels, classes)?;
+    if let Some(bad) = labels.iter().position(|&label| label as usize >= classes) {
+        let (operation, what) = ("cross-entropy", "label");
+        let (found, place) = (labels[bad] as usize, places[bad] as usize);
+        return Err(ComputeError::Index { operation, what, found, place, limit: classes });
+    }
     Ok((places, labels))
 }
 

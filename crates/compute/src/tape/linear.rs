@@ -114,6 +114,9 @@ impl Tape {
         around: Around<'_>,
     ) -> Result<Value, ComputeError> {
         let (rows, inputs) = x.tensor.shape();
+        if projections.is_empty() {
+            return Err(ComputeError::Empty { operation: "linear", what: "list of projections" });
+        }
         for projection in projections {
             projection.check(inputs)?;
         }
@@ -200,7 +203,12 @@ fn forward(
     let mut column = 0;
     for projection in projections {
         low_rank.push(projection.lora.as_ref().map(|lora| {
-            correct(pool, x, lora, MatMut::strided(&mut y[column..], rows, projection.outputs(), outputs))
+            correct(
+                pool,
+                x,
+                lora,
+                MatMut::strided(&mut y[column..], rows, projection.outputs(), outputs),
+            )
         }));
         column += projection.outputs();
     }
@@ -302,7 +310,13 @@ impl Linear {
     }
 
     /// `dx = dy W + (s dy B) A`.
-    fn input_gradient(&self, flow: &mut Flow, pool: &Pool, dy: &Tensor, lowered: &[Option<Tensor>]) {
+    fn input_gradient(
+        &self,
+        flow: &mut Flow,
+        pool: &Pool,
+        dy: &Tensor,
+        lowered: &[Option<Tensor>],
+    ) {
         let Some(slot) = self.x_slot else { return };
         let (rows, inputs) = self.x_shape;
         let weights: Vec<_> = self.projections.iter().map(|p| p.weight.tensor.mat()).collect();

@@ -18,10 +18,10 @@ mod vocabulary;
 pub use attention::{Attention, AttentionProbe, Projected, Span};
 pub use linear::{Activation, Lora, Projection};
 
+use crate::cpu::elementwise::add_into;
 use crate::cpu::matmul::Start;
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::cpu::elementwise::add_into;
 use crate::gradients::{Gradient, Gradients};
 use crate::params::Weight;
 use crate::tensor::Tensor;
@@ -62,7 +62,12 @@ pub(crate) struct Slot(pub(crate) usize);
 impl Tape {
     /// An empty tape.
     pub fn new(device: &Device) -> Self {
-        Self { device: device.clone(), recorded: Vec::new(), shapes: Vec::new(), inputs: Vec::new() }
+        Self {
+            device: device.clone(),
+            recorded: Vec::new(),
+            shapes: Vec::new(),
+            inputs: Vec::new(),
+        }
     }
 
     /// The device that computes.
@@ -202,7 +207,9 @@ impl Flow {
     fn add_row(&mut self, id: ParamId, row: &[f32]) {
         self.add_to_weight(id, (1, row.len()), |sum, start| match start {
             Start::Keep => add_into(sum, row),
-            _ => sum.copy_from_slice(row),
+            Start::Zero | Start::Bias(_) | Start::Residual(_) | Start::BiasAndResidual(..) => {
+                sum.copy_from_slice(row);
+            }
         });
     }
 

@@ -81,8 +81,8 @@ impl Recorded for Norm {
         let Some(dy) = flow.take(self.result) else { return };
         let width = self.x.tensor.cols();
         let bias = self.bias.filter(|bias| bias.trains);
-        let mut sums = (self.weight.trains || bias.is_some())
-            .then(|| Tensor::scratch(&flow.device, 2, width));
+        let mut sums =
+            (self.weight.trains || bias.is_some()).then(|| Tensor::scratch(&flow.device, 2, width));
         let saved = Saved {
             x: self.x.tensor.data(),
             stats: self.stats.data(),
@@ -102,7 +102,8 @@ impl Recorded for Norm {
         }
         let Some(sums) = sums else { return };
         let (weight_sums, bias_sums) = sums.data().split_at(width);
-        for (weight, sums) in [(Some(self.weight).filter(|w| w.trains), weight_sums), (bias, bias_sums)]
+        for (weight, sums) in
+            [(Some(self.weight).filter(|w| w.trains), weight_sums), (bias, bias_sums)]
         {
             if let Some(weight) = weight {
                 flow.add_row(weight.id, sums);

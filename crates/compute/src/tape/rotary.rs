@@ -20,8 +20,14 @@ impl Tape {
         ComputeError::expect("rotary", "number of positions", positions.len(), rows)?;
         ComputeError::within("rotary", "position", positions, angles.positions())?;
         if heads * angles.width() > cols {
-            let (found, expected) = (format!("{heads} x {}", angles.width()), format!("at most {cols}"));
-            return Err(ComputeError::Shape { operation: "rotary", what: "width", found, expected });
+            let (found, expected) =
+                (format!("{heads} x {}", angles.width()), format!("at most {cols}"));
+            return Err(ComputeError::Shape {
+                operation: "rotary",
+                what: "width",
+                found,
+                expected,
+            });
         }
         let wanted = wanted(&[&x], &[]);
         let Value { mut tensor, slot } = x;

@@ -21,7 +21,7 @@ impl Tape {
             result,
             from: x.slot,
             shape: (of, width),
-            rows: rows.to_vec(),
+            picked: rows.to_vec(),
         }))
     }
 }
@@ -31,7 +31,7 @@ struct Rows {
     result: Slot,
     from: Option<Slot>,
     shape: (usize, usize),
-    rows: Vec<u32>,
+    picked: Vec<u32>,
 }
 
 impl Recorded for Rows {
@@ -41,7 +41,7 @@ impl Recorded for Rows {
             if !matches!(start, Start::Keep) {
                 dx.fill(0.0);
             }
-            scatter_add(dx, self.shape.1, &self.rows, dy.data());
+            scatter_add(dx, self.shape.1, &self.picked, dy.data());
         });
     }
 }

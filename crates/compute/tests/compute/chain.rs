@@ -53,7 +53,9 @@ impl Chain {
             params,
             ids: indices(70, count, WORDS),
             positions,
-            targets: targets.map(|word| Some(word).filter(|word| (*word as usize) < WORDS)).collect(),
+            targets: targets
+                .map(|word| Some(word).filter(|word| (*word as usize) < WORDS))
+                .collect(),
             spans: spans(lengths),
             angles: Arc::new(Angles::new(count, DECODER.width, 1e4)),
         }

@@ -15,8 +15,10 @@ pub const HEIGHT: usize = 14;
 pub struct Tile {
     /// Depth of the product.
     pub depth: usize,
-    /// Packed left panel, `height * depth` floats.
+    /// Left rows; element `(r, k)` is at `r * a_strides.0 + k * a_strides.1`.
     pub a: *const f32,
+    /// Row and depth distances: `(1, height)` in a packed panel, `(row length, 1)` in place.
+    pub a_strides: (usize, usize),
     /// Packed right panel, `WIDTH * depth` floats.
     pub b: *const f32,
     /// Destination, `cols` wide.
@@ -73,7 +75,7 @@ pub unsafe fn run(height: usize, tile: &Tile) {
 ///
 /// # Safety
 /// As for [`run`].
-unsafe fn plain<const H: usize>(tile: &Tile) {
+pub(super) unsafe fn plain<const H: usize>(tile: &Tile) {
     let mut sums = [[0f32; WIDTH]; H];
     // SAFETY: the caller vouches that every row and column of the tile is readable and writable.
     unsafe {
@@ -88,7 +90,7 @@ unsafe fn plain<const H: usize>(tile: &Tile) {
         }
         for k in 0..tile.depth {
             for (r, row) in sums.iter_mut().enumerate() {
-                let x = *tile.a.add(k * H + r);
+                let x = *tile.a.add(r * tile.a_strides.0 + k * tile.a_strides.1);
                 for (c, sum) in row.iter_mut().enumerate() {
                     *sum = x.mul_add(*tile.b.add(k * WIDTH + c), *sum);
                 }
@@ -103,12 +105,12 @@ unsafe fn plain<const H: usize>(tile: &Tile) {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
-    use super::{Tile, WIDTH};
+pub(super) mod x86 {
+    use super::{HEIGHT, Tile, WIDTH};
     use core::arch::x86_64::{
-        _mm_prefetch, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
-        _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
-        _mm512_set1_ps, _mm512_setzero_ps, _MM_HINT_T0,
+        _MM_HINT_T0, _mm_prefetch, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps,
+        _mm256_setzero_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+        _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
     };
 
     /// # Safety
@@ -117,34 +119,47 @@ mod x86 {
     pub unsafe fn wide<const H: usize>(tile: &Tile) {
         let low = mask(tile.cols);
         let high = mask(tile.cols.saturating_sub(16));
-        let mut sums = [[_mm512_setzero_ps(); 2]; H];
-        // SAFETY: masked loads and stores touch only the tile's valid columns; the packed panels
-        // hold `H * depth` and `WIDTH * depth` floats.
+        let mut sums = [[_mm512_setzero_ps(); 2]; HEIGHT];
+        // SAFETY: masked loads and stores touch only the tile's valid columns; the left rows and
+        // the right panel hold `depth` entries each.
         unsafe {
             for (pointer, stride) in tile.starts {
                 if !pointer.is_null() {
-                    for (r, sum) in sums.iter_mut().enumerate() {
+                    for (r, sum) in sums[..H].iter_mut().enumerate() {
                         let row = pointer.add(r * stride);
                         sum[0] = _mm512_add_ps(sum[0], _mm512_maskz_loadu_ps(low, row));
-                        sum[1] = _mm512_add_ps(sum[1], _mm512_maskz_loadu_ps(high, row.wrapping_add(16)));
+                        sum[1] = _mm512_add_ps(
+                            sum[1],
+                            _mm512_maskz_loadu_ps(high, row.wrapping_add(16)),
+                        );
                     }
                 }
             }
-            let (mut a, mut b) = (tile.a, tile.b);
+            let (row, step) = tile.a_strides;
+            // Every third row gets a pointer; its neighbours are reached by address arithmetic.
+            let mut a: [*const f32; HEIGHT.div_ceil(3)] =
+                std::array::from_fn(|i| tile.a.wrapping_add(3 * i * row));
+            let mut b = tile.b;
             for _ in 0..tile.depth {
                 let left = _mm512_loadu_ps(b);
                 let right = _mm512_loadu_ps(b.add(16));
                 _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add(8 * WIDTH).cast());
                 _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add(8 * WIDTH + 16).cast());
-                for (r, sum) in sums.iter_mut().enumerate() {
-                    let x = _mm512_set1_ps(*a.add(r));
-                    sum[0] = _mm512_fmadd_ps(x, left, sum[0]);
-                    sum[1] = _mm512_fmadd_ps(x, right, sum[1]);
+                // Written out, because every sum must stay in its register.
+                macro_rules! rows {
+                    ($($r:literal)*) => {
+                        $(if $r < H {
+                            let x = _mm512_set1_ps(*a[$r / 3].add($r % 3 * row));
+                            sums[$r][0] = _mm512_fmadd_ps(x, left, sums[$r][0]);
+                            sums[$r][1] = _mm512_fmadd_ps(x, right, sums[$r][1]);
+                        })*
+                    };
                 }
-                a = a.add(H);
+                rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
+                a = a.map(|pointer| pointer.wrapping_add(step));
                 b = b.add(WIDTH);
             }
-            for (r, sum) in sums.iter().enumerate() {
+            for (r, sum) in sums[..H].iter().enumerate() {
                 let row = tile.c.add(r * tile.c_stride);
                 _mm512_mask_storeu_ps(row, low, sum[0]);
                 _mm512_mask_storeu_ps(row.wrapping_add(16), high, sum[1]);
@@ -164,7 +179,7 @@ mod x86 {
     /// AVX2 and FMA must be present and the tile's pointers valid.
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn narrow<const H: usize>(tile: &Tile) {
-        let mut sums = [0f32; super::HEIGHT * WIDTH];
+        let mut sums = [0f32; HEIGHT * WIDTH];
         // SAFETY: the caller vouches for the tile's pointers; `sums` covers every padded column.
         unsafe {
             for (pointer, stride) in tile.starts {
@@ -179,11 +194,11 @@ mod x86 {
             for half in [0, 16] {
                 let mut r = 0;
                 while r + 4 <= H {
-                    strip::<4, H>(tile, r, half, &mut sums);
+                    strip::<4>(tile, r, half, &mut sums);
                     r += 4;
                 }
                 while r < H {
-                    strip::<1, H>(tile, r, half, &mut sums);
+                    strip::<1>(tile, r, half, &mut sums);
                     r += 1;
                 }
             }
@@ -198,19 +213,20 @@ mod x86 {
     /// # Safety
     /// As for [`narrow`]; rows `first .. first + R` lie inside the tile.
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn strip<const R: usize, const H: usize>(tile: &Tile, first: usize, half: usize, sums: &mut [f32]) {
+    unsafe fn strip<const R: usize>(tile: &Tile, first: usize, half: usize, sums: &mut [f32]) {
         let mut held = [[_mm256_setzero_ps(); 2]; R];
         // SAFETY: `first + R <= H` and `half + 16 <= WIDTH`, so all reads stay in the packed panels.
         unsafe {
             for (r, sum) in held.iter_mut().enumerate() {
-                let row = sums.as_ptr().add((first + r) * WIDTH + half);
-                *sum = [_mm256_loadu_ps(row), _mm256_loadu_ps(row.add(8))];
+                let at = sums.as_ptr().add((first + r) * WIDTH + half);
+                *sum = [_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))];
             }
+            let (row, step) = tile.a_strides;
             for k in 0..tile.depth {
                 let b = tile.b.add(k * WIDTH + half);
                 let (left, right) = (_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(8)));
                 for (r, sum) in held.iter_mut().enumerate() {
-                    let x = _mm256_broadcast_ss(&*tile.a.add(k * H + first + r));
+                    let x = _mm256_broadcast_ss(&*tile.a.add((first + r) * row + k * step));
                     sum[0] = _mm256_fmadd_ps(x, left, sum[0]);
                     sum[1] = _mm256_fmadd_ps(x, right, sum[1]);
                 }

@@ -6,8 +6,10 @@
 //! The order of additions for one element depends only on the depth, never on the thread count.
 
 mod kernel;
+mod moves;
 mod pack;
-mod transpose;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use view::{Mat, MatMut};
@@ -21,8 +23,13 @@ use std::ops::Range;
 const DEPTH: usize = 384;
 /// Most rows in a task: a left block of this height and [`DEPTH`] stays in the L2 cache.
 const BLOCK_ROWS: usize = 252;
+/// Fewest rows worth a task of their own.
+const LOWEST_BLOCK: usize = 4 * HEIGHT;
 /// Tasks per thread, so that a slow core does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;
+
+/// Panels after which a block is finished: still in the cache, and long enough rows to be worth a call.
+const FINISH_PANELS: usize = 8;
 
 /// A packed right operand, ready for any number of products.
 #[derive(Debug)]
@@ -54,12 +61,10 @@ impl Right {
             column += part.cols;
         }
         let mut packed = pool.take(jobs.len() * WIDTH * depth);
-        if depth > 0 {
-            packed
-                .par_chunks_mut(WIDTH * depth)
-                .zip(&jobs)
-                .for_each(|(into, (part, index, _))| pack::right_panel(into, *part, *index));
-        }
+        fill_panels(&mut packed, WIDTH * depth, |number, into| {
+            let (part, index, _) = jobs[number];
+            pack::right_panel(into, part, index);
+        });
         Self { packed, depth, panels: jobs.into_iter().map(|(_, _, panel)| panel).collect() }
     }
 
@@ -69,16 +74,14 @@ impl Right {
         assert!(parts.iter().all(|part| part.cols == cols), "stacked matrices share their width");
         let depth: usize = parts.iter().map(|part| part.rows).sum();
         let mut packed = pool.take(pack::right_len(depth, cols));
-        if depth > 0 {
-            packed.par_chunks_mut(WIDTH * depth).enumerate().for_each(|(index, into)| {
-                let mut rest = into;
-                for part in parts {
-                    let (now, later) = rest.split_at_mut(part.rows * WIDTH);
-                    pack::right_panel(now, *part, index);
-                    rest = later;
-                }
-            });
-        }
+        fill_panels(&mut packed, WIDTH * depth, |index, into| {
+            let mut rest = into;
+            for part in parts {
+                let (now, later) = rest.split_at_mut(part.rows * WIDTH);
+                pack::right_panel(now, *part, index);
+                rest = later;
+            }
+        });
         let panels = (0..cols.div_ceil(WIDTH))
             .map(|index| Panel { column: index * WIDTH, width: WIDTH.min(cols - index * WIDTH) })
             .collect();
@@ -117,6 +120,19 @@ impl Right {
     }
 }
 
+/// Fills panels of `len` floats, in parallel when there is enough to do to be worth it.
+fn fill_panels(packed: &mut [f32], len: usize, fill: impl Fn(usize, &mut [f32]) + Sync) {
+    const WORTH_A_TASK: usize = 1 << 15;
+    if len == 0 {
+        return;
+    }
+    if packed.len() <= WORTH_A_TASK {
+        packed.chunks_exact_mut(len).enumerate().for_each(|(index, into)| fill(index, into));
+    } else {
+        packed.par_chunks_exact_mut(len).enumerate().for_each(|(index, into)| fill(index, into));
+    }
+}
+
 /// What the sums of a product start from.
 #[derive(Clone, Copy, Debug)]
 pub enum Start<'a> {
@@ -148,13 +164,12 @@ pub struct Extras<'a> {
 /// `c = start + a * b`, in parallel on the current rayon pool.
 pub fn multiply(mut c: MatMut<'_>, a: Mat<'_>, b: &Right, start: Start<'_>, extras: Extras<'_>) {
     check(&c, a, b);
+    check_start(&c, &start);
     if c.rows == 0 || c.cols == 0 {
         return;
     }
     let pool = b.packed.pool();
-    let wanted = TASKS_PER_THREAD * rayon::current_num_threads();
-    let row_blocks = c.rows.div_ceil(BLOCK_ROWS).max(wanted.min(c.rows.div_ceil(HEIGHT * 4)));
-    let column_blocks = wanted.div_ceil(row_blocks).min(b.panels.len().div_ceil(2)).max(1);
+    let (row_blocks, column_blocks) = grid(c.rows, b.panels.len());
     let out = Destination { start: c.as_mut_ptr(), stride: c.row_stride, cols: c.cols };
     let sums = extras.row_sums.map(|sums| {
         assert_eq!(sums.len(), a.rows);
@@ -163,7 +178,8 @@ pub fn multiply(mut c: MatMut<'_>, a: Mat<'_>, b: &Right, start: Start<'_>, extr
     (0..row_blocks * column_blocks).into_par_iter().for_each(|task| {
         let rows = share(c.rows, row_blocks, task / column_blocks);
         let panels = share(b.panels.len(), column_blocks, task % column_blocks);
-        let mut scratch = pool.take(rows.len() * a.cols.min(DEPTH));
+        let packed = if in_place(a) { 0 } else { rows.len() * a.cols.min(DEPTH) };
+        let mut scratch = pool.take(packed);
         let sums = sums.filter(|_| panels.start == 0);
         // SAFETY: tasks cover disjoint rows or disjoint columns of `c`, whose bounds `check`
         // has verified, and `c` stays mutably borrowed for the whole call. Row sums are
@@ -185,16 +201,17 @@ pub fn multiply_serial(
 ) {
     assert_eq!(c.rows, a.rows, "a product's rows are its left operand's");
     assert!(a.cols <= b.depth && c.cols <= b.cols(), "a product reaches past its right operand");
+    check_start(&c, &start);
     if c.rows == 0 || c.cols == 0 {
         return;
     }
     let out = Destination { start: c.as_mut_ptr(), stride: c.row_stride, cols: c.cols };
     let need = c.rows.min(BLOCK_ROWS) * a.cols.min(DEPTH);
-    if scratch.len() < need {
+    if !in_place(a) && scratch.len() < need {
         *scratch = scratch.pool().take(need);
     }
     let row_blocks = c.rows.div_ceil(BLOCK_ROWS);
-    let panels = c.cols.div_ceil(WIDTH);
+    let panels = b.panels.iter().take_while(|panel| panel.column < c.cols).count();
     for index in 0..row_blocks {
         let rows = share(c.rows, row_blocks, index);
         // SAFETY: `check` has verified the bounds and `c` is mutably borrowed here.
@@ -203,7 +220,31 @@ pub fn multiply_serial(
 }
 
 fn check(c: &MatMut<'_>, a: Mat<'_>, b: &Right) {
-    assert_eq!((c.rows, a.cols, c.cols), (a.rows, b.depth, b.cols()), "a product's shapes must agree");
+    assert_eq!(
+        (c.rows, a.cols, c.cols),
+        (a.rows, b.depth, b.cols()),
+        "a product's shapes must agree"
+    );
+}
+
+/// The kernel reads what sums start from without looking, so its bounds are checked here.
+fn check_start(c: &MatMut<'_>, start: &Start<'_>) {
+    let (bias, residual) = match *start {
+        Start::Zero | Start::Keep => (None, None),
+        Start::Bias(bias) => (Some(bias), None),
+        Start::Residual(residual) => (None, Some(residual)),
+        Start::BiasAndResidual(bias, residual) => (Some(bias), Some(residual)),
+    };
+    assert!(bias.is_none_or(|bias| bias.len() >= c.cols), "a bias has one number per column");
+    let covers = |from: Mat<'_>| {
+        from.rows >= c.rows && from.cols >= c.cols && (from.col_stride == 1 || c.cols <= 1)
+    };
+    assert!(residual.is_none_or(covers), "a residual covers the destination");
+}
+
+/// Rows that run along the depth are read where they are; others are packed into strips.
+fn in_place(a: Mat<'_>) -> bool {
+    a.col_stride == 1
 }
 
 /// The destination's first element and row distance, shared between tasks that write disjoint parts.
@@ -235,31 +276,37 @@ unsafe fn block(
     panels: Range<usize>,
     scratch: &mut [f32],
 ) {
-    let strips = rows.len().div_ceil(HEIGHT);
+    let count = rows.len().div_ceil(HEIGHT);
+    let strips: Vec<usize> = (0..=count).map(|i| share(rows.len(), count, i).start).collect();
+    let in_place = in_place(a);
+    // SAFETY: the caller makes this task the only writer of these sums.
+    let mut sums = sums.map(|sums| unsafe {
+        std::slice::from_raw_parts_mut(sums.start.add(rows.start), rows.len())
+    });
+    if let Some(sums) = sums.as_deref_mut().filter(|_| in_place) {
+        a.add_row_sums(rows.start, sums);
+    }
     let slices = a.cols.div_ceil(DEPTH).max(1);
     for slice in 0..slices {
         let depth = share(a.cols, slices, slice);
         let (at_start, at_end) = (slice == 0, slice + 1 == slices);
-        let mut offset = 0;
-        for index in 0..strips {
-            let strip = share(rows.len(), strips, index);
-            let strip = rows.start + strip.start..rows.start + strip.end;
-            let into = &mut scratch[offset..offset + strip.len() * depth.len()];
-            offset += into.len();
-            // SAFETY: the caller makes this task the only writer of these sums.
-            let sums = sums.map(|sums| unsafe {
-                std::slice::from_raw_parts_mut(sums.start.add(strip.start), strip.len())
-            });
-            pack::left_panel(into, a, strip, depth.clone(), sums);
+        if !in_place {
+            let sums = sums.as_deref_mut();
+            pack::left_strips(scratch, a, rows.start, (&strips, depth.clone()), sums);
         }
+        let mut finished = panels.start;
         for index in panels.clone() {
             let Panel { column, width } = b.panels[index];
             let width = width.min(c.cols - column);
             let right = &b.panel(index)[depth.start * WIDTH..depth.end * WIDTH];
-            let mut offset = 0;
-            for index in 0..strips {
-                let strip = share(rows.len(), strips, index);
-                let row = rows.start + strip.start;
+            for pair in strips.windows(2) {
+                let row = rows.start + pair[0];
+                let (left, a_strides) = if in_place {
+                    let first = row * a.row_stride + depth.start;
+                    (a.data[first..].as_ptr(), (a.row_stride, 1))
+                } else {
+                    (scratch[pair[0] * depth.len()..].as_ptr(), (1, pair[1] - pair[0]))
+                };
                 // SAFETY: `row` and `column` are inside the destination (caller's promise).
                 let into = unsafe { c.start.add(row * c.stride + column) };
                 let starts = if at_start {
@@ -269,25 +316,31 @@ unsafe fn block(
                 };
                 let tile = Tile {
                     depth: depth.len(),
-                    a: scratch[offset..].as_ptr(),
+                    a: left,
+                    a_strides,
                     b: right.as_ptr(),
                     c: into,
                     c_stride: c.stride,
                     cols: width,
                     starts,
                 };
-                // SAFETY: the panels were packed for exactly this height and depth, and the
+                // SAFETY: left rows and right panel cover this height and depth, and the
                 // destination and start rows lie inside their matrices.
-                unsafe { kernel::run(strip.len(), &tile) };
-                offset += strip.len() * depth.len();
+                unsafe { kernel::run(pair[1] - pair[0], &tile) };
             }
-            if let Some(finish) = finish.filter(|_| at_end) {
+            let last = index + 1 == panels.end;
+            if let Some(finish) =
+                finish.filter(|_| at_end && (last || index + 1 - finished == FINISH_PANELS))
+            {
+                let first = b.panels[finished].column;
+                finished = index + 1;
                 for row in rows.clone() {
-                    // SAFETY: this segment belongs to this task alone.
+                    // SAFETY: these columns of this row belong to this task alone.
                     let segment = unsafe {
-                        std::slice::from_raw_parts_mut(c.start.add(row * c.stride + column), width)
+                        let start = c.start.add(row * c.stride + first);
+                        std::slice::from_raw_parts_mut(start, column + width - first)
                     };
-                    finish(row, column, segment);
+                    finish(row, first, segment);
                 }
             }
         }
@@ -312,6 +365,18 @@ fn starts(
         Start::Residual(from) => [residual(from), NOTHING],
         Start::BiasAndResidual(row, from) => [bias(row), residual(from)],
     }
+}
+
+/// How many row blocks and column blocks a product is cut into: enough tasks for every thread,
+/// equally many for each, none taller than fits the cache or so low that packing shows.
+fn grid(rows: usize, panels: usize) -> (usize, usize) {
+    let threads = rayon::current_num_threads();
+    let wanted = TASKS_PER_THREAD * threads;
+    let row_blocks = wanted.min(rows.div_ceil(LOWEST_BLOCK)).max(rows.div_ceil(BLOCK_ROWS));
+    let column_blocks = wanted.div_ceil(row_blocks).min(panels.div_ceil(2)).max(1);
+    let even =
+        (row_blocks..row_blocks + threads).find(|rows| (rows * column_blocks) % threads == 0);
+    (even.unwrap_or(row_blocks).min(rows), column_blocks)
 }
 
 /// Part `index` of `total` items cut into `parts` nearly equal runs.

@@ -5,9 +5,10 @@
 //! `panel[k * h + r]`. Packing costs one pass; in exchange the kernel reads both as two streams.
 
 use super::kernel::WIDTH;
-use super::transpose::{ROWS, transpose};
+use super::moves::{ROWS, cut_strips, transpose};
 use super::view::Mat;
 use crate::cpu::simd::vectorised;
+use std::ops::Range;
 
 /// Floats that `depth` x `cols` take when packed as a right operand.
 pub fn right_len(depth: usize, cols: usize) -> usize {
@@ -37,51 +38,27 @@ vectorised! {
     /// `into[k * WIDTH + c] = from[k * stride + c]`, zero for `c >= width`.
     fn copy_rows(into: &mut [f32], from: &[f32], stride: usize, width: usize) {
         for (k, row) in into.chunks_exact_mut(WIDTH).enumerate() {
-            let source = &from[k * stride..];
-            if width == WIDTH {
-                row.copy_from_slice(&source[..WIDTH]);
+            let source = &from[k * stride..][..width];
+            if let Ok(source) = <&[f32; WIDTH]>::try_from(source) {
+                // A copy of known size is four instructions instead of a call.
+                row.copy_from_slice(source);
             } else {
-                row[..width].copy_from_slice(&source[..width]);
+                row[..width].copy_from_slice(source);
                 row[width..].fill(0.0);
             }
         }
     }
 }
 
-/// Packs `height` rows of `a` from `first`, columns `depth`, into `into[k * height + r]`.
-///
-/// When `sums` is given, adds to `sums[r]` the sum of row `r` over these columns: that is the bias
-/// gradient, free while the row passes through.
-pub fn left_panel(
+/// Packs rows of `a`, which do not run along the depth, into strips; see [`cut_strips`].
+pub fn left_strips(
     into: &mut [f32],
     a: Mat<'_>,
-    rows: std::ops::Range<usize>,
-    depth: std::ops::Range<usize>,
+    first: usize,
+    (strips, depth): (&[usize], Range<usize>),
     sums: Option<&mut [f32]>,
 ) {
-    let height = rows.len();
-    debug_assert_eq!(into.len(), height * depth.len());
-    if a.row_stride == 1 {
-        let from = &a.data[depth.start * a.col_stride + rows.start..];
-        copy_columns(into, from, a.col_stride, height);
-    } else {
-        let from = &a.data[rows.start * a.row_stride + depth.start..];
-        transpose(into, height, from, a.row_stride, (height, depth.len()));
-    }
-    if let Some(sums) = sums {
-        for column in into.chunks_exact(height) {
-            for (sum, x) in sums.iter_mut().zip(column) {
-                *sum += x;
-            }
-        }
-    }
-}
-
-vectorised! {
-    /// `into[k * height + r] = from[k * stride + r]`.
-    fn copy_columns(into: &mut [f32], from: &[f32], stride: usize, height: usize) {
-        for (k, column) in into.chunks_exact_mut(height).enumerate() {
-            column.copy_from_slice(&from[k * stride..][..height]);
-        }
-    }
+    debug_assert_eq!(a.row_stride, 1, "other operands are read in place");
+    let from = &a.data[depth.start * a.col_stride + first..];
+    cut_strips(into, from, a.col_stride, (strips, depth.len()), sums);
 }

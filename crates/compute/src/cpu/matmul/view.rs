@@ -1,5 +1,6 @@
 //! A matrix seen through strides, so that a transpose is a view and a head is a view.
 
+use crate::cpu::simd::vectorised;
 use std::marker::PhantomData;
 
 /// A read-only matrix over a slice: element `(r, c)` is `data[r * row_stride + c * col_stride]`.
@@ -29,6 +30,17 @@ impl<'a> Mat<'a> {
         Self { data, rows, cols, row_stride, col_stride: 1 }
     }
 
+    /// Adds the sums of rows `first ..` to `sums`.
+    pub(super) fn add_row_sums(self, first: usize, sums: &mut [f32]) {
+        if self.row_stride == 1 {
+            return add_rows(sums, &self.data[first..], self.col_stride, self.cols);
+        }
+        for (r, sum) in sums.iter_mut().enumerate() {
+            let row = &self.data[(first + r) * self.row_stride..];
+            *sum += row.iter().step_by(self.col_stride).take(self.cols).sum::<f32>();
+        }
+    }
+
     /// The transpose: the same numbers, rows and columns exchanged.
     pub fn t(self) -> Self {
         Self {
@@ -37,6 +49,17 @@ impl<'a> Mat<'a> {
             cols: self.rows,
             row_stride: self.col_stride,
             col_stride: self.row_stride,
+        }
+    }
+}
+
+vectorised! {
+    /// `sums[c] += from[k * stride + c]` for `count` runs `k`, in order.
+    fn add_rows(sums: &mut [f32], from: &[f32], stride: usize, count: usize) {
+        for k in 0..count {
+            for (sum, x) in sums.iter_mut().zip(&from[k * stride..]) {
+                *sum += x;
+            }
         }
     }
 }
@@ -75,7 +98,11 @@ impl<'a> MatMut<'a> {
     /// # Safety
     /// Every element must be valid for reads and writes during `'a`, and no other reference to any
     /// of them may be used meanwhile.
-    pub unsafe fn from_raw(start: *mut f32, (rows, cols): (usize, usize), row_stride: usize) -> Self {
+    pub unsafe fn from_raw(
+        start: *mut f32,
+        (rows, cols): (usize, usize),
+        row_stride: usize,
+    ) -> Self {
         assert!(row_stride >= cols);
         Self { start, rows, cols, row_stride, owner: PhantomData }
     }

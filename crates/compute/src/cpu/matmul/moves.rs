@@ -1,7 +1,8 @@
-//! Transposing up to sixteen rows at a time, in registers where the processor allows.
+//! The moves that packing is made of, in vector registers where the processor allows.
 //!
-//! Packing is a transpose whenever an operand's rows run along the depth. Element by element it
-//! costs as much as a tenth of the product it prepares; sixteen by sixteen in registers it does not show.
+//! Element by element, packing costs as much as a tenth of the product it prepares. Here a transpose
+//! goes sixteen by sixteen through registers, and short runs are copied by one masked instruction
+//! instead of a call.
 
 use crate::cpu::simd::{Level, level};
 
@@ -28,7 +29,14 @@ pub fn transpose(
             let whole = depth - depth % 16;
             // SAFETY: AVX-512 is present, and the bounds were checked above.
             unsafe {
-                x86::transpose(into.as_mut_ptr(), into_stride, from.as_ptr(), from_stride, rows, whole);
+                x86::transpose(
+                    into.as_mut_ptr(),
+                    into_stride,
+                    from.as_ptr(),
+                    from_stride,
+                    rows,
+                    whole,
+                );
             }
             whole
         }
@@ -55,12 +63,68 @@ fn plain(
     }
 }
 
+/// Cuts `rows` columns of a row-major matrix into strips: strip `i` begins at `strips[i]`, is
+/// `height` wide up to the next one, and is stored as `into[strips[i] * depth + k * height + r]`.
+///
+/// Each row is read once from end to end; reading strip by strip would fetch every cache line twice.
+/// The sum of column `c` is added to `sums[c]` on the way: that is a bias gradient.
+pub fn cut_strips(
+    into: &mut [f32],
+    from: &[f32],
+    stride: usize,
+    (strips, depth): (&[usize], usize),
+    sums: Option<&mut [f32]>,
+) {
+    let rows = *strips.last().expect("strips end with their total");
+    if rows == 0 || depth == 0 {
+        return;
+    }
+    assert!(rows * depth <= into.len() && (depth - 1) * stride + rows <= from.len());
+    assert!(strips.windows(2).all(|pair| pair[0] <= pair[1] && pair[1] - pair[0] <= ROWS));
+    assert!(sums.as_ref().is_none_or(|sums| sums.len() == rows));
+    match level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => {
+            let sums = sums.map_or(std::ptr::null_mut(), <[f32]>::as_mut_ptr);
+            // SAFETY: AVX-512 is present, and the bounds were checked above.
+            unsafe {
+                x86::cut_strips(into.as_mut_ptr(), from.as_ptr(), stride, (strips, depth), sums);
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Level::Avx512 => plain_strips(into, from, stride, (strips, depth), sums),
+        Level::Avx2 | Level::Baseline => plain_strips(into, from, stride, (strips, depth), sums),
+    }
+}
+
+fn plain_strips(
+    into: &mut [f32],
+    from: &[f32],
+    stride: usize,
+    (strips, depth): (&[usize], usize),
+    mut sums: Option<&mut [f32]>,
+) {
+    for k in 0..depth {
+        for pair in strips.windows(2) {
+            let height = pair[1] - pair[0];
+            let source = &from[k * stride + pair[0]..][..height];
+            into[pair[0] * depth + k * height..][..height].copy_from_slice(source);
+            if let Some(sums) = &mut sums {
+                for (sum, x) in sums[pair[0]..pair[1]].iter_mut().zip(source) {
+                    *sum += x;
+                }
+            }
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::{
-        __m512, _mm512_castpd_ps, _mm512_castps_pd, _mm512_loadu_ps, _mm512_mask_storeu_ps,
-        _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_unpackhi_pd, _mm512_unpackhi_ps,
-        _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+        __m512, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd,
+        _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps,
+        _mm512_shuffle_f32x4, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
+        _mm512_unpacklo_ps,
     };
 
     /// # Safety
@@ -91,8 +155,44 @@ mod x86 {
         }
     }
 
+    /// Rows to fetch ahead: rows are far apart, so the processor does not foresee the next one.
+    const AHEAD: usize = 8;
+
+    /// # Safety
+    /// AVX-512 must be present; strips are at most 16 wide; all accesses must be in bounds; `sums`
+    /// is null or has a float per row.
+    #[target_feature(enable = "avx512f")]
+    pub unsafe fn cut_strips(
+        into: *mut f32,
+        from: *const f32,
+        stride: usize,
+        (strips, depth): (&[usize], usize),
+        sums: *mut f32,
+    ) {
+        for k in 0..depth {
+            for pair in strips.windows(2) {
+                let height = pair[1] - pair[0];
+                let mask = if height >= 16 { u16::MAX } else { (1 << height) - 1 };
+                // SAFETY: masked accesses touch the `height` floats of this strip and no more.
+                // A prefetch may point anywhere.
+                unsafe {
+                    let ahead = from.wrapping_add((k + AHEAD) * stride + pair[0]);
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                    let column = _mm512_maskz_loadu_ps(mask, from.add(k * stride + pair[0]));
+                    _mm512_mask_storeu_ps(into.add(pair[0] * depth + k * height), mask, column);
+                    if !sums.is_null() {
+                        let sum = sums.add(pair[0]);
+                        let total = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, sum), column);
+                        _mm512_mask_storeu_ps(sum, mask, total);
+                    }
+                }
+            }
+        }
+    }
+
     /// The transpose of a sixteen by sixteen block held in registers.
     #[target_feature(enable = "avx512f")]
+    #[expect(clippy::large_types_passed_by_value, reason = "inlined, the rows stay in registers")]
     fn sixteen(rows: [__m512; 16]) -> [__m512; 16] {
         let zero = _mm512_setzero_ps();
         let mut pairs = [zero; 16];
@@ -100,8 +200,10 @@ mod x86 {
             pairs[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
             pairs[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
         }
-        let low = |a, b| _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
-        let high = |a, b| _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+        let low =
+            |a, b| _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+        let high =
+            |a, b| _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
         // quads[4 g + j] holds, per 128-bit lane L, column 4 L + j of rows 4 g .. 4 g + 4.
         let mut quads = [zero; 16];
         for g in 0..4 {

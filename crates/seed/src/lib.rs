@@ -6,7 +6,7 @@
 /// The start of a stream of random numbers.
 ///
 /// ```
-/// # use fedra_compute::Seed;
+/// # use fedra_seed::Seed;
 /// let experiment = Seed(1);
 /// let weights = experiment.of("weights");
 /// assert_ne!(weights, experiment.of("sampling"));

@@ -1,0 +1,76 @@
+//! Memory is taken once and used again, and the largest tensor of all never exists.
+
+use crate::chain::{Chain, LENGTHS};
+use crate::draw::{frozen, id, indices, tensor};
+use fedra_compute::{Device, Optimiser, Solver, Tape, Tensor, Usage, Weight};
+use fedra_plan::Role;
+
+#[test]
+fn once_the_optimiser_has_its_moments_training_allocates_nothing() {
+    // One thread: with several, which buffers are in use at once depends on the scheduler.
+    // The moments are made at the end of the first step, out of buffers that its gradients used, so
+    // the second step may still ask for a few.
+    on_one_thread(|| {
+        let mut chain = Chain::new(&LENGTHS);
+        let scope = chain.everything();
+        let mut optimiser = Optimiser::new(&chain.device, Solver::adamw(1e-3, 0.01)).unwrap();
+        let mut step = || {
+            let gradients = chain.run(&scope).1;
+            optimiser.step(&mut chain.params, &gradients).unwrap();
+            drop(gradients);
+            chain.device.usage()
+        };
+        step();
+        let second = step();
+        for number in 3..=5 {
+            let usage = step();
+            assert_eq!(usage.allocations, second.allocations, "step {number}");
+            assert_eq!(usage.live_bytes, second.live_bytes, "step {number}");
+        }
+    });
+}
+
+#[test]
+fn the_high_water_mark_is_that_of_the_step_and_can_be_forgotten() {
+    on_one_thread(|| {
+        let chain = Chain::new(&LENGTHS);
+        let scope = chain.everything();
+        let peak = |chain: &Chain| {
+            chain.device.reset_peak();
+            assert_eq!(chain.device.usage().peak_bytes, chain.device.usage().live_bytes);
+            drop(chain.run(&scope));
+            chain.device.usage().peak_bytes
+        };
+        let (first, second) = (peak(&chain), peak(&chain));
+        assert_eq!(first, second);
+        let Usage { live_bytes, .. } = chain.device.usage();
+        assert!(first > 2 * live_bytes, "a step holds more than the weights: {first}");
+        chain.device.reset_peak();
+        drop(chain.run(&chain.site(fedra_plan::Site::Head)));
+        assert!(chain.device.usage().peak_bytes < first / 2, "a head alone needs far less");
+    });
+}
+
+#[test]
+fn the_vocabulary_loss_never_holds_all_logits() {
+    let (count, width, words) = (2503, 8, 5003);
+    let all_logits = count * words * size_of::<f32>();
+    let device = Device::cpu();
+    let targets: Vec<_> = indices(1, count, words).into_iter().map(Some).collect();
+    let table = tensor(&device, (words, width), 2);
+    for trains in [false, true] {
+        let weight = Weight { trains, ..frozen(id(Role::Vocabulary), table.clone()) };
+        device.reset_peak();
+        let mut tape = Tape::new(&device);
+        let x = tape.input(tensor(&device, (count, width), 3));
+        let loss = tape.vocabulary_cross_entropy(&x, &weight, None, &targets).unwrap();
+        tape.backward(&[(&loss, Tensor::scalar(&device, 1.0))]).unwrap();
+        let peak = device.usage().peak_bytes;
+        assert!(peak < all_logits / 2, "{peak} bytes held, all logits are {all_logits}");
+    }
+}
+
+fn on_one_thread(run: impl FnOnce() + Send) {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
+    pool.install(run);
+}

@@ -1,0 +1,177 @@
+//! Reading the attention that passes by.
+
+use crate::draw::{numbers, of, spans, tensor};
+use fedra_compute::{Attention, AttentionProbe, Device, Mask, Projected, Span, Tape};
+
+const WIDTH: usize = 4;
+const BOTH: Attention =
+    Attention { heads: 3, kv_heads: 3, width: WIDTH, mask: Mask::Bidirectional };
+const GROUPED: Attention = Attention { heads: 4, kv_heads: 2, width: WIDTH, mask: Mask::Causal };
+
+/// Shares are sums of at most a few hundred f32 probabilities.
+const TOLERANCE: f64 = 1e-6;
+
+#[test]
+fn queries_of_zero_look_at_every_key_alike() {
+    let lengths = [5, 1, 9];
+    let x = zero_queries(BOTH, 15);
+    // Key side: how much every query looks at the first key of its sequence.
+    let scores = probe(BOTH, &x, &lengths, (&[1.0; 15], &first_of_each(&lengths)));
+    close(&scores, &[1.0 / 5.0, 1.0, 1.0 / 9.0]);
+    // Query side: how much the first query looks at all keys but the first.
+    let others: Vec<f32> = first_of_each(&lengths).iter().map(|first| 1.0 - first).collect();
+    let scores = probe(BOTH, &x, &lengths, (&first_of_each(&lengths), &others));
+    close(&scores, &[4.0 / 5.0, 0.0, 8.0 / 9.0]);
+}
+
+#[test]
+fn a_causal_query_of_zero_divides_itself_among_the_keys_so_far() {
+    let x = zero_queries(GROUPED, 3);
+    let scores = probe(GROUPED, &x, &[3], (&[1.0; 3], &[1.0, 0.0, 0.0]));
+    close(&scores, &[(1.0 + 1.0 / 2.0 + 1.0 / 3.0) / 3.0]);
+    let scores = probe(GROUPED, &x, &[3], (&[0.0, 1.0, 0.0], &[0.0, 0.0, 1.0]));
+    close(&scores, &[0.0]);
+}
+
+#[test]
+fn a_strong_key_takes_all_attention() {
+    let (geometry, tokens) = (BOTH, 7);
+    let mut numbers = vec![0.0; tokens * 3 * geometry.heads * WIDTH];
+    for (row, columns) in numbers.chunks_exact_mut(3 * geometry.heads * WIDTH).enumerate() {
+        let (queries, keys) = columns.split_at_mut(geometry.heads * WIDTH);
+        queries.fill(10.0);
+        keys[..geometry.heads * WIDTH].fill(if row == 2 { 10.0 } else { -10.0 });
+    }
+    let x = (tokens, numbers);
+    let strong = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0];
+    close(&probe(geometry, &x, &[7], (&[1.0; 7], &strong)), &[1.0]);
+    let weak = strong.map(|one| 1.0 - one);
+    close(&probe(geometry, &x, &[7], (&[1.0; 7], &weak)), &[0.0]);
+}
+
+#[test]
+fn all_keys_together_get_everything() {
+    for (geometry, length) in [(BOTH, 131), (GROUPED, 61)] {
+        let x = random(geometry, length, 1);
+        let queries = numbers(5, length, (0.5, 0.5));
+        close(&probe(geometry, &x, &[length], (&queries, &vec![1.0; length])), &[1.0]);
+    }
+}
+
+#[test]
+fn a_score_does_not_depend_on_the_other_sequences_of_the_batch() {
+    for geometry in [BOTH, GROUPED] {
+        let lengths = [7, 1, 67, 3];
+        let parts: Vec<_> =
+            lengths.iter().enumerate().map(|(i, &n)| random(geometry, n, i as u64 + 1)).collect();
+        let together = (78, parts.iter().flat_map(|(_, x)| x.clone()).collect::<Vec<f32>>());
+        let (ones, firsts) = (vec![1.0; 78], first_of_each(&lengths));
+        for (queries, keys) in [(&ones, &firsts), (&firsts, &ones)] {
+            let packed = probe(geometry, &together, &lengths, (queries, keys));
+            let mut row = 0;
+            for (i, &length) in lengths.iter().enumerate() {
+                let rows = row..row + length;
+                let weights = (&queries[rows.clone()], &keys[rows]);
+                let alone = probe(geometry, &parts[i], &[length], weights);
+                assert_eq!(alone[0].to_bits(), packed[i].to_bits(), "{geometry:?} sequence {i}");
+                row += length;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_probe_watches_without_changing_and_keeps_one_list_per_attention() {
+    let device = Device::cpu();
+    let x = random(BOTH, 9, 1);
+    let mut watching =
+        AttentionProbe { queries: vec![1.0; 9], keys: vec![1.0; 9], scores: Vec::new() };
+    let mut tape = Tape::new(&device);
+    let value = tape.constant(of(&device, (9, x.1.len() / 9), &x.1));
+    let spans = spans(&[4, 5]);
+    let projected = Projected::Together(&value);
+    let unwatched = tape.attention(BOTH, projected, &spans, None).unwrap();
+    for number in 1..=2 {
+        let watched = tape.attention(BOTH, projected, &spans, Some(&mut watching)).unwrap();
+        assert_eq!(watched.tensor.to_host(), unwatched.tensor.to_host());
+        assert_eq!(watching.scores.len(), number);
+    }
+    assert_eq!(watching.scores[0], watching.scores[1]);
+    assert_eq!(watching.scores[0].len(), 2);
+}
+
+#[test]
+fn a_sequence_without_a_counted_query_scores_zero() {
+    let x = random(BOTH, 4, 1);
+    let scores = probe(BOTH, &x, &[2, 2], (&[0.0, 0.0, 1.0, 1.0], &[1.0; 4]));
+    close(&scores, &[0.0, 1.0]);
+}
+
+#[test]
+fn one_query_per_sequence_scores_as_the_same_query_among_all() {
+    let device = Device::cpu();
+    let (queries, keys_values) = (tensor(&device, (2, 12), 1), tensor(&device, (9, 24), 2));
+    let mut tape = Tape::new(&device);
+    let (queries, keys_values) = (tape.constant(queries), tape.constant(keys_values));
+    let content = numbers(3, 9, (0.5, 0.5));
+    let spans = [
+        Span { queries: 0..1, keys: 0..4, offset: 0 },
+        Span { queries: 1..2, keys: 4..9, offset: 0 },
+    ];
+    let mut apart =
+        AttentionProbe { queries: vec![1.0; 2], keys: content.clone(), scores: Vec::new() };
+    let projected = Projected::Apart { queries: &queries, keys_values: &keys_values };
+    tape.attention(BOTH, projected, &spans, Some(&mut apart)).unwrap();
+
+    let mut all = vec![0.0; 9 * 36];
+    for (row, columns) in all.chunks_exact_mut(36).enumerate() {
+        let query = usize::from(row >= 4);
+        columns[..12].copy_from_slice(&queries.tensor.to_host()[query * 12..][..12]);
+        columns[12..].copy_from_slice(&keys_values.tensor.to_host()[row * 24..][..24]);
+    }
+    let firsts = first_of_each(&[4, 5]);
+    close(&probe(BOTH, &(9, all), &[4, 5], (&firsts, &content)), &apart.scores[0]);
+}
+
+type Rows = (usize, Vec<f32>);
+
+/// Scores of one attention over queries, keys and values side by side.
+fn probe(
+    geometry: Attention,
+    (rows, numbers): &Rows,
+    lengths: &[usize],
+    (queries, keys): (&[f32], &[f32]),
+) -> Vec<f64> {
+    let device = Device::cpu();
+    let mut tape = Tape::new(&device);
+    let x = tape.constant(of(&device, (*rows, numbers.len() / rows), numbers));
+    let mut probe =
+        AttentionProbe { queries: queries.to_vec(), keys: keys.to_vec(), scores: Vec::new() };
+    tape.attention(geometry, Projected::Together(&x), &spans(lengths), Some(&mut probe))
+        .expect("sizes agree");
+    probe.scores.remove(0)
+}
+
+fn random(geometry: Attention, rows: usize, seed: u64) -> Rows {
+    let columns = (geometry.heads + 2 * geometry.kv_heads) * geometry.width;
+    (rows, numbers(seed, rows * columns, (3.0, 0.0)))
+}
+
+fn zero_queries(geometry: Attention, rows: usize) -> Rows {
+    let (rows, mut numbers) = random(geometry, rows, 1);
+    for row in numbers.chunks_exact_mut((geometry.heads + 2 * geometry.kv_heads) * WIDTH) {
+        row[..geometry.heads * WIDTH].fill(0.0);
+    }
+    (rows, numbers)
+}
+
+fn first_of_each(lengths: &[usize]) -> Vec<f32> {
+    let first = |i| if i == 0 { 1.0 } else { 0.0 };
+    lengths.iter().flat_map(|&length| (0..length).map(first)).collect()
+}
+
+fn close(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    let near = |(x, y): (&f64, &f64)| (x - y).abs() < TOLERANCE;
+    assert!(found.iter().zip(expected).all(near), "{found:?} instead of {expected:?}");
+}

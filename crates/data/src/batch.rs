@@ -1,0 +1,160 @@
+//! Batches without padding, and the order in which an epoch visits its examples.
+//!
+//! A batch is its sequences end to end with their lengths; masks and positions follow from the
+//! lengths, so no arithmetic is spent on tokens that are not there. Sequences of like length
+//! still share a batch, because the longest of them decides how long a step takes.
+//!
+//! ```
+//! use fedra_data::epoch;
+//! let batches = epoch(&[5, 9, 5, 9, 7], 2, 1);
+//! assert_eq!(batches.iter().flatten().count(), 5);
+//! ```
+
+use crate::{DataError, Dice, Encoded, Result, Target};
+
+/// Examples are sorted by length inside windows of this many batches: wide enough that batches are
+/// even, narrow enough that an epoch stays random.
+const WINDOW: usize = 16;
+
+/// Sequences end to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// All tokens, sequence after sequence.
+    pub ids: Vec<u32>,
+    /// The length of each sequence; they sum to the number of tokens.
+    pub lengths: Vec<usize>,
+    /// What is to be predicted.
+    pub targets: Targets,
+}
+
+/// The targets of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// One class a sequence.
+    One(Vec<u32>),
+    /// A set of codes a sequence.
+    Many(Vec<Vec<u32>>),
+    /// One label a token, or nothing; as long as the tokens.
+    PerToken(Vec<Option<u32>>),
+}
+
+impl Batch {
+    /// The batch of these sequences.
+    ///
+    /// # Panics
+    /// When an index is out of range, the batch is empty, or the targets are of different kinds,
+    /// which those of one table never are.
+    pub fn gather(encoded: &[Encoded], indices: &[usize]) -> Self {
+        let first = &encoded[indices[0]].target;
+        let mut batch =
+            Self { ids: Vec::new(), lengths: Vec::new(), targets: Targets::like(first) };
+        for &index in indices {
+            let sequence = &encoded[index];
+            batch.ids.extend_from_slice(&sequence.ids);
+            batch.lengths.push(sequence.ids.len());
+            batch.targets.push(&sequence.target);
+        }
+        batch
+    }
+
+    /// How many sequences.
+    pub fn len(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+}
+
+impl Targets {
+    fn like(target: &Target) -> Self {
+        match target {
+            Target::One(_) => Self::One(Vec::new()),
+            Target::Many(_) => Self::Many(Vec::new()),
+            Target::PerToken(_) => Self::PerToken(Vec::new()),
+        }
+    }
+
+    fn push(&mut self, target: &Target) {
+        match (self, target) {
+            (Self::One(all), Target::One(label)) => all.push(*label),
+            (Self::Many(all), Target::Many(labels)) => all.push(labels.clone()),
+            (Self::PerToken(all), Target::PerToken(labels)) => all.extend_from_slice(labels),
+            (Self::One(_) | Self::Many(_) | Self::PerToken(_), _) => {
+                panic!("targets of different kinds in one batch")
+            }
+        }
+    }
+}
+
+/// An epoch: every example once, in batches of like length, in random order.
+///
+/// # Panics
+/// When `size` is zero.
+pub fn epoch(lengths: &[usize], size: usize, seed: u64) -> Vec<Vec<usize>> {
+    assert!(size > 0, "a batch holds at least one example");
+    let mut dice = Dice::for_purpose(seed, "epoch");
+    let mut order: Vec<usize> = (0..lengths.len()).collect();
+    dice.shuffle(&mut order);
+    for window in order.chunks_mut(size * WINDOW) {
+        // Stable, so equal lengths keep their random order.
+        window.sort_by_key(|&index| lengths[index]);
+    }
+    let mut batches: Vec<Vec<usize>> = order.chunks(size).map(<[usize]>::to_vec).collect();
+    dice.shuffle(&mut batches);
+    batches
+}
+
+/// Poisson batches: in each of `steps` steps every example joins with probability `rate`, on its
+/// own, which is the sampling that privacy accounting assumes. A batch may be empty.
+pub fn poisson(count: usize, rate: f64, steps: usize, seed: u64) -> Result<Vec<Vec<usize>>> {
+    if !(0.0..=1.0).contains(&rate) {
+        return Err(DataError::setting("rate", &rate, "a probability"));
+    }
+    let mut dice = Dice::for_purpose(seed, "poisson");
+    let mut draw = || (0..count).filter(|_| dice.chance(rate)).collect();
+    Ok((0..steps).map(|_| draw()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_holds_no_padding() {
+        let sequence = |ids: &[u32]| {
+            let target = Target::PerToken(ids.iter().map(|&id| (id > 1).then_some(id)).collect());
+            Encoded { ids: ids.to_vec(), target, dropped: 0 }
+        };
+        let batch = Batch::gather(&[sequence(&[1, 5]), sequence(&[1, 6, 7])], &[1, 0]);
+        assert_eq!(batch.ids, [1, 6, 7, 1, 5]);
+        assert_eq!(batch.lengths, [3, 2]);
+        let expected = vec![None, Some(6), Some(7), None, Some(5)];
+        assert_eq!(batch.targets, Targets::PerToken(expected));
+    }
+
+    #[test]
+    fn batches_of_an_epoch_are_of_like_length() {
+        let mut dice = Dice::new(4);
+        let lengths: Vec<usize> = (0..640).map(|_| 5 + dice.below(100)).collect();
+        let waste = |batches: &[Vec<usize>]| {
+            let padded =
+                |batch: &Vec<usize>| batch.len() * batch.iter().map(|&i| lengths[i]).max().unwrap();
+            batches.iter().map(padded).sum::<usize>() as f64 / lengths.iter().sum::<usize>() as f64
+        };
+        assert!(waste(&epoch(&lengths, 16, 1)) < 1.15);
+    }
+
+    #[test]
+    fn poisson_batches_have_the_right_mean_size_and_vary() {
+        let batches = poisson(1000, 0.05, 400, 3).unwrap();
+        let mean = batches.iter().map(Vec::len).sum::<usize>() as f64 / 400.0;
+        // Standard error sqrt(1000 x 0.05 x 0.95 / 400) = 0.34; four of them.
+        assert!((mean - 50.0).abs() < 1.4, "{mean}");
+        assert!(batches.iter().any(|batch| batch.len() != batches[0].len()));
+        assert!(poisson(10, 1.5, 1, 1).is_err());
+        assert_eq!(poisson(3, 1.0, 1, 1).unwrap(), [[0, 1, 2]]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Named columns: which field of a record is the text, the label, the client, the split.
+//!
+//! JSON lines, CSV, TSV and Parquet differ in how a record is written, not in what it means; each
+//! turns a record into named [`Cell`]s and leaves the meaning to this file. A column that is named
+//! must exist; one that is not named is looked up under its usual names and may be absent.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Body, LabelShape, Row, Split, Task};
+
+/// The columns of a source. What is left out takes its usual name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Columns {
+    /// The text; usually `text`, or `tokens`, `words` where labels are given word by word.
+    pub text: Option<String>,
+    /// The label or labels; usually `label`, `labels` or `tags`.
+    #[serde(alias = "labels")]
+    pub label: Option<String>,
+    /// The party that owns the row; usually `client`.
+    pub client: Option<String>,
+    /// The part of the data; usually `split`.
+    pub split: Option<String>,
+    /// What must stay together; usually `document`.
+    pub document: Option<String>,
+    /// What stands between several labels in one cell; a semicolon unless given.
+    pub separator: Option<char>,
+}
+
+/// One field of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cell {
+    /// A single value.
+    One(String),
+    /// A list of values.
+    List(Vec<String>),
+}
+
+/// What is wrong with a record: found, expected.
+pub(super) type Complaint = (String, String);
+
+/// The fields of one record by name.
+pub(super) trait Fields {
+    /// Takes a field out; `Ok(None)` when it is absent or null.
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint>;
+}
+
+impl Columns {
+    /// The row that a record means for a task.
+    pub(super) fn row(&self, task: Task, fields: &mut dyn Fields) -> Result<Row, Complaint> {
+        let shape = task.shape();
+        let (texts, labels): (&[&str], &[&str]) = match shape {
+            LabelShape::PerWord => (&["tokens", "words", "text"], &["tags", "labels"]),
+            LabelShape::Many => (&["text"], &["labels", "label"]),
+            LabelShape::One | LabelShape::Absent => (&["text"], &["label"]),
+        };
+        let text = required(find(fields, self.text.as_deref(), texts)?, texts[0])?;
+        let label = match shape {
+            LabelShape::Absent => None,
+            LabelShape::One | LabelShape::PerWord => {
+                Some(required(find(fields, self.label.as_deref(), labels)?, labels[0])?)
+            }
+            LabelShape::Many => find(fields, self.label.as_deref(), labels)?,
+        };
+        let body = match shape {
+            LabelShape::PerWord => Body::Words(words(text)),
+            LabelShape::One | LabelShape::Many | LabelShape::Absent => {
+                Body::Text(single(text, "\n"))
+            }
+        };
+        let labels = match (shape, label) {
+            (_, None) => Vec::new(),
+            (LabelShape::PerWord, Some(cell)) => words(cell),
+            (LabelShape::Many, Some(cell)) => self.several(cell),
+            (LabelShape::One | LabelShape::Absent, Some(Cell::One(label))) => vec![label],
+            (LabelShape::One | LabelShape::Absent, Some(Cell::List(labels))) => labels,
+        };
+        let mut name_in = |named: &Option<String>, usual| {
+            let cell = find(fields, named.as_deref(), &[usual]);
+            cell.map(|cell| cell.map(|cell| single(cell, " ")).filter(|name| !name.is_empty()))
+        };
+        let split = name_in(&self.split, "split")?.map(|name| {
+            Split::parse(&name)
+                .ok_or_else(|| (format!("split {name:?}"), "train, validation or test".to_owned()))
+        });
+        let client = name_in(&self.client, "client")?;
+        let document = name_in(&self.document, "document")?;
+        Ok(Row { body, labels, client, split: split.transpose()?, document })
+    }
+
+    fn several(&self, cell: Cell) -> Vec<String> {
+        match cell {
+            Cell::List(labels) => labels,
+            Cell::One(text) => {
+                let parts = text.split(self.separator.unwrap_or(';')).map(str::trim);
+                parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
+            }
+        }
+    }
+}
+
+fn find(
+    fields: &mut dyn Fields,
+    named: Option<&str>,
+    usual: &[&str],
+) -> Result<Option<Cell>, Complaint> {
+    if let Some(name) = named {
+        return match fields.take(name)? {
+            Some(cell) => Ok(Some(cell)),
+            None => Err(("no value".to_owned(), format!("column {name:?}"))),
+        };
+    }
+    for name in usual {
+        if let Some(cell) = fields.take(name)? {
+            return Ok(Some(cell));
+        }
+    }
+    Ok(None)
+}
+
+fn required(cell: Option<Cell>, name: &str) -> Result<Cell, Complaint> {
+    cell.ok_or_else(|| ("no value".to_owned(), format!("column {name:?}")))
+}
+
+fn words(cell: Cell) -> Vec<String> {
+    match cell {
+        Cell::List(words) => words,
+        Cell::One(text) => text.split_whitespace().map(str::to_owned).collect(),
+    }
+}
+
+fn single(cell: Cell, joiner: &str) -> String {
+    match cell {
+        Cell::One(text) => text,
+        Cell::List(parts) => parts.join(joiner),
+    }
+}

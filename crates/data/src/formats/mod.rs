@@ -1,0 +1,102 @@
+//! Files of the world outside, read into one table.
+//!
+//! A [`Reader`] pushes rows into a [`TableBuilder`], so training and test files, or one file a
+//! hospital, add up to a single table with one numbering of labels. A row that cannot be read stops
+//! the reading and names its file and line: silently skipped rows are how results go wrong.
+//!
+//! ```
+//! use fedra_data::{Format, Reader, Split, TableBuilder, Task};
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("notes.jsonl");
+//! # std::fs::write(&path, "{\"text\": \"cough\", \"label\": \"lung\"}\n").unwrap();
+//! let mut builder = TableBuilder::new(Task::Classes);
+//! let reader = Reader { split: Some(Split::Train), ..Reader::default() };
+//! reader.read(Format::JsonLines, &path, &mut builder)?;
+//! assert_eq!(builder.finish().examples.len(), 1);
+//! # Ok::<(), fedra_data::DataError>(())
+//! ```
+
+mod columns;
+mod conll;
+mod delimited;
+mod i2b2;
+mod json_lines;
+mod mimic;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod source;
+
+pub use columns::Columns;
+pub use mimic::{Mimic, Uncoded};
+pub use source::Limits;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DataError, Result, Row, Split, TableBuilder};
+
+/// How a source is written, by the name it has in an experiment file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Format {
+    /// One JSON object a line.
+    #[serde(rename = "jsonl")]
+    JsonLines,
+    /// Comma-separated with a header, fields quoted as in RFC 4180.
+    #[serde(rename = "csv")]
+    Csv,
+    /// The same with tabs.
+    #[serde(rename = "tsv")]
+    Tsv,
+    /// Parquet; needs the `parquet` feature of this crate.
+    #[serde(rename = "parquet")]
+    Parquet,
+    /// One word a line with its tag last, blank lines between sentences.
+    #[serde(rename = "conll")]
+    Conll,
+    /// The i2b2 2010 directory: `txt/*.txt` and `concept/*.con`.
+    #[serde(rename = "i2b2-2010")]
+    I2b2,
+}
+
+/// What a reader needs to know beyond the file itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reader {
+    /// Which column means what, for formats that have columns.
+    pub columns: Columns,
+    /// The split of rows that declare none.
+    pub split: Option<Split>,
+    /// The client of rows that declare none.
+    pub client: Option<String>,
+    /// How much a file may become.
+    pub limits: Limits,
+}
+
+impl Reader {
+    /// Reads a file, or a directory where the format is one, into a table.
+    pub fn read(&self, format: Format, path: &Path, builder: &mut TableBuilder) -> Result<()> {
+        match format {
+            Format::JsonLines => json_lines::read(self, path, builder),
+            Format::Csv => delimited::read(self, path, ',', builder),
+            Format::Tsv => delimited::read(self, path, '\t', builder),
+            Format::Conll => conll::read(self, path, builder),
+            Format::I2b2 => i2b2::read(self, path, builder),
+            #[cfg(feature = "parquet")]
+            Format::Parquet => parquet::read(self, path, builder),
+            #[cfg(not(feature = "parquet"))]
+            Format::Parquet => {
+                Err(DataError::file(path, "Parquet", "a build with the feature `parquet`"))
+            }
+        }
+    }
+
+    /// Adds what the row leaves open, and the row to the table.
+    fn push(&self, mut row: Row, place: (&Path, u64), builder: &mut TableBuilder) -> Result<()> {
+        row.split = row.split.or(self.split);
+        row.client = row.client.or_else(|| self.client.clone());
+        match builder.complaint(&row) {
+            Some((found, expected)) => Err(DataError::row(place.0, place.1, found, expected)),
+            None => builder.push(row),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A file read line by line: gzip is opened on sight, and nothing grows without a bound.
+//!
+//! gzip is recognised by its first two bytes and not by the name, since both lie often. The
+//! expanded bytes are counted against a limit, and so is every single record, so that a small
+//! hostile file cannot fill the memory.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+use serde::{Deserialize, Serialize};
+
+use crate::{DataError, Result};
+
+/// How much a file may become while it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of a whole file after decompression.
+    pub expanded_bytes: u64,
+    /// Bytes of one line, or of one record that spans lines.
+    pub record_bytes: u64,
+}
+
+impl Default for Limits {
+    /// 8 GiB a file, which holds the 4 GB of MIMIC-III's notes, and 16 MiB a record.
+    fn default() -> Self {
+        Self { expanded_bytes: 8 << 30, record_bytes: 16 << 20 }
+    }
+}
+
+/// An open text file that knows where it is.
+pub(super) struct Source {
+    file: PathBuf,
+    reader: Box<dyn BufRead>,
+    limits: Limits,
+    line: u64,
+    expanded: u64,
+    buffer: Vec<u8>,
+}
+
+impl Source {
+    /// Opens a file, through gzip if it is that.
+    pub fn open(file: &Path, limits: Limits) -> Result<Self> {
+        let plain = File::open(file).map_err(|error| DataError::io("open", file, error))?;
+        let mut plain = BufReader::new(plain);
+        let head = plain.fill_buf().map_err(|error| DataError::io("read", file, error))?;
+        let reader: Box<dyn BufRead> = if head.starts_with(&[0x1f, 0x8b]) {
+            Box::new(BufReader::new(MultiGzDecoder::new(plain)))
+        } else {
+            Box::new(plain)
+        };
+        let file = file.to_owned();
+        Ok(Self { file, reader, limits, line: 0, expanded: 0, buffer: Vec::new() })
+    }
+
+    /// The next line without its end, or `None` after the last.
+    pub fn next_line(&mut self) -> Result<Option<&str>> {
+        self.buffer.clear();
+        let mut bounded = self.reader.by_ref().take(self.limits.record_bytes.saturating_add(1));
+        let read = bounded.read_until(b'\n', &mut self.buffer);
+        self.line += 1;
+        let count = read.map_err(|error| {
+            DataError::row(&self.file, self.line, format!("unreadable data ({error})"), "text")
+        })? as u64;
+        if count == 0 {
+            return Ok(None);
+        }
+        if count > self.limits.record_bytes {
+            return Err(self.too_large("one record", self.limits.record_bytes));
+        }
+        self.expanded += count;
+        if self.expanded > self.limits.expanded_bytes {
+            return Err(self.too_large("expanded data", self.limits.expanded_bytes));
+        }
+        let mut line = self.buffer.as_slice();
+        if self.line == 1 {
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        line = line.strip_suffix(b"\n").unwrap_or(line);
+        line = line.strip_suffix(b"\r").unwrap_or(line);
+        std::str::from_utf8(line).map(Some).map_err(|error| {
+            let found = format!("a byte that is not UTF-8 at column {}", error.valid_up_to() + 1);
+            DataError::row(&self.file, self.line, found, "UTF-8 text")
+        })
+    }
+
+    /// The number of the line read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The bound on one record.
+    pub fn record_bytes(&self) -> u64 {
+        self.limits.record_bytes
+    }
+
+    /// The complaint that something grew past its limit.
+    pub fn too_large(&self, what: &'static str, limit: u64) -> DataError {
+        DataError::TooLarge { file: self.file.clone(), line: self.line, what, limit }
+    }
+}

@@ -1,0 +1,60 @@
+//! Data for federated fine-tuning: where examples come from, who holds them, how they become
+//! tokens, and how predictions are scored.
+//!
+//! The crate knows no model and prints nothing. All it draws at random comes from a seed that the
+//! caller passes, and no result depends on the order of a hash map.
+//!
+//! ```text
+//! files --Reader--\
+//!                  > Table --Partition--> Division --Encoder--> Encoded --epoch--> Batch
+//! Clinic ---------/                                                  predictions --> scores
+//! ```
+//!
+//! ```
+//! use fedra_data::{Batch, Clinic, Encoder, Partition, Shares, Task, WordTokenizer, epoch};
+//!
+//! let table = Clinic { notes: 80, ..Clinic::default() }.generate(Task::Concepts, 1)?;
+//! let division = Partition::Client.divide(&table, Shares::default(), 1)?;
+//! let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
+//! let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 500)?;
+//!
+//! let rows = division.clients[0].train.iter().map(|&row| &table.examples[row]);
+//! let encoded = Encoder::new(&tokenizer, 128)?.encode_all(rows)?;
+//! let lengths: Vec<usize> = encoded.iter().map(|sequence| sequence.ids.len()).collect();
+//! for indices in epoch(&lengths, 16, 1) {
+//!     let batch = Batch::gather(&encoded, &indices);
+//!     assert_eq!(batch.ids.len(), batch.lengths.iter().sum::<usize>());
+//! }
+//! # Ok::<(), fedra_data::DataError>(())
+//! ```
+
+mod dice;
+mod error;
+
+mod table;
+mod task;
+
+mod clinic;
+mod formats;
+
+mod document;
+mod partition;
+mod picture;
+
+mod batch;
+mod tokenise;
+
+mod scores;
+
+pub use batch::{Batch, Targets, epoch, poisson};
+pub use clinic::Clinic;
+pub use dice::Dice;
+pub use error::{DataError, Result};
+pub use formats::{Columns, Format, Limits, Mimic, Reader, Uncoded};
+pub use partition::{Division, Holding, Partition, Shares};
+pub use scores::{ClassScore, CodeScore, Span, SpanScore, Tally, spans};
+pub use table::{Body, Example, Labels, Row, Split, Table, TableBuilder};
+pub use task::{LabelSet, LabelShape, Task};
+#[cfg(feature = "tokenizers")]
+pub use tokenise::HuggingFaceTokenizer;
+pub use tokenise::{Encoded, Encoder, Specials, Target, Tokenizer, WordTokenizer, open_tokenizer};

@@ -1,0 +1,290 @@
+//! Examples of one task, and the builder that every reader pushes rows into.
+//!
+//! Readers know names of labels; learning wants small numbers. A [`Row`] carries names, the
+//! [`TableBuilder`] checks it against the task, and [`TableBuilder::finish`] numbers the labels
+//! once all are known, so the numbering cannot depend on which row came first.
+//!
+//! ```
+//! use fedra_data::{Row, TableBuilder, Task};
+//! let mut builder = TableBuilder::new(Task::Classes);
+//! builder.push(Row::text("chest pain for two days").with_labels(["cardiology"]))?;
+//! let table = builder.finish();
+//! assert_eq!(table.labels.names(), ["cardiology"]);
+//! # Ok::<(), fedra_data::DataError>(())
+//! ```
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DataError, LabelSet, LabelShape, Result, Task};
+
+/// Examples of one task with their labels numbered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// What is learnt.
+    pub task: Task,
+    /// The labels by number.
+    pub labels: LabelSet,
+    /// The rows in the order they were read.
+    pub examples: Vec<Example>,
+}
+
+/// One row of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Example {
+    /// What is read.
+    pub body: Body,
+    /// What is to be said about it.
+    pub labels: Labels,
+    /// Which party owns it, where the source says so.
+    pub client: Option<String>,
+    /// Which part of the data it belongs to, where the source says so.
+    pub split: Option<Split>,
+    /// What it must not be separated from: rows of one document or patient share this name.
+    pub document: Option<String>,
+}
+
+/// The input of an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Running text.
+    Text(String),
+    /// Text already cut into words, where labels are given word by word.
+    Words(Vec<String>),
+}
+
+/// The labels of an example, as indices into the table's [`LabelSet`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Labels {
+    /// The one class.
+    One(u32),
+    /// The set of codes, ascending.
+    Many(Vec<u32>),
+    /// One tag a word.
+    PerWord(Vec<u32>),
+    /// Nothing.
+    Absent,
+}
+
+/// A part of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// What is learnt from.
+    Train,
+    /// What decisions are made on.
+    Validation,
+    /// What is reported.
+    Test,
+}
+
+impl Split {
+    /// The split of a name as files write it (`dev`, `devel`, `val`, `valid` mean validation).
+    pub fn parse(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "train" | "training" => Some(Self::Train),
+            "validation" | "valid" | "val" | "dev" | "devel" => Some(Self::Validation),
+            "test" | "testing" => Some(Self::Test),
+            _ => None,
+        }
+    }
+}
+
+impl Body {
+    /// The body as running text; words are joined by single spaces.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Words(words) => words.join(" "),
+        }
+    }
+}
+
+/// A row on its way in, its labels still names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What is read.
+    pub body: Body,
+    /// One name, any number of names, or one a word, as the task asks.
+    pub labels: Vec<String>,
+    /// Which party owns it.
+    pub client: Option<String>,
+    /// Which part of the data it belongs to.
+    pub split: Option<Split>,
+    /// What it must not be separated from.
+    pub document: Option<String>,
+}
+
+impl Row {
+    /// A row of running text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::of(Body::Text(text.into()))
+    }
+
+    /// A row of words.
+    pub fn words<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
+        Self::of(Body::Words(words.into_iter().map(Into::into).collect()))
+    }
+
+    /// The row with these labels.
+    pub fn with_labels<L: Into<String>>(self, labels: impl IntoIterator<Item = L>) -> Self {
+        Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// The row as the property of a client.
+    pub fn with_client(self, client: impl Into<String>) -> Self {
+        Self { client: Some(client.into()), ..self }
+    }
+
+    /// The row as part of a document.
+    pub fn with_document(self, document: impl Into<String>) -> Self {
+        Self { document: Some(document.into()), ..self }
+    }
+
+    /// The row in a part of the data.
+    pub fn with_split(self, split: Split) -> Self {
+        Self { split: Some(split), ..self }
+    }
+
+    fn of(body: Body) -> Self {
+        Self { body, labels: Vec::new(), client: None, split: None, document: None }
+    }
+}
+
+/// Gathers rows of one task, from as many files as there are.
+#[derive(Clone, Debug)]
+pub struct TableBuilder {
+    task: Task,
+    rows: Vec<Row>,
+    names: BTreeSet<String>,
+}
+
+impl TableBuilder {
+    /// An empty table of a task.
+    pub fn new(task: Task) -> Self {
+        Self { task, rows: Vec::new(), names: BTreeSet::new() }
+    }
+
+    /// The task.
+    pub fn task(&self) -> Task {
+        self.task
+    }
+
+    /// How many rows are in.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether none is in.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Counts a label as part of the set even if no row has it.
+    pub fn declare_label(&mut self, name: impl Into<String>) {
+        self.names.insert(name.into());
+    }
+
+    /// Adds a row after checking its labels against the task.
+    pub fn push(&mut self, row: Row) -> Result<()> {
+        if let Some((found, expected)) = self.complaint(&row) {
+            let example = format!("{}", self.rows.len() + 1);
+            let task = self.task.name();
+            return Err(DataError::Example { example, task, found, expected: expected.into() });
+        }
+        for name in &row.labels {
+            if !self.names.contains(name) {
+                self.names.insert(name.clone());
+            }
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Numbers the labels and closes the table.
+    pub fn finish(self) -> Table {
+        let shape = self.task.shape();
+        let labels = match shape {
+            LabelShape::PerWord => LabelSet::of_tags(self.names),
+            LabelShape::One | LabelShape::Many | LabelShape::Absent => LabelSet::new(self.names),
+        };
+        let examples = self.rows.into_iter().map(|row| example(row, shape, &labels)).collect();
+        Table { task: self.task, labels, examples }
+    }
+
+    /// What is wrong with a row, as (found, expected).
+    pub(crate) fn complaint(&self, row: &Row) -> Option<(String, &'static str)> {
+        let count = row.labels.len();
+        if row.labels.iter().any(String::is_empty) {
+            return Some(("an empty label".into(), "a name"));
+        }
+        match (self.task.shape(), &row.body) {
+            (LabelShape::PerWord, Body::Text(_)) => {
+                Some(("running text".into(), "words with one tag each"))
+            }
+            (LabelShape::PerWord, Body::Words(words)) if words.is_empty() => {
+                Some(("no words".into(), "at least one word"))
+            }
+            (LabelShape::PerWord, Body::Words(words)) if words.len() != count => {
+                Some((format!("{} words and {count} tags", words.len()), "one tag a word"))
+            }
+            (LabelShape::One, _) if count != 1 => {
+                Some((format!("{count} labels"), "exactly one label"))
+            }
+            (LabelShape::Absent | LabelShape::One | LabelShape::Many | LabelShape::PerWord, _) => {
+                None
+            }
+        }
+    }
+}
+
+fn example(row: Row, shape: LabelShape, set: &LabelSet) -> Example {
+    let index = |name: &String| set.index(name).expect("every pushed name is in the set");
+    let labels = match shape {
+        LabelShape::One => Labels::One(index(&row.labels[0])),
+        LabelShape::Many => Labels::Many(
+            row.labels.iter().map(index).collect::<BTreeSet<_>>().into_iter().collect(),
+        ),
+        LabelShape::PerWord => Labels::PerWord(row.labels.iter().map(index).collect()),
+        LabelShape::Absent => Labels::Absent,
+    };
+    Example { body: row.body, labels, client: row.client, split: row.split, document: row.document }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbering_does_not_depend_on_the_order_of_rows() {
+        let build = |order: [&str; 3]| {
+            let mut builder = TableBuilder::new(Task::Classes);
+            for label in order {
+                builder.push(Row::text(label).with_labels([label])).unwrap();
+            }
+            builder.finish().labels
+        };
+        assert_eq!(build(["b", "c", "a"]), build(["a", "b", "c"]));
+    }
+
+    #[test]
+    fn a_row_with_too_few_tags_is_refused_with_both_counts() {
+        let mut builder = TableBuilder::new(Task::Tokens);
+        let error = builder.push(Row::words(["a", "b"]).with_labels(["O"])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot use example 1 for task tokens: found 2 words and 1 tags, expected one tag a word"
+        );
+    }
+
+    #[test]
+    fn repeated_codes_count_once_and_ascend() {
+        let mut builder = TableBuilder::new(Task::Diagnosis);
+        builder.push(Row::text("x").with_labels(["486", "4019", "486"])).unwrap();
+        builder.push(Row::text("healthy")).unwrap();
+        let table = builder.finish();
+        assert_eq!(table.examples[0].labels, Labels::Many(vec![0, 1]));
+        assert_eq!(table.examples[1].labels, Labels::Many(vec![]));
+    }
+}

@@ -1,0 +1,383 @@
+//! Files as they come, good and bad.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "the functions that serve tests are tests too"
+)]
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use fedra_data::{
+    Body, Columns, DataError, Format, Labels, Limits, Mimic, Reader, Split, Table, TableBuilder,
+    Task, Uncoded,
+};
+use flate2::{Compression, write::GzEncoder};
+
+fn read_with(reader: &Reader, format: Format, task: Task, text: &str) -> Result<Table, DataError> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows");
+    fs::write(&path, text).unwrap();
+    let mut builder = TableBuilder::new(task);
+    reader.read(format, &path, &mut builder)?;
+    Ok(builder.finish())
+}
+
+fn read(format: Format, task: Task, text: &str) -> Result<Table, DataError> {
+    read_with(&Reader::default(), format, task, text)
+}
+
+/// The complaint without the directory it was made in.
+fn complaint(format: Format, task: Task, text: &str) -> String {
+    let message = read(format, task, text).unwrap_err().to_string();
+    message[message.find("rows:").unwrap()..].to_owned()
+}
+
+fn texts(table: &Table) -> Vec<String> {
+    table.examples.iter().map(|example| example.body.to_text()).collect()
+}
+
+fn zipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn json_lines_carry_text_label_client_split_and_document() {
+    let table = read(
+        Format::JsonLines,
+        Task::Classes,
+        r#"{"text": "cough", "label": 3, "client": "a", "split": "dev", "document": "d1"}
+
+{"label": "x", "text": ["two", "lines"], "client": null}
+"#,
+    )
+    .unwrap();
+    assert_eq!(table.labels.names(), ["3", "x"]);
+    assert_eq!(texts(&table), ["cough", "two\nlines"]);
+    let first = &table.examples[0];
+    assert_eq!(first.client.as_deref(), Some("a"));
+    assert_eq!(first.split, Some(Split::Validation));
+    assert_eq!(first.document.as_deref(), Some("d1"));
+    assert_eq!(table.examples[1].client, None);
+}
+
+#[test]
+fn json_lines_carry_several_labels_as_a_list_or_in_one_cell() {
+    let rows = "{\"text\": \"a\", \"labels\": [\"486\", \"4019\"]}\n{\"text\": \"b\", \"label\": \"4019; 5849\"}\n{\"text\": \"c\"}\n";
+    let table = read(Format::JsonLines, Task::Diagnosis, rows).unwrap();
+    let labels: Vec<&Labels> = table.examples.iter().map(|example| &example.labels).collect();
+    assert_eq!(table.labels.names(), ["4019", "486", "5849"]);
+    assert_eq!(labels[0], &Labels::Many(vec![0, 1]));
+    assert_eq!(labels[1], &Labels::Many(vec![0, 2]));
+    assert_eq!(labels[2], &Labels::Many(vec![]));
+}
+
+#[test]
+fn named_columns_are_used_and_must_exist() {
+    let columns =
+        Columns { text: Some("note".into()), label: Some("kind".into()), ..Columns::default() };
+    let reader = Reader { columns, client: Some("all".into()), ..Reader::default() };
+    let good = "{\"note\": \"x\", \"kind\": \"k\"}\n";
+    let table = read_with(&reader, Format::JsonLines, Task::Classes, good).unwrap();
+    assert_eq!(table.examples[0].client.as_deref(), Some("all"));
+    let bad = read_with(&reader, Format::JsonLines, Task::Classes, "{\"text\": \"x\"}\n");
+    assert!(bad.unwrap_err().to_string().ends_with(":1: found no value, expected column \"note\""));
+}
+
+#[test]
+fn a_bad_row_names_its_line() {
+    let json = |text| complaint(Format::JsonLines, Task::Classes, text);
+    assert!(json("{\"text\":\"a\",\"label\":\"x\"}\n\n[1]\n").starts_with("rows:3: found [1] ("));
+    assert_eq!(json("{\"text\":\"a\"}"), "rows:1: found no value, expected column \"label\"");
+    assert_eq!(
+        json("{\"text\":\"a\",\"label\":[\"x\",\"y\"]}"),
+        "rows:1: found 2 labels, expected exactly one label"
+    );
+    assert_eq!(
+        json("{\"text\":\"a\",\"label\":\"x\",\"split\":\"rest\"}"),
+        "rows:1: found split \"rest\", expected train, validation or test"
+    );
+    assert!(json("{\"text\":{},\"label\":\"x\"}").starts_with("rows:1: found {} in \"text\""));
+    let csv = |text| complaint(Format::Csv, Task::Classes, text);
+    assert_eq!(
+        csv("text,label\n\"two\nlines\",x\none,y,z\n"),
+        "rows:4: found 3 fields, expected 2 as in the header"
+    );
+    assert_eq!(
+        csv("text,label\na,x\n\"open,y\n\n"),
+        "rows:3: found a quote that never closes, expected its end"
+    );
+    assert!(csv("text,label\n\"a\"b,x\n").starts_with("rows:2: found 'b' after a closing quote"));
+    let conll = |text| complaint(Format::Conll, Task::Tokens, text);
+    assert!(conll("a\tO\n\nb\n").starts_with("rows:3: found \"b\""));
+    assert_eq!(
+        conll("# doc = 1\na\tO\n\tO\n"),
+        "rows:3: found \"\\tO\", expected a word and its tag in separate columns"
+    );
+}
+
+#[test]
+fn csv_reads_quotes_commas_line_ends_and_doubled_quotes() {
+    let text = "\u{feff}text,label,client\r\n\"a, \"\"b\"\"\r\n\r\nc\",x,h1\r\n d \"e\",y,\r\n\r\n";
+    let table = read(Format::Csv, Task::Classes, text).unwrap();
+    assert_eq!(texts(&table), ["a, \"b\"\n\nc", " d \"e\""]);
+    assert_eq!(table.examples[0].client.as_deref(), Some("h1"));
+    assert_eq!(table.examples[1].client, None);
+    let table = read(Format::Tsv, Task::Tokens, "text\ttags\nno fever\tO B-problem\n").unwrap();
+    assert_eq!(table.examples[0].labels, Labels::PerWord(vec![0, 1]));
+}
+
+#[test]
+fn conll_reads_documents_clients_and_a_hash_as_a_word() {
+    let text = "# doc = 7\n# client = h1\nno\tO\nfever\tB-problem\n\n#\tO\n\n# doc 8\nx NN O\n";
+    let table = read(Format::Conll, Task::Concepts, text).unwrap();
+    let documents: Vec<_> = table.examples.iter().map(|e| e.document.as_deref().unwrap()).collect();
+    assert_eq!(documents, ["7", "7", "8"]);
+    assert_eq!(texts(&table), ["no fever", "#", "x"]);
+    assert!(table.examples.iter().all(|example| example.client.as_deref() == Some("h1")));
+    assert_eq!(table.labels.names(), ["O", "B-problem", "I-problem"]);
+}
+
+#[test]
+fn gzip_is_read_whatever_the_name_and_in_several_members() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows.jsonl");
+    let mut bytes = zipped(b"{\"text\":\"a\",\"label\":\"x\"}\n");
+    bytes.extend(zipped(b"{\"text\":\"b\",\"label\":\"y\"}\n"));
+    fs::write(&path, &bytes).unwrap();
+    let mut builder = TableBuilder::new(Task::Classes);
+    Reader::default().read(Format::JsonLines, &path, &mut builder).unwrap();
+    assert_eq!(texts(&builder.finish()), ["a", "b"]);
+
+    fs::write(&path, &bytes[..bytes.len() - 12]).unwrap();
+    let mut builder = TableBuilder::new(Task::Classes);
+    let error = Reader::default().read(Format::JsonLines, &path, &mut builder).unwrap_err();
+    assert!(error.to_string().contains("rows.jsonl:2: found unreadable data"), "{error}");
+}
+
+#[test]
+fn a_decompression_bomb_stops_at_the_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bomb");
+    let limits = Limits { expanded_bytes: 1 << 20, record_bytes: 1 << 16 };
+    let reader = Reader { limits, ..Reader::default() };
+    let stop = |bytes: &[u8], format| {
+        fs::write(&path, zipped(bytes)).unwrap();
+        let mut builder = TableBuilder::new(Task::Tokens);
+        let error = reader.read(format, &path, &mut builder).unwrap_err();
+        let DataError::TooLarge { what, line, .. } = error else { panic!("{error}") };
+        (what, line)
+    };
+    assert_eq!(stop(&vec![b'a'; 50 << 20], Format::JsonLines), ("one record", 1));
+    assert_eq!(stop(&b"x\tO\n".repeat(1 << 19), Format::Conll), ("expanded data", (1 << 18) + 1));
+    let open_quote = ["text,tags\n\"".as_bytes(), &b"x\n".repeat(1 << 19)].concat();
+    assert_eq!(stop(&open_quote, Format::Csv), ("one record", 2));
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_placed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows");
+    fs::write(&path, b"x\tO\nca\xff\tO\n").unwrap();
+    let mut builder = TableBuilder::new(Task::Tokens);
+    let error = Reader::default().read(Format::Conll, &path, &mut builder).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("rows:2: found a byte that is not UTF-8 at column 3, expected UTF-8 text")
+    );
+}
+
+fn i2b2(concepts: &str) -> Result<Table, DataError> {
+    let root = tempfile::tempdir().unwrap();
+    for institution in ["beth", "partners"] {
+        let part = root.path().join(institution);
+        fs::create_dir_all(part.join("txt")).unwrap();
+        fs::create_dir_all(part.join("concept")).unwrap();
+        let text = "Discharge Summary\n\nThe chest  x-ray showed a left \"mass\" .\n";
+        fs::write(part.join("txt/r1.txt"), text).unwrap();
+        fs::write(part.join("concept/r1.con"), concepts).unwrap();
+    }
+    let mut builder = TableBuilder::new(Task::Concepts);
+    Reader::default().read(Format::I2b2, root.path(), &mut builder)?;
+    Ok(builder.finish())
+}
+
+#[test]
+fn i2b2_reads_lines_from_one_and_words_from_zero() {
+    let table = i2b2(
+        "c=\"the chest x-ray\" 3:0 3:2||t=\"test\"\nc=\"a left \"mass\"\" 3:4 3:6||t=\"problem\"\nc=\"left\" 3:5 3:5||t=\"test\"\n",
+    )
+    .unwrap();
+    assert_eq!(table.examples.len(), 4);
+    let line = &table.examples[1];
+    assert_eq!(line.client.as_deref(), Some("beth"));
+    assert_eq!(line.document.as_deref(), Some("beth/r1"));
+    let Labels::PerWord(tags) = &line.labels else { panic!() };
+    let tags: Vec<&str> = tags.iter().map(|&tag| table.labels.name(tag)).collect();
+    assert_eq!(
+        tags,
+        ["B-test", "I-test", "I-test", "O", "B-problem", "I-problem", "I-problem", "O"]
+    );
+}
+
+#[test]
+fn i2b2_refuses_marks_that_slipped() {
+    let message = |concepts: &str| {
+        let message = i2b2(concepts).unwrap_err().to_string();
+        message[message.find("r1.con").unwrap()..].to_owned()
+    };
+    assert_eq!(
+        message("\nc=\"chest x-ray\" 3:0 3:1||t=\"test\"\n"),
+        "r1.con:2: found concept \"chest x-ray\", expected the words there, \"the chest\""
+    );
+    assert!(message("c=\"mass\" 9:0 9:0||t=\"test\"\n").contains("found line 9"));
+    assert!(message("c=\"mass\" 3:6 3:60||t=\"test\"\n").contains("found word 3:60"));
+    let huge = format!("c=\"mass\" 3:6 3:{}||t=\"test\"\n", usize::MAX);
+    assert!(message(&huge).contains("expected a place in the 3 lines"));
+    assert!(message("c=\"mass\" 3:6\n").contains("expected c=\"WORDS\" LINE:WORD"));
+    assert!(message("c=\"mass\" 0:6 3:6||t=\"test\"\n").contains("found line 0"));
+}
+
+const NOTES: &str = r#""ROW_ID","SUBJECT_ID","HADM_ID","CHARTDATE","CHARTTIME","STORETIME","CATEGORY","DESCRIPTION","CGID","ISERROR","TEXT"
+1,10,100,2101-01-01,,,"Nursing","Report",,,"not a summary"
+2,10,100,2101-01-01,,,"Discharge summary","Report",,,"Admission Date:  [**2101-1-1**]
+
+Known ""htn"", stable."
+3,10,100,2101-01-01,,,"Discharge summary","Addendum",,,"more"
+4,11,101,2101-01-01,,,"Discharge summary","Report",,1,"withdrawn"
+5,11,101,2101-01-01,,,"Discharge summary","Report",,,"renal"
+6,12,102,2101-01-01,,,"Discharge summary","Report",,,"rare"
+7,12,,2101-01-01,,,"Discharge summary","Report",,,"no stay"
+"#;
+const CODES: &str = "ROW_ID,SUBJECT_ID,HADM_ID,SEQ_NUM,ICD9_CODE\n1,10,100,1,\"4019\"\n2,10,100,2,\"5849\"\n3,11,101,1,\"5849\"\n4,11,101,2,\n5,12,102,1,\"V3001\"\n6,13,103,1,\"4019\"\n";
+
+fn mimic(options: &Mimic, notes: &str) -> Result<Table, DataError> {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("NOTEEVENTS.csv.gz"), zipped(notes.as_bytes())).unwrap();
+    fs::write(directory.path().join("DIAGNOSES_ICD.csv"), CODES).unwrap();
+    let mut builder = TableBuilder::new(Task::Diagnosis);
+    options.read(directory.path(), Limits::default(), &mut builder)?;
+    Ok(builder.finish())
+}
+
+#[test]
+fn mimic_takes_one_summary_a_stay_with_the_commonest_codes() {
+    let table = mimic(&Mimic { codes: 2, ..Mimic::default() }, NOTES).unwrap();
+    assert_eq!(table.labels.names(), ["4019", "5849"]);
+    assert_eq!(
+        texts(&table),
+        ["Admission Date:  [**2101-1-1**]\n\nKnown \"htn\", stable.", "renal"]
+    );
+    assert_eq!(table.examples[0].labels, Labels::Many(vec![0, 1]));
+    assert_eq!(table.examples[0].document.as_deref(), Some("subject-10"));
+    assert_eq!(table.examples[1].labels, Labels::Many(vec![1]));
+
+    let options = Mimic { codes: 2, uncoded: Uncoded::Keep, characters: Some(3), notes: Some(3) };
+    let table = mimic(&options, NOTES).unwrap();
+    assert_eq!(texts(&table), ["Adm", "ren", "rar"]);
+    assert_eq!(table.examples[2].labels, Labels::Many(vec![]));
+}
+
+#[test]
+fn mimic_names_a_missing_column_and_a_broken_record() {
+    let error = mimic(&Mimic::default(), &NOTES.replace("ISERROR", "OTHER")).unwrap_err();
+    assert!(error.to_string().contains("expected a column ISERROR"), "{error}");
+    let error = mimic(&Mimic::default(), &NOTES.replace(",\"renal\"", "")).unwrap_err();
+    assert!(error.to_string().contains("csv.gz:8: found 10 fields, expected 11"), "{error}");
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn parquet_without_its_feature_says_which_one_it_needs() {
+    let error = read(Format::Parquet, Task::Classes, "PAR1").unwrap_err();
+    assert!(error.to_string().contains("the feature `parquet`"));
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_written_by_pyarrow_reads_in_each_compression() {
+    for file in ["rows.snappy.parquet", "rows.gzip.parquet"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(file);
+        let open = |task| {
+            let mut builder = TableBuilder::new(task);
+            Reader::default().read(Format::Parquet, &path, &mut builder).unwrap();
+            builder.finish()
+        };
+        let table = open(Task::Classes);
+        assert_eq!(texts(&table), ["no fever", "cough", "x"]);
+        assert_eq!(table.labels.names(), ["1", "2"]);
+        assert_eq!(table.examples[1].split, Some(Split::Test));
+        assert_eq!(table.examples[1].client.as_deref(), Some("b"));
+        assert_eq!(table.examples[2].client, None);
+        let table = open(Task::Diagnosis);
+        assert_eq!(table.labels.names(), ["4019", "486"]);
+        assert_eq!(table.examples[1].labels, Labels::Many(vec![0, 1]));
+        assert_eq!(table.examples[2].labels, Labels::Many(vec![]));
+
+        let limits = Limits { expanded_bytes: 10, ..Limits::default() };
+        let mut builder = TableBuilder::new(Task::Classes);
+        let reader = Reader { limits, ..Reader::default() };
+        let error = reader.read(Format::Parquet, &path, &mut builder).unwrap_err();
+        assert!(matches!(error, DataError::TooLarge { .. }), "{error}");
+    }
+    let error = read(Format::Parquet, Task::Classes, "PAR1 is not enough").unwrap_err();
+    assert!(error.to_string().contains("expected a Parquet file"), "{error}");
+}
+
+/// A shared folder beside the repository; absent in most places.
+fn shared(path: &str) -> Option<std::path::PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skipped: {} is not there", path.display());
+    None
+}
+
+#[test]
+fn real_files_read_whole() {
+    let open = |file: &str, format, task, columns| {
+        let path = shared(file)?;
+        let mut builder = TableBuilder::new(task);
+        Reader { columns, ..Reader::default() }.read(format, &path, &mut builder).unwrap();
+        Some(builder.finish())
+    };
+    let plain = Columns::default;
+    if let Some(table) = open("agnews/test.jsonl.gz", Format::JsonLines, Task::Classes, plain()) {
+        assert_eq!((table.examples.len(), table.labels.len()), (7600, 4));
+    }
+    let note = Columns { document: Some("note".into()), ..plain() };
+    if let Some(table) =
+        open("mtsamples/sections16_train.jsonl.gz", Format::JsonLines, Task::Classes, note)
+    {
+        assert_eq!((table.examples.len(), table.labels.len()), (7533, 16));
+        assert!(table.examples.iter().all(|e| e.client.is_some() && e.document.is_some()));
+    }
+    let lines = Columns { text: Some("lines".into()), ..plain() };
+    if let Some(table) =
+        open("tinyshakespeare/clients.jsonl", Format::JsonLines, Task::Language, lines)
+    {
+        assert_eq!(table.examples.len(), 180);
+    }
+    if let Some(table) = open("bc5cdr/train.tsv", Format::Conll, Task::Tokens, plain()) {
+        assert_eq!((table.examples.len(), table.labels.len()), (4560, 5));
+    }
+    if let Some(table) =
+        open("maccrobat2020/concept3_train.tsv", Format::Conll, Task::Concepts, plain())
+    {
+        assert_eq!((table.examples.len(), table.labels.len()), (3139, 7));
+        let starts = |example: &fedra_data::Example| {
+            let Labels::PerWord(tags) = &example.labels else { panic!("one tag a word") };
+            tags.iter().filter(|&&tag| table.labels.name(tag).starts_with("B-")).count()
+        };
+        assert_eq!(table.examples.iter().map(starts).sum::<usize>(), 7834);
+        let documents: std::collections::BTreeSet<_> =
+            table.examples.iter().map(|example| example.document.clone()).collect();
+        assert_eq!(documents.len(), 140);
+        assert!(matches!(table.examples[0].body, Body::Words(_)));
+    }
+}

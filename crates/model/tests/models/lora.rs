@@ -1,0 +1,207 @@
+//! LoRA: an adapted model starts as its base, is its base with `W + s B A` in every place, and
+//! trains as that says.
+
+use crate::agreement::relative_f32;
+use crate::formula::Spec;
+use crate::step::{Step, bits, tensor};
+use fedra_compute::{Optimiser, Params, Seed, Solver, Tensor};
+use fedra_model::hf::{Companions, Precision};
+use fedra_model::{Adapters, Backbone, Model, Saving, load, save};
+use fedra_plan::{ParamId, Part, Role, Scope};
+
+const RANK: usize = 3;
+/// Not a power of two times the rank, so that a forgotten scale shows.
+const ALPHA: f32 = 2.1;
+
+/// The step with an adapter on every projection of every block; A is by formula, B is `scale` times
+/// that.
+fn adapted(base: &Step, scale: f64) -> Step {
+    let gated = matches!(base.model.backbone(), Backbone::Llama(_));
+    let roles = Adapters::ROLES.into_iter().filter(|role| gated || *role != Role::Gate);
+    let adapters = Adapters::new(RANK, ALPHA, roles).unwrap();
+    let model = Model::new(base.model.config(), base.model.head(), Some(adapters)).unwrap();
+    let mut params = base.params.clone();
+    for ((id, shape), seed) in model.layout().iter().zip(1000..) {
+        let scale = match id.part {
+            Part::LoraA => 0.3,
+            Part::LoraB => scale,
+            Part::Weight | Part::Bias => continue,
+        };
+        let spec = Spec { shape: shape.dims().to_vec(), seed, scale, offset: 0.0 };
+        params.insert(id, tensor(&base.device, &spec));
+    }
+    Step { model, params, ..base.clone() }
+}
+
+fn beside(id: ParamId, part: Part) -> ParamId {
+    ParamId::new(id.site, id.role, part)
+}
+
+/// `left right` in f64, both row by row.
+fn product(left: &[f64], right: &[f64], inner: usize) -> Vec<f64> {
+    let cols = right.len() / inner;
+    let row = |row: &[f64]| {
+        let mut sums = vec![0.0; cols];
+        for (x, from) in row.iter().zip(right.chunks_exact(cols)) {
+            sums.iter_mut().zip(from).for_each(|(sum, y)| *sum += x * y);
+        }
+        sums
+    };
+    left.chunks_exact(inner).flat_map(row).collect()
+}
+
+fn transposed(values: &[f64], cols: usize) -> Vec<f64> {
+    (0..cols).flat_map(|col| values.iter().skip(col).step_by(cols).copied()).collect()
+}
+
+fn wide(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_host().iter().copied().map(f64::from).collect()
+}
+
+/// The base model with every adapter added to its weight, in f64.
+fn merged(base: &Step, adapted: &Step) -> Step {
+    let scale = f64::from(ALPHA) / RANK as f64;
+    let merge = |(id, weight): (ParamId, &Tensor)| {
+        let of = |part| adapted.params.get(beside(id, part));
+        let (Part::Weight, Ok(a), Ok(b)) = (id.part, of(Part::LoraA), of(Part::LoraB)) else {
+            return (id, weight.clone());
+        };
+        let correction = product(&wide(b), &wide(a), RANK);
+        let sum = wide(weight).into_iter().zip(correction).map(|(w, c)| (w + scale * c) as f32);
+        let (rows, cols) = weight.shape();
+        (id, Tensor::from_slice(&base.device, rows, cols, &sum.collect::<Vec<_>>()).unwrap())
+    };
+    Step { params: base.params.iter().map(merge).collect(), ..base.clone() }
+}
+
+#[test]
+fn an_adapter_whose_b_is_zero_changes_no_bit() {
+    for base in Step::every_tiny() {
+        let adapted = adapted(&base, 0.0);
+        assert_eq!(bits(&adapted.logits().to_host()), bits(&base.logits().to_host()));
+        let base_gradients = base.take(&base.everything());
+        let outcome = adapted.take(&base.everything());
+        outcome.assert_same(&base_gradients, &base.name);
+    }
+}
+
+/// The same product in two orders of f32 sums.
+const MERGED: f64 = 1e-6;
+
+#[test]
+fn an_adapted_model_answers_as_its_merged_weights_do() {
+    for base in Step::every_tiny() {
+        let adapted = adapted(&base, 0.3);
+        let merged = merged(&base, &adapted);
+        let (found, expected) = (adapted.logits(), merged.logits());
+        let off = relative_f32(&found.to_host(), &expected.to_host());
+        assert!(off < MERGED, "{}: {off:.1e}", base.name);
+        let unlike = relative_f32(&base.logits().to_host(), &expected.to_host());
+        assert!(unlike > 1e-2, "{}: the adapters do something", base.name);
+    }
+}
+
+/// A gradient in two ways, each through a whole model in f32.
+const GRADIENTS: f64 = 1e-5;
+
+#[test]
+fn gradients_of_a_and_b_follow_from_those_of_the_merged_weight() {
+    let scale = f64::from(ALPHA) / RANK as f64;
+    for base in Step::every_tiny() {
+        let adapted = adapted(&base, 0.3);
+        let parts = Scope::of_parts(adapted.model.layout(), [Part::LoraA, Part::LoraB]);
+        let merged = merged(&base, &adapted).take(&base.everything()).gradients;
+        let found = adapted.take(&parts).gradients;
+        assert!(found.iter().map(|(id, _)| id).eq(parts.iter()), "{}", base.name);
+        for (id, gradient) in found.iter() {
+            let weight = merged.get(beside(id, Part::Weight)).unwrap();
+            let (dw, outputs) = (wide(weight.values()), weight.values().rows());
+            let other = |part| wide(adapted.params.get(beside(id, part)).unwrap());
+            let expected = if id.part == Part::LoraA {
+                product(&transposed(&other(Part::LoraB), RANK), &dw, outputs)
+            } else {
+                let inputs = dw.len() / outputs;
+                product(&dw, &transposed(&other(Part::LoraA), inputs), inputs)
+            };
+            let expected: Vec<f32> = expected.iter().map(|x| (scale * x) as f32).collect();
+            let off = relative_f32(&gradient.to_dense(), &expected);
+            assert!(off < GRADIENTS, "{}, {id}: {off:.1e}", base.name);
+        }
+    }
+}
+
+#[test]
+fn training_adapters_leaves_the_base_identical() {
+    for base in Step::every_tiny() {
+        let adapted = adapted(&base, 0.3);
+        let parts = Scope::of_parts(adapted.model.layout(), [Part::LoraA, Part::LoraB]);
+        let mut after: Params = adapted.params.clone();
+        let mut optimiser = Optimiser::new(&base.device, Solver::adamw(1e-2, 0.1)).unwrap();
+        optimiser.step(&mut after, &adapted.take(&parts).gradients).unwrap();
+        for (id, tensor) in after.iter() {
+            let before = adapted.params.get(id).unwrap();
+            assert_eq!(tensor.same_storage(before), !parts.contains(id), "{}, {id}", base.name);
+        }
+    }
+}
+
+#[test]
+fn a_saved_adapted_model_is_its_merged_model() {
+    for base in Step::every_tiny() {
+        let adapted = adapted(&base, 0.3);
+        let dir = tempfile::tempdir().unwrap();
+        let companions = Companions::default();
+        let saving = Saving {
+            precision: Precision::F32,
+            labels: None,
+            problem: None,
+            companions: &companions,
+        };
+        save(dir.path(), &adapted.model, &adapted.params, &saving).unwrap();
+        let how = (&base.device, Seed(1));
+        let loaded = load(dir.path(), base.model.head(), None, how).unwrap();
+        assert!(loaded.fresh.is_empty() && loaded.ignored.is_empty());
+        let loaded = Step { model: loaded.model, params: loaded.params, ..base.clone() };
+        let off = relative_f32(&loaded.logits().to_host(), &adapted.logits().to_host());
+        assert!(off < MERGED, "{}: {off:.1e}", base.name);
+    }
+}
+
+#[test]
+fn adapters_put_on_a_folder_are_fresh_and_start_as_the_folder() {
+    let base = &Step::every_tiny()[0];
+    let dir = tempfile::tempdir().unwrap();
+    let companions = Companions::default();
+    let saving =
+        Saving { precision: Precision::F32, labels: None, problem: None, companions: &companions };
+    save(dir.path(), &base.model, &base.params, &saving).unwrap();
+    let adapters = Adapters::new(2, 8.0, [Role::Query, Role::Value]).unwrap();
+    let how = (&base.device, Seed(1));
+    let loaded = load(dir.path(), base.model.head(), Some(adapters), how).unwrap();
+    let parts = Scope::of_parts(loaded.model.layout(), [Part::LoraA, Part::LoraB]);
+    assert_eq!(loaded.fresh.iter().copied().collect::<Scope>(), parts);
+    assert_eq!(parts.len(), 2 * 2 * base.model.blocks());
+    let loaded = Step { model: loaded.model, params: loaded.params, ..base.clone() };
+    assert_eq!(bits(&loaded.logits().to_host()), bits(&base.logits().to_host()));
+}
+
+#[test]
+fn adapters_that_make_no_sense_are_refused() {
+    let refused = |rank, alpha, roles: &[Role], expected: &str| {
+        let error = Adapters::new(rank, alpha, roles.iter().copied()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    };
+    let query = [Role::Query];
+    refused(0, 1.0, &query, "LoRA rank: found 0, expected at least 1");
+    refused(1, 0.0, &query, "LoRA alpha: found 0, expected a positive number");
+    refused(1, f32::NAN, &query, "LoRA alpha: found NaN, expected a positive number");
+    refused(1, 1.0, &[], "LoRA roles: found none, expected at least one projection");
+    let inside = "LoRA role: found token, expected a projection inside a block";
+    refused(1, 1.0, &[Role::Query, Role::Token], inside);
+
+    let bert = &Step::every_tiny()[0].model;
+    let gate = Adapters::new(1, 1.0, [Role::Gate]).unwrap();
+    let error = Model::new(bert.config(), bert.head(), Some(gate)).unwrap_err();
+    let expected = "LoRA role: found gate, expected a projection that the model has";
+    assert_eq!(error.to_string(), expected);
+}

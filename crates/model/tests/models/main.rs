@@ -1,0 +1,27 @@
+//! Whole models: against the golden values of another library, against their own laws, and through
+//! folders.
+//!
+//! Reading order: [`formula`] makes the numbers of the golden files ([`golden`]), a [`step`] runs a
+//! model on them, and [`agreement`] says how far apart two answers may be. The rest are tests.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod agreement;
+mod formula;
+mod golden;
+mod step;
+
+mod checkpoints;
+mod tiny;
+
+mod packing;
+mod prefix;
+mod ranges;
+mod scopes;
+mod threads;
+
+mod lora;
+
+mod folders;
+mod refusals;
+mod transformers;
