@@ -206,9 +206,7 @@ pub fn backward(
         let keys = inputs.k.head(span.keys.clone(), kv_head, width);
         work.keys.repack(keys.t());
         work.values.repack(inputs.v.head(span.keys.clone(), kv_head, width).t());
-        let mut key_rows = Right::empty(pool);
-        key_rows.repack(keys);
-        let (mut query_rows, mut dout_rows) = (Right::empty(pool), Right::empty(pool));
+        let key_rows = Right::rows(pool, keys);
         // SAFETY: this task alone writes this key head's rows.
         let (mut dk, mut dv) = unsafe {
             (dk.head(span.keys.clone(), kv_head, width), dv.head(span.keys.clone(), kv_head, width))
@@ -243,8 +241,7 @@ pub fn backward(
                     softmax_backward(p, ds, visible, geometry.scale(), log_sum);
                 }
                 let (p, ds) = (Mat::new(p, tile.len(), seen), Mat::new(ds, tile.len(), seen));
-                query_rows.repack(q);
-                dout_rows.repack(dout);
+                let (query_rows, dout_rows) = (Right::rows(pool, q), Right::rows(pool, dout));
                 let scratch = &mut work.scratch;
                 // SAFETY: this task alone writes these rows of this head.
                 let dq = unsafe { dq.head(rows.clone(), head, width) };
@@ -265,8 +262,8 @@ impl Geometry {
 
 /// One task's memory.
 struct Workspace {
-    keys: Right,
-    values: Right,
+    keys: Right<'static>,
+    values: Right<'static>,
     scores: Buffer,
     slopes: Buffer,
     scratch: Buffer,

@@ -325,7 +325,7 @@ impl Linear {
             multiply(MatMut::new(dx, rows, inputs), dy.mat(), &right, start, Extras::default());
             for (projection, low) in self.projections.iter().zip(lowered) {
                 if let (Some(lora), Some(low)) = (&projection.lora, low) {
-                    let right = Right::stacked(pool, &[lora.a.tensor.mat()]);
+                    let right = Right::rows(pool, lora.a.tensor.mat());
                     let dx = MatMut::new(dx, rows, inputs);
                     multiply(dx, low.mat(), &right, Start::Keep, Extras::default());
                 }
@@ -341,7 +341,7 @@ impl Linear {
         gradients: &[(&Projection, Mat<'_>)],
         lowered: &[Option<Tensor>],
     ) {
-        let x = self.x.as_ref().map(|x| Right::stacked(pool, &[x.mat()]));
+        let x = self.x.as_ref().map(|x| Right::rows(pool, x.mat()));
         for (index, (projection, dy)) in gradients.iter().enumerate() {
             let (outputs, inputs) = projection.weight.tensor.shape();
             let bias = projection.bias.as_ref().filter(|bias| bias.trains);
@@ -371,7 +371,7 @@ impl Linear {
                     });
                 }
                 if let (Some(low), true) = (&self.low_rank[index], lora.b.trains) {
-                    let right = Right::stacked(pool, &[low.mat()]);
+                    let right = Right::rows(pool, low.mat());
                     flow.add_to_weight(lora.b.id, (outputs, rank), |db, start| {
                         let db = MatMut::new(db, outputs, rank);
                         multiply(db, dy.t(), &right, start, Extras::default());
@@ -387,7 +387,7 @@ fn lower(pool: &Pool, projection: &Projection, dy: Mat<'_>) -> Option<Tensor> {
     let lora = projection.lora.as_ref()?;
     let rank = lora.b.tensor.cols();
     let mut low = Tensor::scratch(&Device::Cpu(pool.clone()), dy.rows, rank);
-    let right = Right::stacked(pool, &[lora.b.tensor.mat()]);
+    let right = Right::rows(pool, lora.b.tensor.mat());
     let into = MatMut::new(low.data_mut(), dy.rows, rank);
     multiply(into, dy, &right, Start::Zero, Extras::default());
     elementwise::scale(low.data_mut(), lora.scale);

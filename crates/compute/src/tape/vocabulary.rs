@@ -66,7 +66,7 @@ impl Tape {
                 multiply(into, slope, backward, Start::Zero, Extras::default());
             }
             if let Some(dw) = &mut dw {
-                let right = Right::stacked(pool, &[input]);
+                let right = Right::rows(pool, input);
                 let start = if first == 0 { Start::Zero } else { Start::Keep };
                 let row_sums = db.as_mut().map(Tensor::data_mut);
                 let into = MatMut::new(dw.data_mut(), words, width);

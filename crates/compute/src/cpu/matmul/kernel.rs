@@ -19,8 +19,10 @@ pub struct Tile {
     pub a: *const f32,
     /// Row and depth distances: `(1, height)` in a packed panel, `(row length, 1)` in place.
     pub a_strides: (usize, usize),
-    /// Packed right panel, `WIDTH * depth` floats.
+    /// Right panel: row `k` is the `WIDTH` floats at `k * b_stride`.
     pub b: *const f32,
+    /// Distance between the panel's rows: `WIDTH` when packed.
+    pub b_stride: usize,
     /// Destination, `cols` wide.
     pub c: *mut f32,
     /// Distance between destination rows.
@@ -92,7 +94,7 @@ pub(super) unsafe fn plain<const H: usize>(tile: &Tile) {
             for (r, row) in sums.iter_mut().enumerate() {
                 let x = *tile.a.add(r * tile.a_strides.0 + k * tile.a_strides.1);
                 for (c, sum) in row.iter_mut().enumerate() {
-                    *sum = x.mul_add(*tile.b.add(k * WIDTH + c), *sum);
+                    *sum = x.mul_add(*tile.b.add(k * tile.b_stride + c), *sum);
                 }
             }
         }
@@ -143,8 +145,8 @@ pub(super) mod x86 {
             for _ in 0..tile.depth {
                 let left = _mm512_loadu_ps(b);
                 let right = _mm512_loadu_ps(b.add(16));
-                _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add(8 * WIDTH).cast());
-                _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add(8 * WIDTH + 16).cast());
+                _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add(8 * tile.b_stride).cast());
+                _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add(8 * tile.b_stride + 16).cast());
                 // Written out, because every sum must stay in its register.
                 macro_rules! rows {
                     ($($r:literal)*) => {
@@ -157,7 +159,7 @@ pub(super) mod x86 {
                 }
                 rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
                 a = a.map(|pointer| pointer.wrapping_add(step));
-                b = b.add(WIDTH);
+                b = b.wrapping_add(tile.b_stride);
             }
             for (r, sum) in sums[..H].iter().enumerate() {
                 let row = tile.c.add(r * tile.c_stride);
@@ -223,7 +225,7 @@ pub(super) mod x86 {
             }
             let (row, step) = tile.a_strides;
             for k in 0..tile.depth {
-                let b = tile.b.add(k * WIDTH + half);
+                let b = tile.b.add(k * tile.b_stride + half);
                 let (left, right) = (_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(8)));
                 for (r, sum) in held.iter_mut().enumerate() {
                     let x = _mm256_broadcast_ss(&*tile.a.add((first + r) * row + k * step));

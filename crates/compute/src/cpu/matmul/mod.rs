@@ -33,10 +33,18 @@ const FINISH_PANELS: usize = 8;
 
 /// A packed right operand, ready for any number of products.
 #[derive(Debug)]
-pub struct Right {
-    packed: Buffer,
+pub struct Right<'a> {
+    source: Source<'a>,
     depth: usize,
     panels: Vec<Panel>,
+}
+
+#[derive(Debug)]
+enum Source<'a> {
+    /// Panel after panel, each `depth` rows of [`WIDTH`].
+    Packed(Buffer),
+    /// Where the matrix is: whole panels of rows that are `row_stride` apart.
+    InPlace(Mat<'a>, Pool),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +53,7 @@ struct Panel {
     width: usize,
 }
 
-impl Right {
+impl<'a> Right<'a> {
     /// Packs matrices of equal depth side by side: the product's columns are theirs in order.
     pub fn beside(pool: &Pool, parts: &[Mat<'_>]) -> Self {
         let depth = parts.first().map_or(0, |part| part.rows);
@@ -65,7 +73,8 @@ impl Right {
             let (part, index, _) = jobs[number];
             pack::right_panel(into, part, index);
         });
-        Self { packed, depth, panels: jobs.into_iter().map(|(_, _, panel)| panel).collect() }
+        let panels = jobs.into_iter().map(|(_, _, panel)| panel).collect();
+        Self { source: Source::Packed(packed), depth, panels }
     }
 
     /// Packs matrices of equal width on top of each other: the depth is the sum of theirs.
@@ -82,32 +91,40 @@ impl Right {
                 rest = later;
             }
         });
-        let panels = (0..cols.div_ceil(WIDTH))
-            .map(|index| Panel { column: index * WIDTH, width: WIDTH.min(cols - index * WIDTH) })
-            .collect();
-        Self { packed, depth, panels }
+        Self { source: Source::Packed(packed), depth, panels: panels_of(cols) }
+    }
+
+    /// One row-major matrix: read where it is if it is small and whole panels wide, else packed.
+    /// (A large one is read faster from panels, which cross fewer pages.)
+    pub fn rows(pool: &Pool, b: Mat<'a>) -> Self {
+        const SMALL: usize = (1 << 20) / size_of::<f32>();
+        let small = b.rows * b.row_stride <= SMALL;
+        if small && b.col_stride == 1 && b.cols.is_multiple_of(WIDTH) {
+            let source = Source::InPlace(b, pool.clone());
+            return Self { source, depth: b.rows, panels: panels_of(b.cols) };
+        }
+        Self::stacked(pool, &[b])
     }
 
     /// Nothing yet; see [`Right::repack`].
     pub fn empty(pool: &Pool) -> Self {
-        Self { packed: pool.take(0), depth: 0, panels: Vec::new() }
+        Self { source: Source::Packed(pool.take(0)), depth: 0, panels: Vec::new() }
     }
 
     /// Packs one small matrix on the calling thread, into memory that is used again.
     pub fn repack(&mut self, b: Mat<'_>) {
         let len = pack::right_len(b.rows, b.cols);
-        if self.packed.len() < len {
-            self.packed = self.packed.pool().take(len);
+        let fits = matches!(&self.source, Source::Packed(packed) if packed.len() >= len);
+        if !fits {
+            self.source = Source::Packed(self.pool().take(len));
         }
-        self.depth = b.rows;
-        self.panels.clear();
-        for (index, into) in
-            self.packed[..len].chunks_exact_mut((WIDTH * b.rows).max(1)).enumerate()
-        {
-            let column = index * WIDTH;
-            self.panels.push(Panel { column, width: WIDTH.min(b.cols - column) });
-            pack::right_panel(into, b, index);
+        if let Source::Packed(packed) = &mut self.source {
+            let panels = packed[..len].chunks_exact_mut((WIDTH * b.rows).max(1));
+            for (index, into) in panels.enumerate() {
+                pack::right_panel(into, b, index);
+            }
         }
+        (self.depth, self.panels) = (b.rows, panels_of(b.cols));
     }
 
     /// Columns of the product.
@@ -115,9 +132,32 @@ impl Right {
         self.panels.last().map_or(0, |panel| panel.column + panel.width)
     }
 
-    fn panel(&self, index: usize) -> &[f32] {
-        &self.packed[index * WIDTH * self.depth..][..WIDTH * self.depth]
+    /// Rows `depth` of a panel, and the distance between them.
+    fn panel(&self, index: usize, depth: &Range<usize>) -> (&[f32], usize) {
+        match &self.source {
+            Source::Packed(packed) => {
+                let panel = &packed[index * WIDTH * self.depth..][..WIDTH * self.depth];
+                (&panel[depth.start * WIDTH..depth.end * WIDTH], WIDTH)
+            }
+            Source::InPlace(b, _) => {
+                let column = self.panels[index].column;
+                (&b.data[depth.start * b.row_stride + column..], b.row_stride)
+            }
+        }
     }
+
+    fn pool(&self) -> &Pool {
+        match &self.source {
+            Source::Packed(packed) => packed.pool(),
+            Source::InPlace(_, pool) => pool,
+        }
+    }
+}
+
+/// Columns `0 .. cols` in panels.
+fn panels_of(cols: usize) -> Vec<Panel> {
+    let panel = |index| Panel { column: index * WIDTH, width: WIDTH.min(cols - index * WIDTH) };
+    (0..cols.div_ceil(WIDTH)).map(panel).collect()
 }
 
 /// Fills panels of `len` floats, in parallel when there is enough to do to be worth it.
@@ -162,13 +202,19 @@ pub struct Extras<'a> {
 }
 
 /// `c = start + a * b`, in parallel on the current rayon pool.
-pub fn multiply(mut c: MatMut<'_>, a: Mat<'_>, b: &Right, start: Start<'_>, extras: Extras<'_>) {
+pub fn multiply(
+    mut c: MatMut<'_>,
+    a: Mat<'_>,
+    b: &Right<'_>,
+    start: Start<'_>,
+    extras: Extras<'_>,
+) {
     check(&c, a, b);
     check_start(&c, &start);
     if c.rows == 0 || c.cols == 0 {
         return;
     }
-    let pool = b.packed.pool();
+    let pool = b.pool();
     let (row_blocks, column_blocks) = grid(c.rows, b.panels.len());
     let out = Destination { start: c.as_mut_ptr(), stride: c.row_stride, cols: c.cols };
     let sums = extras.row_sums.map(|sums| {
@@ -178,7 +224,7 @@ pub fn multiply(mut c: MatMut<'_>, a: Mat<'_>, b: &Right, start: Start<'_>, extr
     (0..row_blocks * column_blocks).into_par_iter().for_each(|task| {
         let rows = share(c.rows, row_blocks, task / column_blocks);
         let panels = share(b.panels.len(), column_blocks, task % column_blocks);
-        let packed = if in_place(a) { 0 } else { rows.len() * a.cols.min(DEPTH) };
+        let packed = if in_place(a, panels.len()) { 0 } else { rows.len() * a.cols.min(DEPTH) };
         let mut scratch = pool.take(packed);
         let sums = sums.filter(|_| panels.start == 0);
         // SAFETY: tasks cover disjoint rows or disjoint columns of `c`, whose bounds `check`
@@ -195,7 +241,7 @@ pub fn multiply(mut c: MatMut<'_>, a: Mat<'_>, b: &Right, start: Start<'_>, extr
 pub fn multiply_serial(
     mut c: MatMut<'_>,
     a: Mat<'_>,
-    b: &Right,
+    b: &Right<'_>,
     start: Start<'_>,
     scratch: &mut Buffer,
 ) {
@@ -206,12 +252,12 @@ pub fn multiply_serial(
         return;
     }
     let out = Destination { start: c.as_mut_ptr(), stride: c.row_stride, cols: c.cols };
+    let panels = b.panels.iter().take_while(|panel| panel.column < c.cols).count();
     let need = c.rows.min(BLOCK_ROWS) * a.cols.min(DEPTH);
-    if !in_place(a) && scratch.len() < need {
+    if !in_place(a, panels) && scratch.len() < need {
         *scratch = scratch.pool().take(need);
     }
     let row_blocks = c.rows.div_ceil(BLOCK_ROWS);
-    let panels = b.panels.iter().take_while(|panel| panel.column < c.cols).count();
     for index in 0..row_blocks {
         let rows = share(c.rows, row_blocks, index);
         // SAFETY: `check` has verified the bounds and `c` is mutably borrowed here.
@@ -219,7 +265,7 @@ pub fn multiply_serial(
     }
 }
 
-fn check(c: &MatMut<'_>, a: Mat<'_>, b: &Right) {
+fn check(c: &MatMut<'_>, a: Mat<'_>, b: &Right<'_>) {
     assert_eq!(
         (c.rows, a.cols, c.cols),
         (a.rows, b.depth, b.cols()),
@@ -242,9 +288,11 @@ fn check_start(c: &MatMut<'_>, start: &Start<'_>) {
     assert!(residual.is_none_or(covers), "a residual covers the destination");
 }
 
-/// Rows that run along the depth are read where they are; others are packed into strips.
-fn in_place(a: Mat<'_>) -> bool {
-    a.col_stride == 1
+/// Rows that run along the depth are read where they are. Others are packed into strips if enough
+/// panels will read the copy to pay for it.
+fn in_place(a: Mat<'_>, panels: usize) -> bool {
+    const PANELS_WORTH_A_COPY: usize = 6;
+    a.col_stride == 1 || panels < PANELS_WORTH_A_COPY
 }
 
 /// The destination's first element and row distance, shared between tasks that write disjoint parts.
@@ -268,7 +316,7 @@ unsafe impl Sync for Destination {}
 unsafe fn block(
     c: Destination,
     a: Mat<'_>,
-    b: &Right,
+    b: &Right<'_>,
     start: &Start<'_>,
     finish: Option<Finish<'_>>,
     sums: Option<Destination>,
@@ -278,7 +326,7 @@ unsafe fn block(
 ) {
     let count = rows.len().div_ceil(HEIGHT);
     let strips: Vec<usize> = (0..=count).map(|i| share(rows.len(), count, i).start).collect();
-    let in_place = in_place(a);
+    let in_place = in_place(a, panels.len());
     // SAFETY: the caller makes this task the only writer of these sums.
     let mut sums = sums.map(|sums| unsafe {
         std::slice::from_raw_parts_mut(sums.start.add(rows.start), rows.len())
@@ -298,12 +346,12 @@ unsafe fn block(
         for index in panels.clone() {
             let Panel { column, width } = b.panels[index];
             let width = width.min(c.cols - column);
-            let right = &b.panel(index)[depth.start * WIDTH..depth.end * WIDTH];
+            let (right, b_stride) = b.panel(index, &depth);
             for pair in strips.windows(2) {
                 let row = rows.start + pair[0];
                 let (left, a_strides) = if in_place {
-                    let first = row * a.row_stride + depth.start;
-                    (a.data[first..].as_ptr(), (a.row_stride, 1))
+                    let first = row * a.row_stride + depth.start * a.col_stride;
+                    (a.data[first..].as_ptr(), (a.row_stride, a.col_stride))
                 } else {
                     (scratch[pair[0] * depth.len()..].as_ptr(), (1, pair[1] - pair[0]))
                 };
@@ -319,6 +367,7 @@ unsafe fn block(
                     a: left,
                     a_strides,
                     b: right.as_ptr(),
+                    b_stride,
                     c: into,
                     c_stride: c.stride,
                     cols: width,

@@ -215,7 +215,7 @@ fn a_residual_that_is_too_small_is_refused() {
     let right = Right::beside(&Pool::new(), &[Mat::new(&[1.0; 6], 2, 3)]);
     let mut c = [0.0; 6];
     let start = Start::Residual(Mat::new(&[1.0; 3], 1, 3));
-    let mut scratch = right.packed.pool().take(0);
+    let mut scratch = right.pool().take(0);
     multiply_serial(
         MatMut::new(&mut c, 2, 3),
         Mat::new(&[1.0; 4], 2, 2),
@@ -262,6 +262,7 @@ fn run(kernel: Kernel, height: usize, cols: usize, depth: usize, sources: usize)
             a: a.as_ptr(),
             a_strides,
             b: b.as_ptr(),
+            b_stride: WIDTH,
             c: c.as_mut_ptr(),
             c_stride: stride,
             cols,
