@@ -8,78 +8,15 @@
 //! y = activation(x W^T + b + s (x A^T) B^T) or x W^T + b + s (x A^T) B^T + residual
 //! ```
 
+use super::projection::{Activation, Lora, Projection};
 use super::{Flow, Recorded, Slot, Tape, Value};
 use crate::cpu::matmul::{Extras, Mat, MatMut, Right, Start, multiply};
 use crate::cpu::shared::Shared;
 use crate::cpu::{elementwise, math};
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::params::Weight;
 use crate::pool::Pool;
 use crate::tensor::Tensor;
-
-/// A weight `[outputs, inputs]` with what belongs to it.
-#[derive(Clone, Debug)]
-pub struct Projection {
-    /// The matrix.
-    pub weight: Weight,
-    /// One number per output.
-    pub bias: Option<Weight>,
-    /// A low-rank correction.
-    pub lora: Option<Lora>,
-}
-
-impl Projection {
-    fn outputs(&self) -> usize {
-        self.weight.tensor.rows()
-    }
-
-    fn trains(&self) -> bool {
-        let bias = self.bias.as_ref().is_some_and(|bias| bias.trains);
-        let lora = self.lora.as_ref().is_some_and(|lora| lora.a.trains || lora.b.trains);
-        self.weight.trains || bias || lora
-    }
-
-    /// Whether a gradient of this projection needs the input.
-    fn reads_input(&self) -> bool {
-        self.weight.trains || self.lora.as_ref().is_some_and(|lora| lora.a.trains || lora.b.trains)
-    }
-
-    fn check(&self, inputs: usize) -> Result<(), ComputeError> {
-        ComputeError::expect("linear", "input width", inputs, self.weight.tensor.cols())?;
-        if let Some(bias) = &self.bias {
-            let shape = (1, self.outputs());
-            ComputeError::expect("linear", "bias shape", bias.tensor.shape(), shape)?;
-        }
-        if let Some(lora) = &self.lora {
-            let (rank, shape) = (lora.a.tensor.rows(), lora.a.tensor.shape());
-            ComputeError::expect("linear", "LoRA A shape", shape, (rank, inputs))?;
-            let shape = (self.outputs(), rank);
-            ComputeError::expect("linear", "LoRA B shape", lora.b.tensor.shape(), shape)?;
-        }
-        Ok(())
-    }
-}
-
-/// A low-rank correction `scale * B A` of a weight.
-#[derive(Clone, Debug)]
-pub struct Lora {
-    /// `[rank, inputs]`.
-    pub a: Weight,
-    /// `[outputs, rank]`.
-    pub b: Weight,
-    /// `alpha / rank`.
-    pub scale: f32,
-}
-
-/// What is applied to a projection's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// The error-function GELU.
-    Gelu,
-    /// The hyperbolic tangent.
-    Tanh,
-}
 
 impl Tape {
     /// Projections of one input, their results side by side.

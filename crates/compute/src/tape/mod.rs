@@ -10,13 +10,14 @@ mod classify;
 mod embedding;
 mod linear;
 mod norm;
+mod projection;
 mod rotary;
 mod rows;
 mod swiglu;
 mod vocabulary;
 
 pub use attention::{Attention, AttentionProbe, Projected, Span};
-pub use linear::{Activation, Lora, Projection};
+pub use projection::{Activation, Lora, Projection};
 
 use crate::cpu::elementwise::add_into;
 use crate::cpu::matmul::Start;

@@ -8,15 +8,18 @@
 mod kernel;
 mod moves;
 mod pack;
+mod right;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use right::Right;
 pub use view::{Mat, MatMut};
 
-use crate::pool::{Buffer, Pool};
-use kernel::{HEIGHT, Tile, WIDTH};
+use crate::pool::Buffer;
+use kernel::{HEIGHT, Tile};
 use rayon::prelude::*;
+use right::Panel;
 use std::ops::Range;
 
 /// Depth that is packed and multiplied at once: a right panel of this depth stays in the L1/L2 cache.
@@ -30,148 +33,6 @@ const TASKS_PER_THREAD: usize = 4;
 
 /// Panels after which a block is finished: still in the cache, and long enough rows to be worth a call.
 const FINISH_PANELS: usize = 8;
-
-/// A packed right operand, ready for any number of products.
-#[derive(Debug)]
-pub struct Right<'a> {
-    source: Source<'a>,
-    depth: usize,
-    panels: Vec<Panel>,
-}
-
-#[derive(Debug)]
-enum Source<'a> {
-    /// Panel after panel, each `depth` rows of [`WIDTH`].
-    Packed(Buffer),
-    /// Where the matrix is: whole panels of rows that are `row_stride` apart.
-    InPlace(Mat<'a>, Pool),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Panel {
-    column: usize,
-    width: usize,
-}
-
-impl<'a> Right<'a> {
-    /// Packs matrices of equal depth side by side: the product's columns are theirs in order.
-    pub fn beside(pool: &Pool, parts: &[Mat<'_>]) -> Self {
-        let depth = parts.first().map_or(0, |part| part.rows);
-        let mut jobs = Vec::new();
-        let mut column = 0;
-        for part in parts {
-            assert_eq!(part.rows, depth, "matrices side by side share their depth");
-            for index in 0..part.cols.div_ceil(WIDTH) {
-                let first = index * WIDTH;
-                let width = WIDTH.min(part.cols - first);
-                jobs.push((*part, index, Panel { column: column + first, width }));
-            }
-            column += part.cols;
-        }
-        let mut packed = pool.take(jobs.len() * WIDTH * depth);
-        fill_panels(&mut packed, WIDTH * depth, |number, into| {
-            let (part, index, _) = jobs[number];
-            pack::right_panel(into, part, index);
-        });
-        let panels = jobs.into_iter().map(|(_, _, panel)| panel).collect();
-        Self { source: Source::Packed(packed), depth, panels }
-    }
-
-    /// Packs matrices of equal width on top of each other: the depth is the sum of theirs.
-    pub fn stacked(pool: &Pool, parts: &[Mat<'_>]) -> Self {
-        let cols = parts.first().map_or(0, |part| part.cols);
-        assert!(parts.iter().all(|part| part.cols == cols), "stacked matrices share their width");
-        let depth: usize = parts.iter().map(|part| part.rows).sum();
-        let mut packed = pool.take(pack::right_len(depth, cols));
-        fill_panels(&mut packed, WIDTH * depth, |index, into| {
-            let mut rest = into;
-            for part in parts {
-                let (now, later) = rest.split_at_mut(part.rows * WIDTH);
-                pack::right_panel(now, *part, index);
-                rest = later;
-            }
-        });
-        Self { source: Source::Packed(packed), depth, panels: panels_of(cols) }
-    }
-
-    /// One row-major matrix: read where it is if it is small and whole panels wide, else packed.
-    /// (A large one is read faster from panels, which cross fewer pages.)
-    pub fn rows(pool: &Pool, b: Mat<'a>) -> Self {
-        const SMALL: usize = (1 << 20) / size_of::<f32>();
-        let small = b.rows * b.row_stride <= SMALL;
-        if small && b.col_stride == 1 && b.cols.is_multiple_of(WIDTH) {
-            let source = Source::InPlace(b, pool.clone());
-            return Self { source, depth: b.rows, panels: panels_of(b.cols) };
-        }
-        Self::stacked(pool, &[b])
-    }
-
-    /// Nothing yet; see [`Right::repack`].
-    pub fn empty(pool: &Pool) -> Self {
-        Self { source: Source::Packed(pool.take(0)), depth: 0, panels: Vec::new() }
-    }
-
-    /// Packs one small matrix on the calling thread, into memory that is used again.
-    pub fn repack(&mut self, b: Mat<'_>) {
-        let len = pack::right_len(b.rows, b.cols);
-        let fits = matches!(&self.source, Source::Packed(packed) if packed.len() >= len);
-        if !fits {
-            self.source = Source::Packed(self.pool().take(len));
-        }
-        if let Source::Packed(packed) = &mut self.source {
-            let panels = packed[..len].chunks_exact_mut((WIDTH * b.rows).max(1));
-            for (index, into) in panels.enumerate() {
-                pack::right_panel(into, b, index);
-            }
-        }
-        (self.depth, self.panels) = (b.rows, panels_of(b.cols));
-    }
-
-    /// Columns of the product.
-    pub fn cols(&self) -> usize {
-        self.panels.last().map_or(0, |panel| panel.column + panel.width)
-    }
-
-    /// Rows `depth` of a panel, and the distance between them.
-    fn panel(&self, index: usize, depth: &Range<usize>) -> (&[f32], usize) {
-        match &self.source {
-            Source::Packed(packed) => {
-                let panel = &packed[index * WIDTH * self.depth..][..WIDTH * self.depth];
-                (&panel[depth.start * WIDTH..depth.end * WIDTH], WIDTH)
-            }
-            Source::InPlace(b, _) => {
-                let column = self.panels[index].column;
-                (&b.data[depth.start * b.row_stride + column..], b.row_stride)
-            }
-        }
-    }
-
-    fn pool(&self) -> &Pool {
-        match &self.source {
-            Source::Packed(packed) => packed.pool(),
-            Source::InPlace(_, pool) => pool,
-        }
-    }
-}
-
-/// Columns `0 .. cols` in panels.
-fn panels_of(cols: usize) -> Vec<Panel> {
-    let panel = |index| Panel { column: index * WIDTH, width: WIDTH.min(cols - index * WIDTH) };
-    (0..cols.div_ceil(WIDTH)).map(panel).collect()
-}
-
-/// Fills panels of `len` floats, in parallel when there is enough to do to be worth it.
-fn fill_panels(packed: &mut [f32], len: usize, fill: impl Fn(usize, &mut [f32]) + Sync) {
-    const WORTH_A_TASK: usize = 1 << 15;
-    if len == 0 {
-        return;
-    }
-    if packed.len() <= WORTH_A_TASK {
-        packed.chunks_exact_mut(len).enumerate().for_each(|(index, into)| fill(index, into));
-    } else {
-        packed.par_chunks_exact_mut(len).enumerate().for_each(|(index, into)| fill(index, into));
-    }
-}
 
 /// What the sums of a product start from.
 #[derive(Clone, Copy, Debug)]
@@ -423,8 +284,8 @@ fn grid(rows: usize, panels: usize) -> (usize, usize) {
     let wanted = TASKS_PER_THREAD * threads;
     let row_blocks = wanted.min(rows.div_ceil(LOWEST_BLOCK)).max(rows.div_ceil(BLOCK_ROWS));
     let column_blocks = wanted.div_ceil(row_blocks).min(panels.div_ceil(2)).max(1);
-    let even =
-        (row_blocks..row_blocks + threads).find(|rows| (rows * column_blocks) % threads == 0);
+    let even = (row_blocks..row_blocks + threads)
+        .find(|rows| (rows * column_blocks).is_multiple_of(threads));
     (even.unwrap_or(row_blocks).min(rows), column_blocks)
 }
 

@@ -1,10 +1,10 @@
 //! Products against a plain triple loop, at every awkward size, and the kernels against each other.
 
-use super::kernel::plain;
 #[cfg(target_arch = "x86_64")]
 use super::kernel::x86::{narrow, wide};
+use super::kernel::{WIDTH, plain};
 use super::*;
-use crate::Seed;
+use crate::{Pool, Seed};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What no product may leave behind or overwrite.
