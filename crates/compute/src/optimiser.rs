@@ -92,6 +92,11 @@ impl Solver {
             Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
                 share("beta1", beta1)?;
                 share("beta2", beta2)?;
+                if epsilon <= 0.0 {
+                    // An element whose gradients were all zero would become 0 / 0.
+                    let (what, expected) = ("epsilon", "above 0");
+                    return Err(ComputeError::Setting { what, found: epsilon, expected });
+                }
                 positive("epsilon", epsilon)?;
                 positive("weight decay", weight_decay)
             }

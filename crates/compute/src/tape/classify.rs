@@ -39,6 +39,10 @@ impl Tape {
         if count == 0 {
             return Err(ComputeError::Empty { operation: "multi-label loss", what: "batch" });
         }
+        if let Some(&found) = targets.iter().find(|target| !(0.0..=1.0).contains(*target)) {
+            let (what, expected) = ("multi-label target", "between 0 and 1");
+            return Err(ComputeError::Setting { what, found, expected });
+        }
         let mut gradient = logits.tensor.clone();
         let factor = 1.0 / count as f32;
         let sum = losses::binary_cross_entropy(gradient.data_mut(), targets, factor);

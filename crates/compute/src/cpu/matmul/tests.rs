@@ -372,3 +372,42 @@ fn draw(count: usize, seed: u64) -> Vec<f32> {
 fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
+
+#[test]
+fn a_right_operand_read_in_place_gives_the_bits_of_a_packed_one() {
+    let pool = Pool::new();
+    let mut draw = Seed(11).generator();
+    for (rows, depth, cols) in [(1, 1, 32), (15, 40, 64), (37, 400, 96), (130, 33, 320)] {
+        let stride = cols + 32;
+        let left: Vec<f32> = (0..rows * depth).map(|_| draw.normal() as f32).collect();
+        let right: Vec<f32> = (0..depth * stride).map(|_| draw.normal() as f32).collect();
+        let (a, b) = (Mat::new(&left, rows, depth), Mat::strided(&right, depth, cols, stride));
+        let mut results = Vec::new();
+        for right in [Right::rows(&pool, b), Right::stacked(&pool, &[b])] {
+            let mut c = vec![0.0; rows * cols];
+            multiply(MatMut::new(&mut c, rows, cols), a, &right, Start::Zero, Extras::default());
+            results.push(c);
+        }
+        assert_eq!(results[0], results[1], "{rows} x {depth} x {cols}");
+    }
+}
+
+#[test]
+fn a_left_operand_read_across_gives_the_bits_of_a_packed_one() {
+    let pool = Pool::new();
+    let mut draw = Seed(12).generator();
+    let (rows, depth) = (61, 130);
+    let left: Vec<f32> = (0..rows * depth).map(|_| draw.normal() as f32).collect();
+    let right: Vec<f32> = (0..depth * 320).map(|_| draw.normal() as f32).collect();
+    let a = Mat::new(&left, depth, rows).t();
+    // Ten panels are worth a packed copy of the left operand, one is not.
+    let mut wide = vec![0.0; rows * 320];
+    let b = Right::stacked(&pool, &[Mat::new(&right, depth, 320)]);
+    multiply(MatMut::new(&mut wide, rows, 320), a, &b, Start::Zero, Extras::default());
+    let mut narrow = vec![0.0; rows * 32];
+    let b = Right::stacked(&pool, &[Mat::strided(&right, depth, 32, 320)]);
+    multiply(MatMut::new(&mut narrow, rows, 32), a, &b, Start::Zero, Extras::default());
+    for (wide, narrow) in wide.chunks_exact(320).zip(narrow.chunks_exact(32)) {
+        assert_eq!(wide[..32], *narrow);
+    }
+}

@@ -1,0 +1,181 @@
+//! Everything a run needs to go on, in one file that is there whole or not at all.
+//!
+//! The file is written beside its place and moved into it, so a run that dies at any moment leaves
+//! the last complete round behind. Tensors are stored as payloads: what reads them is the decoder
+//! that hostile bytes go through, hence a torn or edited checkpoint is refused, not loaded.
+//!
+//! ```text
+//! "FDCK" version   { u64 length, bytes } for each section   CRC-32
+//! sections: notes as JSON; the model; first, second and variate of the server;
+//!           then personal, correction and residual of each client in the notes
+//! ```
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use fedra_plan::{Digest, Round};
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
+use serde::{Deserialize, Serialize};
+
+use crate::error::EngineError;
+use crate::federation::Federation;
+use crate::fleet::ClientState;
+use crate::server::ServerState;
+use crate::versions::Versions;
+
+const FILE: &str = "checkpoint.fedra";
+const UNFINISHED: &str = "checkpoint.fedra.part";
+const MAGIC: &[u8] = b"FDCK\x01";
+
+#[derive(Serialize, Deserialize)]
+struct Notes {
+    layout: Digest,
+    seed: u64,
+    round: Round,
+    /// As text: what was written is compared, so no float has to survive a parser.
+    recipe: String,
+    versions: Versions,
+    clients: Vec<ClientId>,
+}
+
+/// Writes the state of a federation and its clients.
+pub(crate) fn save(
+    federation: &Federation,
+    states: &[ClientState],
+    directory: &Path,
+) -> Result<(), EngineError> {
+    let notes = Notes {
+        layout: federation.layout.digest(),
+        seed: federation.seed.0,
+        round: federation.round,
+        recipe: recipe_text(federation, directory)?,
+        versions: federation.versions.clone(),
+        clients: states.iter().map(|state| state.client).collect(),
+    };
+    let notes =
+        serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
+    let header = Header::download(Kind::Values, Encoding::F32, federation.round);
+    let pack = |tensors: &Tensors| encode(&federation.layout, &header, tensors, None);
+
+    let mut bytes = MAGIC.to_vec();
+    put(&mut bytes, &notes);
+    let ServerState { first, second, variate } = &federation.server;
+    for tensors in [&federation.model, first, second, variate] {
+        put(&mut bytes, &pack(tensors)?);
+    }
+    for state in states {
+        for tensors in [&state.personal, &state.correction, &state.residual] {
+            put(&mut bytes, &pack(tensors)?);
+        }
+    }
+    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    replace(directory, &bytes)
+}
+
+/// Reads it back into a federation of the same recipe, layout and seed; the clients' states are
+/// the caller's to hand on. `None` when the directory has no checkpoint.
+pub(crate) fn load(
+    federation: &mut Federation,
+    directory: &Path,
+) -> Result<Option<Vec<ClientState>>, EngineError> {
+    let path = directory.join(FILE);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(disk("reading", &path, source)),
+    };
+    let refuse = |reason: &str| unusable(&path, reason);
+    let (content, checksum) =
+        bytes.split_last_chunk::<4>().ok_or_else(|| refuse("it is too short"))?;
+    if crc32fast::hash(content) != u32::from_le_bytes(*checksum) {
+        return Err(refuse("its checksum does not match its content"));
+    }
+    let mut rest =
+        content.strip_prefix(MAGIC).ok_or_else(|| refuse("it is of another kind or version"))?;
+    let mut section = || take(&mut rest).ok_or_else(|| refuse("a section is cut short"));
+
+    let notes: Notes =
+        serde_json::from_slice(section()?).map_err(|error| unusable(&path, error.to_string()))?;
+    let expected = federation.layout.digest();
+    if notes.layout != expected {
+        return Err(EngineError::OtherModel { found: notes.layout, expected });
+    }
+    if notes.seed != federation.seed.0 {
+        let (found, expected) = (notes.seed, federation.seed.0);
+        return Err(unusable(&path, format!("its seed is {found}: expected {expected}")));
+    }
+    if notes.recipe != recipe_text(federation, &path)? {
+        return Err(refuse("its recipe is another: expected that of this experiment"));
+    }
+
+    let expectation = Expectation {
+        layout: &federation.layout,
+        kind: Kind::Values,
+        encoding: Encoding::F32,
+        round: notes.round,
+        client: ClientId::SERVER,
+        scope: None,
+    };
+    let mut unpack = || -> Result<Tensors, EngineError> {
+        let (_, tensors) =
+            decode(section()?, &expectation).map_err(|error| unusable(&path, error.to_string()))?;
+        Ok(tensors)
+    };
+    let model = unpack()?;
+    if model.len() != federation.layout.len() {
+        return Err(refuse("its model is not whole"));
+    }
+    let server = ServerState { first: unpack()?, second: unpack()?, variate: unpack()? };
+    let mut states = Vec::with_capacity(notes.clients.len());
+    for client in notes.clients {
+        let (personal, correction, residual) = (unpack()?, unpack()?, unpack()?);
+        states.push(ClientState { client, personal, correction, residual });
+    }
+    if !rest.is_empty() {
+        return Err(refuse("bytes follow its last section"));
+    }
+    (federation.model, federation.server) = (model, server);
+    (federation.versions, federation.round) = (notes.versions, notes.round);
+    Ok(Some(states))
+}
+
+fn recipe_text(federation: &Federation, path: &Path) -> Result<String, EngineError> {
+    serde_json::to_string(&federation.recipe).map_err(|error| unusable(path, error.to_string()))
+}
+
+fn put(bytes: &mut Vec<u8>, section: &[u8]) {
+    bytes.extend((section.len() as u64).to_le_bytes());
+    bytes.extend(section);
+}
+
+fn take<'bytes>(rest: &mut &'bytes [u8]) -> Option<&'bytes [u8]> {
+    let (length, after) = rest.split_first_chunk::<8>()?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    let (section, after) = after.split_at_checked(length)?;
+    *rest = after;
+    Some(section)
+}
+
+/// Puts a new checkpoint in the place of the old one; a crash leaves one of the two.
+fn replace(directory: &Path, bytes: &[u8]) -> Result<(), EngineError> {
+    fs::create_dir_all(directory).map_err(|error| disk("creating", directory, error))?;
+    let (unfinished, finished) = (directory.join(UNFINISHED), directory.join(FILE));
+    let write = || {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, &finished)?;
+        // The move itself has to reach the disk too.
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|error| disk("writing", &finished, error))
+}
+
+fn disk(doing: &'static str, path: &Path, source: std::io::Error) -> EngineError {
+    EngineError::Disk { doing, path: path.display().to_string(), source }
+}
+
+fn unusable(path: &Path, reason: impl Into<String>) -> EngineError {
+    EngineError::Checkpoint { path: path.display().to_string(), reason: reason.into() }
+}

@@ -1,0 +1,257 @@
+//! The clients as the engine sees them: orders go out, answers come in.
+//!
+//! Two kinds of fleet stand behind this trait, threads in this process and machines on a network,
+//! and a run gives the same model with either. Everything that would travel is already encoded
+//! here, near or far, so the reported bytes are the lengths of real payloads.
+//!
+//! ```text
+//! engine                            fleet
+//!   Order { payload, work, .. } ->    download into the client's copy, train, encode the change
+//!   Verdict                     <-    Arrival (any order of clients)
+//!                                     Verdict::Taken: keep the client's new state; else forget it
+//! ```
+//!
+//! # What a client holds
+//! * The **shared model**. A payload brings the parameters that the client lacks. Whatever it does
+//!   not bring, the client holds at its newest version, the same bits as every other client that
+//!   does. A fleet of threads therefore needs one copy of the shared model, on which it writes each
+//!   payload, and no copy per client.
+//! * Its **state** ([`ClientState`]): personal parameters, its correction and its residual. It
+//!   changes only by an answer that was [`Verdict::Taken`]. A client that failed, was late or was
+//!   refused is as if it had not been asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fedra_plan::{BlockScores, Probe, Round, Scope};
+use fedra_seed::Seed;
+use fedra_wire::{ClientId, Tensors};
+use serde::{Deserialize, Serialize};
+
+use crate::error::EngineError;
+use crate::work::Work;
+
+/// All clients, however they are reached.
+pub trait Fleet {
+    /// Every client there is, in ascending order of id.
+    fn clients(&self) -> &[ClientInfo];
+
+    /// Carries out the orders, which come in ascending order of client, and delivers exactly one
+    /// arrival for each, as soon as it is there and in any order.
+    ///
+    /// The engine folds in client order and keeps an early arrival until its turn comes. A fleet
+    /// that delivers in client order hence has one update in memory at a time. When `arrive`
+    /// returns an error the round is over: forget all unsettled state and return that error.
+    fn train(
+        &mut self,
+        orders: Vec<Order>,
+        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
+    ) -> Result<(), EngineError>;
+
+    /// Scores the model. A central set gives one [`Scored`] without a client; the others give one
+    /// for each client that has such examples, in client order, scored with the client's own
+    /// personal parameters in place of the model's. Leaves all state as it is.
+    fn evaluate(&mut self, examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError>;
+
+    /// Measures the blocks of the model at the given clients, in their order.
+    fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError>;
+
+    /// What the clients keep between rounds, in client order; clients that keep nothing are absent.
+    fn state(&self) -> Vec<ClientState>;
+
+    /// Makes the clients what they were when [`Fleet::state`] was taken, and their shared model the
+    /// one given. Clients that are absent from the list keep nothing.
+    fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError>;
+}
+
+/// A client as it signed up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientInfo {
+    /// Its number.
+    pub id: ClientId,
+    /// Its name for people.
+    pub name: String,
+    /// How many training examples it holds; an update may claim no more.
+    pub examples: u64,
+}
+
+/// One client's task for one round.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Who is to do it.
+    pub client: ClientId,
+    /// The round.
+    pub round: Round,
+    /// Where this client's draws of this round start.
+    pub seed: Seed,
+    /// [`Kind::Values`](fedra_wire::Kind::Values) of the parameters that the client lacks, in
+    /// [`Work::download`] encoding. Clients that lack the same share one allocation. A personal
+    /// parameter comes until an answer was taken, as the value to start from; a client that has
+    /// one of its own keeps its own.
+    pub payload: Arc<[u8]>,
+    /// The server's variate over [`Order::uploads`] ([`Kind::Variate`](fedra_wire::Kind::Variate), f32), for
+    /// [`LocalRule::Scaffold`](crate::LocalRule::Scaffold) only.
+    pub extra: Option<Arc<[u8]>>,
+    /// What trains. All else stays identical to the bit.
+    pub learns: Scope,
+    /// What stays with the client: taken from its state and kept there, never sent up.
+    pub personal: Scope,
+    /// How it trains.
+    pub work: Work,
+}
+
+impl Order {
+    /// What goes up: all that trains, less what is personal.
+    pub fn uploads(&self) -> Scope {
+        &self.learns - &self.personal
+    }
+}
+
+/// What became of an order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrival {
+    /// The client it was given to.
+    pub client: ClientId,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// Whether a client came back with an update.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It did.
+    Finished(Reply),
+    /// It did not, for the reason given.
+    Failed(String),
+}
+
+/// A client's answer.
+///
+/// Updates are changes, not new values. A change is small, so coarse encodings lose little of it;
+/// an absent parameter means "no change" and never "zero"; a server optimiser takes it as it is;
+/// and its norm is what privacy has to bound. The price is one rounding when it is added again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// [`Kind::Change`](fedra_wire::Kind::Change) over [`Order::uploads`] in [`Work::encoding`].
+    /// Its header carries the training loss, examples (1 to [`ClientInfo::examples`]) and steps
+    /// (1 to `epochs * examples`, or `max_steps`); other claims are refused.
+    pub payload: Vec<u8>,
+    /// The change of the client's variate over [`Order::uploads`], as
+    /// [`Kind::Variate`](fedra_wire::Kind::Variate) in f32, when the order brought one.
+    pub extra: Option<Vec<u8>>,
+    /// How long it worked.
+    pub seconds: f64,
+}
+
+/// What the engine thinks of an arrival; decides whether the client's new state is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It counts.
+    Taken,
+    /// It does not: the client's state stays what it was before the order.
+    Refused,
+}
+
+/// What a client keeps between rounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientState {
+    /// Whose it is.
+    pub client: ClientId,
+    /// Its own values of the parameters that never leave it (`FedPer`, local-only).
+    pub personal: Tensors,
+    /// Its control variate (SCAFFOLD) or its linear term (`FedDyn`); absent means zero.
+    pub correction: Tensors,
+    /// What the encoding of its last updates lost (error feedback); absent means zero.
+    pub residual: Tensors,
+}
+
+impl ClientState {
+    /// A client that keeps nothing yet.
+    pub const fn empty(client: ClientId) -> Self {
+        Self {
+            client,
+            personal: Tensors::new(),
+            correction: Tensors::new(),
+            residual: Tensors::new(),
+        }
+    }
+
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.personal.is_empty() && self.correction.is_empty() && self.residual.is_empty()
+    }
+}
+
+/// A question about how good the model is.
+#[derive(Clone, Copy, Debug)]
+pub struct Examination<'round> {
+    /// The whole global model.
+    pub model: &'round Tensors,
+    /// The examples to score it on.
+    pub on: EvaluationSet,
+    /// Work on a throw-away copy before scoring, for methods whose clients adapt first (`FedBABU`).
+    /// Meant for the clients' sets; the central set is scored without it.
+    pub adapt: Option<&'round Adaptation>,
+    /// The rounds that are complete.
+    pub round: Round,
+    /// Where the draws of the adaptation start; derive one per client from it.
+    pub seed: Seed,
+}
+
+/// What each client trains on its own examples before it is scored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adaptation {
+    /// The part that adapts.
+    pub learns: Scope,
+    /// How.
+    pub work: Work,
+}
+
+/// Whose examples score a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvaluationSet {
+    /// A test set that no client holds.
+    CentralTest,
+    /// What each client put aside to tune on.
+    ClientValidation,
+    /// What each client put aside to be tested on.
+    ClientTest,
+}
+
+/// How good the model was on some examples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scored {
+    /// Whose examples; `None` for a central set.
+    pub client: Option<ClientId>,
+    /// How many.
+    pub examples: u64,
+    /// The mean loss.
+    pub loss: f64,
+    /// Scores by name, such as `span_f1`.
+    pub scores: BTreeMap<String, f64>,
+}
+
+/// A question about the blocks of the model.
+#[derive(Clone, Copy, Debug)]
+pub struct Inquiry<'round> {
+    /// The whole global model.
+    pub model: &'round Tensors,
+    /// What to measure.
+    pub probe: Probe,
+    /// Whom to ask, in ascending order.
+    pub clients: &'round [ClientId],
+    /// The round that is about to be planned.
+    pub round: Round,
+    /// Where the draws start; derive one per client from it.
+    pub seed: Seed,
+}
+
+/// One client's answer to an [`Inquiry`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// Who measured.
+    pub client: ClientId,
+    /// What was measured, block by block.
+    pub scores: BlockScores,
+}

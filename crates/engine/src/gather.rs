@@ -1,0 +1,262 @@
+//! The answers of a round: checked as they arrive, folded in client order.
+//!
+//! An answer is opened and held against its order before anything else happens to it. A bad one is
+//! refused with a reason and the round goes on. A good one is folded at once if all clients before
+//! it are settled; until then its bytes wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fedra_plan::{ByteCount, Layout, Round, Scope};
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Opened, Tensors, WireError, open};
+
+use crate::fleet::{Arrival, Order, Outcome, Reply, Verdict};
+use crate::fold::{Contribution, Denominator, Fold};
+use crate::recipe::{Pace, Recipe, Weighting};
+use crate::report::Absence;
+use crate::work::{LocalRule, Solver, Work};
+
+/// What the engine has to remember of an order to judge the answer.
+struct Due {
+    uploads: Scope,
+    /// The most examples and steps that the answer may claim.
+    examples: u64,
+    steps: u64,
+    work: Work,
+    variate: bool,
+}
+
+/// A round's answers on their way into one mean.
+pub(crate) struct Gather<'round> {
+    layout: &'round Layout,
+    recipe: &'round Recipe,
+    round: Round,
+    due: BTreeMap<ClientId, Due>,
+    waiting: BTreeMap<ClientId, Reply>,
+    unsettled: BTreeSet<ClientId>,
+    changes: Fold,
+    variates: Fold,
+    loss: (f64, f64),
+    result: Gathered,
+}
+
+/// What came of a round's orders.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    /// The mean change; parameters nobody sent are absent.
+    pub(crate) mean: Tensors,
+    /// The mean change of the variates (SCAFFOLD).
+    pub(crate) variate: Tensors,
+    pub(crate) arrived: Vec<ClientId>,
+    pub(crate) failed: Vec<Absence>,
+    pub(crate) refused: Vec<Absence>,
+    pub(crate) loss: Option<f64>,
+    pub(crate) up: ByteCount,
+    pub(crate) answers: u64,
+    pub(crate) slowest: f64,
+    pub(crate) most_held: usize,
+}
+
+impl<'round> Gather<'round> {
+    /// Waits for the answers to these orders; `examples` says how many each client has.
+    pub(crate) fn new(
+        layout: &'round Layout,
+        recipe: &'round Recipe,
+        orders: &[Order],
+        examples: &BTreeMap<ClientId, u64>,
+    ) -> Self {
+        let due = |order: &Order| {
+            let examples = examples.get(&order.client).copied().unwrap_or(0);
+            let by_one = u64::from(order.work.epochs).saturating_mul(examples);
+            let steps = order.work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)));
+            let variate = order.extra.is_some();
+            let uploads = order.uploads();
+            (order.client, Due { uploads, examples, steps, work: order.work.clone(), variate })
+        };
+        Self {
+            layout,
+            recipe,
+            round: orders.first().map_or(Round(0), |order| order.round),
+            due: orders.iter().map(due).collect(),
+            waiting: BTreeMap::new(),
+            unsettled: orders.iter().map(|order| order.client).collect(),
+            changes: Fold::new(recipe.denominator),
+            variates: Fold::new(Denominator::Participants),
+            loss: (0.0, 0.0),
+            result: Gathered::default(),
+        }
+    }
+
+    /// Takes one arrival, or refuses it.
+    pub(crate) fn arrive(&mut self, arrival: Arrival) -> Verdict {
+        let Arrival { client, outcome } = arrival;
+        let reply = match outcome {
+            Outcome::Failed(reason) => {
+                if self.unsettled.remove(&client) {
+                    self.result.failed.push(Absence { client, reason });
+                    self.fold_settled();
+                }
+                return Verdict::Refused;
+            }
+            Outcome::Finished(reply) => reply,
+        };
+        let extra = reply.extra.as_ref().map_or(0, Vec::len);
+        self.result.up += ByteCount((reply.payload.len() + extra) as u64);
+        self.result.answers += 1;
+        if !self.unsettled.contains(&client) {
+            let asked = self.due.contains_key(&client);
+            let reason = if asked { "a second answer" } else { "was not asked in this round" };
+            return self.refuse(client, reason.to_owned());
+        }
+        if let Err(refusal) = self.judge(client, &reply) {
+            self.unsettled.remove(&client);
+            let verdict = self.refuse(client, refusal.to_string());
+            self.fold_settled();
+            return verdict;
+        }
+        self.unsettled.remove(&client);
+        if reply.seconds.is_finite() {
+            self.result.slowest = self.result.slowest.max(reply.seconds);
+        }
+        self.waiting.insert(client, reply);
+        self.result.most_held = self.result.most_held.max(self.waiting.len());
+        self.fold_settled();
+        Verdict::Taken
+    }
+
+    /// Ends the round: who has not answered by now has failed.
+    pub(crate) fn close(mut self) -> Gathered {
+        for client in std::mem::take(&mut self.unsettled) {
+            self.result.failed.push(Absence { client, reason: "sent no answer".to_owned() });
+        }
+        self.fold_settled();
+        let (loss, weight) = self.loss;
+        Gathered {
+            mean: self.changes.mean(),
+            variate: self.variates.mean(),
+            loss: (weight > 0.0).then(|| loss / weight),
+            ..self.result
+        }
+    }
+
+    fn refuse(&mut self, client: ClientId, reason: String) -> Verdict {
+        self.result.refused.push(Absence { client, reason });
+        Verdict::Refused
+    }
+
+    /// Opens everything in an answer and holds its claims against the order.
+    fn judge(&self, client: ClientId, reply: &Reply) -> Result<(), Refusal> {
+        let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
+        let header = *self.open(client, Kind::Change, &reply.payload)?.header();
+        let within = |what, found: u64, most: u64| {
+            let legal = (1..=most).contains(&found);
+            if legal { Ok(()) } else { Err(Refusal::Claim { what, found, most }) }
+        };
+        within("examples", header.examples, due.examples)?;
+        within("steps", u64::from(header.steps), due.steps)?;
+        match (&reply.extra, due.variate) {
+            (Some(extra), true) => self.open(client, Kind::Variate, extra).map(drop)?,
+            (None, false) => {}
+            (found, expected) => {
+                return Err(Refusal::Extra { found: found.is_some(), expected });
+            }
+        }
+        Ok(())
+    }
+
+    fn open<'bytes>(
+        &self,
+        client: ClientId,
+        kind: Kind,
+        bytes: &'bytes [u8],
+    ) -> Result<Opened<'bytes>, Refusal> {
+        let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
+        let encoding = match kind {
+            Kind::Change => due.work.encoding,
+            // A coarse variate would part the clients' sum from the server's.
+            Kind::Values | Kind::Variate => Encoding::F32,
+        };
+        let expected = Expectation {
+            layout: self.layout,
+            kind,
+            encoding,
+            round: self.round,
+            client,
+            scope: Some(&due.uploads),
+        };
+        Ok(open(bytes, &expected)?)
+    }
+
+    /// Folds, in client order, every waiting answer that no unsettled client comes before.
+    fn fold_settled(&mut self) {
+        let first_unsettled = self.unsettled.first().copied();
+        while let Some(entry) = self.waiting.first_entry() {
+            if first_unsettled.is_some_and(|unsettled| unsettled < *entry.key()) {
+                return;
+            }
+            let (client, reply) = entry.remove_entry();
+            self.fold(client, &reply);
+        }
+    }
+
+    fn fold(&mut self, client: ClientId, reply: &Reply) {
+        const JUDGED: &str = "the same bytes were opened when they arrived";
+        let update = self.open(client, Kind::Change, &reply.payload).expect(JUDGED);
+        let header = *update.header();
+        let work = &self.due.get(&client).expect(JUDGED).work;
+        let contribution = Contribution {
+            weight: match self.recipe.weighting {
+                Weighting::Examples => header.examples as f64,
+                Weighting::Uniform => 1.0,
+            },
+            pace: match self.recipe.pace {
+                Pace::Ignored => 1.0,
+                Pace::Normalised => pace(work, &header),
+            },
+        };
+        self.changes.add(&update, contribution);
+        if let Some(extra) = &reply.extra {
+            let variate = self.open(client, Kind::Variate, extra).expect(JUDGED);
+            self.variates.add(&variate, Contribution::weighing(1.0));
+        }
+        self.loss.0 += f64::from(header.loss) * header.examples as f64;
+        self.loss.1 += header.examples as f64;
+        self.result.arrived.push(client);
+    }
+}
+
+/// How far the solver's steps carry a constant gradient, in units of the rate (`a_i` of `FedNova`,
+/// its section 4.1): with a proximal term or momentum a step is not worth one.
+fn pace(work: &Work, header: &Header) -> f64 {
+    let steps = f64::from(header.steps);
+    let prox = match work.local {
+        LocalRule::Proximal { mu } | LocalRule::Dynamic { alpha: mu } => {
+            f64::from(work.solver.rate()) * f64::from(mu)
+        }
+        LocalRule::Plain | LocalRule::Scaffold => 0.0,
+    };
+    match work.solver {
+        Solver::Momentum { momentum, .. } if momentum > 0.0 => {
+            let rho = f64::from(momentum);
+            (steps - rho * (1.0 - rho.powf(steps)) / (1.0 - rho)) / (1.0 - rho)
+        }
+        Solver::Sgd { .. } if prox > 0.0 && prox < 1.0 => (1.0 - (1.0 - prox).powf(steps)) / prox,
+        Solver::Sgd { .. } | Solver::Momentum { .. } | Solver::AdamW { .. } => steps,
+    }
+}
+
+/// Why an answer is refused.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("was not asked in this round")]
+    Unasked,
+    #[error(transparent)]
+    Payload(#[from] WireError),
+    #[error("claims {found} {what}: expected 1 to {most}")]
+    Claim { what: &'static str, found: u64, most: u64 },
+    #[error("came {} a variate: expected {}", with(*.found), with(*.expected))]
+    Extra { found: bool, expected: bool },
+}
+
+fn with(present: bool) -> &'static str {
+    if present { "with" } else { "without" }
+}

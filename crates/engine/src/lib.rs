@@ -1,0 +1,51 @@
+//! Rounds of federated training: who takes part, what is sent, how answers become a model.
+//!
+//! The engine knows no model, no dataset and no network: only parameters as slices of f32 and the
+//! [`Fleet`] that trains them. A method is a value, a [`Recipe`] with one choice per axis, and
+//! [`methods`] has one file for each. Nothing here prints, and the only files are checkpoints.
+//!
+//! ```
+//! use fedra_engine::{Recipe, Solver, Work, methods::Method};
+//!
+//! let work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+//! let settings: serde_json::Value = serde_json::from_str(r#"{ "mu": 0.1 }"#)?;
+//! let recipe = Method::by_name("fedprox", settings)?.recipe(Recipe::new(work));
+//! assert_eq!(recipe.method, "fedprox");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod federation;
+mod recipe;
+
+mod conditions;
+mod sampler;
+mod work;
+
+mod fleet;
+mod fold;
+mod gather;
+mod server;
+
+mod checkpoint;
+mod downloads;
+mod report;
+mod versions;
+
+pub mod methods;
+
+mod error;
+
+pub use conditions::{Conditions, Slow};
+pub use error::EngineError;
+pub use federation::Federation;
+pub use fedra_wire::{ClientId, Encoding, Tensors};
+pub use fleet::{
+    Adaptation, Arrival, ClientInfo, ClientState, EvaluationSet, Evidence, Examination, Fleet,
+    Inquiry, Order, Outcome, Reply, Scored, Verdict,
+};
+pub use fold::{Contribution, Denominator, Fold};
+pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};
+pub use report::{Absence, Bytes, RoundReport, SetScores, Sink};
+pub use sampler::Sampler;
+pub use server::{SecondMoment, ServerRule, ServerState, Step};
+pub use work::{LocalRule, Schedule, Solver, Work};

@@ -1,0 +1,36 @@
+//! `FedAvgM`: the server keeps a momentum over the mean changes.
+//!
+//! Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+//! Classification. 2019, arXiv 1909.06335.
+//!
+//! ```text
+//! client  as FedAvg
+//! server  m <- beta m + d,   w <- w + rate m       d: the mean change
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::recipe::Recipe;
+use crate::server::ServerRule;
+
+/// The method's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FedAvgM {
+    /// The server's learning rate.
+    pub rate: f32,
+    /// Share of the last change that goes on; 0 is `FedAvg`.
+    pub beta: f32,
+}
+
+impl Default for FedAvgM {
+    fn default() -> Self {
+        Self { rate: 1.0, beta: 0.9 }
+    }
+}
+
+impl FedAvgM {
+    pub(super) fn recipe(self, base: Recipe) -> Recipe {
+        Recipe { server: ServerRule::Momentum { rate: self.rate, beta: self.beta }, ..base }
+    }
+}

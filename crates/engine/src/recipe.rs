@@ -1,0 +1,174 @@
+//! A method as a value: one choice for each axis of a federation.
+//!
+//! [`Recipe::new`] is `FedAvg`; every other method is that with some of its choices replaced, so
+//! methods combine wherever their choices do not collide.
+
+use fedra_plan::Rule;
+use serde::{Deserialize, Serialize};
+
+use crate::conditions::Conditions;
+use crate::error::EngineError;
+use crate::fleet::EvaluationSet;
+use crate::fold::Denominator;
+use crate::sampler::Sampler;
+use crate::server::ServerRule;
+use crate::work::{LocalRule, Work};
+
+/// Everything that is decided before the first round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// The method's name, for reports.
+    pub method: String,
+    /// Who holds the examples.
+    pub population: Population,
+    /// What the clients hold before the first round.
+    pub start: Start,
+    /// Who takes part in a round.
+    pub sampler: Sampler,
+    /// What goes wrong.
+    pub conditions: Conditions,
+    /// Which part learns, round by round.
+    pub learns: Rule,
+    /// Whose evidence the rule looks at.
+    pub masks: Masks,
+    /// Which part never leaves a client.
+    pub personal: Rule,
+    /// What a client does in a round, and how it writes it down.
+    pub work: Work,
+    /// How much an update counts.
+    pub weighting: Weighting,
+    /// Whether an update is divided by its steps.
+    pub pace: Pace,
+    /// By whose weights a parameter's sum is divided.
+    pub denominator: Denominator,
+    /// How the mean change becomes the next model.
+    pub server: ServerRule,
+    /// What clients train on their own before they score a model.
+    pub adapt: Option<Adapt>,
+    /// When the model is scored, and on what.
+    pub evaluation: Evaluation,
+}
+
+impl Recipe {
+    /// `FedAvg` with the given local work: all clients, everything learns, the mean by examples.
+    pub fn new(work: Work) -> Self {
+        Self {
+            method: "fedavg".to_owned(),
+            population: Population::Federated,
+            start: Start::Sent,
+            sampler: Sampler::All,
+            conditions: Conditions::default(),
+            learns: Rule::Everything,
+            masks: Masks::Consensus,
+            personal: Rule::Nothing,
+            work,
+            weighting: Weighting::Examples,
+            pace: Pace::Ignored,
+            denominator: Denominator::Participants,
+            server: ServerRule::Average { rate: 1.0 },
+            adapt: None,
+            evaluation: Evaluation::default(),
+        }
+    }
+
+    /// The same with another local rule.
+    pub fn with_local(mut self, local: LocalRule) -> Self {
+        self.work.local = local;
+        self
+    }
+
+    /// Refuses choices that make no sense, alone or for so many clients.
+    pub fn check(&self, clients: usize) -> Result<(), EngineError> {
+        self.work.check()?;
+        self.server.check()?;
+        self.conditions.check()?;
+        self.sampler.check(clients)?;
+        match self.population {
+            Population::Pooled if clients != 1 => Err(EngineError::Setting {
+                key: "federation.clients",
+                found: clients.to_string(),
+                expected: "1 that holds everything: the method is centralised",
+            }),
+            Population::Federated | Population::Pooled => Ok(()),
+        }
+    }
+}
+
+/// Who holds the examples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Population {
+    /// The clients, each its own.
+    Federated,
+    /// One client holds them all, next to the server: nothing travels, so no bytes are reported.
+    Pooled,
+}
+
+/// What the clients hold before the first round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// Nothing: the whole model goes to each client once.
+    #[default]
+    Sent,
+    /// The initial model, from a public checkpoint or a shared seed.
+    Shared,
+}
+
+/// Whose evidence a selection rule looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Masks {
+    /// The mean of all: every client trains the same part.
+    #[default]
+    Consensus,
+    /// Its own: each client trains the part it chose.
+    PerClient,
+}
+
+/// How much an update counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weighting {
+    /// By the examples behind it.
+    Examples,
+    /// Like any other.
+    Uniform,
+}
+
+/// Whether an update is divided by its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// No: who makes more steps moves the model further.
+    Ignored,
+    /// Yes, and the mean is multiplied by the mean number of steps (`FedNova`).
+    Normalised,
+}
+
+/// What clients train on their own, on a copy, before they score a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adapt {
+    /// The part that adapts.
+    pub learns: Rule,
+    /// Passes over the client's examples.
+    pub epochs: u32,
+}
+
+/// When the model is scored, and on what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evaluation {
+    /// After every so many rounds, and after the last.
+    pub every: u32,
+    /// The sets of examples.
+    pub on: Vec<EvaluationSet>,
+}
+
+impl Default for Evaluation {
+    fn default() -> Self {
+        Self { every: 1, on: vec![EvaluationSet::CentralTest] }
+    }
+}

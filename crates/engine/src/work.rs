@@ -1,0 +1,345 @@
+//! What a client does in a round: how much, with which solver, under which local rule.
+//!
+//! Plain data without a tensor in it, so that it can be written in a file, sent over a network and
+//! carried out by any kind of client.
+
+use fedra_plan::Round;
+use fedra_wire::Encoding;
+use serde::{Deserialize, Serialize};
+
+use crate::error::EngineError;
+
+/// One round of work at one client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Work {
+    /// Passes over the client's examples.
+    pub epochs: u32,
+    /// Examples in a step.
+    pub batch: u32,
+    /// How a gradient becomes a step. It starts afresh in every round. In an [`Order`](crate::Order)
+    /// its rate is already that of the round.
+    #[serde(rename = "optimiser")]
+    pub solver: Solver,
+    /// The rate over the rounds; for the engine, a client need not look at it.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// Stops a round early.
+    #[serde(default)]
+    pub max_steps: Option<u32>,
+    /// Scales gradients down to this norm, over all that trains, before the local rule.
+    #[serde(default)]
+    pub clip: Option<f32>,
+    /// What is added to the gradient.
+    #[serde(default)]
+    pub local: LocalRule,
+    /// How changes are written on the way up.
+    #[serde(default)]
+    pub encoding: Encoding,
+    /// How values are written on the way down.
+    #[serde(default)]
+    pub download: Encoding,
+}
+
+impl Work {
+    /// One epoch in batches of 16, nothing added to the gradient, everything sent in f32.
+    pub const fn new(solver: Solver) -> Self {
+        Self {
+            epochs: 1,
+            batch: 16,
+            solver,
+            schedule: Schedule::Constant,
+            max_steps: None,
+            clip: None,
+            local: LocalRule::Plain,
+            encoding: Encoding::F32,
+            download: Encoding::F32,
+        }
+    }
+
+    /// Refuses settings that make no sense.
+    pub fn check(&self) -> Result<(), EngineError> {
+        positive("work.epochs", f64::from(self.epochs))?;
+        positive("work.batch", f64::from(self.batch))?;
+        self.max_steps.map_or(Ok(()), |steps| positive("work.max_steps", f64::from(steps)))?;
+        self.clip.map_or(Ok(()), |norm| positive("work.clip", f64::from(norm)))?;
+        self.solver.check()?;
+        self.local.check()?;
+        self.encoding.check()?;
+        match self.download {
+            Encoding::F32 | Encoding::F16 | Encoding::Bf16 | Encoding::Int8 { feedback: false } => {
+                Ok(())
+            }
+            Encoding::Int8 { feedback: true } | Encoding::TopK { .. } => {
+                Err(EngineError::Setting {
+                    key: "wire.download",
+                    found: self.download.to_string(),
+                    expected: "f32, f16, bf16 or int8: values go down, not changes",
+                })
+            }
+        }
+    }
+
+    /// The steps that so many examples take.
+    pub fn steps(&self, examples: u64) -> u64 {
+        let all = u64::from(self.epochs) * examples.div_ceil(u64::from(self.batch.max(1)));
+        self.max_steps.map_or(all, |limit| all.min(u64::from(limit)))
+    }
+
+    /// The work of one round: the same, at that round's rate.
+    pub fn at(&self, round: Round) -> Self {
+        Self { solver: self.solver.scaled(self.schedule.factor(round)), ..self.clone() }
+    }
+}
+
+/// How a gradient becomes a step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Solver {
+    /// `w -= rate (g + decay w)`.
+    Sgd {
+        /// Learning rate.
+        rate: f32,
+        /// Weight decay, added to the gradient.
+        #[serde(default)]
+        weight_decay: f32,
+    },
+    /// `m = momentum m + g + decay w; w -= rate m`.
+    Momentum {
+        /// Learning rate.
+        rate: f32,
+        /// Share of the last step that goes on.
+        #[serde(default = "usual::momentum")]
+        momentum: f32,
+        /// Weight decay, added to the gradient.
+        #[serde(default)]
+        weight_decay: f32,
+    },
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Learning rate.
+        rate: f32,
+        /// Decay of the mean.
+        #[serde(default = "usual::beta1")]
+        beta1: f32,
+        /// Decay of the mean square.
+        #[serde(default = "usual::beta2")]
+        beta2: f32,
+        /// Added to the root of the mean square.
+        #[serde(default = "usual::epsilon")]
+        epsilon: f32,
+        /// Weight decay, applied to the weight itself.
+        #[serde(default)]
+        weight_decay: f32,
+    },
+}
+
+impl Solver {
+    /// The learning rate.
+    pub const fn rate(self) -> f32 {
+        match self {
+            Self::Sgd { rate, .. } | Self::Momentum { rate, .. } | Self::AdamW { rate, .. } => rate,
+        }
+    }
+
+    /// The same solver with its rate multiplied.
+    pub fn scaled(mut self, factor: f32) -> Self {
+        match &mut self {
+            Self::Sgd { rate, .. } | Self::Momentum { rate, .. } | Self::AdamW { rate, .. } => {
+                *rate *= factor;
+            }
+        }
+        self
+    }
+
+    fn check(self) -> Result<(), EngineError> {
+        let share = |key, found: f32| {
+            if (0.0..1.0).contains(&found) {
+                return Ok(());
+            }
+            let expected = "at least 0 and below 1";
+            Err(EngineError::Setting { key, found: found.to_string(), expected })
+        };
+        not_negative("work.optimiser.rate", self.rate())?;
+        match self {
+            Self::Sgd { weight_decay, .. } => {
+                not_negative("work.optimiser.weight_decay", weight_decay)
+            }
+            Self::Momentum { momentum, weight_decay, .. } => {
+                share("work.optimiser.momentum", momentum)?;
+                not_negative("work.optimiser.weight_decay", weight_decay)
+            }
+            Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
+                share("work.optimiser.beta1", beta1)?;
+                share("work.optimiser.beta2", beta2)?;
+                not_negative("work.optimiser.epsilon", epsilon)?;
+                not_negative("work.optimiser.weight_decay", weight_decay)
+            }
+        }
+    }
+}
+
+/// The values people mean when they say nothing.
+mod usual {
+    pub(super) const fn momentum() -> f32 {
+        0.9
+    }
+
+    pub(super) const fn beta1() -> f32 {
+        0.9
+    }
+
+    pub(super) const fn beta2() -> f32 {
+        0.999
+    }
+
+    pub(super) const fn epsilon() -> f32 {
+        1e-8
+    }
+}
+
+/// What a client adds to the gradient g of its own loss; w is its model, `w_t` the one it received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum LocalRule {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// `FedProx`: `g + mu (w - w_t)`.
+    Proximal {
+        /// The pull towards the received model.
+        mu: f32,
+    },
+    /// SCAFFOLD: `g - c_i + c`, with c in [`Order::extra`](crate::Order::extra) and `c_i` in
+    /// [`ClientState::correction`](crate::ClientState::correction). Afterwards `c_i` becomes the
+    /// mean of g over the steps of the round, and its change goes up.
+    ///
+    /// For plain SGD that mean is the paper's option II, `c_i - c + (w_t - w) / (steps rate)`, and
+    /// it keeps its meaning under any other solver.
+    Scaffold,
+    /// `FedDyn`: `g - h_i + alpha (w - w_t)`, with `h_i` in
+    /// [`ClientState::correction`](crate::ClientState::correction). Afterwards
+    /// `h_i -= alpha (w - w_t)`.
+    Dynamic {
+        /// The weight of the regulariser.
+        alpha: f32,
+    },
+}
+
+impl LocalRule {
+    fn check(self) -> Result<(), EngineError> {
+        match self {
+            Self::Plain | Self::Scaffold => Ok(()),
+            Self::Proximal { mu } => not_negative("method.mu", mu),
+            Self::Dynamic { alpha } => positive("method.alpha", f64::from(alpha)),
+        }
+    }
+}
+
+/// The learning rate over the rounds, as a factor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Schedule {
+    /// One.
+    #[default]
+    Constant,
+    /// From one in a straight line to zero.
+    Linear {
+        /// The round in which it would be zero.
+        rounds: u32,
+    },
+    /// From one along half a cosine to zero.
+    Cosine {
+        /// The round in which it would be zero.
+        rounds: u32,
+    },
+}
+
+impl Schedule {
+    /// The factor of a round.
+    pub fn factor(self, round: Round) -> f32 {
+        let progress = |rounds: u32| (f64::from(round.0) / f64::from(rounds.max(1))).min(1.0);
+        let factor = match self {
+            Self::Constant => 1.0,
+            Self::Linear { rounds } => 1.0 - progress(rounds),
+            Self::Cosine { rounds } => {
+                0.5 * (1.0 + (std::f64::consts::PI * progress(rounds)).cos())
+            }
+        };
+        factor as f32
+    }
+}
+
+pub(crate) fn positive(key: &'static str, found: f64) -> Result<(), EngineError> {
+    if found.is_finite() && found > 0.0 {
+        return Ok(());
+    }
+    Err(EngineError::Setting { key, found: found.to_string(), expected: "finite and above 0" })
+}
+
+pub(crate) fn not_negative(key: &'static str, found: f32) -> Result<(), EngineError> {
+    if found.is_finite() && found >= 0.0 {
+        return Ok(());
+    }
+    Err(EngineError::Setting { key, found: found.to_string(), expected: "finite and at least 0" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_reads_as_in_an_experiment_file() {
+        let text = r#"{"epochs":1,"batch":16,"optimiser":{"name":"adamw","rate":1e-3,"weight_decay":0.01}}"#;
+        let work: Work = serde_json::from_str(text).expect("legal");
+        let solver = Solver::AdamW {
+            rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+        };
+        assert_eq!(work, Work::new(solver));
+        let unknown = text.replace("weight_decay", "decay");
+        let refused = serde_json::from_str::<Work>(&unknown).expect_err("an unknown key");
+        assert!(refused.to_string().contains("decay"), "{refused}");
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused_by_name() {
+        let check = |change: &dyn Fn(&mut Work), key: &str| {
+            let mut work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+            change(&mut work);
+            let refused = work.check().expect_err(key).to_string();
+            assert!(refused.contains(key), "{refused}");
+        };
+        check(&|work| work.epochs = 0, "work.epochs");
+        check(&|work| work.batch = 0, "work.batch");
+        check(&|work| work.solver = work.solver.scaled(f32::NAN), "work.optimiser.rate");
+        check(&|work| work.local = LocalRule::Dynamic { alpha: 0.0 }, "method.alpha");
+        check(&|work| work.local = LocalRule::Proximal { mu: -1.0 }, "method.mu");
+        check(
+            &|work| work.download = Encoding::TopK { share: 0.1, feedback: false },
+            "wire.download",
+        );
+    }
+
+    #[test]
+    fn schedules_fall_from_one_to_zero() {
+        for schedule in [Schedule::Linear { rounds: 10 }, Schedule::Cosine { rounds: 10 }] {
+            let factor = |round| schedule.factor(Round(round));
+            assert_eq!((factor(0), factor(5), factor(10), factor(99)), (1.0, 0.5, 0.0, 0.0));
+        }
+        assert_eq!(Schedule::Constant.factor(Round(7)), 1.0);
+    }
+
+    #[test]
+    fn steps_count_the_last_small_batch_and_stop_at_the_limit() {
+        let mut work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+        work.epochs = 2;
+        assert_eq!(work.steps(33), 6);
+        work.max_steps = Some(4);
+        assert_eq!(work.steps(33), 4);
+    }
+}

@@ -1,0 +1,314 @@
+//! A fleet of clients with quadratic losses, in plain f32: small enough to check by hand, and as
+//! strict about the contract as a real one.
+#![allow(dead_code, clippy::allow_attributes, reason = "each test file uses a part of it")]
+
+use std::collections::BTreeMap;
+
+use fedra_engine::*;
+use fedra_plan::{BlockScores, Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
+use fedra_seed::Seed;
+use fedra_wire::{Expectation, Header, Kind, decode, encode};
+
+/// One embedding, two blocks, a head: 6 + 2 * 4 + 2 elements.
+pub fn layout() -> Layout {
+    let id = |site, role| ParamId::new(site, role, Part::Weight);
+    Layout::new([
+        (id(Site::Embedding, Role::Token), Shape::matrix(3, 2)),
+        (id(Site::Block(0), Role::Query), Shape::matrix(2, 2)),
+        (id(Site::Block(1), Role::Value), Shape::matrix(2, 2)),
+        (id(Site::Head, Role::Classifier), Shape::vector(2)),
+    ])
+    .expect("legal")
+}
+
+/// Standard normal values for every parameter.
+pub fn normal(seed: Seed) -> Tensors {
+    let mut generator = seed.generator();
+    let mut draw =
+        |shape: &Shape| (0..shape.elements()).map(|_| generator.normal() as f32).collect();
+    layout().iter().map(|(id, shape)| (id, draw(shape))).collect()
+}
+
+/// What a test does to an answer before it is delivered.
+pub type Tamper = Box<dyn FnMut(&Order, Reply) -> Vec<Outcome>>;
+
+/// Client k has the loss `sum_j curvature_k (w_j - target_kj)^2 / 2`.
+pub struct Quadratics {
+    pub layout: Layout,
+    pub clients: Vec<ClientInfo>,
+    pub targets: Vec<Tensors>,
+    pub curvatures: Vec<f32>,
+    /// Standard deviation of the gradient noise, drawn from the order's seed.
+    pub noise: f32,
+    /// Whether answers come from the last client to the first.
+    pub reversed: bool,
+    pub tamper: Option<Tamper>,
+    /// (down, up) bytes as the fleet saw them.
+    pub seen: (u64, u64),
+    pub shared: Tensors,
+    pub states: BTreeMap<ClientId, ClientState>,
+}
+
+impl Quadratics {
+    /// Clients with the given numbers of examples, all different from each other.
+    pub fn new(examples: &[u64]) -> Self {
+        let info = |(number, examples): (u32, &u64)| ClientInfo {
+            id: ClientId(number),
+            name: format!("client-{number}"),
+            examples: *examples,
+        };
+        let count = examples.len() as u64;
+        Self {
+            layout: layout(),
+            clients: (0..).zip(examples).map(info).collect(),
+            targets: (0..count).map(|client| normal(Seed(90).with(client))).collect(),
+            curvatures: (0..count).map(|client| 0.5 + client as f32).collect(),
+            noise: 0.1,
+            reversed: false,
+            tamper: None,
+            seen: (0, 0),
+            shared: initial(),
+            states: BTreeMap::new(),
+        }
+    }
+
+    fn expectation(&self, kind: Kind, encoding: Encoding, round: Round) -> Expectation<'_> {
+        let client = ClientId::SERVER;
+        Expectation { layout: &self.layout, kind, encoding, round, client, scope: None }
+    }
+
+    /// Trains one client; gives back its answer and its state, should the answer be taken.
+    fn work(&mut self, order: &Order) -> (Reply, ClientState) {
+        let work = &order.work;
+        let expected = self.expectation(Kind::Values, work.download, order.round);
+        let (_, download) = decode(&order.payload, &expected).expect("an honest download");
+        let mut state = self
+            .states
+            .get(&order.client)
+            .cloned()
+            .unwrap_or_else(|| ClientState::empty(order.client));
+        for (id, values) in download {
+            if !order.personal.contains(id) {
+                self.shared.insert(id, values);
+            } else if state.personal.get(id).is_none() {
+                state.personal.insert(id, values);
+            }
+        }
+        let mut received = self.shared.clone();
+        received.absorb(state.personal.clone());
+        let variate = order.extra.as_ref().map(|extra| {
+            let expected = self.expectation(Kind::Variate, Encoding::F32, order.round);
+            decode(extra, &expected).expect("an honest variate").1
+        });
+
+        let number = order.client.0 as usize;
+        let examples = self.clients[number].examples;
+        let steps = work.steps(examples) as u32;
+        let mut generator = order.seed.generator();
+        let mut model = received.clone();
+        let mut gradients = Tensors::zeros(&self.layout, &order.learns);
+        let mut velocity = gradients.clone();
+        let mut loss = 0.0;
+        for _ in 0..steps {
+            for id in &order.learns {
+                let target = self.targets[number].get(id).expect("whole");
+                let start = received.get(id).expect("whole");
+                let zeros = vec![0.0; target.len()];
+                let correction = state.correction.get(id).unwrap_or(&zeros);
+                let server = variate.as_ref().and_then(|all| all.get(id)).unwrap_or(&zeros);
+                let sums = gradients.get_mut(id).expect("zeros");
+                let velocities = velocity.get_mut(id).expect("zeros");
+                for (j, w) in model.get_mut(id).expect("whole").iter_mut().enumerate() {
+                    let distance = *w - target[j];
+                    let noise = self.noise * generator.normal() as f32;
+                    let g = self.curvatures[number] * distance + noise;
+                    loss += 0.5 * self.curvatures[number] * distance * distance;
+                    sums[j] += g;
+                    let g = match work.local {
+                        LocalRule::Plain => g,
+                        LocalRule::Proximal { mu } => g + mu * (*w - start[j]),
+                        LocalRule::Scaffold => g - correction[j] + server[j],
+                        LocalRule::Dynamic { alpha } => g - correction[j] + alpha * (*w - start[j]),
+                    };
+                    match work.solver {
+                        Solver::Sgd { rate, .. } => *w -= rate * g,
+                        Solver::Momentum { rate, momentum, .. } => {
+                            velocities[j] = momentum * velocities[j] + g;
+                            *w -= rate * velocities[j];
+                        }
+                        Solver::AdamW { .. } => panic!("quadratic clients do without AdamW"),
+                    }
+                }
+            }
+        }
+
+        let uploads = order.uploads();
+        let change = difference(&model.subset(&uploads), &received);
+        let mut header = Header {
+            kind: Kind::Change,
+            encoding: work.encoding,
+            round: order.round,
+            client: order.client,
+            examples,
+            steps,
+            loss: loss / steps as f32,
+        };
+        let payload = encode(&self.layout, &header, &change, Some(&mut state.residual));
+        state.personal.absorb(model.subset(&order.personal));
+        let mut extra = None;
+        match work.local {
+            LocalRule::Plain | LocalRule::Proximal { .. } => {}
+            LocalRule::Scaffold => {
+                for (_, values) in gradients.iter_mut() {
+                    for value in values {
+                        *value /= steps as f32;
+                    }
+                }
+                let next = gradients.subset(&uploads);
+                let step = difference(&next, &state.correction);
+                state.correction.absorb(next);
+                (header.kind, header.encoding) = (Kind::Variate, Encoding::F32);
+                extra = Some(encode(&self.layout, &header, &step, None).expect("finite"));
+            }
+            LocalRule::Dynamic { alpha } => {
+                for (id, change) in change.iter() {
+                    let linear = state.correction.or_zeros(id, change.len());
+                    linear.iter_mut().zip(change).for_each(|(h, change)| *h -= alpha * change);
+                }
+            }
+        }
+        (Reply { payload: payload.expect("finite"), extra, seconds: 0.0 }, state)
+    }
+}
+
+/// The model every test starts from.
+pub fn initial() -> Tensors {
+    normal(Seed(7))
+}
+
+fn difference(left: &Tensors, right: &Tensors) -> Tensors {
+    let minus = |(id, left): (ParamId, &[f32])| {
+        let right = right.get(id);
+        let at = |j: usize| right.map_or(0.0, |right| right[j]);
+        (id, left.iter().enumerate().map(|(j, left)| left - at(j)).collect())
+    };
+    left.iter().map(minus).collect()
+}
+
+impl Fleet for Quadratics {
+    fn clients(&self) -> &[ClientInfo] {
+        &self.clients
+    }
+
+    fn train(
+        &mut self,
+        mut orders: Vec<Order>,
+        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
+    ) -> Result<(), EngineError> {
+        if self.reversed {
+            orders.reverse();
+        }
+        for order in orders {
+            let (reply, state) = self.work(&order);
+            let client = order.client;
+            self.seen.0 +=
+                (order.payload.len() + order.extra.as_ref().map_or(0, |e| e.len())) as u64;
+            let outcomes = match &mut self.tamper {
+                None => vec![Outcome::Finished(reply)],
+                Some(tamper) => tamper(&order, reply),
+            };
+            for outcome in outcomes {
+                if let Outcome::Finished(reply) = &outcome {
+                    self.seen.1 +=
+                        (reply.payload.len() + reply.extra.as_ref().map_or(0, Vec::len)) as u64;
+                }
+                if arrive(Arrival { client, outcome })? == Verdict::Taken {
+                    self.states.insert(client, state.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError> {
+        let score = |number: usize, info: &ClientInfo| {
+            let mut model = examination.model.clone();
+            if let Some(state) = self.states.get(&info.id) {
+                model.absorb(state.personal.clone());
+            }
+            let away = difference(&model, &self.targets[number]);
+            let squares = away.iter().flat_map(|(_, values)| values).map(|v| f64::from(v * v));
+            let loss = 0.5 * f64::from(self.curvatures[number]) * squares.sum::<f64>();
+            let client = Some(info.id);
+            Scored { client, examples: info.examples, loss, scores: [("loss".into(), loss)].into() }
+        };
+        Ok(self.clients.iter().enumerate().map(|(number, info)| score(number, info)).collect())
+    }
+
+    fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
+        // Even clients favour block 0, odd ones block 1.
+        let ask = |client: &ClientId| {
+            let odd = f64::from(client.0 % 2);
+            let scores = BlockScores::new(inquiry.probe, vec![1.0 - odd, 0.6 * odd])?;
+            Ok(Evidence { client: *client, scores })
+        };
+        inquiry.clients.iter().map(ask).collect()
+    }
+
+    fn state(&self) -> Vec<ClientState> {
+        self.states.values().filter(|state| !state.is_empty()).cloned().collect()
+    }
+
+    fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError> {
+        self.shared = shared.clone();
+        self.states = states.into_iter().map(|state| (state.client, state)).collect();
+        Ok(())
+    }
+}
+
+/// Collects reports.
+#[derive(Default)]
+pub struct Reports(pub Vec<RoundReport>);
+
+impl Sink for Reports {
+    fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
+        self.0.push(report.clone());
+        Ok(())
+    }
+}
+
+/// One epoch of SGD in batches of ten.
+pub fn work() -> Work {
+    Work { batch: 10, ..Work::new(Solver::Sgd { rate: 0.05, weight_decay: 0.0 }) }
+}
+
+/// A recipe of the method with the settings given as JSON.
+pub fn recipe(name: &str, settings: &str) -> Recipe {
+    let settings: serde_json::Value = serde_json::from_str(settings).expect(settings);
+    methods::Method::by_name(name, settings).expect(name).recipe(Recipe::new(work()))
+}
+
+/// Runs so many rounds from the usual start.
+pub fn run(recipe: Recipe, fleet: &mut Quadratics, rounds: u32) -> (Federation, Vec<RoundReport>) {
+    let mut federation =
+        Federation::new(recipe, layout(), initial(), Seed(1)).expect("a whole model");
+    let mut reports = Reports::default();
+    federation.run(fleet, &mut [&mut reports], rounds, &|| false).expect("no round fails");
+    (federation, reports.0)
+}
+
+/// The model after so many rounds.
+pub fn train(recipe: Recipe, fleet: &mut Quadratics, rounds: u32) -> Tensors {
+    run(recipe, fleet, rounds).0.model().clone()
+}
+
+/// The largest difference between two models.
+pub fn distance(left: &Tensors, right: &Tensors) -> f32 {
+    let away = difference(left, right);
+    away.iter().flat_map(|(_, values)| values).fold(0.0, |most, value| most.max(value.abs()))
+}
+
+/// Which parameters differ.
+pub fn changed(left: &Tensors, right: &Tensors) -> Scope {
+    left.scope().filter(|id| left.get(id) != right.get(id))
+}

@@ -1,0 +1,207 @@
+//! Bad answers are refused with a reason and counted; the round goes on as if without them.
+
+mod fleet;
+
+use fedra_engine::*;
+use fedra_plan::Scope;
+use fedra_wire::{Header, Kind, encode};
+use fleet::*;
+
+const EXAMPLES: [u64; 3] = [40, 70, 100];
+
+/// Client 1 answers with what `attack` makes of its reply.
+#[track_caller]
+fn check(attack: impl Fn(&Order, Reply) -> Vec<Outcome> + 'static, reason: &str) {
+    let mut without = Quadratics::new(&EXAMPLES);
+    without.tamper = Some(Box::new(|order, reply| match order.client {
+        ClientId(1) => vec![Outcome::Failed("absent".to_owned())],
+        _ => vec![Outcome::Finished(reply)],
+    }));
+    let expected = train(recipe("fedavg", "{}"), &mut without, 2);
+
+    let mut fleet = Quadratics::new(&EXAMPLES);
+    fleet.tamper = Some(Box::new(move |order, reply| match order.client {
+        ClientId(1) => attack(order, reply),
+        _ => vec![Outcome::Finished(reply)],
+    }));
+    let (found, reports) = run(recipe("fedavg", "{}"), &mut fleet, 2);
+    assert_eq!(found.model(), &expected);
+    for report in reports {
+        assert_eq!(report.arrived, [ClientId(0), ClientId(2)]);
+        let refused = &report.refused[0];
+        assert!(refused.client == ClientId(1) && refused.reason.contains(reason), "{refused:?}");
+    }
+}
+
+/// A well-formed payload with other claims or values.
+fn forged(order: &Order, change: impl FnOnce(&mut Header, &mut Tensors)) -> Vec<Outcome> {
+    let mut header = Header {
+        kind: Kind::Change,
+        encoding: Encoding::F32,
+        round: order.round,
+        client: order.client,
+        examples: 70,
+        steps: 7,
+        loss: 1.0,
+    };
+    let mut tensors = Tensors::zeros(&layout(), &order.learns);
+    change(&mut header, &mut tensors);
+    let payload = encode(&layout(), &header, &tensors, None).expect("well formed");
+    vec![Outcome::Finished(Reply { payload, extra: None, seconds: 0.0 })]
+}
+
+/// The same with four raw bytes of the values replaced and the checksum made right again.
+fn with_value(order: &Order, value: f32) -> Vec<Outcome> {
+    let mut outcomes = forged(order, |_, _| {});
+    if let Outcome::Finished(Reply { payload, .. }) = &mut outcomes[0] {
+        let end = payload.len() - 4;
+        payload[end - 4..end].copy_from_slice(&value.to_le_bytes());
+        let checksum = crc32fast::hash(&payload[..end]).to_le_bytes();
+        payload[end..].copy_from_slice(&checksum);
+    }
+    outcomes
+}
+
+#[test]
+fn values_that_would_spoil_the_sum_are_refused() {
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -3e38] {
+        check(move |order, _| with_value(order, value), "expected a finite number");
+    }
+}
+
+#[test]
+fn impossible_claims_are_refused() {
+    for examples in [0, 71, u64::MAX] {
+        check(
+            move |order, _| forged(order, |h, _| h.examples = examples),
+            "examples: expected 1 to 70",
+        );
+    }
+    for steps in [0, 71, u32::MAX] {
+        check(move |order, _| forged(order, |h, _| h.steps = steps), "steps: expected 1 to 70");
+    }
+}
+
+#[test]
+fn other_rounds_clients_kinds_and_parts_are_refused() {
+    check(|order, _| forged(order, |h, _| h.round = h.round.next()), "expected round");
+    check(|order, _| forged(order, |h, _| h.client = ClientId(0)), "from 0: expected 1");
+    check(|order, _| forged(order, |h, _| h.kind = Kind::Values), "expected change");
+    check(|order, _| forged(order, |h, _| h.encoding = Encoding::F16), "encoding 1: expected 0");
+    let missing = |tensors: &mut Tensors| {
+        let first = tensors.scope().iter().next().expect("not empty");
+        tensors.remove(first);
+    };
+    check(move |order, _| forged(order, |_, t| missing(t)), "without embedding.token.weight");
+    check(|order, _| forged(order, |_, t| *t = Tensors::new()), "carries 0 parameters");
+}
+
+#[test]
+fn broken_bytes_are_refused() {
+    for cut in [0, 1, 63, 64, 100] {
+        let attack = move |_: &Order, mut reply: Reply| {
+            reply.payload.truncate(cut);
+            vec![Outcome::Finished(reply)]
+        };
+        check(attack, "bytes: expected");
+    }
+    let longer = |_: &Order, mut reply: Reply| {
+        reply.payload.push(0);
+        vec![Outcome::Finished(reply)]
+    };
+    check(longer, "bytes: expected");
+    let unasked = |_: &Order, mut reply: Reply| {
+        reply.extra = Some(reply.payload.clone());
+        vec![Outcome::Finished(reply)]
+    };
+    check(unasked, "came with a variate");
+}
+
+#[test]
+fn a_second_answer_is_refused_and_counted_once_in_the_model() {
+    let mut fleet = Quadratics::new(&EXAMPLES);
+    fleet.tamper =
+        Some(Box::new(|_, reply| vec![Outcome::Finished(reply.clone()), Outcome::Finished(reply)]));
+    let (found, reports) = run(recipe("fedavg", "{}"), &mut fleet, 2);
+    let expected = train(recipe("fedavg", "{}"), &mut Quadratics::new(&EXAMPLES), 2);
+    assert_eq!(found.model(), &expected);
+    assert!(reports.iter().all(|report| report.refused.len() == 3));
+    assert_eq!(reports[0].refused[0].reason, "a second answer");
+}
+
+/// Delivers a stranger's answer before the ordered ones.
+struct Intruder(Quadratics);
+
+impl Fleet for Intruder {
+    fn clients(&self) -> &[ClientInfo] {
+        self.0.clients()
+    }
+
+    fn train(
+        &mut self,
+        orders: Vec<Order>,
+        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
+    ) -> Result<(), EngineError> {
+        for client in [ClientId(2), ClientId(77), ClientId::SERVER] {
+            let outcome = forged(&orders[0], |header, _| header.client = client).remove(0);
+            assert_eq!(arrive(Arrival { client, outcome })?, Verdict::Refused);
+        }
+        self.0.train(orders, arrive)
+    }
+
+    fn evaluate(&mut self, examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError> {
+        self.0.evaluate(examination)
+    }
+
+    fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
+        self.0.probe(inquiry)
+    }
+
+    fn state(&self) -> Vec<ClientState> {
+        self.0.state()
+    }
+
+    fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError> {
+        self.0.restore(shared, states)
+    }
+}
+
+#[test]
+fn who_was_not_asked_is_not_heard() {
+    // Client 2 exists but has nothing to train on, so it is never drawn.
+    let examples = [40, 70, 0];
+    let expected = train(recipe("fedavg", "{}"), &mut Quadratics::new(&examples), 1);
+    let mut federation =
+        Federation::new(recipe("fedavg", "{}"), layout(), initial(), fedra_seed::Seed(1))
+            .expect("whole");
+    let mut reports = Reports::default();
+    federation
+        .run(&mut Intruder(Quadratics::new(&examples)), &mut [&mut reports], 1, &|| false)
+        .expect("the round goes on");
+    assert_eq!(federation.model(), &expected);
+    assert_eq!(reports.0[0].refused.len(), 3);
+    assert!(reports.0[0].refused.iter().all(|one| one.reason == "was not asked in this round"));
+}
+
+#[test]
+fn one_hot_updates_show_that_each_client_counts_once() {
+    let mut fleet = Quadratics::new(&[10, 20, 70]);
+    fleet.reversed = true;
+    fleet.tamper = Some(Box::new(|order, _| {
+        let examples = [10, 20, 70][order.client.0 as usize];
+        forged(order, |header, tensors| {
+            (header.examples, header.steps) = (examples, 1);
+            let first = tensors.scope().iter().next().expect("not empty");
+            tensors.get_mut(first).expect("just named")[order.client.0 as usize] = 1.0;
+        })
+    }));
+    let after = train(recipe("fedavg", "{}"), &mut fleet, 1);
+    let first = Scope::everything(&layout()).iter().next().expect("not empty");
+    let moved: Vec<f32> = (after.get(first).expect("whole").iter())
+        .zip(initial().get(first).expect("whole"))
+        .map(|(after, before)| after - before)
+        .collect();
+    for (found, expected) in moved.iter().zip([0.1, 0.2, 0.7, 0.0, 0.0, 0.0]) {
+        assert!((found - expected).abs() < 1e-6, "{moved:?}");
+    }
+}

@@ -1,0 +1,276 @@
+//! How values become bytes, from exact to coarse.
+//!
+//! An encoding is plain data with one spelling in files: `"f32"`, `"bf16"`, `"int8"`,
+//! `{ int8 = { feedback = true } }`, `{ top_k = 0.1 }`,
+//! `{ top_k = { share = 0.1, feedback = true } }`.
+
+use std::fmt;
+
+use fedra_plan::Shape;
+use serde::{Deserialize, Serialize};
+
+use crate::error::WireError;
+
+/// A way to write the values of a parameter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
+pub enum Encoding {
+    /// Four bytes an element, exact.
+    #[default]
+    F32,
+    /// Two bytes: eleven bits of precision, at most 65504.
+    F16,
+    /// Two bytes: eight bits of precision, the range of f32.
+    Bf16,
+    /// One byte an element and one scale a row: the row's largest magnitude is 127.
+    Int8 {
+        /// Whether what rounding lost is added to the next update.
+        feedback: bool,
+    },
+    /// Only the elements of largest magnitude of each parameter; the others count as zero.
+    TopK {
+        /// Which share of a parameter's elements is kept; at least one element always is.
+        share: f64,
+        /// Whether what was left out is added to the next update.
+        feedback: bool,
+    },
+}
+
+impl Encoding {
+    /// Refuses a share outside (0, 1].
+    pub fn check(self) -> Result<(), WireError> {
+        match self {
+            Self::TopK { share, .. } if !(share > 0.0 && share <= 1.0) => {
+                Err(WireError::Share { found: share })
+            }
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Int8 { .. } | Self::TopK { .. } => Ok(()),
+        }
+    }
+
+    /// Whether the sender keeps what this encoding lost for the next update.
+    pub const fn feedback(self) -> bool {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => false,
+            Self::Int8 { feedback } | Self::TopK { feedback, .. } => feedback,
+        }
+    }
+
+    /// The name, without settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Int8 { .. } => "int8",
+            Self::TopK { .. } => "top_k",
+        }
+    }
+
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Bf16 => 2,
+            Self::Int8 { .. } => 3,
+            Self::TopK { .. } => 4,
+        }
+    }
+
+    /// The bytes that a parameter of this shape takes; saturates.
+    pub(crate) fn length(self, shape: Shape) -> usize {
+        let elements = shape.elements();
+        match self {
+            Self::F32 => elements.saturating_mul(4),
+            Self::F16 | Self::Bf16 => elements.saturating_mul(2),
+            Self::Int8 { .. } => rows(shape).saturating_mul(4).saturating_add(elements),
+            Self::TopK { share, .. } => {
+                let kept = kept(share, elements);
+                let places = match Places::of(elements, kept) {
+                    Places::Indices => kept.saturating_mul(4),
+                    Places::Bitmap => elements.div_ceil(8),
+                };
+                places.saturating_add(kept.saturating_mul(4))
+            }
+        }
+    }
+}
+
+/// How many rows have a scale of their own: a vector is one row.
+pub(crate) fn rows(shape: Shape) -> usize {
+    match *shape.dims() {
+        [rows, _] => rows,
+        _ => 1,
+    }
+}
+
+/// How many of so many elements a share keeps.
+pub(crate) fn kept(share: f64, elements: usize) -> usize {
+    ((share * elements as f64).ceil() as usize).clamp(1, elements)
+}
+
+/// How the places of kept elements are written; the shorter of the two, so it need not be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// Ascending u32 indices.
+    Indices,
+    /// One bit an element.
+    Bitmap,
+}
+
+impl Places {
+    pub(crate) fn of(elements: usize, kept: usize) -> Self {
+        let indices_fit = u32::try_from(elements).is_ok();
+        let shorter = kept.saturating_mul(4) < elements.div_ceil(8);
+        if indices_fit && shorter { Self::Indices } else { Self::Bitmap }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())?;
+        if let Self::TopK { share, .. } = self {
+            write!(formatter, " {share}")?;
+        }
+        if self.feedback() { formatter.write_str(" with feedback") } else { Ok(()) }
+    }
+}
+
+/// The spellings in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected \"f32\", \"f16\", \"bf16\", \"int8\", { int8 = { feedback = true } }, \
+                 { top_k = 0.1 } or { top_k = { share = 0.1, feedback = true } }"
+)]
+enum Written {
+    Named(Named),
+    Int8 { int8: Int8Settings },
+    TopK { top_k: TopKSettings },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Named {
+    F32,
+    F16,
+    Bf16,
+    Int8,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Int8Settings {
+    feedback: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum TopKSettings {
+    Share(f64),
+    Full(FullTopK),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FullTopK {
+    share: f64,
+    #[serde(default)]
+    feedback: bool,
+}
+
+impl From<Encoding> for Written {
+    fn from(encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::F32 => Self::Named(Named::F32),
+            Encoding::F16 => Self::Named(Named::F16),
+            Encoding::Bf16 => Self::Named(Named::Bf16),
+            Encoding::Int8 { feedback: false } => Self::Named(Named::Int8),
+            Encoding::Int8 { feedback: true } => {
+                Self::Int8 { int8: Int8Settings { feedback: true } }
+            }
+            Encoding::TopK { share, feedback: false } => {
+                Self::TopK { top_k: TopKSettings::Share(share) }
+            }
+            Encoding::TopK { share, feedback: true } => {
+                Self::TopK { top_k: TopKSettings::Full(FullTopK { share, feedback: true }) }
+            }
+        }
+    }
+}
+
+impl TryFrom<Written> for Encoding {
+    type Error = WireError;
+
+    fn try_from(written: Written) -> Result<Self, WireError> {
+        let encoding = match written {
+            Written::Named(Named::F32) => Self::F32,
+            Written::Named(Named::F16) => Self::F16,
+            Written::Named(Named::Bf16) => Self::Bf16,
+            Written::Named(Named::Int8) => Self::Int8 { feedback: false },
+            Written::Int8 { int8: Int8Settings { feedback } } => Self::Int8 { feedback },
+            Written::TopK { top_k: TopKSettings::Share(share) } => {
+                Self::TopK { share, feedback: false }
+            }
+            Written::TopK { top_k: TopKSettings::Full(FullTopK { share, feedback }) } => {
+                Self::TopK { share, feedback }
+            }
+        };
+        encoding.check()?;
+        Ok(encoding)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Encoding) {
+        assert_eq!(serde_json::from_str::<Encoding>(text).expect(text), expected);
+        assert_eq!(serde_json::to_string(&expected).expect("plain data"), text);
+    }
+
+    #[test]
+    fn every_encoding_has_one_spelling() {
+        check(r#""f32""#, Encoding::F32);
+        check(r#""f16""#, Encoding::F16);
+        check(r#""bf16""#, Encoding::Bf16);
+        check(r#""int8""#, Encoding::Int8 { feedback: false });
+        check(r#"{"int8":{"feedback":true}}"#, Encoding::Int8 { feedback: true });
+        check(r#"{"top_k":0.1}"#, Encoding::TopK { share: 0.1, feedback: false });
+        check(
+            r#"{"top_k":{"share":0.1,"feedback":true}}"#,
+            Encoding::TopK { share: 0.1, feedback: true },
+        );
+    }
+
+    #[test]
+    fn what_is_no_encoding_is_refused_with_the_ones_that_are() {
+        for text in [r#""f64""#, r#"{"top_k":0.1,"k":2}"#, r#"{"int8":{"feed":true}}"#] {
+            let refused = serde_json::from_str::<Encoding>(text);
+            if let Err(refused) = refused {
+                assert!(refused.to_string().contains("bf16"), "{refused}");
+            } else {
+                panic!("{text} was read as {refused:?}");
+            }
+        }
+        for share in ["0.0", "-0.5", "1.5"] {
+            let refused = serde_json::from_str::<Encoding>(&format!(r#"{{"top_k":{share}}}"#));
+            assert!(refused.expect_err(share).to_string().contains("above 0 and at most 1"));
+        }
+    }
+
+    #[test]
+    fn a_share_keeps_at_least_one_and_at_most_all() {
+        assert_eq!(kept(1e-9, 5), 1);
+        assert_eq!(kept(0.5, 5), 3);
+        assert_eq!(kept(1.0, 5), 5);
+    }
+
+    #[test]
+    fn places_are_written_the_shorter_way() {
+        assert_eq!(Places::of(6400, 10), Places::Indices);
+        assert_eq!(Places::of(6400, 640), Places::Bitmap);
+    }
+}

@@ -1,0 +1,55 @@
+//! Parameters and their changes as bytes, and back, trusting nobody.
+//!
+//! There is no socket here: [`encode`] makes one payload and [`open`] checks one, so that every
+//! byte a federation moves can be counted, fuzzed and replayed. The length of a payload follows
+//! from the layout, the scope and the encoding alone ([`payload_length`]), hence a receiver knows
+//! how long an honest payload is before it takes memory for any of it.
+//!
+//! ```
+//! use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
+//! use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
+//!
+//! let bias = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
+//! let layout = Layout::new([(bias, Shape::vector(3))])?;
+//! let change = Tensors::from_iter([(bias, vec![0.5, -1.0, 0.0])]);
+//!
+//! let header = Header {
+//!     kind: Kind::Change,
+//!     encoding: Encoding::F32,
+//!     round: Round(4),
+//!     client: ClientId(2),
+//!     examples: 100,
+//!     steps: 7,
+//!     loss: 0.25,
+//! };
+//! let payload = encode(&layout, &header, &change, None)?;
+//!
+//! let scope = Scope::everything(&layout);
+//! let expected = Expectation {
+//!     layout: &layout,
+//!     kind: Kind::Change,
+//!     encoding: Encoding::F32,
+//!     round: Round(4),
+//!     client: ClientId(2),
+//!     scope: Some(&scope),
+//! };
+//! assert_eq!(decode(&payload, &expected)?, (header, change));
+//! assert!(decode(&payload[..payload.len() - 1], &expected).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod tensors;
+
+mod encoding;
+mod header;
+
+mod codec;
+mod payload;
+
+mod error;
+
+pub use encoding::Encoding;
+pub use error::WireError;
+pub use header::{ClientId, Header, Kind};
+pub use payload::{Expectation, Opened, decode, encode, open, payload_length};
+pub use tensors::Tensors;

@@ -1,0 +1,212 @@
+//! Payloads as properties: what goes in comes out, and what was touched does not.
+
+use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
+use fedra_seed::Seed;
+use fedra_wire::{
+    ClientId, Encoding, Expectation, Header, Kind, Tensors, WireError, decode, encode, open,
+    payload_length,
+};
+use proptest::prelude::*;
+
+const ENCODINGS: [Encoding; 7] = [
+    Encoding::F32,
+    Encoding::F16,
+    Encoding::Bf16,
+    Encoding::Int8 { feedback: false },
+    Encoding::Int8 { feedback: true },
+    Encoding::TopK { share: 0.3, feedback: false },
+    Encoding::TopK { share: 0.01, feedback: true },
+];
+
+fn layout() -> Layout {
+    let id = |site, role, part| ParamId::new(site, role, part);
+    Layout::new([
+        (id(Site::Embedding, Role::Token, Part::Weight), Shape::matrix(7, 5)),
+        (id(Site::Block(0), Role::Query, Part::Weight), Shape::matrix(3, 4)),
+        (id(Site::Block(0), Role::Query, Part::Bias), Shape::vector(3)),
+        (id(Site::Head, Role::Classifier, Part::Weight), Shape::matrix(1, 1)),
+    ])
+    .expect("legal")
+}
+
+fn tensors(layout: &Layout, scope: &Scope, seed: u64) -> Tensors {
+    let mut generator = Seed(seed).generator();
+    let mut values = Tensors::zeros(layout, scope);
+    for (_, values) in values.iter_mut() {
+        for value in values {
+            *value = generator.normal() as f32;
+        }
+    }
+    values
+}
+
+fn header(encoding: Encoding) -> Header {
+    Header {
+        kind: Kind::Change,
+        encoding,
+        round: Round(3),
+        client: ClientId(5),
+        examples: 12,
+        steps: 4,
+        loss: 0.5,
+    }
+}
+
+fn expectation(layout: &Layout, encoding: Encoding) -> Expectation<'_> {
+    Expectation {
+        layout,
+        kind: Kind::Change,
+        encoding,
+        round: Round(3),
+        client: ClientId(5),
+        scope: None,
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_was_encoded_comes_back_as_exactly_as_its_encoding_allows(
+        bitmap in 0_u8..16, seed: u64, which in 0..ENCODINGS.len(),
+    ) {
+        let (layout, encoding) = (layout(), ENCODINGS[which]);
+        let scope = Scope::from_bitmap(&layout, &[bitmap]).expect("four parameters");
+        let sent = tensors(&layout, &scope, seed);
+        let bytes = encode(&layout, &header(encoding), &sent, None).expect("finite");
+        prop_assert_eq!(bytes.len(), payload_length(&layout, &scope, encoding));
+        let (claims, found) = decode(&bytes, &expectation(&layout, encoding)).expect("just written");
+        prop_assert_eq!(claims, header(encoding));
+        prop_assert_eq!(found.scope(), scope);
+        for (id, values) in sent.iter() {
+            let most = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+            for (sent, found) in values.iter().zip(found.get(id).expect("in the scope")) {
+                let tolerance = match encoding {
+                    Encoding::F32 => 0.0,
+                    Encoding::F16 => sent.abs() / 2048.0 + 1e-7,
+                    Encoding::Bf16 => sent.abs() / 256.0,
+                    Encoding::Int8 { .. } => most / 253.0,
+                    Encoding::TopK { .. } if *found != 0.0 => 0.0,
+                    Encoding::TopK { .. } => most,
+                };
+                prop_assert!((sent - found).abs() <= tolerance, "{encoding} {sent} {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn adding_from_the_bytes_is_adding_the_decoded_values(seed: u64, which in 0..ENCODINGS.len()) {
+        let (layout, encoding) = (layout(), ENCODINGS[which]);
+        let sent = tensors(&layout, &Scope::everything(&layout), seed);
+        let bytes = encode(&layout, &header(encoding), &sent, None).expect("finite");
+        let opened = open(&bytes, &expectation(&layout, encoding)).expect("just written");
+        let mut sum = tensors(&layout, &Scope::everything(&layout), seed ^ 1);
+        let mut expected = sum.clone();
+        opened.add_to(&mut sum, 2.5);
+        for (id, values) in opened.tensors().iter() {
+            let places = expected.get_mut(id).expect("everything");
+            places.iter_mut().zip(values).for_each(|(place, value)| *place += 2.5 * value);
+        }
+        prop_assert_eq!(sum, expected);
+    }
+
+    #[test]
+    fn any_bytes_at_all_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let layout = layout();
+        for encoding in ENCODINGS {
+            prop_assert!(decode(&bytes, &expectation(&layout, encoding)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_true_header_before_any_bytes_is_refused_without_a_panic(
+        tail in prop::collection::vec(any::<u8>(), 0..300), which in 0..ENCODINGS.len(),
+    ) {
+        let (layout, encoding) = (layout(), ENCODINGS[which]);
+        let none = encode(&layout, &header(encoding), &Tensors::new(), None).expect("finite");
+        let bytes = [&none[..64], &tail].concat();
+        prop_assert!(decode(&bytes, &expectation(&layout, encoding)).is_err());
+    }
+}
+
+#[test]
+fn a_cut_at_any_byte_a_flip_of_any_bit_and_any_byte_more_is_refused() {
+    let layout = layout();
+    for encoding in ENCODINGS {
+        let sent = tensors(&layout, &Scope::everything(&layout), 1);
+        let good = encode(&layout, &header(encoding), &sent, None).expect("finite");
+        let expected = expectation(&layout, encoding);
+        for length in 0..good.len() {
+            let refused = decode(&good[..length], &expected);
+            assert!(matches!(refused, Err(WireError::Length { .. })), "{encoding} {length}");
+        }
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&bad, &expected).is_err(), "{encoding} bit {bit}");
+        }
+        for byte in [0, 1, 255] {
+            let longer = [&good[..], &[byte]].concat();
+            assert!(matches!(decode(&longer, &expected), Err(WireError::Length { .. })));
+        }
+    }
+}
+
+#[test]
+fn each_wrong_claim_has_its_own_name() {
+    let layout = layout();
+    let scope = Scope::everything(&layout);
+    let sent = tensors(&layout, &scope, 1);
+    let refuse = |change: &dyn Fn(&mut Header)| {
+        let mut header = header(Encoding::F32);
+        change(&mut header);
+        let bytes = encode(&layout, &header, &sent, None).expect("finite");
+        decode(&bytes, &expectation(&layout, Encoding::F32)).expect_err("a wrong claim").to_string()
+    };
+    assert_eq!(refuse(&|h| h.round = Round(4)), "a payload is for round 4: expected round 3");
+    assert_eq!(refuse(&|h| h.client = ClientId(6)), "a payload is from 6: expected 5");
+    assert_eq!(refuse(&|h| h.kind = Kind::Variate), "a payload holds kind 2: expected change (1)");
+    assert_eq!(refuse(&|h| h.encoding = Encoding::F16), "a payload has encoding 1: expected 0");
+
+    let head = Scope::of_sites(&layout, [Site::Head]);
+    let part = encode(&layout, &header(Encoding::F32), &sent.subset(&head), None).expect("finite");
+    let whole = Expectation { scope: Some(&scope), ..expectation(&layout, Encoding::F32) };
+    assert_eq!(
+        decode(&part, &whole).expect_err("a part").to_string(),
+        "a payload carries 1 parameters, without embedding.token.weight: expected 4"
+    );
+
+    let other = Layout::new([(head.iter().next().expect("one"), Shape::vector(2))]).expect("legal");
+    let bytes = encode(&other, &header(Encoding::F32), &Tensors::new(), None).expect("finite");
+    let refused = decode(&bytes, &expectation(&layout, Encoding::F32));
+    assert!(matches!(refused, Err(WireError::OtherLayout { .. })), "{refused:?}");
+}
+
+#[test]
+fn with_feedback_nothing_is_lost_over_time() {
+    let layout = layout();
+    let scope = Scope::everything(&layout);
+    for encoding in
+        [Encoding::Int8 { feedback: true }, Encoding::TopK { share: 0.2, feedback: true }]
+    {
+        let (mut sent, mut arrived) = (Tensors::new(), Tensors::new());
+        let mut residual = Tensors::new();
+        for round in 0..30 {
+            let update = tensors(&layout, &scope, round);
+            let bytes = encode(&layout, &header(encoding), &update, Some(&mut residual));
+            let bytes = bytes.expect("finite");
+            let (_, seen) = decode(&bytes, &expectation(&layout, encoding)).expect("just written");
+            for (id, values) in update.iter() {
+                let total = sent.or_zeros(id, values.len());
+                total.iter_mut().zip(values).for_each(|(total, value)| *total += value);
+                let total = arrived.or_zeros(id, values.len());
+                let seen = seen.get(id).expect("everything");
+                total.iter_mut().zip(seen).for_each(|(total, value)| *total += value);
+            }
+        }
+        for (id, values) in sent.iter() {
+            let (arrived, owed) = (arrived.get(id).expect("all"), residual.get(id).expect("all"));
+            for ((sent, arrived), owed) in values.iter().zip(arrived).zip(owed) {
+                assert!((sent - arrived - owed).abs() < 1e-4, "{encoding} {sent} {arrived} {owed}");
+            }
+        }
+    }
+}
