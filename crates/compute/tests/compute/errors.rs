@@ -154,6 +154,10 @@ fn losses_refuse_labels_that_do_not_fit() {
     );
     check(|tape| tape.multi_label(&x((0, 3)), &[]), "multi-label loss: batch is empty");
     check(
+        |tape| tape.multi_label(&x((1, 2)), &[0.5, 2.0]),
+        "multi-label target is 2, expected between 0 and 1",
+    );
+    check(
         |tape| tape.vocabulary_cross_entropy(&x((2, 6)), &table, None, &[Some(9), None]),
         "cross-entropy: label 9 at place 0 is out of range, expected less than 9",
     );
