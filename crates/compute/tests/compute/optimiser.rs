@@ -154,7 +154,8 @@ fn settings_that_make_no_sense_are_refused() {
         (momentum(-0.25), format!("momentum is -0.25, {share}")),
         (adamw(1.5, 0.9, 1e-8, 0.0), format!("beta1 is 1.5, {share}")),
         (adamw(0.9, 1.0, 1e-8, 0.0), format!("beta2 is 1, {share}")),
-        (adamw(0.9, 0.9, -1.0, 0.0), format!("epsilon is -1, {not_negative}")),
+        (adamw(0.9, 0.9, -1.0, 0.0), "epsilon is -1, expected above 0".into()),
+        (adamw(0.9, 0.9, 0.0, 0.0), "epsilon is 0, expected above 0".into()),
         (adamw(0.9, 0.9, 1e-8, f32::NAN), format!("weight decay is NaN, {not_negative}")),
     ] {
         let device = Device::cpu();
