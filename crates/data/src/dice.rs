@@ -1,49 +1,36 @@
-//! The random numbers of this crate: xoshiro256++ seeded through `SplitMix64`.
+//! The draws that data needs, over the generator that the whole house shares.
 //!
 //! Everything random here starts from a `u64` that the caller passes, and the stream is fixed by
-//! this file alone, so a seed means the same notes and the same partition on every machine and
-//! under every version of every dependency.
+//! [`fedra_seed`] and this file alone, so a seed means the same notes and the same partition on
+//! every machine and under every version of every dependency.
 //!
 //! ```
 //! use fedra_data::Dice;
 //! assert_eq!(Dice::new(7).below(1000), Dice::new(7).below(1000));
 //! ```
 
-/// A small generator with the few draws that data needs.
+use fedra_seed::{Generator, Seed};
+
+/// A generator with the few draws that data needs.
 #[derive(Clone, Debug)]
 pub struct Dice {
-    state: [u64; 4],
+    generator: Generator,
 }
 
 impl Dice {
     /// A stream for a seed.
     pub fn new(seed: u64) -> Self {
-        let mut word = seed;
-        Self { state: std::array::from_fn(|_| split_mix(&mut word)) }
+        Self { generator: Seed(seed).generator() }
     }
 
     /// A stream for a seed and a purpose, independent of every other purpose.
     pub fn for_purpose(seed: u64, purpose: &str) -> Self {
-        // FNV-1a: stable, and collisions between a handful of fixed names can be seen not to occur.
-        let hash = purpose
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ b as u64).wrapping_mul(0x100_0000_01b3));
-        let mut word = seed;
-        Self::new(split_mix(&mut word) ^ hash)
+        Self { generator: Seed(seed).of(purpose).generator() }
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        let s = &mut self.state;
-        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
-        let shifted = s[1] << 17;
-        s[2] ^= s[0];
-        s[3] ^= s[1];
-        s[1] ^= s[2];
-        s[0] ^= s[3];
-        s[2] ^= shifted;
-        s[3] = s[3].rotate_left(45);
-        result
+        self.generator.bits()
     }
 
     /// Uniform in `0..n`, by multiplying into the high word (bias below n / 2^64).
@@ -52,12 +39,12 @@ impl Dice {
     /// When `n` is zero.
     pub fn below(&mut self, n: usize) -> usize {
         assert!(n > 0, "a draw from nothing");
-        ((self.bits() as u128 * n as u128) >> 64) as usize
+        self.generator.below(n)
     }
 
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+        self.generator.uniform()
     }
 
     /// True with probability `p`.
@@ -89,12 +76,6 @@ impl Dice {
         }
     }
 
-    /// A standard normal number (Box and Muller, one of the pair).
-    pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-
     /// A point of the simplex from a symmetric Dirichlet(alpha).
     ///
     /// Worked in logarithms, so that an alpha of 0.001 still leaves one share near 1 where plain
@@ -117,7 +98,7 @@ impl Dice {
         let d = alpha - 1.0 / 3.0;
         let c = 1.0 / (9.0 * d).sqrt();
         loop {
-            let x = self.normal();
+            let x = self.generator.normal();
             let v = (1.0 + c * x).powi(3);
             if v <= 0.0 {
                 continue;
@@ -130,24 +111,9 @@ impl Dice {
     }
 }
 
-fn split_mix(word: &mut u64) -> u64 {
-    *word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *word;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn split_mix_gives_its_published_first_numbers() {
-        let mut word = 1_234_567;
-        assert_eq!(split_mix(&mut word), 6_457_827_717_110_365_317);
-        assert_eq!(split_mix(&mut word), 3_203_168_211_198_807_973);
-    }
 
     #[test]
     fn purposes_of_one_seed_give_different_streams() {

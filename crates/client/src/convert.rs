@@ -1,0 +1,58 @@
+//! Parameters between the engine, which knows vectors, and the model, which knows tensors.
+
+use fedra_compute::{Device, Params, Tensor};
+use fedra_plan::{Layout, Scope, Shape};
+use fedra_wire::{Tensors, WireError};
+
+use crate::error::{ClientError, Result};
+
+/// A copy of all parameters as the engine takes them.
+pub fn to_tensors(params: &Params) -> Tensors {
+    params.iter().map(|(id, tensor)| (id, tensor.to_host().into_owned())).collect()
+}
+
+/// Parameters on a device; refuses any that the layout does not hold in this size, and any gap.
+pub fn to_params(device: &Device, layout: &Layout, tensors: &Tensors) -> Result<Params> {
+    tensors.check(layout)?;
+    let tensor = |(id, shape): (_, &Shape)| {
+        let Some(values) = tensors.get(id) else {
+            let expected = shape.elements();
+            return Err(ClientError::from(WireError::ElementCount { id, found: 0, expected }));
+        };
+        let (rows, cols) = match *shape.dims() {
+            [rows, cols] => (rows, cols),
+            _ => (1, values.len()),
+        };
+        Ok((id, Tensor::from_slice(device, rows, cols, values)?))
+    };
+    layout.iter().map(tensor).collect()
+}
+
+/// Refuses parameters with a gap or another size than the layout's.
+pub(crate) fn check(params: &Params, layout: &Layout) -> Result<()> {
+    for (id, shape) in layout.iter() {
+        let (found, expected) = (params.get(id)?.elements(), shape.elements());
+        if found != expected {
+            return Err(ClientError::Length { id, found, expected });
+        }
+    }
+    Ok(())
+}
+
+/// Writes values over those of the same parameters.
+pub(crate) fn overwrite(params: &mut Params, tensors: &Tensors) -> Result<()> {
+    for (id, values) in tensors.iter() {
+        let tensor = params.get_mut(id)?;
+        if tensor.elements() != values.len() {
+            let (found, expected) = (values.len(), tensor.elements());
+            return Err(ClientError::Length { id, found, expected });
+        }
+        tensor.update(|place| place.copy_from_slice(values));
+    }
+    Ok(())
+}
+
+/// A copy of some parameters.
+pub(crate) fn copied(params: &Params, scope: &Scope) -> Result<Tensors> {
+    scope.iter().map(|id| Ok((id, params.get(id)?.to_host().into_owned()))).collect()
+}

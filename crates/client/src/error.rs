@@ -1,0 +1,80 @@
+//! What can go wrong at a client.
+
+use fedra_compute::ComputeError;
+use fedra_data::DataError;
+use fedra_model::ModelError;
+use fedra_plan::{ParamId, PlanError};
+use fedra_wire::WireError;
+
+/// What was done, by which client, what was found and what was expected.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// A loss that is no number: the rate is too high, or the model came in broken.
+    #[error(
+        "{client}: the loss of step {step} is {found}, expected a finite number; \
+         a lower learning rate may help"
+    )]
+    NotFinite {
+        /// The client.
+        client: String,
+        /// The step, counted from 1.
+        step: u32,
+        /// The loss.
+        found: f32,
+    },
+    /// A client that has nothing to do its work with.
+    #[error("{client}: found no {what}, expected at least one")]
+    Nothing {
+        /// The client.
+        client: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A parameter with a wrong number of values.
+    #[error("{id} came with {found} values, expected {expected}")]
+    Length {
+        /// The parameter.
+        id: ParamId,
+        /// How many came.
+        found: usize,
+        /// How many it has.
+        expected: usize,
+    },
+    /// A target that the model's head has no answer for.
+    #[error("targets: found {found}, expected {expected}")]
+    Targets {
+        /// What the examples carry.
+        found: String,
+        /// What the head answers.
+        expected: String,
+    },
+    /// A probe that this model or task has no evidence for.
+    #[error("cannot probe {probe}: {reason}")]
+    Probe {
+        /// What was to be measured.
+        probe: String,
+        /// Why it cannot be.
+        reason: &'static str,
+    },
+    /// Data refused.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The model refused.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Bytes refused, or numbers that cannot be written as such.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A plan refused.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+impl From<ComputeError> for ClientError {
+    fn from(error: ComputeError) -> Self {
+        Self::Model(error.into())
+    }
+}
+
+/// The crate's result.
+pub type Result<T, E = ClientError> = std::result::Result<T, E>;

@@ -1,0 +1,204 @@
+//! A model's scores on examples.
+//!
+//! Examples of like length share a batch of bounded tokens, batches run side by side, and every
+//! example's answer and loss are then counted in the order of examples: the same numbers for any
+//! batch size and any number of threads. (Next-token losses come a batch at a time and are added in
+//! the order of batches, which depends on the batch size but not on threads.)
+
+use fedra_compute::{Device, Params, Tape};
+use fedra_data::{LabelSet, Target, Task};
+use fedra_model::{Head, Model};
+
+use crate::error::{ClientError, Result};
+use crate::examples::Examples;
+use crate::question::{Question, check_head};
+use crate::relay::in_order;
+use crate::scores::{Counts, Scores};
+
+/// Scores any parameters of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Evaluator<'a> {
+    /// The structure.
+    pub model: &'a Model,
+    /// Who computes.
+    pub device: &'a Device,
+    /// What the examples ask.
+    pub task: Task,
+    /// The names of the answers.
+    pub labels: &'a LabelSet,
+    /// Tokens in a batch; a longer sequence is a batch of its own.
+    pub tokens: usize,
+}
+
+impl Evaluator<'_> {
+    /// Scores the parameters on the examples.
+    pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
+        check_head(self.model, self.task, self.labels)?;
+        let batches = self.batches(examples);
+        let mut answers: Vec<Option<Answer>> = vec![None; examples.len()];
+        in_order(
+            batches.len(),
+            |number| Ok((number, self.answer(params, examples, &batches[number])?)),
+            |outcome: Result<_>| {
+                let (number, batch) = outcome?;
+                for (&example, answer) in batches[number].iter().zip(batch) {
+                    answers[example] = Some(answer);
+                }
+                Ok::<(), ClientError>(())
+            },
+        )?;
+        let mut scores = Scores::new(self.task, self.labels);
+        for (index, answer) in answers.into_iter().enumerate() {
+            let answer = answer.expect("every example is in exactly one batch");
+            self.count(&mut scores, examples, index, &answer);
+        }
+        Ok(scores)
+    }
+
+    /// Examples by length, cut where a batch is full.
+    fn batches(&self, examples: &Examples) -> Vec<Vec<usize>> {
+        let length = |index: usize| examples.encoded()[index].ids.len();
+        let mut order: Vec<usize> = (0..examples.len()).collect();
+        order.sort_by_key(|&index| length(index));
+        let (mut batches, mut tokens) = (Vec::<Vec<usize>>::new(), 0);
+        for index in order {
+            match batches.last_mut() {
+                Some(batch) if tokens + length(index) <= self.tokens => batch.push(index),
+                Some(_) | None => {
+                    batches.push(vec![index]);
+                    tokens = 0;
+                }
+            }
+            tokens += length(index);
+        }
+        batches
+    }
+
+    /// What the model says to one batch.
+    fn answer(
+        &self,
+        params: &Params,
+        examples: &Examples,
+        chosen: &[usize],
+    ) -> Result<Vec<Answer>> {
+        let question = Question::gather(self.model, examples.encoded(), chosen)?;
+        let mut tape = Tape::new(self.device);
+        let weights = params.frozen();
+        if self.model.head() == Head::Language {
+            // Logits of a whole vocabulary for every token would not fit; the fused loss does.
+            let loss = self.model.loss(&mut tape, weights, &question.batch, question.targets())?;
+            return Ok(share_of_loss(f64::from(loss.tensor.item()), &question));
+        }
+        let logits = self.model.logits(&mut tape, weights, &question.batch)?.tensor;
+        let (classes, numbers) = (logits.cols(), logits.to_host());
+        let mut rows = numbers.chunks_exact(classes);
+        let answers = chosen.iter().map(|&example| {
+            let encoded = &examples.encoded()[example];
+            match &encoded.target {
+                Target::One(class) => Answer::classes(rows.by_ref().take(1).zip([Some(*class)])),
+                Target::Many(codes) => Answer::codes(rows.next().unwrap_or_default(), codes),
+                Target::PerToken(labels) => {
+                    Answer::classes(rows.by_ref().take(labels.len()).zip(labels.iter().copied()))
+                }
+            }
+        });
+        Ok(answers.collect())
+    }
+
+    fn count(&self, scores: &mut Scores, examples: &Examples, index: usize, answer: &Answer) {
+        scores.add_loss(answer.loss_sum, answer.targets);
+        let (target, cut) = (&examples.encoded()[index].target, examples.cut(index));
+        match (scores.counts_mut(), target) {
+            (Counts::Codes(score), Target::Many(codes)) => score.add(codes, &answer.guesses),
+            (Counts::Classes(score), Target::One(class)) => score.add(*class, answer.guesses[0]),
+            (Counts::Classes(score), Target::PerToken(labels)) => {
+                for (label, guess) in labels.iter().flatten().zip(&answer.guesses) {
+                    score.add(*label, *guess);
+                }
+                if let Some(outside) = self.labels.index(OUTSIDE) {
+                    for label in cut {
+                        score.add(*label, outside);
+                    }
+                }
+            }
+            (Counts::Spans(score), Target::PerToken(labels)) => {
+                let name = |label: &u32| self.labels.name(*label);
+                let truth: Vec<&str> = labels.iter().flatten().chain(cut).map(name).collect();
+                let lost = std::iter::repeat_n(OUTSIDE, cut.len());
+                let guess: Vec<&str> = answer.guesses.iter().map(name).chain(lost).collect();
+                score.add(&truth, &guess);
+            }
+            (Counts::Loss, _) => {}
+            (Counts::Classes(_) | Counts::Codes(_) | Counts::Spans(_), _) => {
+                unreachable!("the head has just answered targets of this kind")
+            }
+        }
+    }
+}
+
+/// The tag of a word that is in no span, and what is said of a word that was cut away.
+const OUTSIDE: &str = "O";
+
+/// What a model says to one example.
+#[derive(Clone, Debug)]
+struct Answer {
+    /// The class, the codes, or the class of each labelled token.
+    guesses: Vec<u32>,
+    loss_sum: f64,
+    targets: u64,
+}
+
+impl Answer {
+    /// Rows of logits with the class that each should have had; rows without one are not counted.
+    fn classes<'a>(rows: impl Iterator<Item = (&'a [f32], Option<u32>)>) -> Self {
+        let mut answer = Self { guesses: Vec::new(), loss_sum: 0.0, targets: 0 };
+        for (row, class) in rows {
+            let Some(class) = class else { continue };
+            answer.guesses.push(highest(row));
+            answer.loss_sum += log_sum_exp(row) - f64::from(row[class as usize]);
+            answer.targets += 1;
+        }
+        answer
+    }
+
+    /// One row of logits with the codes that should have been above zero.
+    fn codes(row: &[f32], codes: &[u32]) -> Self {
+        let mut answer = Self { guesses: Vec::new(), loss_sum: 0.0, targets: 1 };
+        for (code, &logit) in (0_u32..).zip(row) {
+            if logit > 0.0 {
+                answer.guesses.push(code);
+            }
+            let logit = f64::from(logit);
+            let signed = if codes.contains(&code) { -logit } else { logit };
+            answer.loss_sum += signed.max(0.0) + (-signed.abs()).exp().ln_1p();
+        }
+        answer.loss_sum /= row.len() as f64;
+        answer
+    }
+}
+
+/// A batch's mean loss dealt back to its sequences by their number of targets.
+fn share_of_loss(mean: f64, question: &Question) -> Vec<Answer> {
+    let share = |&length: &usize| {
+        let targets = length as u64 - 1; // all tokens but the last have a next one
+        Answer { guesses: Vec::new(), loss_sum: mean * targets as f64, targets }
+    };
+    question.batch.lengths().iter().map(share).collect()
+}
+
+/// The class with the highest logit, the first of equals.
+fn highest(row: &[f32]) -> u32 {
+    let mut best = 0;
+    for (class, logit) in row.iter().enumerate() {
+        if *logit > row[best] {
+            best = class;
+        }
+    }
+    best as u32
+}
+
+fn log_sum_exp(row: &[f32]) -> f64 {
+    let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = row.iter().map(|logit| f64::from(logit - top).exp()).sum();
+    f64::from(top) + sum.ln()
+}

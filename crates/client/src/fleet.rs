@@ -1,0 +1,376 @@
+//! A whole federation in one process: one shared model, many clients, a few threads.
+//!
+//! There is one copy of the shared model; a client in training copies what it trains and nothing
+//! else, and gives it back with its answer. Clients run side by side and their answers are handed
+//! over in client order, so the number of threads shows in the time and in no bit of the result.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fedra_compute::{Device, Params};
+use fedra_engine::{
+    Adaptation, Arrival, ClientInfo, ClientState, EngineError, EvaluationSet, Evidence,
+    Examination, Fleet, Inquiry, LocalRule, Order, Outcome, Scored, Verdict,
+};
+use fedra_model::Model;
+use fedra_plan::ByteCount;
+use fedra_seed::Seed;
+use fedra_wire::{ClientId, Expectation, Kind, Tensors, open};
+
+use crate::convert::{check, overwrite, to_params};
+use crate::correction::Correction;
+use crate::error::{ClientError, Result};
+use crate::evaluator::Evaluator;
+use crate::examples::Examples;
+use crate::observer::{Observer, Silent};
+use crate::prober::Prober;
+use crate::question::check_head;
+use crate::relay::in_order;
+use crate::scores::Scores;
+use crate::shards::{Shard, Shards};
+use crate::trainer::{Lesson, Trainer};
+use crate::worker::{Desk, Worker};
+
+/// Clients as threads of this process, as many at a time as the current rayon pool has threads.
+pub struct NearFleet {
+    model: Model,
+    device: Device,
+    shared: Params,
+    shards: Shards,
+    infos: Vec<ClientInfo>,
+    /// Locked by the one thread that works for the client, or that settles its answer.
+    states: Vec<Mutex<ClientState>>,
+    limits: Limits,
+    observer: Arc<dyn Observer>,
+}
+
+/// How much memory and time the work around training may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most that a client in training keeps of hidden states behind a frozen prefix.
+    pub cache: ByteCount,
+    /// Tokens in a batch of an evaluation.
+    pub tokens: usize,
+    /// Most examples that a client looks at for a probe.
+    pub probed: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { cache: ByteCount(256 << 20), tokens: 2048, probed: 32 }
+    }
+}
+
+impl NearFleet {
+    /// Clients that hold these shards and all start from these parameters.
+    pub fn new(model: Model, shared: Params, device: Device, shards: Shards) -> Result<Self> {
+        check(&shared, model.layout())?;
+        check_head(&model, shards.task, &shards.labels)?;
+        let infos: Vec<ClientInfo> = (0..)
+            .zip(&shards.clients)
+            .map(|(number, shard)| ClientInfo {
+                id: ClientId(number),
+                name: shard.name.clone(),
+                examples: shard.train.len() as u64,
+            })
+            .collect();
+        let states = infos.iter().map(|info| Mutex::new(ClientState::empty(info.id))).collect();
+        let (limits, observer) = (Limits::default(), Arc::new(Silent));
+        Ok(Self { model, device, shared, shards, infos, states, limits, observer })
+    }
+
+    /// The same fleet within other limits.
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// The same fleet, watched.
+    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
+    }
+
+    /// The structure that all clients train.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The data of all clients.
+    pub fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    /// The shared model as the clients hold it.
+    pub fn shared(&self) -> &Params {
+        &self.shared
+    }
+
+    /// Scores parameters of this model on any examples.
+    pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
+        let evaluator = Evaluator {
+            model: &self.model,
+            device: &self.device,
+            task: self.shards.task,
+            labels: &self.shards.labels,
+            tokens: self.limits.tokens,
+        };
+        evaluator.score(params, examples)
+    }
+
+    fn worker<'a>(&'a self, shared: &'a Params) -> Worker<'a> {
+        Worker { model: &self.model, device: &self.device, shared, cache: self.limits.cache }
+    }
+
+    fn place(&self, client: ClientId) -> Result<usize, EngineError> {
+        let place = client.0 as usize;
+        if place < self.infos.len() {
+            return Ok(place);
+        }
+        let reason = format!("client {client} is unknown: there are {}", self.infos.len());
+        Err(EngineError::Fleet { doing: "find a client", reason })
+    }
+
+    fn state_of(&self, place: usize) -> MutexGuard<'_, ClientState> {
+        // A client's state is replaced as a whole, so a panic elsewhere cannot leave half of one.
+        self.states[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the downloads of a round on the shared model; for each order, what went wrong.
+    ///
+    /// Clients that lack the same share one payload, which is read once.
+    fn download(&mut self, orders: &[Order]) -> Vec<Option<String>> {
+        let mut read: BTreeMap<*const u8, Option<String>> = BTreeMap::new();
+        let mut failures = Vec::with_capacity(orders.len());
+        for order in orders {
+            let failure = read.entry(order.payload.as_ptr()).or_insert_with(|| {
+                let expected = Expectation {
+                    layout: self.model.layout(),
+                    kind: Kind::Values,
+                    encoding: order.work.download,
+                    round: order.round,
+                    client: ClientId::SERVER,
+                    scope: None,
+                };
+                let written = open(&order.payload, &expected)
+                    .map_err(ClientError::from)
+                    .and_then(|opened| overwrite(&mut self.shared, &opened.tensors()));
+                written.err().map(|error| error.to_string())
+            });
+            failures.push(failure.clone());
+        }
+        failures
+    }
+
+    /// One client's order, from start to arrival, and the state to keep if it is taken.
+    fn carry_out(&self, order: &Order, failed: Option<&String>) -> (Arrival, Option<ClientState>) {
+        let place = order.client.0 as usize;
+        let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
+        self.observer.started(info, order.round);
+        let state = self.state_of(place);
+        let desk = Desk { info, train: &shard.train, state: &state };
+        let outcome = match failed {
+            Some(reason) => Err(reason.clone()),
+            None => {
+                self.worker(&self.shared).carry_out(desk, order).map_err(|error| error.to_string())
+            }
+        };
+        let (outcome, next) = match outcome {
+            Ok((reply, next)) => (Outcome::Finished(reply), Some(next)),
+            Err(reason) => (Outcome::Failed(reason), None),
+        };
+        let arrival = Arrival { client: order.client, outcome };
+        self.observer.finished(info, order.round, &arrival);
+        (arrival, next)
+    }
+
+    /// One client's score of the global model with what is its own in place.
+    fn examine(
+        &self,
+        global: &Params,
+        (place, on): (usize, Part),
+        by: &Examination<'_>,
+    ) -> Result<Scored> {
+        let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
+        let mut params = self.worker(global).params_of(&self.state_of(place))?;
+        if let Some(adaptation) = by.adapt.filter(|_| !shard.train.is_empty()) {
+            self.adapt(&mut params, (info, shard), adaptation, by.seed)?;
+        }
+        let scores = self.score(&params, on(shard))?;
+        Ok(scored(Some(info.id), &scores))
+    }
+
+    fn adapt(
+        &self,
+        params: &mut Params,
+        (info, shard): (&ClientInfo, &Shard),
+        adaptation: &Adaptation,
+        seed: Seed,
+    ) -> Result<()> {
+        let correction = match adaptation.work.local {
+            LocalRule::Proximal { mu } => Correction::Proximal { mu },
+            // A throw-away copy has no rounds behind it to be corrected by.
+            LocalRule::Plain | LocalRule::Scaffold | LocalRule::Dynamic { .. } => {
+                Correction::Nothing
+            }
+        };
+        let lesson = Lesson {
+            client: &info.name,
+            examples: shard.train.encoded(),
+            scope: &adaptation.learns,
+            work: &adaptation.work,
+            correction,
+            seed: seed.with(u64::from(info.id.0)),
+        };
+        let (model, device, cache) = (&self.model, &self.device, self.limits.cache);
+        Trainer { model, device, cache }.train(params, &lesson).map(drop)
+    }
+
+    /// One client's measurement of the blocks, on a sample of its training examples.
+    fn measure(&self, global: &Params, place: usize, inquiry: &Inquiry<'_>) -> Result<Evidence> {
+        let info = &self.infos[place];
+        let params = self.worker(global).params_of(&self.state_of(place))?;
+        let all = self.shards.clients[place].train.encoded();
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        let mut generator = inquiry.seed.with(u64::from(info.id.0)).generator();
+        for last in (1..order.len()).rev() {
+            order.swap(last, generator.below(last + 1));
+        }
+        order.truncate(self.limits.probed);
+        order.sort_unstable();
+        let sample: Vec<_> = order.into_iter().map(|index| all[index].clone()).collect();
+        let labels = &self.shards.labels;
+        let prober = Prober { model: &self.model, device: &self.device, labels };
+        let scores = prober.probe(&params, inquiry.probe, (&info.name, &sample))?;
+        Ok(Evidence { client: info.id, scores })
+    }
+}
+
+impl Fleet for NearFleet {
+    fn clients(&self) -> &[ClientInfo] {
+        &self.infos
+    }
+
+    fn train(
+        &mut self,
+        orders: Vec<Order>,
+        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
+    ) -> Result<(), EngineError> {
+        for order in &orders {
+            self.place(order.client)?;
+        }
+        let failures = self.download(&orders);
+        let fleet = &*self;
+        in_order(
+            orders.len(),
+            |number| fleet.carry_out(&orders[number], failures[number].as_ref()),
+            |(arrival, next)| {
+                let place = arrival.client.0 as usize;
+                match (arrive(arrival)?, next) {
+                    (Verdict::Taken, Some(next)) => *fleet.state_of(place) = next,
+                    (Verdict::Taken, None) | (Verdict::Refused, _) => {}
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn evaluate(&mut self, examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError> {
+        let failed = |error: ClientError| failure("evaluate the model", &error);
+        let global =
+            to_params(&self.device, self.model.layout(), examination.model).map_err(failed)?;
+        let on: Part = match examination.on {
+            EvaluationSet::CentralTest => {
+                let scores = self.score(&global, &self.shards.central_test).map_err(failed)?;
+                return Ok(vec![scored(None, &scores)]);
+            }
+            EvaluationSet::ClientValidation => |shard| &shard.validation,
+            EvaluationSet::ClientTest => |shard| &shard.test,
+        };
+        let asked: Vec<usize> = (0..self.infos.len())
+            .filter(|&place| !on(&self.shards.clients[place]).is_empty())
+            .collect();
+        let (fleet, mut all) = (&*self, Vec::with_capacity(asked.len()));
+        in_order(
+            asked.len(),
+            |number| fleet.examine(&global, (asked[number], on), examination),
+            |scored| {
+                all.push(scored.map_err(failed)?);
+                Ok::<(), EngineError>(())
+            },
+        )?;
+        Ok(all)
+    }
+
+    fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
+        let failed = |error: ClientError| failure("probe the model", &error);
+        let places = inquiry.clients.iter().map(|&client| self.place(client));
+        let places: Vec<usize> = places.collect::<Result<_, _>>()?;
+        let global = to_params(&self.device, self.model.layout(), inquiry.model).map_err(failed)?;
+        let (fleet, mut all, mut first) = (&*self, Vec::with_capacity(places.len()), None);
+        in_order(
+            places.len(),
+            |number| fleet.measure(&global, places[number], inquiry),
+            |evidence| {
+                match evidence {
+                    Ok(evidence) => all.push(evidence),
+                    Err(error) => first = first.take().or(Some(error)),
+                }
+                Ok::<(), EngineError>(())
+            },
+        )?;
+        // A client without an answer follows the others, as long as there are others.
+        match first {
+            Some(error) if all.is_empty() => Err(failed(error)),
+            Some(_) | None => Ok(all),
+        }
+    }
+
+    fn state(&self) -> Vec<ClientState> {
+        let states = (0..self.states.len()).map(|place| self.state_of(place).clone());
+        states.filter(|state| !state.is_empty()).collect()
+    }
+
+    fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError> {
+        let failed = |error: ClientError| failure("restore the clients", &error);
+        let mut fresh: Vec<ClientState> =
+            self.infos.iter().map(|info| ClientState::empty(info.id)).collect();
+        for state in states {
+            for tensors in [&state.personal, &state.correction, &state.residual] {
+                tensors.check(self.model.layout())?;
+            }
+            let place = self.place(state.client)?;
+            fresh[place] = state;
+        }
+        self.shared = to_params(&self.device, self.model.layout(), shared).map_err(failed)?;
+        self.states = fresh.into_iter().map(Mutex::new).collect();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for NearFleet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("NearFleet")
+            .field("clients", &self.infos.len())
+            .field("parameters", &self.shared.len())
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One part of a client's examples.
+type Part = fn(&Shard) -> &Examples;
+
+fn scored(client: Option<ClientId>, scores: &Scores) -> Scored {
+    let named = scores.named().into_iter().filter(|(name, _)| *name != "loss");
+    Scored {
+        client,
+        examples: scores.examples(),
+        loss: scores.loss(),
+        scores: named.map(|(name, value)| (name.to_owned(), value)).collect(),
+    }
+}
+
+fn failure(doing: &'static str, error: &ClientError) -> EngineError {
+    EngineError::Fleet { doing, reason: error.to_string() }
+}

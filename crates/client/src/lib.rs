@@ -1,0 +1,69 @@
+//! One client's work inside a Scope, and a fleet of threads that plays many clients.
+//!
+//! The engine orders, a client works: it writes the download on its model, trains what the order
+//! says learns and nothing else, and sends back an encoded change. [`NearFleet`] does that for any
+//! number of clients in one process. Here, and only here, the engine's plain vectors meet tensors.
+//!
+//! ```text
+//! Order --> NearFleet --> Worker --> Trainer --> Arrival      one a client, in client order
+//!               |                      \-- Correction         what a local rule adds to gradients
+//!               |--> Evaluator --> Scores                     any batch size, any thread count
+//!               \--> Prober --> BlockScores                   which blocks should learn
+//! ```
+//!
+//! ```
+//! use fedra_client::{NearFleet, Shards};
+//! use fedra_compute::{Device, Seed};
+//! use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
+//! use fedra_engine::Fleet;
+//! use fedra_model::{Head, Model, Preset};
+//!
+//! let table = Clinic { hospitals: 3, notes: 30, ..Clinic::default() }.generate(Task::Concepts, 1)?;
+//! let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
+//! let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 1000)?;
+//! let division = Partition::Client.divide(&table, Shares::default(), 1)?;
+//! let shards = Shards::encode(&Encoder::new(&tokenizer, 64)?, &table, &division)?;
+//!
+//! let device = Device::cpu();
+//! let head = Head::Tokens { classes: table.labels.len() };
+//! let model = Model::new(Preset::Tiny.config(), head, None)?;
+//! let params = model.fresh_params(&device, Seed(1))?;
+//! let fleet = NearFleet::new(model, params, device, shards)?;
+//! assert_eq!(fleet.clients()[2].name, "hospital-3");
+//! # Ok::<(), fedra_client::ClientError>(())
+//! ```
+//!
+//! Results do not depend on the number of threads: every draw has a seed of its own, and whatever
+//! is added up is added in the order of clients or of examples.
+
+mod fleet;
+mod observer;
+mod shards;
+
+mod relay;
+mod worker;
+
+mod correction;
+mod trainer;
+
+mod evaluator;
+mod prober;
+mod scores;
+
+mod examples;
+mod question;
+
+mod convert;
+mod error;
+
+pub use convert::{to_params, to_tensors};
+pub use correction::Correction;
+pub use error::{ClientError, Result};
+pub use evaluator::Evaluator;
+pub use examples::Examples;
+pub use fleet::{Limits, NearFleet};
+pub use observer::{Observer, Silent};
+pub use prober::Prober;
+pub use scores::{Counts, Scores};
+pub use shards::{Shard, Shards};
+pub use trainer::{Learnt, Lesson, Trainer};

@@ -1,0 +1,120 @@
+//! What a client measures before a round decides which blocks learn.
+//!
+//! Attention is watched while it passes by and nothing trains; a gradient norm costs a backward
+//! pass. Either looks at the client's first examples only, as many as the round asks for.
+
+use fedra_compute::{Device, Gradients, Params, Tape, Tensor};
+use fedra_data::{Encoded, LabelSet, Target};
+use fedra_model::{BlockProbe, Model, Relevant};
+use fedra_plan::{AttentionSide, BlockScores, Probe, RelevantTokens, Scope};
+
+use crate::error::{ClientError, Result};
+use crate::question::Question;
+
+/// Examples in a batch of a probe.
+const BATCH: usize = 16;
+
+/// Measures the blocks of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Prober<'a> {
+    /// The structure.
+    pub model: &'a Model,
+    /// Who computes.
+    pub device: &'a Device,
+    /// The names of labels: `O` marks tokens that are no entity.
+    pub labels: &'a LabelSet,
+}
+
+impl Prober<'_> {
+    /// One score for each block.
+    pub fn probe(
+        &self,
+        params: &Params,
+        probe: Probe,
+        (client, examples): (&str, &[Encoded]),
+    ) -> Result<BlockScores> {
+        if examples.is_empty() {
+            let client = client.to_owned();
+            return Err(ClientError::Nothing { client, what: "example to probe with" });
+        }
+        let scores = match probe {
+            Probe::Nothing => vec![0.0; self.model.blocks()],
+            Probe::Attention { side, tokens } => {
+                self.attention(params, (probe, side, tokens), examples)?
+            }
+            Probe::GradientNorm => self.gradient_norms(params, examples)?,
+        };
+        Ok(BlockScores::new(probe, scores)?)
+    }
+
+    fn attention(
+        &self,
+        params: &Params,
+        (probe, side, tokens): (Probe, AttentionSide, RelevantTokens),
+        examples: &[Encoded],
+    ) -> Result<Vec<f64>> {
+        let refuse = |reason| ClientError::Probe { probe: probe.to_string(), reason };
+        let relevant = match (side, tokens) {
+            (AttentionSide::Key, RelevantTokens::Cls) => Some(Relevant::First),
+            (AttentionSide::Key, RelevantTokens::All) => Some(Relevant::All),
+            (AttentionSide::Key, RelevantTokens::Entities) => None,
+            (AttentionSide::Query, RelevantTokens::All) => Some(Relevant::FromLast),
+            (AttentionSide::Query, RelevantTokens::Cls | RelevantTokens::Entities) => {
+                return Err(refuse("the query side is measured over all content tokens"));
+            }
+        };
+        let mut watching = BlockProbe::new(relevant.clone().unwrap_or(Relevant::All));
+        for chosen in chunks(examples.len()) {
+            let question = Question::gather(self.model, examples, &chosen)?;
+            if relevant.is_none() {
+                let marks = self.entities(examples, &chosen);
+                let marks = marks.ok_or_else(|| refuse("the task labels no tokens"))?;
+                watching.set_relevant(Relevant::Marked(marks));
+            }
+            let mut tape = Tape::new(self.device);
+            let weights = params.frozen();
+            self.model.probe_blocks(&mut tape, weights, &question.batch, &mut watching)?;
+        }
+        Ok(watching.means())
+    }
+
+    /// Which tokens of a batch carry a label other than `O`.
+    fn entities(&self, examples: &[Encoded], chosen: &[usize]) -> Option<Vec<bool>> {
+        let outside = self.labels.index("O");
+        let mut marks = Vec::new();
+        for &index in chosen {
+            let Target::PerToken(labels) = &examples[index].target else { return None };
+            marks.extend(labels.iter().map(|label| label.is_some() && *label != outside));
+        }
+        Some(marks)
+    }
+
+    /// For each block the norm of the gradient of the mean loss.
+    fn gradient_norms(&self, params: &Params, examples: &[Encoded]) -> Result<Vec<f64>> {
+        let layout = self.model.layout();
+        let scope = Scope::of_blocks(layout, 0..layout.blocks());
+        let mut sum = Gradients::default();
+        for chosen in chunks(examples.len()) {
+            let question = Question::gather(self.model, examples, &chosen)?;
+            if question.targets_counted() == 0 {
+                continue;
+            }
+            let mut tape = Tape::new(self.device);
+            let weights = params.training(&scope);
+            let loss = self.model.loss(&mut tape, weights, &question.batch, question.targets())?;
+            let share = chosen.len() as f32 / examples.len() as f32;
+            sum.add(tape.backward(&[(&loss, Tensor::scalar(self.device, share))])?)?;
+        }
+        let mut squares = vec![0.0; self.model.blocks()];
+        for (id, gradient) in sum.iter() {
+            if let Some(block) = id.site.block() {
+                squares[usize::from(block)] += gradient.values().sum_of_squares();
+            }
+        }
+        Ok(squares.into_iter().map(f64::sqrt).collect())
+    }
+}
+
+fn chunks(count: usize) -> impl Iterator<Item = Vec<usize>> {
+    (0..count).step_by(BATCH).map(move |first| (first..count.min(first + BATCH)).collect())
+}

@@ -1,0 +1,102 @@
+//! A batch as the model wants it: tokens without padding, and what the answers should be.
+//!
+//! Data and model each have a batch of their own so that neither knows the other; this is the one
+//! place where they meet.
+
+use fedra_data::{Batch as Rows, Encoded, LabelSet, LabelShape, Targets as Labels, Task};
+use fedra_model::{Batch, Head, Model, Targets};
+
+use crate::error::{ClientError, Result};
+
+/// A packed batch with its targets.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// The tokens.
+    pub batch: Batch,
+    answers: Answers,
+}
+
+/// Targets that own their numbers.
+#[derive(Clone, Debug)]
+enum Answers {
+    Classes(Vec<Option<u32>>),
+    Labels(Vec<f32>),
+}
+
+impl Question {
+    /// The chosen examples for this model.
+    pub fn gather(model: &Model, examples: &[Encoded], chosen: &[usize]) -> Result<Self> {
+        let Rows { ids, lengths, targets } = Rows::gather(examples, chosen);
+        let batch = Batch::packed(ids, lengths)?;
+        let answers = match (targets, model.head()) {
+            (Labels::One(classes), Head::Sequence { .. }) => {
+                Answers::Classes(classes.into_iter().map(Some).collect())
+            }
+            (Labels::Many(codes), Head::Sequence { classes, .. }) => {
+                Answers::Labels(ones(&codes, classes)?)
+            }
+            (Labels::PerToken(labels), Head::Tokens { .. } | Head::Language) => {
+                Answers::Classes(labels)
+            }
+            (Labels::One(_), head) => return Err(mismatch("one class a sequence", head)),
+            (Labels::Many(_), head) => return Err(mismatch("several codes a sequence", head)),
+            (Labels::PerToken(_), head) => return Err(mismatch("one label a token", head)),
+        };
+        Ok(Self { batch, answers })
+    }
+
+    /// The targets, for a loss.
+    pub fn targets(&self) -> Targets<'_> {
+        match &self.answers {
+            Answers::Classes(classes) => Targets::Classes(classes),
+            Answers::Labels(labels) => Targets::Labels(labels),
+        }
+    }
+
+    /// How many targets the loss averages over; none where truncation left no labelled word.
+    pub fn targets_counted(&self) -> usize {
+        match &self.answers {
+            Answers::Classes(classes) => classes.iter().flatten().count(),
+            Answers::Labels(labels) => labels.len(),
+        }
+    }
+}
+
+/// A row of zeros and ones for each set of codes.
+fn ones(codes: &[Vec<u32>], classes: usize) -> Result<Vec<f32>> {
+    let mut labels = vec![0.0; codes.len() * classes];
+    for (row, codes) in labels.chunks_exact_mut(classes).zip(codes) {
+        for &code in codes {
+            let Some(place) = row.get_mut(code as usize) else {
+                let (found, expected) = (format!("code {code}"), format!("codes below {classes}"));
+                return Err(ClientError::Targets { found, expected });
+            };
+            *place = 1.0;
+        }
+    }
+    Ok(labels)
+}
+
+fn mismatch(found: &str, head: Head) -> ClientError {
+    let expected = match head {
+        Head::Bare => "none: the model has no head".to_owned(),
+        Head::Sequence { classes, .. } => format!("one or several of {classes} classes a sequence"),
+        Head::Tokens { classes } => format!("one of {classes} classes a token"),
+        Head::Language => "the next token".to_owned(),
+    };
+    ClientError::Targets { found: found.to_owned(), expected }
+}
+
+/// Refuses a task whose labels the head of the model does not answer one for one.
+pub(crate) fn check_head(model: &Model, task: Task, labels: &LabelSet) -> Result<()> {
+    let fits = match (task.shape(), model.head()) {
+        (LabelShape::One | LabelShape::Many, Head::Sequence { classes, .. })
+        | (LabelShape::PerWord, Head::Tokens { classes }) => classes == labels.len(),
+        (LabelShape::Absent, Head::Language) => true,
+        (LabelShape::One | LabelShape::Many | LabelShape::PerWord | LabelShape::Absent, _) => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(mismatch(&format!("the task {} with {} labels", task.name(), labels.len()), model.head()))
+}

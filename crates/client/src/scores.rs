@@ -1,0 +1,130 @@
+//! How a model did on some examples: counts that add up, and a loss.
+//!
+//! Counts are integers and merge in any order; losses are summed in the order of examples, one
+//! number each, so that neither batches nor threads show in a score.
+
+use fedra_data::{ClassScore, CodeScore, LabelSet, LabelShape, SpanScore, Task};
+
+/// The scores of a model on some examples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scores {
+    counts: Counts,
+    examples: u64,
+    loss_sum: f64,
+    /// What the loss is a mean over: examples, or labelled tokens.
+    targets: u64,
+}
+
+/// What was counted, by the kind of task.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Counts {
+    /// One class an example, or one tag a word where tags mark no spans.
+    Classes(ClassScore),
+    /// Several codes an example.
+    Codes(CodeScore),
+    /// Typed spans of words.
+    Spans(SpanScore),
+    /// Nothing but the loss: the next token.
+    Loss,
+}
+
+impl Scores {
+    /// Nothing counted yet.
+    pub fn new(task: Task, labels: &LabelSet) -> Self {
+        let counts = match task.shape() {
+            LabelShape::Many => Counts::Codes(CodeScore::new(labels.len())),
+            LabelShape::PerWord if marks_spans(labels) => Counts::Spans(SpanScore::default()),
+            LabelShape::One | LabelShape::PerWord => Counts::Classes(ClassScore::new(labels.len())),
+            LabelShape::Absent => Counts::Loss,
+        };
+        Self { counts, examples: 0, loss_sum: 0.0, targets: 0 }
+    }
+
+    /// Adds what was counted elsewhere.
+    ///
+    /// # Panics
+    /// When the other is of another task.
+    pub fn merge(&mut self, other: &Self) {
+        match (&mut self.counts, &other.counts) {
+            (Counts::Classes(mine), Counts::Classes(more)) => mine.merge(more),
+            (Counts::Codes(mine), Counts::Codes(more)) => mine.merge(more),
+            (Counts::Spans(mine), Counts::Spans(more)) => mine.merge(more),
+            (Counts::Loss, Counts::Loss) => {}
+            (Counts::Classes(_) | Counts::Codes(_) | Counts::Spans(_) | Counts::Loss, _) => {
+                panic!("scores of different tasks")
+            }
+        }
+        self.examples += other.examples;
+        self.loss_sum += other.loss_sum;
+        self.targets += other.targets;
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How many examples.
+    pub fn examples(&self) -> u64 {
+        self.examples
+    }
+
+    /// The mean loss, averaged as training averages it; zero when nothing was seen.
+    pub fn loss(&self) -> f64 {
+        if self.targets == 0 { 0.0 } else { self.loss_sum / self.targets as f64 }
+    }
+
+    /// The number that the task is judged by, larger for better, and its name.
+    pub fn headline(&self) -> (&'static str, f64) {
+        match &self.counts {
+            Counts::Classes(score) => ("macro_f1", score.macro_f1()),
+            Counts::Codes(score) => ("micro_f1", score.micro_f1()),
+            Counts::Spans(score) => ("span_f1", score.micro_f1()),
+            Counts::Loss => ("negative_loss", -self.loss()),
+        }
+    }
+
+    /// Every number by its name, the headline first.
+    pub fn named(&self) -> Vec<(&'static str, f64)> {
+        let mut named = vec![self.headline()];
+        match &self.counts {
+            Counts::Classes(score) => {
+                named.extend([("accuracy", score.accuracy()), ("micro_f1", score.micro_f1())]);
+            }
+            Counts::Codes(score) => {
+                named.extend([("macro_f1", score.macro_f1()), ("exact", score.exact())]);
+            }
+            Counts::Spans(score) => {
+                let total = score.total();
+                named.extend([
+                    ("span_precision", total.precision()),
+                    ("span_recall", total.recall()),
+                    ("span_macro_f1", score.macro_f1()),
+                    ("accuracy", score.accuracy()),
+                ]);
+            }
+            Counts::Loss => named.push(("perplexity", self.loss().exp())),
+        }
+        named.push(("loss", self.loss()));
+        named
+    }
+
+    pub(crate) fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    /// Counts the loss of one example: a sum over so many targets.
+    pub(crate) fn add_loss(&mut self, sum: f64, targets: u64) {
+        self.examples += 1;
+        self.loss_sum += sum;
+        self.targets += targets;
+    }
+}
+
+/// Whether every tag but `O` carries a prefix, so that tags make spans.
+fn marks_spans(labels: &LabelSet) -> bool {
+    let prefixed = |name: &str| {
+        name == "O" || ["B-", "I-", "E-", "S-"].iter().any(|prefix| name.starts_with(prefix))
+    };
+    labels.names().iter().all(|name| prefixed(name))
+}

@@ -1,0 +1,204 @@
+//! Local training of one part of a model on one client's examples.
+//!
+//! What learns is a [`Scope`]; everything else is shared with whoever lent the parameters and is
+//! never written, so it stays identical to the bit. When the scope leaves a frozen prefix and the
+//! examples are seen more than once, the hidden states behind the prefix are kept, which changes
+//! the time and no number.
+
+use fedra_compute::{Device, Gradients, Optimiser, Params, Solver, Tape, Tensor, Value};
+use fedra_data::{Encoded, epoch};
+use fedra_engine::Work;
+use fedra_model::{Model, PrefixCache};
+use fedra_plan::{ByteCount, Cut, Plan, Scope};
+use fedra_seed::Seed;
+use fedra_wire::Tensors;
+
+use crate::correction::Correction;
+use crate::error::{ClientError, Result};
+use crate::question::Question;
+
+/// Trains any client of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Trainer<'a> {
+    /// The structure.
+    pub model: &'a Model,
+    /// Who computes.
+    pub device: &'a Device,
+    /// Most that hidden states behind a frozen prefix may take; zero keeps none.
+    pub cache: ByteCount,
+}
+
+/// What one client learns in one round.
+#[derive(Clone, Copy, Debug)]
+pub struct Lesson<'a> {
+    /// Whose name an error carries.
+    pub client: &'a str,
+    /// What is learnt from.
+    pub examples: &'a [Encoded],
+    /// What learns.
+    pub scope: &'a Scope,
+    /// How long, in what steps and by which solver. Its local rule is not looked at here: the
+    /// correction carries it out.
+    pub work: &'a Work,
+    /// What the local rule adds to gradients.
+    pub correction: Correction<'a>,
+    /// Where the order of examples comes from.
+    pub seed: Seed,
+}
+
+/// What came of a lesson.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Learnt {
+    /// The change of every parameter in the scope.
+    pub change: Tensors,
+    /// The mean over steps of the gradient before its correction, for every parameter in the scope;
+    /// only gathered for [`Correction::Variates`], whose next variate it is.
+    pub mean_gradient: Option<Tensors>,
+    /// Steps taken.
+    pub steps: u32,
+    /// Mean loss over the examples as they were seen.
+    pub loss: f64,
+}
+
+impl Trainer<'_> {
+    /// Trains `params` in place. On an error they are left half-trained: train a clone.
+    pub fn train(&self, params: &mut Params, lesson: &Lesson<'_>) -> Result<Learnt> {
+        let nothing = |what| ClientError::Nothing { client: lesson.client.to_owned(), what };
+        if lesson.scope.is_empty() {
+            return Err(nothing("parameter to train"));
+        }
+        if lesson.examples.is_empty() || lesson.work.batch == 0 {
+            return Err(nothing("example to train on"));
+        }
+        let plan = Plan::new(self.model.layout(), lesson.scope.clone(), Cut::none())?;
+        let mut cache = self.cache_for(&plan, lesson.work);
+        let mut optimiser = Optimiser::new(self.device, solver(lesson.work.solver))?;
+        let mut gathered = match lesson.correction {
+            Correction::Variates { .. } => Some(Tensors::zeros(self.model.layout(), lesson.scope)),
+            Correction::Nothing | Correction::Proximal { .. } | Correction::Dynamic { .. } => None,
+        };
+
+        let start = params.clone();
+        let (mut steps, mut loss_sum, mut seen) = (0_u32, 0.0, 0_u64);
+        for chosen in order(lesson) {
+            let question = Question::gather(self.model, lesson.examples, &chosen)?;
+            if question.targets_counted() == 0 {
+                continue;
+            }
+            steps += 1;
+            let mut tape = Tape::new(self.device);
+            let names = chosen.iter().map(|&index| index as u64).collect();
+            let loss =
+                self.loss(&mut tape, params, lesson.scope, (&question, names), &mut cache)?;
+            let found = loss.tensor.item();
+            if !found.is_finite() {
+                let client = lesson.client.to_owned();
+                return Err(ClientError::NotFinite { client, step: steps, found });
+            }
+            loss_sum += f64::from(found) * chosen.len() as f64;
+            seen += chosen.len() as u64;
+            let mut gradients = tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?;
+            if let Some(norm) = lesson.work.clip {
+                clip(&mut gradients, norm);
+            }
+            if let Some(sum) = &mut gathered {
+                add(sum, &gradients);
+            }
+            lesson.correction.apply(self.device, &mut gradients, (params, &start))?;
+            optimiser.step(params, &gradients)?;
+        }
+        if steps == 0 {
+            return Err(nothing("labelled example to train on"));
+        }
+        if let Some(sum) = &mut gathered {
+            divide(sum, steps);
+        }
+        let change = change(lesson.scope, params, &start)?;
+        Ok(Learnt { change, mean_gradient: gathered, steps, loss: loss_sum / seen as f64 })
+    }
+
+    /// A cache, where it can save work: something is frozen in front, and examples come again.
+    fn cache_for(&self, plan: &Plan, work: &Work) -> Option<PrefixCache> {
+        let blocks = plan.frozen_prefix()?;
+        let worth = work.epochs > 1 && self.cache.0 > 0;
+        worth.then(|| PrefixCache::new(usize::from(blocks), self.cache.0 as usize))
+    }
+
+    fn loss(
+        &self,
+        tape: &mut Tape,
+        params: &Params,
+        scope: &Scope,
+        (question, names): (&Question, Vec<u64>),
+        cache: &mut Option<PrefixCache>,
+    ) -> Result<Value> {
+        let (batch, targets) = (&question.batch, question.targets());
+        let weights = params.training(scope);
+        let Some(cache) = cache else {
+            return Ok(self.model.loss(tape, weights, batch, targets)?);
+        };
+        let hidden = cache.hidden(tape, (self.model, params), batch, &names)?;
+        Ok(self.model.loss_from(tape, weights, (hidden, cache.blocks()), batch, targets)?)
+    }
+}
+
+/// The batches of all epochs, no more than the work allows.
+fn order(lesson: &Lesson<'_>) -> impl Iterator<Item = Vec<usize>> {
+    let lengths: Vec<usize> = lesson.examples.iter().map(|example| example.ids.len()).collect();
+    let (seed, size) = (lesson.seed.of("order"), lesson.work.batch as usize);
+    let limit = lesson.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
+    let epochs = 0..u64::from(lesson.work.epochs);
+    epochs.flat_map(move |number| epoch(&lengths, size, seed.with(number).0)).take(limit)
+}
+
+/// The solver as the tensors know it.
+fn solver(solver: fedra_engine::Solver) -> Solver {
+    use fedra_engine::Solver as Written;
+    match solver {
+        Written::Sgd { rate, weight_decay } => Solver::Sgd { rate, weight_decay },
+        Written::Momentum { rate, momentum, weight_decay } => {
+            Solver::Momentum { rate, momentum, weight_decay }
+        }
+        Written::AdamW { rate, beta1, beta2, epsilon, weight_decay } => {
+            Solver::AdamW { rate, beta1, beta2, epsilon, weight_decay }
+        }
+    }
+}
+
+/// Scales gradients down to a norm over all of them.
+fn clip(gradients: &mut Gradients, norm: f32) {
+    let found = gradients.sum_of_squares().sqrt();
+    if found <= f64::from(norm) {
+        return;
+    }
+    let factor = (f64::from(norm) / found) as f32;
+    for (_, gradient) in gradients.iter_mut() {
+        gradient.values_mut().update(|values| values.iter_mut().for_each(|g| *g *= factor));
+    }
+}
+
+fn add(sum: &mut Tensors, gradients: &Gradients) {
+    for (id, sum) in sum.iter_mut() {
+        let Some(gradient) = gradients.get(id) else { continue };
+        for (sum, value) in sum.iter_mut().zip(gradient.to_dense()) {
+            *sum += value;
+        }
+    }
+}
+
+fn divide(sum: &mut Tensors, count: u32) {
+    for (_, sum) in sum.iter_mut() {
+        for value in sum {
+            *value /= count as f32;
+        }
+    }
+}
+
+/// What the scope has become less what it was.
+fn change(scope: &Scope, now: &Params, start: &Params) -> Result<Tensors> {
+    let difference = |id| {
+        let (now, start) = (now.get(id)?.to_host(), start.get(id)?.to_host());
+        Ok((id, now.iter().zip(&*start).map(|(now, start)| now - start).collect()))
+    };
+    scope.iter().map(difference).collect()
+}

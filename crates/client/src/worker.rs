@@ -1,0 +1,149 @@
+//! One client's round, from the order to the encoded answer.
+//!
+//! A worker only reads: the shared model, the client's examples, the state it has kept so far. What
+//! would change, the answer and the state to keep if the answer is taken, comes back as a value, so
+//! a client that fails or is refused is as if it had never been asked.
+
+use fedra_compute::{Device, Params};
+use fedra_engine::{ClientInfo, ClientState, LocalRule, Order, Reply};
+use fedra_model::Model;
+use fedra_plan::ByteCount;
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
+
+use crate::convert::{copied, overwrite};
+use crate::correction::Correction;
+use crate::error::Result;
+use crate::examples::Examples;
+use crate::trainer::{Learnt, Lesson, Trainer};
+
+/// What every client of a fleet has in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Worker<'a> {
+    pub model: &'a Model,
+    pub device: &'a Device,
+    /// The shared model with this round's downloads written on it.
+    pub shared: &'a Params,
+    pub cache: ByteCount,
+}
+
+/// One client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Desk<'a> {
+    pub info: &'a ClientInfo,
+    pub train: &'a Examples,
+    pub state: &'a ClientState,
+}
+
+impl Worker<'_> {
+    /// Carries out an order; the state is the client's new one.
+    pub fn carry_out(&self, desk: Desk<'_>, order: &Order) -> Result<(Reply, ClientState)> {
+        let begun = std::time::Instant::now();
+        let mut params = self.params_of(desk.state)?;
+        let server = self.server_variate(order)?;
+        let lesson = Lesson {
+            client: &desk.info.name,
+            examples: desk.train.encoded(),
+            scope: &order.learns,
+            work: &order.work,
+            correction: correction(order.work.local, &desk.state.correction, &server),
+            seed: order.seed,
+        };
+        let trainer = Trainer { model: self.model, device: self.device, cache: self.cache };
+        let learnt = trainer.train(&mut params, &lesson)?;
+
+        let header = Header {
+            kind: Kind::Change,
+            encoding: order.work.encoding,
+            round: order.round,
+            client: order.client,
+            examples: desk.info.examples,
+            steps: learnt.steps,
+            loss: learnt.loss as f32,
+        };
+        let mut state = ClientState::empty(order.client);
+        state.personal = desk.state.personal.clone();
+        state.personal.absorb(copied(&params, &order.personal)?);
+        let (next, variate) = next_correction(order, desk.state, &learnt);
+        state.correction = next;
+        let extra = match variate.filter(|_| order.extra.is_some()) {
+            None => None,
+            Some(change) => {
+                let header = Header { kind: Kind::Variate, encoding: Encoding::F32, ..header };
+                Some(encode(self.model.layout(), &header, &change, None)?)
+            }
+        };
+
+        let uploads = order.uploads();
+        let sent = |(id, _): &(_, Vec<f32>)| uploads.contains(*id);
+        let change: Tensors = learnt.change.into_iter().filter(sent).collect();
+        state.residual = desk.state.residual.clone();
+        let payload = encode(self.model.layout(), &header, &change, Some(&mut state.residual))?;
+        Ok((Reply { payload, extra, seconds: begun.elapsed().as_secs_f64() }, state))
+    }
+
+    /// The shared model with what is the client's own in its place. Copies nothing else.
+    pub fn params_of(&self, state: &ClientState) -> Result<Params> {
+        let mut params = self.shared.clone();
+        overwrite(&mut params, &state.personal)?;
+        Ok(params)
+    }
+
+    fn server_variate(&self, order: &Order) -> Result<Tensors> {
+        let Some(bytes) = &order.extra else { return Ok(Tensors::new()) };
+        let expected = Expectation {
+            layout: self.model.layout(),
+            kind: Kind::Variate,
+            encoding: Encoding::F32,
+            round: order.round,
+            client: ClientId::SERVER,
+            scope: Some(&order.uploads()),
+        };
+        Ok(decode(bytes, &expected)?.1)
+    }
+}
+
+fn correction<'a>(rule: LocalRule, own: &'a Tensors, server: &'a Tensors) -> Correction<'a> {
+    match rule {
+        LocalRule::Plain => Correction::Nothing,
+        LocalRule::Proximal { mu } => Correction::Proximal { mu },
+        LocalRule::Scaffold => Correction::Variates { own, server },
+        LocalRule::Dynamic { alpha } => Correction::Dynamic { alpha, memory: own },
+    }
+}
+
+/// The correction of the rounds to come, and for SCAFFOLD how it changed.
+///
+/// What did not train keeps the correction it had. What is personal drifts nowhere from anybody, so
+/// it has no variate.
+fn next_correction(
+    order: &Order,
+    state: &ClientState,
+    learnt: &Learnt,
+) -> (Tensors, Option<Tensors>) {
+    let mut next = state.correction.clone();
+    match order.work.local {
+        LocalRule::Plain | LocalRule::Proximal { .. } => (next, None),
+        LocalRule::Dynamic { alpha } => {
+            for (id, change) in learnt.change.iter() {
+                let memory = next.or_zeros(id, change.len());
+                for (memory, change) in memory.iter_mut().zip(change) {
+                    *memory -= alpha * change;
+                }
+            }
+            (next, None)
+        }
+        LocalRule::Scaffold => {
+            let uploads = order.uploads();
+            let mean = learnt.mean_gradient.as_ref().map(|mean| mean.subset(&uploads));
+            let mean = mean.unwrap_or_default();
+            let mut change = mean.clone();
+            for (id, change) in change.iter_mut() {
+                for (change, own) in change.iter_mut().zip(next.get(id).unwrap_or_default()) {
+                    *change -= own;
+                }
+            }
+            next.absorb(mean);
+            (next, Some(change))
+        }
+    }
+}

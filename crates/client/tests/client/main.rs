@@ -1,0 +1,9 @@
+//! One client's work and a whole fleet, on models of width 16 to 32 and synthetic notes.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod fleet;
+mod learning;
+mod scoring;
+mod training;
+mod world;

@@ -1,0 +1,131 @@
+//! A small federation: a narrow encoder, a few hospitals, and work to do.
+
+use fedra_client::{Lesson, NearFleet, Shards};
+use fedra_compute::{Device, Params};
+use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
+use fedra_engine::{ClientInfo, Encoding, Order, Solver, Work};
+use fedra_model::hf::{BertConfig, Config};
+use fedra_model::{Head, Model};
+use fedra_plan::{Role, Round, Scope, Site};
+use fedra_seed::Seed;
+use fedra_wire::{Header, Kind, Tensors, encode};
+use std::sync::Arc;
+
+pub struct World {
+    pub model: Model,
+    pub params: Params,
+    pub device: Device,
+    pub shards: Shards,
+}
+
+/// What a world is made of.
+#[derive(Clone, Copy)]
+pub struct Size {
+    pub hospitals: usize,
+    pub notes: usize,
+    pub width: usize,
+    pub longest: usize,
+}
+
+impl Size {
+    pub const SMALL: Self = Self { hospitals: 3, notes: 45, width: 16, longest: 48 };
+}
+
+impl World {
+    pub fn new(task: Task, size: Size) -> Self {
+        let clinic = Clinic { hospitals: size.hospitals, notes: size.notes, ..Clinic::default() };
+        let table = clinic.generate(task, 1).unwrap();
+        let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
+        let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 600).unwrap();
+        let division = Partition::Client.divide(&table, Shares::default(), 1).unwrap();
+        let encoder = Encoder::new(&tokenizer, size.longest).unwrap();
+        let shards = Shards::encode(&encoder, &table, &division).unwrap();
+        let config = Config::Bert(BertConfig {
+            vocab_size: 600,
+            hidden_size: size.width,
+            num_hidden_layers: 2,
+            num_attention_heads: 2,
+            intermediate_size: 2 * size.width,
+            max_position_embeddings: size.longest,
+            ..BertConfig::default()
+        });
+        let classes = table.labels.len();
+        let head = match task {
+            Task::Concepts | Task::Tokens => Head::Tokens { classes },
+            Task::Diagnosis | Task::Classes => Head::Sequence { classes, pooler: false },
+            Task::Language => Head::Language,
+        };
+        let device = Device::cpu();
+        let model = Model::new(config, head, None).unwrap();
+        let params = model.fresh_params(&device, Seed(1)).unwrap();
+        Self { model, params, device, shards }
+    }
+
+    pub fn fleet(&self) -> NearFleet {
+        let (params, shards) = (self.params.clone(), self.shards.clone());
+        NearFleet::new(self.model.clone(), params, self.device.clone(), shards).unwrap()
+    }
+
+    pub fn everything(&self) -> Scope {
+        Scope::everything(self.model.layout())
+    }
+
+    pub fn head(&self) -> Scope {
+        Scope::of_sites(self.model.layout(), [Site::Head])
+    }
+
+    /// All but query and key.
+    pub fn without_kernel(&self) -> Scope {
+        self.everything() - Scope::of_roles(self.model.layout(), [Role::Query, Role::Key])
+    }
+
+    pub fn lesson<'a>(&'a self, scope: &'a Scope, work: &'a Work) -> Lesson<'a> {
+        Lesson {
+            client: "hospital-1",
+            examples: self.shards.clients[0].train.encoded(),
+            scope,
+            work,
+            correction: fedra_client::Correction::Nothing,
+            seed: Seed(5),
+        }
+    }
+
+    /// The same order for every client, with the given values to start from.
+    pub fn orders(&self, clients: &[ClientInfo], round: Round, values: &Tensors) -> Vec<Order> {
+        let header = Header::download(Kind::Values, Encoding::F32, round);
+        let payload: Arc<[u8]> = encode(self.model.layout(), &header, values, None).unwrap().into();
+        let order = |client: &ClientInfo| Order {
+            client: client.id,
+            round,
+            seed: Seed(9).with(u64::from(round.0)).with(u64::from(client.id.0)),
+            payload: payload.clone(),
+            extra: None,
+            learns: self.everything(),
+            personal: Scope::empty(),
+            work: adamw(1e-2),
+        };
+        clients.iter().map(order).collect()
+    }
+}
+
+fn work(solver: Solver) -> Work {
+    Work { batch: 8, ..Work::new(solver) }
+}
+
+pub fn sgd(rate: f32) -> Work {
+    work(Solver::Sgd { rate, weight_decay: 0.0 })
+}
+
+pub fn adamw(rate: f32) -> Work {
+    let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
+    work(Solver::AdamW { rate, beta1, beta2, epsilon, weight_decay: 0.1 })
+}
+
+pub fn with_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.unwrap().install(run)
+}
+
+pub fn bits(tensors: &Tensors) -> Vec<u32> {
+    tensors.iter().flat_map(|(_, values)| values.iter().map(|value| value.to_bits())).collect()
+}

@@ -1,0 +1,69 @@
+//! A thousand clients of the tiny model share one process and two gigabytes.
+
+use fedra_client::{NearFleet, Shards, to_tensors};
+use fedra_compute::Device;
+use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
+use fedra_engine::{Encoding, Fleet, Order, Outcome, Solver, Verdict, Work};
+use fedra_model::{Head, Model, Preset};
+use fedra_plan::{Round, Scope};
+use fedra_seed::Seed;
+use fedra_wire::{Header, Kind, encode};
+use std::sync::Arc;
+
+const CLIENTS: usize = 1000;
+const TWO_GIGABYTES: u64 = 2_000_000_000;
+
+/// The most memory this process ever had, in bytes; `None` where the system does not say.
+fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(1024 * line.split_whitespace().nth(1)?.parse::<u64>().ok()?)
+}
+
+#[test]
+fn a_thousand_clients_of_the_tiny_model_fit_in_two_gigabytes() {
+    let clinic = Clinic { hospitals: 8, notes: CLIENTS, ..Clinic::default() };
+    let table = clinic.generate(Task::Concepts, 1).unwrap();
+    let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
+    let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 4096).unwrap();
+    let none = Shares { central: 0.0, validation: 0.0, test: 0.0 };
+    let division = Partition::Iid { clients: CLIENTS }.divide(&table, none, 1).unwrap();
+    let encoder = Encoder::new(&tokenizer, 32).unwrap();
+    let shards = Shards::encode(&encoder, &table, &division).unwrap();
+
+    let device = Device::cpu();
+    let head = Head::Tokens { classes: table.labels.len() };
+    let model = Model::new(Preset::Tiny.config(), head, None).unwrap();
+    let params = model.fresh_params(&device, Seed(1)).unwrap();
+    let (layout, values) = (model.layout().clone(), to_tensors(&params));
+    let mut fleet = NearFleet::new(model, params, device, shards).unwrap();
+
+    let header = Header::download(Kind::Values, Encoding::F32, Round(0));
+    let payload: Arc<[u8]> = encode(&layout, &header, &values, None).unwrap().into();
+    let work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+    let order = |client: &fedra_engine::ClientInfo| Order {
+        client: client.id,
+        round: Round(0),
+        seed: Seed(1).with(u64::from(client.id.0)),
+        payload: payload.clone(),
+        extra: None,
+        learns: Scope::everything(&layout),
+        personal: Scope::empty(),
+        work: work.clone(),
+    };
+    let orders: Vec<Order> = fleet.clients().iter().map(order).collect();
+    let (mut arrived, mut bytes) = (0, 0);
+    let mut arrive = |arrival: fedra_engine::Arrival| {
+        let Outcome::Finished(reply) = arrival.outcome else { panic!("{:?}", arrival.outcome) };
+        bytes += reply.payload.len();
+        arrived += 1;
+        Ok(Verdict::Taken)
+    };
+    fleet.train(orders, &mut arrive).unwrap();
+    assert_eq!(arrived, CLIENTS);
+    // What the updates would take together shows that they were never there together.
+    assert!(bytes as u64 > 2 * TWO_GIGABYTES, "{bytes}");
+    if let Some(peak) = peak() {
+        assert!(peak < TWO_GIGABYTES, "{peak} bytes");
+    }
+}
