@@ -14,6 +14,9 @@ use rayon::prelude::*;
 /// Rows per task; partial sums of weight gradients are kept per task and added in order.
 const ROWS: usize = 64;
 
+/// Lanes of a row's sums.
+const LANES: usize = 16;
+
 /// Which norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -141,32 +144,33 @@ vectorised! {
         let gradients = dy.chunks_exact(width).zip(dx.chunks_exact_mut(width));
         for ((x, stats), (dy, dx)) in rows.zip(gradients) {
             let (mean, inverse) = (stats[0], stats[1]);
-            let (mut h_sum, mut hn_sum) = ([0f32; 16], [0f32; 16]);
-            let whole = width - width % 16;
-            for i in (0..whole).step_by(16) {
-                for lane in 0..16 {
-                    let h = dy[i + lane] * saved.weight[i + lane];
-                    let n = (x[i + lane] - mean) * inverse;
-                    h_sum[lane] += h;
-                    hn_sum[lane] = h.mul_add(n, hn_sum[lane]);
+            let (mut h_sum, mut hn_sum) = ([0f32; LANES], [0f32; LANES]);
+            let lanes = x.chunks(LANES).zip(dy.chunks(LANES)).zip(saved.weight.chunks(LANES));
+            for ((x, dy), weight) in lanes {
+                let sums = h_sum.iter_mut().zip(&mut hn_sum);
+                for (((x, dy), weight), (h_sum, hn_sum)) in x.iter().zip(dy).zip(weight).zip(sums) {
+                    let h = dy * weight;
+                    *h_sum += h;
+                    *hn_sum = h.mul_add((x - mean) * inverse, *hn_sum);
                 }
-            }
-            for i in whole..width {
-                let h = dy[i] * saved.weight[i];
-                let n = (x[i] - mean) * inverse;
-                h_sum[i - whole] += h;
-                hn_sum[i - whole] = h.mul_add(n, hn_sum[i - whole]);
             }
             let h_mean = match kind {
                 Kind::Layer => math::sum(&h_sum) / width as f32,
                 Kind::Root => 0.0,
             };
             let hn_mean = math::sum(&hn_sum) / width as f32;
-            for i in 0..width {
-                let h = dy[i] * saved.weight[i];
-                let n = (x[i] - mean) * inverse;
-                let d = inverse * (h - h_mean - n * hn_mean);
-                dx[i] = if keep { dx[i] + d } else { d };
+            let values = x.iter().zip(dy).zip(saved.weight);
+            let slope = |((x, dy), weight): ((&f32, &f32), &f32)| {
+                inverse * (dy * weight - h_mean - (x - mean) * inverse * hn_mean)
+            };
+            if keep {
+                for (dx, value) in dx.iter_mut().zip(values) {
+                    *dx += slope(value);
+                }
+            } else {
+                for (dx, value) in dx.iter_mut().zip(values) {
+                    *dx = slope(value);
+                }
             }
         }
     }

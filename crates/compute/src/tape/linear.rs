@@ -15,8 +15,10 @@ use crate::cpu::shared::Shared;
 use crate::cpu::{elementwise, math};
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::pool::Pool;
+use crate::params::Weight;
+use crate::pool::{Buffer, Pool};
 use crate::tensor::Tensor;
+use fedra_plan::ParamId;
 
 impl Tape {
     /// Projections of one input, their results side by side.
@@ -185,7 +187,7 @@ fn apply(activation: Activation, segment: &mut [f32], derivative: Option<&mut [f
 }
 
 /// The biases side by side, zeros where a projection has none; `None` when none has one.
-fn joined_bias(pool: &Pool, projections: &[Projection], outputs: usize) -> Option<crate::Buffer> {
+fn joined_bias(pool: &Pool, projections: &[Projection], outputs: usize) -> Option<Buffer> {
     if projections.iter().all(|projection| projection.bias.is_none()) {
         return None;
     }
@@ -227,8 +229,59 @@ impl Recorded for Linear {
         let gradients = self.columns(&dy);
         let lowered: Vec<_> =
             gradients.iter().map(|(projection, dy)| lower(pool, projection, *dy)).collect();
-        self.input_gradient(flow, pool, &dy, &lowered);
-        self.weight_gradients(flow, pool, &gradients, &lowered);
+        // The products do not depend on each other: run together, no thread waits between them.
+        let mut input = self.x_slot.map(|slot| (slot, flow.open(slot, self.x_shape)));
+        let mut jobs = self.weight_jobs(flow, pool, &gradients, &lowered);
+        let x = self.x.as_ref().map(|x| Right::rows(pool, x.mat()));
+        rayon::scope(|scope| {
+            if let Some((_, (dx, start))) = &mut input {
+                scope.spawn(|_| self.input_gradient(pool, &dy, &lowered, (dx, *start)));
+            }
+            for job in &mut jobs {
+                scope.spawn(|_| job.run(x.as_ref()));
+            }
+        });
+        if let Some((slot, (dx, _))) = input {
+            flow.close(slot, dx);
+        }
+        for WeightJob { id, sum, bias, .. } in jobs {
+            flow.close_weight(id, sum);
+            if let Some((id, sums)) = bias {
+                flow.add_row(id, &sums);
+            }
+        }
+        for (projection, dy) in &gradients {
+            if let Some(bias) =
+                projection.bias.as_ref().filter(|b| b.trains && !projection.weight.trains)
+            {
+                let mut sums = pool.zeros(dy.cols);
+                column_sums(&mut sums, *dy);
+                flow.add_row(bias.id, &sums);
+            }
+        }
+    }
+}
+
+/// One weight's gradient to be computed: `sum += left^T right`.
+struct WeightJob<'a> {
+    id: ParamId,
+    sum: Tensor,
+    start: Start<'static>,
+    left: Mat<'a>,
+    /// The right operand if it is not the operation's input.
+    right: Option<Right<'a>>,
+    /// The bias whose gradient falls out, and its sums.
+    bias: Option<(ParamId, Buffer)>,
+}
+
+impl WeightJob<'_> {
+    fn run(&mut self, x: Option<&Right<'_>>) {
+        let (rows, cols) = self.sum.shape();
+        let right =
+            self.right.as_ref().or(x).expect("an input is saved whenever a weight reads it");
+        let row_sums = self.bias.as_mut().map(|(_, sums)| &mut sums[..]);
+        let into = MatMut::new(self.sum.data_mut(), rows, cols);
+        multiply(into, self.left.t(), right, self.start, Extras { finish: None, row_sums });
     }
 }
 
@@ -249,73 +302,53 @@ impl Linear {
     /// `dx = dy W + (s dy B) A`.
     fn input_gradient(
         &self,
-        flow: &mut Flow,
         pool: &Pool,
         dy: &Tensor,
         lowered: &[Option<Tensor>],
+        (dx, start): (&mut Tensor, Start<'_>),
     ) {
-        let Some(slot) = self.x_slot else { return };
         let (rows, inputs) = self.x_shape;
         let weights: Vec<_> = self.projections.iter().map(|p| p.weight.tensor.mat()).collect();
         let right = Right::stacked(pool, &weights);
-        flow.add_in_place(slot, self.x_shape, |dx, start| {
-            multiply(MatMut::new(dx, rows, inputs), dy.mat(), &right, start, Extras::default());
-            for (projection, low) in self.projections.iter().zip(lowered) {
-                if let (Some(lora), Some(low)) = (&projection.lora, low) {
-                    let right = Right::rows(pool, lora.a.tensor.mat());
-                    let dx = MatMut::new(dx, rows, inputs);
-                    multiply(dx, low.mat(), &right, Start::Keep, Extras::default());
-                }
+        let dx = dx.data_mut();
+        multiply(MatMut::new(dx, rows, inputs), dy.mat(), &right, start, Extras::default());
+        for (projection, low) in self.projections.iter().zip(lowered) {
+            if let (Some(lora), Some(low)) = (&projection.lora, low) {
+                let right = Right::rows(pool, lora.a.tensor.mat());
+                let dx = MatMut::new(dx, rows, inputs);
+                multiply(dx, low.mat(), &right, Start::Keep, Extras::default());
             }
-        });
+        }
     }
 
     /// `dW = dy^T x`, `db = sum of dy`, `dA = (s dy B)^T x`, `dB = dy^T (s x A^T)`.
-    fn weight_gradients(
-        &self,
+    fn weight_jobs<'a>(
+        &'a self,
         flow: &mut Flow,
         pool: &Pool,
-        gradients: &[(&Projection, Mat<'_>)],
-        lowered: &[Option<Tensor>],
-    ) {
-        let x = self.x.as_ref().map(|x| Right::rows(pool, x.mat()));
+        gradients: &[(&Projection, Mat<'a>)],
+        lowered: &'a [Option<Tensor>],
+    ) -> Vec<WeightJob<'a>> {
+        let mut jobs = Vec::new();
+        let mut push = |weight: &Weight, left, right, bias| {
+            let (sum, start) = flow.open_weight(weight.id, weight.tensor.shape());
+            jobs.push(WeightJob { id: weight.id, sum, start, left, right, bias });
+        };
         for (index, (projection, dy)) in gradients.iter().enumerate() {
-            let (outputs, inputs) = projection.weight.tensor.shape();
-            let bias = projection.bias.as_ref().filter(|bias| bias.trains);
-            let mut sums = bias.map(|_| pool.zeros(outputs));
-            match &x {
-                Some(x) if projection.weight.trains => {
-                    flow.add_to_weight(projection.weight.id, (outputs, inputs), |dw, start| {
-                        let extras = Extras { finish: None, row_sums: sums.as_deref_mut() };
-                        multiply(MatMut::new(dw, outputs, inputs), dy.t(), x, start, extras);
-                    });
-                }
-                _ => {
-                    if let Some(sums) = &mut sums {
-                        column_sums(sums, *dy);
-                    }
-                }
+            if projection.weight.trains {
+                let bias = projection.bias.as_ref().filter(|bias| bias.trains);
+                let bias = bias.map(|bias| (bias.id, pool.zeros(dy.cols)));
+                push(&projection.weight, *dy, None, bias);
             }
-            if let (Some(bias), Some(sums)) = (bias, sums) {
-                flow.add_row(bias.id, &sums);
+            let Some(lora) = &projection.lora else { continue };
+            if let (Some(low), true) = (&lowered[index], lora.a.trains) {
+                push(&lora.a, low.mat(), None, None);
             }
-            if let Some(lora) = &projection.lora {
-                let (rank, inputs) = lora.a.tensor.shape();
-                if let (Some(low), Some(x), true) = (&lowered[index], &x, lora.a.trains) {
-                    flow.add_to_weight(lora.a.id, (rank, inputs), |da, start| {
-                        let da = MatMut::new(da, rank, inputs);
-                        multiply(da, low.mat().t(), x, start, Extras::default());
-                    });
-                }
-                if let (Some(low), true) = (&self.low_rank[index], lora.b.trains) {
-                    let right = Right::rows(pool, low.mat());
-                    flow.add_to_weight(lora.b.id, (outputs, rank), |db, start| {
-                        let db = MatMut::new(db, outputs, rank);
-                        multiply(db, dy.t(), &right, start, Extras::default());
-                    });
-                }
+            if let (Some(low), true) = (&self.low_rank[index], lora.b.trains) {
+                push(&lora.b, *dy, Some(Right::rows(pool, low.mat())), None);
             }
         }
+        jobs
     }
 }
 

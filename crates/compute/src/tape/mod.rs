@@ -176,11 +176,23 @@ impl Flow {
         (rows, cols): (usize, usize),
         write: impl FnOnce(&mut [f32], Start<'static>),
     ) {
-        let mut sum = self.slots[slot.0].take();
-        let start = if sum.is_some() { Start::Keep } else { Start::Zero };
-        let into = sum.get_or_insert_with(|| Tensor::scratch(&self.device, rows, cols));
-        write(into.data_mut(), start);
-        self.slots[slot.0] = sum;
+        let (mut sum, start) = self.open(slot, (rows, cols));
+        write(sum.data_mut(), start);
+        self.close(slot, sum);
+    }
+
+    /// Takes a value's gradient out to be added to, and says what the addition starts from; the
+    /// caller puts it back with [`Flow::close`].
+    fn open(&mut self, slot: Slot, (rows, cols): (usize, usize)) -> (Tensor, Start<'static>) {
+        match self.slots[slot.0].take() {
+            Some(sum) => (sum, Start::Keep),
+            None => (Tensor::scratch(&self.device, rows, cols), Start::Zero),
+        }
+    }
+
+    /// Puts back what [`Flow::open`] took out.
+    fn close(&mut self, slot: Slot, sum: Tensor) {
+        self.slots[slot.0] = Some(sum);
     }
 
     /// The same for a weight's gradient.
@@ -190,7 +202,18 @@ impl Flow {
         (rows, cols): (usize, usize),
         write: impl FnOnce(&mut [f32], Start<'static>),
     ) {
-        let (mut sum, start) = match self.gradients.take(id) {
+        let (mut sum, start) = self.open_weight(id, (rows, cols));
+        write(sum.data_mut(), start);
+        self.close_weight(id, sum);
+    }
+
+    /// Takes a weight's gradient out to be added to; see [`Flow::open`].
+    fn open_weight(
+        &mut self,
+        id: ParamId,
+        (rows, cols): (usize, usize),
+    ) -> (Tensor, Start<'static>) {
+        match self.gradients.take(id) {
             None => (Tensor::scratch(&self.device, rows, cols), Start::Zero),
             Some(Gradient::Dense(sum)) => (sum, Start::Keep),
             Some(rows_only @ Gradient::Rows { .. }) => {
@@ -199,8 +222,11 @@ impl Flow {
                     .expect("a sparse gradient has its weight's shape");
                 (sum, Start::Keep)
             }
-        };
-        write(sum.data_mut(), start);
+        }
+    }
+
+    /// Puts back what [`Flow::open_weight`] took out.
+    fn close_weight(&mut self, id: ParamId, sum: Tensor) {
         self.gradients.put(id, Gradient::Dense(sum));
     }
 
