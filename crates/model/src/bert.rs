@@ -8,8 +8,8 @@
 use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::hf::BertConfig;
-use crate::model::Reading;
 use crate::parts::Parts;
+use crate::reading::Reading;
 use fedra_compute::{Activation, Attention, AttentionProbe, Mask, Projected, Span, Tape, Value};
 use fedra_plan::Role;
 

@@ -2,7 +2,8 @@
 
 use crate::batch::Batch;
 use crate::error::ModelError;
-use crate::model::{Backbone, Model, Reading};
+use crate::model::{Backbone, Model};
+use crate::reading::Reading;
 use fedra_compute::{Activation, Tape, Value, Weights};
 use fedra_plan::{Part, Role, Site};
 

@@ -17,6 +17,7 @@ mod model;
 mod parts;
 mod prefix;
 mod probe;
+mod reading;
 
 mod init;
 mod layout;
@@ -32,8 +33,9 @@ pub use error::ModelError;
 pub use head::{Head, Targets};
 pub use llama::Llama;
 pub use lora::Adapters;
-pub use model::{Backbone, Model, Reading};
+pub use model::{Backbone, Model};
 pub use prefix::PrefixCache;
 pub use preset::Preset;
 pub use probe::{BlockProbe, Relevant};
+pub use reading::Reading;
 pub use store::{Loaded, Saving, load, save};

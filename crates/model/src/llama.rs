@@ -9,8 +9,8 @@
 use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::hf::LlamaConfig;
-use crate::model::Reading;
 use crate::parts::Parts;
+use crate::reading::Reading;
 use fedra_compute::{Angles, Attention, AttentionProbe, Mask, Projected, Span, Tape, Value};
 use fedra_plan::Role;
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use crate::llama::Llama;
 use crate::lora::Adapters;
 use crate::parts::Parts;
 use crate::probe::BlockProbe;
+use crate::reading::Reading;
 use fedra_compute::{Span, Tape, Value, Weights};
 use fedra_plan::{Layout, Site};
 use std::ops::Range;
@@ -50,15 +51,6 @@ pub enum Backbone {
     Bert(Bert),
     /// A decoder.
     Llama(Llama),
-}
-
-/// Which rows of the last block's output anybody reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// Every token's.
-    All,
-    /// These, ascending, at least one per sequence (exactly one for a decoder).
-    Rows(Vec<u32>),
 }
 
 impl Model {

@@ -6,7 +6,8 @@
 
 use crate::batch::Batch;
 use crate::error::ModelError;
-use crate::model::{Model, Reading};
+use crate::model::Model;
+use crate::reading::Reading;
 use fedra_compute::{Params, Tape, Tensor, Value};
 use std::collections::BTreeMap;
 
@@ -16,7 +17,14 @@ pub struct PrefixCache {
     blocks: usize,
     budget: usize,
     used: usize,
-    kept: BTreeMap<u64, Tensor>,
+    kept: BTreeMap<u64, Kept>,
+}
+
+/// An example's hidden states, and the tokens they are of: a name alone proves nothing.
+#[derive(Debug)]
+struct Kept {
+    ids: Vec<u32>,
+    hidden: Tensor,
 }
 
 impl PrefixCache {
@@ -57,11 +65,16 @@ impl PrefixCache {
             let (found, expected) = (examples.len().to_string(), batch.sequences().to_string());
             return Err(ModelError::Batch { what: "number of example names", found, expected });
         }
+        let sequences = || {
+            let rows = batch.starts().zip(batch.lengths());
+            rows.map(|(start, &length)| (start, &batch.ids()[start..start + length]))
+        };
         let cached: Option<Vec<Tensor>> = examples
             .iter()
-            .zip(batch.lengths())
-            .map(|(example, &length)| {
-                self.kept.get(example).filter(|hidden| hidden.rows() == length).cloned()
+            .zip(sequences())
+            .map(|(example, (_, ids))| {
+                let kept = self.kept.get(example).filter(|kept| kept.ids == ids)?;
+                Some(kept.hidden.clone())
             })
             .collect();
         if let Some(cached) = cached {
@@ -72,12 +85,11 @@ impl PrefixCache {
         let hidden = model.embed(tape, frozen, batch)?;
         let range = 0..self.blocks;
         let hidden = model.run_blocks(tape, frozen, hidden, batch, range, &Reading::All)?;
-        let rows = batch.starts().zip(batch.lengths());
-        for (&example, (start, &length)) in examples.iter().zip(rows) {
-            let bytes = length * hidden.tensor.cols() * size_of::<f32>();
+        for (&example, (start, ids)) in examples.iter().zip(sequences()) {
+            let bytes = ids.len() * hidden.tensor.cols() * size_of::<f32>();
             if self.used + bytes <= self.budget && !self.kept.contains_key(&example) {
-                let mine = hidden.tensor.row_range(tape.device(), start, length)?;
-                self.kept.insert(example, mine);
+                let mine = hidden.tensor.row_range(tape.device(), start, ids.len())?;
+                self.kept.insert(example, Kept { ids: ids.to_vec(), hidden: mine });
                 self.used += bytes;
             }
         }

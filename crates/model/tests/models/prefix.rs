@@ -86,10 +86,10 @@ fn examples_are_found_again_in_any_company() {
 }
 
 #[test]
-fn an_example_of_another_length_is_computed() {
+fn other_tokens_under_a_known_name_are_computed() {
     let step = &Step::every_tiny()[0];
     let mut cache = PrefixCache::new(1, PLENTY);
-    for sequence in [vec![5, 6, 7], vec![5, 6]] {
+    for sequence in [vec![5, 6, 7], vec![5, 6], vec![5, 6, 8]] {
         let one = step.on(&[sequence]);
         let mut tape = Tape::new(&one.device);
         let model = (&one.model, &one.params);
