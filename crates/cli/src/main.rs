@@ -1,14 +1,40 @@
 //! The `fedra` command.
 
 mod bench;
+mod console;
+mod dry_run;
+mod experiment;
+mod federate;
+mod folder;
+mod grid;
+mod holdings;
+mod prepared;
+mod progress;
+mod quickstart;
+mod run;
+mod show;
+mod summary;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
-use std::process::ExitCode;
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra quickstart                                   three methods side by side, in a minute
+  fedra data experiments/clinic-concepts.toml        look at the data
+  fedra plan experiments/clinic-concepts.toml        what it would send and cost
+  fedra run  experiments/clinic-concepts.toml        run it
+  fedra run  experiments/clinic-concepts.toml --set work.epochs=2 --out runs/two-epochs
+
+Every experiment is one TOML file; --set overrides single keys of it. Results are files under
+runs/NAME. Data go to stdout, words for people to stderr.";
 
 /// Fine-tune Transformers across parties that may not share their data.
 #[derive(Parser)]
-#[command(name = "fedra", version, about, arg_required_else_help = true)]
+#[command(name = "fedra", version, about, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -16,28 +42,52 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure how fast this machine is.
+    /// Compare the main methods on the built-in synthetic clinic; needs no file and no download
+    Quickstart(quickstart::Quickstart),
+    /// Run a whole federation in this process
+    Run(run::Run),
+    /// Say what an experiment would train, send and cost, without training
+    #[command(after_help = dry_run::EXAMPLES)]
+    Plan(experiment::Written),
+    /// Show what a dataset becomes: rows, labels, lengths, clients, splits
+    #[command(after_help = show::EXAMPLES)]
+    Data(experiment::Written),
+    /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
-            complain(&error);
+            console::say(format_args!("error: {error:#}"));
             ExitCode::from(2)
         }
     }
 }
 
-fn run(arguments: Arguments) -> Result<()> {
-    match arguments.command {
+fn run(arguments: Arguments) -> Result<ExitCode> {
+    let done = match arguments.command {
+        Command::Quickstart(quickstart) => return quickstart.run(),
+        Command::Run(run) => return run.run(),
+        Command::Plan(written) => dry_run::run(&written),
+        Command::Data(written) => show::run(&written),
         Command::Bench(bench) => bench.run(),
-    }
-}
-
-#[expect(clippy::print_stderr, reason = "stderr is where people read what went wrong")]
-fn complain(error: &anyhow::Error) {
-    eprintln!("error: {error:#}");
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Arguments::command(),
+                "fedra",
+                &mut std::io::stdout(),
+            );
+            Ok(())
+        }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

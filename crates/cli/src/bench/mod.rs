@@ -1,7 +1,10 @@
 //! `fedra bench`: measurements that another person can repeat.
 
-mod memory;
+mod fold;
+pub mod memory;
+mod round;
 mod step;
+mod stopwatch;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -9,8 +12,12 @@ use clap::Subcommand;
 /// What to measure.
 #[derive(Subcommand)]
 pub enum Bench {
-    /// One training step: forward, backward, AdamW.
+    /// One training step: forward, backward, optimiser
     Step(step::Step),
+    /// One round of many clients that train nothing: what the federation itself costs
+    Round(round::RoundBench),
+    /// The fold of many updates into one mean
+    Fold(fold::FoldBench),
 }
 
 impl Bench {
@@ -18,6 +25,8 @@ impl Bench {
     pub fn run(self) -> Result<()> {
         match self {
             Self::Step(step) => step.run(),
+            Self::Round(round) => round.run(),
+            Self::Fold(fold) => fold.run(),
         }
     }
 }

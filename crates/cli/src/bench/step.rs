@@ -16,7 +16,7 @@ const WARM_UP: usize = 3;
 /// Different batches that are replayed from a cached prefix.
 const CACHED_BATCHES: u64 = 4;
 
-/// Time one training step: forward, backward and AdamW on random tokens.
+/// Time one training step: forward, backward and optimiser on random tokens.
 #[derive(Args)]
 pub struct Step {
     /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b
@@ -219,7 +219,8 @@ fn without_segments(shape: Preset) -> fedra_model::hf::Config {
     config
 }
 
-fn parse_shape(name: &str) -> Result<Preset, String> {
+/// The preset of a name, for the command line.
+pub fn parse_shape(name: &str) -> Result<Preset, String> {
     Preset::parse(name).ok_or_else(|| {
         let known = Preset::ALL.map(Preset::name).join(", ");
         format!("expected one of {known}")

@@ -1,0 +1,161 @@
+//! `fedra bench round`: what a federation costs when its clients cost nothing.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use fedra_compute::{Device, Seed};
+use fedra_engine::{
+    Arrival, ClientInfo, ClientState, EngineError, Evaluation, Evidence, Examination, Federation,
+    Fleet, Inquiry, Order, Outcome, Recipe, Reply, Scored, Solver, Tensors, Verdict, Work,
+};
+use fedra_model::{Head, Model, Preset};
+use fedra_plan::{ByteCount, Layout};
+use fedra_wire::{ClientId, Header, Kind, encode};
+
+use super::memory::{forget_peak, peak_resident_bytes};
+use super::stopwatch::{Stopwatch, rounded};
+use crate::console;
+use crate::grid::grouped;
+
+/// Run rounds of clients that answer every order with the same small change.
+#[derive(Args)]
+pub struct RoundBench {
+    /// Clients in a round
+    #[arg(long, default_value_t = 100)]
+    clients: u32,
+    /// Rounds to time; the best counts
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b
+    #[arg(long, default_value = "tiny", value_parser = super::step::parse_shape)]
+    shape: Preset,
+    /// Print one JSON object instead of a sentence
+    #[arg(long)]
+    json: bool,
+}
+
+/// The result, of the best round.
+#[derive(serde::Serialize)]
+struct Report {
+    peer: String,
+    clients: u32,
+    shape: &'static str,
+    parameters: u64,
+    cpu_seconds: f64,
+    wall_seconds: f64,
+    peak_bytes: u64,
+}
+
+impl RoundBench {
+    /// Measures and prints.
+    pub fn run(self) -> Result<()> {
+        if self.clients == 0 || self.rounds == 0 {
+            bail!("--clients and --rounds must be at least 1");
+        }
+        let model = Model::new(self.shape.config(), Head::Bare, None)?;
+        let layout = model.layout().clone();
+        let initial = fedra_client::to_tensors(&model.fresh_params(&Device::cpu(), Seed(1))?);
+        let work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+        let nothing = Evaluation { every: 1, on: Vec::new() };
+        let recipe = Recipe { evaluation: nothing, ..Recipe::new(work) };
+        let parameters = layout.elements() as u64;
+        let mut fleet = Trivial::new(layout.clone(), self.clients);
+        let mut federation = Federation::new(recipe, layout, initial, Seed(1))?;
+
+        forget_peak();
+        let (mut wall, mut cpu) = (f64::INFINITY, f64::INFINITY);
+        for round in 1..=self.rounds {
+            let watch = Stopwatch::start();
+            federation.run(&mut fleet, &mut [], round, &|| false)?;
+            let (this_wall, this_cpu) = watch.read();
+            (wall, cpu) = (wall.min(this_wall), cpu.min(this_cpu));
+        }
+        let report = Report {
+            peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
+            clients: self.clients,
+            shape: self.shape.name(),
+            parameters,
+            cpu_seconds: rounded(cpu),
+            wall_seconds: rounded(wall),
+            peak_bytes: peak_resident_bytes().unwrap_or(0),
+        };
+        if self.json {
+            console::data(serde_json::json!(report));
+            return Ok(());
+        }
+        console::data(format_args!(
+            "round of {} clients with {} parameters: {:.3} s of processor, {:.3} s of time, {} peak",
+            report.clients,
+            grouped(report.parameters),
+            report.cpu_seconds,
+            report.wall_seconds,
+            ByteCount(report.peak_bytes),
+        ));
+        Ok(())
+    }
+}
+
+/// Clients that train nothing and keep nothing.
+struct Trivial {
+    layout: Layout,
+    clients: Vec<ClientInfo>,
+}
+
+impl Trivial {
+    fn new(layout: Layout, count: u32) -> Self {
+        let client = |number| ClientInfo {
+            id: ClientId(number),
+            name: format!("client-{}", number + 1),
+            examples: 10,
+        };
+        Self { layout, clients: (0..count).map(client).collect() }
+    }
+
+    fn answer(&self, order: &Order) -> Result<Reply, EngineError> {
+        let header = Header {
+            kind: Kind::Change,
+            encoding: order.work.encoding,
+            round: order.round,
+            client: order.client,
+            examples: 10,
+            steps: 1,
+            loss: 0.5,
+        };
+        let change = Tensors::zeros(&self.layout, &order.uploads());
+        let payload = encode(&self.layout, &header, &change, None)?;
+        Ok(Reply { payload, extra: None, seconds: 0.0 })
+    }
+}
+
+impl Fleet for Trivial {
+    fn clients(&self) -> &[ClientInfo] {
+        &self.clients
+    }
+
+    fn train(
+        &mut self,
+        orders: Vec<Order>,
+        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
+    ) -> Result<(), EngineError> {
+        for order in orders {
+            let outcome = Outcome::Finished(self.answer(&order)?);
+            arrive(Arrival { client: order.client, outcome })?;
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, _examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn probe(&mut self, _inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn state(&self) -> Vec<ClientState> {
+        Vec::new()
+    }
+
+    fn restore(&mut self, _shared: &Tensors, _states: Vec<ClientState>) -> Result<(), EngineError> {
+        Ok(())
+    }
+}

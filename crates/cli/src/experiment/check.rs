@@ -1,0 +1,353 @@
+//! From a draft to an experiment: do the values make sense, alone and together?
+
+use std::path::{Path, PathBuf};
+
+use fedra_data::{Clinic, Format, Partition, Split, Task};
+use fedra_engine::methods::Method;
+use fedra_engine::{EngineError, Evaluation, Population, Recipe, Sampler, Work};
+use fedra_model::Preset;
+use fedra_model::hf::Config;
+
+use super::draft::{By, Data, Source as Written};
+use super::{Complaint, Draft, Experiment, ModelSource, Source, reading};
+
+type Result<T> = std::result::Result<T, Complaint>;
+
+/// The name of the small preset in files, beside those of [`Preset`].
+const TINY_ENCODER: &str = "tiny-encoder";
+/// Pieces of a vocabulary that is grown, unless the file says otherwise.
+const USUAL_VOCABULARY: usize = 1000;
+/// Tokens of an example, unless the file says otherwise.
+const USUAL_TOKENS: usize = 128;
+
+/// Checks a draft, and fills in what depends on more than one key.
+pub fn check(mut draft: Draft) -> Result<Experiment> {
+    let name = name(&draft)?;
+    if !["auto", "cpu"].contains(&draft.device.as_str()) {
+        return Err(Complaint::new("device", format!("{:?}", draft.device), "auto or cpu"));
+    }
+    at_least_one("threads", draft.threads)?;
+    at_least_one("data.max_examples", draft.data.max_examples)?;
+    at_least_one("data.max_test", draft.data.max_test)?;
+    at_least_one("evaluate.every", Some(draft.evaluate.every as usize))?;
+    if draft.privacy.is_some() {
+        let expected = "no such table: this version trains without privacy";
+        return Err(Complaint::new("privacy", "a table", expected));
+    }
+    let tokens = *draft.data.max_tokens.get_or_insert(USUAL_TOKENS);
+    if tokens < 3 {
+        return Err(Complaint::new("data.max_tokens", tokens, "at least 3"));
+    }
+    let expected = "concepts, diagnosis, classes, tokens or language";
+    let task = draft.data.task.ok_or_else(|| Complaint::new("data.task", "nothing", expected))?;
+    let rounds = draft.federation.rounds;
+    let rounds =
+        rounds.ok_or_else(|| Complaint::new("federation.rounds", "nothing", "at least 1"))?;
+    at_least_one("federation.rounds", Some(rounds as usize))?;
+    at_least_one("federation.clients", draft.federation.clients)?;
+    let source = source(&mut draft, task)?;
+    let partition = partition(&draft)?;
+    sample(&draft)?;
+    let model = model(&mut draft, tokens)?;
+    let recipe = recipe(&draft)?;
+    Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft })
+}
+
+fn at_least_one(key: &str, value: Option<usize>) -> Result<()> {
+    match value {
+        Some(0) => Err(Complaint::new(key, 0, "at least 1")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The name becomes a folder, so it must be one.
+fn name(draft: &Draft) -> Result<String> {
+    let name = draft.name.clone().unwrap_or_default();
+    let legal = |c: char| c.is_alphanumeric() || ['-', '_', '.', ' '].contains(&c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(legal) {
+        let expected = "letters, digits, blanks, dots, - and _ (it names a folder)";
+        return Err(Complaint::new("name", format!("{name:?}"), expected));
+    }
+    Ok(name)
+}
+
+fn source(draft: &mut Draft, task: Task) -> Result<Source> {
+    let format = match draft.data.source {
+        Written::SyntheticClinic => return clinic(draft, task).map(Source::Clinic),
+        Written::Mimic => {
+            let path = existing("data.path", &required_path(&draft.data)?)?;
+            return Ok(Source::Mimic(draft.data.mimic.clone().unwrap_or_default(), path));
+        }
+        Written::Jsonl => Format::JsonLines,
+        Written::Csv => Format::Csv,
+        Written::Tsv => Format::Tsv,
+        Written::Parquet => Format::Parquet,
+        Written::Conll => Format::Conll,
+        Written::I2b2 => Format::I2b2,
+    };
+    for (key, given) in
+        [("clinic", draft.data.clinic.is_some()), ("mimic", draft.data.mimic.is_some())]
+    {
+        if given {
+            let expected = "it only with a source of that name";
+            return Err(Complaint::new(&format!("data.{key}"), "a table", expected));
+        }
+    }
+    let data = &mut draft.data;
+    let mut files = Vec::new();
+    for (key, path, split) in [
+        ("data.path", &mut data.path, None),
+        ("data.train", &mut data.train, Some(Split::Train)),
+        ("data.validation", &mut data.validation, Some(Split::Validation)),
+        ("data.test", &mut data.test, Some(Split::Test)),
+    ] {
+        if let Some(path) = path {
+            *path = existing(key, path)?;
+            files.push((path.clone(), split));
+        }
+    }
+    if data.path.is_none() && data.train.is_none() {
+        let expected = "a file (or data.train and data.test)";
+        return Err(Complaint::new("data.path", "nothing", expected));
+    }
+    Ok(Source::Files(format, files))
+}
+
+fn clinic(draft: &mut Draft, task: Task) -> Result<Clinic> {
+    if !matches!(task, Task::Concepts | Task::Diagnosis) {
+        let expected = "concepts or diagnosis, which the synthetic clinic writes";
+        return Err(Complaint::new("data.task", format!("{:?}", task.name()), expected));
+    }
+    let data = &mut draft.data;
+    for (key, path) in [
+        ("data.path", &data.path),
+        ("data.train", &data.train),
+        ("data.validation", &data.validation),
+        ("data.test", &data.test),
+    ] {
+        if let Some(path) = path {
+            let expected = "no path: the synthetic clinic needs none";
+            return Err(Complaint::new(key, path.display(), expected));
+        }
+    }
+    let clinic = data.clinic.get_or_insert_with(Clinic::default);
+    // Where rows are dealt anew, the number of clients says nothing about hospitals.
+    match (data.partition.by, draft.federation.clients) {
+        (By::Client, Some(clients)) => clinic.hospitals = clients,
+        (By::Client, None) => draft.federation.clients = Some(clinic.hospitals),
+        (By::Iid | By::Dirichlet | By::Shards | By::Quantity, _) => {}
+    }
+    at_least_one("data.clinic.hospitals", Some(clinic.hospitals))?;
+    if clinic.notes < clinic.hospitals {
+        let expected = format!("at least one for each of the {} hospitals", clinic.hospitals);
+        return Err(Complaint::new("data.clinic.notes", clinic.notes, expected));
+    }
+    for (key, knob, top) in [
+        ("data.clinic.feature_shift", clinic.feature_shift, 1.0),
+        ("data.clinic.label_shift", clinic.label_shift, 1.0),
+        ("data.clinic.size_skew", clinic.size_skew, 4.0),
+    ] {
+        if !(0.0..=top).contains(&knob) {
+            return Err(Complaint::new(key, knob, format!("a number from 0 to {top}")));
+        }
+    }
+    Ok(clinic.clone())
+}
+
+fn required_path(data: &Data) -> Result<PathBuf> {
+    let expected = "the folder of the source";
+    data.path.clone().ok_or_else(|| Complaint::new("data.path", "nothing", expected))
+}
+
+/// The path from the root, so that a run resumes from any folder.
+fn existing(key: &str, path: &Path) -> Result<PathBuf> {
+    if !path.exists() {
+        return Err(Complaint::new(key, path.display(), "a file or folder that exists"));
+    }
+    std::path::absolute(path).map_err(|error| Complaint::new(key, error, "a path"))
+}
+
+fn partition(draft: &Draft) -> Result<Partition> {
+    let written = &draft.data.partition;
+    let clients = || {
+        let expected = "how many clients to deal the rows to";
+        let count = draft.federation.clients;
+        count.ok_or_else(|| Complaint::new("federation.clients", "nothing", expected))
+    };
+    let alpha = || match written.alpha {
+        Some(alpha) if alpha > 0.0 && alpha.is_finite() => Ok(alpha),
+        Some(alpha) => Err(Complaint::new("data.partition.alpha", alpha, "a number above 0")),
+        None => Err(Complaint::new("data.partition.alpha", "nothing", "a number above 0")),
+    };
+    let partition = match written.by {
+        By::Client => Partition::Client,
+        By::Iid => Partition::Iid { clients: clients()? },
+        By::Dirichlet => Partition::Dirichlet { clients: clients()?, alpha: alpha()? },
+        By::Quantity => Partition::Quantity { clients: clients()?, alpha: alpha()? },
+        By::Shards => {
+            let shards = written.shards.unwrap_or(0);
+            at_least_one("data.partition.shards", Some(shards))?;
+            Partition::Shards { clients: clients()?, shards }
+        }
+    };
+    let shares = draft.data.shares;
+    for (key, share) in [
+        ("data.shares.central", shares.central),
+        ("data.shares.validation", shares.validation),
+        ("data.shares.test", shares.test),
+    ] {
+        if !(0.0..1.0).contains(&share) {
+            return Err(Complaint::new(key, share, "a share from 0 to below 1"));
+        }
+    }
+    let sum = shares.validation + shares.test;
+    if sum >= 1.0 {
+        let expected = "less than 1 together with data.shares.test";
+        return Err(Complaint::new("data.shares.validation", shares.validation, expected));
+    }
+    Ok(partition)
+}
+
+fn sample(draft: &Draft) -> Result<()> {
+    let clients = draft.federation.clients;
+    match draft.federation.sample {
+        Sampler::All => Ok(()),
+        Sampler::Uniform(count) => {
+            let most = clients.unwrap_or(usize::MAX);
+            if count >= 1 && count as usize <= most {
+                return Ok(());
+            }
+            let expected = match clients {
+                Some(clients) => format!("from 1 to the {clients} clients"),
+                None => "at least 1".to_owned(),
+            };
+            Err(Complaint::new("federation.sample.uniform", count, expected))
+        }
+        Sampler::Poisson(rate) if rate > 0.0 && rate <= 1.0 => Ok(()),
+        Sampler::Poisson(rate) => {
+            Err(Complaint::new("federation.sample.poisson", rate, "above 0 and at most 1"))
+        }
+    }
+}
+
+/// The method with the work, the sampling and the encodings that the file chose for it.
+fn recipe(draft: &Draft) -> Result<Recipe> {
+    let written = &draft.work;
+    let work = Work {
+        epochs: written.epochs,
+        batch: written.batch,
+        schedule: written.schedule,
+        max_steps: written.max_steps,
+        clip: written.clip,
+        encoding: draft.wire.encoding,
+        download: draft.wire.download,
+        ..Work::new(written.optimiser)
+    };
+    let evaluation = Evaluation { every: draft.evaluate.every, ..Evaluation::default() };
+    let base = Recipe {
+        start: draft.federation.start,
+        sampler: draft.federation.sample,
+        conditions: draft.conditions.unwrap_or_default(),
+        evaluation,
+        ..Recipe::new(work)
+    };
+    let settings = reading::spelt(draft.method.settings.clone());
+    let method = Method::by_name(&draft.method.name, settings).map_err(complaint)?;
+    let recipe = method.recipe(base);
+    // How many clients there are is known only with the data; whatever else is wrong, shows now.
+    let clients = match recipe.population {
+        Population::Pooled => 1,
+        Population::Federated => draft.federation.clients.unwrap_or(usize::MAX),
+    };
+    recipe.check(clients).map_err(complaint)?;
+    Ok(recipe)
+}
+
+/// The engine's refusal in the three parts of ours.
+fn complaint(error: EngineError) -> Complaint {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others are not about settings")]
+    match error {
+        EngineError::Setting { key, found, expected } => Complaint::new(key, found, expected),
+        EngineError::UnknownMethod { found, expected } => {
+            let near = super::complaint::nearest(&found, &Method::NAMES);
+            let complaint = Complaint::new("method.name", format!("{found:?}"), expected);
+            match near {
+                Some(near) => complaint.with_hint(format!("the nearest is {near:?}")),
+                None => complaint,
+            }
+        }
+        EngineError::MethodSettings { reason, .. } => Complaint::worded(&reason, "method"),
+        other => Complaint::new("method", other, "another setting"),
+    }
+}
+
+fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
+    let model = &mut draft.model;
+    if let Some(path) = &mut model.path {
+        if let Some(preset) = &model.preset {
+            let expected = "no preset beside model.path";
+            return Err(Complaint::new("model.preset", format!("{preset:?}"), expected));
+        }
+        for (key, given) in [
+            ("model.vocabulary", model.vocabulary),
+            ("model.blocks", model.blocks),
+            ("model.width", model.width),
+            ("model.heads", model.heads),
+        ] {
+            if let Some(given) = given {
+                return Err(Complaint::new(key, given, "nothing: the folder decides"));
+            }
+        }
+        *path = existing("model.path", path)?;
+        let config = Config::open(path).map_err(|error| {
+            Complaint::new("model.path", error, "a folder in Hugging Face layout")
+        })?;
+        fits(&config, tokens)?;
+        return Ok(ModelSource::Folder(path.clone()));
+    }
+    let name = model.preset.get_or_insert_with(|| TINY_ENCODER.to_owned()).clone();
+    let preset = if name == TINY_ENCODER { Some(Preset::Tiny) } else { Preset::parse(&name) };
+    let Some(preset) = preset else {
+        let names = Preset::ALL.map(Preset::name);
+        let expected = format!("{TINY_ENCODER} or one of {}", names.join(", "));
+        return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
+    };
+    let mut config = preset.config();
+    let Config::Bert(bert) = &mut config else {
+        let expected = "an encoder; a decoder comes with its own tokenizer: use model.path";
+        return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
+    };
+    for (key, size) in
+        [("model.blocks", model.blocks), ("model.width", model.width), ("model.heads", model.heads)]
+    {
+        at_least_one(key, size)?;
+    }
+    bert.num_hidden_layers = model.blocks.unwrap_or(bert.num_hidden_layers);
+    bert.hidden_size = model.width.unwrap_or(bert.hidden_size);
+    bert.intermediate_size = 4 * bert.hidden_size;
+    bert.num_attention_heads = model.heads.unwrap_or(bert.num_attention_heads);
+    if !bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
+        let (width, heads) = (bert.hidden_size, bert.num_attention_heads);
+        let expected = format!("a multiple of the {heads} attention heads");
+        return Err(Complaint::new("model.width", width, expected));
+    }
+    // Positions that no example reaches would be parameters that never learn.
+    bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
+    fits(&config, tokens)?;
+    config.check().map_err(|error| Complaint::new("model", error, "a legal shape"))?;
+    let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
+    at_least_one("model.vocabulary", Some(vocabulary))?;
+    Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+fn fits(config: &Config, tokens: usize) -> Result<()> {
+    let longest = match config {
+        Config::Bert(bert) => bert.max_position_embeddings,
+        Config::Llama(llama) => llama.max_position_embeddings,
+    };
+    if tokens > longest {
+        let expected = format!("at most the {longest} positions of the model");
+        return Err(Complaint::new("data.max_tokens", tokens, expected));
+    }
+    Ok(())
+}

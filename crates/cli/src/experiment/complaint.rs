@@ -1,0 +1,196 @@
+//! What is wrong with an experiment: which key, what stands there, what should.
+//!
+//! It is also the error of our own TOML reader, so that serde's complaints about types, unknown
+//! keys and unknown words arrive in the same three parts as the checks written by hand.
+
+use std::fmt;
+
+use serde::de::{Error, Expected, Unexpected};
+
+/// One key that cannot be used as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// The key with its tables, as `work.optimiser.rate`.
+    key: String,
+    /// What stands there.
+    found: String,
+    /// What should.
+    expected: String,
+    /// What was probably meant.
+    hint: Option<String>,
+}
+
+impl Complaint {
+    /// A complaint about a value.
+    pub fn new(key: &str, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
+        let (found, expected) = (found.to_string(), expected.to_string());
+        Self { key: key.to_owned(), found, expected, hint: None }
+    }
+
+    /// A complaint of this kind that went through text, about a key of a table.
+    pub(super) fn worded(text: &str, table: &str) -> Self {
+        let (message, hint) = text.split_once("\nhint: ").unwrap_or((text, ""));
+        let read = message
+            .split_once(": found ")
+            .and_then(|(key, rest)| rest.split_once(", expected ").map(|(f, e)| (key, f, e)));
+        let (key, found, expected) = read.unwrap_or(("", message, "another setting"));
+        let complaint = Self::new(key, found, expected);
+        let hint = Some(hint.to_owned()).filter(|hint| !hint.is_empty());
+        Self { hint, ..complaint }.within(table)
+    }
+
+    /// The same complaint with advice.
+    pub fn with_hint(self, hint: impl fmt::Display) -> Self {
+        Self { hint: Some(hint.to_string()), ..self }
+    }
+
+    /// The same complaint, seen from the table that holds the key.
+    pub(super) fn within(mut self, table: &str) -> Self {
+        let joint = if self.key.is_empty() || self.key.starts_with('[') { "" } else { "." };
+        self.key = format!("{table}{joint}{}", self.key);
+        self.hint = self.hint.map(|hint| hint.replace(NEAR, &format!("{NEAR}{table}.")));
+        self
+    }
+}
+
+/// The words before a suggested key; [`Complaint::within`] puts the key's tables behind them.
+const NEAR: &str = "did you mean ";
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: found {}, expected {}", self.key, self.found, self.expected)?;
+        match &self.hint {
+            Some(hint) => write!(formatter, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Complaint {}
+
+impl Error for Complaint {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new("", message, "another value")
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new("", in_words(found), type_in_words(&expected.to_string()))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+
+    fn unknown_variant(found: &str, known: &'static [&'static str]) -> Self {
+        let complaint = Self::new("", format!("{found:?}"), listed(known));
+        match nearest(found, known) {
+            Some(near) => complaint.with_hint(format!("the nearest is {near:?}")),
+            None => complaint,
+        }
+    }
+
+    fn unknown_field(found: &str, known: &'static [&'static str]) -> Self {
+        match nearest(found, known) {
+            Some(near) => Self::new(found, "an unknown key", "a known one")
+                .with_hint(format!("{NEAR}{near}?")),
+            None => Self::new(found, "an unknown key", listed(known)),
+        }
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(field, "nothing", "a value")
+    }
+}
+
+fn listed(known: &[&str]) -> String {
+    match known {
+        [] => "nothing here".to_owned(),
+        [one] => (*one).to_owned(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+fn in_words(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(truth) => truth.to_string(),
+        Unexpected::Unsigned(number) => number.to_string(),
+        Unexpected::Signed(number) => number.to_string(),
+        Unexpected::Float(number) => number.to_string(),
+        Unexpected::Str(text) => format!("{text:?}"),
+        Unexpected::Char(letter) => format!("{letter:?}"),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map
+        | Unexpected::NewtypeVariant
+        | Unexpected::TupleVariant
+        | Unexpected::StructVariant => "a table".to_owned(),
+        Unexpected::Other(other) => other.to_owned(),
+        Unexpected::UnitVariant => "a single word".to_owned(),
+        Unexpected::Bytes(_)
+        | Unexpected::Unit
+        | Unexpected::Option
+        | Unexpected::NewtypeStruct
+        | Unexpected::Enum => "a value of another kind".to_owned(),
+    }
+}
+
+/// Rust's names of types in the words of a person who writes TOML.
+fn type_in_words(expected: &str) -> &str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i32" | "i64" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a string" => "text in quotes",
+        "a boolean" => "true or false",
+        other if other.starts_with("struct ") => "a table of keys",
+        other => other,
+    }
+}
+
+/// The known word that takes the fewest edits, if they are few enough to be a slip.
+pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let best = known.iter().map(|known| (edits(word, known), *known)).min()?;
+    (best.0 <= 1 + word.chars().count() / 4).then_some(best.1)
+}
+
+/// Levenshtein distance, with the swap of two neighbours counted as one edit.
+fn edits(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];
+    for (i, a) in from.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in to.iter().enumerate() {
+            let last = &rows[i];
+            let mut fewest = (last[j + 1] + 1).min(row[j] + 1).min(last[j] + usize::from(a != b));
+            if i > 0 && j > 0 && *a == to[j - 1] && from[i - 1] == *b {
+                fewest = fewest.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(fewest);
+        }
+        rows.push(row);
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_finds_its_word_and_another_word_finds_none() {
+        let known = ["rounds", "clients", "sample"];
+        assert_eq!(nearest("ronuds", &known), Some("rounds"));
+        assert_eq!(nearest("client", &known), Some("clients"));
+        assert_eq!(nearest("epsilon", &known), None);
+    }
+
+    #[test]
+    fn tables_are_named_from_the_outside_in() {
+        let slip = Complaint::unknown_field("raet", &["name", "rate"]);
+        let shown = slip.within("optimiser").within("work").to_string();
+        assert_eq!(
+            shown,
+            "work.optimiser.raet: found an unknown key, expected a known one\n\
+             hint: did you mean work.optimiser.rate?"
+        );
+    }
+}

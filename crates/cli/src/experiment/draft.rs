@@ -1,0 +1,280 @@
+//! An experiment as it is written: every key of the TOML file, with its default.
+//!
+//! A draft has the right words and types and nothing more is known about it; [`super::Experiment`]
+//! is what it becomes when its values make sense together. It is also what `experiment.toml` in an
+//! output folder holds, with all defaults filled in, so that file runs again as it stands.
+
+use std::path::PathBuf;
+
+use fedra_data::{Clinic, Columns, Mimic, Shares, Task};
+use fedra_engine::{Conditions, Encoding, Sampler, Schedule, Solver, Start};
+use serde::{Deserialize, Serialize};
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Draft {
+    /// What the run is called; the file's name unless given.
+    pub name: Option<String>,
+    /// Where every draw starts.
+    pub seed: u64,
+    /// Who computes: `auto` or `cpu`.
+    pub device: String,
+    /// How many threads; all cores unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// What is learnt from.
+    pub data: Data,
+    /// What learns.
+    pub model: Model,
+    /// Who takes part, and how often.
+    pub federation: Federation,
+    /// What a client does in a round.
+    pub work: Work,
+    /// The method's name and its settings.
+    pub method: Method,
+    /// How parameters travel.
+    pub wire: Wire,
+    /// When the model is tested.
+    pub evaluate: Evaluate,
+    /// What goes wrong on purpose; absent: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
+    /// Absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub privacy: Option<toml::Table>,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            name: None,
+            seed: 1,
+            device: "auto".to_owned(),
+            threads: None,
+            data: Data::default(),
+            model: Model::default(),
+            federation: Federation::default(),
+            work: Work::default(),
+            method: Method::default(),
+            wire: Wire::default(),
+            evaluate: Evaluate::default(),
+            conditions: None,
+            privacy: None,
+        }
+    }
+}
+
+/// `[data]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// The format, or the clinic that needs no file.
+    pub source: Source,
+    /// What is to be learnt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
+    /// A file with all rows, or the folder of i2b2 or MIMIC-III.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// A file with rows to learn from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train: Option<PathBuf>,
+    /// A file with rows to decide on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<PathBuf>,
+    /// A file with rows to report on: the central test set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<PathBuf>,
+    /// Which column means what.
+    pub columns: Columns,
+    /// How rows find their client.
+    pub partition: Partition,
+    /// How rows are split where the source does not say.
+    pub shares: Shares,
+    /// Most training examples at a client; the rest is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_examples: Option<usize>,
+    /// Most examples in each test or validation set; the rest is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_test: Option<usize>,
+    /// Most tokens of an example; the rest is cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<usize>,
+    /// The knobs of the synthetic clinic; its hospitals are `federation.clients`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clinic: Option<Clinic>,
+    /// Which notes and codes of MIMIC-III to take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mimic: Option<Mimic>,
+}
+
+/// Where rows come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Notes that no patient wrote.
+    #[default]
+    SyntheticClinic,
+    /// One JSON object a line.
+    Jsonl,
+    /// Comma-separated, with a header.
+    Csv,
+    /// Tab-separated, with a header.
+    Tsv,
+    /// Parquet.
+    Parquet,
+    /// One word a line.
+    Conll,
+    /// The folder of i2b2 2010.
+    #[serde(rename = "i2b2-2010")]
+    I2b2,
+    /// The folder of MIMIC-III.
+    #[serde(rename = "mimic-iii")]
+    Mimic,
+}
+
+/// How rows find their client; how many clients there are is `federation.clients`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Partition {
+    /// The way.
+    pub by: By,
+    /// The concentration, for `dirichlet` and `quantity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alpha: Option<f64>,
+    /// Shards a client, for `shards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards: Option<usize>,
+}
+
+/// The ways to deal rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// As the source says.
+    #[default]
+    Client,
+    /// At random, in equal numbers.
+    Iid,
+    /// Label by label in drawn shares.
+    Dirichlet,
+    /// A few labels each.
+    Shards,
+    /// At random, in drawn numbers.
+    Quantity,
+}
+
+/// `[model]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// A shape by name, with fresh weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// A folder in Hugging Face layout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Most pieces of the vocabulary grown for a preset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vocabulary: Option<usize>,
+    /// Another number of blocks than the preset has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<usize>,
+    /// Another width than the preset has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub width: Option<usize>,
+    /// Another number of attention heads than the preset has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads: Option<usize>,
+}
+
+/// `[federation]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Federation {
+    /// How many rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+    /// How many clients; the source's own number unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<usize>,
+    /// Who takes part in a round.
+    pub sample: Sampler,
+    /// What clients hold before the first round: nothing (`sent`), or the model (`shared`).
+    pub start: Start,
+}
+
+/// `[work]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Work {
+    /// Passes over a client's examples.
+    pub epochs: u32,
+    /// Examples in a step.
+    pub batch: u32,
+    /// Stops a client's round early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u32>,
+    /// Scales gradients down to this norm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f32>,
+    /// How a gradient becomes a step.
+    pub optimiser: Solver,
+    /// The rate over the rounds.
+    pub schedule: Schedule,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
+        let optimiser = Solver::AdamW { rate: 1e-3, beta1, beta2, epsilon, weight_decay: 0.01 };
+        let schedule = Schedule::Constant;
+        Self { epochs: 1, batch: 16, max_steps: None, clip: None, optimiser, schedule }
+    }
+}
+
+/// `[method]`: a name, and settings that only the method itself knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Method {
+    /// The name.
+    #[serde(default = "fedavg")]
+    pub name: String,
+    /// All other keys.
+    #[serde(flatten)]
+    pub settings: toml::Table,
+}
+
+impl Default for Method {
+    fn default() -> Self {
+        Self { name: fedavg(), settings: toml::Table::new() }
+    }
+}
+
+fn fedavg() -> String {
+    "fedavg".to_owned()
+}
+
+/// `[wire]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wire {
+    /// How changes are written on the way up.
+    pub encoding: Encoding,
+    /// How values are written on the way down.
+    pub download: Encoding,
+}
+
+/// `[evaluate]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evaluate {
+    /// Every so many rounds; the last is always tested.
+    pub every: u32,
+}
+
+impl Default for Evaluate {
+    fn default() -> Self {
+        Self { every: 1 }
+    }
+}

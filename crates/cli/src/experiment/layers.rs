@@ -1,0 +1,125 @@
+//! One table out of several layers: the file, `--set key=value`, `--seed`, and `${VARIABLES}`.
+//!
+//! Layers are joined before anything is checked, so that a value is judged the same wherever it
+//! came from and a later layer may mend an earlier one.
+
+use anyhow::{Context, Result, bail};
+use toml::{Table, Value};
+
+use super::complaint::Complaint;
+
+/// Reads the text of an experiment file.
+pub fn parse(text: &str, file: &str) -> Result<Table> {
+    text.parse::<Table>().map_err(|error| anyhow::anyhow!("{file}: {error}"))
+}
+
+/// Puts one `key=value` into a table; dots in the key name tables inside tables.
+///
+/// The value is read as TOML, and as plain text where that fails: quotes are a nuisance in a shell.
+pub fn set(table: &mut Table, assignment: &str) -> Result<()> {
+    let (key, value) = assignment
+        .split_once('=')
+        .filter(|(key, _)| !key.trim().is_empty())
+        .with_context(|| format!("--set {assignment}: expected key=value"))?;
+    let (key, value) = (key.trim(), value.trim());
+    let parsed = format!("value = {value}").parse::<Table>();
+    let value = match parsed {
+        Ok(mut read) if read.len() == 1 => read.remove("value").expect("it was just spelt"),
+        Ok(_) | Err(_) => Value::String(value.to_owned()),
+    };
+    let mut names: Vec<&str> = key.split('.').map(str::trim).collect();
+    let last = names.pop().expect("a split has at least one part");
+    let mut place = table;
+    for name in names {
+        let inner = place.entry(name).or_insert_with(|| Value::Table(Table::new()));
+        place = match inner {
+            Value::Table(inner) => inner,
+            other @ (Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)) => {
+                bail!(Complaint::new(key, format!("{name} = {other}"), "a table of that name"));
+            }
+        };
+    }
+    place.insert(last.to_owned(), value);
+    Ok(())
+}
+
+/// Replaces `${NAME}` by the environment's value in every text of a table.
+pub fn expand(table: &mut Table) -> Result<(), Complaint> {
+    expand_with(table, &|name| std::env::var(name).ok())
+}
+
+fn expand_with(
+    table: &mut Table,
+    look_up: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), Complaint> {
+    for (key, value) in table.iter_mut() {
+        expand_value(value, look_up).map_err(|complaint| complaint.within(key))?;
+    }
+    Ok(())
+}
+
+fn expand_value(
+    value: &mut Value,
+    look_up: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), Complaint> {
+    match value {
+        Value::String(text) => *text = expanded(text, look_up)?,
+        Value::Array(items) => {
+            items.iter_mut().try_for_each(|item| expand_value(item, look_up))?;
+        }
+        Value::Table(table) => expand_with(table, look_up)?,
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {}
+    }
+    Ok(())
+}
+
+fn expanded(text: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<String, Complaint> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, tail)) = after.split_once('}') else {
+            return Err(Complaint::new("", format!("{text:?}"), "a } after ${"));
+        };
+        let Some(value) = look_up(name) else {
+            let hint = format!("export {name}=DIR, or replace the key with --set");
+            let expected = format!("the environment variable {name} to be set");
+            return Err(Complaint::new("", format!("{text:?}"), expected).with_hint(hint));
+        };
+        out.push_str(before);
+        out.push_str(&value);
+        rest = tail;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_value_is_toml_where_it_can_be_and_text_where_not() {
+        let mut table = Table::new();
+        for assignment in ["a.b=3", "a.c=1e-3", "name=my run", "a.d={ uniform = 4 }", "e=x = y"] {
+            set(&mut table, assignment).unwrap();
+        }
+        let expected = "name = 'my run'\ne = 'x = y'\n[a]\nb = 3\nc = 1e-3\nd = { uniform = 4 }";
+        assert_eq!(table, expected.parse::<Table>().unwrap());
+        assert!(set(&mut table, "a.b.c=1").unwrap_err().to_string().contains("a table"));
+        assert!(set(&mut table, "rounds").is_err());
+    }
+
+    #[test]
+    fn variables_are_replaced_and_a_missing_one_is_named() {
+        let look_up = |name: &str| (name == "DATA").then(|| "/d".to_owned());
+        assert_eq!(expanded("${DATA}/x/${DATA}", &look_up).unwrap(), "/d/x//d");
+        let complaint = expanded("${OTHER}/x", &look_up).unwrap_err().within("path");
+        assert!(complaint.to_string().starts_with("path: found \"${OTHER}/x\""), "{complaint}");
+        assert!(expanded("${DATA", &look_up).is_err());
+    }
+}

@@ -1,0 +1,226 @@
+//! Experiments: TOML as written ([`Draft`]) and as checked ([`Experiment`]).
+//!
+//! ```text
+//! file, --set, --seed, ${VARIABLES} --layers--> Table --reading--> Draft --check--> Experiment
+//! ```
+//!
+//! Whatever can be refused without opening a data file is refused here, before anything is
+//! written; a refusal is one [`Complaint`] that names the key.
+
+mod check;
+mod complaint;
+mod draft;
+mod layers;
+mod reading;
+
+pub use complaint::Complaint;
+pub use draft::Draft;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use fedra_data::{Clinic, Format, Mimic, Partition, Split, Task};
+use fedra_engine::Recipe;
+use fedra_model::hf::Config;
+
+/// An experiment whose values make sense together.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// What it is called.
+    pub name: String,
+    /// Where rows come from.
+    pub source: Source,
+    /// What is to be learnt.
+    pub task: Task,
+    /// How rows find their client.
+    pub partition: Partition,
+    /// What learns.
+    pub model: ModelSource,
+    /// How many rounds.
+    pub rounds: u32,
+    /// The method as the engine takes it.
+    pub recipe: Recipe,
+    /// The rest, as written and now known to be legal; also what `experiment.toml` says.
+    pub draft: Draft,
+}
+
+/// Where rows come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Notes that no patient wrote.
+    Clinic(Clinic),
+    /// Files of one format, each with the split of its rows where the key says it.
+    Files(Format, Vec<(PathBuf, Option<Split>)>),
+    /// The folder of MIMIC-III.
+    Mimic(Mimic, PathBuf),
+}
+
+/// What learns.
+#[derive(Clone, Debug)]
+pub enum ModelSource {
+    /// A shape with fresh weights and a vocabulary of at most so many pieces.
+    Fresh(Box<Config>, usize),
+    /// A folder in Hugging Face layout.
+    Folder(PathBuf),
+}
+
+/// An experiment on the command line: a file and what overrides it.
+#[derive(Args, Clone, Debug)]
+pub struct Written {
+    /// Experiment file in TOML
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+/// What overrides the keys of a file.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Overrides {
+    /// Override one key, as in method.k=3; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Override the seed
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl Overrides {
+    /// These assignments, and this seed instead of the file's.
+    pub fn new(sets: Vec<String>, seed: Option<u64>) -> Self {
+        Self { sets, seed }
+    }
+}
+
+impl Written {
+    /// Reads and checks it.
+    pub fn experiment(&self) -> Result<Experiment> {
+        Experiment::open(&self.file, &self.overrides)
+    }
+}
+
+impl Experiment {
+    /// Reads and checks a file.
+    pub fn open(file: &Path, overrides: &Overrides) -> Result<Self> {
+        let shown = file.display();
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
+        let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        Self::from_text(&text, &shown.to_string(), &stem, overrides)
+    }
+
+    /// Reads and checks the text of a file; `name` is what it is called if it does not say.
+    pub fn from_text(text: &str, file: &str, name: &str, overrides: &Overrides) -> Result<Self> {
+        let mut table = layers::parse(text, file)?;
+        for assignment in &overrides.sets {
+            layers::set(&mut table, assignment)?;
+        }
+        if let Some(seed) = overrides.seed {
+            layers::set(&mut table, &format!("seed={seed}"))?;
+        }
+        layers::expand(&mut table)?;
+        let mut draft: Draft = reading::read(table)?;
+        draft.name.get_or_insert_with(|| name.to_owned());
+        Ok(check::check(draft)?)
+    }
+
+    /// The file that would repeat this experiment.
+    pub fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string(&self.draft)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+        name = "clinic-safl"
+        seed = 1
+        device = "auto"
+        [data]
+        source = "synthetic-clinic"
+        task = "concepts"
+        partition = { by = "client" }
+        [model]
+        preset = "tiny-encoder"
+        [federation]
+        rounds = 12
+        clients = 8
+        sample = "all"
+        [work]
+        epochs = 1
+        batch = 16
+        optimiser = { name = "adamw", rate = 1e-3, weight_decay = 0.01 }
+        [method]
+        name = "fedavg"
+        [wire]
+        encoding = "f32"
+    "#;
+
+    fn read(text: &str, sets: &[&str]) -> Result<Experiment> {
+        let sets = sets.iter().map(|&set| set.to_owned()).collect();
+        Experiment::from_text(text, "x.toml", "x", &Overrides { sets, seed: None })
+    }
+
+    #[track_caller]
+    fn refused(sets: &[&str], expected: &str) {
+        let error = read(WHOLE, sets).expect_err("it should be refused");
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn the_resolved_file_spells_the_same_experiment() {
+        let sets = ["federation.sample={ uniform = 4 }", "data.max_examples=9", "work.clip=1.5"];
+        let experiment = read(WHOLE, &sets).unwrap();
+        let again = read(&experiment.to_toml().unwrap(), &[]).unwrap();
+        assert_eq!(again.draft, experiment.draft);
+    }
+
+    #[test]
+    fn every_bad_value_is_named_with_its_key() {
+        refused(
+            &["federation.ronuds=3"],
+            "federation.ronuds: found an unknown key, expected a known one\n\
+             hint: did you mean federation.rounds?",
+        );
+        refused(
+            &["federation.rounds=many"],
+            "federation.rounds: found \"many\", expected a whole number, 0 or more",
+        );
+        refused(&["federation.rounds=0"], "federation.rounds: found 0, expected at least 1");
+        refused(
+            &["data.task=concept"],
+            "data.task: found \"concept\", expected concepts, diagnosis, classes, tokens or language\n\
+             hint: the nearest is \"concepts\"",
+        );
+        refused(
+            &["federation.sample={ uniform = 9 }"],
+            "federation.sample.uniform: found 9, expected from 1 to the 8 clients",
+        );
+        refused(
+            &["work.optimiser.raet=1"],
+            "work.optimiser.raet: found an unknown key, expected a known one\n\
+             hint: did you mean work.optimiser.rate?",
+        );
+        refused(
+            &["method.name=fedporx"],
+            "method.name: found \"fedporx\", expected centralised, local-only, fedavg, fedprox, \
+             fedavgm, fedadam, fedyogi, fedadagrad, scaffold, fednova, feddyn, fedper, fedbabu\n\
+             hint: the nearest is \"fedprox\"",
+        );
+        refused(
+            &["method.name=fedprox", "method.nu=1"],
+            "method.nu: found an unknown key, expected a known one\nhint: did you mean method.mu?",
+        );
+        refused(
+            &["work.optimiser.rate=-1.0"],
+            "work.optimiser.rate: found -1, expected finite and at least 0",
+        );
+        refused(&["device=cuda:0"], "device: found \"cuda:0\", expected auto or cpu");
+        refused(
+            &["data.source=jsonl"],
+            "data.path: found nothing, expected a file (or data.train and data.test)",
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! The output folder of a run, and nothing in it that another run left behind.
+//!
+//! ```text
+//! experiment.toml   as resolved; `fedra run` takes it
+//! rounds.jsonl      one report a round
+//! checkpoint.fedra  the last complete round
+//! summary.json      there once the run is over
+//! model/            Hugging Face layout
+//! ```
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use fedra_engine::{EngineError, RoundReport, Sink};
+use serde::Serialize;
+
+use crate::experiment::Experiment;
+
+const EXPERIMENT: &str = "experiment.toml";
+const ROUNDS: &str = "rounds.jsonl";
+const SUMMARY: &str = "summary.json";
+const CHECKPOINT: &str = "checkpoint.fedra";
+const MODEL: &str = "model";
+
+/// A folder for one run.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Starts anew in a folder; what an earlier finished run left there is removed.
+    pub fn create(path: &Path, experiment: &Experiment) -> Result<Self> {
+        let folder = Self { path: path.to_owned() };
+        let shown = path.display();
+        let make = || {
+            fs::create_dir_all(path)?;
+            for name in [ROUNDS, SUMMARY, CHECKPOINT] {
+                remove(fs::remove_file(path.join(name)))?;
+            }
+            remove(fs::remove_dir_all(path.join(MODEL)))
+        };
+        make().with_context(|| format!("cannot make the folder {shown}"))?;
+        folder.write(EXPERIMENT, experiment.to_toml()?.as_bytes())?;
+        Ok(folder)
+    }
+
+    /// Refuses a folder in which an unfinished run waits to be resumed.
+    pub fn check_free(path: &Path) -> Result<()> {
+        if path.join(CHECKPOINT).exists() && !path.join(SUMMARY).exists() {
+            let shown = path.display();
+            bail!(
+                "--out: found an unfinished run in {shown}, expected a free folder\n\
+                 hint: fedra run --resume {shown}, or another --out"
+            );
+        }
+        Ok(())
+    }
+
+    /// Opens the folder of an earlier run, and reads its experiment.
+    pub fn open(path: &Path) -> Result<(Self, Experiment)> {
+        let file = path.join(EXPERIMENT);
+        if !file.is_file() {
+            bail!("--resume: found no {EXPERIMENT} in {}, expected a run's folder", path.display());
+        }
+        let experiment = Experiment::open(&file, &crate::experiment::Overrides::default())?;
+        Ok((Self { path: path.to_owned() }, experiment))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the model goes.
+    pub fn model(&self) -> PathBuf {
+        self.path.join(MODEL)
+    }
+
+    /// Writes the summary.
+    pub fn write_summary(&self, summary: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(summary)?;
+        text.push('\n');
+        self.write(SUMMARY, text.as_bytes())
+    }
+
+    /// The reports of the rounds before this one; later ones, which no checkpoint holds, are cut.
+    pub fn rounds_before(&self, round: u32) -> Result<Vec<RoundReport>> {
+        let path = self.path.join(ROUNDS);
+        let Ok(text) = fs::read_to_string(&path) else { return Ok(Vec::new()) };
+        let (mut reports, mut kept) = (Vec::new(), String::new());
+        for line in text.lines() {
+            // A torn last line belongs to a round that is not complete either.
+            let Ok(report) = serde_json::from_str::<RoundReport>(line) else { break };
+            if report.round.0 < round && report.round.0 as usize == reports.len() {
+                reports.push(report);
+                kept.extend([line, "\n"]);
+            }
+        }
+        if kept != text {
+            let unfinished = self.path.join(format!("{ROUNDS}.part"));
+            fs::write(&unfinished, kept)?;
+            fs::rename(&unfinished, &path)?;
+        }
+        Ok(reports)
+    }
+
+    /// The log of rounds, to be continued.
+    pub fn round_log(&self) -> Result<RoundLog> {
+        let path = self.path.join(ROUNDS);
+        let file = File::options().append(true).create(true).open(&path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(RoundLog { file, path })
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.path.join(name);
+        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// `rounds.jsonl`.
+pub struct RoundLog {
+    file: File,
+    path: PathBuf,
+}
+
+impl Sink for RoundLog {
+    fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
+        let failed = |error: &dyn std::fmt::Display| {
+            EngineError::Sink(format!("{}: {error}", self.path.display()))
+        };
+        let mut line = serde_json::to_vec(report).map_err(|error| failed(&error))?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(|error| failed(&error))
+    }
+}
+
+/// What is not there need not be removed.
+fn remove(outcome: std::io::Result<()>) -> std::io::Result<()> {
+    match outcome {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

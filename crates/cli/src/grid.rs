@@ -1,0 +1,79 @@
+//! Tables for people: columns as wide as their widest cell, numbers to the right.
+
+/// A table on its way to a terminal.
+///
+/// The first column and those of words are set to the left; [`Grid::new`] takes a heading that
+/// starts with `>` for a column of numbers, which is set to the right.
+pub struct Grid {
+    right: Vec<bool>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    /// An empty table with these headings.
+    pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+        let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
+        let names = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned());
+        Self { right, rows: vec![names.collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        debug_assert_eq!(N, self.right.len(), "one cell a column");
+        self.rows.push(cells.into());
+    }
+
+    /// The lines, without blanks at their ends.
+    pub fn lines(&self) -> Vec<String> {
+        let width = |column: usize| {
+            self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
+        let cell = |row: &[String], column: usize| {
+            let (text, width) = (&row[column], widths[column]);
+            if self.right[column] { format!("{text:>width$}") } else { format!("{text:width$}") }
+        };
+        let line = |row: &Vec<String>| {
+            let cells: Vec<String> = (0..widths.len()).map(|column| cell(row, column)).collect();
+            cells.join("  ").trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
+impl std::fmt::Display for Grid {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.lines().join("\n"))
+    }
+}
+
+/// A count with its thousands apart.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let first = (digits.len() + 2) % 3 + 1;
+    let mut out = digits[..first].to_owned();
+    for start in (first..digits.len()).step_by(3) {
+        out.push(',');
+        out.push_str(&digits[start..start + 3]);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_to_the_right_and_words_to_the_left() {
+        let mut grid = Grid::new(["method", ">score"]);
+        grid.row(["fedavg".into(), "0.71".into()]);
+        grid.row(["local".into(), "0.5".into()]);
+        assert_eq!(grid.to_string(), "method  score\nfedavg   0.71\nlocal     0.5");
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        let shown = [0, 12, 999, 1000, 271_303, 22_713_216].map(grouped);
+        assert_eq!(shown, ["0", "12", "999", "1,000", "271,303", "22,713,216"]);
+    }
+}

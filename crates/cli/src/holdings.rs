@@ -1,0 +1,86 @@
+//! The rows of an experiment and who holds them.
+
+use anyhow::{Context, Result};
+use fedra_data::{Dice, Division, Limits, Reader, Split, Table, TableBuilder};
+
+use crate::experiment::{Complaint, Experiment, Source};
+
+/// A table and its division over clients, capped as the experiment says.
+pub struct Holdings {
+    /// All rows.
+    pub table: Table,
+    /// Who holds which.
+    pub division: Division,
+}
+
+impl Holdings {
+    /// Reads or writes the rows, and deals them.
+    pub fn of(experiment: &Experiment) -> Result<Self> {
+        let seed = experiment.draft.seed;
+        let table = read(experiment)?;
+        if table.examples.is_empty() {
+            return Err(Complaint::new("data", "no rows", "at least one").into());
+        }
+        let mut division =
+            experiment.partition.divide(&table, experiment.draft.data.shares, seed)?;
+        if let Some(expected) = experiment.draft.federation.clients
+            && expected != division.clients.len()
+        {
+            let found = format!("{} clients in the data", division.clients.len());
+            let hint = "leave the key out to take them all, or deal rows anew by data.partition";
+            let complaint = Complaint::new("federation.clients", found, expected);
+            return Err(complaint.with_hint(hint).into());
+        }
+        let data = &experiment.draft.data;
+        for holding in &mut division.clients {
+            let name = holding.client.clone();
+            let cut = |rows: &mut Vec<usize>, most, part: &str| {
+                keep(rows, most, &mut Dice::for_purpose(seed, &format!("cap {part} {name}")));
+            };
+            cut(&mut holding.train, data.max_examples, "train");
+            cut(&mut holding.validation, data.max_test, "validation");
+            cut(&mut holding.test, data.max_test, "test");
+        }
+        let mut dice = Dice::for_purpose(seed, "cap central");
+        keep(&mut division.central_test, data.max_test, &mut dice);
+        if let Some(idle) = division.clients.iter().find(|holding| holding.train.is_empty()) {
+            let found = format!("no training row at {}", idle.client);
+            return Err(Complaint::new("data", found, "at least one at every client").into());
+        }
+        Ok(Self { table, division })
+    }
+}
+
+/// Drops rows at random until at most so many are left; their order stays.
+fn keep(rows: &mut Vec<usize>, most: Option<usize>, dice: &mut Dice) {
+    if let Some(most) = most
+        && rows.len() > most
+    {
+        dice.shuffle(rows);
+        rows.truncate(most);
+        rows.sort_unstable();
+    }
+}
+
+fn read(experiment: &Experiment) -> Result<Table> {
+    let draft = &experiment.draft;
+    let mut builder = TableBuilder::new(experiment.task);
+    match &experiment.source {
+        Source::Clinic(clinic) => return Ok(clinic.generate(experiment.task, draft.seed)?),
+        Source::Mimic(mimic, path) => mimic.read(path, Limits::default(), &mut builder)?,
+        Source::Files(format, files) => {
+            for (path, split) in files {
+                let columns = draft.data.columns.clone();
+                let reader = Reader { columns, split: *split, ..Reader::default() };
+                let what = match split {
+                    None => "data.path",
+                    Some(Split::Train) => "data.train",
+                    Some(Split::Validation) => "data.validation",
+                    Some(Split::Test) => "data.test",
+                };
+                reader.read(*format, path, &mut builder).context(what)?;
+            }
+        }
+    }
+    Ok(builder.finish())
+}

@@ -1,0 +1,143 @@
+//! `fedra quickstart`: the main methods side by side on notes that no patient wrote.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+use fedra_data::{Body, Labels, SpanScore};
+
+use crate::bench::memory::forget_peak;
+use crate::console;
+use crate::experiment::{Experiment, Overrides};
+use crate::federate::{Ending, Run};
+use crate::folder::Folder;
+use crate::grid::Grid;
+use crate::holdings::Holdings;
+use crate::progress::Voice;
+use crate::summary::{Summary, duration};
+
+/// The experiment; each method replaces `method.name`.
+const EXPERIMENT: &str = include_str!("quickstart.toml");
+/// The ceiling, the floor, and what lies between.
+const METHODS: [&str; 3] = ["centralised", "local-only", "fedavg"];
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra quickstart
+  fedra quickstart --seed 2 --out runs/another
+
+Six synthetic hospitals learn to mark problems, tests and treatments in their notes:
+  word by word every word gets the tag it had most often; what no context is worth
+  centralised  all notes in one place; what privacy would cost nothing
+  local-only   every hospital alone; the mean of the six on the same test notes
+  fedavg       notes stay where they are, models travel
+The files of each run lie under DIR/METHOD; run its experiment.toml again with `fedra run`.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Quickstart {
+    /// Where results go
+    #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
+    out: PathBuf,
+    /// Another seed
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print the table and nothing else
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Quickstart {
+    /// Runs the methods one after another and prints one table.
+    pub fn run(self) -> Result<ExitCode> {
+        let begun = Instant::now();
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let say = |line: String| {
+            if voice == Voice::Lively {
+                console::say(line);
+            }
+        };
+        let mut summaries = Vec::new();
+        let mut floor = 0.0;
+        for method in METHODS {
+            let names = [format!("method.name={method}"), format!("name=quickstart-{method}")];
+            let overrides = Overrides::new(names.into(), self.seed);
+            let experiment =
+                Experiment::from_text(EXPERIMENT, "quickstart.toml", "quickstart", &overrides)?;
+            forget_peak();
+            let run = Run::prepare(&experiment)?;
+            if summaries.is_empty() {
+                floor = word_by_word(&Holdings::of(&experiment)?);
+                say(format!("{}\n", run.introduction()));
+            }
+            let folder = Folder::create(&self.out.join(method), &experiment)?;
+            match run.run(&folder, voice)? {
+                Ending::Complete(summary) => summaries.push(*summary),
+                Ending::Interrupted(_) => {
+                    console::say("stopped; fedra quickstart starts anew");
+                    return Ok(ExitCode::from(130));
+                }
+            }
+        }
+        say(String::new());
+        console::data(table(floor, &summaries));
+        let (spent, out) = (duration(begun.elapsed().as_secs_f64()), self.out.display());
+        say(format!("\n{spent} in all; the files of each run are under {out}"));
+        say("next: fedra run experiments/clinic-concepts.toml, or fedra run --help".to_owned());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn table(floor: f64, summaries: &[Summary]) -> Grid {
+    let score = summaries.iter().find_map(|summary| summary.score.as_ref());
+    let name = format!(">{}", score.map_or("score", |score| &score.name));
+    let headings = ["method", &name, ">bytes up", ">bytes down", "privacy", ">time"];
+    let mut grid = Grid::new(headings);
+    let dash = || "-".to_owned();
+    grid.row(["word by word".to_owned(), format!("{floor:.3}"), dash(), dash(), dash(), dash()]);
+    for summary in summaries {
+        let bytes = |bytes: fedra_plan::ByteCount| {
+            if bytes.0 == 0 { dash() } else { bytes.to_string() }
+        };
+        grid.row([
+            summary.method.clone(),
+            summary.score.as_ref().map_or_else(dash, |score| format!("{:.3}", score.value)),
+            bytes(summary.bytes.up),
+            bytes(summary.bytes.down),
+            "none".to_owned(),
+            duration(summary.seconds),
+        ]);
+    }
+    grid
+}
+
+/// Span F1 on the central test set when every word gets its commonest tag of the training rows.
+fn word_by_word(holdings: &Holdings) -> f64 {
+    let Holdings { table, division } = holdings;
+    let tagged = |row: usize| match (&table.examples[row].body, &table.examples[row].labels) {
+        (Body::Words(words), Labels::PerWord(tags)) => Some((words, tags)),
+        _ => None,
+    };
+    let mut counts: BTreeMap<&str, BTreeMap<u32, usize>> = BTreeMap::new();
+    for row in division.clients.iter().flat_map(|holding| &holding.train) {
+        for (word, tag) in tagged(*row).into_iter().flat_map(|(words, tags)| words.iter().zip(tags))
+        {
+            *counts.entry(word).or_default().entry(*tag).or_default() += 1;
+        }
+    }
+    let usual = |word: &str| {
+        let commonest = counts.get(word)?.iter().max_by_key(|(_, count)| **count)?;
+        Some(table.labels.name(*commonest.0))
+    };
+    let mut score = SpanScore::default();
+    for (words, tags) in division.central_test.iter().filter_map(|row| tagged(*row)) {
+        let truth: Vec<&str> = tags.iter().map(|tag| table.labels.name(*tag)).collect();
+        let guess: Vec<&str> = words.iter().map(|word| usual(word).unwrap_or("O")).collect();
+        score.add(&truth, &guess);
+    }
+    score.micro_f1()
+}

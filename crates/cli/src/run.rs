@@ -1,0 +1,87 @@
+//! `fedra run`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::console;
+use crate::experiment::{Experiment, Overrides};
+use crate::federate::{self, Ending};
+use crate::folder::Folder;
+use crate::progress::Voice;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra run experiments/clinic-concepts.toml
+  fedra run experiments/clinic-concepts.toml --set method.name=fedprox --set method.mu=0.1
+  fedra run experiments/clinic-concepts.toml --seed 2 --out runs/second
+  fedra run --resume runs/second
+
+The folder then holds experiment.toml (as resolved), rounds.jsonl (a line a round), summary.json,
+and model/ in Hugging Face layout. Ctrl-C stops after the round that is on; --resume goes on and
+ends with the same bytes as a run that was never stopped.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Run {
+    /// Experiment file in TOML
+    #[arg(value_name = "FILE.toml", required_unless_present = "resume")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Where results go [default: runs/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with an interrupted run
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "sets", "seed", "out"])]
+    resume: Option<PathBuf>,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Run {
+    /// Runs it.
+    pub fn run(self) -> Result<ExitCode> {
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let (experiment, earlier) = match (&self.resume, &self.file) {
+            (Some(path), _) => {
+                let (folder, experiment) = Folder::open(path)?;
+                (experiment, Some(folder))
+            }
+            (None, Some(file)) => (Experiment::open(file, &self.overrides)?, None),
+            (None, None) => bail!("expected FILE.toml or --resume DIR"),
+        };
+        let usual = || Path::new("runs").join(&experiment.name);
+        let out = self.out.clone().unwrap_or_else(usual);
+        if earlier.is_none() {
+            Folder::check_free(&out)?;
+        }
+        // Data and model are opened before anything is written.
+        let run = federate::Run::prepare(&experiment)?;
+        let folder = match earlier {
+            Some(folder) => folder,
+            None => Folder::create(&out, &experiment)?,
+        };
+        let shown = folder.path().display();
+        match run.run(&folder, voice)? {
+            Ending::Complete(summary) => {
+                if voice == Voice::Lively {
+                    console::data(summary.table());
+                    console::say(format_args!("\nresults in {shown}"));
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Ending::Interrupted(rounds) => {
+                let of = experiment.rounds;
+                console::say(format_args!(
+                    "stopped after {rounds} of {of} rounds; go on with: fedra run --resume {shown}"
+                ));
+                Ok(ExitCode::from(130))
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `fedra data`: what a dataset becomes, before anything learns from it.
+
+use anyhow::Result;
+use fedra_data::{Body, Example, LabelShape, Labels, Table};
+
+use crate::console;
+use crate::experiment::Written;
+use crate::grid::{Grid, grouped};
+use crate::holdings::Holdings;
+
+/// How to use the command.
+pub const EXAMPLES: &str = "\
+Examples:
+  fedra data experiments/clinic-concepts.toml
+  fedra data experiments/clinic-concepts.toml --set data.partition.by=dirichlet \\
+    --set data.partition.alpha=0.1
+
+In the picture a cell compares a label's share at a client with its share in all rows:
+  \u{b7} absent   \u{2591} below half   \u{2592} near it   \u{2593} above 1.5 times   \u{2588} above 3 times";
+
+/// Most labels that are listed one by one.
+const MOST_LABELS: usize = 30;
+
+/// Prints rows, labels, lengths, clients and splits of an experiment's data.
+pub fn run(written: &Written) -> Result<()> {
+    let experiment = written.experiment()?;
+    let Holdings { table, division } = Holdings::of(&experiment)?;
+    let held: usize = division.clients.iter().map(fedra_data::Holding::len).sum();
+    let train: usize = division.clients.iter().map(|holding| holding.train.len()).sum();
+    let central = division.central_test.len();
+
+    let mut facts = Grid::new(["", ""]);
+    let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
+    fact("experiment", experiment.name.clone());
+    fact("task", format!("{}, {}", table.task.name(), in_words(table.task.shape())));
+    fact("rows", {
+        let all = table.examples.len();
+        let unused = all - held - central;
+        let left_out = match unused {
+            0 => String::new(),
+            unused => format!(" ({} left out by the caps)", grouped(unused as u64)),
+        };
+        format!("{}{left_out}", grouped(all as u64))
+    });
+    fact("words a row", lengths(&table));
+    fact("clients", grouped(division.clients.len() as u64));
+    fact("training rows", grouped(train as u64));
+    fact("central test", grouped(central as u64));
+    console::data(facts.lines()[1..].join("\n"));
+    console::data("");
+    if table.task.shape() != LabelShape::Absent {
+        console::data(labels(&table));
+        console::data("");
+    }
+    console::data(division.picture(&table).trim_end());
+    Ok(())
+}
+
+fn in_words(shape: LabelShape) -> &'static str {
+    match shape {
+        LabelShape::One => "one label a row",
+        LabelShape::Many => "any number of labels a row",
+        LabelShape::PerWord => "one label a word",
+        LabelShape::Absent => "no labels: the next token",
+    }
+}
+
+fn lengths(table: &Table) -> String {
+    let words = |example: &Example| match &example.body {
+        Body::Text(text) => text.split_whitespace().count(),
+        Body::Words(words) => words.len(),
+    };
+    let mut lengths: Vec<usize> = table.examples.iter().map(words).collect();
+    lengths.sort_unstable();
+    let at = |share: f64| grouped(lengths[((lengths.len() - 1) as f64 * share) as usize] as u64);
+    format!("median {}, 95 % up to {}, longest {}", at(0.5), at(0.95), at(1.0))
+}
+
+/// How often each label occurs, commonest first.
+fn labels(table: &Table) -> Grid {
+    let mut counts = vec![0_u64; table.labels.len()];
+    for example in &table.examples {
+        match &example.labels {
+            Labels::One(label) => counts[*label as usize] += 1,
+            Labels::Many(labels) | Labels::PerWord(labels) => {
+                for &label in labels {
+                    counts[label as usize] += 1;
+                }
+            }
+            Labels::Absent => {}
+        }
+    }
+    let total: u64 = counts.iter().sum::<u64>().max(1);
+    let mut ranked: Vec<(u64, &String)> = counts.into_iter().zip(table.labels.names()).collect();
+    ranked.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    let mut grid = Grid::new(["label", ">count", ">share"]);
+    for (count, name) in ranked.iter().take(MOST_LABELS) {
+        let share = format!("{:.1} %", 100.0 * *count as f64 / total as f64);
+        grid.row([(*name).clone(), grouped(*count), share]);
+    }
+    if ranked.len() > MOST_LABELS {
+        let rest: u64 = ranked[MOST_LABELS..].iter().map(|label| label.0).sum();
+        let share = format!("{:.1} %", 100.0 * rest as f64 / total as f64);
+        grid.row([format!("and {} more", ranked.len() - MOST_LABELS), grouped(rest), share]);
+    }
+    grid
+}

@@ -1,0 +1,145 @@
+//! What a run comes to: `summary.json` and the table at its end.
+
+use std::collections::BTreeMap;
+
+use fedra_engine::{Bytes, EvaluationSet, RoundReport, SetScores};
+use fedra_plan::ByteCount;
+use serde::Serialize;
+
+use crate::grid::{Grid, grouped};
+
+/// The result of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The experiment.
+    pub name: String,
+    /// The method.
+    pub method: String,
+    /// The seed.
+    pub seed: u64,
+    /// Complete rounds.
+    pub rounds: u32,
+    /// The number the task is judged by; absent when nobody has test examples.
+    pub score: Option<Score>,
+    /// Every score on every set.
+    pub scores: BTreeMap<String, BTreeMap<String, f64>>,
+    /// What travelled, summed over rounds and clients.
+    pub bytes: Bytes,
+    /// Always null: none.
+    pub privacy: Option<()>,
+    /// How long the rounds took.
+    pub seconds: f64,
+    /// The most memory the process held.
+    pub peak_rss_bytes: u64,
+    /// Clients.
+    pub clients: usize,
+    /// Training examples of all clients.
+    pub examples: u64,
+    /// Elements of the model.
+    pub parameters: u64,
+}
+
+/// The number the task is judged by.
+#[derive(Clone, Debug, Serialize)]
+pub struct Score {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+    /// On whose examples.
+    pub on: String,
+}
+
+/// The scores that tasks are judged by, in order of preference.
+const HEADLINES: [&str; 4] = ["span_f1", "macro_f1", "micro_f1", "negative_loss"];
+
+/// Codes are judged by micro F1, classes by macro F1; only codes have `exact`.
+fn headline_of(scores: &BTreeMap<String, f64>) -> Option<(&'static str, f64)> {
+    if let (Some(micro), true) = (scores.get("micro_f1"), scores.contains_key("exact")) {
+        return Some(("micro_f1", *micro));
+    }
+    HEADLINES.into_iter().find_map(|name| Some((name, *scores.get(name)?)))
+}
+
+/// Name, value and set of the headline of a round that was scored; the central set goes first.
+pub fn headline(scores: &[SetScores]) -> Option<(&'static str, f64, EvaluationSet)> {
+    let set = scores.iter().min_by_key(|set| set.on)?;
+    let (name, value) = headline_of(&set.mean)?;
+    Some((name, value, set.on))
+}
+
+/// The name of a set in files.
+pub fn set_name(on: EvaluationSet) -> &'static str {
+    match on {
+        EvaluationSet::CentralTest => "central_test",
+        EvaluationSet::ClientValidation => "client_validation",
+        EvaluationSet::ClientTest => "client_test",
+    }
+}
+
+impl Summary {
+    /// Adds up the reports of a run.
+    pub fn add_up(mut self, reports: &[RoundReport]) -> Self {
+        self.rounds = reports.len() as u32;
+        self.seconds = reports.iter().map(|report| report.seconds).sum();
+        for report in reports {
+            self.bytes += report.bytes;
+        }
+        for set in reports.last().map_or(&[][..], |last| &last.scores) {
+            self.add_scores(set_name(set.on), set.loss, &set.mean);
+        }
+        self
+    }
+
+    /// Adds the scores on a set; those on the central test set make the headline.
+    pub fn add_scores(&mut self, on: &str, loss: f64, scores: &BTreeMap<String, f64>) {
+        let mut all = scores.clone();
+        all.insert("loss".to_owned(), loss);
+        self.scores.insert(on.to_owned(), all);
+        let central = set_name(EvaluationSet::CentralTest);
+        if (self.score.is_none() || on == central)
+            && let Some((name, value)) = headline_of(scores)
+        {
+            self.score = Some(Score { name: name.to_owned(), value, on: on.to_owned() });
+        }
+    }
+
+    /// The table at the end of a run.
+    pub fn table(&self) -> String {
+        let mut grid = Grid::new(["", ""]);
+        let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
+        fact("experiment", format!("{} (seed {})", self.name, self.seed));
+        fact("method", format!("{}, {} rounds", self.method, self.rounds));
+        let (clients, examples) = (grouped(self.clients as u64), grouped(self.examples));
+        fact("clients", format!("{clients} with {examples} training examples"));
+        fact("parameters", grouped(self.parameters));
+        if let Some(score) = &self.score {
+            let on = score.on.replace('_', " ");
+            fact("score", format!("{} {:.3} on the {on}", score.name, score.value));
+        }
+        fact("bytes up", travelled(self.bytes.up, self.bytes.full_up));
+        fact("bytes down", travelled(self.bytes.down, self.bytes.full_down));
+        fact("privacy", "none".to_owned());
+        fact("time", duration(self.seconds));
+        fact("memory", format!("{} at most", ByteCount(self.peak_rss_bytes)));
+        grid.lines()[1..].join("\n")
+    }
+}
+
+/// Bytes, and their share of what sending everything would have taken.
+pub fn travelled(bytes: ByteCount, full: ByteCount) -> String {
+    if full.0 == 0 {
+        return "none".to_owned();
+    }
+    let share = 100.0 * bytes.0 as f64 / full.0 as f64;
+    format!("{bytes}, {share:.1} % of everything in f32")
+}
+
+/// Seconds as people say them.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 100.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 6000.0 => format!("{:.1} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}

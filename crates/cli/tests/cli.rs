@@ -1,0 +1,305 @@
+//! The built binary on tiny experiments: what it prints, writes and refuses.
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder to run in, and the experiment in it.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tiny.toml"), include_str!("tiny.toml")).unwrap();
+        Self { folder }
+    }
+
+    fn fedra(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+        command.current_dir(self.folder.path()).args(arguments);
+        command.env_remove("FEDRA_DATA").env_remove("FEDRA_MODELS").output().unwrap()
+    }
+
+    #[track_caller]
+    fn succeed(&self, arguments: &[&str]) -> String {
+        let output = self.fedra(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Runs what must be refused: status 2, one message on stderr, nothing on stdout or on disk.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.fedra(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "");
+        assert!(!self.path("runs").exists(), "{arguments:?} wrote something");
+        text(&output.stderr)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn summary(&self, run: &str) -> Value {
+        let file = self.path(run).join("summary.json");
+        serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+    }
+
+    fn weights(&self, run: &str) -> Vec<u8> {
+        fs::read(self.path(run).join("model/model.safetensors")).unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Each line of a round without its times, which no two runs share.
+fn rounds_without_times(run: &Path) -> Vec<Value> {
+    let lines = fs::read_to_string(run.join("rounds.jsonl")).unwrap();
+    let round = |line: &str| {
+        let mut report: Value = serde_json::from_str(line).unwrap();
+        for key in ["seconds", "slowest", "most_updates_held"] {
+            report.as_object_mut().unwrap().remove(key).unwrap();
+        }
+        report
+    };
+    lines.lines().map(round).collect()
+}
+
+#[test]
+fn a_run_leaves_the_promised_files() {
+    let place = Place::new();
+    let table = place.succeed(&["run", "tiny.toml"]);
+    assert!(table.contains("fedavg, 3 rounds") && table.contains("privacy"), "{table}");
+    let run = place.path("runs/tiny");
+    for file in
+        ["experiment.toml", "model/config.json", "model/model.safetensors", "model/tokenizer.json"]
+    {
+        assert!(run.join(file).is_file(), "{file}");
+    }
+    assert_eq!(rounds_without_times(&run).len(), 3);
+    let summary = place.summary("runs/tiny");
+    assert_eq!(summary["method"], "fedavg");
+    assert_eq!((&summary["seed"], &summary["rounds"]), (&3.into(), &3.into()));
+    assert_eq!(summary["score"]["name"], "span_f1");
+    assert!(summary["score"]["value"].is_f64() && summary["scores"]["client_test"].is_object());
+    assert!(summary["privacy"].is_null());
+    assert!(summary["seconds"].as_f64() > Some(0.0));
+    assert!(summary["peak_rss_bytes"].as_u64() > Some(1_000_000));
+    for direction in ["up", "down", "full_up", "full_down"] {
+        assert!(summary["bytes"][direction].as_u64() > Some(0), "{direction}");
+    }
+}
+
+#[test]
+fn a_resumed_run_ends_with_the_same_bytes() {
+    let place = Place::new();
+    place.succeed(&["run", "tiny.toml", "--out", "whole", "--quiet"]);
+    // One round, then the experiment file of three: an interruption between two rounds.
+    place.succeed(&[
+        "run",
+        "tiny.toml",
+        "--out",
+        "parts",
+        "--quiet",
+        "--set",
+        "federation.rounds=1",
+    ]);
+    let whole = fs::read_to_string(place.path("whole/experiment.toml")).unwrap();
+    fs::write(place.path("parts/experiment.toml"), whole).unwrap();
+    fs::remove_file(place.path("parts/summary.json")).unwrap();
+    // A round that was reported and then lost with the power.
+    let log = place.path("parts/rounds.jsonl");
+    let torn = fs::read_to_string(&log).unwrap() + "{\"round\": 1, \"coh";
+    fs::write(&log, torn).unwrap();
+
+    let busy = place.fedra(&["run", "tiny.toml", "--out", "parts"]);
+    assert_eq!(busy.status.code(), Some(2));
+    assert!(text(&busy.stderr).contains("fedra run --resume parts"), "{}", text(&busy.stderr));
+
+    place.succeed(&["run", "--resume", "parts", "--quiet"]);
+    assert_eq!(place.weights("parts"), place.weights("whole"));
+    let rounds = |run: &str| rounds_without_times(&place.path(run));
+    // The first round was the last of its run, so it was scored either way.
+    assert_eq!(rounds("parts"), rounds("whole"));
+    assert_eq!(place.summary("parts")["bytes"], place.summary("whole")["bytes"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes() {
+    let place = Place::new();
+    let many = ["run", "tiny.toml", "--quiet", "--set", "federation.rounds=150", "--out"];
+    place.succeed(&[&many[..], &["whole"]].concat());
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+    command.current_dir(place.folder.path()).args(many).arg("parts");
+    let child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let log = place.path("parts/rounds.jsonl");
+    while fs::read_to_string(&log).unwrap_or_default().lines().count() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(text(&output.stderr).contains("go on with: fedra run --resume parts"));
+    assert!(!place.path("parts/summary.json").exists());
+
+    place.succeed(&["run", "--resume", "parts", "--quiet"]);
+    assert_eq!(place.weights("parts"), place.weights("whole"));
+    assert_eq!(place.summary("parts")["bytes"], place.summary("whole")["bytes"]);
+}
+
+#[test]
+fn the_number_of_threads_changes_no_byte_and_the_seed_changes_many() {
+    let place = Place::new();
+    let run = |out: &str, more: &[&str]| {
+        let all =
+            [&["run", "tiny.toml", "--quiet", "--set", "federation.rounds=1", "--out", out], more];
+        place.succeed(&all.concat());
+        place.weights(out)
+    };
+    let one = run("one", &["--set", "threads=1"]);
+    assert_eq!(one, run("three", &["--set", "threads=3"]));
+    assert_ne!(one, run("other", &["--seed", "4"]));
+}
+
+#[test]
+fn the_resolved_experiment_runs_again_to_the_same_model() {
+    let place = Place::new();
+    place.succeed(&["run", "tiny.toml", "--quiet", "--set", "federation.rounds=1", "--out", "a"]);
+    place.succeed(&["run", "a/experiment.toml", "--quiet", "--out", "b"]);
+    assert_eq!(place.weights("a"), place.weights("b"));
+}
+
+#[test]
+fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
+    let place = Place::new();
+    for (number, sets) in [
+        &["method.name=fedavg"][..],
+        &["method.name=local-only"],
+        &["method.name=fedper", "federation.sample={ uniform = 2 }"],
+        &["method.name=scaffold", "work.optimiser={ name = \"sgd\", rate = 0.1 }"],
+        &["wire.encoding=int8", "wire.download=bf16", "federation.sample={ poisson = 0.6 }"],
+        &["wire.encoding={ top_k = 0.1 }", "federation.start=shared"],
+        &["method.name=centralised"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = format!("out-{number}");
+        let mut run = vec!["run", "tiny.toml", "--quiet", "--out", &out];
+        let mut plan = vec!["plan", "tiny.toml"];
+        for set in sets {
+            run.extend(["--set", set]);
+            plan.extend(["--set", set]);
+        }
+        let plan = place.succeed(&plan);
+        place.succeed(&run);
+        let bytes = &place.summary(&out)["bytes"];
+        for (line, key) in [("bytes up ", "up"), ("bytes down ", "down")] {
+            let line = plan.lines().find(|found| found.starts_with(line)).unwrap();
+            let predicted = line.split_whitespace().nth(2).unwrap().replace(',', "");
+            assert_eq!(predicted, bytes[key].to_string(), "{sets:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+    let place = Place::new();
+    let message = place.refused(&["run", "tiny.toml", "--set", "federation.ronuds=3"]);
+    assert_eq!(
+        message,
+        "error: federation.ronuds: found an unknown key, expected a known one\n\
+         hint: did you mean federation.rounds?\n"
+    );
+}
+
+#[test]
+fn bad_values_are_refused_before_anything_is_written() {
+    let place = Place::new();
+    for (set, expected) in [
+        ("federation.rounds=0", "federation.rounds: found 0, expected at least 1"),
+        ("federation.clients=-1", "federation.clients: found -1, expected a whole number"),
+        ("work.batch=0", "work.batch: found 0, expected finite and above 0"),
+        ("data.source=xml", "data.source: found \"xml\", expected synthetic-clinic, jsonl"),
+        ("data.source=csv", "data.clinic: found a table, expected"),
+        ("data.path=/nowhere/at/all", "data.path: found /nowhere/at/all, expected no path"),
+        ("model.width=17", "model.width: found 17, expected a multiple of the 2 attention heads"),
+        ("model.path=/nowhere/at/all", "model.preset: found \"tiny-encoder\", expected no preset"),
+        ("method.name=fedavgg", "method.name: found \"fedavgg\", expected centralised"),
+        ("method.k=3", "method.k: found an unknown key, expected"),
+        ("wire.encoding=f31", "wire.encoding: found"),
+        ("privacy.epsilon=1", "privacy: found a table, expected no such table"),
+        ("name=../up", "name: found \"../up\", expected letters"),
+        ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),
+        ("model.vocabulary=5", "model.vocabulary"),
+    ] {
+        let message = place.refused(&["run", "tiny.toml", "--set", set]);
+        assert!(message.contains(expected), "{set}: {message}");
+    }
+    let message = place.refused(&["run", "nowhere.toml"]);
+    assert!(message.contains("cannot read nowhere.toml"), "{message}");
+    let message = place.refused(&["run", "--resume", "nowhere"]);
+    assert!(message.contains("expected a run's folder"), "{message}");
+}
+
+#[test]
+fn quiet_says_nothing() {
+    let place = Place::new();
+    let output = place.fedra(&["run", "tiny.toml", "--quiet", "--set", "federation.rounds=1"]);
+    assert_eq!((text(&output.stdout), text(&output.stderr)), (String::new(), String::new()));
+    assert!(place.path("runs/tiny/summary.json").is_file());
+}
+
+#[test]
+fn data_shows_rows_labels_and_clients() {
+    let shown = Place::new().succeed(&["data", "tiny.toml"]);
+    assert_eq!(shown, include_str!("data.txt"));
+}
+
+#[test]
+fn files_are_read_through_variables_and_capped() {
+    let place = Place::new();
+    let mut rows = String::new();
+    for row in 0..30 {
+        let (label, client) = (["heart", "lung"][row % 2], ["north", "south"][row % 3 / 2]);
+        let note = format!("{label} {row}");
+        let line = serde_json::json!({ "note": note, "label": label, "client": client });
+        rows.extend([line.to_string().as_str(), "\n"]);
+    }
+    fs::write(place.path("rows.jsonl"), rows).unwrap();
+    let experiment = "\
+        [data]\nsource = 'jsonl'\ntask = 'classes'\npath = '${HERE}/rows.jsonl'\n\
+        columns = { text = 'note' }\nmax_examples = 4\nmax_tokens = 8\n\
+        [model]\npreset = 'tiny-encoder'\nblocks = 1\nwidth = 8\nheads = 2\n\
+        [federation]\nrounds = 1\n";
+    fs::write(place.path("files.toml"), experiment).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+    command.current_dir(place.folder.path()).env("HERE", place.folder.path());
+    let output = command.args(["run", "files.toml"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let summary = place.summary("runs/files");
+    assert_eq!((&summary["clients"], &summary["examples"]), (&2.into(), &8.into()));
+    assert_eq!(summary["score"]["name"], "macro_f1");
+}
+
+#[test]
+fn completions_and_help_teach() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(place.succeed(&["completions", shell]).contains("quickstart"), "{shell}");
+    }
+    let help = place.succeed(&["run", "--help"]);
+    assert!(help.contains("Examples:") && help.contains("--resume"), "{help}");
+}

@@ -1,0 +1,72 @@
+//! The map of the house: which crate may know which. Any other edge is a mistake, however handy.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Each crate and the crates of this workspace that it may depend on.
+const EDGES: &[(&str, &[&str])] = &[
+    ("fedra-plan", &[]),
+    ("fedra-seed", &[]),
+    ("fedra-compute", &["fedra-plan", "fedra-seed"]),
+    ("fedra-model", &["fedra-plan", "fedra-seed", "fedra-compute"]),
+    ("fedra-data", &["fedra-seed"]),
+    ("fedra-wire", &["fedra-plan"]),
+    ("fedra-engine", &["fedra-plan", "fedra-seed", "fedra-wire"]),
+    (
+        "fedra-client",
+        &[
+            "fedra-plan",
+            "fedra-seed",
+            "fedra-compute",
+            "fedra-model",
+            "fedra-data",
+            "fedra-wire",
+            "fedra-engine",
+        ],
+    ),
+];
+
+#[test]
+fn crates_depend_only_on_the_crates_below_them() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .args(["--manifest-path", manifest])
+        .output()
+        .expect("cargo runs while it is running this test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    for package in metadata["packages"].as_array().expect("packages are a list") {
+        let name = package["name"].as_str().expect("a package has a name");
+        if name == "fedra" {
+            continue; // the command line stands on everything
+        }
+        let (_, allowed) = EDGES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap_or_else(|| panic!("{name} is not on the map: add it to EDGES"));
+        let found: BTreeSet<&str> = package["dependencies"]
+            .as_array()
+            .expect("dependencies are a list")
+            .iter()
+            .filter(|dependency| dependency["kind"] != "dev")
+            .filter_map(|dependency| dependency["name"].as_str())
+            .filter(|dependency| dependency.starts_with("fedra"))
+            .collect();
+        let extra: Vec<_> = found.iter().filter(|name| !allowed.contains(name)).collect();
+        assert!(extra.is_empty(), "{name} must not depend on {extra:?}, only on {allowed:?}");
+    }
+}
+
+#[test]
+fn the_plan_knows_nothing_but_serde_and_errors() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../plan/Cargo.toml");
+    let text = std::fs::read_to_string(manifest).expect("the plan crate is part of the workspace");
+    let (_, after) = text.split_once("[dependencies]").expect("a manifest has dependencies");
+    let section = after.split("\n[").next().unwrap_or_default();
+    let names: Vec<&str> =
+        section.lines().filter_map(|line| line.split(['.', ' ', '=']).next()).collect();
+    let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+    assert_eq!(names, ["serde", "thiserror"]);
+}
