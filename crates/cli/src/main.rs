@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use fedra_engine::EngineError;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,8 +68,21 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             console::say(format_args!("error: {error:#}"));
-            ExitCode::from(2)
+            ExitCode::from(status(&error))
         }
+    }
+}
+
+/// 1 for a run that broke down on its way, 2 for an experiment or a flag that was refused.
+fn status(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<EngineError>() {
+        Some(
+            EngineError::Diverged { .. }
+            | EngineError::Fleet { .. }
+            | EngineError::Sink(_)
+            | EngineError::Disk { .. },
+        ) => 1,
+        Some(_) | None => 2,
     }
 }
 

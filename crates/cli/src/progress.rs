@@ -25,6 +25,7 @@ pub struct Progress {
     bar: ProgressBar,
     rounds: u32,
     lines: bool,
+    voice: Voice,
 }
 
 impl Progress {
@@ -44,7 +45,7 @@ impl Progress {
         bar.set_prefix(label.to_owned());
         bar.set_position(u64::from(done) * clients);
         bar.set_message(format!("round {}/{rounds}", done + 1));
-        Self { bar, rounds, lines: lively && !terminal }
+        Self { bar, rounds, lines: lively && !terminal, voice }
     }
 
     /// What the fleet tells about its clients.
@@ -77,7 +78,8 @@ impl Sink for Progress {
         let cohort = self.bar.length().unwrap_or(0) / u64::from(rounds.max(1));
         self.bar.set_position(u64::from(round) * cohort);
         self.bar.set_message(line);
-        for absence in report.failed.iter().chain(&report.refused) {
+        let absences = report.failed.iter().chain(&report.refused);
+        for absence in absences.filter(|_| self.voice == Voice::Lively) {
             let warning =
                 format!("warning: round {round}: client {}: {}", absence.client, absence.reason);
             self.bar.suspend(|| console::say(&warning));

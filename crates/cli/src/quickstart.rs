@@ -30,10 +30,10 @@ Examples:
   fedra quickstart --seed 2 --out runs/another
 
 Six synthetic hospitals learn to mark problems, tests and treatments in their notes:
-  word by word every word gets the tag it had most often; what no context is worth
-  centralised  all notes in one place; what privacy would cost nothing
-  local-only   every hospital alone; the mean of the six on the same test notes
-  fedavg       notes stay where they are, models travel
+  word by word  no learning: every word gets the tag it had most often
+  centralised   all notes in one place: the ceiling
+  local-only    every hospital alone: the mean of the six, on the same test notes
+  fedavg        notes stay where they are, models travel
 The files of each run lie under DIR/METHOD; run its experiment.toml again with `fedra run`.";
 
 /// The whole command.

@@ -295,6 +295,26 @@ fn files_are_read_through_variables_and_capped() {
 }
 
 #[test]
+fn every_experiment_of_the_repository_is_understood() {
+    let place = Place::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    assert!(files.len() >= 5, "{files:?}");
+    for file in files {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+        let nowhere = place.path("nowhere");
+        command.env("FEDRA_DATA", &nowhere).env("FEDRA_MODELS", &nowhere).arg("data").arg(&file);
+        let output = command.output().unwrap();
+        // Real data are not here; that they are missing is the last thing to be found wrong.
+        let missing = text(&output.stderr).contains("expected a file or folder that exists");
+        assert!(output.status.success() || missing, "{file:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn completions_and_help_teach() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {

@@ -133,6 +133,7 @@ impl Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fedra_engine::methods::Method;
 
     const WHOLE: &str = r#"
         name = "clinic-safl"
@@ -203,11 +204,13 @@ mod tests {
             "work.optimiser.raet: found an unknown key, expected a known one\n\
              hint: did you mean work.optimiser.rate?",
         );
+        let names = Method::NAMES.join(", ");
         refused(
             &["method.name=fedporx"],
-            "method.name: found \"fedporx\", expected centralised, local-only, fedavg, fedprox, \
-             fedavgm, fedadam, fedyogi, fedadagrad, scaffold, fednova, feddyn, fedper, fedbabu\n\
-             hint: the nearest is \"fedprox\"",
+            &format!(
+                "method.name: found \"fedporx\", expected {names}\n\
+                 hint: the nearest is \"fedprox\""
+            ),
         );
         refused(
             &["method.name=fedprox", "method.nu=1"],
