@@ -1,7 +1,7 @@
 //! `fedra data`: what a dataset becomes, before anything learns from it.
 
 use anyhow::Result;
-use fedra_data::{Body, Example, LabelShape, Labels, Table};
+use fedra_data::{Body, Example, LabelShape, Table};
 
 use crate::console;
 use crate::experiment::Written;
@@ -78,18 +78,7 @@ fn lengths(table: &Table) -> String {
 
 /// How often each label occurs, commonest first.
 fn labels(table: &Table) -> Grid {
-    let mut counts = vec![0_u64; table.labels.len()];
-    for example in &table.examples {
-        match &example.labels {
-            Labels::One(label) => counts[*label as usize] += 1,
-            Labels::Many(labels) | Labels::PerWord(labels) => {
-                for &label in labels {
-                    counts[label as usize] += 1;
-                }
-            }
-            Labels::Absent => {}
-        }
-    }
+    let counts: Vec<u64> = table.label_counts().into_iter().map(|count| count as u64).collect();
     let total: u64 = counts.iter().sum::<u64>().max(1);
     let mut ranked: Vec<(u64, &String)> = counts.into_iter().zip(table.labels.names()).collect();
     ranked.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));

@@ -39,7 +39,7 @@ pub(crate) fn rows_of(documents: Vec<Document>) -> Vec<usize> {
 
 /// Documents grouped by what they are mostly about, groups in label order.
 pub(crate) fn by_label(held: Vec<Document>, table: &Table) -> Vec<Vec<Document>> {
-    let counts = label_counts(table);
+    let counts = table.label_counts();
     let mut groups: BTreeMap<Option<u32>, Vec<Document>> = BTreeMap::new();
     for document in held {
         groups.entry(theme(&document, table, &counts)).or_default().push(document);
@@ -74,20 +74,4 @@ fn theme(document: &Document, table: &Table, counts: &[usize]) -> Option<u32> {
 pub(crate) fn is_start(labels: &LabelSet, tag: u32) -> bool {
     let name = labels.name(tag);
     name != "O" && !name.starts_with("I-")
-}
-
-fn label_counts(table: &Table) -> Vec<usize> {
-    let mut counts = vec![0; table.labels.len()];
-    for example in &table.examples {
-        match &example.labels {
-            Labels::One(label) => counts[*label as usize] += 1,
-            Labels::Many(labels) | Labels::PerWord(labels) => {
-                for &label in labels {
-                    counts[label as usize] += 1;
-                }
-            }
-            Labels::Absent => {}
-        }
-    }
-    counts
 }

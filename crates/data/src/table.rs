@@ -30,6 +30,25 @@ pub struct Table {
     pub examples: Vec<Example>,
 }
 
+impl Table {
+    /// How often each label occurs.
+    pub fn label_counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.labels.len()];
+        for example in &self.examples {
+            match &example.labels {
+                Labels::One(label) => counts[*label as usize] += 1,
+                Labels::Many(labels) | Labels::PerWord(labels) => {
+                    for &label in labels {
+                        counts[label as usize] += 1;
+                    }
+                }
+                Labels::Absent => {}
+            }
+        }
+        counts
+    }
+}
+
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {

@@ -41,19 +41,6 @@ fn detect() -> Level {
     Level::Baseline
 }
 
-/// Asks for a cache line that will be read soon; any address will do, even one past the data.
-#[inline(always)]
-pub fn prefetch(address: *const f32) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that a program can see and never faults.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
 /// Compiles a function's loop once per [`Level`] and calls the best one at run time.
 ///
 /// The body must be straight loops over slices whose helpers are `#[inline(always)]`, so that the

@@ -1,8 +1,8 @@
-//! Matrix products: a packed right operand, row blocks packed on the way, a register-tile kernel.
+//! Matrix products: a right operand in panels, a left operand in rows or strips, a register-tile kernel.
 //!
 //! Everything a Transformer adds around a product happens while the numbers are at hand: sums start
-//! from a bias, a residual or what the destination already holds; an activation or a mask of
-//! derivatives is applied to a block before it leaves the cache; bias gradients fall out of packing.
+//! from a bias, a residual or what the destination already holds; an activation is applied to a block
+//! before it leaves the cache; bias gradients are row sums of the left operand.
 //! The order of additions for one element depends only on the depth, never on the thread count.
 
 mod kernel;

@@ -121,10 +121,9 @@ fn plain_strips(
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::{
-        __m512, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd,
-        _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps,
-        _mm512_shuffle_f32x4, _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd,
-        _mm512_unpacklo_ps,
+        __m512, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_loadu_ps,
+        _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4,
+        _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
     };
 
     /// # Safety
@@ -155,9 +154,6 @@ mod x86 {
         }
     }
 
-    /// Rows to fetch ahead: rows are far apart, so the processor does not foresee the next one.
-    const AHEAD: usize = 8;
-
     /// # Safety
     /// AVX-512 must be present; strips are at most 16 wide; all accesses must be in bounds; `sums`
     /// is null or has a float per row.
@@ -174,10 +170,7 @@ mod x86 {
                 let height = pair[1] - pair[0];
                 let mask = if height >= 16 { u16::MAX } else { (1 << height) - 1 };
                 // SAFETY: masked accesses touch the `height` floats of this strip and no more.
-                // A prefetch may point anywhere.
                 unsafe {
-                    let ahead = from.wrapping_add((k + AHEAD) * stride + pair[0]);
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                     let column = _mm512_maskz_loadu_ps(mask, from.add(k * stride + pair[0]));
                     _mm512_mask_storeu_ps(into.add(pair[0] * depth + k * height), mask, column);
                     if !sums.is_null() {

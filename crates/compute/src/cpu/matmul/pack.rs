@@ -1,17 +1,15 @@
 //! Copies of operands in the order the kernel reads them.
 //!
 //! The right operand becomes panels of [`WIDTH`] columns, `panel[k * WIDTH + c]`, padded with zeros;
-//! the left operand becomes panels of up to [`HEIGHT`](super::kernel::HEIGHT) rows,
-//! `panel[k * h + r]`. Packing costs one pass; in exchange the kernel reads both as two streams.
+//! a left operand whose rows do not run along the depth becomes strips of up to
+//! [`HEIGHT`](super::kernel::HEIGHT) rows, `strip[k * h + r]`. Packing costs one pass; in exchange the
+//! kernel reads both as two streams.
 
 use super::kernel::WIDTH;
 use super::moves::{ROWS, cut_strips, transpose};
 use super::view::Mat;
-use crate::cpu::simd::{prefetch, vectorised};
+use crate::cpu::simd::vectorised;
 use std::ops::Range;
-
-/// Rows to fetch ahead: rows are far apart, so the processor does not foresee the next one.
-const AHEAD: usize = 16;
 
 /// Floats that `depth` x `cols` take when packed as a right operand.
 pub fn right_len(depth: usize, cols: usize) -> usize {
@@ -42,8 +40,6 @@ vectorised! {
     fn copy_rows(into: &mut [f32], from: &[f32], stride: usize, width: usize) {
         for (k, row) in into.chunks_exact_mut(WIDTH).enumerate() {
             let source = &from[k * stride..][..width];
-            prefetch(source.as_ptr().wrapping_add(AHEAD * stride));
-            prefetch(source.as_ptr().wrapping_add(AHEAD * stride + WIDTH / 2));
             if let Ok(source) = <&[f32; WIDTH]>::try_from(source) {
                 // A copy of known size is four instructions instead of a call.
                 row.copy_from_slice(source);
