@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use fedra_client::{NearFleet, to_params, to_tensors};
-use fedra_compute::{Device, Seed};
+use fedra_compute::{Crew, Device, Seed};
 use fedra_engine::{
     Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, SetScores, Tensors,
 };
@@ -97,11 +97,10 @@ impl<'e> Run<'e> {
 
     /// Runs the rounds in a folder, from its checkpoint if it has one.
     pub fn run(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
-        let mut pool = rayon::ThreadPoolBuilder::new();
-        if let Some(threads) = self.experiment.draft.threads {
-            pool = pool.num_threads(threads);
+        match self.experiment.draft.threads {
+            Some(threads) => Crew::new(threads)?.install(|| self.rounds(folder, voice)),
+            None => self.rounds(folder, voice),
         }
-        pool.build()?.install(|| self.rounds(folder, voice))
     }
 
     fn rounds(&self, folder: &Folder, voice: Voice) -> Result<Ending> {

@@ -32,7 +32,7 @@ use crate::shards::{Shard, Shards};
 use crate::trainer::{Lesson, Trainer};
 use crate::worker::{Desk, Worker};
 
-/// Clients as threads of this process, as many at a time as the current rayon pool has threads.
+/// Clients as threads of this process, as many at a time as the current crew has threads.
 pub struct NearFleet {
     model: Model,
     device: Device,

@@ -7,8 +7,8 @@ use crate::pool::{Pool, Usage};
 
 /// A device and its memory.
 ///
-/// Work on the processor runs on the current rayon pool: run a step inside
-/// `rayon::ThreadPool::install` to choose the number of threads.
+/// Work on the processor runs on the current [`Crew`](crate::Crew): run a step inside its `install`
+/// to choose the number of threads.
 #[derive(Clone, Debug)]
 pub enum Device {
     /// The processor.

@@ -8,6 +8,7 @@
 //! computes with them and turns back into [`Gradients`], an [`Optimiser`] applies those.
 
 pub mod cpu;
+mod crew;
 mod device;
 mod error;
 mod gradients;
@@ -19,6 +20,7 @@ mod tensor;
 
 pub use cpu::attention::Mask;
 pub use cpu::rotary::Angles;
+pub use crew::Crew;
 pub use device::Device;
 pub use error::ComputeError;
 pub use fedra_seed::{Generator, Seed};

@@ -6,13 +6,13 @@
 
 use crate::cpu::elementwise::RUN;
 use crate::cpu::simd::vectorised;
+use crate::crew;
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
 use crate::params::Params;
 use crate::tensor::Tensor;
 use fedra_plan::ParamId;
-use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// How a gradient becomes a step.
@@ -152,7 +152,7 @@ impl Optimiser {
         let widest = gradients.iter().map(|(_, gradient)| gradient.values().cols()).max();
         let zeros = vec![0.0; widest.unwrap_or(0)];
         let mut memories: BTreeMap<_, _> = self.memory.iter_mut().collect();
-        let mut jobs = Vec::new();
+        let mut jobs = Batches::default();
         for (id, tensor) in params.iter_mut() {
             let Some(gradient) = gradients.get(id) else { continue };
             let memory = memories.remove(&id).expect("made above for every gradient");
@@ -160,7 +160,9 @@ impl Optimiser {
             let step = Step::new(self.solver, memory.steps);
             memory.jobs((tensor, gradient), step, &zeros, &mut jobs);
         }
-        jobs.into_par_iter().for_each(Job::run);
+        crew::each_chunk(&mut jobs.batches, 1, |_, batches| {
+            batches.iter_mut().flatten().for_each(Job::run);
+        });
         Ok(())
     }
 }
@@ -198,7 +200,7 @@ impl Memory {
         (weight, gradient): (&'a mut Tensor, &'a Gradient),
         step: Step,
         zeros: &'a [f32],
-        jobs: &mut Vec<Job<'a>>,
+        jobs: &mut Batches<'a>,
     ) {
         let (rows, cols) = weight.shape();
         let [m, v] = &mut self.moments;
@@ -301,8 +303,27 @@ struct Job<'a> {
     step: Step,
 }
 
+/// Jobs in batches that are worth a task: the rows of a table are short.
+#[derive(Default)]
+struct Batches<'a> {
+    batches: Vec<Vec<Job<'a>>>,
+    /// Elements of the last batch.
+    filled: usize,
+}
+
+impl<'a> Batches<'a> {
+    fn push(&mut self, job: Job<'a>) {
+        if self.batches.is_empty() || self.filled + job.w.len() > RUN {
+            self.batches.push(Vec::new());
+            self.filled = 0;
+        }
+        self.filled += job.w.len();
+        self.batches.last_mut().expect("just made").push(job);
+    }
+}
+
 impl Job<'_> {
-    fn run(self) {
+    fn run(&mut self) {
         run(self.w, self.m, self.v, self.g, self.step);
     }
 }

@@ -4,7 +4,7 @@
 use super::memory::peak_resident_bytes;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra_compute::{Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor};
+use fedra_compute::{Crew, Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor};
 use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
 use fedra_plan::{Scope, Site};
 use std::time::Instant;
@@ -51,8 +51,7 @@ impl Step {
         if self.batch == 0 || self.seq == 0 || self.threads == 0 || self.steps == 0 {
             bail!("--batch, --seq, --threads and --steps must be at least 1");
         }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build()?;
-        let report = pool.install(|| self.measure())?;
+        let report = Crew::new(self.threads)?.install(|| self.measure())?;
         print_report(&report, self.json);
         Ok(())
     }

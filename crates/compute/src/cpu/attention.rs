@@ -14,8 +14,8 @@ use super::math;
 use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
 use super::shared::Shared;
 use super::simd::vectorised;
+use crate::crew;
 use crate::pool::{Buffer, Pool};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Queries per tile.
@@ -131,57 +131,55 @@ pub fn forward(
     let (heads, width) = (geometry.heads, geometry.width);
     let out = Target { data: Shared::new(out), stride: heads * width, column: 0 };
     let log_sums = log_sums.map(Shared::new);
-    let masses: Vec<f64> = tasks(geometry, spans)
-        .map(|(span, kv_head)| {
-            let mut work = Workspace::new(pool);
-            work.keys.repack(inputs.k.head(span.keys.clone(), kv_head, width).t());
-            work.values.repack(inputs.v.head(span.keys.clone(), kv_head, width));
-            let mut mass = 0.0;
-            for head in group(geometry, kv_head) {
-                for tile in tiles(geometry, span) {
-                    let rows = span.queries.start + tile.start..span.queries.start + tile.end;
-                    let seen = visible(geometry, span, tile.end - 1);
-                    let scores = at_least(&mut work.scores, tile.len() * seen);
-                    let q = inputs.q.head(rows.clone(), head, width);
-                    let scores_mut = MatMut::new(scores, tile.len(), seen);
-                    multiply_serial(scores_mut, q, &work.keys, Start::Zero, &mut work.scratch);
-                    let scores = &mut work.scores[..tile.len() * seen];
-                    // SAFETY: this task alone writes these rows of this head.
-                    let mut out = unsafe { out.head(rows.clone(), head, width) };
-                    for (i, row) in scores.chunks_exact_mut(seen).enumerate() {
-                        let visible = visible(geometry, span, tile.start + i);
-                        let (max, sum) = softmax(row, visible, geometry.scale());
-                        work.sums[i] = sum;
-                        if let Some(log_sums) = log_sums {
-                            let place = (rows.start + i) * heads + head;
-                            // SAFETY: one number per query row and head, written here alone.
-                            unsafe { log_sums.segment(place, 1)[0] = max + sum.ln() };
-                        }
-                        if let Some(probe) = probe {
-                            let keys = &probe.keys[span.keys.start..][..seen];
-                            let weight = f64::from(probe.queries[rows.start + i] / sum);
-                            mass += weight * f64::from(inner_product(row, keys));
-                        }
+    let mut masses = vec![0.0; spans.len() * geometry.kv_heads];
+    crew::each_chunk(&mut masses, 1, |task, mass| {
+        let (span, kv_head) = part(geometry, spans, task);
+        let mut work = Workspace::new(pool);
+        work.keys.repack(inputs.k.head(span.keys.clone(), kv_head, width).t());
+        work.values.repack(inputs.v.head(span.keys.clone(), kv_head, width));
+        for head in group(geometry, kv_head) {
+            for tile in tiles(geometry, span) {
+                let rows = span.queries.start + tile.start..span.queries.start + tile.end;
+                let seen = visible(geometry, span, tile.end - 1);
+                let scores = at_least(&mut work.scores, tile.len() * seen);
+                let q = inputs.q.head(rows.clone(), head, width);
+                let scores_mut = MatMut::new(scores, tile.len(), seen);
+                multiply_serial(scores_mut, q, &work.keys, Start::Zero, &mut work.scratch);
+                let scores = &mut work.scores[..tile.len() * seen];
+                // SAFETY: this task alone writes these rows of this head.
+                let mut out = unsafe { out.head(rows.clone(), head, width) };
+                for (i, row) in scores.chunks_exact_mut(seen).enumerate() {
+                    let visible = visible(geometry, span, tile.start + i);
+                    let (max, sum) = softmax(row, visible, geometry.scale());
+                    work.sums[i] = sum;
+                    if let Some(log_sums) = log_sums {
+                        let place = (rows.start + i) * heads + head;
+                        // SAFETY: one number per query row and head, written here alone.
+                        unsafe { log_sums.segment(place, 1)[0] = max + sum.ln() };
                     }
-                    let p = Mat::new(scores, tile.len(), seen);
-                    multiply_serial(
-                        out.first_rows(tile.len()),
-                        p,
-                        &work.values,
-                        Start::Zero,
-                        &mut work.scratch,
-                    );
-                    for i in 0..tile.len() {
-                        let inverse = 1.0 / work.sums[i];
-                        for x in out.row_mut(i) {
-                            *x *= inverse;
-                        }
+                    if let Some(probe) = probe {
+                        let keys = &probe.keys[span.keys.start..][..seen];
+                        let weight = f64::from(probe.queries[rows.start + i] / sum);
+                        mass[0] += weight * f64::from(inner_product(row, keys));
+                    }
+                }
+                let p = Mat::new(scores, tile.len(), seen);
+                multiply_serial(
+                    out.first_rows(tile.len()),
+                    p,
+                    &work.values,
+                    Start::Zero,
+                    &mut work.scratch,
+                );
+                for i in 0..tile.len() {
+                    let inverse = 1.0 / work.sums[i];
+                    for x in out.row_mut(i) {
+                        *x *= inverse;
                     }
                 }
             }
-            mass
-        })
-        .collect();
+        }
+    });
     if probe.is_none() {
         return Vec::new();
     }
@@ -201,7 +199,8 @@ pub fn backward(
     let (heads, width) = (geometry.heads, geometry.width);
     let dout = Columns { data: dout, stride: heads * width, column: 0 };
     let [dq, dk, dv] = into;
-    tasks(geometry, spans).for_each(|(span, kv_head)| {
+    crew::each(spans.len() * geometry.kv_heads, |task| {
+        let (span, kv_head) = part(geometry, spans, task);
         let mut work = Workspace::new(pool);
         let keys = inputs.k.head(span.keys.clone(), kv_head, width);
         work.keys.repack(keys.t());
@@ -290,13 +289,9 @@ fn at_least(buffer: &mut Buffer, len: usize) -> &mut [f32] {
     &mut buffer[..len]
 }
 
-fn tasks(
-    geometry: Geometry,
-    spans: &[Span],
-) -> impl IndexedParallelIterator<Item = (&Span, usize)> {
-    (0..spans.len() * geometry.kv_heads)
-        .into_par_iter()
-        .map(move |task| (&spans[task / geometry.kv_heads], task % geometry.kv_heads))
+/// The sequence and the key head of a task.
+fn part(geometry: Geometry, spans: &[Span], task: usize) -> (&Span, usize) {
+    (&spans[task / geometry.kv_heads], task % geometry.kv_heads)
 }
 
 /// Query heads that share a key head.

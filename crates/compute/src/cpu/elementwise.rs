@@ -1,24 +1,24 @@
 //! One pass over one or two arrays, in parallel over fixed runs.
 
 use super::simd::vectorised;
-use rayon::prelude::*;
+use crate::crew;
 
 /// Elements per task: small enough to balance, large enough to be worth a task.
 pub const RUN: usize = 1 << 14;
 
 /// `x *= y`.
 pub fn multiply_into(x: &mut [f32], y: &[f32]) {
-    x.par_chunks_mut(RUN).zip(y.par_chunks(RUN)).for_each(|(x, y)| multiply_run(x, y));
+    crew::each_chunk(x, RUN, |task, x| multiply_run(x, &y[task * RUN..]));
 }
 
 /// `x += y`.
 pub fn add_into(x: &mut [f32], y: &[f32]) {
-    x.par_chunks_mut(RUN).zip(y.par_chunks(RUN)).for_each(|(x, y)| add_run(x, y));
+    crew::each_chunk(x, RUN, |task, x| add_run(x, &y[task * RUN..]));
 }
 
 /// `x *= factor`.
 pub fn scale(x: &mut [f32], factor: f32) {
-    x.par_chunks_mut(RUN).for_each(|x| scale_run(x, factor));
+    crew::each_chunk(x, RUN, |_, x| scale_run(x, factor));
 }
 
 vectorised! {

@@ -1,18 +1,21 @@
 //! Losses and their gradients in one pass over the logits.
 
 use super::math;
+use super::shared::Shared;
 use super::simd::vectorised;
-use rayon::prelude::*;
+use crate::crew;
 
 /// Turns each row of logits into `factor * (softmax - one hot)` and returns the sum of losses.
 ///
 /// `target` names the column that should have been predicted.
 pub fn cross_entropy_rows(logits: &mut [f32], cols: usize, targets: &[u32], factor: f32) -> f64 {
-    let losses: Vec<f32> = logits
-        .par_chunks_mut(cols)
-        .zip(targets)
-        .map(|(row, &target)| cross_entropy_row(row, target as usize, factor))
-        .collect();
+    let mut losses = vec![0.0; targets.len()];
+    let into = Shared::new(&mut losses);
+    crew::each_chunk(logits, cols, |row, logits| {
+        let loss = cross_entropy_row(logits, targets[row] as usize, factor);
+        // SAFETY: each task writes the loss of its own row.
+        unsafe { into.segment(row, 1)[0] = loss };
+    });
     losses.into_iter().map(f64::from).sum()
 }
 

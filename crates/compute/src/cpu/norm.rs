@@ -8,8 +8,8 @@
 use super::math;
 use super::shared::Shared;
 use super::simd::vectorised;
+use crate::crew;
 use crate::pool::Pool;
-use rayon::prelude::*;
 
 /// Rows per task; partial sums of weight gradients are kept per task and added in order.
 const ROWS: usize = 64;
@@ -36,9 +36,12 @@ pub fn forward(
     stats: &mut [f32],
 ) {
     let width = weight.len();
-    let rows = x.par_chunks(width * ROWS).zip(y.par_chunks_mut(width * ROWS));
-    rows.zip(stats.par_chunks_mut(2 * ROWS)).for_each(|((x, y), stats)| {
-        forward_rows(kind, epsilon, x, weight, bias, y, stats);
+    let stats = Shared::new(stats);
+    crew::each_chunk(y, width * ROWS, |task, y| {
+        let first = task * ROWS;
+        // SAFETY: each task writes the two numbers of each of its own rows.
+        let stats = unsafe { stats.segment(2 * first, 2 * y.len() / width) };
+        forward_rows(kind, epsilon, &x[first * width..], weight, bias, y, stats);
     });
 }
 
@@ -111,7 +114,7 @@ pub fn backward(pool: &Pool, kind: Kind, saved: Saved<'_>, dy: &[f32], wanted: W
         Some((dx, keep)) => (Some(Shared::new(dx)), keep),
         None => (None, false),
     };
-    (0..tasks).into_par_iter().for_each(|task| {
+    crew::each(tasks, |task| {
         let first = task * ROWS * width;
         let len = (ROWS * width).min(dy.len() - first);
         // SAFETY: each task has rows and partial sums of its own.

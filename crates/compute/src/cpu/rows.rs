@@ -1,13 +1,12 @@
 //! Looking rows up in tables and adding rows back to them.
 
 use super::elementwise::RUN;
-use super::shared::Shared;
-use rayon::prelude::*;
+use crate::crew;
 
 /// `into[i] = sum over tables of table[index[i]]`, row by row.
 pub fn gather(into: &mut [f32], width: usize, tables: &[(&[f32], &[u32])]) {
     let rows = (RUN / width.max(1)).max(1);
-    into.par_chunks_mut(rows * width).enumerate().for_each(|(task, into)| {
+    crew::each_chunk(into, rows * width, |task, into| {
         for (i, into) in into.chunks_exact_mut(width).enumerate() {
             for (number, (table, index)) in tables.iter().enumerate() {
                 let row = &table[index[task * rows + i] as usize * width..][..width];
@@ -60,15 +59,17 @@ impl Occurrences {
 
     /// `into[k] = sum of from[place]` over the places of row `rows[k]`, added in order of place.
     pub fn sum_rows(&self, into: &mut [f32], width: usize, from: &[f32]) {
-        let into = Shared::new(into);
-        (0..self.rows.len()).into_par_iter().with_min_len(16).for_each(|k| {
-            // SAFETY: each task writes the one row `k`.
-            let sum = unsafe { into.segment(k * width, width) };
-            sum.fill(0.0);
-            for &place in &self.places[self.starts[k]..self.starts[k + 1]] {
-                let row = &from[place as usize * width..][..width];
-                for (sum, x) in sum.iter_mut().zip(row) {
-                    *sum += x;
+        const ROWS: usize = 16;
+        let used = &mut into[..self.rows.len() * width];
+        crew::each_chunk(used, ROWS * width, |task, sums| {
+            for (i, sum) in sums.chunks_exact_mut(width).enumerate() {
+                let k = task * ROWS + i;
+                sum.fill(0.0);
+                for &place in &self.places[self.starts[k]..self.starts[k + 1]] {
+                    let row = &from[place as usize * width..][..width];
+                    for (sum, x) in sum.iter_mut().zip(row) {
+                        *sum += x;
+                    }
                 }
             }
         });

@@ -2,13 +2,14 @@
 
 use super::math;
 use super::simd::vectorised;
-use rayon::prelude::*;
+use crate::crew;
 
 const ROWS: usize = 16;
 
 /// `y = silu(gate) * up`, where a row of `x` is gate then up.
 pub fn forward(x: &[f32], y: &mut [f32], width: usize) {
-    x.par_chunks(ROWS * 2 * width).zip(y.par_chunks_mut(ROWS * width)).for_each(|(x, y)| {
+    crew::each_chunk(y, ROWS * width, |task, y| {
+        let x = &x[task * ROWS * 2 * width..];
         for (x, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
             forward_row(&x[..width], &x[width..], y);
         }
@@ -17,9 +18,9 @@ pub fn forward(x: &[f32], y: &mut [f32], width: usize) {
 
 /// Gradients of gate and up into the two halves of `dx`.
 pub fn backward(x: &[f32], dy: &[f32], dx: &mut [f32], width: usize) {
-    let rows = x.par_chunks(ROWS * 2 * width).zip(dy.par_chunks(ROWS * width));
-    rows.zip(dx.par_chunks_mut(ROWS * 2 * width)).for_each(|((x, dy), dx)| {
-        let rows = x.chunks_exact(2 * width).zip(dy.chunks_exact(width));
+    crew::each_chunk(dx, ROWS * 2 * width, |task, dx| {
+        let first = task * ROWS * width;
+        let rows = x[2 * first..].chunks_exact(2 * width).zip(dy[first..].chunks_exact(width));
         for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {
             let (dgate, dup) = dx.split_at_mut(width);
             backward_row(&x[..width], &x[width..], dy, dgate, dup);

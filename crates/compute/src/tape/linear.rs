@@ -10,9 +10,12 @@
 
 use super::projection::{Activation, Lora, Projection};
 use super::{Flow, Recorded, Slot, Tape, Value};
-use crate::cpu::matmul::{Extras, Mat, MatMut, Right, Start, multiply};
+use crate::cpu::matmul::{
+    Extras, Mat, MatMut, Product, Right, Start, multiply, multiply_together, transpose_into,
+};
 use crate::cpu::shared::Shared;
 use crate::cpu::{elementwise, math};
+use crate::crew;
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::params::Weight;
@@ -229,34 +232,31 @@ impl Recorded for Linear {
         let gradients = self.columns(&dy);
         let lowered: Vec<_> =
             gradients.iter().map(|(projection, dy)| lower(pool, projection, *dy)).collect();
-        // The products do not depend on each other: run together, no thread waits between them.
         let mut input = self.x_slot.map(|slot| (slot, flow.open(slot, self.x_shape)));
         let mut jobs = self.weight_jobs(flow, pool, &gradients, &lowered);
-        let x = self.x.as_ref().map(|x| Right::rows(pool, x.mat()));
-        rayon::scope(|scope| {
-            if let Some((_, (dx, start))) = &mut input {
-                scope.spawn(|_| self.input_gradient(pool, &dy, &lowered, (dx, *start)));
-            }
-            for job in &mut jobs {
-                scope.spawn(|_| job.run(x.as_ref()));
-            }
-        });
-        if let Some((slot, (dx, _))) = input {
+        let weights = input.as_ref().map(|_| self.weight_rows(pool));
+        let reads_input = jobs.iter().any(WeightJob::reads_input);
+        let x = self.x.as_ref().filter(|_| reads_input).map(|x| Right::rows(pool, x.mat()));
+        let mut products = Vec::with_capacity(1 + jobs.len());
+        if let (Some((_, (dx, start))), Some(weights)) = (&mut input, &weights) {
+            let into = MatMut::new(dx.data_mut(), self.x_shape.0, self.x_shape.1);
+            products.push(Product::new(into, dy.mat(), weights, *start, Extras::default()));
+        }
+        products.extend(jobs.iter_mut().map(|job| job.product(x.as_ref())));
+        multiply_together(&products);
+        drop(products);
+        if let Some((slot, (mut dx, _))) = input {
+            self.add_low_rank(pool, &lowered, &mut dx);
             flow.close(slot, dx);
         }
-        for WeightJob { id, sum, bias, .. } in jobs {
-            flow.close_weight(id, sum);
-            if let Some((id, sums)) = bias {
-                flow.add_row(id, &sums);
-            }
+        for job in jobs {
+            job.close(flow);
         }
         for (projection, dy) in &gradients {
             if let Some(bias) =
                 projection.bias.as_ref().filter(|b| b.trains && !projection.weight.trains)
             {
-                let mut sums = pool.zeros(dy.cols);
-                column_sums(&mut sums, *dy);
-                flow.add_row(bias.id, &sums);
+                flow.add_row(bias.id, &column_sums(pool, *dy));
             }
         }
     }
@@ -268,20 +268,63 @@ struct WeightJob<'a> {
     sum: Tensor,
     start: Start<'static>,
     left: Mat<'a>,
-    /// The right operand if it is not the operation's input.
-    right: Option<Right<'a>>,
+    right: Operand<'a>,
     /// The bias whose gradient falls out, and its sums.
     bias: Option<(ParamId, Buffer)>,
 }
 
+/// The right operand of a weight's gradient.
+enum Operand<'a> {
+    /// The operation's input.
+    Input,
+    /// Another matrix.
+    Other(Right<'a>),
+    /// The input is the wider one, so it is the left operand and `left` the right one: less to
+    /// pack. The result is transposed.
+    Turned { input: Mat<'a>, left: Right<'a>, result: Tensor },
+}
+
 impl WeightJob<'_> {
-    fn run(&mut self, x: Option<&Right<'_>>) {
+    fn reads_input(&self) -> bool {
+        matches!(self.right, Operand::Input)
+    }
+
+    fn product<'a>(&'a mut self, x: Option<&'a Right<'a>>) -> Product<'a> {
         let (rows, cols) = self.sum.shape();
-        let right =
-            self.right.as_ref().or(x).expect("an input is saved whenever a weight reads it");
+        let right = match &mut self.right {
+            Operand::Input => x.expect("an input is saved whenever a weight reads it"),
+            Operand::Other(right) => right,
+            Operand::Turned { input, left, result } => {
+                let into = MatMut::new(result.data_mut(), cols, rows);
+                return Product::new(into, input.t(), left, Start::Zero, Extras::default());
+            }
+        };
         let row_sums = self.bias.as_mut().map(|(_, sums)| &mut sums[..]);
         let into = MatMut::new(self.sum.data_mut(), rows, cols);
-        multiply(into, self.left.t(), right, self.start, Extras { finish: None, row_sums });
+        let extras = Extras { finish: None, row_sums };
+        Product::new(into, self.left.t(), right, self.start, extras)
+    }
+
+    /// Hands the finished gradients over.
+    fn close(mut self, flow: &mut Flow) {
+        if let Operand::Turned { result, .. } = &self.right {
+            let cols = self.sum.cols();
+            match self.start {
+                Start::Zero => transpose_into(self.sum.data_mut(), cols, result.data()),
+                Start::Keep | Start::Bias(_) | Start::Residual(_) | Start::BiasAndResidual(..) => {
+                    let mut turned = result.clone();
+                    transpose_into(turned.data_mut(), cols, result.data());
+                    elementwise::add_into(self.sum.data_mut(), turned.data());
+                }
+            }
+            if let Some((_, sums)) = &mut self.bias {
+                *sums = column_sums(sums.pool(), self.left);
+            }
+        }
+        flow.close_weight(self.id, self.sum);
+        if let Some((id, sums)) = self.bias {
+            flow.add_row(id, &sums);
+        }
     }
 }
 
@@ -299,24 +342,25 @@ impl Linear {
         parts
     }
 
-    /// `dx = dy W + (s dy B) A`.
-    fn input_gradient(
-        &self,
-        pool: &Pool,
-        dy: &Tensor,
-        lowered: &[Option<Tensor>],
-        (dx, start): (&mut Tensor, Start<'_>),
-    ) {
+    /// The weights on top of each other, as the right operand of `dx = dy W`.
+    fn weight_rows(&self, pool: &Pool) -> Right<'_> {
+        match &self.projections[..] {
+            [only] => Right::rows(pool, only.weight.tensor.mat()),
+            several => {
+                let weights: Vec<_> = several.iter().map(|p| p.weight.tensor.mat()).collect();
+                Right::stacked(pool, &weights)
+            }
+        }
+    }
+
+    /// `dx += (s dy B) A`.
+    fn add_low_rank(&self, pool: &Pool, lowered: &[Option<Tensor>], dx: &mut Tensor) {
         let (rows, inputs) = self.x_shape;
-        let weights: Vec<_> = self.projections.iter().map(|p| p.weight.tensor.mat()).collect();
-        let right = Right::stacked(pool, &weights);
-        let dx = dx.data_mut();
-        multiply(MatMut::new(dx, rows, inputs), dy.mat(), &right, start, Extras::default());
         for (projection, low) in self.projections.iter().zip(lowered) {
             if let (Some(lora), Some(low)) = (&projection.lora, low) {
                 let right = Right::rows(pool, lora.a.tensor.mat());
-                let dx = MatMut::new(dx, rows, inputs);
-                multiply(dx, low.mat(), &right, Start::Keep, Extras::default());
+                let into = MatMut::new(dx.data_mut(), rows, inputs);
+                multiply(into, low.mat(), &right, Start::Keep, Extras::default());
             }
         }
     }
@@ -329,6 +373,7 @@ impl Linear {
         gradients: &[(&Projection, Mat<'a>)],
         lowered: &'a [Option<Tensor>],
     ) -> Vec<WeightJob<'a>> {
+        let device = Device::Cpu(pool.clone());
         let mut jobs = Vec::new();
         let mut push = |weight: &Weight, left, right, bias| {
             let (sum, start) = flow.open_weight(weight.id, weight.tensor.shape());
@@ -338,14 +383,21 @@ impl Linear {
             if projection.weight.trains {
                 let bias = projection.bias.as_ref().filter(|bias| bias.trains);
                 let bias = bias.map(|bias| (bias.id, pool.zeros(dy.cols)));
-                push(&projection.weight, *dy, None, bias);
+                let turned = self.x.as_ref().filter(|x| x.cols() > dy.cols);
+                let right = turned.map_or(Operand::Input, |x| Operand::Turned {
+                    input: x.mat(),
+                    left: Right::rows(pool, *dy),
+                    result: Tensor::scratch(&device, x.cols(), dy.cols),
+                });
+                push(&projection.weight, *dy, right, bias);
             }
             let Some(lora) = &projection.lora else { continue };
             if let (Some(low), true) = (&lowered[index], lora.a.trains) {
-                push(&lora.a, low.mat(), None, None);
+                push(&lora.a, low.mat(), Operand::Input, None);
             }
             if let (Some(low), true) = (&self.low_rank[index], lora.b.trains) {
-                push(&lora.b, *dy, Some(Right::rows(pool, low.mat())), None);
+                let right = Operand::Other(Right::rows(pool, low.mat()));
+                push(&lora.b, *dy, right, None);
             }
         }
         jobs
@@ -364,12 +416,12 @@ fn lower(pool: &Pool, projection: &Projection, dy: Mat<'_>) -> Option<Tensor> {
     Some(low)
 }
 
-/// Column sums of a gradient: a bias trains although its weight is frozen.
-fn column_sums(sums: &mut [f32], dy: Mat<'_>) {
-    for row in 0..dy.rows {
-        let row = &dy.data[row * dy.row_stride..][..dy.cols];
-        for (sum, x) in sums.iter_mut().zip(row) {
-            *sum += x;
-        }
-    }
+/// Column sums of a gradient, rows added in order.
+fn column_sums(pool: &Pool, dy: Mat<'_>) -> Buffer {
+    const COLUMNS: usize = 64;
+    let mut sums = pool.zeros(dy.cols);
+    crew::each_chunk(&mut sums, COLUMNS, |task, sums| {
+        dy.t().add_row_sums(task * COLUMNS, 0..dy.rows, sums);
+    });
+    sums
 }

@@ -2,7 +2,7 @@
 
 use crate::packing::sequences;
 use crate::step::{Answers, Step, made_params};
-use fedra_compute::Device;
+use fedra_compute::{Crew, Device};
 use fedra_model::hf::{Config, LlamaConfig};
 use fedra_model::{Batch, Head, Model, Preset};
 
@@ -45,10 +45,8 @@ fn one_and_three_threads_give_the_same_bits() {
         step(decoder(1000), sequence, 1000),
         step(decoder(1000), Head::Language, 1000),
     ] {
-        let outcome = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| step.take(&step.everything()))
-        };
+        let outcome =
+            |threads| Crew::new(threads).unwrap().install(|| step.take(&step.everything()));
         let one = outcome(1);
         assert!(one.loss.is_finite() && one.gradients.sum_of_squares() > 0.0);
         outcome(3).assert_same(&one, &step.name);

@@ -13,12 +13,13 @@ mod right;
 mod tests;
 mod view;
 
+pub use pack::transpose_into;
 pub use right::Right;
 pub use view::{Mat, MatMut};
 
+use crate::crew::{self, Crew};
 use crate::pool::Buffer;
 use kernel::{HEIGHT, Tile};
-use rayon::prelude::*;
 use right::Panel;
 use std::ops::Range;
 
@@ -62,37 +63,79 @@ pub struct Extras<'a> {
     pub row_sums: Option<&'a mut [f32]>,
 }
 
-/// `c = start + a * b`, in parallel on the current rayon pool.
-pub fn multiply(
-    mut c: MatMut<'_>,
-    a: Mat<'_>,
-    b: &Right<'_>,
-    start: Start<'_>,
-    extras: Extras<'_>,
-) {
-    check(&c, a, b);
-    check_start(&c, &start);
-    if c.rows == 0 || c.cols == 0 {
-        return;
+/// A product that waits to be carried out: `c = start + a * b`.
+pub struct Product<'a> {
+    c: MatMut<'a>,
+    a: Mat<'a>,
+    b: &'a Right<'a>,
+    start: Start<'a>,
+    finish: Option<Finish<'a>>,
+    sums: Option<Destination>,
+    /// Row blocks and column blocks.
+    grid: (usize, usize),
+}
+
+// SAFETY: tasks write disjoint parts of `c` and of the sums, which stay mutably borrowed.
+unsafe impl Sync for Product<'_> {}
+
+impl<'a> Product<'a> {
+    /// A product cut into tasks for the current crew.
+    pub fn new(
+        c: MatMut<'a>,
+        a: Mat<'a>,
+        b: &'a Right<'a>,
+        start: Start<'a>,
+        extras: Extras<'a>,
+    ) -> Self {
+        check(&c, a, b);
+        check_start(&c, &start);
+        let is_empty = c.rows == 0 || c.cols == 0;
+        let grid = if is_empty { (0, 0) } else { grid(c.rows, b.panels.len()) };
+        let sums = extras.row_sums.map(|sums| {
+            assert_eq!(sums.len(), a.rows, "a sum for each row of the left operand");
+            Destination { start: sums.as_mut_ptr(), stride: 1, cols: 1 }
+        });
+        Self { c, a, b, start, finish: extras.finish, sums, grid }
     }
-    let pool = b.pool();
-    let (row_blocks, column_blocks) = grid(c.rows, b.panels.len());
-    let out = Destination { start: c.as_mut_ptr(), stride: c.row_stride, cols: c.cols };
-    let sums = extras.row_sums.map(|sums| {
-        assert_eq!(sums.len(), a.rows);
-        Destination { start: sums.as_mut_ptr(), stride: 1, cols: 1 }
-    });
-    (0..row_blocks * column_blocks).into_par_iter().for_each(|task| {
-        let rows = share(c.rows, row_blocks, task / column_blocks);
-        let panels = share(b.panels.len(), column_blocks, task % column_blocks);
-        let packed = if in_place(a, panels.len()) { 0 } else { rows.len() * a.cols.min(DEPTH) };
-        let mut scratch = pool.take(packed);
-        let sums = sums.filter(|_| panels.start == 0);
+
+    fn tasks(&self) -> usize {
+        self.grid.0 * self.grid.1
+    }
+
+    fn run(&self, task: usize) {
+        let (row_blocks, column_blocks) = self.grid;
+        let rows = share(self.c.rows, row_blocks, task / column_blocks);
+        let panels = share(self.b.panels.len(), column_blocks, task % column_blocks);
+        let depth = self.a.cols.min(DEPTH);
+        let packed = if in_place(self.a, panels.len()) { 0 } else { rows.len() * depth };
+        let mut scratch = self.b.pool().take(packed);
+        let out =
+            Destination { start: self.c.as_ptr(), stride: self.c.row_stride, cols: self.c.cols };
+        let sums = self.sums.filter(|_| panels.start == 0);
+        let (a, b, start) = (self.a, self.b, &self.start);
         // SAFETY: tasks cover disjoint rows or disjoint columns of `c`, whose bounds `check`
-        // has verified, and `c` stays mutably borrowed for the whole call. Row sums are
+        // has verified, and `c` stays mutably borrowed while the product lives. Row sums are
         // written by the one task of each row block that has the first panel.
-        unsafe { block(out, a, b, &start, extras.finish, sums, rows, panels, &mut scratch) };
+        unsafe { block(out, a, b, start, self.finish, sums, rows, panels, &mut scratch) };
+    }
+}
+
+/// Carries out products that do not depend on each other: no thread waits between them.
+pub fn multiply_together(products: &[Product<'_>]) {
+    let tasks = products.iter().map(Product::tasks).sum();
+    crew::each(tasks, |mut task| {
+        for product in products {
+            match task.checked_sub(product.tasks()) {
+                None => return product.run(task),
+                Some(later) => task = later,
+            }
+        }
     });
+}
+
+/// `c = start + a * b` on the current crew.
+pub fn multiply(c: MatMut<'_>, a: Mat<'_>, b: &Right<'_>, start: Start<'_>, extras: Extras<'_>) {
+    multiply_together(&[Product::new(c, a, b, start, extras)]);
 }
 
 /// `c = start + a * b` on the calling thread, with scratch memory that the caller keeps.
@@ -192,14 +235,16 @@ unsafe fn block(
     let mut sums = sums.map(|sums| unsafe {
         std::slice::from_raw_parts_mut(sums.start.add(rows.start), rows.len())
     });
-    if let Some(sums) = sums.as_deref_mut().filter(|_| in_place) {
-        a.add_row_sums(rows.start, sums);
-    }
     let slices = a.cols.div_ceil(DEPTH).max(1);
     for slice in 0..slices {
         let depth = share(a.cols, slices, slice);
         let (at_start, at_end) = (slice == 0, slice + 1 == slices);
-        if !in_place {
+        if in_place {
+            // Just before the kernel reads the same numbers again.
+            if let Some(sums) = sums.as_deref_mut() {
+                a.add_row_sums(rows.start, depth.clone(), sums);
+            }
+        } else {
             let sums = sums.as_deref_mut();
             pack::left_strips(scratch, a, rows.start, (&strips, depth.clone()), sums);
         }
@@ -280,7 +325,7 @@ fn starts(
 /// How many row blocks and column blocks a product is cut into: enough tasks for every thread,
 /// equally many for each, none taller than fits the cache or so low that packing shows.
 fn grid(rows: usize, panels: usize) -> (usize, usize) {
-    let threads = rayon::current_num_threads();
+    let threads = Crew::current_threads();
     let wanted = TASKS_PER_THREAD * threads;
     let row_blocks = wanted.min(rows.div_ceil(LOWEST_BLOCK)).max(rows.div_ceil(BLOCK_ROWS));
     let column_blocks = wanted.div_ceil(row_blocks).min(panels.div_ceil(2)).max(1);

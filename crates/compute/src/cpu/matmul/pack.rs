@@ -9,6 +9,7 @@ use super::kernel::WIDTH;
 use super::moves::{ROWS, cut_strips, transpose};
 use super::view::Mat;
 use crate::cpu::simd::vectorised;
+use crate::crew;
 use std::ops::Range;
 
 /// Floats that `depth` x `cols` take when packed as a right operand.
@@ -33,6 +34,20 @@ pub fn right_panel(into: &mut [f32], b: Mat<'_>, panel: usize) {
             transpose(&mut into[half..], WIDTH, from, b.col_stride, (rows, b.rows));
         }
     }
+}
+
+/// `into`, which has rows of `cols`, becomes the transpose of `from`.
+pub fn transpose_into(into: &mut [f32], cols: usize, from: &[f32]) {
+    const TALL: usize = 4 * ROWS;
+    assert_eq!(into.len(), from.len(), "a transpose has as many numbers");
+    let rows = into.len() / cols.max(1);
+    crew::each_chunk(into, TALL * cols, |task, into| {
+        for first in (0..cols).step_by(ROWS) {
+            let from = &from[first * rows + task * TALL..];
+            let shape = (ROWS.min(cols - first), into.len() / cols);
+            transpose(&mut into[first..], cols, from, rows, shape);
+        }
+    });
 }
 
 vectorised! {

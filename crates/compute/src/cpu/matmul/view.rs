@@ -2,6 +2,7 @@
 
 use crate::cpu::simd::vectorised;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A read-only matrix over a slice: element `(r, c)` is `data[r * row_stride + c * col_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +31,17 @@ impl<'a> Mat<'a> {
         Self { data, rows, cols, row_stride, col_stride: 1 }
     }
 
-    /// Adds the sums of rows `first ..` to `sums`.
-    pub(super) fn add_row_sums(self, first: usize, sums: &mut [f32]) {
+    /// Adds the sums of rows `first ..` over some columns to `sums`, column by column.
+    pub fn add_row_sums(self, first: usize, columns: Range<usize>, sums: &mut [f32]) {
         if self.row_stride == 1 {
-            return add_rows(sums, &self.data[first..], self.col_stride, self.cols);
+            let from = &self.data[columns.start * self.col_stride + first..];
+            return add_rows(sums, from, self.col_stride, columns.len());
         }
         for (r, sum) in sums.iter_mut().enumerate() {
-            let row = &self.data[(first + r) * self.row_stride..];
-            *sum += row.iter().step_by(self.col_stride).take(self.cols).sum::<f32>();
+            let row = &self.data[(first + r) * self.row_stride + columns.start * self.col_stride..];
+            for x in row.iter().step_by(self.col_stride).take(columns.len()) {
+                *sum += x;
+            }
         }
     }
 
@@ -109,6 +113,11 @@ impl<'a> MatMut<'a> {
 
     /// The first element.
     pub fn as_mut_ptr(&mut self) -> *mut f32 {
+        self.start
+    }
+
+    /// The first element, for tasks that write disjoint parts.
+    pub(super) fn as_ptr(&self) -> *mut f32 {
         self.start
     }
 
