@@ -8,20 +8,14 @@
 
 mod bert;
 mod encode;
-#[cfg(feature = "tokenizers")]
-mod hugging_face;
 mod saved;
 mod word;
 
 pub use encode::{Encoded, Encoder, Target};
-#[cfg(feature = "tokenizers")]
-pub use hugging_face::HuggingFaceTokenizer;
 pub use word::WordTokenizer;
 
 use std::path::Path;
 
-#[cfg(feature = "tokenizers")]
-use crate::DataError;
 use crate::Result;
 
 /// Cuts text into numbered pieces.
@@ -56,8 +50,6 @@ pub struct Specials {
 /// Opens a `tokenizer.json` with whatever can read it.
 pub fn open_tokenizer(path: &Path) -> Result<Box<dyn Tokenizer>> {
     match WordTokenizer::open(path) {
-        #[cfg(feature = "tokenizers")]
-        Err(DataError::File { .. }) => Ok(Box::new(HuggingFaceTokenizer::open(path)?)),
         other => Ok(Box::new(other?)),
     }
 }
