@@ -55,6 +55,6 @@ pub use partition::{Division, Holding, Partition, Shares};
 pub use scores::{ClassScore, CodeScore, Span, SpanScore, Tally, spans};
 pub use table::{Body, Example, Labels, Row, Split, Table, TableBuilder};
 pub use task::{LabelSet, LabelShape, Task};
-#[cfg(feature = "tokenizers")]
-pub use tokenise::HuggingFaceTokenizer;
-pub use tokenise::{Encoded, Encoder, Specials, Target, Tokenizer, WordTokenizer, open_tokenizer};
+pub use tokenise::{
+    BpeTokenizer, Encoded, Encoder, Specials, Target, Tokenizer, WordTokenizer, open_tokenizer,
+};

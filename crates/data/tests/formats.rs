@@ -290,44 +290,6 @@ fn mimic_names_a_missing_column_and_a_broken_record() {
     assert!(error.to_string().contains("csv.gz:8: found 10 fields, expected 11"), "{error}");
 }
 
-#[cfg(not(feature = "parquet"))]
-#[test]
-fn parquet_without_its_feature_says_which_one_it_needs() {
-    let error = read(Format::Parquet, Task::Classes, "PAR1").unwrap_err();
-    assert!(error.to_string().contains("the feature `parquet`"));
-}
-
-#[cfg(feature = "parquet")]
-#[test]
-fn parquet_written_by_pyarrow_reads_in_each_compression() {
-    for file in ["rows.snappy.parquet", "rows.gzip.parquet"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(file);
-        let open = |task| {
-            let mut builder = TableBuilder::new(task);
-            Reader::default().read(Format::Parquet, &path, &mut builder).unwrap();
-            builder.finish()
-        };
-        let table = open(Task::Classes);
-        assert_eq!(texts(&table), ["no fever", "cough", "x"]);
-        assert_eq!(table.labels.names(), ["1", "2"]);
-        assert_eq!(table.examples[1].split, Some(Split::Test));
-        assert_eq!(table.examples[1].client.as_deref(), Some("b"));
-        assert_eq!(table.examples[2].client, None);
-        let table = open(Task::Diagnosis);
-        assert_eq!(table.labels.names(), ["4019", "486"]);
-        assert_eq!(table.examples[1].labels, Labels::Many(vec![0, 1]));
-        assert_eq!(table.examples[2].labels, Labels::Many(vec![]));
-
-        let limits = Limits { expanded_bytes: 10, ..Limits::default() };
-        let mut builder = TableBuilder::new(Task::Classes);
-        let reader = Reader { limits, ..Reader::default() };
-        let error = reader.read(Format::Parquet, &path, &mut builder).unwrap_err();
-        assert!(matches!(error, DataError::TooLarge { .. }), "{error}");
-    }
-    let error = read(Format::Parquet, Task::Classes, "PAR1 is not enough").unwrap_err();
-    assert!(error.to_string().contains("expected a Parquet file"), "{error}");
-}
-
 /// A shared folder beside the repository; absent in most places.
 fn shared(path: &str) -> Option<std::path::PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);

@@ -7,7 +7,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fedra_data::{Clinic, Encoder, Task, Tokenizer, WordTokenizer, open_tokenizer};
+use fedra_data::{Clinic, Encoder, Result, Task, Tokenizer, WordTokenizer, open_tokenizer};
+use serde_json::{Value, json};
 
 /// A shared folder beside the repository; absent in most places.
 fn shared(path: &str) -> Option<PathBuf> {
@@ -94,41 +95,105 @@ fn every_word_of_the_clinic_keeps_its_label() {
     }
 }
 
-#[cfg(not(feature = "tokenizers"))]
-#[test]
-fn a_tokenizer_of_another_kind_says_what_it_needs() {
-    let Some(path) = shared("models/stories260k/tokenizer.json") else { return };
-    let Err(error) = open_tokenizer(&path) else { panic!("BPE is not WordPiece") };
-    assert!(error.to_string().contains("the feature `tokenizers`"), "{error}");
+/// What `tools/tokenizer_fixtures.py` wrote.
+fn golden() -> Value {
+    serde_json::from_str(include_str!("fixtures/bpe.json")).unwrap()
 }
 
-#[cfg(feature = "tokenizers")]
-mod through_the_crate {
-    use super::*;
-    use fedra_data::HuggingFaceTokenizer;
+fn opened(json: &str) -> Result<Box<dyn Tokenizer>> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokenizer.json");
+    std::fs::write(&path, json).unwrap();
+    open_tokenizer(&path)
+}
 
-    #[test]
-    fn what_is_saved_here_reads_alike_there() {
-        let (texts, tokenizer) = clinic_tokenizer(400);
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("tokenizer.json");
-        std::fs::write(&path, tokenizer.to_json().unwrap()).unwrap();
-        let other = HuggingFaceTokenizer::open(&path).unwrap();
-        assert_eq!(tokenizer.specials(), other.specials());
-        assert_eq!(tokenizer.vocabulary_size(), other.vocabulary_size());
-        for text in texts.iter().map(String::as_str).chain(["[SEP] unseen w\u{f6}rds", ""]) {
-            assert_eq!(tokenizer.pieces(text).unwrap(), other.pieces(text).unwrap(), "{text}");
+/// A file like the base with some keys replaced, those of the model one by one.
+fn changed(base: &Value, changes: &Value) -> Value {
+    let mut file = base.clone();
+    for (key, value) in changes.as_object().unwrap() {
+        match value.as_object().filter(|_| key == "model") {
+            Some(inner) => inner.iter().for_each(|(name, value)| {
+                file[key][name] = value.clone();
+            }),
+            None => file[key] = value.clone(),
         }
     }
+    file
+}
 
-    #[test]
-    fn a_llama_tokenizer_opens_with_a_start_and_no_end() {
-        let Some(path) = shared("models/stories260k/tokenizer.json") else { return };
-        let tokenizer = open_tokenizer(&path).unwrap();
-        let specials = tokenizer.specials();
-        assert_eq!((specials.start, specials.end, specials.unknown), (Some(1), None, Some(0)));
-        let ids = tokenizer.pieces("Once upon a time, there was a cold").unwrap();
-        assert_eq!(ids, [403, 407, 261, 378, 432, 383, 286, 261, 280, 414, 341]);
-        assert_eq!(tokenizer.decode(&ids).unwrap(), "Once upon a time, there was a cold");
+fn agree(name: &str, tokenizer: &dyn Tokenizer, cases: &Value) {
+    for case in cases.as_array().unwrap() {
+        let text = case[0].as_str().unwrap();
+        let ids: Vec<u32> = serde_json::from_value(case[1].clone()).unwrap();
+        assert_eq!(tokenizer.pieces(text).unwrap(), ids, "{name}: {text:?}");
     }
+}
+
+#[test]
+fn byte_pairs_agree_with_the_library_of_hugging_face() {
+    let golden = golden();
+    for variant in golden["variants"].as_array().unwrap() {
+        let name = variant["name"].as_str().unwrap();
+        let json = changed(&golden["base"], &variant["changes"]).to_string();
+        let tokenizer = opened(&json).unwrap();
+        agree(name, tokenizer.as_ref(), &variant["cases"]);
+        assert_eq!(tokenizer.vocabulary_size(), 331, "{name}");
+        assert_eq!(tokenizer.to_json().unwrap(), json, "{name} saves as it was");
+        let start = (name == "llama3").then_some(0);
+        assert_eq!((tokenizer.specials().start, tokenizer.specials().end), (start, None), "{name}");
+    }
+}
+
+#[test]
+fn a_byte_level_text_comes_back_as_it_was() {
+    let golden = golden();
+    let tokenizer = opened(&golden["base"].to_string()).unwrap();
+    for case in golden["variants"][0]["cases"].as_array().unwrap() {
+        let text = case[0].as_str().unwrap();
+        let ids = tokenizer.pieces(text).unwrap();
+        assert_eq!(tokenizer.decode(&ids).unwrap(), text);
+    }
+    assert_eq!(tokenizer.decode(&[0]).unwrap(), "", "a special token stands for no text");
+    assert!(tokenizer.decode(&[5000]).is_err());
+    let (inside, alone) =
+        (tokenizer.word("patient").unwrap(), tokenizer.pieces("patient").unwrap());
+    assert_eq!(inside, tokenizer.pieces(" patient").unwrap());
+    assert_ne!(inside, alone);
+}
+
+#[test]
+fn the_tokenizer_of_stories_gives_the_same_numbers() {
+    let Some(path) = shared("models/stories260k/tokenizer.json") else { return };
+    let tokenizer = open_tokenizer(&path).unwrap();
+    let specials = tokenizer.specials();
+    assert_eq!((specials.start, specials.end, specials.unknown), (Some(1), None, Some(0)));
+    agree("stories260k", tokenizer.as_ref(), &golden()["stories260k"]);
+    let ids = tokenizer.pieces("Once upon a time, there was a cold \u{1f642}").unwrap();
+    assert_eq!(ids[..11], [403, 407, 261, 378, 432, 383, 286, 261, 280, 414, 341]);
+    let text = tokenizer.decode(&ids).unwrap();
+    assert_eq!(text, "Once upon a time, there was a cold \u{1f642}");
+}
+
+#[test]
+fn what_a_tokenizer_asks_for_beyond_that_is_refused_by_name() {
+    let base = golden()["base"].clone();
+    let refused = |changes: Value, part: &str| {
+        let Err(error) = opened(&changed(&base, &changes).to_string()) else {
+            panic!("{part} should be refused")
+        };
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    refused(json!({"normalizer": {"type": "NFC"}}), "NFC");
+    refused(json!({"pre_tokenizer": {"type": "Whitespace"}}), "Whitespace");
+    let split = json!({"type": "Split", "pattern": {"Regex": "\\w+"}, "behavior": "Isolated"});
+    refused(json!({"pre_tokenizer": split}), "\\w+");
+    let processor = json!({"type": "RobertaProcessing"});
+    refused(json!({"post_processor": processor}), "RobertaProcessing");
+    refused(json!({"model": {"type": "Unigram"}}), "Unigram");
+    refused(json!({"model": {"dropout": 0.1}}), "dropout");
+    refused(json!({"model": {"end_of_word_suffix": "</w>"}}), "</w>");
+    refused(json!({"model": {"merges": ["a b c"]}}), "\"a b c\"");
+    refused(json!({"model": {"merges": [["a", "zzz"]]}}), "\"azzz\"");
+    refused(json!({"model": {"unk_token": "<unk>"}}), "<unk>");
+    refused(json!({"model": {"vocab": {"a": 1, "b": 1}, "merges": []}}), "same number");
 }

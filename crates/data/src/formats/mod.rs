@@ -22,7 +22,6 @@ mod delimited;
 mod i2b2;
 mod json_lines;
 mod mimic;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod source;
 
@@ -48,7 +47,7 @@ pub enum Format {
     /// The same with tabs.
     #[serde(rename = "tsv")]
     Tsv,
-    /// Parquet; needs the `parquet` feature of this crate.
+    /// Parquet, flat columns and lists.
     #[serde(rename = "parquet")]
     Parquet,
     /// One word a line with its tag last, blank lines between sentences.
@@ -81,12 +80,7 @@ impl Reader {
             Format::Tsv => delimited::read(self, path, '\t', builder),
             Format::Conll => conll::read(self, path, builder),
             Format::I2b2 => i2b2::read(self, path, builder),
-            #[cfg(feature = "parquet")]
             Format::Parquet => parquet::read(self, path, builder),
-            #[cfg(not(feature = "parquet"))]
-            Format::Parquet => {
-                Err(DataError::file(path, "Parquet", "a build with the feature `parquet`"))
-            }
         }
     }
 

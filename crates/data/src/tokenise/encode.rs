@@ -98,10 +98,14 @@ impl<'a> Encoder<'a> {
         let full = self.room() + ids.len();
         let mut kept = 0;
         for (word, tag) in words.iter().zip(tags) {
-            let mut pieces = self.tokenizer.pieces(word)?;
+            let mut pieces = self.tokenizer.word(word)?;
             if pieces.is_empty() {
                 // A word of nothing but control characters: its label still needs a place.
-                pieces.extend(specials.unknown);
+                let filler = specials.unknown.or(specials.start).ok_or_else(|| {
+                    let expected = "a word with pieces: the tokenizer knows no unknown token";
+                    crate::DataError::setting("word", &format!("{word:?}"), expected)
+                })?;
+                pieces.push(filler);
             }
             if ids.len() + pieces.len() > full {
                 break;

@@ -1,33 +1,32 @@
 //! Text to token numbers.
 //!
 //! A [`Tokenizer`] is small on purpose: pieces of a text and the special tokens around them.
-//! [`WordTokenizer`] is written here and covers what BERT needs, so the default build stays light;
-//! anything else that a `tokenizer.json` may hold is left to the `tokenizers` crate, behind the
-//! feature of that name. Special tokens are never recognised inside a text: a note that contains
+//! [`WordTokenizer`] covers what BERT needs and [`BpeTokenizer`] the LLaMA family; both are written
+//! here and held against Hugging Face's library by tests, because that library takes longer to
+//! build than all of Fedra. Special tokens are never recognised inside a text: a note that contains
 //! the characters `[SEP]` contains five characters and no separator.
 
 mod bert;
+mod bpe;
 mod encode;
-#[cfg(feature = "tokenizers")]
-mod hugging_face;
 mod saved;
 mod word;
 
+pub use bpe::BpeTokenizer;
 pub use encode::{Encoded, Encoder, Target};
-#[cfg(feature = "tokenizers")]
-pub use hugging_face::HuggingFaceTokenizer;
 pub use word::WordTokenizer;
 
 use std::path::Path;
 
-#[cfg(feature = "tokenizers")]
-use crate::DataError;
-use crate::Result;
+use crate::{DataError, Result};
 
 /// Cuts text into numbered pieces.
 pub trait Tokenizer: Send + Sync {
     /// The pieces of a text, without special tokens.
     fn pieces(&self, text: &str) -> Result<Vec<u32>>;
+
+    /// The pieces of a word that stands inside a sentence.
+    fn word(&self, word: &str) -> Result<Vec<u32>>;
 
     /// Text again, as far as the pieces allow; special tokens are left out.
     fn decode(&self, ids: &[u32]) -> Result<String>;
@@ -55,9 +54,12 @@ pub struct Specials {
 
 /// Opens a `tokenizer.json` with whatever can read it.
 pub fn open_tokenizer(path: &Path) -> Result<Box<dyn Tokenizer>> {
-    match WordTokenizer::open(path) {
-        #[cfg(feature = "tokenizers")]
-        Err(DataError::File { .. }) => Ok(Box::new(HuggingFaceTokenizer::open(path)?)),
-        other => Ok(Box::new(other?)),
+    match saved::model_kind(path)?.as_str() {
+        "WordPiece" => Ok(Box::new(WordTokenizer::open(path)?)),
+        "BPE" => Ok(Box::new(BpeTokenizer::open(path)?)),
+        other => {
+            let found = format!("a model of type {other:?}");
+            Err(DataError::file(path, found, "WordPiece or BPE"))
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `tokenizer.json`, for the one kind of tokenizer that this crate implements itself.
+//! `tokenizer.json` of a `WordPiece` tokenizer, and what all kinds share in reading one.
 //!
 //! What is written loads in Hugging Face's libraries. What is read must be `WordPiece` under
 //! BERT's rules; anything else is refused rather than half understood.
@@ -17,8 +17,7 @@ use crate::{DataError, Result};
 
 /// A vocabulary of a million pieces is about 30 MB; more than this is not a tokenizer.
 const LARGEST_FILE: u64 = 256 << 20;
-const EXPECTED: &str =
-    "a WordPiece tokenizer under BERT's rules (a build with the feature `tokenizers` reads others)";
+const EXPECTED: &str = "a WordPiece tokenizer under BERT's rules";
 
 pub(super) fn to_json(tokenizer: &WordTokenizer) -> String {
     let names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
@@ -72,13 +71,37 @@ pub(super) fn to_json(tokenizer: &WordTokenizer) -> String {
     serde_json::to_string_pretty(&whole).expect("a JSON value always prints")
 }
 
-pub(super) fn open(path: &Path) -> Result<WordTokenizer> {
+/// The text of a file of a reasonable size.
+pub(super) fn text(path: &Path) -> Result<String> {
     let size = fs::metadata(path).map_err(|e| DataError::io("open", path, e))?.len();
     if size > LARGEST_FILE {
         let (file, limit) = (path.to_owned(), LARGEST_FILE);
         return Err(DataError::TooLarge { file, line: 1, what: "expanded data", limit });
     }
-    let text = fs::read_to_string(path).map_err(|e| DataError::io("read", path, e))?;
+    fs::read_to_string(path).map_err(|e| DataError::io("read", path, e))
+}
+
+/// The type of the model in a file; old files leave it out, and only BPE has merges.
+pub(super) fn model_kind(path: &Path) -> Result<String> {
+    #[derive(Deserialize)]
+    struct Outer {
+        model: Inner,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        #[serde(rename = "type")]
+        kind: Option<String>,
+        merges: Option<serde::de::IgnoredAny>,
+    }
+    let text = text(path)?;
+    let outer: Outer = serde_json::from_str(&text)
+        .map_err(|error| DataError::file(path, error.to_string(), "a tokenizer.json"))?;
+    let usual = if outer.model.merges.is_some() { "BPE" } else { "WordPiece" };
+    Ok(outer.model.kind.unwrap_or_else(|| usual.to_owned()))
+}
+
+pub(super) fn open(path: &Path) -> Result<WordTokenizer> {
+    let text = text(path)?;
     let refuse = |found: String| DataError::file(path, found, EXPECTED);
     let file: File = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
     if file.model.kind.as_deref() != Some("WordPiece")

@@ -96,7 +96,7 @@ impl WordTokenizer {
     }
 
     /// Longest match first; a word that cannot be finished is unknown as a whole.
-    fn word(&self, word: &str, out: &mut Vec<u32>) {
+    fn longest_match(&self, word: &str, out: &mut Vec<u32>) {
         let began = out.len();
         if word.chars().count() > self.longest_word {
             return out.push(self.unknown);
@@ -120,8 +120,12 @@ impl WordTokenizer {
 impl Tokenizer for WordTokenizer {
     fn pieces(&self, text: &str) -> Result<Vec<u32>> {
         let mut out = Vec::new();
-        self.cleaning.words(text, |word| self.word(word, &mut out));
+        self.cleaning.words(text, |word| self.longest_match(word, &mut out));
         Ok(out)
+    }
+
+    fn word(&self, word: &str) -> Result<Vec<u32>> {
+        self.pieces(word)
     }
 
     fn decode(&self, ids: &[u32]) -> Result<String> {
