@@ -10,8 +10,8 @@ use fedra_engine::Bytes;
 use fedra_plan::ByteCount;
 use serde::Serialize;
 
-use super::results::{RunResult, Spent};
-use super::statistics::{CONFIDENCE, Mean, Verdict};
+use super::results::{RunResult, SLACK, Spent};
+use super::statistics::{Average, CONFIDENCE, Verdict};
 
 /// All of it.
 #[derive(Clone, Debug, Serialize)]
@@ -89,11 +89,11 @@ pub struct Standing {
     /// Rounds behind the score, in the mean.
     pub rounds: f64,
     /// The mean over seeds; absent when there is no score.
-    pub score: Option<Mean>,
+    pub score: Option<Average>,
     /// What it is held against.
     pub baseline: Option<String>,
     /// The mean of the differences, seed by seed.
-    pub difference: Option<Mean>,
+    pub difference: Option<Average>,
     /// What that amounts to.
     pub verdict: Option<Verdict>,
 }
@@ -206,16 +206,16 @@ fn standings(entries: &[Entry], reached: Reached<'_>) -> Vec<Standing> {
         let difference = baseline.and_then(|at| {
             let both =
                 own.iter().filter_map(|(seed, (_, score))| Some(score - scores[at].get(seed)?.1));
-            Mean::of(&both.collect::<Vec<f64>>())
+            Average::of(&both.collect::<Vec<f64>>())
         });
         let values: Vec<f64> = own.values().map(|(_, score)| *score).collect();
         let rounds: f64 = own.values().map(|(rounds, _)| f64::from(*rounds)).sum();
         Standing {
             rounds: rounds / own.len().max(1) as f64,
-            score: Mean::of(&values),
+            score: Average::of(&values),
             baseline: baseline.map(|at| entries[at].name.clone()),
             difference,
-            verdict: difference.as_ref().and_then(Mean::verdict),
+            verdict: difference.as_ref().and_then(Average::verdict),
         }
     };
     entries.iter().zip(&scores).map(one).collect()
@@ -227,16 +227,13 @@ fn budgeted(entries: &[Entry], on: Spent) -> Option<Budgeted> {
     let cheapest = entries.iter().filter_map(spent).min_by(|a, b| a.0.total_cmp(&b.0))?;
     let (budget, set_by) = cheapest;
     let dearer = entries.iter().filter_map(|entry| entry.spent(on));
-    if dearer.fold(0.0, f64::max) <= budget * (1.0 + ALIKE) {
+    if dearer.fold(0.0, f64::max) <= budget * (1.0 + SLACK) {
         return None;
     }
     let standings = standings(entries, &|run| run.within(on, budget));
     let names = entries.iter().map(|entry| entry.name.clone());
     Some(Budgeted { budget, set_by, variants: names.zip(standings).collect() })
 }
-
-/// Runs that differ by less have spent the same.
-const ALIKE: f64 = 0.001;
 
 /// Comparisons beyond which a difference by luck is to be expected.
 const MANY: usize = 5;
@@ -248,7 +245,8 @@ fn warnings(seeds: &[u64], variants: &[Line]) -> Vec<String> {
             "one seed decides nothing: no intervals, no verdicts; use --seeds 3 or more".to_owned(),
         ),
         2 => {
-            notes.push("two seeds are few: at least three are needed to trust a verdict".to_owned())
+            notes
+                .push("two seeds are few: at least three are needed to trust a verdict".to_owned());
         }
         _ => {}
     }
@@ -297,7 +295,7 @@ mod tests {
         assert!((difference.mean - 0.1).abs() < 1e-12);
         // Unpaired, the intervals of the two means overlap widely.
         let means = comparison.variants.iter().map(|line| line.standing.score.expect("a score"));
-        let means: Vec<Mean> = means.collect();
+        let means: Vec<Average> = means.collect();
         assert!(means[1].mean - means[1].margin.unwrap_or(0.0) < means[0].mean);
         assert_eq!(comparison.variants[0].standing.verdict, None);
     }

@@ -3,7 +3,7 @@
 use fedra_plan::ByteCount;
 
 use super::comparison::{Budgeted, Comparison, Line, Standing};
-use super::statistics::Mean;
+use super::statistics::Average;
 use crate::grid::Grid;
 use crate::summary::duration;
 
@@ -24,9 +24,10 @@ impl Page {
             Some(score) => format!("{} on the {}", score.name, score.on.replace('_', " ")),
             None => "score".to_owned(),
         };
-        let after = match comparison.at_equal.contains_key("rounds") {
-            true => "after all rounds, which are not the same number for all",
-            false => "at equal rounds",
+        let after = if comparison.at_equal.contains_key("rounds") {
+            "after all rounds, which are not the same number for all"
+        } else {
+            "at equal rounds"
         };
         let heading = format!("{judged}, {after}{}", interval(comparison));
         let mut tables = vec![(heading, lines(comparison))];
@@ -55,15 +56,15 @@ impl Page {
 
     /// For a page in Markdown.
     pub fn markdown(&self) -> String {
-        let mut page = format!("# {}\n", self.title);
+        let mut parts = vec![format!("# {}\n", self.title)];
         for (heading, grid) in &self.tables {
-            page.push_str(&format!("\n## {heading}\n\n{}\n", grid.markdown()));
+            parts.push(format!("## {heading}\n\n{}\n", grid.markdown()));
         }
         if !self.notes.is_empty() {
-            page.push_str("\n## Notes\n\n");
-            self.notes.iter().for_each(|note| page.push_str(&format!("- {note}\n")));
+            let notes = self.notes.iter().map(|note| format!("- {note}"));
+            parts.push(format!("## Notes\n\n{}\n", notes.collect::<Vec<_>>().join("\n")));
         }
-        page
+        parts.join("\n")
     }
 }
 
@@ -115,7 +116,7 @@ fn budget_lines(comparison: &Comparison, budgeted: &Budgeted) -> Grid {
 
 /// `0.768 ± 0.012`, and `+0.031 ± 0.004 better`.
 fn score_cells(standing: &Standing) -> [String; 2] {
-    let margin = |mean: &Mean| mean.margin.map_or(String::new(), |m| format!(" ± {m:.3}"));
+    let margin = |mean: &Average| mean.margin.map_or(String::new(), |m| format!(" ± {m:.3}"));
     let score =
         standing.score.map_or_else(dash, |mean| format!("{:.3}{}", mean.mean, margin(&mean)));
     let difference = match (&standing.difference, &standing.baseline) {

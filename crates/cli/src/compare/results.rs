@@ -110,15 +110,15 @@ impl RunResult {
 
     /// Rounds and score of the last scored round within a budget; `None` when there was none.
     pub fn within(&self, on: Spent, budget: f64) -> Option<(u32, f64)> {
-        let affordable = |point: &&Point| point.spent(on) <= budget * (1.0 + ROUNDING);
-        let scored =
+        let affordable = |point: &&Point| point.spent(on) <= budget * (1.0 + SLACK);
+        let mut scored =
             self.curve.iter().filter(affordable).filter_map(|p| Some((p.rounds, p.score?)));
-        scored.last()
+        scored.next_back()
     }
 }
 
-/// Work is a product of floats; what was spent must not miss its own budget by their rounding.
-const ROUNDING: f64 = 1e-9;
+/// Runs whose spending differs by no more have spent the same: a whole round is not lost for it.
+pub const SLACK: f64 = 0.01;
 
 impl Point {
     fn spent(&self, on: Spent) -> f64 {

@@ -11,7 +11,7 @@ pub const CONFIDENCE: f64 = 0.95;
 
 /// A mean over seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Mean {
+pub struct Average {
     /// The mean.
     pub mean: f64,
     /// Half the width of the interval around it; absent for a single value.
@@ -20,7 +20,7 @@ pub struct Mean {
     pub seeds: usize,
 }
 
-impl Mean {
+impl Average {
     /// The mean of some values; `None` when there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let seeds = values.len();
@@ -96,7 +96,7 @@ fn cumulative(t: f64, freedom: usize) -> f64 {
     // The sum of cos^k times (k-1)!!/k!! (even) or its like for odd degrees of freedom.
     let odd = freedom % 2 == 1;
     let (mut term, mut sum) = if odd { (cosine, 0.0) } else { (1.0, 0.0) };
-    let mut power = if odd { 1 } else { 0 };
+    let mut power = usize::from(odd);
     while power + 2 <= freedom {
         sum += term;
         term *= cosine * cosine * (power + 1) as f64 / (power + 2) as f64;
@@ -133,22 +133,22 @@ mod tests {
 
     #[test]
     fn an_interval_is_the_textbook_one() {
-        // Mean 3, deviation sqrt(2.5), five values: 2.776445 * 1.581139 / 2.236068.
-        let mean = Mean::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).expect("five values");
+        // Average 3, deviation sqrt(2.5), five values: 2.776445 * 1.581139 / 2.236068.
+        let mean = Average::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).expect("five values");
         assert_eq!((mean.mean, mean.seeds), (3.0, 5));
         assert!((mean.margin.expect("an interval") - 1.963_243_161).abs() < 1e-8);
     }
 
     #[test]
     fn one_value_has_no_interval_and_decides_nothing() {
-        let mean = Mean::of(&[0.7]).expect("a value");
+        let mean = Average::of(&[0.7]).expect("a value");
         assert_eq!((mean.margin, mean.verdict()), (None, None));
-        assert_eq!(Mean::of(&[]), None);
+        assert_eq!(Average::of(&[]), None);
     }
 
     #[test]
     fn only_an_interval_without_zero_is_a_difference() {
-        let verdict = |values: &[f64]| Mean::of(values).and_then(|mean| mean.verdict());
+        let verdict = |values: &[f64]| Average::of(values).and_then(|mean| mean.verdict());
         assert_eq!(verdict(&[0.10, 0.11, 0.12]), Some(Verdict::Better));
         assert_eq!(verdict(&[-0.10, -0.11, -0.12]), Some(Verdict::Worse));
         assert_eq!(verdict(&[0.10, -0.02, 0.12]), Some(Verdict::NoDifferenceSeen));

@@ -109,7 +109,8 @@ pub fn label((key, value): &Assignment, among: &[Assignment]) -> String {
         | Value::Array(_)
         | Value::Table(_)) => other.to_string(),
     };
-    format!("{key}={value}")
+    // A method's name says what it is.
+    if key == "name" { value } else { format!("{key}={value}") }
 }
 
 /// A name that is a folder on every system.
@@ -128,31 +129,27 @@ pub fn baselines(variants: &[Variant], wanted: Option<&str>) -> Result<Vec<Optio
     };
     let axes = variants.iter().map(|variant| variant.labels.len()).max().unwrap_or(0);
     let labels = |axis: usize| variants.iter().filter_map(move |v| v.labels.get(axis));
-    let (axis, label) = match wanted {
-        Some(name) => {
-            if let Some(place) = at(name) {
-                return Ok(everywhere(place));
-            }
-            let axis = (0..axes).find(|axis| labels(*axis).any(|label| label == name));
-            let Some(axis) = axis else {
-                let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
-                let expected = format!("one of {}", names.join(", "));
-                bail!(Complaint::new("compare.baseline", format!("{name:?}"), expected));
-            };
-            (axis, name.to_owned())
+    let (axis, label) = if let Some(name) = wanted {
+        if let Some(place) = at(name) {
+            return Ok(everywhere(place));
         }
+        let Some(axis) = (0..axes).find(|axis| labels(*axis).any(|label| label == name)) else {
+            let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
+            let expected = format!("one of {}", names.join(", "));
+            bail!(Complaint::new("compare.baseline", format!("{name:?}"), expected));
+        };
+        (axis, name.to_owned())
+    } else {
         // The first file or the first named variant, where there are several.
-        None => {
-            let several = |axis: &usize| labels(*axis).collect::<BTreeSet<_>>().len() > 1;
-            match (0..axes.min(2)).find(several) {
-                Some(axis) => (axis, labels(axis).next().cloned().unwrap_or_default()),
-                None => return Ok(everywhere(0)),
-            }
+        let several = |axis: &usize| labels(*axis).collect::<BTreeSet<_>>().len() > 1;
+        match (0..axes.min(2)).find(several) {
+            Some(axis) => (axis, labels(axis).next().cloned().unwrap_or_default()),
+            None => return Ok(everywhere(0)),
         }
     };
     let beside = |variant: &Variant| {
         let mut place = variant.labels.clone();
-        *place.get_mut(axis)? = label.clone();
+        place.get_mut(axis)?.clone_from(&label);
         let found = variants.iter().position(|other| other.labels == place)?;
         (variants[found].name != variant.name).then_some(found)
     };

@@ -56,7 +56,10 @@ impl WorkPlan {
                 }
                 if number == 0 {
                     let run = federate::Run::prepare(&experiment).with_context(within)?;
-                    let clients = &run.parts().0.shards.clients;
+                    let (prepared, recipe) = run.parts();
+                    recipe.learns.check(prepared.model.layout()).with_context(within)?;
+                    recipe.personal.check(prepared.model.layout()).with_context(within)?;
+                    let clients = &prepared.shards.clients;
                     let tuned = variant.tuned.iter().any(|axis| axis.values.len() > 1);
                     if tuned && clients.iter().all(|shard| shard.validation.is_empty()) {
                         let expected = "examples to tune by: above 0";
@@ -258,16 +261,17 @@ impl<'a> Progression<'a> {
         self.say(format_args!("{what}: {all} runs, {} complete already", all - missing));
         let bar = self.bar(what, rounds.iter().sum());
         let mut failures = Vec::new();
+        let mut last = vec![String::new(); jobs.len()];
         let undisturbed = crew.run(&jobs, &mut |place, news| match news {
             News::Line(line) => {
-                let name = &jobs[place].name;
                 if line.starts_with("round ") {
                     bar.inc(1);
-                    bar.set_message(format!("{name}  {line}"));
+                    bar.set_message(format!("{}  {line}", jobs[place].name));
+                    last[place] = line;
                 }
             }
             News::Over(Ending::Complete) => {
-                self.say_over(&bar, &format!("{}: complete", jobs[place].name));
+                self.say_over(&bar, &format!("{}: {}", jobs[place].name, last[place]));
             }
             News::Over(Ending::Interrupted) => {}
             News::Over(Ending::Failed(reason)) => {

@@ -79,16 +79,12 @@ impl<'de> Deserializer<'de> for Nowhere<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Complaint> {
-        match self.path.split_first() {
-            Some((field, rest)) => {
-                let inner = Nowhere { path: rest, fields: self.fields };
-                visitor.visit_map(Way { field: Some(field), inner: Some(inner) })
-            }
-            None => {
-                *self.fields.borrow_mut() = fields;
-                Err(Complaint::custom("nothing"))
-            }
-        }
+        let Some((field, rest)) = self.path.split_first() else {
+            *self.fields.borrow_mut() = fields;
+            return Err(Complaint::custom("nothing"));
+        };
+        let inner = Nowhere { path: rest, fields: self.fields };
+        visitor.visit_map(Way { field: Some(field), inner: Some(inner) })
     }
 
     forward_to_deserialize_any! {

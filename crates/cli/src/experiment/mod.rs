@@ -137,8 +137,7 @@ impl Experiment {
             layers::set(&mut table, &format!("seed={seed}"))?;
         }
         layers::expand(&mut table)?;
-        let mut draft: Draft =
-            reading::read(table).map_err(|complaint| catalogue::advise::<Draft>(complaint))?;
+        let mut draft: Draft = reading::read(table).map_err(catalogue::advise::<Draft>)?;
         draft.name.get_or_insert_with(|| name.to_owned());
         Ok(check::check(draft)?)
     }
