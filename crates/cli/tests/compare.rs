@@ -94,7 +94,7 @@ fn every_variant_runs_with_every_seed_and_the_tables_are_of_their_summaries() {
         });
         let line = &result["variants"][number];
         assert_eq!(line["name"], variant);
-        let mean = (scores[0] + scores[1]) / 2.0;
+        let mean = f64::midpoint(scores[0], scores[1]);
         assert!((line["score"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12);
         let shown = format!("{mean:.3} ± {:.3}", line["score"]["margin"].as_f64().unwrap());
         assert!(table.contains(&shown) && page.contains(&shown), "{shown}: {table}\n{page}");

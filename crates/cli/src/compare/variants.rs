@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use toml::Value;
 
-use super::written::{Axis, NamedVariant};
+use super::written::{self, Axis, NamedVariant};
 use crate::experiment::Complaint;
 
 /// A key and its value.
@@ -53,6 +53,11 @@ pub fn expand(subjects: &[Subject]) -> Result<Vec<Variant>> {
         let unnamed = [NamedVariant::default()];
         let named = if subject.variants.is_empty() { &unnamed[..] } else { &subject.variants };
         for variant in named {
+            let mut tuned = subject.tune.clone();
+            for axis in written::axes(&variant.tune, "compare.variants.tune")? {
+                tuned.retain(|other| other.key != axis.key);
+                tuned.push(axis);
+            }
             let set: Vec<Assignment> = variant.set.clone().into_iter().collect();
             for point in combinations(&subject.sweep) {
                 let swept: Vec<String> = point.iter().map(|one| label(one, &point)).collect();
@@ -66,7 +71,7 @@ pub fn expand(subjects: &[Subject]) -> Result<Vec<Variant>> {
                     file: subject.file.clone(),
                     assigned: [set.clone(), point].concat(),
                     labels,
-                    tuned: subject.tune.clone(),
+                    tuned: tuned.clone(),
                 });
             }
         }
@@ -164,6 +169,7 @@ mod tests {
         let named = |name: &&str| NamedVariant {
             name: (*name).to_owned(),
             set: format!("'method.name' = '{name}'").parse().expect("TOML"),
+            tune: toml::Table::new(),
         };
         Subject {
             file: "x.toml".into(),
@@ -201,6 +207,19 @@ mod tests {
         assert_eq!(names(&all), ["b_k=1", "b_k=2", "a_k=1", "a_k=2"]);
         assert_eq!(names(&expand(&[subject(&[], &[])]).expect("legal")), ["x"]);
         assert!(expand(&[subject(&["a", "a"], &[])]).is_err());
+    }
+
+    #[test]
+    fn a_variant_may_be_tuned_in_a_grid_of_its_own() {
+        let mut subject = subject(&["avg", "adam"], &[]);
+        let axis = |text: &str| written::axis(text, "--tune").expect("legal");
+        subject.tune = vec![axis("work.rate=1,2"), axis("work.batch=4,8")];
+        subject.variants[1].tune =
+            "'work.rate' = [3, 4]\n'method.rate' = [5, 6]".parse().expect("TOML");
+        let all = expand(&[subject.clone()]).expect("legal");
+        assert_eq!(all[0].tuned, subject.tune);
+        let own = ["work.batch=4,8", "method.rate=5,6", "work.rate=3,4"].map(axis);
+        assert_eq!(all[1].tuned, own);
     }
 
     #[test]

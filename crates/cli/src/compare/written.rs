@@ -32,6 +32,9 @@ pub struct NamedVariant {
     /// Keys with their values; a table replaces a table.
     #[serde(default)]
     pub set: Table,
+    /// Keys that are tuned for it alone, or in another grid than the others'.
+    #[serde(default)]
+    pub tune: Table,
 }
 
 /// A key and the values it takes.
