@@ -285,6 +285,49 @@ fn a_bad_comparison_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn twice_the_epochs_get_half_the_rounds_at_equal_compute() {
+    let place = Place::new();
+    let sweep = ["compare", "tiny.toml", "--sweep", "work.epochs=1,2", "--seeds", "1"];
+    let (table, _) = place.succeed(&[&sweep[..], &["--set", "federation.rounds=2"]].concat());
+    let result = place.json("runs/compare-tiny/compare.json");
+    let work = |number: usize| result["variants"][number]["multiply_adds"].as_u64().unwrap();
+    assert!(work(0) > 0);
+    assert!(work(1).abs_diff(2 * work(0)) <= 1, "{} and {}", work(0), work(1));
+    let equal = result["at_equal"].as_object().unwrap();
+    assert_eq!(equal.keys().collect::<Vec<_>>(), ["compute"]);
+    assert_eq!(equal["compute"]["set_by"], "epochs=1");
+    let [first, second] = [0, 1].map(|number| &equal["compute"]["variants"][number]);
+    assert_eq!((&first["rounds"], &second["rounds"]), (&2.0.into(), &1.0.into()));
+    // One round of two epochs: the score that the run's own log has there.
+    let log = place.bytes("runs/compare-tiny/epochs=2/seed-3/rounds.jsonl");
+    let round: Value = serde_json::from_str(text(&log).lines().next().unwrap()).unwrap();
+    assert_eq!(second["score"]["mean"], round["scores"][0]["mean"]["span_f1"]);
+    assert!(table.contains("at equal client compute"), "{table}");
+}
+
+#[test]
+fn a_run_that_breaks_down_stops_no_other_and_is_reported() {
+    let place = Place::new();
+    let compare = [&TWO[..], &["--seeds", "2"]].concat();
+    place.succeed(&compare);
+    let broken = place.path("runs/compare-tiny/fedavg/seed-4");
+    fs::remove_file(broken.join("summary.json")).unwrap();
+    fs::write(broken.join("checkpoint.fedra"), "not a checkpoint").unwrap();
+    fs::remove_dir_all(place.path("runs/compare-tiny/fedadam/seed-4")).unwrap();
+
+    let output = place.fedra(&compare);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("error: fedavg seed 4: "), "{}", text(&output.stderr));
+    assert!(place.path("runs/compare-tiny/fedadam/seed-4/summary.json").is_file());
+    let result = place.json("runs/compare-tiny/compare.json");
+    assert_eq!(result["variants"][0]["score"]["seeds"], 1);
+    assert_eq!(result["variants"][1]["score"]["seeds"], 2);
+    // Only the seed that both have is a pair.
+    assert_eq!(result["variants"][1]["difference"]["seeds"], 1);
+    assert!(result["notes"].to_string().contains("failed: fedavg seed 4: "), "{result}");
+}
+
+#[test]
 fn a_key_of_another_table_is_suggested_with_its_table() {
     let place = Place::new();
     let message = text(&place.fedra(&["run", "tiny.toml", "--set", "rounds=3"]).stderr);

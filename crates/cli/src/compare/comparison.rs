@@ -106,7 +106,17 @@ pub struct Budgeted {
     /// Whose whole run cost that: the cheapest.
     pub set_by: String,
     /// The variants, in order.
-    pub variants: Vec<(String, Standing)>,
+    pub variants: Vec<Row>,
+}
+
+/// One variant within a budget.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// How it did.
+    #[serde(flatten)]
+    pub standing: Standing,
 }
 
 impl Comparison {
@@ -232,7 +242,8 @@ fn budgeted(entries: &[Entry], on: Spent) -> Option<Budgeted> {
     }
     let standings = standings(entries, &|run| run.within(on, budget));
     let names = entries.iter().map(|entry| entry.name.clone());
-    Some(Budgeted { budget, set_by, variants: names.zip(standings).collect() })
+    let rows = names.zip(standings).map(|(name, standing)| Row { name, standing });
+    Some(Budgeted { budget, set_by, variants: rows.collect() })
 }
 
 /// Comparisons beyond which a difference by luck is to be expected.
@@ -306,8 +317,8 @@ mod tests {
         let at_bytes = &comparison.at_equal["bytes"];
         // 20 bytes are two rounds of A and less than one of B.
         assert_eq!((at_bytes.budget, at_bytes.set_by.as_str()), (20.0, "a"));
-        assert_eq!(at_bytes.variants[0].1.rounds, 2.0);
-        assert_eq!(at_bytes.variants[1].1.score, None);
+        assert_eq!(at_bytes.variants[0].standing.rounds, 2.0);
+        assert_eq!(at_bytes.variants[1].standing.score, None);
         // Both ran two rounds of equal work: there is nothing to make equal.
         assert!(!comparison.at_equal.contains_key("compute"));
         assert!(!comparison.at_equal.contains_key("rounds"));

@@ -2,7 +2,7 @@
 
 use fedra_plan::ByteCount;
 
-use super::comparison::{Budgeted, Comparison, Line, Standing};
+use super::comparison::{Budgeted, Comparison, Line, Row, Standing};
 use super::statistics::Average;
 use crate::grid::Grid;
 use crate::summary::duration;
@@ -103,7 +103,7 @@ fn lines(comparison: &Comparison) -> Grid {
 
 fn budget_lines(comparison: &Comparison, budgeted: &Budgeted) -> Grid {
     let mut grid = Grid::new(["variant", ">score", "difference", ">rounds"]);
-    for ((name, standing), whole) in budgeted.variants.iter().zip(&comparison.variants) {
+    for (Row { name, standing }, whole) in budgeted.variants.iter().zip(&comparison.variants) {
         let [score, difference] = score_cells(standing);
         let rounds = match standing.score {
             Some(_) => format!("{:.1} of {:.0}", standing.rounds, whole.standing.rounds),

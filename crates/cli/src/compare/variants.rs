@@ -177,7 +177,7 @@ mod tests {
             variants: variants.iter().map(named).collect(),
             sweep: sweep
                 .iter()
-                .map(|axis| super::super::written::axis(axis, "--sweep").expect("legal"))
+                .map(|axis| written::axis(axis, "--sweep").expect("legal"))
                 .collect(),
             tune: Vec::new(),
         }
