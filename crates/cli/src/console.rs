@@ -1,9 +1,12 @@
 //! The only places where the program speaks: data on stdout, words for people on stderr.
 
-/// A line of data.
-#[expect(clippy::print_stdout, reason = "stdout is where results go")]
+use std::io::{ErrorKind, Write};
+
+/// A line of data. Whoever reads it may stop listening, as `head` does.
 pub fn data(line: impl std::fmt::Display) {
-    println!("{line}");
+    if let Err(error) = writeln!(std::io::stdout(), "{line}") {
+        assert!(error.kind() == ErrorKind::BrokenPipe, "cannot write to stdout: {error}");
+    }
 }
 
 /// A line for people.

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use fedra_client::{NearFleet, to_params, to_tensors};
+use fedra_client::{NearFleet, Shards, to_params, to_tensors};
 use fedra_compute::{Crew, Device, Seed};
 use fedra_engine::{
     Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, SetScores, Tensors,
@@ -139,6 +139,9 @@ impl<'e> Run<'e> {
             scores: std::collections::BTreeMap::new(),
             bytes: Bytes::default(),
             privacy: None,
+            multiply_adds: 0,
+            model: (personal.len() < model.layout().len()).then_some("model"),
+            tokens: mean_tokens(shards),
             seconds: 0.0,
             peak_rss_bytes: 0,
             clients,
@@ -146,11 +149,15 @@ impl<'e> Run<'e> {
             parameters: model.layout().elements() as u64,
         }
         .add_up(&folder.rounds_before(rounds)?);
+        // Nothing is decided by it within a run, so it is asked for once.
+        if let Some(set) = federation.examine(&mut fleet, EvaluationSet::ClientValidation)? {
+            summary.add_scores(set_name(set.on), set.loss, &set.mean);
+        }
         if !personal.is_empty() && !shards.central_test.is_empty() {
             let set = self.central_scores(&fleet, federation.model())?;
             summary.add_scores(set_name(set.on), set.loss, &set.mean);
         }
-        if personal.len() < model.layout().len() {
+        if summary.model.is_some() {
             self.save(folder, federation.model())?;
         }
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
@@ -189,9 +196,26 @@ impl<'e> Run<'e> {
     }
 }
 
+/// Tokens of a training example, in the mean over all clients.
+fn mean_tokens(shards: &Shards) -> f64 {
+    let encoded = || shards.clients.iter().flat_map(|shard| shard.train.encoded());
+    let tokens: usize = encoded().map(|example| example.ids.len()).sum();
+    tokens as f64 / encoded().count().max(1) as f64
+}
+
+static PRESSED: AtomicBool = AtomicBool::new(false);
+
+/// Stops after the round that is on once standard input ends, as if Ctrl-C had been pressed: a
+/// comparison holds the other end and lets go of it when it stops or dies.
+pub fn stop_with_standard_input() {
+    std::thread::spawn(|| {
+        let _ended = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        PRESSED.store(true, Ordering::SeqCst);
+    });
+}
+
 /// Whether Ctrl-C was pressed. A second press ends the process at once.
-fn interrupted() -> bool {
-    static PRESSED: AtomicBool = AtomicBool::new(false);
+pub fn interrupted() -> bool {
     static LISTENING: LazyLock<bool> = LazyLock::new(|| {
         ctrlc::set_handler(|| {
             if PRESSED.swap(true, Ordering::SeqCst) {

@@ -69,6 +69,50 @@ impl Folder {
         Ok((Self { path: path.to_owned() }, experiment))
     }
 
+    /// What a folder holds of an experiment; the number of threads makes no other experiment.
+    pub fn standing(path: &Path, experiment: &Experiment) -> Standing {
+        if !path.join(EXPERIMENT).is_file() {
+            return Standing::Absent;
+        }
+        let Ok((_, held)) = Self::open(path) else { return Standing::Other };
+        let mut held = held.draft;
+        held.threads = experiment.draft.threads;
+        match (held == experiment.draft, path.join(SUMMARY).is_file()) {
+            (false, _) => Standing::Other,
+            (true, true) => Standing::Complete,
+            (true, false) => Standing::Unfinished,
+        }
+    }
+
+    /// Copies a complete run, less its checkpoint; the summary comes last, as it does in a run.
+    pub fn copy(from: &Path, to: &Path) -> Result<()> {
+        let copy = || {
+            fs::create_dir_all(to)?;
+            if from.join(MODEL).is_dir() {
+                fs::create_dir_all(to.join(MODEL))?;
+                for entry in fs::read_dir(from.join(MODEL))? {
+                    let entry = entry?;
+                    fs::copy(entry.path(), to.join(MODEL).join(entry.file_name()))?;
+                }
+            }
+            for name in [ROUNDS, EXPERIMENT, SUMMARY] {
+                fs::copy(from.join(name), to.join(name))?;
+            }
+            std::io::Result::Ok(())
+        };
+        copy().with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+    }
+
+    /// Where the summary of the run in a folder is.
+    pub fn summary_of(path: &Path) -> PathBuf {
+        path.join(SUMMARY)
+    }
+
+    /// Where the reports of the run in a folder are.
+    pub fn rounds_of(path: &Path) -> PathBuf {
+        path.join(ROUNDS)
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -119,6 +163,19 @@ impl Folder {
         let path = self.path.join(name);
         fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// What a folder holds of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing.
+    Absent,
+    /// Another experiment, or something that cannot be read.
+    Other,
+    /// The experiment, without a summary: it was interrupted or never began.
+    Unfinished,
+    /// All of it.
+    Complete,
 }
 
 /// `rounds.jsonl`.

@@ -23,6 +23,29 @@ impl Grid {
         self.rows.push(cells.into());
     }
 
+    /// An empty table with any number of columns.
+    pub fn with(headings: &[String]) -> Self {
+        let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
+        let names = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned());
+        Self { right, rows: vec![names.collect()] }
+    }
+
+    /// Adds a row, one cell a column.
+    pub fn add(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.right.len(), "one cell a column");
+        self.rows.push(cells);
+    }
+
+    /// The same table for a page in Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
+        let rule: Vec<String> =
+            self.right.iter().map(|r| if *r { "---:" } else { "---" }.to_owned()).collect();
+        let mut lines: Vec<String> = self.rows.iter().map(|row| line(row)).collect();
+        lines.insert(1, line(&rule));
+        lines.join("\n")
+    }
+
     /// The lines, without blanks at their ends.
     pub fn lines(&self) -> Vec<String> {
         let width = |column: usize| {

@@ -1,6 +1,7 @@
 //! The `fedra` command.
 
 mod bench;
+mod compare;
 mod console;
 mod dry_run;
 mod experiment;
@@ -29,6 +30,7 @@ Examples:
   fedra plan experiments/clinic-concepts.toml        what it would send and cost
   fedra run  experiments/clinic-concepts.toml        run it
   fedra run  experiments/clinic-concepts.toml --set work.epochs=2 --out runs/two-epochs
+  fedra compare experiments/clinic-concepts.toml --sweep method.name=fedavg,fedadam
 
 Every experiment is one TOML file; --set overrides single keys of it. Results are files under
 runs/NAME. Data go to stdout, words for people to stderr.";
@@ -47,6 +49,8 @@ enum Command {
     Quickstart(quickstart::Quickstart),
     /// Run a whole federation in this process
     Run(run::Run),
+    /// Run several experiments over seeds and say which is better, and whether that was seen at all
+    Compare(compare::Compare),
     /// Say what an experiment would train, send and cost, without training
     #[command(after_help = dry_run::EXAMPLES)]
     Plan(experiment::Written),
@@ -90,6 +94,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     let done = match arguments.command {
         Command::Quickstart(quickstart) => return quickstart.run(),
         Command::Run(run) => return run.run(),
+        Command::Compare(compare) => return compare.run(),
         Command::Plan(written) => dry_run::run(&written),
         Command::Data(written) => show::run(&written),
         Command::Bench(bench) => bench.run(),

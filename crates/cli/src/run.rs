@@ -38,6 +38,9 @@ pub struct Run {
     /// Go on with an interrupted run
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "sets", "seed", "out"])]
     resume: Option<PathBuf>,
+    /// Run as part of a comparison: with so many threads, until standard input ends
+    #[arg(long, value_name = "THREADS", hide = true)]
+    leash: Option<usize>,
     /// Say nothing but errors
     #[arg(long, short)]
     quiet: bool,
@@ -47,7 +50,7 @@ impl Run {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let (experiment, earlier) = match (&self.resume, &self.file) {
+        let (mut experiment, earlier) = match (&self.resume, &self.file) {
             (Some(path), _) => {
                 let (folder, experiment) = Folder::open(path)?;
                 (experiment, Some(folder))
@@ -55,6 +58,17 @@ impl Run {
             (None, Some(file)) => (Experiment::open(file, &self.overrides)?, None),
             (None, None) => bail!("expected FILE.toml or --resume DIR"),
         };
+        if let Some(threads) = self.leash {
+            experiment.draft.threads = Some(threads);
+            federate::stop_with_standard_input();
+        }
+        if let (Some(_), Some(file), Voice::Lively) = (&experiment.compare, &self.file, voice) {
+            let file = file.display();
+            console::say(format_args!(
+                "note: this runs the experiment of {file} alone; all that its [compare] table \
+                 asks for:\n      fedra compare {file}"
+            ));
+        }
         let usual = || Path::new("runs").join(&experiment.name);
         let out = self.out.clone().unwrap_or_else(usual);
         if earlier.is_none() {

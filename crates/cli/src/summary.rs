@@ -25,6 +25,10 @@ pub struct Summary {
     pub scores: BTreeMap<String, BTreeMap<String, f64>>,
     /// What travelled, summed over rounds and clients.
     pub bytes: Bytes,
+    /// What the clients computed in training, in multiply-adds; an estimate to compare runs by.
+    pub multiply_adds: u64,
+    /// The folder of the global model; absent when there is none because clients keep all of it.
+    pub model: Option<&'static str>,
     /// Always null: none.
     pub privacy: Option<()>,
     /// How long the rounds took.
@@ -37,6 +41,8 @@ pub struct Summary {
     pub examples: u64,
     /// Elements of the model.
     pub parameters: u64,
+    /// Tokens of a training example, in the mean.
+    pub tokens: f64,
 }
 
 /// The number the task is judged by.
@@ -54,7 +60,7 @@ pub struct Score {
 const HEADLINES: [&str; 4] = ["span_f1", "macro_f1", "micro_f1", "negative_loss"];
 
 /// Codes are judged by micro F1, classes by macro F1; only codes have `exact`.
-fn headline_of(scores: &BTreeMap<String, f64>) -> Option<(&'static str, f64)> {
+pub fn headline_of(scores: &BTreeMap<String, f64>) -> Option<(&'static str, f64)> {
     if let (Some(micro), true) = (scores.get("micro_f1"), scores.contains_key("exact")) {
         return Some(("micro_f1", *micro));
     }
@@ -85,6 +91,8 @@ impl Summary {
         for report in reports {
             self.bytes += report.bytes;
         }
+        let effort: u64 = reports.iter().map(|report| report.effort).sum();
+        self.multiply_adds = (effort as f64 * self.tokens) as u64;
         for set in reports.last().map_or(&[][..], |last| &last.scores) {
             self.add_scores(set_name(set.on), set.loss, &set.mean);
         }
@@ -97,7 +105,9 @@ impl Summary {
         all.insert("loss".to_owned(), loss);
         self.scores.insert(on.to_owned(), all);
         let central = set_name(EvaluationSet::CentralTest);
-        if (self.score.is_none() || on == central)
+        // What values are chosen by is not what a run is judged by.
+        if on != set_name(EvaluationSet::ClientValidation)
+            && (self.score.is_none() || on == central)
             && let Some((name, value)) = headline_of(scores)
         {
             self.score = Some(Score { name: name.to_owned(), value, on: on.to_owned() });
@@ -120,6 +130,9 @@ impl Summary {
         fact("bytes up", travelled(self.bytes.up, self.bytes.full_up));
         fact("bytes down", travelled(self.bytes.down, self.bytes.full_down));
         fact("privacy", "none".to_owned());
+        if self.model.is_none() {
+            fact("model", "none saved: every client keeps its own, none is global".to_owned());
+        }
         fact("time", duration(self.seconds));
         fact("memory", format!("{} at most", ByteCount(self.peak_rss_bytes)));
         grid.lines()[1..].join("\n")

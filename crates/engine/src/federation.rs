@@ -15,6 +15,7 @@ use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode,
 use crate::checkpoint;
 use crate::conditions::Fate;
 use crate::downloads::Downloads;
+use crate::effort;
 use crate::error::EngineError;
 use crate::fleet::{
     Adaptation, ClientInfo, EvaluationSet, Evidence, Examination, Fleet, Inquiry, Order,
@@ -114,6 +115,7 @@ impl Federation {
         let cohort = self.draw(&clients);
         let learns = self.plan(fleet, &cohort)?;
         let Dispatch { orders, absent, down } = self.dispatch(&clients, &learns)?;
+        let effort = effort::of(&self.layout, &orders, &clients);
         let gathered = self.gather(fleet, orders, &clients)?;
         self.apply(&gathered, clients.len())?;
         self.round = round.next();
@@ -122,6 +124,7 @@ impl Federation {
         Ok(RoundReport {
             round,
             bytes: self.bytes(round, cohort.len(), down, &gathered),
+            effort,
             blocks: learns.values().flat_map(Scope::blocks).collect(),
             changed: gathered.mean.elements() as u64,
             cohort,

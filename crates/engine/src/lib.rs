@@ -28,6 +28,7 @@ mod server;
 
 mod checkpoint;
 mod downloads;
+mod effort;
 mod report;
 mod versions;
 

@@ -40,6 +40,10 @@ pub struct RoundReport {
     pub loss: Option<f64>,
     /// What travelled.
     pub bytes: Bytes,
+    /// What the clients computed, in multiply-adds for one token an example; see the docs of the
+    /// count in `effort.rs`.
+    #[serde(default)]
+    pub effort: u64,
     /// How long the round took, evaluation included.
     pub seconds: f64,
     /// The longest any client worked.

@@ -50,7 +50,8 @@ pub fn check(mut draft: Draft) -> Result<Experiment> {
     sample(&draft)?;
     let model = model(&mut draft, tokens)?;
     let recipe = recipe(&draft)?;
-    Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft })
+    let compare = draft.compare.take();
+    Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare })
 }
 
 fn at_least_one(key: &str, value: Option<usize>) -> Result<()> {

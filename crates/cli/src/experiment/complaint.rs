@@ -39,6 +39,21 @@ impl Complaint {
         Self { hint, ..complaint }.within(table)
     }
 
+    /// The key in question, where it is one that nobody knows.
+    pub(super) fn unknown_key(&self) -> Option<&str> {
+        (self.found == UNKNOWN).then_some(&self.key)
+    }
+
+    /// The key suggested so far.
+    pub(super) fn suggestion(&self) -> Option<&str> {
+        self.hint.as_deref()?.strip_prefix(NEAR)?.strip_suffix('?')
+    }
+
+    /// The same complaint with keys that were probably meant.
+    pub(super) fn suggesting(self, keys: &[&str]) -> Self {
+        self.with_hint(format!("{NEAR}{}?", keys.join(" or ")))
+    }
+
     /// The same complaint with advice.
     pub fn with_hint(self, hint: impl fmt::Display) -> Self {
         Self { hint: Some(hint.to_string()), ..self }
@@ -55,6 +70,8 @@ impl Complaint {
 
 /// The words before a suggested key; [`Complaint::within`] puts the key's tables behind them.
 const NEAR: &str = "did you mean ";
+/// What stands where a key should that exists.
+const UNKNOWN: &str = "an unknown key";
 
 impl fmt::Display for Complaint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,9 +108,8 @@ impl Error for Complaint {
 
     fn unknown_field(found: &str, known: &'static [&'static str]) -> Self {
         match nearest(found, known) {
-            Some(near) => Self::new(found, "an unknown key", "a known one")
-                .with_hint(format!("{NEAR}{near}?")),
-            None => Self::new(found, "an unknown key", listed(known)),
+            Some(near) => Self::new(found, UNKNOWN, "a known one").suggesting(&[near]),
+            None => Self::new(found, UNKNOWN, listed(known)),
         }
     }
 

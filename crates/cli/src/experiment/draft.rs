@@ -10,6 +10,8 @@ use fedra_data::{Clinic, Columns, Mimic, Shares, Task};
 use fedra_engine::{Conditions, Encoding, Sampler, Schedule, Solver, Start};
 use serde::{Deserialize, Serialize};
 
+use crate::compare::CompareTable;
+
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -40,6 +42,9 @@ pub struct Draft {
     /// What goes wrong on purpose; absent: nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
+    /// What `fedra compare` varies; a run takes no part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compare: Option<CompareTable>,
     /// Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy: Option<toml::Table>,
@@ -60,6 +65,7 @@ impl Default for Draft {
             wire: Wire::default(),
             evaluate: Evaluate::default(),
             conditions: None,
+            compare: None,
             privacy: None,
         }
     }

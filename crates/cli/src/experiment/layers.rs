@@ -21,12 +21,19 @@ pub fn set(table: &mut Table, assignment: &str) -> Result<()> {
         .split_once('=')
         .filter(|(key, _)| !key.trim().is_empty())
         .with_context(|| format!("--set {assignment}: expected key=value"))?;
-    let (key, value) = (key.trim(), value.trim());
-    let parsed = format!("value = {value}").parse::<Table>();
-    let value = match parsed {
+    put(table, key.trim(), value_of(value.trim()))
+}
+
+/// A value on the command line: TOML where it can be, text where not.
+pub fn value_of(text: &str) -> Value {
+    match format!("value = {text}").parse::<Table>() {
         Ok(mut read) if read.len() == 1 => read.remove("value").expect("it was just spelt"),
-        Ok(_) | Err(_) => Value::String(value.to_owned()),
-    };
+        Ok(_) | Err(_) => Value::String(text.to_owned()),
+    }
+}
+
+/// Puts a value into a table; dots in the key name tables inside tables.
+pub fn put(table: &mut Table, key: &str, value: Value) -> Result<()> {
     let mut names: Vec<&str> = key.split('.').map(str::trim).collect();
     let last = names.pop().expect("a split has at least one part");
     let mut place = table;

@@ -7,6 +7,7 @@
 //! Whatever can be refused without opening a data file is refused here, before anything is
 //! written; a refusal is one [`Complaint`] that names the key.
 
+mod catalogue;
 mod check;
 mod complaint;
 mod draft;
@@ -15,6 +16,7 @@ mod reading;
 
 pub use complaint::Complaint;
 pub use draft::Draft;
+pub use layers::value_of as read_value;
 
 use std::path::{Path, PathBuf};
 
@@ -23,6 +25,8 @@ use clap::Args;
 use fedra_data::{Clinic, Format, Mimic, Partition, Split, Task};
 use fedra_engine::Recipe;
 use fedra_model::hf::Config;
+
+use crate::compare::CompareTable;
 
 /// An experiment whose values make sense together.
 #[derive(Clone, Debug)]
@@ -43,6 +47,8 @@ pub struct Experiment {
     pub recipe: Recipe,
     /// The rest, as written and now known to be legal; also what `experiment.toml` says.
     pub draft: Draft,
+    /// What `fedra compare` does with the file; no part of a run.
+    pub compare: Option<CompareTable>,
 }
 
 /// Where rows come from.
@@ -84,12 +90,21 @@ pub struct Overrides {
     /// Override the seed
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Values that need no parsing any more, over those of `--set`
+    #[arg(skip)]
+    assigned: Vec<(String, toml::Value)>,
 }
 
 impl Overrides {
     /// These assignments, and this seed instead of the file's.
     pub fn new(sets: Vec<String>, seed: Option<u64>) -> Self {
-        Self { sets, seed }
+        Self { sets, seed, assigned: Vec::new() }
+    }
+
+    /// The same with more values over them, and with this seed.
+    pub fn with(&self, assigned: &[(String, toml::Value)], seed: u64) -> Self {
+        let assigned = [&self.assigned, assigned].concat();
+        Self { sets: self.sets.clone(), seed: Some(seed), assigned }
     }
 }
 
@@ -115,11 +130,14 @@ impl Experiment {
         for assignment in &overrides.sets {
             layers::set(&mut table, assignment)?;
         }
+        for (key, value) in &overrides.assigned {
+            layers::put(&mut table, key, value.clone())?;
+        }
         if let Some(seed) = overrides.seed {
             layers::set(&mut table, &format!("seed={seed}"))?;
         }
         layers::expand(&mut table)?;
-        let mut draft: Draft = reading::read(table)?;
+        let mut draft: Draft = reading::read(table).map_err(catalogue::advise::<Draft>)?;
         draft.name.get_or_insert_with(|| name.to_owned());
         Ok(check::check(draft)?)
     }
@@ -161,7 +179,7 @@ mod tests {
 
     fn read(text: &str, sets: &[&str]) -> Result<Experiment> {
         let sets = sets.iter().map(|&set| set.to_owned()).collect();
-        Experiment::from_text(text, "x.toml", "x", &Overrides { sets, seed: None })
+        Experiment::from_text(text, "x.toml", "x", &Overrides::new(sets, None))
     }
 
     #[track_caller]

@@ -1,0 +1,183 @@
+//! Runs in processes of their own, several at a time.
+//!
+//! A process a run, because then its memory is its own (and given back), its peak means something,
+//! and a run that breaks down takes no other with it. Each child holds one end of a pipe on its
+//! standard input; when this process lets go of the other end, on Ctrl-C or by dying in whatever
+//! way, the child ends after the round that is on, with a checkpoint.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::federate::interrupted;
+
+/// A run to be carried out: its folder holds the experiment.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its name for people.
+    pub name: String,
+    /// The folder, made already.
+    pub folder: PathBuf,
+    /// The threads it asks for, had it the machine to itself.
+    pub threads: Option<usize>,
+}
+
+/// How many at a time, on how many threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Crew {
+    /// Runs at a time.
+    pub jobs: usize,
+    /// Threads of all together, where a run does not ask for its own number.
+    pub threads: usize,
+}
+
+/// What a run tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A line about its progress.
+    Line(String),
+    /// It is over.
+    Over(Ending),
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Complete.
+    Complete,
+    /// Stopped between two rounds.
+    Interrupted,
+    /// Broken down, in its own words.
+    Failed(String),
+}
+
+/// The pipe to each child at work, by its place; none once the comparison stops.
+type Leashes = Mutex<Option<BTreeMap<usize, ChildStdin>>>;
+
+/// How often Ctrl-C is looked for.
+const GLANCE: Duration = Duration::from_millis(50);
+
+impl Crew {
+    /// Carries out the jobs in order and passes on what they tell, with their place in the list.
+    /// Says whether all were begun and none was interrupted.
+    pub fn run(self, jobs: &[Job], tell: &mut dyn FnMut(usize, News)) -> bool {
+        let next = Mutex::new(0..jobs.len());
+        let leashes: Leashes = Mutex::new(Some(BTreeMap::new()));
+        let (sender, news) = channel();
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.min(jobs.len()) {
+                let (sender, next, leashes) = (sender.clone(), &next, &leashes);
+                scope.spawn(move || {
+                    loop {
+                        let Some(place) = locked(next).next() else { break };
+                        let ending = self.one((place, &jobs[place]), leashes, &|line| {
+                            // Nobody listens once the comparison is over.
+                            let _unheard = sender.send((place, News::Line(line)));
+                        });
+                        let ending = match ending {
+                            Ok(ending) => ending,
+                            Err(error) => Ending::Failed(format!("{error:#}")),
+                        };
+                        let _unheard = sender.send((place, News::Over(ending)));
+                    }
+                });
+            }
+            drop(sender);
+            follow(&news, &leashes, tell)
+        })
+    }
+
+    fn one(
+        self,
+        (place, job): (usize, &Job),
+        leashes: &Leashes,
+        line: &dyn Fn(String),
+    ) -> Result<Ending> {
+        let mut child = {
+            let mut held = locked(leashes);
+            let Some(held) = held.as_mut() else { return Ok(Ending::Interrupted) };
+            let mut child = self.start(job)?;
+            held.extend(child.stdin.take().map(|leash| (place, leash)));
+            child
+        };
+        let said = child.stderr.take().map(|stderr| listen(stderr, line)).unwrap_or_default();
+        let status = child.wait().context("waiting for a run")?;
+        if let Some(held) = locked(leashes).as_mut() {
+            held.remove(&place);
+        }
+        Ok(match status.code() {
+            Some(0) => Ending::Complete,
+            Some(130) => Ending::Interrupted,
+            Some(_) if !said.is_empty() => Ending::Failed(said),
+            Some(_) | None => Ending::Failed(format!("its process ended with {status}")),
+        })
+    }
+
+    fn start(self, job: &Job) -> Result<Child> {
+        let program = std::env::current_exe().context("finding the program itself")?;
+        let mut command = Command::new(program);
+        let threads = (job.threads.unwrap_or(self.threads) / self.jobs).max(1);
+        command.args(["run", "--leash", &threads.to_string(), "--resume"]).arg(&job.folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // Ctrl-C in a terminal reaches every process of the group: this one is to pass it on.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.spawn().with_context(|| format!("starting the run in {}", job.folder.display()))
+    }
+}
+
+/// Passes on all news until everyone is done; lets go of the leashes on Ctrl-C.
+fn follow(
+    news: &Receiver<(usize, News)>,
+    leashes: &Leashes,
+    tell: &mut dyn FnMut(usize, News),
+) -> bool {
+    let mut undisturbed = true;
+    loop {
+        if interrupted() {
+            drop(locked(leashes).take());
+            undisturbed = false;
+        }
+        match news.recv_timeout(GLANCE) {
+            Ok((place, news)) => {
+                undisturbed &= news != News::Over(Ending::Interrupted);
+                tell(place, news);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return undisturbed,
+        }
+    }
+}
+
+/// Passes on lines; returns the error among them.
+fn listen(stderr: ChildStderr, line: &dyn Fn(String)) -> String {
+    let mut error = String::new();
+    let mut reader = BufReader::new(stderr);
+    let mut bytes = Vec::new();
+    while reader.read_until(b'\n', &mut bytes).is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        bytes.clear();
+        if let Some(said) = text.strip_prefix("error: ") {
+            said.clone_into(&mut error);
+            // Hints and causes follow.
+            let mut rest = String::new();
+            if reader.read_to_string(&mut rest).is_ok() && !rest.trim().is_empty() {
+                error = format!("{error}\n{}", rest.trim_end());
+            }
+            return error;
+        }
+        line(text);
+    }
+    error
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // What is behind these is a counter and a list: no panic leaves half of one.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,315 @@
+//! All runs of a comparison: checked before the first begins, then carried out in two waves.
+//!
+//! The first wave tunes: every candidate of every variant, with the tuning seeds. The second runs
+//! every variant with what was chosen for it, with all seeds; a candidate that already ran is
+//! copied, not repeated.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::crew::{Crew, Ending, Job, News};
+use super::tune::{self, Trial};
+use super::variants::{Assignment, Variant, combinations, folder_name, label};
+use crate::console;
+use crate::experiment::{Complaint, Experiment, Overrides};
+use crate::federate;
+use crate::folder::{Folder, Standing};
+use crate::holdings::Holdings;
+use crate::progress::Voice;
+
+/// Every variant and seed.
+#[derive(Debug)]
+pub struct WorkPlan {
+    /// What the command line puts over every file.
+    pub overrides: Overrides,
+    /// What is compared.
+    pub variants: Vec<Variant>,
+    /// What each is held against.
+    pub baselines: Vec<Option<usize>>,
+    /// With these seeds.
+    pub seeds: Vec<u64>,
+    /// Tuned with these.
+    pub tune_seeds: Vec<u64>,
+}
+
+impl WorkPlan {
+    /// Refuses the whole comparison if any of its runs would be refused.
+    pub fn check(&self) -> Result<()> {
+        // Data differ by seed, and a client may be left without rows; many variants share them.
+        let mut seen = Vec::new();
+        for variant in &self.variants {
+            let within = || format!("variant {}", variant.name);
+            for candidate in combinations(&variant.tuned) {
+                self.experiment(variant, &candidate, self.seeds[0])?;
+            }
+            let first = combinations(&variant.tuned).into_iter().next().unwrap_or_default();
+            for (number, seed) in self.seeds.iter().enumerate() {
+                let experiment = self.experiment(variant, &first, *seed)?;
+                let draft = &experiment.draft;
+                let key = (draft.data.clone(), draft.federation.clients, *seed);
+                if number > 0 && !seen.contains(&key) {
+                    Holdings::of(&experiment)
+                        .with_context(|| format!("{}, seed {seed}", within()))?;
+                }
+                if number == 0 {
+                    let run = federate::Run::prepare(&experiment).with_context(within)?;
+                    let (prepared, recipe) = run.parts();
+                    recipe.learns.check(prepared.model.layout()).with_context(within)?;
+                    recipe.personal.check(prepared.model.layout()).with_context(within)?;
+                    let clients = &prepared.shards.clients;
+                    let tuned = variant.tuned.iter().any(|axis| axis.values.len() > 1);
+                    if tuned && clients.iter().all(|shard| shard.validation.is_empty()) {
+                        let expected = "examples to tune by: above 0";
+                        let shares = draft.data.shares.validation;
+                        let complaint = Complaint::new("data.shares.validation", shares, expected);
+                        return Err(complaint).with_context(within);
+                    }
+                }
+                seen.push(key);
+            }
+        }
+        Ok(())
+    }
+
+    fn experiment(
+        &self,
+        variant: &Variant,
+        candidate: &[Assignment],
+        seed: u64,
+    ) -> Result<Experiment> {
+        let assigned = [&variant.assigned, candidate].concat();
+        Experiment::open(&variant.file, &self.overrides.with(&assigned, seed))
+            .with_context(|| format!("variant {}", variant.name))
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// The folder of each complete run, by variant and seed.
+    pub folders: Vec<BTreeMap<u64, PathBuf>>,
+    /// The tuned values of each variant, in words.
+    pub chosen: Vec<Vec<String>>,
+    /// Runs that broke down, in words.
+    pub failures: Vec<String>,
+    /// What a reader has to know.
+    pub notes: Vec<String>,
+}
+
+/// A plan being carried out.
+pub struct Progression<'a> {
+    plan: &'a WorkPlan,
+    out: &'a Path,
+    voice: Voice,
+    done: Done,
+}
+
+/// A run with its experiment.
+struct Task {
+    name: String,
+    folder: PathBuf,
+    experiment: Experiment,
+}
+
+impl<'a> Progression<'a> {
+    /// Nothing done yet.
+    pub fn new(plan: &'a WorkPlan, out: &'a Path, voice: Voice) -> Self {
+        Self { plan, out, voice, done: Done::default() }
+    }
+
+    /// Carries out what is missing; `None` when interrupted.
+    pub fn run(&mut self, crew: Crew) -> Result<Option<Done>> {
+        let Some(chosen) = self.tune(crew)? else { return Ok(None) };
+        let (plan, mut tasks) = (self.plan, Vec::new());
+        for (variant, chosen) in plan.variants.iter().zip(&chosen) {
+            self.done.chosen.push(spoken(chosen.as_deref().unwrap_or_default()));
+            // Without one candidate that ran to its end there is nothing to run.
+            let Some(chosen) = chosen else { continue };
+            for seed in &plan.seeds {
+                let experiment = plan.experiment(variant, chosen, *seed)?;
+                let folder = self.folder(variant, None, *seed);
+                let tried = self.folder(variant, Some(chosen.as_slice()), *seed);
+                if Folder::standing(&folder, &experiment) != Standing::Complete
+                    && Folder::standing(&tried, &experiment) == Standing::Complete
+                {
+                    Folder::create(&folder, &experiment)?;
+                    Folder::copy(&tried, &folder)?;
+                }
+                let name = format!("{} seed {seed}", variant.name);
+                tasks.push(Task { name, folder, experiment });
+            }
+        }
+        if !self.wave("run", &tasks, crew)? {
+            return Ok(None);
+        }
+        for variant in &plan.variants {
+            let mut folders = BTreeMap::new();
+            for seed in &plan.seeds {
+                let folder = self.folder(variant, None, *seed);
+                if Folder::summary_of(&folder).is_file() {
+                    folders.insert(*seed, folder);
+                }
+            }
+            self.done.folders.push(folders);
+        }
+        let failures = self.done.failures.iter().map(|failure| format!("failed: {failure}"));
+        self.done.notes.extend(failures);
+        if crew.jobs > 1 {
+            let jobs = crew.jobs;
+            self.done
+                .notes
+                .push(format!("{jobs} runs shared the machine: times are longer for it"));
+        }
+        Ok(Some(std::mem::take(&mut self.done)))
+    }
+
+    /// The values chosen for each variant, `None` where all candidates failed.
+    fn tune(&mut self, crew: Crew) -> Result<Option<Vec<Option<Vec<Assignment>>>>> {
+        let (plan, mut tasks) = (self.plan, Vec::new());
+        for variant in &plan.variants {
+            let candidates = combinations(&variant.tuned);
+            for candidate in candidates.iter().filter(|_| candidates.len() > 1) {
+                for seed in &plan.tune_seeds {
+                    let experiment = plan.experiment(variant, candidate, *seed)?;
+                    let folder = self.folder(variant, Some(candidate.as_slice()), *seed);
+                    let name =
+                        format!("{} {} seed {seed}", variant.name, spoken(candidate).join(" "));
+                    tasks.push(Task { name, folder, experiment });
+                }
+            }
+        }
+        if !self.wave("tune", &tasks, crew)? {
+            return Ok(None);
+        }
+        let mut all = Vec::new();
+        for variant in &plan.variants {
+            all.push(self.choose(variant));
+        }
+        if !tasks.is_empty() {
+            let seeds: Vec<String> = plan.tune_seeds.iter().map(u64::to_string).collect();
+            let seeds = seeds.join(", ");
+            self.done.notes.push(format!(
+                "tuned values were chosen on the clients' validation examples with seed {seeds}; the \
+                 test set was not looked at"
+            ));
+        }
+        Ok(Some(all))
+    }
+
+    fn choose(&mut self, variant: &Variant) -> Option<Vec<Assignment>> {
+        let candidates = combinations(&variant.tuned);
+        if let [only] = candidates.as_slice() {
+            return Some(only.clone());
+        }
+        let mut trials = Vec::new();
+        for assigned in candidates {
+            let score = |seed: &u64| {
+                let folder = self.folder(variant, Some(assigned.as_slice()), *seed);
+                tune::validation_score(&Folder::summary_of(&folder)).ok()
+            };
+            let scores: Option<Vec<f64>> = self.plan.tune_seeds.iter().map(score).collect();
+            let validation = scores.map(|scores| scores.iter().sum::<f64>() / scores.len() as f64);
+            trials.push(Trial { assigned, validation });
+        }
+        let Some(best) = tune::best(&trials) else {
+            self.done.notes.push(format!("{}: no candidate ran to its end", variant.name));
+            return None;
+        };
+        let chosen = trials.swap_remove(best).assigned;
+        for key in tune::at_edge(&variant.tuned, &chosen) {
+            self.done.notes.push(format!(
+                "{}: the best {key} is at the edge of its grid: widen the grid and run again",
+                variant.name
+            ));
+        }
+        Some(chosen)
+    }
+
+    fn folder(&self, variant: &Variant, candidate: Option<&[Assignment]>, seed: u64) -> PathBuf {
+        let own = self.out.join(&variant.name);
+        let own = match candidate {
+            Some(candidate) => own.join("tune").join(folder_name(&spoken(candidate).join(" "))),
+            None => own,
+        };
+        own.join(format!("seed-{seed}"))
+    }
+
+    /// Carries out the runs that are not complete; says whether it was left undisturbed.
+    fn wave(&mut self, what: &str, tasks: &[Task], crew: Crew) -> Result<bool> {
+        let (mut jobs, mut rounds) = (Vec::new(), Vec::new());
+        for task in tasks {
+            match Folder::standing(&task.folder, &task.experiment) {
+                Standing::Complete => continue,
+                Standing::Unfinished => {}
+                Standing::Absent => drop(Folder::create(&task.folder, &task.experiment)?),
+                Standing::Other => {
+                    self.say(format_args!("{}: the experiment has changed, runs anew", task.name));
+                    Folder::create(&task.folder, &task.experiment)?;
+                }
+            }
+            let (name, folder) = (task.name.clone(), task.folder.clone());
+            jobs.push(Job { name, folder, threads: task.experiment.draft.threads });
+            rounds.push(u64::from(task.experiment.rounds));
+        }
+        if tasks.is_empty() {
+            return Ok(true);
+        }
+        let (all, missing) = (tasks.len(), jobs.len());
+        self.say(format_args!("{what}: {all} runs, {} complete already", all - missing));
+        let bar = self.bar(what, rounds.iter().sum());
+        let mut failures = Vec::new();
+        let mut last = vec![String::new(); jobs.len()];
+        let undisturbed = crew.run(&jobs, &mut |place, news| match news {
+            News::Line(line) => {
+                if line.starts_with("round ") {
+                    bar.inc(1);
+                    bar.set_message(format!("{}  {line}", jobs[place].name));
+                    last[place] = line;
+                }
+            }
+            News::Over(Ending::Complete) => {
+                self.say_over(&bar, &format!("{}: {}", jobs[place].name, last[place]));
+            }
+            News::Over(Ending::Interrupted) => {}
+            News::Over(Ending::Failed(reason)) => {
+                let failure = format!("{}: {reason}", jobs[place].name);
+                bar.suspend(|| console::say(format_args!("error: {failure}")));
+                failures.push(failure);
+            }
+        });
+        bar.finish_and_clear();
+        self.done.failures.extend(failures);
+        Ok(undisturbed)
+    }
+
+    fn bar(&self, what: &str, rounds: u64) -> ProgressBar {
+        let bar = match self.voice {
+            Voice::Lively => ProgressBar::new(rounds),
+            Voice::Quiet => ProgressBar::hidden(),
+        };
+        let style = ProgressStyle::with_template("{prefix:<5} {bar:28} {msg}");
+        bar.set_style(style.expect("the template is legal").progress_chars("━╸─"));
+        bar.set_prefix(what.to_owned());
+        bar
+    }
+
+    fn say(&self, line: std::fmt::Arguments<'_>) {
+        if self.voice == Voice::Lively {
+            console::say(line);
+        }
+    }
+
+    fn say_over(&self, bar: &ProgressBar, line: &str) {
+        if self.voice == Voice::Lively {
+            bar.suspend(|| console::say(line));
+        }
+    }
+}
+
+/// Assignments as `rate=0.001`.
+fn spoken(assigned: &[Assignment]) -> Vec<String> {
+    assigned.iter().map(|one| label(one, assigned)).collect()
+}
