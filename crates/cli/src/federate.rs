@@ -49,6 +49,7 @@ impl<'e> Run<'e> {
             prepared.shards = prepared.shards.pooled();
         }
         recipe.check(prepared.shards.clients.len())?;
+        recipe.fits(prepared.model.layout())?;
         let mut run = Self { experiment, prepared, recipe: recipe.clone(), device };
         recipe.evaluation.on = run.sets()?;
         run.recipe = recipe;
@@ -140,6 +141,7 @@ impl<'e> Run<'e> {
             scores: std::collections::BTreeMap::new(),
             bytes: Bytes::default(),
             privacy: None,
+            stage: None,
             seconds: 0.0,
             peak_rss_bytes: 0,
             clients,

@@ -86,10 +86,7 @@ impl AttentionMemory {
     }
 
     /// Block by block, the mean difference over the clients that answered both times.
-    fn moved(
-        earlier: &BTreeMap<ClientId, Vec<Exact>>,
-        evidence: &[Evidence],
-    ) -> Option<Vec<f64>> {
+    fn moved(earlier: &BTreeMap<ClientId, Vec<Exact>>, evidence: &[Evidence]) -> Option<Vec<f64>> {
         let both = evidence
             .iter()
             .filter_map(|one| Some((one.scores.as_slice(), earlier.get(&one.client)?)));

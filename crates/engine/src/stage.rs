@@ -155,9 +155,8 @@ impl Criteria {
     /// Takes note of a round and says whether it suffices.
     fn met(self, trend: &mut Trend, seen: &RoleDrift) -> bool {
         let now = seen.mean_norm;
-        let is_calm = trend
-            .last
-            .is_some_and(|Exact(last)| (now - last).abs() < self.plateau * last.abs());
+        let is_calm =
+            trend.last.is_some_and(|Exact(last)| (now - last).abs() < self.plateau * last.abs());
         trend.calm = if is_calm { trend.calm + 1 } else { 0 };
         trend.last = Some(Exact(now));
         trend.calm >= self.patience || seen.disagreement > self.disagreement

@@ -151,12 +151,14 @@ impl FedFrozen {
     pub(super) fn check(&self) -> Result<(), EngineError> {
         self.base.check(&[
             ("centralised", "a federated method: one party alone has no drift to freeze"),
-            ("local-only", "a method that aggregates: without it nothing drifts and nothing travels"),
+            (
+                "local-only",
+                "a method that aggregates: without it nothing drifts and nothing travels",
+            ),
             ("fedfrozen", "another method: query and key are frozen once"),
         ])?;
-        let refuse = |key, found: String, expected| {
-            Err(EngineError::Setting { key, found, expected })
-        };
+        let refuse =
+            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
         let word = |found: &str| format!("\"{found}\"");
         if let Some(rate) = self.qk_rate {
             if !(rate > 0.0 && rate < 1.0) {
@@ -184,9 +186,8 @@ impl FedFrozen {
     }
 
     fn check_evidence(&self) -> Result<(), EngineError> {
-        let refuse = |key, found: String, expected| {
-            Err(EngineError::Setting { key, found, expected })
-        };
+        let refuse =
+            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
         let is_found_out = match self.warmup {
             Warmup::Adaptive | Warmup::PerBlock => true,
             Warmup::Rounds(_) | Warmup::Share(_) => false,

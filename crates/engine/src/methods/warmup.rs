@@ -27,9 +27,7 @@ impl Default for Warmup {
 impl Warmup {
     pub(super) fn over(self, rounds: u32) -> Self {
         match self {
-            Self::Share(share) => {
-                Self::Rounds(((share * f64::from(rounds)).round() as u32).max(1))
-            }
+            Self::Share(share) => Self::Rounds(((share * f64::from(rounds)).round() as u32).max(1)),
             Self::Rounds(_) | Self::Adaptive | Self::PerBlock => self,
         }
     }
