@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use fedra_compute::Seed;
 use fedra_engine::{
-    Bytes, ClientId, Encoding, LocalRule, Masks, Population, Recipe, ServerRule, Solver, Start,
+    Begins, Bytes, ClientId, Encoding, LocalRule, Masks, Population, Recipe, SCORE_BYTES,
+    ServerRule, Solver, Start,
 };
 use fedra_plan::{
     BlockScores, ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, Site, View,
@@ -138,6 +139,12 @@ impl Holds {
             Start::Shared if round == Round(0) => length(&Scope::empty(), Encoding::F32),
             Start::Sent | Start::Shared => full,
         };
+        let scores = match recipe.evaluation.attention {
+            None | Some(Probe::Nothing) => 0,
+            Some(Probe::Attention { .. } | Probe::GradientNorm) => {
+                SCORE_BYTES * u64::from(layout.blocks())
+            }
+        };
         let mut bytes = Bytes::default();
         for client in cohort {
             let held = self.held.entry(*client).or_default();
@@ -150,7 +157,7 @@ impl Holds {
                 .collect();
             held.extend(lacks.iter().map(|id| (id, self.newest[&id])));
             bytes.down += ByteCount(length(&lacks, recipe.work.download) + variate_down);
-            bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate_up);
+            bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate_up + scores);
             bytes.full_up += ByteCount(full);
             bytes.full_down += ByteCount(full_down);
         }
@@ -228,6 +235,14 @@ fn costs(
             "note",
             "each client chooses its own part: bytes are of one choice for all".to_owned(),
         );
+    }
+    match recipe.stage.as_ref().map(|stage| stage.begins) {
+        Some(Begins::Evidence(_) | Begins::ByBlock(_)) => fact(
+            "note",
+            "when query and key freeze is found out in the run: bytes are the most it can send"
+                .to_owned(),
+        ),
+        Some(Begins::At(_) | Begins::Share(_)) | None => {}
     }
     if experiment.draft.conditions.is_some() {
         fact("note", "bytes are of rounds in which nobody fails or is late".to_owned());

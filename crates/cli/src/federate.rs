@@ -49,6 +49,7 @@ impl<'e> Run<'e> {
             prepared.shards = prepared.shards.pooled();
         }
         recipe.check(prepared.shards.clients.len())?;
+        recipe.fits(prepared.model.layout())?;
         let mut run = Self { experiment, prepared, recipe: recipe.clone(), device };
         recipe.evaluation.on = run.sets()?;
         run.recipe = recipe;
@@ -142,6 +143,7 @@ impl<'e> Run<'e> {
             multiply_adds: 0,
             model: (personal.len() < model.layout().len()).then_some("model"),
             tokens: mean_tokens(shards),
+            stage: None,
             seconds: 0.0,
             peak_rss_bytes: 0,
             clients,

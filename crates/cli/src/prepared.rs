@@ -10,7 +10,7 @@ use fedra_compute::{Device, Params, Seed};
 use fedra_data::{Encoder, LabelShape, Task, Tokenizer, WordTokenizer, open_tokenizer};
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Companions, Config};
-use fedra_model::{Head, Model, load};
+use fedra_model::{Adapters, Head, Model, load};
 
 use crate::console;
 use crate::experiment::{Complaint, Experiment, ModelSource, Source};
@@ -35,6 +35,10 @@ impl Prepared {
     pub fn of(experiment: &Experiment, holdings: &Holdings, device: &Device) -> Result<Self> {
         let seed = Seed(experiment.draft.seed).of("weights");
         let (task, classes) = (experiment.task, holdings.table.labels.len());
+        let adapters = match &experiment.draft.model.lora {
+            None => None,
+            Some(lora) => Some(Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())?),
+        };
         let tokenizer: Box<dyn Tokenizer>;
         let (model, params, companions) = match &experiment.model {
             ModelSource::Fresh(config, vocabulary) => {
@@ -45,7 +49,8 @@ impl Prepared {
                 }
                 let companions = Companions::with_tokenizer(grown.to_json()?.into_bytes())?;
                 tokenizer = Box::new(grown);
-                let model = Model::new(*config, head(task, classes, Family::Encoder)?, None)?;
+                let head = head(task, classes, Family::Encoder)?;
+                let model = Model::new(*config, head, adapters).context("model")?;
                 let params = model.fresh_params(device, seed)?;
                 (model, params, companions)
             }
@@ -55,7 +60,7 @@ impl Prepared {
                     Config::Llama(_) => Family::Decoder,
                 };
                 tokenizer = open_tokenizer(&path.join("tokenizer.json")).context("model.path")?;
-                let loaded = load(path, head(task, classes, family)?, None, (device, seed))
+                let loaded = load(path, head(task, classes, family)?, adapters, (device, seed))
                     .context("model.path")?;
                 (loaded.model, loaded.params, loaded.companions)
             }

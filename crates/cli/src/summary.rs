@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_engine::{Bytes, EvaluationSet, RoundReport, SetScores};
+use fedra_engine::{Bytes, EvaluationSet, RoundReport, SetScores, StageReport};
 use fedra_plan::ByteCount;
 use serde::Serialize;
 
@@ -31,6 +31,9 @@ pub struct Summary {
     pub model: Option<&'static str>,
     /// Always null: none.
     pub privacy: Option<()>,
+    /// Since when a method of two stages is in its second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageReport>,
     /// How long the rounds took.
     pub seconds: f64,
     /// The most memory the process held.
@@ -93,6 +96,7 @@ impl Summary {
         }
         let effort: u64 = reports.iter().map(|report| report.effort).sum();
         self.multiply_adds = (effort as f64 * self.tokens) as u64;
+        self.stage = reports.last().and_then(|last| last.stage.clone());
         for set in reports.last().map_or(&[][..], |last| &last.scores) {
             self.add_scores(set_name(set.on), set.loss, &set.mean);
         }
@@ -126,6 +130,12 @@ impl Summary {
         if let Some(score) = &self.score {
             let on = score.on.replace('_', " ");
             fact("score", format!("{} {:.3} on the {on}", score.name, score.value));
+        }
+        if let Some(stage) = &self.stage {
+            let from = |round: fedra_plan::Round| format!("from round {}", round.0 + 1);
+            let begun = |round: &fedra_plan::Round| round.0 < self.rounds;
+            let rounds = stage.since.filter(begun).map(from);
+            fact("second stage", rounds.unwrap_or_else(|| "not reached".to_owned()));
         }
         fact("bytes up", travelled(self.bytes.up, self.bytes.full_up));
         fact("bytes down", travelled(self.bytes.down, self.bytes.full_down));

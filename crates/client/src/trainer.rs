@@ -7,7 +7,7 @@
 
 use fedra_compute::{Device, Gradients, Optimiser, Params, Solver, Tape, Tensor, Value};
 use fedra_data::{Encoded, epoch};
-use fedra_engine::Work;
+use fedra_engine::{Damped, Work};
 use fedra_model::{Model, PrefixCache};
 use fedra_plan::{ByteCount, Cut, Plan, Scope};
 use fedra_seed::Seed;
@@ -73,6 +73,9 @@ impl Trainer<'_> {
         let plan = Plan::new(self.model.layout(), lesson.scope.clone(), Cut::none())?;
         let mut cache = self.cache_for(&plan, lesson.work);
         let mut optimiser = Optimiser::new(self.device, solver(lesson.work.solver))?;
+        if let Some(Damped { part, factor }) = &lesson.work.damped {
+            optimiser.damp(part.clone(), *factor)?;
+        }
         let mut gathered = match lesson.correction {
             Correction::Variates { .. } => Some(Tensors::zeros(self.model.layout(), lesson.scope)),
             Correction::Nothing | Correction::Proximal { .. } | Correction::Dynamic { .. } => None,

@@ -12,7 +12,7 @@ use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
 use crate::params::Params;
 use crate::tensor::Tensor;
-use fedra_plan::ParamId;
+use fedra_plan::{ParamId, Scope};
 use std::collections::BTreeMap;
 
 /// How a gradient becomes a step.
@@ -71,6 +71,16 @@ impl Solver {
         }
     }
 
+    /// The same solver with its rate multiplied.
+    fn damped(mut self, factor: f32) -> Self {
+        match &mut self {
+            Self::Sgd { rate, .. } | Self::Momentum { rate, .. } | Self::AdamW { rate, .. } => {
+                *rate *= factor;
+            }
+        }
+        self
+    }
+
     fn check(self) -> Result<(), ComputeError> {
         let share = |what, found: f32| {
             let expected = "at least 0 and below 1";
@@ -110,13 +120,14 @@ pub struct Optimiser {
     solver: Solver,
     device: Device,
     memory: BTreeMap<ParamId, Memory>,
+    damped: Option<(Scope, f32)>,
 }
 
 impl Optimiser {
     /// A solver that remembers nothing yet; refuses settings that make no sense.
     pub fn new(device: &Device, solver: Solver) -> Result<Self, ComputeError> {
         solver.check()?;
-        Ok(Self { solver, device: device.clone(), memory: BTreeMap::new() })
+        Ok(Self { solver, device: device.clone(), memory: BTreeMap::new(), damped: None })
     }
 
     /// The solver.
@@ -136,6 +147,22 @@ impl Optimiser {
         Ok(())
     }
 
+    /// From now on multiplies the rate by a factor wherever a parameter is in the scope; refuses a
+    /// factor that makes no rate. Decoupled decay goes with the rate, as in a parameter group.
+    pub fn damp(&mut self, scope: Scope, factor: f32) -> Result<(), ComputeError> {
+        self.solver.damped(factor).check()?;
+        self.damped = Some((scope, factor));
+        Ok(())
+    }
+
+    /// The solver of one parameter.
+    fn solver_of(&self, id: ParamId) -> Solver {
+        match &self.damped {
+            Some((scope, factor)) if scope.contains(id) => self.solver.damped(*factor),
+            Some(_) | None => self.solver,
+        }
+    }
+
     /// Takes one step for every parameter that has a gradient.
     pub fn step(&mut self, params: &mut Params, gradients: &Gradients) -> Result<(), ComputeError> {
         for (id, gradient) in gradients.iter() {
@@ -151,13 +178,15 @@ impl Optimiser {
         }
         let widest = gradients.iter().map(|(_, gradient)| gradient.values().cols()).max();
         let zeros = vec![0.0; widest.unwrap_or(0)];
+        let solvers: BTreeMap<ParamId, Solver> =
+            gradients.iter().map(|(id, _)| (id, self.solver_of(id))).collect();
         let mut memories: BTreeMap<_, _> = self.memory.iter_mut().collect();
         let mut jobs = Batches::default();
         for (id, tensor) in params.iter_mut() {
             let Some(gradient) = gradients.get(id) else { continue };
             let memory = memories.remove(&id).expect("made above for every gradient");
             memory.steps += 1;
-            let step = Step::new(self.solver, memory.steps);
+            let step = Step::new(solvers[&id], memory.steps);
             memory.jobs((tensor, gradient), step, &zeros, &mut jobs);
         }
         crew::each_chunk(&mut jobs.batches, 1, |_, batches| {

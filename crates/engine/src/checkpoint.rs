@@ -18,6 +18,7 @@ use fedra_plan::{Digest, Round};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
 use serde::{Deserialize, Serialize};
 
+use crate::diary::Diary;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::ClientState;
@@ -36,6 +37,9 @@ struct Notes {
     /// As text: what was written is compared, so no float has to survive a parser.
     recipe: String,
     versions: Versions,
+    /// A checkpoint of before there was one has nothing to say.
+    #[serde(default)]
+    diary: Diary,
     clients: Vec<ClientId>,
 }
 
@@ -51,6 +55,7 @@ pub(crate) fn save(
         round: federation.round,
         recipe: recipe_text(federation, directory)?,
         versions: federation.versions.clone(),
+        diary: federation.diary.clone(),
         clients: states.iter().map(|state| state.client).collect(),
     };
     let notes =
@@ -137,6 +142,7 @@ pub(crate) fn load(
     }
     (federation.model, federation.server) = (model, server);
     (federation.versions, federation.round) = (notes.versions, notes.round);
+    federation.diary = notes.diary;
     Ok(Some(states))
 }
 

@@ -12,9 +12,12 @@ use fedra_seed::Seed;
 use fedra_wire::payload_length;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
 
+use crate::attention::AttentionDrift;
 use crate::checkpoint;
 use crate::conditions::Fate;
+use crate::diary::Diary;
 use crate::downloads::Downloads;
+use crate::drift::DriftReport;
 use crate::effort;
 use crate::error::EngineError;
 use crate::fleet::{
@@ -25,7 +28,7 @@ use crate::recipe::{Masks, Population, Recipe, Start};
 use crate::report::{Absence, Bytes, RoundReport, SetScores, Sink};
 use crate::server::{ServerState, Step};
 use crate::versions::Versions;
-use crate::work::LocalRule;
+use crate::work::{LocalRule, Work};
 
 /// A model, the recipe that trains it, and all that the server remembers.
 #[derive(Debug)]
@@ -37,6 +40,7 @@ pub struct Federation {
     pub(crate) model: Tensors,
     pub(crate) server: ServerState,
     pub(crate) versions: Versions,
+    pub(crate) diary: Diary,
     checkpoints: Option<PathBuf>,
 }
 
@@ -53,8 +57,7 @@ impl Federation {
             let (found, expected) = (initial.len(), layout.len());
             return Err(EngineError::InitialModel { found, expected });
         }
-        recipe.learns.check(&layout)?;
-        recipe.personal.check(&layout)?;
+        recipe.fits(&layout)?;
         let versions = Versions::new(recipe.start);
         Ok(Self {
             recipe,
@@ -64,6 +67,7 @@ impl Federation {
             model: initial,
             server: ServerState::default(),
             versions,
+            diary: Diary::default(),
             checkpoints: None,
         })
     }
@@ -113,11 +117,15 @@ impl Federation {
         let clients = fleet.clients().to_vec();
 
         let cohort = self.draw(&clients);
+        self.turn(fleet)?;
+        let (attention, looked) = self.look(fleet, &cohort)?;
         let learns = self.plan(fleet, &cohort)?;
         let Dispatch { orders, absent, down } = self.dispatch(&clients, &learns)?;
         let effort = effort::of(&self.layout, &orders, &clients);
-        let gathered = self.gather(fleet, orders, &clients)?;
+        let mut gathered = self.gather(fleet, orders, &clients)?;
+        gathered.up += looked;
         self.apply(&gathered, clients.len())?;
+        self.watch(gathered.drift.as_ref());
         self.round = round.next();
         let scores = self.evaluate(fleet, is_last)?;
 
@@ -135,6 +143,8 @@ impl Federation {
             seconds: begun.elapsed().as_secs_f64(),
             slowest: gathered.slowest,
             most_updates_held: gathered.most_held,
+            drift: drift_report(gathered.drift, attention),
+            stage: self.stage_report(),
             scores,
         })
     }
@@ -183,7 +193,7 @@ impl Federation {
         fleet: &mut dyn Fleet,
         cohort: &[ClientId],
     ) -> Result<BTreeMap<ClientId, Scope>, EngineError> {
-        let rule = &self.recipe.learns;
+        let rule = &self.rule();
         let probe = rule.probe(self.round);
         let view = |scores| View { layout: &self.layout, round: self.round, scores };
         if probe == Probe::Nothing || cohort.is_empty() {
@@ -217,7 +227,7 @@ impl Federation {
         clients: &[ClientInfo],
         learns: &BTreeMap<ClientId, Scope>,
     ) -> Result<Dispatch, EngineError> {
-        let work = self.recipe.work.at(self.round);
+        let work = Work { damped: self.damped()?, ..self.recipe.work.at(self.round) };
         let personal = self.personal()?;
         let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
         let asked: Vec<(ClientId, u64)> =
@@ -305,11 +315,11 @@ impl Federation {
 
     /// Scores the model if it is time to.
     fn evaluate(
-        &self,
+        &mut self,
         fleet: &mut dyn Fleet,
         is_last: bool,
     ) -> Result<Vec<SetScores>, EngineError> {
-        let evaluation = &self.recipe.evaluation;
+        let evaluation = self.recipe.evaluation.clone();
         if !is_last && !self.round.0.is_multiple_of(evaluation.every.max(1)) {
             return Ok(Vec::new());
         }
@@ -317,6 +327,7 @@ impl Federation {
         for on in &evaluation.on {
             scores.extend(self.examine(fleet, *on)?);
         }
+        self.diary.note_scores(&mut scores);
         Ok(scores)
     }
 
@@ -378,7 +389,7 @@ impl Federation {
     }
 
     /// The global model as clients hold it: through the download encoding, where it was sent.
-    fn as_received(&self) -> Result<Tensors, EngineError> {
+    pub(crate) fn as_received(&self) -> Result<Tensors, EngineError> {
         let download = self.recipe.work.download;
         if download == Encoding::F32 {
             return Ok(self.model.clone());
@@ -409,6 +420,17 @@ fn mean_scores(probe: Probe, evidence: &[Evidence]) -> Result<BlockScores, Engin
         sum / evidence.len() as f64
     };
     Ok(BlockScores::new(probe, (0..blocks).map(mean).collect())?)
+}
+
+/// Both halves of what a round knows about going apart, or what there is of them.
+fn drift_report(
+    drift: Option<DriftReport>,
+    attention: Option<AttentionDrift>,
+) -> Option<DriftReport> {
+    match (drift, attention) {
+        (None, None) => None,
+        (drift, attention) => Some(DriftReport { attention, ..drift.unwrap_or_default() }),
+    }
 }
 
 fn in_client_order(mut first: Vec<Absence>, second: Vec<Absence>) -> Vec<Absence> {

@@ -53,23 +53,35 @@ impl Contribution {
     pub const fn weighing(weight: f64) -> Self {
         Self { weight, pace: 1.0 }
     }
+
+    /// The same in units of another.
+    pub(crate) fn relative_to(self, first: Self) -> Self {
+        Self { weight: self.weight / first.weight, pace: self.pace / first.pace }
+    }
 }
 
+/// The weights of a parameter's or of all updates.
 #[derive(Clone, Copy, Debug, Default)]
-struct Weights {
-    total: f64,
+pub(crate) struct Weights {
+    pub(crate) total: f64,
     paced: f64,
 }
 
 impl Weights {
-    fn add(&mut self, contribution: Contribution) {
+    pub(crate) const NONE: Self = Self { total: 0.0, paced: 0.0 };
+
+    pub(crate) fn add(&mut self, contribution: Contribution) {
         self.total += contribution.weight;
         self.paced += contribution.weight * contribution.pace;
     }
 
+    pub(crate) fn mean_pace(self) -> f64 {
+        self.paced / self.total
+    }
+
     /// What the sum is divided by; exactly the total when every pace is one.
     fn divisor(self) -> f32 {
-        (self.total / (self.paced / self.total)) as f32
+        (self.total / self.mean_pace()) as f32
     }
 }
 
@@ -81,17 +93,14 @@ impl Fold {
             first: None,
             sum: Tensors::new(),
             weights: BTreeMap::new(),
-            everyone: Weights { total: 0.0, paced: 0.0 },
+            everyone: Weights::NONE,
         }
     }
 
     /// Adds an update.
     pub fn add(&mut self, update: &Opened<'_>, contribution: Contribution) {
         let first = *self.first.get_or_insert(contribution);
-        let relative = Contribution {
-            weight: contribution.weight / first.weight,
-            pace: contribution.pace / first.pace,
-        };
+        let relative = contribution.relative_to(first);
         self.everyone.add(relative);
         for id in update.scope() {
             self.weights.entry(id).or_default().add(relative);

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Opened, Tensors, WireError, open};
 
+use crate::drift::{Drift, DriftReport};
 use crate::fleet::{Arrival, Order, Outcome, Reply, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
 use crate::recipe::{Pace, Recipe, Weighting};
@@ -35,6 +36,7 @@ pub(crate) struct Gather<'round> {
     unsettled: BTreeSet<ClientId>,
     changes: Fold,
     variates: Fold,
+    drift: Option<Drift>,
     loss: (f64, f64),
     result: Gathered,
 }
@@ -46,6 +48,8 @@ pub(crate) struct Gathered {
     pub(crate) mean: Tensors,
     /// The mean change of the variates (SCAFFOLD).
     pub(crate) variate: Tensors,
+    /// How far the clients went apart, if anybody wants to know.
+    pub(crate) drift: Option<DriftReport>,
     pub(crate) arrived: Vec<ClientId>,
     pub(crate) failed: Vec<Absence>,
     pub(crate) refused: Vec<Absence>,
@@ -81,6 +85,7 @@ impl<'round> Gather<'round> {
             unsettled: orders.iter().map(|order| order.client).collect(),
             changes: Fold::new(recipe.denominator),
             variates: Fold::new(Denominator::Participants),
+            drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
             loss: (0.0, 0.0),
             result: Gathered::default(),
         }
@@ -130,8 +135,10 @@ impl<'round> Gather<'round> {
         }
         self.fold_settled();
         let (loss, weight) = self.loss;
+        let mean = self.changes.mean();
         Gathered {
-            mean: self.changes.mean(),
+            drift: self.drift.map(|drift| drift.close(&mean)),
+            mean,
             variate: self.variates.mean(),
             loss: (weight > 0.0).then(|| loss / weight),
             ..self.result
@@ -214,6 +221,9 @@ impl<'round> Gather<'round> {
             },
         };
         self.changes.add(&update, contribution);
+        if let Some(drift) = &mut self.drift {
+            drift.add(&update, contribution);
+        }
         if let Some(extra) = &reply.extra {
             let variate = self.open(client, Kind::Variate, extra).expect(JUDGED);
             self.variates.add(&variate, Contribution::weighing(1.0));

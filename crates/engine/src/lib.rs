@@ -26,6 +26,12 @@ mod fold;
 mod gather;
 mod server;
 
+mod attention;
+mod diary;
+mod drift;
+mod exact;
+mod stage;
+
 mod checkpoint;
 mod downloads;
 mod effort;
@@ -36,7 +42,9 @@ pub mod methods;
 
 mod error;
 
+pub use attention::{AttentionDrift, SCORE_BYTES};
 pub use conditions::{Conditions, Slow};
+pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
 pub use error::EngineError;
 pub use federation::Federation;
 pub use fedra_wire::{ClientId, Encoding, Tensors};
@@ -46,7 +54,8 @@ pub use fleet::{
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};
-pub use report::{Absence, Bytes, RoundReport, SetScores, Sink};
+pub use report::{Absence, Bytes, RoundReport, SetScores, Sink, Spread};
 pub use sampler::Sampler;
 pub use server::{SecondMoment, ServerRule, ServerState, Step};
-pub use work::{LocalRule, Schedule, Solver, Work};
+pub use stage::{Begins, Criteria, Stage, StageReport, Treatment};
+pub use work::{Damped, LocalRule, Schedule, Solver, Work};

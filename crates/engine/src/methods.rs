@@ -5,6 +5,7 @@
 
 #![expect(clippy::doc_markdown, reason = "citations name people and venues")]
 
+mod beneath;
 mod centralised;
 mod fedadagrad;
 mod fedadam;
@@ -12,18 +13,21 @@ mod fedavg;
 mod fedavgm;
 mod fedbabu;
 mod feddyn;
+mod fedfrozen;
 mod fednova;
 mod fedper;
 mod fedprox;
 mod fedyogi;
 mod local_only;
 mod scaffold;
+mod warmup;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::EngineError;
 use crate::recipe::Recipe;
 
+pub use beneath::Beneath;
 pub use centralised::Centralised;
 pub use fedadagrad::FedAdagrad;
 pub use fedadam::FedAdam;
@@ -31,15 +35,17 @@ pub use fedavg::FedAvg;
 pub use fedavgm::FedAvgM;
 pub use fedbabu::FedBabu;
 pub use feddyn::FedDyn;
+pub use fedfrozen::{FedFrozen, Freeze, Stage2};
 pub use fednova::FedNova;
 pub use fedper::FedPer;
 pub use fedprox::FedProx;
 pub use fedyogi::FedYogi;
 pub use local_only::LocalOnly;
 pub use scaffold::Scaffold;
+pub use warmup::Warmup;
 
 /// A method and its settings, as `[method]` in an experiment file: `{ name = "fedprox", mu = 0.1 }`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name")]
 pub enum Method {
     /// See [`Centralised`].
@@ -81,11 +87,14 @@ pub enum Method {
     /// See [`FedBabu`].
     #[serde(rename = "fedbabu")]
     FedBabu(FedBabu),
+    /// See [`FedFrozen`].
+    #[serde(rename = "fedfrozen")]
+    FedFrozen(FedFrozen),
 }
 
 impl Method {
     /// The names there are.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 14] = [
         "centralised",
         "local-only",
         "fedavg",
@@ -99,6 +108,7 @@ impl Method {
         "feddyn",
         "fedper",
         "fedbabu",
+        "fedfrozen",
     ];
 
     /// The method with the given name and settings; an empty map of settings takes the usual ones.
@@ -124,6 +134,7 @@ impl Method {
             "feddyn" => Deserialize::deserialize(settings).map(Self::FedDyn),
             "fedper" => Deserialize::deserialize(settings).map(Self::FedPer),
             "fedbabu" => Deserialize::deserialize(settings).map(Self::FedBabu),
+            "fedfrozen" => Deserialize::deserialize(settings).map(Self::FedFrozen),
             found => {
                 return Err(EngineError::UnknownMethod {
                     found: found.to_owned(),
@@ -131,11 +142,26 @@ impl Method {
                 });
             }
         };
-        method.map_err(wrong)
+        let method = method.map_err(wrong)?;
+        method.check()?;
+        Ok(method)
+    }
+
+    /// Refuses settings that contradict each other, and a method beneath that makes no sense there.
+    fn check(&self) -> Result<(), EngineError> {
+        if let Self::FedFrozen(method) = self { method.check() } else { Ok(()) }
+    }
+
+    /// The same method for so many rounds: whatever is a share of them becomes a number.
+    pub fn over(self, rounds: u32) -> Self {
+        if let Self::FedFrozen(method) = self {
+            return Self::FedFrozen(method.over(rounds));
+        }
+        self
     }
 
     /// The name in an experiment file.
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Centralised(_) => "centralised",
             Self::LocalOnly(_) => "local-only",
@@ -150,6 +176,7 @@ impl Method {
             Self::FedDyn(_) => "feddyn",
             Self::FedPer(_) => "fedper",
             Self::FedBabu(_) => "fedbabu",
+            Self::FedFrozen(_) => "fedfrozen",
         }
     }
 
@@ -170,6 +197,7 @@ impl Method {
             Self::FedDyn(method) => method.recipe(base),
             Self::FedPer(FedPer {}) => FedPer::recipe(base),
             Self::FedBabu(method) => method.recipe(base),
+            Self::FedFrozen(method) => method.recipe(base),
         }
     }
 }

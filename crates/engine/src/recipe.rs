@@ -3,7 +3,7 @@
 //! [`Recipe::new`] is `FedAvg`; every other method is that with some of its choices replaced, so
 //! methods combine wherever their choices do not collide.
 
-use fedra_plan::Rule;
+use fedra_plan::{Layout, Probe, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -12,6 +12,7 @@ use crate::fleet::EvaluationSet;
 use crate::fold::Denominator;
 use crate::sampler::Sampler;
 use crate::server::ServerRule;
+use crate::stage::Stage;
 use crate::work::{LocalRule, Work};
 
 /// Everything that is decided before the first round.
@@ -30,6 +31,8 @@ pub struct Recipe {
     pub conditions: Conditions,
     /// Which part learns, round by round.
     pub learns: Rule,
+    /// A second stage in which a part is treated differently.
+    pub stage: Option<Stage>,
     /// Whose evidence the rule looks at.
     pub masks: Masks,
     /// Which part never leaves a client.
@@ -60,6 +63,7 @@ impl Recipe {
             sampler: Sampler::All,
             conditions: Conditions::default(),
             learns: Rule::Everything,
+            stage: None,
             masks: Masks::Consensus,
             personal: Rule::Nothing,
             work,
@@ -76,6 +80,13 @@ impl Recipe {
     pub fn with_local(mut self, local: LocalRule) -> Self {
         self.work.local = local;
         self
+    }
+
+    /// Refuses choices that a model of this layout cannot follow.
+    pub fn fits(&self, layout: &Layout) -> Result<(), EngineError> {
+        self.learns.check(layout)?;
+        self.personal.check(layout)?;
+        self.stage.as_ref().map_or(Ok(()), |stage| stage.check(&self.learns, layout))
     }
 
     /// Refuses choices that make no sense, alone or for so many clients.
@@ -165,10 +176,15 @@ pub struct Evaluation {
     pub every: u32,
     /// The sets of examples.
     pub on: Vec<EvaluationSet>,
+    /// Whether to measure how far the clients of a round go apart: a pass over every update.
+    pub drift: bool,
+    /// By what score to follow the attention of the model on the clients' examples; see
+    /// [`AttentionDrift`](crate::AttentionDrift).
+    pub attention: Option<Probe>,
 }
 
 impl Default for Evaluation {
     fn default() -> Self {
-        Self { every: 1, on: vec![EvaluationSet::CentralTest] }
+        Self { every: 1, on: vec![EvaluationSet::CentralTest], drift: false, attention: None }
     }
 }

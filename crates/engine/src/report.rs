@@ -8,8 +8,10 @@ use fedra_plan::{ByteCount, Round};
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
+use crate::drift::DriftReport;
 use crate::error::EngineError;
 use crate::fleet::{EvaluationSet, Scored};
+use crate::stage::StageReport;
 
 /// Takes the reports of a run, one a round.
 pub trait Sink {
@@ -50,6 +52,12 @@ pub struct RoundReport {
     pub slowest: f64,
     /// The most updates that were in memory at once.
     pub most_updates_held: usize,
+    /// How far the clients went apart, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftReport>,
+    /// How far a method of two stages has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageReport>,
     /// Scores, where the model was scored after this round.
     pub scores: Vec<SetScores>,
 }
@@ -99,6 +107,40 @@ pub struct SetScores {
     pub mean: BTreeMap<String, f64>,
     /// Each client's own, or the one of the central set.
     pub each: Vec<Scored>,
+    /// How far the clients' scores lie apart, where there are two or more; clients count alike.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spread: BTreeMap<String, Spread>,
+    /// Variance of the mean score's change from one scoring to the next, over the run so far.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub swing: BTreeMap<String, f64>,
+}
+
+/// How far the clients' scores lie apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spread {
+    /// Standard deviation over the clients.
+    pub deviation: f64,
+    /// The worst served client.
+    pub least: f64,
+    /// The best served client.
+    pub most: f64,
+}
+
+impl Spread {
+    /// `None` for fewer than two values.
+    fn of(values: &[f64]) -> Option<Self> {
+        if values.len() < 2 {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+        Some(Self {
+            deviation: (squares / values.len() as f64).sqrt(),
+            least: values.iter().copied().fold(f64::INFINITY, f64::min),
+            most: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        })
+    }
 }
 
 impl SetScores {
@@ -111,10 +153,16 @@ impl SetScores {
         };
         let names: BTreeSet<&String> = each.iter().flat_map(|one| one.scores.keys()).collect();
         let loss = average(&|one| Some(one.loss));
+        let spread = |name: &&String| {
+            let values: Vec<f64> =
+                each.iter().filter_map(|one| one.scores.get(*name).copied()).collect();
+            Some(((*name).clone(), Spread::of(&values)?))
+        };
+        let spread = names.iter().filter_map(spread).collect();
         let mean = names
             .into_iter()
             .map(|name| (name.clone(), average(&|one| one.scores.get(name).copied())))
             .collect();
-        Self { on, loss, mean, each }
+        Self { on, loss, mean, each, spread, swing: BTreeMap::new() }
     }
 }

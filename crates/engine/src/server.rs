@@ -3,6 +3,7 @@
 //! A rule touches the parameters that are in the mean and no others: a parameter nobody sent keeps
 //! its bits, and no momentum moves it.
 
+use fedra_plan::Scope;
 use fedra_wire::Tensors;
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +68,17 @@ pub struct ServerState {
     pub second: Tensors,
     /// c of SCAFFOLD.
     pub variate: Tensors,
+}
+
+impl ServerState {
+    /// Forgets whatever is known of these parameters.
+    pub(crate) fn forget(&mut self, scope: &Scope) {
+        for id in scope {
+            for tensors in [&mut self.first, &mut self.second, &mut self.variate] {
+                tensors.remove(id);
+            }
+        }
+    }
 }
 
 impl ServerRule {

@@ -3,7 +3,7 @@
 //! Plain data without a tensor in it, so that it can be written in a file, sent over a network and
 //! carried out by any kind of client.
 
-use fedra_plan::Round;
+use fedra_plan::{Round, Scope};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,9 @@ pub struct Work {
     /// What is added to the gradient.
     #[serde(default)]
     pub local: LocalRule,
+    /// What learns at a lower rate; the engine's to say, round by round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damped: Option<Damped>,
     /// How changes are written on the way up.
     #[serde(default)]
     pub encoding: Encoding,
@@ -52,6 +55,7 @@ impl Work {
             max_steps: None,
             clip: None,
             local: LocalRule::Plain,
+            damped: None,
             encoding: Encoding::F32,
             download: Encoding::F32,
         }
@@ -90,6 +94,16 @@ impl Work {
     pub fn at(&self, round: Round) -> Self {
         Self { solver: self.solver.scaled(self.schedule.factor(round)), ..self.clone() }
     }
+}
+
+/// A part whose rate is multiplied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Damped {
+    /// The part.
+    pub part: Scope,
+    /// By how much.
+    pub factor: f32,
 }
 
 /// How a gradient becomes a step.

@@ -17,13 +17,16 @@ use std::ops::{BitAnd, BitOr, Sub};
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Digest;
 use crate::error::PlanError;
 use crate::evidence::{BlockScores, Probe};
-use crate::id::Site;
+use crate::id::{ParamId, Site};
+use crate::layout::Layout;
 use crate::role::{Part, Role};
 use crate::round::Round;
 use crate::scope::Scope;
 use crate::selector::{Selector, View};
+use crate::shape::Shape;
 
 /// Which part learns, written down.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -47,6 +50,16 @@ pub enum Rule {
         k: u16,
         /// What to score them by.
         probe: Probe,
+    },
+    /// Some parameters of a set, as if at random: as many elements as another rule selects, or as
+    /// near below as whole parameters allow. One `draw` names one choice, on every machine.
+    Drawn {
+        /// The set to draw from.
+        from: Box<Rule>,
+        /// The rule whose number of elements is matched.
+        like: Box<Rule>,
+        /// Which choice.
+        draw: u64,
     },
     /// What any of the rules selects; nothing if there is none.
     Union(Vec<Rule>),
@@ -97,6 +110,10 @@ impl Selector for Rule {
                 let top = scores_for(*probe, view)?.ranking().into_iter().take(usize::from(*k));
                 Ok(Scope::of_blocks(layout, top))
             }
+            Self::Drawn { from, like, draw } => {
+                let size = like.select(view)?.elements(layout);
+                Ok(drawn(layout, &from.select(view)?, size, *draw))
+            }
             Self::Union(rules) => {
                 rules.iter().try_fold(Scope::empty(), |scope, rule| Ok(scope | rule.select(view)?))
             }
@@ -113,6 +130,22 @@ impl Selector for Rule {
             }
         }
     }
+}
+
+/// Goes through a set in the order of its parameters' digests and takes whatever still fits. A
+/// digest stands in for chance: this crate draws no random number.
+fn drawn(layout: &Layout, from: &Scope, size: usize, draw: u64) -> Scope {
+    let digest = |id: ParamId| Digest::of(format!("{draw} {id}").as_bytes());
+    let mut order: Vec<(Digest, ParamId)> = from.iter().map(|id| (digest(id), id)).collect();
+    order.sort_unstable();
+    let mut left = size;
+    let fits = |(_, id): &(Digest, ParamId)| {
+        let elements = layout.get(*id).map_or(0, Shape::elements);
+        let fits = elements <= left;
+        left -= if fits { elements } else { 0 };
+        fits
+    };
+    order.into_iter().filter(fits).map(|(_, id)| id).collect()
 }
 
 /// The scores of the view, if they are of the right kind and number.
@@ -205,6 +238,25 @@ mod tests {
         let rule = Rule::switch(Rule::Everything, Round(2), Rule::Nothing | TOP_TWO);
         assert_eq!(rule.probe(Round(1)), Probe::Nothing);
         assert_eq!(rule.probe(Round(2)), Probe::GradientNorm);
+    }
+
+    #[test]
+    fn a_drawn_set_has_the_size_asked_for_and_another_draw_is_another_set() {
+        let layout = layout(4);
+        let pair = Rule::Roles([Role::Query, Role::Key].into());
+        let draw = |draw| {
+            let from = Rule::Everything - pair.clone();
+            let rule = Rule::Drawn { from: from.into(), like: pair.clone().into(), draw };
+            select(&rule, None).expect("legal")
+        };
+        let pair = select(&pair, None).expect("legal");
+        for number in 0..20 {
+            let scope = draw(number);
+            assert_eq!(scope, draw(number));
+            assert_eq!(scope.elements(&layout), pair.elements(&layout), "draw {number}");
+            assert!((&scope & &pair).is_empty());
+        }
+        assert_ne!(draw(0), draw(1));
     }
 
     #[test]

@@ -229,6 +229,19 @@ impl Opened<'_> {
         self.parts.iter().map(read).collect()
     }
 
+    /// The sum of squares of each parameter, in f64, in id order.
+    pub fn squares(&self) -> impl Iterator<Item = (ParamId, f64)> {
+        let mut values = Vec::new();
+        self.parts.iter().map(move |&(id, shape, bytes)| {
+            values.clear();
+            values.resize(shape.elements(), 0.0);
+            codec::visit(self.header.encoding, shape, bytes, &mut values, |place, value| {
+                *place = value;
+            });
+            (id, values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum())
+        })
+    }
+
     /// Adds the values, times the weight, to the sum, straight from the bytes.
     ///
     /// A parameter that the sum lacks starts from zero.

@@ -55,7 +55,7 @@ impl RoundBench {
         let layout = model.layout().clone();
         let initial = fedra_client::to_tensors(&model.fresh_params(&Device::cpu(), Seed(1))?);
         let work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
-        let nothing = Evaluation { every: 1, on: Vec::new() };
+        let nothing = Evaluation { every: 1, on: Vec::new(), ..Evaluation::default() };
         let recipe = Recipe { evaluation: nothing, ..Recipe::new(work) };
         let parameters = layout.elements() as u64;
         let mut fleet = Trivial::new(layout.clone(), self.clients);

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use fedra_data::{Clinic, Format, Partition, Split, Task};
 use fedra_engine::methods::Method;
 use fedra_engine::{EngineError, Evaluation, Population, Recipe, Sampler, Work};
-use fedra_model::Preset;
 use fedra_model::hf::Config;
+use fedra_model::{Adapters, Preset};
+use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
 
 use super::draft::{By, Data, Source as Written};
 use super::{Complaint, Draft, Experiment, ModelSource, Source, reading};
@@ -49,7 +50,7 @@ pub fn check(mut draft: Draft) -> Result<Experiment> {
     let partition = partition(&draft)?;
     sample(&draft)?;
     let model = model(&mut draft, tokens)?;
-    let recipe = recipe(&draft)?;
+    let recipe = recipe(&draft, rounds, &model)?;
     let compare = draft.compare.take();
     Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare })
 }
@@ -232,7 +233,7 @@ fn sample(draft: &Draft) -> Result<()> {
 }
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
-fn recipe(draft: &Draft) -> Result<Recipe> {
+fn recipe(draft: &Draft, rounds: u32, model: &ModelSource) -> Result<Recipe> {
     let written = &draft.work;
     let work = Work {
         epochs: written.epochs,
@@ -244,24 +245,71 @@ fn recipe(draft: &Draft) -> Result<Recipe> {
         download: draft.wire.download,
         ..Work::new(written.optimiser)
     };
-    let evaluation = Evaluation { every: draft.evaluate.every, ..Evaluation::default() };
+    let evaluation = Evaluation {
+        every: draft.evaluate.every,
+        drift: draft.evaluate.drift,
+        attention: draft.evaluate.attention.then(|| attention_of(model)).transpose()?,
+        ..Evaluation::default()
+    };
     let base = Recipe {
         start: draft.federation.start,
         sampler: draft.federation.sample,
         conditions: draft.conditions.unwrap_or_default(),
         evaluation,
+        learns: trainable(draft),
         ..Recipe::new(work)
     };
     let settings = reading::spelt(draft.method.settings.clone());
     let method = Method::by_name(&draft.method.name, settings).map_err(complaint)?;
-    let recipe = method.recipe(base);
+    let recipe = method.over(rounds).recipe(base);
     // How many clients there are is known only with the data; whatever else is wrong, shows now.
     let clients = match recipe.population {
         Population::Pooled => 1,
         Population::Federated => draft.federation.clients.unwrap_or(usize::MAX),
     };
-    recipe.check(clients).map_err(complaint)?;
+    recipe.check(clients).map_err(|error| beneath(draft, complaint(error)))?;
     Ok(recipe)
+}
+
+/// What may learn at all: everything, or the adapters and the head.
+fn trainable(draft: &Draft) -> Rule {
+    match &draft.model.lora {
+        None => Rule::Everything,
+        Some(_) => {
+            Rule::Parts([Part::LoraA, Part::LoraB].into()) | Rule::Sites([Site::Head].into())
+        }
+    }
+}
+
+/// The attention score to follow: on the classification token of an encoder; of a decoder, whose
+/// first token draws attention whatever it says, from the last token to all content.
+fn attention_of(model: &ModelSource) -> Result<Probe> {
+    let refuse = |error| Complaint::new("model.path", error, "a folder in Hugging Face layout");
+    let config = match model {
+        ModelSource::Fresh(config, _) => (**config).clone(),
+        ModelSource::Folder(path) => Config::open(path).map_err(refuse)?,
+    };
+    Ok(match config {
+        Config::Bert(_) => {
+            Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Cls }
+        }
+        Config::Llama(_) => {
+            Probe::Attention { side: AttentionSide::Query, tokens: RelevantTokens::All }
+        }
+    })
+}
+
+/// A complaint about a setting that stands in `method.base` names it there.
+fn beneath(draft: &Draft, complaint: Complaint) -> Complaint {
+    let settings = &draft.method.settings;
+    let base = settings.get("base").and_then(toml::Value::as_table);
+    match (complaint.key().strip_prefix("method."), base) {
+        (Some(key), Some(base)) if base.contains_key(key) && !settings.contains_key(key) => {
+            let key = format!("method.base.{key}");
+            complaint.about(key)
+        }
+        _ => complaint,
+    }
 }
 
 /// The engine's refusal in the three parts of ours.
@@ -284,6 +332,10 @@ fn complaint(error: EngineError) -> Complaint {
 
 fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     let model = &mut draft.model;
+    if let Some(lora) = &model.lora {
+        Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())
+            .map_err(|error| Complaint::new("model.lora", error, "legal adapters"))?;
+    }
     if let Some(path) = &mut model.path {
         if let Some(preset) = &model.preset {
             let expected = "no preset beside model.path";

@@ -54,6 +54,16 @@ impl Complaint {
         self.with_hint(format!("{NEAR}{}?", keys.join(" or ")))
     }
 
+    /// The key with its tables.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The same complaint about another key.
+    pub(super) fn about(self, key: String) -> Self {
+        Self { key, ..self }
+    }
+
     /// The same complaint with advice.
     pub fn with_hint(self, hint: impl fmt::Display) -> Self {
         Self { hint: Some(hint.to_string()), ..self }

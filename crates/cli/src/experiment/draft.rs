@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use fedra_data::{Clinic, Columns, Mimic, Shares, Task};
 use fedra_engine::{Conditions, Encoding, Sampler, Schedule, Solver, Start};
+use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::CompareTable;
@@ -193,6 +194,27 @@ pub struct Model {
     /// Another number of attention heads than the preset has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<usize>,
+    /// Low-rank adapters that learn in place of the model's weights; absent: the weights learn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Lora>,
+}
+
+/// `[model] lora`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Lora {
+    /// Rank of the correction.
+    pub rank: usize,
+    /// The correction is multiplied by alpha / rank.
+    pub alpha: f32,
+    /// The projections that get an adapter, in every block.
+    pub roles: Vec<Role>,
+}
+
+impl Default for Lora {
+    fn default() -> Self {
+        Self { rank: 8, alpha: 16.0, roles: vec![Role::Query, Role::Value] }
+    }
 }
 
 /// `[federation]`
@@ -277,10 +299,14 @@ pub struct Wire {
 pub struct Evaluate {
     /// Every so many rounds; the last is always tested.
     pub every: u32,
+    /// Measure how far the clients of each round go apart; methods that need it do so anyway.
+    pub drift: bool,
+    /// Follow the attention of the model on a fixed sample of each client's training examples.
+    pub attention: bool,
 }
 
 impl Default for Evaluate {
     fn default() -> Self {
-        Self { every: 1 }
+        Self { every: 1, drift: false, attention: false }
     }
 }

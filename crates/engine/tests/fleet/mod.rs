@@ -130,11 +130,13 @@ impl Quadratics {
                         LocalRule::Scaffold => g - correction[j] + server[j],
                         LocalRule::Dynamic { alpha } => g - correction[j] + alpha * (*w - start[j]),
                     };
+                    let slower = work.damped.as_ref().filter(|damped| damped.part.contains(id));
+                    let factor = slower.map_or(1.0, |damped| damped.factor);
                     match work.solver {
-                        Solver::Sgd { rate, .. } => *w -= rate * g,
+                        Solver::Sgd { rate, .. } => *w -= factor * rate * g,
                         Solver::Momentum { rate, momentum, .. } => {
                             velocities[j] = momentum * velocities[j] + g;
-                            *w -= rate * velocities[j];
+                            *w -= factor * rate * velocities[j];
                         }
                         Solver::AdamW { .. } => panic!("quadratic clients do without AdamW"),
                     }

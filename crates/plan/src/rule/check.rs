@@ -40,6 +40,7 @@ impl Rule {
             | Self::Nothing
             | Self::Roles(_)
             | Self::Parts(_)
+            | Self::Drawn { .. }
             | Self::Union(_)
             | Self::Intersection(_)
             | Self::Without { .. }
@@ -64,6 +65,7 @@ impl Rule {
             | Self::Roles(_)
             | Self::Parts(_)
             | Self::Blocks(_)
+            | Self::Drawn { .. }
             | Self::Union(_)
             | Self::Intersection(_)
             | Self::Without { .. } => {
@@ -77,6 +79,7 @@ impl Rule {
         match self {
             Self::Union(rules) | Self::Intersection(rules) => rules.iter().collect(),
             Self::Without { of, minus } => vec![of, minus],
+            Self::Drawn { from, like, draw: _ } => vec![from, like],
             Self::Switch { before, at: _, after } => vec![before, after],
             Self::Everything
             | Self::Nothing

@@ -1,0 +1,74 @@
+//! What the server remembers beside its optimiser: the second stage, earlier scores, attention.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::attention::AttentionMemory;
+use crate::exact::Exact;
+use crate::report::SetScores;
+use crate::stage::StageState;
+
+/// All of it; a checkpoint holds it whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Diary {
+    pub(crate) stage: StageState,
+    pub(crate) attention: AttentionMemory,
+    swings: BTreeMap<String, Swing>,
+}
+
+/// The changes of a score from one scoring to the next, summed up as Welford does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Swing {
+    last: Option<Exact>,
+    changes: u32,
+    mean: Exact,
+    squares: Exact,
+}
+
+impl Diary {
+    /// Takes note of scores, and writes the variance of their changes so far into them.
+    pub(crate) fn note_scores(&mut self, sets: &mut [SetScores]) {
+        for set in sets {
+            for (name, value) in &set.mean {
+                let key = format!("{:?} {name}", set.on);
+                let variance = self.swings.entry(key).or_default().note(*value);
+                if let Some(variance) = variance {
+                    set.swing.insert(name.clone(), variance);
+                }
+            }
+        }
+    }
+}
+
+impl Swing {
+    /// The variance of the changes, once there are two.
+    fn note(&mut self, value: f64) -> Option<f64> {
+        if let Some(Exact(last)) = self.last.replace(Exact(value)) {
+            self.changes += 1;
+            let change = value - last;
+            let away = change - self.mean.0;
+            self.mean.0 += away / f64::from(self.changes);
+            self.squares.0 += away * (change - self.mean.0);
+        }
+        (self.changes >= 2).then(|| self.squares.0 / f64::from(self.changes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_rise_has_no_variance_and_a_zigzag_has() {
+        let last = |values: &[f64]| {
+            let mut swing = Swing::default();
+            values.iter().map(|value| swing.note(*value)).last().flatten()
+        };
+        assert_eq!(last(&[1.0, 2.0]), None);
+        assert_eq!(last(&[1.0, 2.0, 3.0, 4.0]), Some(0.0));
+        // Changes 2, -2, 2, -2: mean 0, variance 4.
+        assert_eq!(last(&[0.0, 2.0, 0.0, 2.0, 0.0]), Some(4.0));
+    }
+}

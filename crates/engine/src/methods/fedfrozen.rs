@@ -1,0 +1,239 @@
+//! `FedFrozen`: everything learns for W rounds, then query and key are frozen and the rest goes on.
+//!
+//! FedFrozen, arXiv 2605.06446: two-stage federated training of Transformers. With clients that
+//! differ, the attention kernel (query and key) is where drift does harm; the longer it learns, the
+//! smaller its bias and the larger its drift.
+//!
+//! ```text
+//! stage 1   rounds 0 .. W     the base method trains everything and aggregates everything
+//! stage 2   rounds W ..       query and key keep their bits: no gradient, no byte, no moment
+//!                             loose      all the rest learns
+//!                             attention  value, output, the blocks' norms and the head learn
+//!                             strict     value and the head learn
+//! W         a number or a share of rounds; or, found on the way, the first round after
+//!             | |d_t| - |d_t-1| |  <  plateau |d_t-1|     patience times in a row, or
+//!             1 - |d_t| / mean_k |d_tk|  >  disagreement  d: the change of query and key
+//!           adaptive looks at all blocks together, per_block at each alone
+//! ```
+//!
+//! Controls: `freeze` takes V, a random set of the same size, or nothing but what optimisers
+//! remember; `qk_rate` lowers the rate of query and key instead of freezing them. Whatever is
+//! frozen, it is the evidence about query and key that decides when.
+
+use fedra_plan::{Role, Round, Rule, Site};
+use serde::{Deserialize, Serialize};
+
+use super::beneath::Beneath;
+use super::warmup::Warmup;
+use crate::error::EngineError;
+use crate::recipe::Recipe;
+use crate::stage::{Begins, Criteria, Stage, Treatment};
+
+/// The method's settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FedFrozen {
+    /// W: rounds, a share of the rounds, `adaptive` or `per_block`.
+    pub warmup: Warmup,
+    /// What learns in stage 2.
+    pub stage2: Stage2,
+    /// What is frozen.
+    pub freeze: Freeze,
+    /// Lowers the rate of query and key to this share in stage 2 instead of freezing them.
+    pub qk_rate: Option<f32>,
+    /// Which random set `freeze = "random"` takes.
+    pub draw: Option<u64>,
+    /// For evidence: how little the norm of the change may change; 0.1 unless given.
+    pub plateau: Option<f64>,
+    /// For evidence: how many times in a row; 2 unless given.
+    pub patience: Option<u32>,
+    /// For evidence: the disagreement that is too much; 0.5 unless given.
+    pub disagreement: Option<f64>,
+    /// The method beneath.
+    pub base: Beneath,
+}
+
+/// What learns in stage 2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage2 {
+    /// All but query and key.
+    #[default]
+    Loose,
+    /// Value, output, the blocks' norms and the head.
+    Attention,
+    /// Value and the head.
+    Strict,
+}
+
+/// What is frozen in stage 2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Freeze {
+    /// Query and key, adapters on them included.
+    #[default]
+    Qk,
+    /// Value instead.
+    V,
+    /// A random set of the blocks' other parameters, as large as query and key.
+    Random,
+    /// Nothing; what optimisers remember is forgotten once.
+    None,
+}
+
+impl FedFrozen {
+    pub(super) fn recipe(self, base: Recipe) -> Recipe {
+        let trainable = base.learns.clone();
+        let base = self.base.clone().recipe(base);
+
+        let (begins, part) = (self.begins(), self.part(trainable));
+        let treatment = match (self.freeze, self.qk_rate) {
+            (Freeze::None, _) => Treatment::Reset,
+            (Freeze::Qk | Freeze::V | Freeze::Random, Some(rate)) => Treatment::Damped(rate),
+            (Freeze::Qk | Freeze::V | Freeze::Random, None) => Treatment::Frozen,
+        };
+        let learns = match (begins, treatment) {
+            (Begins::At(warmup), Treatment::Frozen) => {
+                Rule::switch(base.learns.clone(), warmup, base.learns - part.clone())
+            }
+            _ => base.learns,
+        };
+        let mut evaluation = base.evaluation;
+        evaluation.drift = true;
+        Recipe { learns, stage: Some(Stage { begins, part, treatment }), evaluation, ..base }
+    }
+
+    /// What stage 2 is about.
+    fn part(&self, trainable: Rule) -> Rule {
+        let kernel = Rule::Roles([Role::Query, Role::Key].into());
+        let head = Rule::Sites([Site::Head].into());
+        let norms = [Role::AttentionNorm, Role::MlpNorm, Role::FinalNorm];
+        match (self.freeze, self.stage2) {
+            (Freeze::Qk, Stage2::Loose) | (Freeze::None, _) => kernel,
+            (Freeze::Qk, Stage2::Attention) => {
+                let attention = Rule::Roles([Role::Value, Role::Output].into());
+                Rule::Everything - (attention | Rule::Roles(norms.into()) | head)
+            }
+            (Freeze::Qk, Stage2::Strict) => {
+                Rule::Everything - (Rule::Roles([Role::Value].into()) | head)
+            }
+            (Freeze::V, _) => Rule::Roles([Role::Value].into()),
+            (Freeze::Random, _) => {
+                let outside = Rule::Sites([Site::Embedding, Site::Head].into());
+                Rule::Drawn {
+                    from: Box::new(trainable.clone() - outside - kernel.clone()),
+                    like: Box::new(trainable & kernel),
+                    draw: self.draw.unwrap_or(0),
+                }
+            }
+        }
+    }
+
+    fn begins(&self) -> Begins {
+        let criteria = Criteria {
+            plateau: self.plateau.unwrap_or(0.1),
+            patience: self.patience.unwrap_or(2),
+            disagreement: self.disagreement.unwrap_or(0.5),
+        };
+        match self.warmup {
+            Warmup::Rounds(rounds) => Begins::At(Round(rounds)),
+            Warmup::Share(share) => Begins::Share(share),
+            Warmup::Adaptive => Begins::Evidence(criteria),
+            Warmup::PerBlock => Begins::ByBlock(criteria),
+        }
+    }
+
+    pub(super) fn over(self, rounds: u32) -> Self {
+        Self { warmup: self.warmup.over(rounds), base: self.base.over(rounds), ..self }
+    }
+
+    /// Refuses settings that contradict each other, and methods that cannot lie beneath.
+    pub(super) fn check(&self) -> Result<(), EngineError> {
+        self.base.check(&[
+            ("centralised", "a federated method: one party alone has no drift to freeze"),
+            (
+                "local-only",
+                "a method that aggregates: without it nothing drifts and nothing travels",
+            ),
+            ("fedfrozen", "another method: query and key are frozen once"),
+        ])?;
+        let refuse =
+            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
+        let word = |found: &str| format!("\"{found}\"");
+        if let Some(rate) = self.qk_rate {
+            if !(rate > 0.0 && rate < 1.0) {
+                let expected = "above 0 and below 1: 0 would freeze, 1 would change nothing";
+                return refuse("method.qk_rate", rate.to_string(), expected);
+            }
+            if self.freeze != Freeze::Qk || self.stage2 != Stage2::Loose {
+                let expected = "it without freeze and stage2: query and key learn on, slower";
+                return refuse("method.qk_rate", rate.to_string(), expected);
+            }
+        }
+        if self.freeze != Freeze::Qk && self.stage2 != Stage2::Loose {
+            let expected = "it only with freeze = \"qk\"";
+            return refuse("method.stage2", word(self.stage2.name()), expected);
+        }
+        if let Some(draw) = self.draw.filter(|_| self.freeze != Freeze::Random) {
+            return refuse("method.draw", draw.to_string(), "it only with freeze = \"random\"");
+        }
+        let by_block = self.warmup == Warmup::PerBlock;
+        if by_block && [Freeze::Random, Freeze::None].contains(&self.freeze) {
+            let expected = "qk or v: neither a random set nor a reset belongs to a block";
+            return refuse("method.freeze", word(self.freeze.name()), expected);
+        }
+        self.check_evidence()
+    }
+
+    fn check_evidence(&self) -> Result<(), EngineError> {
+        let refuse =
+            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
+        let is_found_out = match self.warmup {
+            Warmup::Adaptive | Warmup::PerBlock => true,
+            Warmup::Rounds(_) | Warmup::Share(_) => false,
+        };
+        let given = [
+            ("method.plateau", self.plateau.map(|found| found.to_string())),
+            ("method.patience", self.patience.map(|found| found.to_string())),
+            ("method.disagreement", self.disagreement.map(|found| found.to_string())),
+        ];
+        for (key, found) in given {
+            if let Some(found) = found.filter(|_| !is_found_out) {
+                return refuse(key, found, "it only with warmup = \"adaptive\" or \"per_block\"");
+            }
+        }
+        let share = |key, found: Option<f64>| match found {
+            Some(found) if !(0.0..=1.0).contains(&found) => {
+                refuse(key, found.to_string(), "a share from 0 to 1")
+            }
+            Some(_) | None => Ok(()),
+        };
+        share("method.plateau", self.plateau)?;
+        share("method.disagreement", self.disagreement)?;
+        match self.patience {
+            Some(0) => refuse("method.patience", "0".to_owned(), "at least 1"),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl Stage2 {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Loose => "loose",
+            Self::Attention => "attention",
+            Self::Strict => "strict",
+        }
+    }
+}
+
+impl Freeze {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Qk => "qk",
+            Self::V => "v",
+            Self::Random => "random",
+            Self::None => "none",
+        }
+    }
+}

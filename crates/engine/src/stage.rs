@@ -1,0 +1,283 @@
+//! A second stage: from some round on, one part of the model is treated differently.
+//!
+//! When the round is known beforehand, what learns is a [`Rule::Switch`] in the recipe and this
+//! module only clears what was remembered about the part. When evidence decides, the round is found
+//! out on the way and belongs to the server's state: it is in every checkpoint.
+//!
+//! ```text
+//! gather -> drift of query and key -> watch: is it time?  -> state: since round t + 1
+//! turn (before each round): what enters its second stage now loses moments, variates, residuals
+//! ```
+
+use std::collections::BTreeMap;
+
+use fedra_plan::{Layout, Probe, Round, Rule, Scope, Selector, View};
+use serde::{Deserialize, Serialize};
+
+use crate::drift::{DriftReport, RoleDrift, RoleGroup};
+use crate::error::EngineError;
+use crate::exact::Exact;
+use crate::federation::Federation;
+use crate::fleet::Fleet;
+use crate::work::Damped;
+
+/// What a second stage is about, when it begins and what it does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// When it begins.
+    pub begins: Begins,
+    /// The part it is about.
+    pub part: Rule,
+    /// What becomes of that part.
+    pub treatment: Treatment,
+}
+
+/// When a second stage begins.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Begins {
+    /// In this round.
+    At(Round),
+    /// After this share of the rounds; to be turned into a round before anything runs.
+    Share(f64),
+    /// When the evidence about query and key says so.
+    Evidence(Criteria),
+    /// Block by block, each on the evidence about its own query and key; what lies in no block
+    /// follows the last block.
+    ByBlock(Criteria),
+}
+
+/// When evidence suffices: either criterion is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Criteria {
+    /// The norm of the mean change has changed by less than this share of itself from one round to
+    /// the next ...
+    pub plateau: f64,
+    /// ... so many times in a row.
+    pub patience: u32,
+    /// The disagreement of the clients is above this.
+    pub disagreement: f64,
+}
+
+/// What becomes of a part in its second stage.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Treatment {
+    /// It learns no more.
+    Frozen,
+    /// It learns on, at its rate times this.
+    Damped(f32),
+    /// It learns on; whatever optimisers remember, of it and of all else, is forgotten once.
+    Reset,
+}
+
+/// How far the second stage has come; absent rounds have not come yet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StageReport {
+    /// The first round in which the whole part is in its second stage.
+    pub since: Option<Round>,
+    /// The same for single blocks, where blocks decide for themselves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub blocks: BTreeMap<u16, Round>,
+}
+
+/// What the server has to remember of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StageState {
+    since: StageReport,
+    whole: Trend,
+    blocks: BTreeMap<u16, Trend>,
+}
+
+/// The last norm of a mean change, and how many times in a row it has hardly changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Trend {
+    last: Option<Exact>,
+    calm: u32,
+}
+
+impl Stage {
+    /// Refuses a stage that leaves nothing to learn, or that is about nothing that learns.
+    pub(crate) fn check(&self, learns: &Rule, layout: &Layout) -> Result<(), EngineError> {
+        self.part.check(layout)?;
+        let refuse = |found: &str, expected| {
+            Err(EngineError::Setting { key: "method.freeze", found: found.to_owned(), expected })
+        };
+        if let Begins::Share(share) = self.begins {
+            let expected = "a number of rounds: Method::over makes one of a share";
+            let (key, found) = ("method.warmup", share.to_string());
+            return Err(EngineError::Setting { key, found, expected });
+        }
+        let (before, after) = match (self.begins, learns) {
+            (Begins::At(_), Rule::Switch { before, after, .. }) => {
+                ((**before).clone(), (**after).clone())
+            }
+            _ => (learns.clone(), learns.clone() - self.part.clone()),
+        };
+        let view = View { layout, round: Round(0), scores: None };
+        let known = |rule: &Rule| rule.probe(Round(0)) == Probe::Nothing;
+        let is_reset = self.treatment == Treatment::Reset;
+        if known(&before) && !is_reset {
+            let about = before.select(view)? & self.part.select(view)?;
+            if about.is_empty() {
+                let expected = "a part that learns (with LoRA, add its roles to model.lora.roles)";
+                return refuse("a part of which nothing learns", expected);
+            }
+        }
+        let frozen = self.treatment == Treatment::Frozen;
+        if frozen && known(&after) && after.select(view)?.is_empty() {
+            return refuse("everything that learns", "that something is left to learn");
+        }
+        Ok(())
+    }
+
+    /// The part that is in its second stage in a round.
+    fn treated(&self, state: &StageState, round: Round) -> Rule {
+        let StageReport { since, blocks } = &state.since;
+        let begun = |at: &Round| *at <= round;
+        let whole = match self.begins {
+            Begins::At(at) => begun(&at),
+            Begins::Share(_) => false,
+            Begins::Evidence(_) | Begins::ByBlock(_) => since.as_ref().is_some_and(begun),
+        };
+        if whole {
+            return self.part.clone();
+        }
+        let blocks = blocks.iter().filter(|(_, at)| begun(at)).map(|(block, _)| *block).collect();
+        self.part.clone() & Rule::Blocks(blocks)
+    }
+}
+
+impl Criteria {
+    /// Takes note of a round and says whether it suffices.
+    fn met(self, trend: &mut Trend, seen: &RoleDrift) -> bool {
+        let now = seen.mean_norm;
+        let is_calm =
+            trend.last.is_some_and(|Exact(last)| (now - last).abs() < self.plateau * last.abs());
+        trend.calm = if is_calm { trend.calm + 1 } else { 0 };
+        trend.last = Some(Exact(now));
+        trend.calm >= self.patience || seen.disagreement > self.disagreement
+    }
+}
+
+impl StageState {
+    /// Looks at the evidence of a round; what has seen enough begins its second stage in the next.
+    fn watch(&mut self, begins: Begins, round: Round, drift: &DriftReport) {
+        if self.since.since.is_some() {
+            return;
+        }
+        match begins {
+            Begins::At(_) | Begins::Share(_) => {}
+            Begins::Evidence(criteria) => {
+                let seen = drift.roles.get(&RoleGroup::QueryKey);
+                if seen.is_some_and(|seen| criteria.met(&mut self.whole, seen)) {
+                    self.since.since = Some(round.next());
+                }
+            }
+            Begins::ByBlock(criteria) => {
+                for (block, seen) in &drift.query_key_blocks {
+                    let trend = self.blocks.entry(*block).or_default();
+                    if criteria.met(trend, seen) {
+                        self.since.blocks.entry(*block).or_insert(round.next());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The second stage in the course of a federation.
+impl Federation {
+    /// The rule in force: the recipe's, less what evidence has frozen.
+    pub(crate) fn rule(&self) -> Rule {
+        let learns = self.recipe.learns.clone();
+        match &self.recipe.stage {
+            Some(Stage { begins: Begins::At(_) | Begins::Share(_), .. }) | None => learns,
+            Some(stage) => match stage.treatment {
+                Treatment::Frozen => learns - stage.treated(&self.diary.stage, self.round),
+                Treatment::Damped(_) | Treatment::Reset => learns,
+            },
+        }
+    }
+
+    /// What learns at a lower rate in this round.
+    pub(crate) fn damped(&self) -> Result<Option<Damped>, EngineError> {
+        let Some(Stage { treatment: Treatment::Damped(factor), .. }) = self.recipe.stage else {
+            return Ok(None);
+        };
+        let part = self.treated(self.round)?;
+        Ok((!part.is_empty()).then_some(Damped { part, factor }))
+    }
+
+    /// Clears what was remembered about whatever enters its second stage in this round.
+    pub(crate) fn turn(&mut self, fleet: &mut dyn Fleet) -> Result<(), EngineError> {
+        let Some(stage) = &self.recipe.stage else {
+            return Ok(());
+        };
+        let now = self.treated(self.round)?;
+        let before = match self.round.0.checked_sub(1) {
+            Some(last) => self.treated(Round(last))?,
+            None => Scope::empty(),
+        };
+        let entering = now - before;
+        let forgotten = match stage.treatment {
+            Treatment::Frozen => entering,
+            Treatment::Reset if !entering.is_empty() => Scope::everything(&self.layout),
+            Treatment::Damped(_) | Treatment::Reset => Scope::empty(),
+        };
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        self.server.forget(&forgotten);
+        let mut states = fleet.state();
+        let kept = |states: &[crate::fleet::ClientState]| -> usize {
+            states.iter().map(|state| state.correction.len() + state.residual.len()).sum()
+        };
+        let before = kept(&states);
+        for state in &mut states {
+            for id in &forgotten {
+                state.correction.remove(id);
+                state.residual.remove(id);
+            }
+        }
+        if kept(&states) < before {
+            fleet.restore(&self.as_received()?, states)?;
+        }
+        Ok(())
+    }
+
+    /// Learns from what a round showed.
+    pub(crate) fn watch(&mut self, drift: Option<&DriftReport>) {
+        let (Some(stage), Some(drift)) = (&self.recipe.stage, drift) else {
+            return;
+        };
+        self.diary.stage.watch(stage.begins, self.round, drift);
+        let since = &mut self.diary.stage.since;
+        let blocks = usize::from(self.layout.blocks());
+        if since.since.is_none() && blocks > 0 && since.blocks.len() == blocks {
+            since.since = since.blocks.values().max().copied();
+        }
+    }
+
+    /// How far the second stage has come, for the report of a round.
+    pub(crate) fn stage_report(&self) -> Option<StageReport> {
+        let stage = self.recipe.stage.as_ref()?;
+        Some(match stage.begins {
+            Begins::At(at) => StageReport { since: Some(at), blocks: BTreeMap::new() },
+            Begins::Share(_) | Begins::Evidence(_) | Begins::ByBlock(_) => {
+                self.diary.stage.since.clone()
+            }
+        })
+    }
+
+    fn treated(&self, round: Round) -> Result<Scope, EngineError> {
+        let Some(stage) = &self.recipe.stage else {
+            return Ok(Scope::empty());
+        };
+        let view = View { layout: &self.layout, round, scores: None };
+        Ok(stage.treated(&self.diary.stage, round).select(view)?)
+    }
+}
