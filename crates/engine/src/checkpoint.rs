@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::ClientState;
+use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::versions::Versions;
 
@@ -36,6 +37,8 @@ struct Notes {
     /// As text: what was written is compared, so no float has to survive a parser.
     recipe: String,
     versions: Versions,
+    #[serde(default)]
+    selection: Memory,
     clients: Vec<ClientId>,
 }
 
@@ -51,6 +54,7 @@ pub(crate) fn save(
         round: federation.round,
         recipe: recipe_text(federation, directory)?,
         versions: federation.versions.clone(),
+        selection: federation.memory.clone(),
         clients: states.iter().map(|state| state.client).collect(),
     };
     let notes =
@@ -137,6 +141,7 @@ pub(crate) fn load(
     }
     (federation.model, federation.server) = (model, server);
     (federation.versions, federation.round) = (notes.versions, notes.round);
+    federation.memory = notes.selection;
     Ok(Some(states))
 }
 

@@ -19,6 +19,7 @@ mod recipe;
 
 mod conditions;
 mod sampler;
+mod selection;
 mod work;
 
 mod fleet;
@@ -35,7 +36,7 @@ pub mod methods;
 
 mod error;
 
-pub use conditions::{Conditions, Slow};
+pub use conditions::{Away, Conditions, Slow};
 pub use error::EngineError;
 pub use federation::Federation;
 pub use fedra_wire::{ClientId, Encoding, Tensors};
@@ -47,5 +48,6 @@ pub use fold::{Contribution, Denominator, Fold};
 pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};
 pub use report::{Absence, Bytes, RoundReport, SetScores, Sink};
 pub use sampler::Sampler;
+pub use selection::{Choice, Criterion, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};
 pub use work::{LocalRule, Schedule, Solver, Work};

@@ -17,6 +17,7 @@ mod fedper;
 mod fedprox;
 mod fedyogi;
 mod local_only;
+mod safl;
 mod scaffold;
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -36,10 +37,11 @@ pub use fedper::FedPer;
 pub use fedprox::FedProx;
 pub use fedyogi::FedYogi;
 pub use local_only::LocalOnly;
+pub use safl::{BlockCount, BlockSelector, Embeddings, Pruning, Safl};
 pub use scaffold::Scaffold;
 
 /// A method and its settings, as `[method]` in an experiment file: `{ name = "fedprox", mu = 0.1 }`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name")]
 pub enum Method {
     /// See [`Centralised`].
@@ -81,11 +83,14 @@ pub enum Method {
     /// See [`FedBabu`].
     #[serde(rename = "fedbabu")]
     FedBabu(FedBabu),
+    /// See [`Safl`].
+    #[serde(rename = "safl")]
+    Safl(Safl),
 }
 
 impl Method {
     /// The names there are.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 14] = [
         "centralised",
         "local-only",
         "fedavg",
@@ -99,6 +104,7 @@ impl Method {
         "feddyn",
         "fedper",
         "fedbabu",
+        "safl",
     ];
 
     /// The method with the given name and settings; an empty map of settings takes the usual ones.
@@ -124,6 +130,7 @@ impl Method {
             "feddyn" => Deserialize::deserialize(settings).map(Self::FedDyn),
             "fedper" => Deserialize::deserialize(settings).map(Self::FedPer),
             "fedbabu" => Deserialize::deserialize(settings).map(Self::FedBabu),
+            "safl" => Deserialize::deserialize(settings).map(Self::Safl),
             found => {
                 return Err(EngineError::UnknownMethod {
                     found: found.to_owned(),
@@ -135,7 +142,7 @@ impl Method {
     }
 
     /// The name in an experiment file.
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Centralised(_) => "centralised",
             Self::LocalOnly(_) => "local-only",
@@ -150,6 +157,7 @@ impl Method {
             Self::FedDyn(_) => "feddyn",
             Self::FedPer(_) => "fedper",
             Self::FedBabu(_) => "fedbabu",
+            Self::Safl(_) => "safl",
         }
     }
 
@@ -170,6 +178,7 @@ impl Method {
             Self::FedDyn(method) => method.recipe(base),
             Self::FedPer(FedPer {}) => FedPer::recipe(base),
             Self::FedBabu(method) => method.recipe(base),
+            Self::Safl(method) => method.recipe(base),
         }
     }
 }

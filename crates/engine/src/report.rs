@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 use crate::fleet::{EvaluationSet, Scored};
+use crate::selection::SelectionReport;
 
 /// Takes the reports of a run, one a round.
 pub trait Sink {
@@ -48,6 +49,9 @@ pub struct RoundReport {
     pub most_updates_held: usize,
     /// Scores, where the model was scored after this round.
     pub scores: Vec<SetScores>,
+    /// How the blocks that learned were chosen; absent when nothing had to be chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<SelectionReport>,
 }
 
 /// A client that is not in the model, and why.

@@ -13,6 +13,7 @@ mod draft;
 mod layers;
 mod reading;
 
+pub use check::complaint as complaint_of;
 pub use complaint::Complaint;
 pub use draft::Draft;
 
