@@ -40,6 +40,8 @@ Six synthetic hospitals learn to mark problems, tests and treatments in their no
   centralised   all notes in one place: the ceiling
   local-only    every hospital alone: the mean of the six, on the same test notes
   fedavg        notes stay where they are, models travel
+  safl          the same, but only two of four blocks, chosen in each round by attention, the
+                embeddings (they start fresh, so they have to learn) and the head travel
 The files of each run lie under DIR/METHOD; run its experiment.toml again with `fedra run`.";
 
 /// The whole command.
