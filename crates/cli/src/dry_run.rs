@@ -2,25 +2,26 @@
 //!
 //! Payload lengths follow from layout, scope and encoding alone, so the bytes printed here are the
 //! bytes a run reports, to the last one, as long as no client fails. Where a rule chooses blocks by
-//! evidence that only a run has, the first blocks stand for the chosen ones.
+//! evidence that only a run has, the first blocks stand for the chosen ones, and where the overlap
+//! of choices matters, the bytes are a range ([`crate::guess`]).
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use fedra_compute::Seed;
 use fedra_engine::{
-    Begins, Bytes, ClientId, Encoding, LocalRule, Masks, Population, Recipe, SCORE_BYTES,
-    ServerRule, Solver, Start,
+    Begins, Bytes, Choice, ClientId, ClientInfo, Encoding, LocalRule, Masks, Population, Recipe,
+    SCORE_BYTES, Start,
 };
-use fedra_plan::{
-    BlockScores, ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, Site, View,
-};
+use fedra_plan::{ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, Site, View};
 use fedra_wire::payload_length;
 
 use crate::console;
 use crate::experiment::{Experiment, Written};
 use crate::federate::Run;
 use crate::grid::{Grid, grouped};
+use crate::guess::{Foreseen, Guess, Overlap};
+use crate::memory;
 use crate::prepared::Prepared;
 use crate::summary::travelled;
 
@@ -40,11 +41,12 @@ pub fn run(written: &Written) -> Result<()> {
     let run = Run::prepare(&experiment)?;
     let (prepared, recipe) = run.parts();
     let layout = prepared.model.layout();
-    let rounds = Forecast::of(&experiment, prepared, recipe)?;
+    let least = Forecast::of(&experiment, prepared, recipe, Overlap::Most)?;
+    let most = Forecast::of(&experiment, prepared, recipe, Overlap::Least)?;
 
-    console::data(parts(layout, &rounds.stages, recipe)?);
+    console::data(parts(layout, &least.stages, recipe)?);
     console::data("");
-    console::data(costs(&experiment, prepared, recipe, &rounds));
+    console::data(costs(&experiment, prepared, recipe, (&least, &most)));
     Ok(())
 }
 
@@ -57,27 +59,52 @@ struct Forecast {
 }
 
 impl Forecast {
-    fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Self> {
+    fn of(
+        experiment: &Experiment,
+        prepared: &Prepared,
+        recipe: &Recipe,
+        overlap: Overlap,
+    ) -> Result<Self> {
         let layout = prepared.model.layout();
         let seed = Seed(experiment.draft.seed);
-        let clients = &prepared.shards.clients;
-        let ids: Vec<ClientId> = (0..clients.len() as u32).map(ClientId).collect();
+        let clients: Vec<ClientInfo> = (0..)
+            .zip(&prepared.shards.clients)
+            .map(|(number, shard)| ClientInfo {
+                id: ClientId(number),
+                name: shard.name.clone(),
+                examples: shard.train.len() as u64,
+            })
+            .collect();
+        let ids: Vec<ClientId> = clients.iter().map(|client| client.id).collect();
         let mut holds = Holds::new(recipe.start, &ids, layout);
         let mut forecast = Self { rounds: Vec::new(), stages: Vec::new() };
+        let (mut guess, mut ranked) = (Guess::new(overlap), None);
         for number in 0..experiment.rounds {
             let round = Round(number);
-            let learns = learns(recipe, layout, round)?;
             let personal = recipe.personal.select(View { layout, round, scores: None })?;
-            let cohort = recipe.sampler.draw(seed, round, &ids);
+            let here = |client: &&ClientInfo| recipe.conditions.is_here(&client.name, round);
+            let here: Vec<ClientId> = clients.iter().filter(here).map(|client| client.id).collect();
+            let drawn = recipe.sampler.draw(seed, round, &here);
+            let cohort: Vec<&ClientInfo> =
+                clients.iter().filter(|client| drawn.contains(&client.id)).collect();
+            let choice = Choice { recipe, rule: &recipe.learns, layout, round, seed };
+            let foreseen = guess.round(&choice, &cohort)?;
+            // Blocks that change from round to round are one stage: their number does not change.
+            let ranks = recipe.learns.probe(round) != Probe::Nothing;
+            let part = foreseen.learns.values().next().cloned();
+            if let Some(part) = part
+                && forecast.stages.last().is_none_or(|(_, last)| *last != part)
+                && !(ranks && ranked == Some(true))
+            {
+                forecast.stages.push((number, part));
+            }
+            ranked = Some(ranks);
             forecast.rounds.push(match recipe.population {
                 Population::Pooled => Bytes::default(),
                 Population::Federated => {
-                    holds.bytes(recipe, (round, &cohort), (&learns, &personal), layout)
+                    holds.bytes(recipe, (round, &cohort), (&foreseen, &personal), layout)
                 }
             });
-            if forecast.stages.last().is_none_or(|(_, last)| *last != learns) {
-                forecast.stages.push((number, learns));
-            }
         }
         Ok(forecast)
     }
@@ -89,18 +116,6 @@ impl Forecast {
         }
         total
     }
-}
-
-fn learns(recipe: &Recipe, layout: &Layout, round: Round) -> Result<Scope> {
-    let probe = recipe.learns.probe(round);
-    let scores = match probe {
-        Probe::Nothing => None,
-        Probe::Attention { .. } | Probe::GradientNorm => {
-            let falling = (0..layout.blocks()).map(|block| -f64::from(block)).collect();
-            Some(BlockScores::new(probe, falling)?)
-        }
-    };
-    Ok(recipe.learns.select(View { layout, round, scores: scores.as_ref() })?)
 }
 
 /// Which version of each parameter everybody has; a client downloads what it lacks.
@@ -123,33 +138,38 @@ impl Holds {
     fn bytes(
         &mut self,
         recipe: &Recipe,
-        (round, cohort): (Round, &[ClientId]),
-        (learns, personal): (&Scope, &Scope),
+        (round, cohort): (Round, &[&ClientInfo]),
+        (foreseen, personal): (&Foreseen, &Scope),
         layout: &Layout,
     ) -> Bytes {
         let length = |scope: &Scope, encoding| payload_length(layout, scope, encoding) as u64;
         let everything = Scope::everything(layout);
-        let sent = learns - personal;
-        let (variate_up, variate_down) = match recipe.work.local {
-            LocalRule::Scaffold => (length(learns, Encoding::F32), length(&sent, Encoding::F32)),
-            LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => (0, 0),
-        };
         let full = length(&everything, Encoding::F32);
         let full_down = match recipe.start {
             Start::Shared if round == Round(0) => length(&Scope::empty(), Encoding::F32),
             Start::Sent | Start::Shared => full,
         };
-        let scores = match recipe.evaluation.attention {
-            None | Some(Probe::Nothing) => 0,
-            Some(Probe::Attention { .. } | Probe::GradientNorm) => {
-                SCORE_BYTES * u64::from(layout.blocks())
-            }
+        let looks = recipe.evaluation.attention.is_some_and(|probe| probe.asks_clients());
+        let scores = if looks { SCORE_BYTES * u64::from(layout.blocks()) } else { 0 };
+        let mut bytes = Bytes {
+            up: ByteCount(foreseen.scores_up),
+            down: ByteCount(foreseen.masks_down),
+            ..Bytes::default()
         };
-        let mut bytes = Bytes::default();
+        let mut changed = Scope::empty();
         for client in cohort {
-            let held = self.held.entry(*client).or_default();
-            let lacks: Scope = layout
-                .ids()
+            let learns = foreseen.learns.get(&client.id).unwrap_or(&changed).clone();
+            let sent = &learns - personal;
+            let (variate_up, variate_down) = match recipe.work.local {
+                LocalRule::Scaffold => {
+                    (length(&learns, Encoding::F32), length(&sent, Encoding::F32))
+                }
+                LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => (0, 0),
+            };
+            let held = self.held.entry(client.id).or_default();
+            let lacks: Scope = recipe
+                .reach(&client.name, layout)
+                .into_iter()
                 .filter(|id| match held.get(id) {
                     None => true,
                     Some(own) => *own != self.newest[id] && !personal.contains(*id),
@@ -160,10 +180,9 @@ impl Holds {
             bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate_up + scores);
             bytes.full_up += ByteCount(full);
             bytes.full_down += ByteCount(full_down);
+            changed = changed | sent;
         }
-        if !cohort.is_empty() {
-            self.newest.extend(sent.iter().map(|id| (id, round.0 + 1)));
-        }
+        self.newest.extend(changed.iter().map(|id| (id, round.0 + 1)));
         bytes
     }
 }
@@ -202,7 +221,7 @@ fn costs(
     experiment: &Experiment,
     prepared: &Prepared,
     recipe: &Recipe,
-    forecast: &Forecast,
+    (least, most): (&Forecast, &Forecast),
 ) -> String {
     let mut grid = Grid::new(["", ""]);
     let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
@@ -217,23 +236,26 @@ fn costs(
     let steps: u64 = clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum();
     fact("steps a round", format!("{} if all take part", grouped(steps)));
     fact("encoding", format!("{} up, {} down", recipe.work.encoding, recipe.work.download));
-    let first = forecast.rounds.first().copied().unwrap_or_default();
-    let last = forecast.rounds.last().copied().unwrap_or_default();
+    if recipe.learns.probe(Round(experiment.rounds - 1)) != Probe::Nothing {
+        fact("choice", choice(recipe, prepared.model.layout()));
+    }
+    let first = least.rounds.first().copied().unwrap_or_default();
+    let last = least.rounds.last().copied().unwrap_or_default();
     fact("first round", format!("{} up, {} down", first.up, first.down));
     fact("last round", format!("{} up, {} down", last.up, last.down));
-    let total = forecast.total();
-    for (name, bytes, full) in
-        [("bytes up", total.up, total.full_up), ("bytes down", total.down, total.full_down)]
-    {
-        fact(name, format!("{} in all ({})", grouped(bytes.0), travelled(bytes, full)));
-    }
-    let (client, server) = memory(experiment, prepared, recipe, forecast);
-    fact("client memory", format!("about {client} in training"));
-    fact("server memory", format!("about {server}"));
-    if recipe.masks == Masks::PerClient {
+    let (total, top) = (least.total(), most.total());
+    for (name, bytes, top, full) in [
+        ("bytes up", total.up, top.up, total.full_up),
+        ("bytes down", total.down, top.down, total.full_down),
+    ] {
         fact(
-            "note",
-            "each client chooses its own part: bytes are of one choice for all".to_owned(),
+            name,
+            if bytes == top {
+                format!("{} in all ({})", grouped(bytes.0), travelled(bytes, full))
+            } else {
+                let (low, high) = (travelled(bytes, full), travelled(top, full));
+                format!("{} to {} in all ({low}, to {high})", grouped(bytes.0), grouped(top.0))
+            },
         );
     }
     match recipe.stage.as_ref().map(|stage| stage.begins) {
@@ -244,6 +266,19 @@ fn costs(
         ),
         Some(Begins::At(_) | Begins::Share(_)) | None => {}
     }
+    if total.down != top.down {
+        fact(
+            "note",
+            "how far choices overlap is known only in the run: hence the range".to_owned(),
+        );
+    }
+    let model = &prepared.model;
+    let stages = || least.stages.iter().map(|(_, scope)| scope);
+    let client = stages().map(|scope| memory::client(model, (recipe, experiment), scope)).max();
+    let server = stages().map(|scope| memory::server(model, recipe, scope)).max();
+    let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
+    fact("client memory", format!("about {client} in training"));
+    fact("server memory", format!("about {server}"));
     if experiment.draft.conditions.is_some() {
         fact("note", "bytes are of rounds in which nobody fails or is late".to_owned());
     }
@@ -251,38 +286,21 @@ fn costs(
     grid.lines()[1..].join("\n")
 }
 
-/// Values that a block keeps of each token for the backward pass, in multiples of the width: its
-/// input, query, key, value, context, two norms and four and four again in the feed-forward layer.
-const KEPT_WIDTHS: u64 = 16;
-
-/// Rough memory of one client in training and of the server, without the program itself.
-fn memory(
-    experiment: &Experiment,
-    prepared: &Prepared,
-    recipe: &Recipe,
-    forecast: &Forecast,
-) -> (ByteCount, ByteCount) {
-    let layout = prepared.model.layout();
-    let model = layout.elements() as u64;
-    let trained =
-        forecast.stages.iter().map(|(_, scope)| scope.elements(layout) as u64).max().unwrap_or(0);
-    let moments = match recipe.work.solver {
-        Solver::Sgd { .. } => 0,
-        Solver::Momentum { .. } => 1,
-        Solver::AdamW { .. } => 2,
+/// How many blocks learn, who says which, and that the table shows a stand-in.
+fn choice(recipe: &Recipe, layout: &Layout) -> String {
+    let (k, blocks) = (recipe.learns.block_count().unwrap_or(0), layout.blocks());
+    let who = match recipe.masks {
+        Masks::Consensus => "the same at all clients",
+        Masks::PerClient => "each client its own",
     };
-    let longest = experiment.draft.data.max_tokens.unwrap_or(0) as u64;
-    let tokens = u64::from(recipe.work.batch) * longest;
-    let activations =
-        tokens * prepared.model.width() as u64 * prepared.model.blocks() as u64 * KEPT_WIDTHS;
-    // The model, a copy of what trains, its gradient, moments and encoded change, and activations.
-    let client = 4 * (model + trained * (3 + moments) + activations);
-    let server_moments = match recipe.server {
-        ServerRule::Average { .. } => 0,
-        ServerRule::Momentum { .. } | ServerRule::Dynamic { .. } => 1,
-        ServerRule::Adaptive { .. } => 2,
+    let stand_in = if recipe.selection.criterion.looks_at_data() {
+        "; the first blocks stand for them above"
+    } else {
+        ""
     };
-    // The model, the sum, the update that is being added, and what a server optimiser remembers.
-    let server = 4 * (model + trained * (2 + server_moments));
-    (ByteCount(client), ByteCount(server))
+    let others = match recipe.selection.counts.len() {
+        0 => String::new(),
+        count => format!(" ({count} clients have a number of their own)"),
+    };
+    format!("{k} of {blocks} blocks{others}, {who}{stand_in}")
 }

@@ -14,10 +14,11 @@ use fedra_model::{Saving, save};
 use fedra_plan::{Round, Scope, Selector, View};
 
 use crate::bench::memory::peak_resident_bytes;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, complaint_of};
 use crate::folder::Folder;
 use crate::grid::grouped;
 use crate::holdings::Holdings;
+use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
 use crate::summary::{Summary, set_name};
@@ -49,6 +50,14 @@ impl<'e> Run<'e> {
             prepared.shards = prepared.shards.pooled();
         }
         recipe.check(prepared.shards.clients.len())?;
+        if let Some(budget) = recipe.selection.budget.take() {
+            let k = memory::blocks_within(budget, &prepared.model, (&recipe, experiment))?;
+            recipe.learns = recipe.learns.with_block_count(k);
+            recipe.check(prepared.shards.clients.len()).map_err(complaint_of)?;
+        }
+        let names: Vec<&str> =
+            prepared.shards.clients.iter().map(|shard| shard.name.as_str()).collect();
+        recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
         recipe.fits(prepared.model.layout())?;
         let mut run = Self { experiment, prepared, recipe: recipe.clone(), device };
         recipe.evaluation.on = run.sets()?;
@@ -111,7 +120,8 @@ impl<'e> Run<'e> {
         let seed = Seed(self.experiment.draft.seed);
 
         let mut fleet =
-            NearFleet::new(model.clone(), params.clone(), self.device.clone(), shards.clone())?;
+            NearFleet::new(model.clone(), params.clone(), self.device.clone(), shards.clone())?
+                .with_depths(&self.recipe.depths)?;
         let initial = to_tensors(params);
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;

@@ -1,10 +1,11 @@
 //! What a person sees while rounds go by: a bar on a terminal, a line a round elsewhere.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
 use fedra_client::Observer;
-use fedra_engine::{Arrival, ClientInfo, EngineError, RoundReport, Sink};
+use fedra_engine::{Arrival, ClientInfo, EngineError, RoundReport, Sink, WarningKind};
 use fedra_plan::Round;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -26,6 +27,8 @@ pub struct Progress {
     rounds: u32,
     lines: bool,
     voice: Voice,
+    /// Warnings that have been said: once is enough, the log has them all.
+    said: BTreeSet<WarningKind>,
 }
 
 impl Progress {
@@ -45,7 +48,7 @@ impl Progress {
         bar.set_prefix(label.to_owned());
         bar.set_position(u64::from(done) * clients);
         bar.set_message(format!("round {}/{rounds}", done + 1));
-        Self { bar, rounds, lines: lively && !terminal, voice }
+        Self { bar, rounds, lines: lively && !terminal, voice, said: BTreeSet::new() }
     }
 
     /// What the fleet tells about its clients.
@@ -83,6 +86,13 @@ impl Sink for Progress {
             let warning =
                 format!("warning: round {round}: client {}: {}", absence.client, absence.reason);
             self.bar.suspend(|| console::say(&warning));
+        }
+        let warnings = report.selection.iter().flat_map(|selection| &selection.warnings);
+        for warning in warnings.filter(|_| self.voice == Voice::Lively) {
+            if self.said.insert(warning.kind) {
+                let text = format!("warning: round {round}: {}", warning.text);
+                self.bar.suspend(|| console::say(&text));
+            }
         }
         Ok(())
     }

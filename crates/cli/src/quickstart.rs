@@ -21,8 +21,14 @@ use crate::summary::{Summary, duration};
 
 /// The experiment; each method replaces `method.name`.
 const EXPERIMENT: &str = include_str!("quickstart.toml");
-/// The ceiling, the floor, and what lies between.
-const METHODS: [&str; 3] = ["centralised", "local-only", "fedavg"];
+/// The ceiling, the floor, and what lies between, each with its settings.
+const METHODS: [(&str, &[&str]); 4] = [
+    ("centralised", &[]),
+    ("local-only", &[]),
+    ("fedavg", &[]),
+    // Fresh embeddings know nothing, so they have to learn as well.
+    ("safl", &["method.k=2", "method.embeddings=learn"]),
+];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +40,8 @@ Six synthetic hospitals learn to mark problems, tests and treatments in their no
   centralised   all notes in one place: the ceiling
   local-only    every hospital alone: the mean of the six, on the same test notes
   fedavg        notes stay where they are, models travel
+  safl          the same, but only two of four blocks, chosen in each round by attention, the
+                embeddings (they start fresh, so they have to learn) and the head travel
 The files of each run lie under DIR/METHOD; run its experiment.toml again with `fedra run`.";
 
 /// The whole command.
@@ -63,9 +71,11 @@ impl Quickstart {
         };
         let mut summaries = Vec::new();
         let mut floor = 0.0;
-        for method in METHODS {
-            let names = [format!("method.name={method}"), format!("name=quickstart-{method}")];
-            let overrides = Overrides::new(names.into(), self.seed);
+        for (method, settings) in METHODS {
+            let mut sets =
+                vec![format!("method.name={method}"), format!("name=quickstart-{method}")];
+            sets.extend(settings.iter().map(|&setting| setting.to_owned()));
+            let overrides = Overrides::new(sets, self.seed);
             let experiment =
                 Experiment::from_text(EXPERIMENT, "quickstart.toml", "quickstart", &overrides)?;
             forget_peak();

@@ -192,6 +192,19 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
         &["wire.encoding=int8", "wire.download=bf16", "federation.sample={ poisson = 0.6 }"],
         &["wire.encoding={ top_k = 0.1 }", "federation.start=shared"],
         &["method.name=centralised"],
+        &["method.name=safl", "method.k=1"],
+        &["method.name=safl", "method.k=1", "method.profile_every=2", "method.prune=0.25"],
+        &[
+            "method.name=safl",
+            "method.k=1",
+            "method.selector=cyclic",
+            "federation.sample={ uniform = 2 }",
+        ],
+        &["method.name=safl", "method.k=1", "method.selector=random", "method.mask=per_client"],
+        &["method.name=safl", "method.k={ default = 2, \"hospital-2\" = 1 }", "method.explore=0"],
+        &["method.name=safl", "method.k=1", "federation.depths={ \"hospital-3\" = 1 }"],
+        &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
+        &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
     ]
     .into_iter()
     .enumerate()
@@ -212,6 +225,97 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
             assert_eq!(predicted, bytes[key].to_string(), "{sets:?}: {line}");
         }
     }
+}
+
+#[test]
+fn where_choices_may_overlap_the_plan_is_a_range_that_holds_the_run() {
+    let place = Place::new();
+    let sets = ["method.name=safl", "method.k=1", "method.mask=per_client", "model.blocks=3"];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+    let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
+    place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", "out"], &sets[..]].concat());
+    let line = plan.lines().find(|line| line.starts_with("bytes down ")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[3], "to", "{line}");
+    let number = |word: &str| word.replace(',', "").parse::<u64>().unwrap();
+    let down = place.summary("out")["bytes"]["down"].as_u64().unwrap();
+    assert!((number(words[2])..=number(words[4])).contains(&down), "{down}: {line}");
+}
+
+#[test]
+fn safl_reports_its_choice_and_resumes_to_the_same_bytes() {
+    let place = Place::new();
+    let safl = ["--set", "method.name=safl", "--set", "method.k=1", "--set", "method.prune=0.5"];
+    let more = ["--set", "method.selector=corrected", "--set", "federation.sample={ uniform = 2 }"];
+    let run = |out: &str, rounds: &str| {
+        let rounds = format!("federation.rounds={rounds}");
+        let start = ["run", "tiny.toml", "--quiet", "--out", out, "--set", &rounds];
+        place.succeed(&[&start[..], &safl, &more].concat());
+    };
+    run("whole", "3");
+    run("parts", "2");
+    let whole = fs::read_to_string(place.path("whole/experiment.toml")).unwrap();
+    fs::write(place.path("parts/experiment.toml"), whole).unwrap();
+    fs::remove_file(place.path("parts/summary.json")).unwrap();
+    place.succeed(&["run", "--resume", "parts", "--quiet"]);
+    assert_eq!(place.weights("parts"), place.weights("whole"));
+    let rounds = rounds_without_times(&place.path("whole"));
+    assert_eq!(rounds_without_times(&place.path("parts")), rounds);
+    let selection = &rounds[2]["selection"];
+    assert_eq!(selection["scores"].as_array().unwrap().len(), 2);
+    assert!(selection["entropy"].is_f64() && selection["scores_up"].as_u64() > Some(0));
+}
+
+#[test]
+fn a_memory_budget_becomes_the_most_blocks_that_fit() {
+    let place = Place::new();
+    let shown = |budget: &str| {
+        let k = format!("method.k={{ memory = \"{budget}\" }}");
+        place.succeed(&["plan", "tiny.toml", "--set", "method.name=safl", "--set", &k])
+    };
+    assert!(shown("100 MB").contains("2 of 2 blocks"));
+    let memory = |plan: &str| {
+        let line = plan.lines().find(|line| line.starts_with("client memory")).unwrap().to_owned();
+        line.split_whitespace().nth(3).unwrap().to_owned()
+    };
+    // Just what one block takes, as the plan itself says, is too little for two.
+    let one =
+        place.succeed(&["plan", "tiny.toml", "--set", "method.name=safl", "--set", "method.k=1"]);
+    let one: f64 = memory(&one).parse().unwrap();
+    assert!(shown(&format!("{} kB", one + 1.0)).contains("1 of 2 blocks"));
+    let small = "method.k={ memory = \"1 kB\" }";
+    let message = place.refused(&["run", "tiny.toml", "--set", "method.name=safl", "--set", small]);
+    assert!(message.contains("method.k.memory: found 1.0 kB, expected at least"), "{message}");
+}
+
+#[test]
+fn bad_settings_of_safl_are_refused_before_anything_is_written() {
+    let place = Place::new();
+    for (set, expected) in [
+        ("method.k=0", "method.k: found 0, expected at least 1 block"),
+        ("method.k=3", "method.k: found 3 of 2 blocks, expected no more blocks than the model has"),
+        ("method.k=-1", "method.k: found -1, expected a number of blocks"),
+        ("method.k={ default = 1, \"nobody\" = 1 }", "method.k: found a number for \"nobody\""),
+        ("method.selector=best", "method.selector: found \"best\", expected attention, random"),
+        ("method.prune=0.0", "method.prune: found 0, expected above 0 and at most 1"),
+        ("method.prune=1.5", "method.prune: found 1.5, expected above 0 and at most 1"),
+        ("method.explore=2", "method.explore: found 2 of 2 blocks, expected less than k"),
+        ("method.profile_every=0", "method.profile_every: found 0, expected at least 1"),
+        ("method.mask=both", "method.mask: found \"both\", expected consensus or per_client"),
+        ("federation.depths={ \"hospital-9\" = 1 }", "federation.depths: found a depth for"),
+        ("federation.depths={ default = 3 }", "federation.depths.default: found 3, expected the 2"),
+        ("federation.depths={ \"hospital-1\" = 3 }", "federation.depths: found 3 of 2 blocks"),
+        ("conditions.away={ \"hospital-9\" = [{ from = 1 }] }", "conditions.away: found rounds of"),
+        ("conditions.away={ \"hospital-1\" = [{ from = 0 }] }", "conditions.away: found"),
+    ] {
+        let message =
+            place.refused(&["run", "tiny.toml", "--set", "method.name=safl", "--set", set]);
+        assert!(message.contains(expected), "{set}: {message}");
+    }
+    let sets = ["method.name=safl", "method.side=query", "method.relevant=cls"];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+    let message = place.refused(&[&["run", "tiny.toml"], &sets[..]].concat());
+    assert!(message.contains("method.relevant: found \"cls\", expected \"all\""), "{message}");
 }
 
 #[test]

@@ -35,6 +35,8 @@ use crate::worker::{Desk, Worker};
 /// Clients as threads of this process, as many at a time as the current crew has threads.
 pub struct NearFleet {
     model: Model,
+    /// The structures of clients that lack the upper blocks, by their place.
+    shallow: BTreeMap<usize, Model>,
     device: Device,
     shared: Params,
     shards: Shards,
@@ -52,13 +54,11 @@ pub struct Limits {
     pub cache: ByteCount,
     /// Tokens in a batch of an evaluation.
     pub tokens: usize,
-    /// Most examples that a client looks at for a probe.
-    pub probed: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { cache: ByteCount(256 << 20), tokens: 2048, probed: 32 }
+        Self { cache: ByteCount(256 << 20), tokens: 2048 }
     }
 }
 
@@ -77,12 +77,23 @@ impl NearFleet {
             .collect();
         let states = infos.iter().map(|info| Mutex::new(ClientState::empty(info.id))).collect();
         let (limits, observer) = (Limits::default(), Arc::new(Silent));
-        Ok(Self { model, device, shared, shards, infos, states, limits, observer })
+        let shallow = BTreeMap::new();
+        Ok(Self { model, shallow, device, shared, shards, infos, states, limits, observer })
     }
 
     /// The same fleet within other limits.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same fleet, in which some clients, by name, have only so many of the blocks.
+    pub fn with_depths(mut self, depths: &BTreeMap<String, u16>) -> Result<Self> {
+        for (name, depth) in depths {
+            if let Some(place) = self.infos.iter().position(|info| info.name == *name) {
+                self.shallow.insert(place, self.model.shallow(usize::from(*depth))?);
+            }
+        }
+        Ok(self)
     }
 
     /// The same fleet, watched.
@@ -107,8 +118,12 @@ impl NearFleet {
 
     /// Scores parameters of this model on any examples.
     pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
+        self.score_with(&self.model, params, examples)
+    }
+
+    fn score_with(&self, model: &Model, params: &Params, examples: &Examples) -> Result<Scores> {
         let evaluator = Evaluator {
-            model: &self.model,
+            model,
             device: &self.device,
             task: self.shards.task,
             labels: &self.shards.labels,
@@ -117,8 +132,19 @@ impl NearFleet {
         evaluator.score(params, examples)
     }
 
-    fn worker<'a>(&'a self, shared: &'a Params) -> Worker<'a> {
-        Worker { model: &self.model, device: &self.device, shared, cache: self.limits.cache }
+    /// The structure that a client trains.
+    fn model_of(&self, place: usize) -> &Model {
+        self.shallow.get(&place).unwrap_or(&self.model)
+    }
+
+    fn worker<'a>(&'a self, place: usize, shared: &'a Params) -> Worker<'a> {
+        Worker {
+            model: self.model_of(place),
+            layout: self.model.layout(),
+            device: &self.device,
+            shared,
+            cache: self.limits.cache,
+        }
     }
 
     fn place(&self, client: ClientId) -> Result<usize, EngineError> {
@@ -171,7 +197,8 @@ impl NearFleet {
         let outcome = match failed {
             Some(reason) => Err(reason.clone()),
             None => {
-                self.worker(&self.shared).carry_out(desk, order).map_err(|error| error.to_string())
+                let worker = self.worker(place, &self.shared);
+                worker.carry_out(desk, order).map_err(|error| error.to_string())
             }
         };
         let (outcome, next) = match outcome {
@@ -191,11 +218,11 @@ impl NearFleet {
         by: &Examination<'_>,
     ) -> Result<Scored> {
         let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
-        let mut params = self.worker(global).params_of(&self.state_of(place))?;
+        let mut params = self.worker(place, global).params_of(&self.state_of(place))?;
         if let Some(adaptation) = by.adapt.filter(|_| !shard.train.is_empty()) {
             self.adapt(&mut params, (info, shard), adaptation, by.seed)?;
         }
-        let scores = self.score(&params, on(shard))?;
+        let scores = self.score_with(self.model_of(place), &params, on(shard))?;
         Ok(scored(Some(info.id), &scores))
     }
 
@@ -228,18 +255,18 @@ impl NearFleet {
     /// One client's measurement of the blocks, on a sample of its training examples.
     fn measure(&self, global: &Params, place: usize, inquiry: &Inquiry<'_>) -> Result<Evidence> {
         let info = &self.infos[place];
-        let params = self.worker(global).params_of(&self.state_of(place))?;
+        let params = self.worker(place, global).params_of(&self.state_of(place))?;
         let all = self.shards.clients[place].train.encoded();
         let mut order: Vec<usize> = (0..all.len()).collect();
         let mut generator = inquiry.seed.with(u64::from(info.id.0)).generator();
         for last in (1..order.len()).rev() {
             order.swap(last, generator.below(last + 1));
         }
-        order.truncate(self.limits.probed);
+        order.truncate(inquiry.examples as usize);
         order.sort_unstable();
         let sample: Vec<_> = order.into_iter().map(|index| all[index].clone()).collect();
         let labels = &self.shards.labels;
-        let prober = Prober { model: &self.model, device: &self.device, labels };
+        let prober = Prober { model: self.model_of(place), device: &self.device, labels };
         let scores = prober.probe(&params, inquiry.probe, (&info.name, &sample))?;
         Ok(Evidence { client: info.id, scores })
     }

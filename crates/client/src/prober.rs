@@ -14,6 +14,9 @@ use crate::question::Question;
 /// Examples in a batch of a probe.
 const BATCH: usize = 16;
 
+/// A norm below this is that of a block without weights.
+const TINY: f64 = 1e-12;
+
 /// Measures the blocks of a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Prober<'a> {
@@ -38,11 +41,15 @@ impl Prober<'_> {
             return Err(ClientError::Nothing { client, what: "example to probe with" });
         }
         let scores = match probe {
-            Probe::Nothing => vec![0.0; self.model.blocks()],
+            Probe::Nothing | Probe::ServerOrder => vec![0.0; self.model.blocks()],
             Probe::Attention { side, tokens } => {
                 self.attention(params, (probe, side, tokens), examples)?
             }
             Probe::GradientNorm => self.gradient_norms(params, examples)?,
+            Probe::RelativeGradient => {
+                let norms = self.gradient_norms(params, examples)?;
+                norms.into_iter().zip(self.norms(params)?).map(|(g, w)| g / w.max(TINY)).collect()
+            }
         };
         Ok(BlockScores::new(probe, scores)?)
     }
@@ -87,6 +94,17 @@ impl Prober<'_> {
             marks.extend(labels.iter().map(|label| label.is_some() && *label != outside));
         }
         Some(marks)
+    }
+
+    /// For each block the norm of its parameters.
+    fn norms(&self, params: &Params) -> Result<Vec<f64>> {
+        let mut squares = vec![0.0; self.model.blocks()];
+        for id in self.model.layout().ids() {
+            if let Some(block) = id.site.block() {
+                squares[usize::from(block)] += params.get(id)?.sum_of_squares();
+            }
+        }
+        Ok(squares.into_iter().map(f64::sqrt).collect())
     }
 
     /// For each block the norm of the gradient of the mean loss.

@@ -7,7 +7,7 @@
 use fedra_compute::{Device, Params};
 use fedra_engine::{ClientInfo, ClientState, LocalRule, Order, Reply};
 use fedra_model::Model;
-use fedra_plan::ByteCount;
+use fedra_plan::{ByteCount, Layout};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
 
 use crate::convert::{copied, overwrite};
@@ -19,7 +19,10 @@ use crate::trainer::{Learnt, Lesson, Trainer};
 /// What every client of a fleet has in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worker<'a> {
+    /// The structure that the client trains; it may lack the upper blocks of the shared one.
     pub model: &'a Model,
+    /// Of the shared model: what payloads are about.
+    pub layout: &'a Layout,
     pub device: &'a Device,
     /// The shared model with this round's downloads written on it.
     pub shared: &'a Params,
@@ -69,7 +72,7 @@ impl Worker<'_> {
             None => None,
             Some(change) => {
                 let header = Header { kind: Kind::Variate, encoding: Encoding::F32, ..header };
-                Some(encode(self.model.layout(), &header, &change, None)?)
+                Some(encode(self.layout, &header, &change, None)?)
             }
         };
 
@@ -77,7 +80,7 @@ impl Worker<'_> {
         let sent = |(id, _): &(_, Vec<f32>)| uploads.contains(*id);
         let change: Tensors = learnt.change.into_iter().filter(sent).collect();
         state.residual = desk.state.residual.clone();
-        let payload = encode(self.model.layout(), &header, &change, Some(&mut state.residual))?;
+        let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
         Ok((Reply { payload, extra, seconds: begun.elapsed().as_secs_f64() }, state))
     }
 
@@ -91,7 +94,7 @@ impl Worker<'_> {
     fn server_variate(&self, order: &Order) -> Result<Tensors> {
         let Some(bytes) = &order.extra else { return Ok(Tensors::new()) };
         let expected = Expectation {
-            layout: self.model.layout(),
+            layout: self.layout,
             kind: Kind::Variate,
             encoding: Encoding::F32,
             round: order.round,

@@ -61,6 +61,7 @@ impl Federation {
             clients: cohort,
             round: self.round,
             seed: self.seed.of("attention"),
+            examples: self.recipe.selection.profile_examples,
         })?;
         let scores: usize = evidence.iter().map(|one| one.scores.as_slice().len()).sum();
         Ok((Some(self.diary.attention.note(&evidence)), ByteCount(SCORE_BYTES * scores as u64)))

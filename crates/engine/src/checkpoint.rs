@@ -22,6 +22,7 @@ use crate::diary::Diary;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::ClientState;
+use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::versions::Versions;
 
@@ -40,6 +41,8 @@ struct Notes {
     /// A checkpoint of before there was one has nothing to say.
     #[serde(default)]
     diary: Diary,
+    #[serde(default)]
+    selection: Memory,
     clients: Vec<ClientId>,
 }
 
@@ -56,6 +59,7 @@ pub(crate) fn save(
         recipe: recipe_text(federation, directory)?,
         versions: federation.versions.clone(),
         diary: federation.diary.clone(),
+        selection: federation.memory.clone(),
         clients: states.iter().map(|state| state.client).collect(),
     };
     let notes =
@@ -143,6 +147,7 @@ pub(crate) fn load(
     (federation.model, federation.server) = (model, server);
     (federation.versions, federation.round) = (notes.versions, notes.round);
     federation.diary = notes.diary;
+    federation.memory = notes.selection;
     Ok(Some(states))
 }
 

@@ -3,6 +3,12 @@
 //! Fates are drawn from the seed before anything trains, not from the clock, so a run under bad
 //! conditions repeats to the byte. Who fails or comes late gets its download (those bytes are
 //! spent) but no order, and its state stays as it was: it is as if it had not been sampled.
+//!
+//! Who is *away* is not even sampled. Intervals of rounds, counted from 1 as people count them, say
+//! all there is to say: who is away in rounds 1 to 5 joins late, who is away from round 8 on has
+//! left, and who is away in between comes back and downloads what it missed.
+
+use std::collections::BTreeMap;
 
 use fedra_plan::Round;
 use fedra_seed::Seed;
@@ -12,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::EngineError;
 
 /// What goes wrong, and how long a round waits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Conditions {
     /// The probability that a client fails in a round.
@@ -20,7 +26,22 @@ pub struct Conditions {
     /// Who is slow, and by how much.
     pub slow: Slow,
     /// Closes a round with the first so many answers; absent, it waits for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub close_with: Option<u32>,
+    /// When clients, by name, are not there at all.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub away: BTreeMap<String, Vec<Away>>,
+}
+
+/// Rounds, counted from 1, in which a client is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Away {
+    /// The first.
+    pub from: u32,
+    /// The last; absent, it never comes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u32>,
 }
 
 /// Slowness, drawn anew in each round.
@@ -52,7 +73,7 @@ pub(crate) enum Fate {
 
 impl Conditions {
     /// Refuses probabilities that are none, and rounds that close with nobody.
-    pub fn check(self) -> Result<(), EngineError> {
+    pub fn check(&self) -> Result<(), EngineError> {
         let refuse = |key, found: f64, expected| {
             Err(EngineError::Setting { key, found: found.to_string(), expected })
         };
@@ -68,12 +89,42 @@ impl Conditions {
         if self.close_with == Some(0) {
             return refuse("conditions.close_with", 0.0, "at least 1");
         }
+        for (name, away) in &self.away {
+            let wrong = |one: &&Away| one.from == 0 || one.to.is_some_and(|to| to < one.from);
+            if let Some(Away { from, to }) = away.iter().find(wrong) {
+                let to = to.map_or(String::new(), |to| format!(" to {to}"));
+                return Err(EngineError::Setting {
+                    key: "conditions.away",
+                    found: format!("{name:?} from {from}{to}"),
+                    expected: "rounds from 1 on, the last not before the first",
+                });
+            }
+        }
         Ok(())
+    }
+
+    /// Refuses absences of clients that there are not.
+    pub(crate) fn check_names(&self, names: &[&str]) -> Result<(), EngineError> {
+        match self.away.keys().find(|name| !names.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(stranger) => Err(EngineError::Setting {
+                key: "conditions.away",
+                found: format!("rounds of {stranger:?}"),
+                expected: "the name of a client; `fedra data` lists them",
+            }),
+        }
+    }
+
+    /// Whether the named client can be drawn in a round.
+    pub fn is_here(&self, name: &str, round: Round) -> bool {
+        let number = round.0.saturating_add(1);
+        let away = self.away.get(name).map_or(&[][..], Vec::as_slice);
+        !away.iter().any(|one| one.from <= number && one.to.is_none_or(|to| number <= to))
     }
 
     /// The fate of each client, given the steps it has to make, in the order of the cohort.
     pub(crate) fn fates(
-        self,
+        &self,
         experiment: Seed,
         round: Round,
         cohort: &[(ClientId, u64)],
@@ -112,31 +163,52 @@ mod tests {
         (0..8).map(|number| (ClientId(number), 10)).collect()
     }
 
-    fn count(conditions: Conditions, fate: Fate) -> usize {
+    fn count(conditions: &Conditions, fate: Fate) -> usize {
         let rounds = (0..500).flat_map(|round| conditions.fates(Seed(1), Round(round), &cohort()));
         rounds.filter(|(_, found)| *found == fate).count()
     }
 
     #[test]
     fn clients_fail_as_often_as_told() {
-        assert_eq!(count(Conditions::default(), Fate::Works), 4000);
-        let failed = count(Conditions { fail: 0.25, ..Conditions::default() }, Fate::Fails);
+        assert_eq!(count(&Conditions::default(), Fate::Works), 4000);
+        let failed = count(&Conditions { fail: 0.25, ..Conditions::default() }, Fate::Fails);
         assert!((900..1100).contains(&failed), "{failed}");
     }
 
     #[test]
     fn a_round_closes_with_k_of_n() {
         let conditions = Conditions { close_with: Some(3), ..Conditions::default() };
-        assert_eq!(count(conditions, Fate::Works), 1500);
-        assert_eq!(count(conditions, Fate::Late), 2500);
+        assert_eq!(count(&conditions, Fate::Works), 1500);
+        assert_eq!(count(&conditions, Fate::Late), 2500);
+    }
+
+    #[test]
+    fn intervals_say_who_joins_late_who_leaves_and_who_comes_back() {
+        let text = r#"{"away":{"late":[{"from":1,"to":2}],"gone":[{"from":3}],
+            "twice":[{"from":2,"to":2},{"from":4,"to":4}]}}"#;
+        let conditions: Conditions = serde_json::from_str(text).expect("legal");
+        let rounds = |name: &str| -> Vec<bool> {
+            (0..5).map(|round| conditions.is_here(name, Round(round))).collect()
+        };
+        assert_eq!(rounds("late"), [false, false, true, true, true]);
+        assert_eq!(rounds("gone"), [true, true, false, false, false]);
+        assert_eq!(rounds("twice"), [true, false, true, false, true]);
+        assert_eq!(rounds("faithful"), [true; 5]);
+        assert!(conditions.check().is_ok());
+        assert!(conditions.check_names(&["late", "gone"]).is_err());
+        for bad in [r#"{"from":0}"#, r#"{"from":3,"to":2}"#] {
+            let text = format!(r#"{{"away":{{"x":[{bad}]}}}}"#);
+            let conditions: Conditions = serde_json::from_str(&text).expect("legal words");
+            assert!(conditions.check().is_err(), "{bad}");
+        }
     }
 
     #[test]
     fn the_slow_are_the_late() {
         let slow = Slow { share: 0.5, factor: 10.0 };
         let conditions = Conditions { slow, close_with: Some(1), ..Conditions::default() };
-        let alone = Conditions { close_with: None, ..conditions };
-        assert_eq!(count(alone, Fate::Late), 0);
+        let alone = Conditions { close_with: None, ..conditions.clone() };
+        assert_eq!(count(&alone, Fate::Late), 0);
         // With eight clients of which half are slow, the first one is hardly ever a slow one; the
         // cohort's heaviest client never is the first.
         let mut heavy = cohort();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fedra_plan::{BlockScores, ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, View};
+use fedra_plan::{ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, View};
 use fedra_seed::Seed;
 use fedra_wire::payload_length;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
@@ -20,12 +20,11 @@ use crate::downloads::Downloads;
 use crate::drift::DriftReport;
 use crate::effort;
 use crate::error::EngineError;
-use crate::fleet::{
-    Adaptation, ClientInfo, EvaluationSet, Evidence, Examination, Fleet, Inquiry, Order,
-};
+use crate::fleet::{Adaptation, ClientInfo, EvaluationSet, Examination, Fleet, Order};
 use crate::gather::{Gather, Gathered};
-use crate::recipe::{Masks, Population, Recipe, Start};
+use crate::recipe::{Population, Recipe, Start};
 use crate::report::{Absence, Bytes, RoundReport, SetScores, Sink};
+use crate::selection::{Memory, SelectionReport};
 use crate::server::{ServerState, Step};
 use crate::versions::Versions;
 use crate::work::{LocalRule, Work};
@@ -41,6 +40,7 @@ pub struct Federation {
     pub(crate) server: ServerState,
     pub(crate) versions: Versions,
     pub(crate) diary: Diary,
+    pub(crate) memory: Memory,
     checkpoints: Option<PathBuf>,
 }
 
@@ -68,6 +68,7 @@ impl Federation {
             server: ServerState::default(),
             versions,
             diary: Diary::default(),
+            memory: Memory::default(),
             checkpoints: None,
         })
     }
@@ -96,6 +97,8 @@ impl Federation {
         stop: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
         self.recipe.check(fleet.clients().len())?;
+        let names: Vec<&str> = fleet.clients().iter().map(|client| client.name.as_str()).collect();
+        self.recipe.check_model(&self.layout, &names)?;
         check_clients(fleet.clients())?;
         while self.round.0 < rounds && !stop() {
             let is_last = self.round.0 + 1 == rounds;
@@ -119,7 +122,7 @@ impl Federation {
         let cohort = self.draw(&clients);
         self.turn(fleet)?;
         let (attention, looked) = self.look(fleet, &cohort)?;
-        let learns = self.plan(fleet, &cohort)?;
+        let (learns, selection) = self.plan(fleet, &clients, &cohort)?;
         let Dispatch { orders, absent, down } = self.dispatch(&clients, &learns)?;
         let effort = effort::of(&self.layout, &orders, &clients);
         let mut gathered = self.gather(fleet, orders, &clients)?;
@@ -131,7 +134,7 @@ impl Federation {
 
         Ok(RoundReport {
             round,
-            bytes: self.bytes(round, cohort.len(), down, &gathered),
+            bytes: self.bytes(round, cohort.len(), (down, selection.as_ref()), &gathered),
             effort,
             blocks: learns.values().flat_map(Scope::blocks).collect(),
             changed: gathered.mean.elements() as u64,
@@ -146,6 +149,7 @@ impl Federation {
             drift: drift_report(gathered.drift, attention),
             stage: self.stage_report(),
             scores,
+            selection,
         })
     }
 
@@ -181,44 +185,36 @@ struct Dispatch {
 impl Federation {
     /// Draws the cohort. A client without examples is never drawn.
     fn draw(&self, clients: &[ClientInfo]) -> Vec<ClientId> {
-        let with_examples = clients.iter().filter(|client| client.examples > 0);
+        let here = |name: &str| self.recipe.conditions.is_here(name, self.round);
+        let with_examples =
+            clients.iter().filter(|client| client.examples > 0 && here(&client.name));
         let ids: Vec<ClientId> = with_examples.map(|client| client.id).collect();
         self.recipe.sampler.draw(self.seed, self.round, &ids)
     }
 
-    /// Decides which part learns at each client of the cohort, after asking for evidence if the
-    /// rule wants some.
+    /// Decides which part learns at each client of the cohort; a rule that ranks blocks asks for
+    /// evidence first and tells how it chose.
     fn plan(
-        &self,
+        &mut self,
         fleet: &mut dyn Fleet,
+        clients: &[ClientInfo],
         cohort: &[ClientId],
-    ) -> Result<BTreeMap<ClientId, Scope>, EngineError> {
-        let rule = &self.rule();
-        let probe = rule.probe(self.round);
-        let view = |scores| View { layout: &self.layout, round: self.round, scores };
-        if probe == Probe::Nothing || cohort.is_empty() {
-            let scope = rule.select(view(None));
-            return cohort.iter().map(|client| Ok((*client, scope.clone()?))).collect();
+    ) -> Result<(BTreeMap<ClientId, Scope>, Option<SelectionReport>), EngineError> {
+        let cohort: Vec<&ClientInfo> =
+            clients.iter().filter(|client| cohort.contains(&client.id)).collect();
+        let rule = self.rule();
+        if rule.probe(self.round) != Probe::Nothing && !cohort.is_empty() {
+            let chosen = self.choose(fleet, &rule, &cohort)?;
+            return Ok((chosen.learns, Some(chosen.report)));
         }
-        let evidence = fleet.probe(&Inquiry {
-            model: &self.model,
-            probe,
-            clients: cohort,
-            round: self.round,
-            seed: self.seed.of("probe").with(u64::from(self.round.0)),
-        })?;
-        let consensus = mean_scores(probe, &evidence)?;
-        let own: BTreeMap<ClientId, &BlockScores> =
-            evidence.iter().map(|one| (one.client, &one.scores)).collect();
-        let select = |client: &ClientId| {
-            let scores = match self.recipe.masks {
-                Masks::Consensus => &consensus,
-                // A client without an answer follows the others.
-                Masks::PerClient => own.get(client).copied().unwrap_or(&consensus),
-            };
-            Ok((*client, rule.select(view(Some(scores)))?))
-        };
-        cohort.iter().map(select).collect()
+        let view = View { layout: &self.layout, round: self.round, scores: None };
+        let scope = rule.select(view);
+        let mut learns = BTreeMap::new();
+        for client in cohort {
+            let reach = self.recipe.reach(&client.name, &self.layout);
+            learns.insert(client.id, &scope.clone()? & &reach);
+        }
+        Ok((learns, None))
     }
 
     /// Encodes what each client lacks and writes the orders of those whom fate lets work.
@@ -230,6 +226,10 @@ impl Federation {
         let work = Work { damped: self.damped()?, ..self.recipe.work.at(self.round) };
         let personal = self.personal()?;
         let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
+        let reach = |id: ClientId| {
+            let client = clients.iter().find(|client| client.id == id);
+            self.recipe.reach(client.map_or("", |client| &client.name), &self.layout)
+        };
         let asked: Vec<(ClientId, u64)> =
             clients.iter().filter(|client| learns.contains_key(&client.id)).map(steps).collect();
 
@@ -240,6 +240,7 @@ impl Federation {
         for (client, fate) in self.recipe.conditions.fates(self.seed, self.round, &asked) {
             let learns = learns.get(&client).cloned().unwrap_or_default();
             let lacks = self.versions.lacks(client, &self.layout, &personal);
+            let lacks = if self.recipe.depths.is_empty() { lacks } else { &lacks & &reach(client) };
             let payload = values.get(place, &self.model, lacks)?;
             let extra = match work.local {
                 LocalRule::Scaffold => {
@@ -285,9 +286,10 @@ impl Federation {
             fleet.train(orders, &mut |arrival| Ok(gather.arrive(arrival)))?;
         }
         let gathered = gather.close();
-        for client in &gathered.arrived {
-            let lacked = self.versions.lacks(*client, &self.layout, &personal);
-            self.versions.received(*client, &lacked);
+        for client in clients.iter().filter(|client| gathered.arrived.contains(&client.id)) {
+            let lacked = self.versions.lacks(client.id, &self.layout, &personal);
+            let reach = self.recipe.reach(&client.name, &self.layout);
+            self.versions.received(client.id, &(&lacked & &reach));
         }
         Ok(gathered)
     }
@@ -370,7 +372,14 @@ impl Federation {
         self.seed.of("client").with(u64::from(self.round.0)).with(u64::from(client.0))
     }
 
-    fn bytes(&self, round: Round, cohort: usize, down: ByteCount, gathered: &Gathered) -> Bytes {
+    fn bytes(
+        &self,
+        round: Round,
+        cohort: usize,
+        (down, selection): (ByteCount, Option<&SelectionReport>),
+        gathered: &Gathered,
+    ) -> Bytes {
+        let talk = |part: fn(&SelectionReport) -> ByteCount| selection.map_or(ByteCount(0), part);
         let length = |scope: &Scope| payload_length(&self.layout, scope, Encoding::F32) as u64;
         let full = length(&Scope::everything(&self.layout));
         let full_download = match self.recipe.start {
@@ -380,8 +389,8 @@ impl Federation {
         match self.recipe.population {
             Population::Pooled => Bytes::default(),
             Population::Federated => Bytes {
-                up: gathered.up,
-                down,
+                up: gathered.up + talk(|report| report.scores_up),
+                down: down + talk(|report| report.masks_down),
                 full_up: ByteCount(full * gathered.answers),
                 full_down: ByteCount(full_download * cohort as u64),
             },
@@ -410,16 +419,6 @@ impl Federation {
         received.absorb(self.model.subset(&never_sent));
         Ok(received)
     }
-}
-
-/// The mean of the clients' scores, block by block, in the order given.
-fn mean_scores(probe: Probe, evidence: &[Evidence]) -> Result<BlockScores, EngineError> {
-    let blocks = evidence.iter().map(|one| one.scores.as_slice().len()).min().unwrap_or(0);
-    let mean = |block: usize| {
-        let sum: f64 = evidence.iter().map(|one| one.scores.as_slice()[block]).sum();
-        sum / evidence.len() as f64
-    };
-    Ok(BlockScores::new(probe, (0..blocks).map(mean).collect())?)
 }
 
 /// Both halves of what a round knows about going apart, or what there is of them.

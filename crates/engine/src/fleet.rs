@@ -245,6 +245,8 @@ pub struct Inquiry<'round> {
     pub round: Round,
     /// Where the draws start; derive one per client from it.
     pub seed: Seed,
+    /// Most examples that a client should look at.
+    pub examples: u32,
 }
 
 /// One client's answer to an [`Inquiry`].

@@ -19,6 +19,7 @@ mod recipe;
 
 mod conditions;
 mod sampler;
+mod selection;
 mod work;
 
 mod fleet;
@@ -43,7 +44,7 @@ pub mod methods;
 mod error;
 
 pub use attention::{AttentionDrift, SCORE_BYTES};
-pub use conditions::{Conditions, Slow};
+pub use conditions::{Away, Conditions, Slow};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
 pub use error::EngineError;
 pub use federation::Federation;
@@ -56,6 +57,7 @@ pub use fold::{Contribution, Denominator, Fold};
 pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};
 pub use report::{Absence, Bytes, RoundReport, SetScores, Sink, Spread};
 pub use sampler::Sampler;
+pub use selection::{Choice, Criterion, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};
 pub use stage::{Begins, Criteria, Stage, StageReport, Treatment};
 pub use work::{Damped, LocalRule, Schedule, Solver, Work};

@@ -19,6 +19,7 @@ mod fedper;
 mod fedprox;
 mod fedyogi;
 mod local_only;
+mod safl;
 mod scaffold;
 mod warmup;
 
@@ -41,6 +42,7 @@ pub use fedper::FedPer;
 pub use fedprox::FedProx;
 pub use fedyogi::FedYogi;
 pub use local_only::LocalOnly;
+pub use safl::{BlockCount, BlockSelector, Embeddings, Pruning, Safl};
 pub use scaffold::Scaffold;
 pub use warmup::Warmup;
 
@@ -90,11 +92,14 @@ pub enum Method {
     /// See [`FedFrozen`].
     #[serde(rename = "fedfrozen")]
     FedFrozen(FedFrozen),
+    /// See [`Safl`].
+    #[serde(rename = "safl")]
+    Safl(Safl),
 }
 
 impl Method {
     /// The names there are.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 15] = [
         "centralised",
         "local-only",
         "fedavg",
@@ -109,6 +114,7 @@ impl Method {
         "fedper",
         "fedbabu",
         "fedfrozen",
+        "safl",
     ];
 
     /// The method with the given name and settings; an empty map of settings takes the usual ones.
@@ -135,6 +141,7 @@ impl Method {
             "fedper" => Deserialize::deserialize(settings).map(Self::FedPer),
             "fedbabu" => Deserialize::deserialize(settings).map(Self::FedBabu),
             "fedfrozen" => Deserialize::deserialize(settings).map(Self::FedFrozen),
+            "safl" => Deserialize::deserialize(settings).map(Self::Safl),
             found => {
                 return Err(EngineError::UnknownMethod {
                     found: found.to_owned(),
@@ -149,15 +156,29 @@ impl Method {
 
     /// Refuses settings that contradict each other, and a method beneath that makes no sense there.
     fn check(&self) -> Result<(), EngineError> {
-        if let Self::FedFrozen(method) = self { method.check() } else { Ok(()) }
+        match self {
+            Self::FedFrozen(method) => method.check(),
+            Self::Safl(method) => method.check(),
+            _ => Ok(()),
+        }
+    }
+
+    /// SAFL's settings, if it is this method or lies beneath it.
+    pub fn safl_mut(&mut self) -> Option<&mut Safl> {
+        match self {
+            Self::Safl(safl) => Some(safl),
+            Self::FedFrozen(FedFrozen { base, .. }) => base.method_mut().safl_mut(),
+            _ => None,
+        }
     }
 
     /// The same method for so many rounds: whatever is a share of them becomes a number.
     pub fn over(self, rounds: u32) -> Self {
-        if let Self::FedFrozen(method) = self {
-            return Self::FedFrozen(method.over(rounds));
+        match self {
+            Self::FedFrozen(method) => Self::FedFrozen(method.over(rounds)),
+            Self::Safl(method) => Self::Safl(method.over(rounds)),
+            other => other,
         }
-        self
     }
 
     /// The name in an experiment file.
@@ -177,6 +198,7 @@ impl Method {
             Self::FedPer(_) => "fedper",
             Self::FedBabu(_) => "fedbabu",
             Self::FedFrozen(_) => "fedfrozen",
+            Self::Safl(_) => "safl",
         }
     }
 
@@ -198,6 +220,7 @@ impl Method {
             Self::FedPer(FedPer {}) => FedPer::recipe(base),
             Self::FedBabu(method) => method.recipe(base),
             Self::FedFrozen(method) => method.recipe(base),
+            Self::Safl(method) => method.recipe(base),
         }
     }
 }

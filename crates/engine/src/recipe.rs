@@ -3,7 +3,9 @@
 //! [`Recipe::new`] is `FedAvg`; every other method is that with some of its choices replaced, so
 //! methods combine wherever their choices do not collide.
 
-use fedra_plan::{Layout, Probe, Rule};
+use std::collections::BTreeMap;
+
+use fedra_plan::{Layout, Probe, Rule, Scope, Site};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -11,6 +13,7 @@ use crate::error::EngineError;
 use crate::fleet::EvaluationSet;
 use crate::fold::Denominator;
 use crate::sampler::Sampler;
+use crate::selection::Selection;
 use crate::server::ServerRule;
 use crate::stage::Stage;
 use crate::work::{LocalRule, Work};
@@ -35,6 +38,12 @@ pub struct Recipe {
     pub stage: Option<Stage>,
     /// Whose evidence the rule looks at.
     pub masks: Masks,
+    /// Where the ranking of blocks comes from, for a rule that ranks them.
+    #[serde(default)]
+    pub selection: Selection,
+    /// Clients, by name, whose model has only so many of the blocks; all others have them all.
+    #[serde(default)]
+    pub depths: BTreeMap<String, u16>,
     /// Which part never leaves a client.
     pub personal: Rule,
     /// What a client does in a round, and how it writes it down.
@@ -65,6 +74,8 @@ impl Recipe {
             learns: Rule::Everything,
             stage: None,
             masks: Masks::Consensus,
+            selection: Selection::default(),
+            depths: BTreeMap::new(),
             personal: Rule::Nothing,
             work,
             weighting: Weighting::Examples,
@@ -95,6 +106,8 @@ impl Recipe {
         self.server.check()?;
         self.conditions.check()?;
         self.sampler.check(clients)?;
+        self.selection.check(&self.learns)?;
+        self.check_depths()?;
         match self.population {
             Population::Pooled if clients != 1 => Err(EngineError::Setting {
                 key: "federation.clients",
@@ -102,6 +115,60 @@ impl Recipe {
                 expected: "1 that holds everything: the method is centralised",
             }),
             Population::Federated | Population::Pooled => Ok(()),
+        }
+    }
+}
+
+/// What depends on the model and on the clients' names.
+impl Recipe {
+    /// Refuses choices that make no sense for this model and these clients.
+    pub fn check_model(&self, layout: &Layout, names: &[&str]) -> Result<(), EngineError> {
+        let blocks = layout.blocks();
+        self.selection.check_model(&self.learns, blocks, names.iter().copied())?;
+        self.conditions.check_names(names)?;
+        for (name, depth) in &self.depths {
+            let refuse = |found, expected| {
+                Err(EngineError::Setting { key: "federation.depths", found, expected })
+            };
+            if !names.contains(&name.as_str()) {
+                let expected = "the name of a client; `fedra data` lists them";
+                return refuse(format!("a depth for {name:?}"), expected);
+            }
+            if !(1..=blocks).contains(depth) {
+                let expected = "at least 1 block and no more than the shared model has";
+                return refuse(format!("{depth} of {blocks} blocks for {name:?}"), expected);
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of the model that the named client has: blocks past its depth are absent.
+    pub fn reach(&self, name: &str, layout: &Layout) -> Scope {
+        let depth = self.depths.get(name).copied().unwrap_or(u16::MAX);
+        Scope::everything(layout).filter(|id| match id.site {
+            Site::Block(block) => block < depth,
+            Site::Embedding | Site::Head => true,
+        })
+    }
+
+    fn check_depths(&self) -> Result<(), EngineError> {
+        if self.depths.is_empty() {
+            return Ok(());
+        }
+        let state = match self.work.local {
+            LocalRule::Plain | LocalRule::Proximal { .. } => None,
+            LocalRule::Scaffold | LocalRule::Dynamic { .. } => Some("clients keep a correction"),
+        };
+        let personal = (self.personal != Rule::Nothing).then_some("clients keep parameters");
+        let adapt = self.adapt.as_ref().map(|_| "clients adapt before they are scored");
+        let pooled = (self.population == Population::Pooled).then_some("there are no clients");
+        match state.or(personal).or(adapt).or(pooled) {
+            None => Ok(()),
+            Some(reason) => Err(EngineError::Setting {
+                key: "federation.depths",
+                found: format!("a table with {}, where {reason}", self.method),
+                expected: "a method without state per client, such as fedavg, fedprox or safl",
+            }),
         }
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::drift::DriftReport;
 use crate::error::EngineError;
 use crate::fleet::{EvaluationSet, Scored};
+use crate::selection::SelectionReport;
 use crate::stage::StageReport;
 
 /// Takes the reports of a run, one a round.
@@ -60,6 +61,9 @@ pub struct RoundReport {
     pub stage: Option<StageReport>,
     /// Scores, where the model was scored after this round.
     pub scores: Vec<SetScores>,
+    /// How the blocks that learned were chosen; absent when nothing had to be chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<SelectionReport>,
 }
 
 /// A client that is not in the model, and why.

@@ -69,12 +69,16 @@ impl Work {
         self.clip.map_or(Ok(()), |norm| positive("work.clip", f64::from(norm)))?;
         self.solver.check()?;
         self.local.check()?;
+        if let (Encoding::Pruned { share, .. }, Err(_)) = (self.encoding, self.encoding.check()) {
+            let (key, expected) = ("method.prune", "above 0 and at most 1");
+            return Err(EngineError::Setting { key, found: share.to_string(), expected });
+        }
         self.encoding.check()?;
         match self.download {
             Encoding::F32 | Encoding::F16 | Encoding::Bf16 | Encoding::Int8 { feedback: false } => {
                 Ok(())
             }
-            Encoding::Int8 { feedback: true } | Encoding::TopK { .. } => {
+            Encoding::Int8 { feedback: true } | Encoding::TopK { .. } | Encoding::Pruned { .. } => {
                 Err(EngineError::Setting {
                     key: "wire.download",
                     found: self.download.to_string(),

@@ -135,7 +135,7 @@ fn a_dropped_client_is_as_if_it_had_not_been_sampled() {
 #[test]
 fn simulated_bad_luck_repeats_and_a_round_closes_with_k_of_n() {
     let slow = Slow { share: 0.5, factor: 8.0 };
-    let conditions = Conditions { fail: 0.2, slow, close_with: Some(2) };
+    let conditions = Conditions { fail: 0.2, slow, close_with: Some(2), ..Conditions::default() };
     let recipe = Recipe { conditions, ..recipe("scaffold", "{}") };
     let (left, reports) = run(recipe.clone(), &mut Quadratics::new(&EXAMPLES), 10);
     let (right, _) = run(recipe, &mut Quadratics::new(&EXAMPLES), 10);

@@ -64,6 +64,17 @@ impl Model {
         Ok(Self { backbone, head, adapters, layout })
     }
 
+    /// The same structure with only the first so many blocks; all it has is in this layout too.
+    pub fn shallow(&self, blocks: usize) -> Result<Self, ModelError> {
+        let mut config = self.config();
+        let depth = match &mut config {
+            Config::Bert(config) => &mut config.num_hidden_layers,
+            Config::Llama(config) => &mut config.num_hidden_layers,
+        };
+        *depth = blocks.min(*depth);
+        Self::new(config, self.head, self.adapters.clone())
+    }
+
     /// The blocks' family and configuration.
     pub fn backbone(&self) -> &Backbone {
         &self.backbone

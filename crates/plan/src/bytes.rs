@@ -5,8 +5,11 @@
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+use crate::error::PlanError;
 
 /// A number of bytes; prints exactly below 1000 and as `1.5 MB` above. Sums saturate.
 #[derive(
@@ -60,6 +63,27 @@ impl Sum for ByteCount {
     }
 }
 
+impl FromStr for ByteCount {
+    type Err = PlanError;
+
+    /// Reads `200 MB`, `1.5 GB` or `640 B`: units of a thousand, as they are printed.
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let refuse = || PlanError::unreadable("number of bytes", text, "one such as `200 MB`");
+        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refuse)?;
+        let (number, unit) = text.split_at(split);
+        let scale = match unit.trim() {
+            "B" => 1.0,
+            "kB" => 1e3,
+            "MB" => 1e6,
+            "GB" => 1e9,
+            "TB" => 1e12,
+            _ => return Err(refuse()),
+        };
+        let bytes = number.parse::<f64>().map_err(|_| refuse())? * scale;
+        Ok(Self(bytes.round() as u64))
+    }
+}
+
 impl fmt::Display for ByteCount {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 1000 {
@@ -101,6 +125,18 @@ mod tests {
         check(33_600_000, "33.6 MB");
         check(2_000_000_000_000_000, "2.0 PB");
         check(u64::MAX, "18.4 EB");
+    }
+
+    #[test]
+    fn a_count_reads_as_it_prints() {
+        for (text, expected) in
+            [("200 MB", 200_000_000), ("1.5GB", 1_500_000_000), ("640 B", 640), ("7 kB", 7000)]
+        {
+            assert_eq!(text.parse(), Ok(ByteCount(expected)));
+        }
+        for wrong in ["200", "MB", "2 mb", "-1 MB", "1.2.3 MB", ""] {
+            assert!(wrong.parse::<ByteCount>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

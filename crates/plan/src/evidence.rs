@@ -25,6 +25,21 @@ pub enum Probe {
     },
     /// The norm of the gradient of the loss, per block.
     GradientNorm,
+    /// The norm of the gradient relative to the norm of the block's parameters.
+    RelativeGradient,
+    /// Nothing that a client could measure: the server puts the blocks in an order of its own, by
+    /// place, by turn or by lot, and hands it over as scores.
+    ServerOrder,
+}
+
+impl Probe {
+    /// Whether clients have to look at their data for it.
+    pub const fn asks_clients(self) -> bool {
+        match self {
+            Self::Nothing | Self::ServerOrder => false,
+            Self::Attention { .. } | Self::GradientNorm | Self::RelativeGradient => true,
+        }
+    }
 }
 
 /// Whose attention counts.
@@ -66,6 +81,17 @@ impl BlockScores {
         }
     }
 
+    /// Scores that rank the given blocks in the given order, and all others below them.
+    pub fn of_order(probe: Probe, order: &[u16], blocks: u16) -> Self {
+        let mut scores = vec![0.0; usize::from(blocks)];
+        for (place, block) in order.iter().enumerate() {
+            if let Some(score) = scores.get_mut(usize::from(*block)) {
+                *score = (order.len() - place) as f64;
+            }
+        }
+        Self { probe, scores }
+    }
+
     /// What was measured.
     pub const fn probe(&self) -> Probe {
         self.probe
@@ -95,6 +121,8 @@ impl fmt::Display for Probe {
                 write!(formatter, "attention ({side} side, {tokens})")
             }
             Self::GradientNorm => formatter.write_str("gradient norms"),
+            Self::RelativeGradient => formatter.write_str("relative gradient norms"),
+            Self::ServerOrder => formatter.write_str("an order of the server"),
         }
     }
 }
@@ -126,6 +154,12 @@ mod tests {
     fn blocks_rank_by_score_and_ties_go_to_the_lower_block() {
         let scores = BlockScores::new(Probe::GradientNorm, vec![0.0, 3.0, -0.0, 3.0, -1.0]);
         assert_eq!(scores.expect("finite").ranking(), [1, 3, 0, 2, 4]);
+    }
+
+    #[test]
+    fn an_order_becomes_scores_that_rank_like_it() {
+        let scores = BlockScores::of_order(Probe::ServerOrder, &[3, 0], 4);
+        assert_eq!(scores.ranking(), [3, 0, 1, 2]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! ```
 
 mod check;
+mod count;
 
 use std::collections::BTreeSet;
 use std::ops::{BitAnd, BitOr, Sub};

@@ -33,7 +33,11 @@ pub(crate) fn write(
 ) -> Result<(), WireError> {
     let limit = match encoding {
         Encoding::F16 => f16::MAX.to_f32(),
-        Encoding::F32 | Encoding::Bf16 | Encoding::Int8 { .. } | Encoding::TopK { .. } => LIMIT,
+        Encoding::F32
+        | Encoding::Bf16
+        | Encoding::Int8 { .. }
+        | Encoding::TopK { .. }
+        | Encoding::Pruned { .. } => LIMIT,
     };
     if let Some(&found) = values.iter().find(|value| magnitude(**value) > limit.to_bits()) {
         return Err(WireError::Magnitude { id, found, limit });
@@ -54,7 +58,9 @@ pub(crate) fn write(
             }
         }
         Encoding::Int8 { .. } => write_int8(shape, values, bytes),
-        Encoding::TopK { share, .. } => write_top(kept(share, values.len()), values, bytes),
+        Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
+            write_top(kept(share, values.len()), values, bytes)
+        }
     }
     Ok(())
 }
@@ -127,7 +133,7 @@ pub(crate) fn check(
                 None => Ok(()),
             }
         }
-        Encoding::TopK { share, .. } => {
+        Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
             let expected = kept(share, shape.elements());
             let (place_bytes, values) = bytes.split_at(bytes.len() - expected * 4);
             hasher.update(place_bytes);
@@ -224,7 +230,7 @@ pub(crate) fn visit(
                 }
             }
         }
-        Encoding::TopK { share, .. } => {
+        Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
             let kept = kept(share, into.len());
             let (places, values) = bytes.split_at(bytes.len() - kept * 4);
             let values = values.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));

@@ -2,11 +2,11 @@
 //!
 //! An encoding is plain data with one spelling in files: `"f32"`, `"bf16"`, `"int8"`,
 //! `{ int8 = { feedback = true } }`, `{ top_k = 0.1 }`,
-//! `{ top_k = { share = 0.1, feedback = true } }`.
+//! `{ top_k = { share = 0.1, feedback = true } }`, `{ pruned = { share = 0.1 } }`.
 
 use std::fmt;
 
-use fedra_plan::Shape;
+use fedra_plan::{ParamId, Shape, Site};
 use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
@@ -34,16 +34,38 @@ pub enum Encoding {
         /// Whether what was left out is added to the next update.
         feedback: bool,
     },
+    /// As [`Encoding::TopK`] inside blocks; embedding and head go whole, in f32.
+    Pruned {
+        /// Which share of the elements of a block's parameter is kept.
+        share: f64,
+        /// Whether what was left out is added to the next update.
+        feedback: bool,
+    },
 }
 
 impl Encoding {
+    /// The encoding of one parameter under this one.
+    pub(crate) const fn at(self, id: ParamId) -> Self {
+        match (self, id.site) {
+            (Self::Pruned { .. }, Site::Embedding | Site::Head) => Self::F32,
+            (_, Site::Embedding | Site::Block(_) | Site::Head) => self,
+        }
+    }
+
     /// Refuses a share outside (0, 1].
     pub fn check(self) -> Result<(), WireError> {
         match self {
-            Self::TopK { share, .. } if !(share > 0.0 && share <= 1.0) => {
+            Self::TopK { share, .. } | Self::Pruned { share, .. }
+                if !(share > 0.0 && share <= 1.0) =>
+            {
                 Err(WireError::Share { found: share })
             }
-            Self::F32 | Self::F16 | Self::Bf16 | Self::Int8 { .. } | Self::TopK { .. } => Ok(()),
+            Self::F32
+            | Self::F16
+            | Self::Bf16
+            | Self::Int8 { .. }
+            | Self::TopK { .. }
+            | Self::Pruned { .. } => Ok(()),
         }
     }
 
@@ -51,7 +73,9 @@ impl Encoding {
     pub const fn feedback(self) -> bool {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => false,
-            Self::Int8 { feedback } | Self::TopK { feedback, .. } => feedback,
+            Self::Int8 { feedback }
+            | Self::TopK { feedback, .. }
+            | Self::Pruned { feedback, .. } => feedback,
         }
     }
 
@@ -63,6 +87,7 @@ impl Encoding {
             Self::Bf16 => "bf16",
             Self::Int8 { .. } => "int8",
             Self::TopK { .. } => "top_k",
+            Self::Pruned { .. } => "pruned",
         }
     }
 
@@ -73,6 +98,7 @@ impl Encoding {
             Self::Bf16 => 2,
             Self::Int8 { .. } => 3,
             Self::TopK { .. } => 4,
+            Self::Pruned { .. } => 5,
         }
     }
 
@@ -83,7 +109,7 @@ impl Encoding {
             Self::F32 => elements.saturating_mul(4),
             Self::F16 | Self::Bf16 => elements.saturating_mul(2),
             Self::Int8 { .. } => rows(shape).saturating_mul(4).saturating_add(elements),
-            Self::TopK { share, .. } => {
+            Self::TopK { share, .. } | Self::Pruned { share, .. } => {
                 let kept = kept(share, elements);
                 let places = match Places::of(elements, kept) {
                     Places::Indices => kept.saturating_mul(4),
@@ -128,7 +154,7 @@ impl Places {
 impl fmt::Display for Encoding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())?;
-        if let Self::TopK { share, .. } = self {
+        if let Self::TopK { share, .. } | Self::Pruned { share, .. } = self {
             write!(formatter, " {share}")?;
         }
         if self.feedback() { formatter.write_str(" with feedback") } else { Ok(()) }
@@ -141,12 +167,14 @@ impl fmt::Display for Encoding {
     untagged,
     deny_unknown_fields,
     expecting = "expected \"f32\", \"f16\", \"bf16\", \"int8\", { int8 = { feedback = true } }, \
-                 { top_k = 0.1 } or { top_k = { share = 0.1, feedback = true } }"
+                 { top_k = 0.1 }, { top_k = { share = 0.1, feedback = true } } or \
+                 { pruned = { share = 0.1 } }"
 )]
 enum Written {
     Named(Named),
     Int8 { int8: Int8Settings },
     TopK { top_k: TopKSettings },
+    Pruned { pruned: FullTopK },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -195,6 +223,9 @@ impl From<Encoding> for Written {
             Encoding::TopK { share, feedback: true } => {
                 Self::TopK { top_k: TopKSettings::Full(FullTopK { share, feedback: true }) }
             }
+            Encoding::Pruned { share, feedback } => {
+                Self::Pruned { pruned: FullTopK { share, feedback } }
+            }
         }
     }
 }
@@ -214,6 +245,9 @@ impl TryFrom<Written> for Encoding {
             }
             Written::TopK { top_k: TopKSettings::Full(FullTopK { share, feedback }) } => {
                 Self::TopK { share, feedback }
+            }
+            Written::Pruned { pruned: FullTopK { share, feedback } } => {
+                Self::Pruned { share, feedback }
             }
         };
         encoding.check()?;
@@ -242,6 +276,10 @@ mod tests {
         check(
             r#"{"top_k":{"share":0.1,"feedback":true}}"#,
             Encoding::TopK { share: 0.1, feedback: true },
+        );
+        check(
+            r#"{"pruned":{"share":0.1,"feedback":true}}"#,
+            Encoding::Pruned { share: 0.1, feedback: true },
         );
     }
 

@@ -133,6 +133,14 @@ pub enum WireError {
         /// The loss as found.
         found: f32,
     },
+    /// A block's score is not a number.
+    #[error("the score of block {block} is {found}: expected a finite number")]
+    Score {
+        /// The block.
+        block: usize,
+        /// The score as found.
+        found: f32,
+    },
     /// An element is NaN, infinite, or larger than any trained parameter can be.
     #[error("{id} holds {found}: expected a finite number of magnitude at most {limit:e}")]
     Magnitude {

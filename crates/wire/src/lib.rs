@@ -46,10 +46,15 @@ mod header;
 mod codec;
 mod payload;
 
+mod mask;
+mod scores;
+
 mod error;
 
 pub use encoding::Encoding;
 pub use error::WireError;
 pub use header::{ClientId, Header, Kind};
+pub use mask::Mask;
 pub use payload::{Expectation, Opened, decode, encode, open, payload_length};
+pub use scores::Measured;
 pub use tensors::Tensors;

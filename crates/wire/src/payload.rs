@@ -57,6 +57,7 @@ pub fn encode(
     let mut residual = residual.filter(|_| encoding.feedback());
     for (id, values) in tensors.iter() {
         let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
+        let encoding = encoding.at(id);
         match residual.as_deref_mut() {
             None => codec::write(encoding, (id, shape), values, &mut bytes)?,
             Some(residual) => {
@@ -144,9 +145,10 @@ pub fn open<'bytes>(
     let mut values = Ok(());
     for id in &scope {
         let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
-        let (part, after) = rest.split_at(expected.encoding.length(shape));
+        let encoding = expected.encoding.at(id);
+        let (part, after) = rest.split_at(encoding.length(shape));
         rest = after;
-        values = values.and(codec::check(expected.encoding, (id, shape), part, &mut hasher));
+        values = values.and(codec::check(encoding, (id, shape), part, &mut hasher));
         parts.push((id, shape, part));
     }
     // A damaged payload is reported as damaged, whatever else its values look like.
@@ -221,7 +223,7 @@ impl Opened<'_> {
     pub fn tensors(&self) -> Tensors {
         let read = |&(id, shape, bytes): &(ParamId, Shape, &[u8])| {
             let mut values = vec![0.0; shape.elements()];
-            codec::visit(self.header.encoding, shape, bytes, &mut values, |place, value| {
+            codec::visit(self.header.encoding.at(id), shape, bytes, &mut values, |place, value| {
                 *place = value;
             });
             (id, values)
@@ -248,7 +250,7 @@ impl Opened<'_> {
     pub fn add_to(&self, sum: &mut Tensors, weight: f32) {
         for &(id, shape, bytes) in &self.parts {
             let sum = sum.or_zeros(id, shape.elements());
-            codec::visit(self.header.encoding, shape, bytes, sum, |place, value| {
+            codec::visit(self.header.encoding.at(id), shape, bytes, sum, |place, value| {
                 *place += weight * value;
             });
         }
@@ -257,7 +259,8 @@ impl Opened<'_> {
 
 /// The exact length of a payload: it depends on nothing but these three.
 pub fn payload_length(layout: &Layout, scope: &Scope, encoding: Encoding) -> usize {
-    let values = scope.iter().filter_map(|id| layout.get(id)).map(|shape| encoding.length(*shape));
+    let values =
+        scope.iter().filter_map(|id| layout.get(id).map(|shape| encoding.at(id).length(*shape)));
     let fixed = HEADER + layout.len().div_ceil(8) + CHECKSUM;
     values.fold(fixed, usize::saturating_add)
 }

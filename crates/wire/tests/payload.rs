@@ -8,7 +8,7 @@ use fedra_wire::{
 };
 use proptest::prelude::*;
 
-const ENCODINGS: [Encoding; 7] = [
+const ENCODINGS: [Encoding; 8] = [
     Encoding::F32,
     Encoding::F16,
     Encoding::Bf16,
@@ -16,6 +16,7 @@ const ENCODINGS: [Encoding; 7] = [
     Encoding::Int8 { feedback: true },
     Encoding::TopK { share: 0.3, feedback: false },
     Encoding::TopK { share: 0.01, feedback: true },
+    Encoding::Pruned { share: 0.3, feedback: true },
 ];
 
 fn layout() -> Layout {
@@ -84,8 +85,8 @@ proptest! {
                     Encoding::F16 => sent.abs() / 2048.0 + 1e-7,
                     Encoding::Bf16 => sent.abs() / 256.0,
                     Encoding::Int8 { .. } => most / 253.0,
-                    Encoding::TopK { .. } if *found != 0.0 => 0.0,
-                    Encoding::TopK { .. } => most,
+                    Encoding::TopK { .. } | Encoding::Pruned { .. } if *found != 0.0 => 0.0,
+                    Encoding::TopK { .. } | Encoding::Pruned { .. } => most,
                 };
                 prop_assert!((sent - found).abs() <= tolerance, "{encoding} {sent} {found}");
             }

@@ -1,10 +1,11 @@
 //! From a draft to an experiment: do the values make sense, alone and together?
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use fedra_data::{Clinic, Format, Partition, Split, Task};
-use fedra_engine::methods::Method;
-use fedra_engine::{EngineError, Evaluation, Population, Recipe, Sampler, Work};
+use fedra_data::{Clinic, Format, LabelShape, Partition, Split, Task};
+use fedra_engine::methods::{Method, Safl};
+use fedra_engine::{Encoding, EngineError, Evaluation, Population, Recipe, Sampler, Work};
 use fedra_model::hf::Config;
 use fedra_model::{Adapters, Preset};
 use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
@@ -50,7 +51,7 @@ pub fn check(mut draft: Draft) -> Result<Experiment> {
     let partition = partition(&draft)?;
     sample(&draft)?;
     let model = model(&mut draft, tokens)?;
-    let recipe = recipe(&draft, rounds, &model)?;
+    let recipe = recipe(&draft, rounds, (&model, task))?;
     let compare = draft.compare.take();
     Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare })
 }
@@ -233,7 +234,7 @@ fn sample(draft: &Draft) -> Result<()> {
 }
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
-fn recipe(draft: &Draft, rounds: u32, model: &ModelSource) -> Result<Recipe> {
+fn recipe(draft: &Draft, rounds: u32, (model, task): (&ModelSource, Task)) -> Result<Recipe> {
     let written = &draft.work;
     let work = Work {
         epochs: written.epochs,
@@ -254,13 +255,17 @@ fn recipe(draft: &Draft, rounds: u32, model: &ModelSource) -> Result<Recipe> {
     let base = Recipe {
         start: draft.federation.start,
         sampler: draft.federation.sample,
-        conditions: draft.conditions.unwrap_or_default(),
+        conditions: draft.conditions.clone().unwrap_or_default(),
+        depths: depths(draft, model)?,
         evaluation,
         learns: trainable(draft),
         ..Recipe::new(work)
     };
     let settings = reading::spelt(draft.method.settings.clone());
-    let method = Method::by_name(&draft.method.name, settings).map_err(complaint)?;
+    let mut method = Method::by_name(&draft.method.name, settings).map_err(complaint)?;
+    if let Some(safl) = method.safl_mut() {
+        settle(safl, draft, (model, task))?;
+    }
     let recipe = method.over(rounds).recipe(base);
     // How many clients there are is known only with the data; whatever else is wrong, shows now.
     let clients = match recipe.population {
@@ -284,12 +289,7 @@ fn trainable(draft: &Draft) -> Rule {
 /// The attention score to follow: on the classification token of an encoder; of a decoder, whose
 /// first token draws attention whatever it says, from the last token to all content.
 fn attention_of(model: &ModelSource) -> Result<Probe> {
-    let refuse = |error| Complaint::new("model.path", error, "a folder in Hugging Face layout");
-    let config = match model {
-        ModelSource::Fresh(config, _) => (**config).clone(),
-        ModelSource::Folder(path) => Config::open(path).map_err(refuse)?,
-    };
-    Ok(match config {
+    Ok(match config(model)? {
         Config::Bert(_) => {
             Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Cls }
         }
@@ -312,8 +312,62 @@ fn beneath(draft: &Draft, complaint: Complaint) -> Complaint {
     }
 }
 
+/// Fills in what SAFL takes from the model, and refuses what the task or the wire cannot give.
+fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -> Result<()> {
+    let side = match config(model)? {
+        Config::Bert(_) => AttentionSide::Key,
+        Config::Llama(_) => AttentionSide::Query,
+    };
+    safl.side.get_or_insert(side);
+    if safl.prune.is_some() && draft.wire.encoding != Encoding::F32 {
+        let expected = "f32 beside method.prune, which is an encoding itself";
+        return Err(Complaint::new("wire.encoding", draft.wire.encoding, expected));
+    }
+    let Probe::Attention { side, tokens } = safl.probe() else { return Ok(()) };
+    let named = |tokens| match tokens {
+        RelevantTokens::Cls => "\"cls\"",
+        RelevantTokens::Entities => "\"entities\"",
+        RelevantTokens::All => "\"all\"",
+    };
+    match (side, tokens) {
+        (AttentionSide::Query, RelevantTokens::Cls | RelevantTokens::Entities) => {
+            let expected = "\"all\": the query side is measured over all content tokens";
+            Err(Complaint::new("method.relevant", named(tokens), expected))
+        }
+        (AttentionSide::Key, RelevantTokens::Entities) if task.shape() != LabelShape::PerWord => {
+            let expected = "\"cls\" or \"all\": the task labels no tokens";
+            Err(Complaint::new("method.relevant", named(tokens), expected))
+        }
+        (AttentionSide::Key | AttentionSide::Query, _) => Ok(()),
+    }
+}
+
+/// The depths of those clients that have fewer blocks than the model.
+fn depths(draft: &Draft, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
+    let mut depths = draft.federation.depths.clone();
+    let Some(usual) = depths.remove("default") else { return Ok(depths) };
+    let blocks = match config(model)? {
+        Config::Bert(bert) => bert.num_hidden_layers,
+        Config::Llama(llama) => llama.num_hidden_layers,
+    };
+    if usize::from(usual) != blocks {
+        let expected = format!("the {blocks} blocks of the model, which the others share");
+        return Err(Complaint::new("federation.depths.default", usual, expected));
+    }
+    Ok(depths)
+}
+
+fn config(model: &ModelSource) -> Result<Config> {
+    match model {
+        ModelSource::Fresh(config, _) => Ok(config.as_ref().clone()),
+        ModelSource::Folder(path) => Config::open(path).map_err(|error| {
+            Complaint::new("model.path", error, "a folder in Hugging Face layout")
+        }),
+    }
+}
+
 /// The engine's refusal in the three parts of ours.
-fn complaint(error: EngineError) -> Complaint {
+pub fn complaint(error: EngineError) -> Complaint {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the others are not about settings")]
     match error {
         EngineError::Setting { key, found, expected } => Complaint::new(key, found, expected),

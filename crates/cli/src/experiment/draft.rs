@@ -4,6 +4,7 @@
 //! is what it becomes when its values make sense together. It is also what `experiment.toml` in an
 //! output folder holds, with all defaults filled in, so that file runs again as it stands.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use fedra_data::{Clinic, Columns, Mimic, Shares, Task};
@@ -231,6 +232,10 @@ pub struct Federation {
     pub sample: Sampler,
     /// What clients hold before the first round: nothing (`sent`), or the model (`shared`).
     pub start: Start,
+    /// How many of the blocks a client has, by name; all of them unless given. `default` may say
+    /// the model's own number.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub depths: BTreeMap<String, u16>,
 }
 
 /// `[work]`

@@ -14,6 +14,7 @@ mod draft;
 mod layers;
 mod reading;
 
+pub use check::complaint as complaint_of;
 pub use complaint::Complaint;
 pub use draft::Draft;
 pub use layers::value_of as read_value;

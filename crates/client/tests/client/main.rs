@@ -5,5 +5,6 @@
 mod fleet;
 mod learning;
 mod scoring;
+mod selection;
 mod training;
 mod world;

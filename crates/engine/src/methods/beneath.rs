@@ -31,6 +31,11 @@ impl Beneath {
         &self.0
     }
 
+    /// The method, to be filled in.
+    pub(super) fn method_mut(&mut self) -> &mut Method {
+        &mut self.0
+    }
+
     /// The recipe of the method beneath, under the name of the one on top.
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let method = base.method.clone();

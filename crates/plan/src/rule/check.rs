@@ -32,7 +32,7 @@ impl Rule {
             Self::TopBlocks { k, probe: Probe::Nothing } => {
                 Err(PlanError::NothingToRankBy { k: *k })
             }
-            Self::TopBlocks { k, probe: Probe::Attention { .. } | Probe::GradientNorm } => {
+            Self::TopBlocks { k, probe: _ } => {
                 let legal = (1..=blocks).contains(k);
                 if legal { Ok(()) } else { Err(PlanError::BlockCount { k: *k, blocks }) }
             }
@@ -75,7 +75,7 @@ impl Rule {
     }
 
     /// The rules this one is made of.
-    fn inner(&self) -> Vec<&Self> {
+    pub(super) fn inner(&self) -> Vec<&Self> {
         match self {
             Self::Union(rules) | Self::Intersection(rules) => rules.iter().collect(),
             Self::Without { of, minus } => vec![of, minus],

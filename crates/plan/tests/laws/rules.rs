@@ -95,7 +95,10 @@ proptest! {
         let blind = rule.select(View { layout: &layout, round, scores: None });
         match rule.probe(round) {
             Probe::Nothing => prop_assert_eq!(blind, Ok(select(&rule, (&layout, &scores, round)))),
-            Probe::Attention { .. } | Probe::GradientNorm => prop_assert!(blind.is_err()),
+            Probe::Attention { .. }
+            | Probe::GradientNorm
+            | Probe::RelativeGradient
+            | Probe::ServerOrder => prop_assert!(blind.is_err()),
         }
     }
 

@@ -1,0 +1,104 @@
+//! Which part each client will train, as far as that can be known before anybody measures.
+//!
+//! Orders by place, by turn or by lot follow from the file and its seed, so they are known exactly.
+//! Where data decide, every block weighs the same and only the overlap of choices is open. Two
+//! guesses then bound the downloads: everybody always chooses the same blocks, and choices overlap
+//! as little as they can.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
+use fedra_plan::{Layout, Probe, Scope, Selector, View};
+use fedra_wire::{Mask, Measured};
+
+/// How much the choices of clients and rounds overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// As much as they can: the least has to be sent.
+    Most,
+    /// As little as they can: the most has to be sent.
+    Least,
+}
+
+/// Follows a run from round to round.
+pub struct Guess {
+    overlap: Overlap,
+    measured: bool,
+    next: u16,
+}
+
+/// What a round is about to do.
+pub struct Foreseen {
+    /// What learns at each client of the cohort.
+    pub learns: BTreeMap<ClientId, Scope>,
+    /// Bytes of scores, of the whole cohort.
+    pub scores_up: u64,
+    /// Bytes of notices, of the whole cohort.
+    pub masks_down: u64,
+}
+
+impl Guess {
+    /// Before round 0.
+    pub const fn new(overlap: Overlap) -> Self {
+        Self { overlap, measured: false, next: 0 }
+    }
+
+    /// One round.
+    pub fn round(&mut self, choice: &Choice<'_>, cohort: &[&ClientInfo]) -> Result<Foreseen> {
+        let Choice { recipe, layout, round, .. } = *choice;
+        let probe = recipe.learns.probe(round);
+        let mut foreseen = Foreseen { learns: BTreeMap::new(), scores_up: 0, masks_down: 0 };
+        if probe == Probe::Nothing {
+            let view = View { layout, round, scores: None };
+            let scope = recipe.learns.select(view)?;
+            for client in cohort {
+                foreseen.learns.insert(client.id, &scope & &recipe.reach(&client.name, layout));
+            }
+            return Ok(foreseen);
+        }
+        let due = round.0.is_multiple_of(recipe.selection.profile_every.max(1)) || !self.measured;
+        let together = chosen_together(recipe);
+        for client in cohort {
+            let order =
+                if probe.asks_clients() { self.order(layout) } else { choice.order(client, &[]) };
+            let has = choice.blocks(&client.name);
+            let order: Vec<u16> = order.into_iter().filter(|block| *block < has).collect();
+            let scope = choice.learns(&client.name, &order)?;
+            foreseen.learns.insert(client.id, scope);
+            foreseen.masks_down += Mask::length(layout) as u64;
+            if probe.asks_clients() && due {
+                foreseen.scores_up += Measured::length(usize::from(has)) as u64;
+                self.measured = true;
+            }
+            if !together {
+                self.advance(choice.count(&client.name), layout);
+            }
+        }
+        if together {
+            let most = cohort.iter().map(|client| choice.count(&client.name)).max();
+            self.advance(most.unwrap_or(0), layout);
+        }
+        Ok(foreseen)
+    }
+
+    fn order(&self, layout: &Layout) -> Vec<u16> {
+        let start = match self.overlap {
+            Overlap::Most => 0,
+            Overlap::Least => self.next,
+        };
+        (start..layout.blocks()).chain(0..start).collect()
+    }
+
+    fn advance(&mut self, by: u16, layout: &Layout) {
+        self.next = (self.next + by) % layout.blocks().max(1);
+    }
+}
+
+/// Whether all clients of a round take their blocks from one list.
+fn chosen_together(recipe: &Recipe) -> bool {
+    let selection = &recipe.selection;
+    let alike = selection.counts.is_empty() && recipe.depths.is_empty();
+    let nested = selection.criterion.is_nested() && selection.explore == 0;
+    recipe.masks == Masks::Consensus && (alike || nested)
+}

@@ -1,0 +1,390 @@
+//! SAFL: the blocks that attention points to learn and travel, the others rest.
+//!
+//! Selective Attention Federated Learning: Improving Privacy and Efficiency for Clinical Text
+//! Classification. 2025, arXiv 2504.11793, equation 1 and its algorithm.
+//!
+//! ```text
+//! client  A_l = 1/(H n) sum over heads h, queries i, relevant keys j of alpha[l, h, i, j]
+//! server  S = the K blocks with the highest mean A_l            (consensus), or
+//! client  S_k = the K blocks with its own highest A_l           (per_client, the paper)
+//! client  w_l <- w_l - rate g_l                                 for l in S and the head
+//! server  w_l <- w_l + sum_k n_k change_kl / sum_k n_k          over the k that sent block l
+//! ```
+//!
+//! The score is normalised (the paper's is a plain sum, which long inputs would dominate), and every
+//! control is a `selector` with the same K: without them nobody can say that attention chose well.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use fedra_plan::{AttentionSide, ByteCount, Probe, RelevantTokens, Rule, Site};
+use fedra_wire::Encoding;
+use serde::de::{Error, MapAccess, Unexpected, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::beneath::Beneath;
+use crate::error::EngineError;
+use crate::fold::Denominator;
+use crate::recipe::{Masks, Recipe};
+use crate::selection::{Criterion, Selection};
+
+/// The method's settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Safl {
+    /// How many blocks learn.
+    pub k: BlockCount,
+    /// What ranks the blocks.
+    pub selector: BlockSelector,
+    /// Whether all clients train the same blocks or each its own.
+    pub mask: Masks,
+    /// The tokens on which attention has to land; [`RelevantTokens::Cls`] on the key side and
+    /// [`RelevantTokens::All`] on the query side unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relevant: Option<RelevantTokens>,
+    /// Whose attention counts; the key side unless given, and whoever knows that the model is a
+    /// decoder should give the query side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<AttentionSide>,
+    /// Clients measure in every so many rounds.
+    pub profile_every: u32,
+    /// Most examples that a client looks at to measure.
+    pub profile_examples: u32,
+    /// By whose weights a block's sum is divided.
+    pub denominator: Denominator,
+    /// Inside blocks, send only the entries that changed most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prune: Option<Pruning>,
+    /// How many of the K blocks are drawn by lot.
+    pub explore: u16,
+    /// Whether the embeddings learn too.
+    pub embeddings: Embeddings,
+    /// The method beneath.
+    pub base: Beneath,
+}
+
+impl Default for Safl {
+    fn default() -> Self {
+        let Selection { profile_every, profile_examples, explore, .. } = Selection::default();
+        Self {
+            k: BlockCount::Everywhere(2),
+            selector: BlockSelector::Attention,
+            mask: Masks::Consensus,
+            relevant: None,
+            side: None,
+            profile_every,
+            profile_examples,
+            denominator: Denominator::Participants,
+            prune: None,
+            explore,
+            embeddings: Embeddings::Frozen,
+            base: Beneath::default(),
+        }
+    }
+}
+
+impl Safl {
+    pub(super) fn recipe(self, base: Recipe) -> Recipe {
+        let (probe, criterion) = (self.probe(), self.selector.criterion());
+        let base = self.base.recipe(base);
+        let (usual, counts, budget) = match self.k {
+            BlockCount::Everywhere(k) => (k, BTreeMap::new(), None),
+            BlockCount::Named { default, counts } => (default, counts, None),
+            // K follows from the budget once the model is known; until then one block stands for it.
+            BlockCount::Memory(budget) => (1, BTreeMap::new(), Some(budget)),
+        };
+        let always = match self.embeddings {
+            Embeddings::Frozen => [Site::Head].into(),
+            Embeddings::Learn => [Site::Embedding, Site::Head].into(),
+        };
+        let part = Rule::TopBlocks { k: usual, probe } | Rule::Sites(always);
+        let mut work = base.work;
+        if let Some(Pruning { share, feedback }) = self.prune {
+            work.encoding = Encoding::Pruned { share, feedback };
+        }
+        Recipe {
+            learns: if base.learns == Rule::Everything { part } else { base.learns & part },
+            masks: self.mask,
+            selection: Selection {
+                criterion,
+                explore: self.explore,
+                profile_every: self.profile_every,
+                profile_examples: self.profile_examples,
+                counts,
+                budget,
+            },
+            denominator: self.denominator,
+            work,
+            ..base
+        }
+    }
+
+    pub(super) fn over(self, rounds: u32) -> Self {
+        Self { base: self.base.over(rounds), ..self }
+    }
+
+    /// Refuses methods that cannot lie beneath.
+    pub(super) fn check(&self) -> Result<(), EngineError> {
+        self.base.check(&[
+            ("centralised", "a federated method: one party alone sends no blocks"),
+            ("local-only", "a method that aggregates: without it no block travels"),
+            ("safl", "another method: blocks are chosen once"),
+            ("fedfrozen", "it on top: fedfrozen with base = { name = \"safl\", .. }"),
+        ])
+    }
+
+    /// What clients measure.
+    pub fn probe(&self) -> Probe {
+        match self.selector {
+            BlockSelector::Attention
+            | BlockSelector::Bottom
+            | BlockSelector::Cover
+            | BlockSelector::Corrected
+            | BlockSelector::Disagreement => {
+                let side = self.side.unwrap_or(AttentionSide::Key);
+                let usual = match side {
+                    AttentionSide::Key => RelevantTokens::Cls,
+                    AttentionSide::Query => RelevantTokens::All,
+                };
+                Probe::Attention { side, tokens: self.relevant.unwrap_or(usual) }
+            }
+            BlockSelector::GradientNorm => Probe::GradientNorm,
+            BlockSelector::GradientCover => Probe::RelativeGradient,
+            BlockSelector::Random
+            | BlockSelector::RandomFixed
+            | BlockSelector::First
+            | BlockSelector::Last
+            | BlockSelector::Even
+            | BlockSelector::Cyclic => Probe::ServerOrder,
+        }
+    }
+}
+
+/// What ranks the blocks: attention, its controls, and candidates for something better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockSelector {
+    /// The highest attention scores (the paper).
+    #[default]
+    Attention,
+    /// Control: by lot, anew in each round.
+    Random,
+    /// Control: by lot, once.
+    RandomFixed,
+    /// Control: those next to the embedding.
+    First,
+    /// Control: those next to the head.
+    Last,
+    /// Control: evenly spaced (Layer-Skipping).
+    Even,
+    /// Control: the lowest attention scores.
+    Bottom,
+    /// Control: the highest gradient norms.
+    GradientNorm,
+    /// Control: in turn (FedPart).
+    Cyclic,
+    /// Candidate: the highest attention score of each of K bands of the depth.
+    Cover,
+    /// Candidate: attention relative to the block's own running mean.
+    Corrected,
+    /// Candidate: where clients' attention scores differ most.
+    Disagreement,
+    /// Candidate: the highest relative gradient norm of each of K bands of the depth.
+    GradientCover,
+}
+
+impl BlockSelector {
+    const fn criterion(self) -> Criterion {
+        match self {
+            Self::Attention | Self::GradientNorm => Criterion::Highest,
+            Self::Bottom => Criterion::Lowest,
+            Self::Random => Criterion::Random,
+            Self::RandomFixed => Criterion::RandomFixed,
+            Self::First => Criterion::First,
+            Self::Last => Criterion::Last,
+            Self::Even => Criterion::Even,
+            Self::Cyclic => Criterion::Cyclic,
+            Self::Cover | Self::GradientCover => Criterion::Cover,
+            Self::Corrected => Criterion::Corrected,
+            Self::Disagreement => Criterion::Disagreement,
+        }
+    }
+}
+
+/// Whether the embeddings learn too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Embeddings {
+    /// No: right for pretrained weights, and the larger part of the saving.
+    #[default]
+    Frozen,
+    /// Yes: fresh embeddings know nothing, and blocks cannot learn for them.
+    Learn,
+}
+
+/// Sending only the entries of a block that changed most: `0.25`, or
+/// `{ share = 0.25, feedback = false }`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "WrittenPruning", into = "FullPruning")]
+pub struct Pruning {
+    /// Which share of a parameter's entries goes up.
+    pub share: f64,
+    /// Whether a client adds what it left out to its next update.
+    pub feedback: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a share such as 0.25, or { share = 0.25, feedback = false }"
+)]
+enum WrittenPruning {
+    Share(f64),
+    Full(FullPruning),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FullPruning {
+    share: f64,
+    #[serde(default = "feedback")]
+    feedback: bool,
+}
+
+const fn feedback() -> bool {
+    true
+}
+
+impl From<WrittenPruning> for Pruning {
+    fn from(written: WrittenPruning) -> Self {
+        match written {
+            WrittenPruning::Share(share) => Self { share, feedback: true },
+            WrittenPruning::Full(FullPruning { share, feedback }) => Self { share, feedback },
+        }
+    }
+}
+
+impl From<Pruning> for FullPruning {
+    fn from(Pruning { share, feedback }: Pruning) -> Self {
+        Self { share, feedback }
+    }
+}
+
+/// How many blocks learn: `2`, `{ default = 4, "hospital-3" = 2 }` or `{ memory = "200 MB" }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockCount {
+    /// So many at every client.
+    Everywhere(u16),
+    /// So many at the named clients, and a usual number at the others.
+    Named {
+        /// The usual number.
+        default: u16,
+        /// The exceptions, by name.
+        counts: BTreeMap<String, u16>,
+    },
+    /// As many as fit into this much memory of a client.
+    Memory(ByteCount),
+}
+
+impl Serialize for BlockCount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Everywhere(k) => serializer.serialize_u16(*k),
+            Self::Named { default, counts } => {
+                let mut map = serializer.serialize_map(Some(1 + counts.len()))?;
+                map.serialize_entry("default", default)?;
+                for (name, count) in counts {
+                    map.serialize_entry(name, count)?;
+                }
+                map.end()
+            }
+            Self::Memory(budget) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("memory", &format!("{} B", budget.0))?;
+                map.end()
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BlockCount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Words)
+    }
+}
+
+/// Reads the three spellings of a block count.
+struct Words;
+
+impl<'de> Visitor<'de> for Words {
+    type Value = BlockCount;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(
+            "a number of blocks, { default = 4, \"client\" = 2 } or { memory = \"200 MB\" }",
+        )
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<BlockCount, E> {
+        let count = u16::try_from(number);
+        count
+            .map(BlockCount::Everywhere)
+            .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<BlockCount, M::Error> {
+        let (mut default, mut counts, mut memory) = (None, BTreeMap::new(), None);
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "memory" => {
+                    let text = map.next_value::<String>()?;
+                    memory = Some(text.parse::<ByteCount>().map_err(M::Error::custom)?);
+                }
+                "default" => default = Some(map.next_value()?),
+                _ => {
+                    counts.insert(key, map.next_value::<u16>()?);
+                }
+            }
+        }
+        match (default, memory) {
+            (Some(default), None) => Ok(BlockCount::Named { default, counts }),
+            (None, Some(budget)) if counts.is_empty() => Ok(BlockCount::Memory(budget)),
+            (Some(_), Some(_)) | (None, Some(_)) => {
+                Err(M::Error::custom("memory beside numbers of blocks"))
+            }
+            (None, None) => Err(M::Error::missing_field("default")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &BlockCount) {
+        assert_eq!(serde_json::from_str::<BlockCount>(text).expect(text), *expected);
+        let again = serde_json::to_string(expected).expect("plain data");
+        assert_eq!(serde_json::from_str::<BlockCount>(&again).expect("just written"), *expected);
+    }
+
+    #[test]
+    fn k_has_three_spellings() {
+        check("3", &BlockCount::Everywhere(3));
+        let counts = [("hospital-3".to_owned(), 2)].into();
+        let named = BlockCount::Named { default: 4, counts };
+        check(r#"{"default":4,"hospital-3":2}"#, &named);
+        check(r#"{"memory":"200 MB"}"#, &BlockCount::Memory(ByteCount(200_000_000)));
+        for wrong in [
+            "-1",
+            "70000",
+            r#""two""#,
+            r#"{"hospital-3":2}"#,
+            r#"{"memory":"lots"}"#,
+            r#"{"memory":"1 MB","default":2}"#,
+        ] {
+            assert!(serde_json::from_str::<BlockCount>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How the blocks that learn in a round are chosen.
+//!
+//! The [`Rule`] of a recipe says that K blocks are taken from the top of a ranking; this says where
+//! the ranking comes from. Every selector is the same three steps, so that a control differs from
+//! the real thing in one word:
+//!
+//! ```text
+//! scores of clients --mean, correct, spread--> one basis --Criterion::order--> blocks, best first
+//!                                                        --explore----------> some by lot instead
+//! the rule takes the first K, and whatever else it always takes
+//! ```
+//! Everything that is drawn comes from the experiment's seed, and everything that is remembered is
+//! in a [`Memory`], which a checkpoint holds.
+
+mod choose;
+mod memory;
+mod order;
+mod report;
+
+use std::collections::BTreeMap;
+
+use fedra_plan::{ByteCount, Rule};
+use serde::{Deserialize, Serialize};
+
+use crate::error::EngineError;
+
+pub use choose::Choice;
+pub(crate) use memory::Memory;
+pub use order::Criterion;
+pub use report::{SelectionReport, Warning, WarningKind};
+
+/// Where the ranking of blocks comes from, and who takes how many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Selection {
+    /// What comes first.
+    pub criterion: Criterion,
+    /// How many of the blocks that a client takes are drawn by lot.
+    pub explore: u16,
+    /// Clients measure in every so many rounds; in between, the last scores count.
+    pub profile_every: u32,
+    /// Most examples that a client looks at to measure.
+    pub profile_examples: u32,
+    /// How many blocks these clients take, by name; all others take as many as the rule says.
+    pub counts: BTreeMap<String, u16>,
+    /// Memory of a client from which the number of blocks is still to be derived.
+    pub budget: Option<ByteCount>,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self {
+            criterion: Criterion::default(),
+            explore: 0,
+            profile_every: 1,
+            profile_examples: 32,
+            counts: BTreeMap::new(),
+            budget: None,
+        }
+    }
+}
+
+impl Selection {
+    /// Refuses what makes no sense for any model.
+    pub(crate) fn check(&self, rule: &Rule) -> Result<(), EngineError> {
+        let refuse =
+            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
+        if self.profile_every == 0 {
+            return refuse("method.profile_every", "0".to_owned(), "at least 1");
+        }
+        if self.profile_examples == 0 {
+            return refuse("method.profile_examples", "0".to_owned(), "at least 1");
+        }
+        let Some(usual) = rule.block_count() else { return Ok(()) };
+        let all = self.counts.values().copied().chain(self.budget.is_none().then_some(usual));
+        for count in all {
+            if count == 0 {
+                return refuse("method.k", "0".to_owned(), "at least 1 block");
+            }
+            if self.explore >= count {
+                let found = format!("{} of {count} blocks", self.explore);
+                return refuse("method.explore", found, "less than k");
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what makes no sense for a model of so many blocks and clients of these names.
+    pub(crate) fn check_model<'n>(
+        &self,
+        rule: &Rule,
+        blocks: u16,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Result<(), EngineError> {
+        let Some(usual) = rule.block_count() else { return Ok(()) };
+        let refuse = |found: String, expected| {
+            Err(EngineError::Setting { key: "method.k", found, expected })
+        };
+        if let Some(budget) = self.budget {
+            return refuse(format!("{{ memory = \"{budget}\" }}"), "a budget that K was found for");
+        }
+        for count in self.counts.values().copied().chain([usual]) {
+            if count > blocks {
+                let found = format!("{count} of {blocks} blocks");
+                return refuse(found, "no more blocks than the model has");
+            }
+        }
+        let names: Vec<&str> = names.into_iter().collect();
+        match self.counts.keys().find(|name| !names.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(stranger) => refuse(
+                format!("a number for {stranger:?}"),
+                "`default` or the name of a client; `fedra data` lists them",
+            ),
+        }
+    }
+}

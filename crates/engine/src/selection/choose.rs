@@ -1,0 +1,168 @@
+//! One round's choice, from measurements to the part that learns at each client.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fedra_plan::{BlockScores, ByteCount, Layout, PlanError, Round, Rule, Scope, Selector, View};
+use fedra_seed::Seed;
+use fedra_wire::{ClientId, Mask, Measured};
+
+use super::order::{Turn, explored};
+use super::report::{Round as Observed, SelectionReport};
+use crate::error::EngineError;
+use crate::federation::Federation;
+use crate::fleet::{ClientInfo, Evidence, Fleet, Inquiry};
+use crate::recipe::{Masks, Recipe};
+
+/// Everything about a round's choice that is known before anybody measures.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    /// Whose selection.
+    pub recipe: &'a Recipe,
+    /// The rule in force: the recipe's, less what a second stage has frozen.
+    pub rule: &'a Rule,
+    /// The model to choose from.
+    pub layout: &'a Layout,
+    /// The round to choose for.
+    pub round: Round,
+    /// The experiment's seed.
+    pub seed: Seed,
+}
+
+impl Choice<'_> {
+    /// How many blocks the named client has.
+    pub fn blocks(&self, name: &str) -> u16 {
+        let depth = self.recipe.depths.get(name).copied();
+        depth.unwrap_or(u16::MAX).min(self.layout.blocks())
+    }
+
+    /// How many blocks the named client takes: no more than it has.
+    pub fn count(&self, name: &str) -> u16 {
+        let usual = self.rule.block_count().unwrap_or(0);
+        let count = self.recipe.selection.counts.get(name).copied().unwrap_or(usual);
+        count.min(self.blocks(name))
+    }
+
+    /// The blocks of a client, best first, given what it is to rank by.
+    pub fn order(&self, client: &ClientInfo, basis: &[f64]) -> Vec<u16> {
+        let selection = &self.recipe.selection;
+        let lot = self.seed.of("blocks");
+        let lot =
+            if selection.criterion.is_fixed() { lot } else { lot.with(u64::from(self.round.0)) };
+        let lot = match self.recipe.masks {
+            Masks::Consensus => lot,
+            Masks::PerClient => lot.with(u64::from(client.id.0)),
+        };
+        let (k, blocks) = (self.count(&client.name), self.blocks(&client.name));
+        let turn = Turn { k, blocks, round: self.round, lot, basis };
+        explored(selection.criterion.order(&turn), selection.explore, &turn)
+    }
+
+    /// What learns at a client that takes its blocks in this order.
+    pub fn learns(&self, name: &str, order: &[u16]) -> Result<Scope, PlanError> {
+        let probe = self.rule.probe(self.round);
+        let scores = BlockScores::of_order(probe, order, self.layout.blocks());
+        let view = View { layout: self.layout, round: self.round, scores: Some(&scores) };
+        let chosen = self.rule.with_block_count(self.count(name)).select(view)?;
+        Ok(&chosen & &self.recipe.reach(name, self.layout))
+    }
+}
+
+/// What was chosen, and what choosing cost.
+pub(crate) struct Chosen {
+    pub(crate) learns: BTreeMap<ClientId, Scope>,
+    pub(crate) report: SelectionReport,
+}
+
+impl Federation {
+    /// Asks for evidence if it is due, ranks the blocks and takes the first few, client by client.
+    pub(crate) fn choose(
+        &mut self,
+        fleet: &mut dyn Fleet,
+        rule: &Rule,
+        cohort: &[&ClientInfo],
+    ) -> Result<Chosen, EngineError> {
+        let criterion = self.recipe.selection.criterion;
+        let probe = rule.probe(self.round);
+        let (mut answered, mut scores_up) = (BTreeSet::new(), ByteCount(0));
+        if probe.asks_clients() && self.profile_is_due() {
+            let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
+            let evidence = fleet.probe(&Inquiry {
+                model: &self.model,
+                probe,
+                clients: &clients,
+                round: self.round,
+                seed: self.seed.of("probe").with(u64::from(self.round.0)),
+                examples: self.recipe.selection.profile_examples,
+            })?;
+            let (measured, bytes) = travel(&evidence, self.round, self.layout.blocks())?;
+            if measured.is_empty() {
+                let expected = probe;
+                return Err(PlanError::MissingScores { round: self.round, expected }.into());
+            }
+            scores_up = bytes;
+            answered = measured.iter().map(|one| one.client).collect();
+            self.memory.take(criterion, &measured, self.layout.blocks());
+        }
+
+        let profile = self.memory.profile.clone().unwrap_or_default();
+        let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
+        let choice = Choice { recipe, rule, layout, round, seed: self.seed };
+        let mut learns = BTreeMap::new();
+        let mut agreements = Vec::new();
+        let mut masks_down = ByteCount(0);
+        for client in cohort {
+            let common = choice.order(client, &profile.basis.0);
+            // A client that never measured follows the others.
+            let own = profile.own.get(&client.id).map(|own| choice.order(client, &own.0));
+            if let Some(own) = own.as_ref().filter(|_| answered.contains(&client.id)) {
+                agreements.push(shared(own, &common, choice.count(&client.name)));
+            }
+            let order = match recipe.masks {
+                Masks::Consensus => common,
+                Masks::PerClient => own.unwrap_or(common),
+            };
+            let scope = choice.learns(&client.name, &order)?;
+            let notice = Mask { round, client: client.id, learns: scope };
+            masks_down += ByteCount(notice.encode(layout)?.len() as u64);
+            learns.insert(client.id, notice.learns);
+        }
+        let observed = Observed {
+            criterion,
+            masks: recipe.masks,
+            k: rule.block_count().unwrap_or(0),
+            blocks: layout.blocks(),
+            learns: &learns,
+            agreements: &agreements,
+        };
+        let report = SelectionReport { scores_up, masks_down, ..observed.report(&mut self.memory) };
+        Ok(Chosen { learns, report })
+    }
+
+    fn profile_is_due(&self) -> bool {
+        let every = self.recipe.selection.profile_every.max(1);
+        self.memory.profile.is_none() || self.round.0.is_multiple_of(every)
+    }
+}
+
+/// Scores as the server receives them: through real messages. One that cannot be read is no answer.
+fn travel(
+    evidence: &[Evidence],
+    round: Round,
+    blocks: u16,
+) -> Result<(Vec<Measured>, ByteCount), EngineError> {
+    let (mut measured, mut length) = (Vec::with_capacity(evidence.len()), ByteCount(0));
+    for one in evidence {
+        let scores = one.scores.as_slice().iter().map(|score| *score as f32).collect();
+        let bytes = Measured { round, client: one.client, scores }.encode()?;
+        length += ByteCount(bytes.len() as u64);
+        measured.extend(Measured::decode(&bytes, (round, one.client), blocks));
+    }
+    Ok((measured, length))
+}
+
+/// Which share of the first K of one order is among the first K of another.
+fn shared(own: &[u16], common: &[u16], k: u16) -> f64 {
+    let k = usize::from(k).min(own.len()).min(common.len());
+    let both = own[..k].iter().filter(|block| common[..k].contains(block)).count();
+    both as f64 / k.max(1) as f64
+}
