@@ -22,7 +22,12 @@ use crate::summary::{Summary, duration};
 /// The experiment; each method replaces `method.name`.
 const EXPERIMENT: &str = include_str!("quickstart.toml");
 /// The ceiling, the floor, and what lies between.
-const METHODS: [&str; 3] = ["centralised", "local-only", "fedavg"];
+const METHODS: [(&str, &[&str]); 4] = [
+    ("centralised", &[]),
+    ("local-only", &[]),
+    ("fedavg", &[]),
+    ("fedfrozen", &["method.warmup=5"]),
+];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +39,7 @@ Six synthetic hospitals learn to mark problems, tests and treatments in their no
   centralised   all notes in one place: the ceiling
   local-only    every hospital alone: the mean of the six, on the same test notes
   fedavg        notes stay where they are, models travel
+  fedfrozen     the same; after five rounds query and key stay as they are and travel no more
 The files of each run lie under DIR/METHOD; run its experiment.toml again with `fedra run`.";
 
 /// The whole command.
@@ -63,9 +69,10 @@ impl Quickstart {
         };
         let mut summaries = Vec::new();
         let mut floor = 0.0;
-        for method in METHODS {
+        for (method, settings) in METHODS {
             let names = [format!("method.name={method}"), format!("name=quickstart-{method}")];
-            let overrides = Overrides::new(names.into(), self.seed);
+            let settings = settings.iter().map(|&setting| setting.to_owned());
+            let overrides = Overrides::new(names.into_iter().chain(settings).collect(), self.seed);
             let experiment =
                 Experiment::from_text(EXPERIMENT, "quickstart.toml", "quickstart", &overrides)?;
             forget_peak();

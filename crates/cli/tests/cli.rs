@@ -192,6 +192,16 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
         &["wire.encoding=int8", "wire.download=bf16", "federation.sample={ poisson = 0.6 }"],
         &["wire.encoding={ top_k = 0.1 }", "federation.start=shared"],
         &["method.name=centralised"],
+        &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
+        &[
+            "method.name=fedfrozen",
+            "method.warmup=0.67",
+            "method.stage2=strict",
+            "method.base={ name = \"scaffold\" }",
+            "federation.sample={ uniform = 2 }",
+        ],
+        &["model.lora={ rank = 2, roles = [\"query\", \"value\"] }", "wire.encoding=f16"],
+        &["model.lora={ rank = 2 }", "method.name=fedfrozen", "method.warmup=2"],
     ]
     .into_iter()
     .enumerate()
@@ -244,6 +254,8 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("name=../up", "name: found \"../up\", expected letters"),
         ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),
         ("model.vocabulary=5", "model.vocabulary"),
+        ("model.lora={ rank = 0 }", "model.lora: found"),
+        ("model.lora={ roles = [\"head\"] }", "model.lora.roles[0]: found"),
     ] {
         let message = place.refused(&["run", "tiny.toml", "--set", set]);
         assert!(message.contains(expected), "{set}: {message}");
