@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use clap::Args;
 use fedra_compute::Seed;
 use fedra_engine::{
     Begins, Bytes, Choice, ClientId, ClientInfo, Encoding, LocalRule, Masks, Population, Recipe,
@@ -31,22 +32,39 @@ Examples:
   fedra plan experiments/clinic-concepts.toml
   fedra plan experiments/clinic-concepts.toml --set wire.encoding=int8
   fedra plan experiments/clinic-concepts.toml --set method.name=fedper
+  fedra plan experiments/frozen.toml --advise
 
 The bytes are those of the encoded payloads and equal what the run will report. Memory is an
 estimate.";
 
-/// Prints the plan of an experiment.
-pub fn run(written: &Written) -> Result<()> {
-    let experiment = written.experiment()?;
-    let run = Run::prepare(&experiment)?;
+/// The whole command.
+#[derive(Args)]
+pub struct Plan {
+    #[command(flatten)]
+    written: Written,
+    /// Run a short pilot and propose how long FedFrozen should warm up, from validation examples
+    #[arg(long)]
+    advise: bool,
+}
+
+impl Plan {
+    /// Prints the plan, or the advice.
+    pub fn run(&self) -> Result<()> {
+        let experiment = self.written.experiment()?;
+        if self.advise { crate::advise::run(&experiment) } else { print(&experiment) }
+    }
+}
+
+fn print(experiment: &Experiment) -> Result<()> {
+    let run = Run::prepare(experiment)?;
     let (prepared, recipe) = run.parts();
     let layout = prepared.model.layout();
-    let least = Forecast::of(&experiment, prepared, recipe, Overlap::Most)?;
-    let most = Forecast::of(&experiment, prepared, recipe, Overlap::Least)?;
+    let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
+    let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
 
     console::data(parts(layout, &least.stages, recipe)?);
     console::data("");
-    console::data(costs(&experiment, prepared, recipe, (&least, &most)));
+    console::data(costs(experiment, prepared, recipe, (&least, &most)));
     Ok(())
 }
 

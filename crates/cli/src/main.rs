@@ -1,5 +1,6 @@
 //! The `fedra` command.
 
+mod advise;
 mod bench;
 mod compare;
 mod console;
@@ -27,7 +28,7 @@ use fedra_engine::EngineError;
 
 const EXAMPLES: &str = "\
 Examples:
-  fedra quickstart                                   three methods side by side, in a minute
+  fedra quickstart                                   four methods side by side, in a minute or so
   fedra data experiments/clinic-concepts.toml        look at the data
   fedra plan experiments/clinic-concepts.toml        what it would send and cost
   fedra run  experiments/clinic-concepts.toml        run it
@@ -55,7 +56,7 @@ enum Command {
     Compare(compare::Compare),
     /// Say what an experiment would train, send and cost, without training
     #[command(after_help = dry_run::EXAMPLES)]
-    Plan(experiment::Written),
+    Plan(dry_run::Plan),
     /// Show what a dataset becomes: rows, labels, lengths, clients, splits
     #[command(after_help = show::EXAMPLES)]
     Data(experiment::Written),
@@ -97,7 +98,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Quickstart(quickstart) => return quickstart.run(),
         Command::Run(run) => return run.run(),
         Command::Compare(compare) => return compare.run(),
-        Command::Plan(written) => dry_run::run(&written),
+        Command::Plan(plan) => plan.run(),
         Command::Data(written) => show::run(&written),
         Command::Bench(bench) => bench.run(),
         Command::Completions { shell } => {

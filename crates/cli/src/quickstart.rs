@@ -22,12 +22,13 @@ use crate::summary::{Summary, duration};
 /// The experiment; each method replaces `method.name`.
 const EXPERIMENT: &str = include_str!("quickstart.toml");
 /// The ceiling, the floor, and what lies between, each with its settings.
-const METHODS: [(&str, &[&str]); 4] = [
+const METHODS: [(&str, &[&str]); 5] = [
     ("centralised", &[]),
     ("local-only", &[]),
     ("fedavg", &[]),
     // Fresh embeddings know nothing, so they have to learn as well.
     ("safl", &["method.k=2", "method.embeddings=learn"]),
+    ("fedfrozen", &["method.warmup=5"]),
 ];
 
 const EXAMPLES: &str = "\
@@ -42,6 +43,7 @@ Six synthetic hospitals learn to mark problems, tests and treatments in their no
   fedavg        notes stay where they are, models travel
   safl          the same, but only two of four blocks, chosen in each round by attention, the
                 embeddings (they start fresh, so they have to learn) and the head travel
+  fedfrozen     the same; after five rounds query and key stay as they are and travel no more
 The files of each run lie under DIR/METHOD; run its experiment.toml again with `fedra run`.";
 
 /// The whole command.

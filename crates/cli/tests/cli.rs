@@ -205,6 +205,21 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
         &["method.name=safl", "method.k=1", "federation.depths={ \"hospital-3\" = 1 }"],
         &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
         &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
+        &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
+        &[
+            "method.name=fedfrozen",
+            "method.warmup=0.67",
+            "method.stage2=strict",
+            "method.base={ name = \"scaffold\" }",
+            "federation.sample={ uniform = 2 }",
+        ],
+        &["model.lora={ rank = 2, roles = [\"query\", \"value\"] }", "wire.encoding=f16"],
+        &["model.lora={ rank = 2 }", "method.name=fedfrozen", "method.warmup=2"],
+        &[
+            "method.name=fedfrozen",
+            "method.warmup=1",
+            "method.base={ name = \"safl\", k = 1, base = { name = \"fedadam\" } }",
+        ],
     ]
     .into_iter()
     .enumerate()
@@ -348,6 +363,8 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("name=../up", "name: found \"../up\", expected letters"),
         ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),
         ("model.vocabulary=5", "model.vocabulary"),
+        ("model.lora={ rank = 0 }", "model.lora: found"),
+        ("model.lora={ roles = [\"head\"] }", "model.lora.roles[0]: found"),
     ] {
         let message = place.refused(&["run", "tiny.toml", "--set", set]);
         assert!(message.contains(expected), "{set}: {message}");

@@ -143,6 +143,26 @@ impl Experiment {
         Ok(check::check(draft)?)
     }
 
+    /// The first stage of `FedFrozen` on this experiment, for all rounds: the method beneath, be that
+    /// the file's own method or its base, with drift measured.
+    pub fn warming_up(&self) -> Result<Self> {
+        let mut draft = self.draft.clone();
+        let mut base = toml::Table::new();
+        if draft.method.name == "fedfrozen" {
+            let given = draft.method.settings.remove("base");
+            base = given.and_then(|base| base.as_table().cloned()).unwrap_or(base);
+        } else {
+            base = std::mem::take(&mut draft.method.settings);
+            base.insert("name".to_owned(), draft.method.name.clone().into());
+        }
+        draft.method = draft::Method { name: "fedfrozen".to_owned(), ..draft::Method::default() };
+        draft.method.settings.insert("warmup".to_owned(), i64::from(self.rounds).into());
+        if !base.is_empty() {
+            draft.method.settings.insert("base".to_owned(), base.into());
+        }
+        Ok(check::check(draft)?)
+    }
+
     /// The file that would repeat this experiment.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(&self.draft)?)

@@ -3,7 +3,7 @@
 use crate::draw::{bare, bits, distance, frozen, id, indices, numbers, of, tensor, trained};
 use crate::golden::{drawn, float, floats, list, read};
 use fedra_compute::{ComputeError, Device, Gradients, Optimiser, Params, Solver, Tape, Tensor};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{ParamId, Part, Role, Scope, Site};
 
 const TABLE: ParamId = ParamId::new(Site::Embedding, Role::Token, Part::Weight);
 const OTHER: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
@@ -195,6 +195,33 @@ fn a_gradient_of_another_shape_or_of_an_unknown_parameter_is_refused() {
     let unknown = dense(&device, OTHER, (2, 7), &[1.0; 14]);
     assert_eq!(optimiser.step(&mut params, &unknown).unwrap_err(), ComputeError::Missing(OTHER));
     assert_eq!(bits(params.get(TABLE).unwrap()), before);
+}
+
+#[test]
+fn a_damped_parameter_steps_as_under_the_lower_rate_and_the_others_as_before() {
+    let device = Device::cpu();
+    let solvers = |rate| {
+        let momentum = Solver::Momentum { rate, momentum: 0.9, weight_decay: 0.1 };
+        [Solver::Sgd { rate, weight_decay: 0.1 }, momentum, Solver::adamw(rate, 0.1)]
+    };
+    for (full, low) in solvers(0.5).into_iter().zip(solvers(0.125)) {
+        let run = |id, solver, damped: bool| {
+            let mut params: Params = [(id, tensor(&device, (2, 7), 1))].into_iter().collect();
+            let mut optimiser = Optimiser::new(&device, solver).unwrap();
+            if damped {
+                optimiser.damp(Scope::from_iter([TABLE]), 0.25).unwrap();
+            }
+            for step in 1..4_u8 {
+                let gradient = [f32::from(step); 14];
+                optimiser.step(&mut params, &dense(&device, id, (2, 7), &gradient)).unwrap();
+            }
+            bits(params.get(id).unwrap())
+        };
+        assert_eq!(run(TABLE, full, true), run(TABLE, low, false), "{full:?}");
+        assert_eq!(run(OTHER, full, true), run(OTHER, full, false), "{full:?}");
+    }
+    let mut optimiser = Optimiser::new(&device, Solver::adamw(0.1, 0.0)).unwrap();
+    assert!(optimiser.damp(Scope::empty(), f32::NAN).is_err());
 }
 
 /// Gradients that hold exactly these numbers: those of `I W^T` when `G^T` comes back.
