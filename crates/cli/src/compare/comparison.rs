@@ -101,7 +101,7 @@ pub struct Standing {
 /// All variants when they had spent the same.
 #[derive(Clone, Debug, Serialize)]
 pub struct Budgeted {
-    /// How much of it.
+    /// How much of it, in the mean over seeds.
     pub budget: f64,
     /// Whose whole run cost that: the cheapest.
     pub set_by: String,
@@ -137,7 +137,7 @@ impl Comparison {
                 words.join(", ")
             ));
         }
-        let last = standings(entries, &|run| {
+        let last = standings(entries, &|_, run| {
             Some((run.summary.rounds, run.summary.score.as_ref()?.value))
         });
         let lines = entries.iter().zip(last).map(|(entry, standing)| entry.line(seeds, standing));
@@ -188,11 +188,12 @@ impl Entry {
         }
     }
 
-    /// What its cheapest run spent.
+    /// What a run spent, in the mean; `None` where it has nothing to set a budget with.
     fn spent(&self, on: Spent) -> Option<f64> {
-        let spent = self.runs.values().map(|run| run.spent(on)).filter(|spent| *spent > 0.0);
+        let spent: f64 = self.runs.values().map(|run| run.spent(on)).sum();
         // A run whose model nobody shares spends bytes on headers: it sets no budget for others.
-        spent.reduce(f64::min).filter(|_| on != Spent::Bytes || self.shares())
+        let counts = spent > 0.0 && (on != Spent::Bytes || self.shares());
+        counts.then(|| spent / self.runs.len() as f64)
     }
 
     fn shares(&self) -> bool {
@@ -201,14 +202,14 @@ impl Entry {
 }
 
 /// Rounds and score of a run, under some budget.
-type Reached<'a> = &'a dyn Fn(&RunResult) -> Option<(u32, f64)>;
+type Reached<'a> = &'a dyn Fn(u64, &RunResult) -> Option<(u32, f64)>;
 
 fn standings(entries: &[Entry], reached: Reached<'_>) -> Vec<Standing> {
     let scores: Vec<BTreeMap<u64, (u32, f64)>> = entries
         .iter()
         .map(|entry| {
             let runs = entry.runs.iter();
-            runs.filter_map(|(seed, run)| Some((*seed, reached(run)?))).collect()
+            runs.filter_map(|(seed, run)| Some((*seed, reached(*seed, run)?))).collect()
         })
         .collect();
     let one = |(entry, own): (&Entry, &BTreeMap<u64, (u32, f64)>)| {
@@ -231,16 +232,19 @@ fn standings(entries: &[Entry], reached: Reached<'_>) -> Vec<Standing> {
     entries.iter().zip(&scores).map(one).collect()
 }
 
-/// The variants at what the cheapest spent; `None` when all spent the same or nothing.
+/// The variants at what the cheapest spent; `None` when all spent the same or nothing. Models
+/// differ a little in size from seed to seed, so each seed has the budget of its own run.
 fn budgeted(entries: &[Entry], on: Spent) -> Option<Budgeted> {
-    let spent = |entry: &Entry| Some((entry.spent(on)?, entry.name.clone()));
-    let cheapest = entries.iter().filter_map(spent).min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let (budget, set_by) = cheapest;
-    let dearer = entries.iter().filter_map(|entry| entry.spent(on));
-    if dearer.fold(0.0, f64::max) <= budget * (1.0 + SLACK) {
+    let spending = entries.iter().filter_map(|entry| Some((entry.spent(on)?, entry)));
+    let spending: Vec<(f64, &Entry)> = spending.collect();
+    let (budget, cheapest) = *spending.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    if spending.iter().all(|(spent, _)| *spent <= budget * (1.0 + SLACK)) {
         return None;
     }
-    let standings = standings(entries, &|run| run.within(on, budget));
+    let standings = standings(entries, &|seed, run| {
+        run.within(on, cheapest.runs.get(&seed).map_or(budget, |own| own.spent(on)))
+    });
+    let set_by = cheapest.name.clone();
     let names = entries.iter().map(|entry| entry.name.clone());
     let rows = names.zip(standings).map(|(name, standing)| Row { name, standing });
     Some(Budgeted { budget, set_by, variants: rows.collect() })
