@@ -295,8 +295,8 @@ fn twice_the_epochs_get_half_the_rounds_at_equal_compute() {
     assert!(work(1).abs_diff(2 * work(0)) <= 1, "{} and {}", work(0), work(1));
     let equal = result["at_equal"].as_object().unwrap();
     assert_eq!(equal.keys().collect::<Vec<_>>(), ["compute"]);
-    assert_eq!(equal["compute"]["set_by"], "epochs=1");
-    let [first, second] = [0, 1].map(|number| &equal["compute"]["variants"][number]);
+    assert_eq!(equal["compute"][1]["set_by"], "epochs=1");
+    let [first, second] = [0, 1].map(|number| &equal["compute"][number]);
     assert_eq!((&first["rounds"], &second["rounds"]), (&2.0.into(), &1.0.into()));
     // One round of two epochs: the score that the run's own log has there.
     let log = place.bytes("runs/compare-tiny/epochs=2/seed-3/rounds.jsonl");

@@ -27,7 +27,7 @@ pub struct Comparison {
     /// The variants after all their rounds.
     pub variants: Vec<Line>,
     /// The variants when they had spent the same.
-    pub at_equal: BTreeMap<&'static str, Budgeted>,
+    pub at_equal: BTreeMap<&'static str, Vec<Row>>,
     /// What a reader has to know.
     pub notes: Vec<String>,
 }
@@ -98,22 +98,15 @@ pub struct Standing {
     pub verdict: Option<Verdict>,
 }
 
-/// All variants when they had spent the same.
-#[derive(Clone, Debug, Serialize)]
-pub struct Budgeted {
-    /// How much of it.
-    pub budget: f64,
-    /// Whose whole run cost that: the cheapest.
-    pub set_by: String,
-    /// The variants, in order.
-    pub variants: Vec<Row>,
-}
-
 /// One variant within a budget.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Its name.
     pub name: String,
+    /// How much it could spend, in the mean over seeds; absent where nobody spent anything.
+    pub budget: Option<f64>,
+    /// Whose whole run cost that: the cheapest of those held against one baseline.
+    pub set_by: Option<String>,
     /// How it did.
     #[serde(flatten)]
     pub standing: Standing,
@@ -137,7 +130,7 @@ impl Comparison {
                 words.join(", ")
             ));
         }
-        let last = standings(entries, &|run| {
+        let last = standings(entries, &|_, _, run| {
             Some((run.summary.rounds, run.summary.score.as_ref()?.value))
         });
         let lines = entries.iter().zip(last).map(|(entry, standing)| entry.line(seeds, standing));
@@ -188,11 +181,12 @@ impl Entry {
         }
     }
 
-    /// What its cheapest run spent.
+    /// What a run spent, in the mean; `None` where it has nothing to set a budget with.
     fn spent(&self, on: Spent) -> Option<f64> {
-        let spent = self.runs.values().map(|run| run.spent(on)).filter(|spent| *spent > 0.0);
+        let spent: f64 = self.runs.values().map(|run| run.spent(on)).sum();
         // A run whose model nobody shares spends bytes on headers: it sets no budget for others.
-        spent.reduce(f64::min).filter(|_| on != Spent::Bytes || self.shares())
+        let counts = spent > 0.0 && (on != Spent::Bytes || self.shares());
+        counts.then(|| spent / self.runs.len() as f64)
     }
 
     fn shares(&self) -> bool {
@@ -200,17 +194,16 @@ impl Entry {
     }
 }
 
-/// Rounds and score of a run, under some budget.
-type Reached<'a> = &'a dyn Fn(&RunResult) -> Option<(u32, f64)>;
+/// Rounds and score of a run under some budget, for the place of its variant and its seed.
+type Reached<'a> = &'a dyn Fn(usize, u64, &RunResult) -> Option<(u32, f64)>;
 
 fn standings(entries: &[Entry], reached: Reached<'_>) -> Vec<Standing> {
-    let scores: Vec<BTreeMap<u64, (u32, f64)>> = entries
-        .iter()
-        .map(|entry| {
-            let runs = entry.runs.iter();
-            runs.filter_map(|(seed, run)| Some((*seed, reached(run)?))).collect()
-        })
-        .collect();
+    let mut scores: Vec<BTreeMap<u64, (u32, f64)>> = Vec::new();
+    for (place, entry) in entries.iter().enumerate() {
+        let runs = entry.runs.iter();
+        let runs = runs.filter_map(|(seed, run)| Some((*seed, reached(place, *seed, run)?)));
+        scores.push(runs.collect());
+    }
     let one = |(entry, own): (&Entry, &BTreeMap<u64, (u32, f64)>)| {
         let baseline = entry.baseline.filter(|at| entries[*at].judged() == entry.judged());
         let difference = baseline.and_then(|at| {
@@ -231,19 +224,38 @@ fn standings(entries: &[Entry], reached: Reached<'_>) -> Vec<Standing> {
     entries.iter().zip(&scores).map(one).collect()
 }
 
-/// The variants at what the cheapest spent; `None` when all spent the same or nothing.
-fn budgeted(entries: &[Entry], on: Spent) -> Option<Budgeted> {
-    let spent = |entry: &Entry| Some((entry.spent(on)?, entry.name.clone()));
-    let cheapest = entries.iter().filter_map(spent).min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let (budget, set_by) = cheapest;
-    let dearer = entries.iter().filter_map(|entry| entry.spent(on));
-    if dearer.fold(0.0, f64::max) <= budget * (1.0 + SLACK) {
+/// The variants at what the cheapest of their group spent; `None` when all spent the same.
+///
+/// A group is a baseline and all that is held against it: elsewhere the data may be others. Models
+/// differ a little in size from seed to seed, so each seed has the budget of its own run.
+fn budgeted(entries: &[Entry], on: Spent) -> Option<Vec<Row>> {
+    let group = |place: usize| entries[place].baseline.unwrap_or(place);
+    let cheapest = |place: usize| {
+        let beside = (0..entries.len()).filter(|other| group(*other) == group(place));
+        let spending =
+            beside.filter_map(|other| Some((entries[other].spent(on)?, &entries[other])));
+        spending.min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let budgets: Vec<Option<(f64, &Entry)>> = (0..entries.len()).map(cheapest).collect();
+    let is_dearer =
+        |(entry, budget): (&Entry, &Option<(f64, &Entry)>)| match (entry.spent(on), budget) {
+            (Some(spent), Some((budget, _))) => spent > budget * (1.0 + SLACK),
+            (None, _) | (_, None) => false,
+        };
+    if !entries.iter().zip(&budgets).any(is_dearer) {
         return None;
     }
-    let standings = standings(entries, &|run| run.within(on, budget));
-    let names = entries.iter().map(|entry| entry.name.clone());
-    let rows = names.zip(standings).map(|(name, standing)| Row { name, standing });
-    Some(Budgeted { budget, set_by, variants: rows.collect() })
+    let standings = standings(entries, &|place, seed, run| {
+        let own = budgets[place].map(|(mean, by)| by.runs.get(&seed).map_or(mean, |r| r.spent(on)));
+        run.within(on, own.unwrap_or(f64::INFINITY))
+    });
+    let rows = entries.iter().zip(budgets).zip(standings).map(|((entry, budget), standing)| Row {
+        name: entry.name.clone(),
+        budget: budget.map(|(mean, _)| mean),
+        set_by: budget.map(|(_, by)| by.name.clone()),
+        standing,
+    });
+    Some(rows.collect())
 }
 
 /// Comparisons beyond which a difference by luck is to be expected.
@@ -316,9 +328,9 @@ mod tests {
         let comparison = Comparison::of("x", &[0, 1, 2], &paired());
         let at_bytes = &comparison.at_equal["bytes"];
         // 20 bytes are two rounds of A and less than one of B.
-        assert_eq!((at_bytes.budget, at_bytes.set_by.as_str()), (20.0, "a"));
-        assert_eq!(at_bytes.variants[0].standing.rounds, 2.0);
-        assert_eq!(at_bytes.variants[1].standing.score, None);
+        assert_eq!((at_bytes[1].budget, at_bytes[1].set_by.as_deref()), (Some(20.0), Some("a")));
+        assert_eq!(at_bytes[0].standing.rounds, 2.0);
+        assert_eq!(at_bytes[1].standing.score, None);
         // Both ran two rounds of equal work: there is nothing to make equal.
         assert!(!comparison.at_equal.contains_key("compute"));
         assert!(!comparison.at_equal.contains_key("rounds"));
@@ -331,7 +343,19 @@ mod tests {
         alone.runs.values_mut().for_each(|run| run.changed = false);
         entries.push(alone);
         let comparison = Comparison::of("x", &[0, 1, 2], &entries);
-        assert_eq!(comparison.at_equal["bytes"].set_by, "a");
+        let setters = comparison.at_equal["bytes"].iter().map(|row| row.set_by.as_deref());
+        assert_eq!(setters.collect::<Vec<_>>(), [Some("a"); 3]);
+    }
+
+    #[test]
+    fn a_budget_is_set_among_those_held_against_one_baseline() {
+        let mut entries = paired().to_vec();
+        entries.push(entry("cheap elsewhere", None, &[(1, &[0.1, 0.2])]));
+        entries.push(entry("dear elsewhere", Some(2), &[(2, &[0.3, 0.4])]));
+        let rows = &Comparison::of("x", &[0, 1, 2], &entries).at_equal["bytes"];
+        let budgets = rows.iter().map(|row| row.budget.unwrap_or(0.0));
+        assert_eq!(budgets.collect::<Vec<_>>(), [20.0, 20.0, 2.0, 2.0]);
+        assert_eq!(rows[3].standing.rounds, 1.0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use fedra_plan::ByteCount;
 
-use super::comparison::{Budgeted, Comparison, Line, Row, Standing};
+use super::comparison::{Comparison, Line, Row, Standing};
 use super::statistics::Average;
 use crate::grid::Grid;
 use crate::summary::duration;
@@ -33,13 +33,19 @@ impl Page {
         let mut tables = vec![(heading, lines(comparison))];
         for (key, words) in [
             ("rounds", "equal rounds"),
-            ("bytes", "equal bytes"),
-            ("compute", "equal client compute"),
+            ("bytes", "equal bytes up and down"),
+            ("compute", "equal client compute in multiply-adds"),
         ] {
-            if let Some(budgeted) = comparison.at_equal.get(key) {
-                let budget = amount(key, budgeted.budget);
-                let heading = format!("at {words}: {budget}, all that {} took", budgeted.set_by);
-                tables.push((heading, budget_lines(comparison, budgeted)));
+            if let Some(rows) = comparison.at_equal.get(key) {
+                let heading = match rows.as_slice() {
+                    [Row { budget: Some(budget), set_by: Some(by), .. }, rest @ ..]
+                        if rest.iter().all(|row| row.set_by.as_ref() == Some(by)) =>
+                    {
+                        format!("at {words}: {}, all that {by} took", amount(key, *budget))
+                    }
+                    _ => format!("at {words}, among those held against one baseline"),
+                };
+                tables.push((heading, budget_lines(comparison, key, rows)));
             }
         }
         Self { tables, notes: comparison.notes.clone(), title }
@@ -101,15 +107,16 @@ fn lines(comparison: &Comparison) -> Grid {
     grid
 }
 
-fn budget_lines(comparison: &Comparison, budgeted: &Budgeted) -> Grid {
-    let mut grid = Grid::new(["variant", ">score", "difference", ">rounds"]);
-    for (Row { name, standing }, whole) in budgeted.variants.iter().zip(&comparison.variants) {
+fn budget_lines(comparison: &Comparison, key: &str, rows: &[Row]) -> Grid {
+    let mut grid = Grid::new(["variant", ">score", "difference", ">rounds", ">budget"]);
+    for (Row { name, budget, standing, .. }, whole) in rows.iter().zip(&comparison.variants) {
         let [score, difference] = score_cells(standing);
         let rounds = match standing.score {
             Some(_) => format!("{:.1} of {:.0}", standing.rounds, whole.standing.rounds),
             None => "none fits".to_owned(),
         };
-        grid.row([name.clone(), score, difference, rounds]);
+        let budget = budget.map_or_else(dash, |budget| amount(key, budget));
+        grid.row([name.clone(), score, difference, rounds, budget]);
     }
     grid
 }
@@ -140,8 +147,8 @@ fn bytes(count: ByteCount) -> String {
 
 fn amount(key: &str, budget: f64) -> String {
     match key {
-        "bytes" => format!("{} up and down", ByteCount(budget as u64)),
-        "compute" => format!("{} multiply-adds", multiply_adds(budget)),
+        "bytes" => ByteCount(budget as u64).to_string(),
+        "compute" => multiply_adds(budget),
         _ => format!("{budget:.0} rounds"),
     }
 }
