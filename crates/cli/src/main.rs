@@ -8,6 +8,7 @@ mod federate;
 mod folder;
 mod grid;
 mod holdings;
+mod lab;
 mod prepared;
 mod progress;
 mod quickstart;
@@ -56,6 +57,9 @@ enum Command {
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Ask questions that are small enough for exact answers
+    #[command(subcommand)]
+    Lab(lab::Lab),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -93,6 +97,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Plan(written) => dry_run::run(&written),
         Command::Data(written) => show::run(&written),
         Command::Bench(bench) => bench.run(),
+        Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,
