@@ -11,6 +11,7 @@ mod folder;
 mod grid;
 mod guess;
 mod holdings;
+mod lab;
 mod memory;
 mod prepared;
 mod progress;
@@ -63,6 +64,9 @@ enum Command {
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Ask questions that are small enough for exact answers
+    #[command(subcommand)]
+    Lab(lab::Lab),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -101,6 +105,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Plan(plan) => plan.run(),
         Command::Data(written) => show::run(&written),
         Command::Bench(bench) => bench.run(),
+        Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,

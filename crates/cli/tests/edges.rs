@@ -11,6 +11,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fedra-compute", &["fedra-plan", "fedra-seed"]),
     ("fedra-model", &["fedra-plan", "fedra-seed", "fedra-compute"]),
     ("fedra-data", &["fedra-seed"]),
+    ("fedra-lab", &["fedra-seed"]),
+    ("fedra-report", &[]),
     ("fedra-wire", &["fedra-plan"]),
     ("fedra-engine", &["fedra-plan", "fedra-seed", "fedra-wire"]),
     (

@@ -1,0 +1,287 @@
+//! `fedra lab frozen`: what warm-up, freezing and drift do to federated linear attention.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use fedra_lab::{Curves, Phi, Run, Setting, Study, Verdict, mean};
+use fedra_report::{Chart, Page, Scale, Series, Stroke};
+
+use super::plots::{Plots, summarised, threads};
+use crate::console;
+
+const HELP: &str = "\
+Examples:
+  fedra lab frozen                       about half a minute on two cores
+  fedra lab frozen --quick               a few seconds, a smaller world
+  fedra lab frozen --seed 2 --out runs/another
+  fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'
+
+The model is f = Z V with Z = phi(HQ) phi(HK)^T H / n, small enough that everything about its value block V is
+known in closed form. Sixteen clients have teachers that differ by a knob h. Each run trains everything for
+200 rounds of federated averaging; for every warm-up W the kernel (Q, K) of round W is frozen and V goes on.
+
+Files in DIR:
+  index.html      all plots with the verdicts; open it in a browser
+  NAME.svg        one plot each: profile, tracking, local-steps, warmup, and all four with a share of clients
+  results.json    every number behind them, the settings and the seed
+
+The predictions are the method's, the criteria are printed beside them, and `not seen` is an answer.
+docs/lab.md has the formulas and a reading of the results.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = HELP)]
+pub struct Frozen {
+    /// Where plots and numbers go
+    #[arg(long, value_name = "DIR", default_value = "runs/lab-frozen")]
+    out: PathBuf,
+    /// A smaller world, in seconds; its shapes may differ
+    #[arg(long)]
+    quick: bool,
+    /// Where all draws start
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The feature map of teachers and students
+    #[arg(long, value_enum, default_value_t = Map::Identity)]
+    phi: Map,
+    /// Print the results as one JSON object instead of sentences
+    #[arg(long)]
+    json: bool,
+}
+
+/// The feature maps, as typed.
+#[derive(Clone, Copy, ValueEnum)]
+enum Map {
+    Identity,
+    Relu,
+    EluPlusOne,
+}
+
+impl Frozen {
+    /// Runs, writes, prints.
+    pub fn run(self) -> Result<()> {
+        let begun = Instant::now();
+        let mut setting = if self.quick { Setting::quick() } else { Setting::standard() };
+        setting.phi = match self.phi {
+            Map::Identity => Phi::Identity,
+            Map::Relu => Phi::Relu,
+            Map::EluPlusOne => Phi::EluPlusOne,
+        };
+        if let Map::EluPlusOne = self.phi {
+            // Its features are several times larger, and with them the curvature that a step must respect.
+            setting.rate = ELU_RATE;
+        }
+        let plots = Plots::create(&self.out)?;
+        let study = Study::run(&setting, self.seed, threads(), |done, all| {
+            super::plots::progress(done, all);
+        });
+        let verdicts = Verdict::all(&study);
+        let mut charts = Vec::new();
+        for (cohort, suffix, words) in [
+            (setting.clients, "", "all clients every round".to_owned()),
+            (
+                setting.cohort,
+                "-share",
+                format!("{} of {} clients a round", setting.cohort, setting.clients),
+            ),
+        ] {
+            let view = View { study: &study, cohort, words };
+            charts.push((format!("profile{suffix}"), view.profile()));
+            charts.push((format!("tracking{suffix}"), view.tracking()));
+            charts.push((format!("local-steps{suffix}"), view.local_steps()));
+            charts.push((format!("warmup{suffix}"), view.warmup()));
+        }
+        let results = serde_json::json!({ "study": &study, "verdicts": &verdicts });
+        let page = Page {
+            title: "Federated linear attention: warm up, freeze, compare".to_owned(),
+            introduction: introduction(&study),
+            figures: Vec::new(),
+            findings: verdicts.iter().map(finding).collect(),
+        };
+        plots.write(&charts, page, &results)?;
+        if self.json {
+            console::data(results);
+            return Ok(());
+        }
+        for verdict in &verdicts {
+            let word = if verdict.seen { "seen    " } else { "NOT SEEN" };
+            console::data(format_args!("{word}  {}", verdict.shape));
+            console::data(format_args!("          if {}", verdict.criterion));
+            console::data(format_args!("          {}\n", verdict.numbers));
+        }
+        console::say(format_args!(
+            "{} runs in {:.0} s; open {}",
+            study.runs.len(),
+            begun.elapsed().as_secs_f64(),
+            self.out.join("index.html").display()
+        ));
+        Ok(())
+    }
+}
+
+/// The step for elu + 1, chosen so that stage 2 contracts at the kernels that training meets.
+const ELU_RATE: f64 = 0.03;
+
+fn finding(verdict: &Verdict) -> (String, String) {
+    let word = if verdict.seen { "Seen" } else { "Not seen" };
+    (
+        format!("{word}: {}", verdict.shape),
+        format!("Criterion: {}. Numbers: {}.", verdict.criterion, verdict.numbers),
+    )
+}
+
+fn introduction(study: &Study) -> Vec<String> {
+    let setting = &study.setting;
+    vec![
+        format!(
+            "{} clients with {} samples each learn f = Z V, Z = phi(HQ) phi(HK)^T H / n with phi = {}, by \
+             federated averaging: {} rounds, {} local steps of size {} unless the plot says otherwise. \
+             Teachers differ by client; h is how far their kernels and values lie apart, next to a shared part \
+             of size 1. Targets have mean square 1 and two outputs, so predicting nothing costs 1.",
+            setting.clients,
+            setting.samples,
+            setting.phi.name(),
+            setting.rounds,
+            setting.local_steps,
+            setting.rate
+        ),
+        format!(
+            "Lines are means over {} worlds (seed {}), bands reach from the lowest to the highest. \
+             All numbers are in results.json.",
+            setting.seeds, study.seed
+        ),
+    ]
+}
+
+/// A study as seen with one kind of cohort.
+struct View<'s> {
+    study: &'s Study,
+    cohort: usize,
+    words: String,
+}
+
+impl View<'_> {
+    fn curves(&self, heterogeneity: f64) -> Vec<&Curves> {
+        let runs = self.study.select(heterogeneity, self.study.setting.local_steps, self.cohort);
+        runs.into_iter().filter_map(|run| run.curves.as_ref()).collect()
+    }
+
+    /// One line for each heterogeneity; `values` gives x and y of one world.
+    fn by_heterogeneity(
+        &self,
+        stroke: Stroke,
+        values: impl Fn(&Curves) -> Vec<(f64, Option<f64>)>,
+    ) -> Vec<Series> {
+        let lines = self.study.setting.heterogeneities.iter().enumerate();
+        lines
+            .map(|(colour, &h)| {
+                let worlds: Vec<_> = self.curves(h).into_iter().map(&values).collect();
+                Series { name: format!("h = {h}"), points: summarised(&worlds), stroke, colour }
+            })
+            .collect()
+    }
+
+    fn profile(&self) -> Chart {
+        let rounds = |curves: &Curves| by_round(&curves.profile, 1);
+        Chart {
+            title: format!("Profile objective of the kernel ({})", self.words),
+            caption: "The loss that the best value block could reach with the kernel (Q, K) that full training has \
+                      after each round. Freezing at a round means keeping its height, up to the floor of stage 2."
+                .to_owned(),
+            x: ("round".to_owned(), Scale::Linear),
+            y: ("profile objective".to_owned(), Scale::Linear),
+            series: self.by_heterogeneity(Stroke::Solid, rounds),
+        }
+    }
+
+    fn tracking(&self) -> Chart {
+        let setting = &self.study.setting;
+        let mut series =
+            self.by_heterogeneity(Stroke::Solid, |curves| by_round(&curves.tracking, 1));
+        let from = f64::from(setting.warmup);
+        let to = f64::from(setting.rounds);
+        for (colour, &h) in setting.heterogeneities.iter().enumerate() {
+            let Some(floor) = mean(self.curves(h).iter().map(|curves| curves.floor)) else {
+                continue;
+            };
+            let floor = vec![vec![(from, Some(floor)), (to, Some(floor))]];
+            let points = summarised(&floor);
+            series.push(Series {
+                name: format!("floor, h = {h}"),
+                points,
+                stroke: Stroke::Dashed,
+                colour,
+            });
+        }
+        Chart {
+            title: format!("Tracking error of the value block ({})", self.words),
+            caption: format!(
+                "|V - V*| after each round; the kernel is frozen after round {}. Dashed: |V_inf - V*|, the closed \
+                 form of where stage 2 ends when every client takes part every round.",
+                setting.warmup
+            ),
+            x: ("round".to_owned(), Scale::Linear),
+            y: ("|V - V*|".to_owned(), Scale::Log),
+            series,
+        }
+    }
+
+    fn local_steps(&self) -> Chart {
+        let setting = &self.study.setting;
+        let ends = [setting.heterogeneities.first(), setting.heterogeneities.last()];
+        let mut series = Vec::new();
+        for (colour, &h) in ends.into_iter().flatten().enumerate() {
+            let kinds: [(&str, Stroke, fn(&Run) -> Option<f64>); 2] = [
+                ("full", Stroke::Marked, |run| run.full),
+                ("frozen", Stroke::DashedMarked, |run| run.frozen),
+            ];
+            for (kind, stroke, loss) in kinds {
+                let world = |world: usize| -> Vec<(f64, Option<f64>)> {
+                    let at = |&steps: &u32| {
+                        let runs = self.study.select(h, steps, self.cohort);
+                        (f64::from(steps), runs.get(world).and_then(|run| loss(run)))
+                    };
+                    setting.local_step_sweep.iter().map(at).collect()
+                };
+                let worlds: Vec<_> = (0..setting.seeds as usize).map(world).collect();
+                let name = format!("{kind}, h = {h}");
+                series.push(Series { name, points: summarised(&worlds), stroke, colour });
+            }
+        }
+        Chart {
+            title: format!("Final loss by local steps ({})", self.words),
+            caption: format!(
+                "Global loss after {} rounds. Full: everything trains to the end. Frozen: the kernel stops after round \
+                 {}. More local steps are also more training, so lines fall before drift can lift them.",
+                setting.rounds, setting.warmup
+            ),
+            x: ("local steps E".to_owned(), Scale::Log),
+            y: ("final global loss".to_owned(), Scale::Linear),
+            series,
+        }
+    }
+
+    fn warmup(&self) -> Chart {
+        let sweep = |curves: &Curves| {
+            curves.final_by_warmup.iter().map(|(w, loss)| (f64::from(*w), *loss)).collect()
+        };
+        Chart {
+            title: format!("Final loss by warm-up ({})", self.words),
+            caption: format!(
+                "Global loss after {} rounds when the kernel is frozen after W of them; at the right end it never is. \
+                 A minimum inside would be the trade-off between a kernel that is not learnt yet and one that drifted.",
+                self.study.setting.rounds
+            ),
+            x: ("warm-up rounds W".to_owned(), Scale::Linear),
+            y: ("final global loss".to_owned(), Scale::Linear),
+            series: self.by_heterogeneity(Stroke::Marked, sweep),
+        }
+    }
+}
+
+fn by_round(values: &[f64], every: usize) -> Vec<(f64, Option<f64>)> {
+    let numbered = values.iter().enumerate().step_by(every);
+    numbered.map(|(round, value)| (round as f64, Some(*value))).collect()
+}

@@ -1,0 +1,23 @@
+//! `fedra lab`: questions small enough to be answered exactly.
+
+mod frozen;
+mod plots;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Which laboratory.
+#[derive(Subcommand)]
+pub enum Lab {
+    /// FedFrozen with linear attention: closed forms, curves, and which predicted shapes were seen
+    Frozen(frozen::Frozen),
+}
+
+impl Lab {
+    /// Runs it, writes its files and prints what was seen.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::Frozen(frozen) => frozen.run(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What the laboratories share: a folder of plots, points out of several worlds, and a word on progress.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fedra_report::{Chart, Figure, Page, Point};
+use serde_json::Value;
+
+use crate::console;
+
+/// A folder that exists, so that a mistyped path is refused before the work.
+pub struct Plots {
+    folder: PathBuf,
+}
+
+impl Plots {
+    /// Makes the folder.
+    pub fn create(folder: &Path) -> Result<Self> {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("--out: cannot make the folder {}", folder.display()))?;
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// Writes the plots, the page that shows them, and all numbers. A plot without points is left out.
+    pub fn write(&self, charts: &[(String, Chart)], mut page: Page, results: &Value) -> Result<()> {
+        for (name, chart) in charts {
+            if chart.series.iter().all(|series| series.points.is_empty()) {
+                continue;
+            }
+            let file = format!("{name}.svg");
+            self.put(&file, &chart.svg()?)?;
+            page.figures.push(Figure { file, description: chart.title.clone() });
+        }
+        self.put("index.html", &page.html())?;
+        let mut text = serde_json::to_string(results)?;
+        text.push('\n');
+        self.put("results.json", &text)
+    }
+
+    fn put(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.folder.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// The mean of several worlds at each place, with a band from the lowest to the highest. A place where any world
+/// has no number is left out: the mean of those that did not diverge would flatter them.
+pub fn summarised(worlds: &[Vec<(f64, Option<f64>)>]) -> Vec<Point> {
+    let places = worlds.iter().map(Vec::len).min().unwrap_or(0);
+    (0..places)
+        .filter_map(|place| {
+            let values: Vec<f64> =
+                worlds.iter().map(|world| world[place].1).collect::<Option<_>>()?;
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            Some(Point::with_band(worlds[0][place].0, mean, low, high))
+        })
+        .collect()
+}
+
+/// As many threads as the machine has.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Says how far it is, where a person watches.
+pub fn progress(done: usize, all: usize) {
+    if std::io::stderr().is_terminal() || done == all {
+        console::say(format_args!("{done} of {all} runs"));
+    }
+}

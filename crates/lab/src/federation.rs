@@ -1,0 +1,210 @@
+//! Federated averaging over the laboratory's clients, in one stage or two.
+//!
+//! A run that trains everything is kept round by round, because every question about warm-up is a question
+//! about one of its rounds: freezing at `W` starts from round `W` of the same path.
+
+use fedra_seed::Seed;
+use serde::{Deserialize, Serialize};
+
+use crate::client::{Client, Moments};
+use crate::matrix::Matrix;
+use crate::network::{Learns, Network, Weights};
+
+/// Clients and the way they work together.
+#[derive(Clone, Debug)]
+pub struct Federation {
+    /// Everyone's data.
+    pub clients: Vec<Client>,
+    /// What everyone trains.
+    pub network: Network,
+    /// How.
+    pub work: Work,
+    /// Where the draws of cohorts start.
+    pub seed: Seed,
+}
+
+/// What a round asks of its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// Local gradient steps `E`.
+    pub local_steps: u32,
+    /// Their size, `eta`.
+    pub rate: f64,
+    /// Clients in a round; all of them where it is as many.
+    pub cohort: usize,
+}
+
+impl Federation {
+    /// The weights after 0, 1, ... `rounds` rounds, or fewer where the numbers left the finite ones.
+    pub fn train(&self, start: Weights, rounds: u32, learns: Learns) -> Vec<Weights> {
+        self.train_from(0, start, rounds, learns)
+    }
+
+    /// The same from a later round on; cohorts are drawn by the number of the round.
+    pub fn train_from(
+        &self,
+        first: u32,
+        start: Weights,
+        rounds: u32,
+        learns: Learns,
+    ) -> Vec<Weights> {
+        let mut path = vec![start];
+        for round in first..rounds {
+            let next = self.round(&path[path.len() - 1], round, learns);
+            if !next.is_finite() {
+                break;
+            }
+            path.push(next);
+        }
+        path
+    }
+
+    /// One round: local steps at each client of the cohort, then the weighted mean.
+    pub fn round(&self, global: &Weights, round: u32, learns: Learns) -> Weights {
+        let mut mean = global.zeros();
+        for (share, client) in self.cohort(round) {
+            let mut local = global.clone();
+            for _ in 0..self.work.local_steps {
+                let gradient = self.network.gradient(&local, &self.clients[client], learns);
+                local.add_scaled(-self.work.rate, &gradient);
+            }
+            mean.add_scaled(share, &local);
+        }
+        if learns == Learns::AllButKernel {
+            // A mean of equal numbers may differ from them in the last bit; frozen is frozen.
+            mean.query.clone_from(&global.query);
+            mean.key.clone_from(&global.key);
+        }
+        mean
+    }
+
+    /// Who takes part in a round, in client order, with weights that sum to one.
+    pub fn cohort(&self, round: u32) -> Vec<(f64, usize)> {
+        let everyone = self.clients.len();
+        let mut order: Vec<usize> = (0..everyone).collect();
+        let size = self.work.cohort.clamp(1, everyone);
+        if size < everyone {
+            let mut draw = self.seed.of("cohort").with(u64::from(round)).generator();
+            for place in 0..size {
+                let other = place + draw.below(everyone - place);
+                order.swap(place, other);
+            }
+            order.truncate(size);
+            order.sort_unstable();
+        }
+        let total: f64 = order.iter().map(|&client| self.clients[client].weight).sum();
+        order.into_iter().map(|client| (self.clients[client].weight / total, client)).collect()
+    }
+
+    /// The global loss: the clients' losses, weighted.
+    pub fn loss(&self, weights: &Weights) -> f64 {
+        let loss = |client: &Client| client.weight * self.network.loss(weights, client);
+        self.clients.iter().map(loss).sum()
+    }
+
+    /// Stage 2 at a kernel, for students whose output is linear in the value block.
+    pub fn freeze(&self, weights: &Weights) -> Frozen<'_> {
+        let parts: Vec<(f64, Moments)> = self
+            .clients
+            .iter()
+            .map(|client| (client.weight, Moments::of(&self.network, weights, client)))
+            .collect();
+        let pooled = Moments::pooled(&parts);
+        Frozen { federation: self, parts, pooled }
+    }
+}
+
+/// A federation whose kernel is frozen: a quadratic problem in the value block.
+pub struct Frozen<'f> {
+    federation: &'f Federation,
+    parts: Vec<(f64, Moments)>,
+    pooled: Moments,
+}
+
+impl Frozen<'_> {
+    /// Moments of all clients together.
+    pub fn pooled(&self) -> &Moments {
+        &self.pooled
+    }
+
+    /// `V*`.
+    pub fn best_value(&self) -> Option<Matrix> {
+        self.pooled.best_value(self.ridge())
+    }
+
+    /// The profile objective: the loss at `V*`.
+    pub fn profile(&self) -> Option<f64> {
+        self.pooled.profile(self.ridge())
+    }
+
+    /// The global loss of a value block.
+    pub fn loss(&self, value: &Matrix) -> f64 {
+        self.pooled.loss(value, self.ridge())
+    }
+
+    /// Value blocks after each of the rounds `first .. last`, the start included.
+    pub fn train(&self, start: Matrix, first: u32, last: u32) -> Vec<Matrix> {
+        let mut path = vec![start];
+        for round in first..last {
+            let next = self.round(&path[path.len() - 1], round);
+            if !next.is_finite() {
+                break;
+            }
+            path.push(next);
+        }
+        path
+    }
+
+    /// One round of local gradient steps on the value block.
+    pub fn round(&self, value: &Matrix, round: u32) -> Matrix {
+        let work = self.federation.work;
+        let mut mean = Matrix::zeros(value.rows(), value.columns());
+        for (share, client) in self.federation.cohort(round) {
+            let mut local = value.clone();
+            for _ in 0..work.local_steps {
+                let gradient = self.parts[client].1.value_gradient(&local, self.ridge());
+                local.add_scaled(-work.rate, &gradient);
+            }
+            mean.add_scaled(share, &local);
+        }
+        mean
+    }
+
+    /// Where rounds of everyone end: `V_inf = (sum p_m A_m)^-1 sum p_m A_m V_m*` with
+    /// `A_m = I - (I - eta (S_m + lam I))^E`; none where the rounds do not contract.
+    pub fn fixed_point(&self) -> Option<Matrix> {
+        if self.contraction() >= 1.0 {
+            return None;
+        }
+        let size = self.pooled.square.rows();
+        let mut sum = Matrix::zeros(size, size);
+        let mut right = Matrix::zeros(size, self.pooled.cross.columns());
+        for (weight, part) in &self.parts {
+            let reach = Matrix::identity(size).minus(&self.local_map(part));
+            right.add_scaled(*weight, &reach.times(&part.best_value(self.ridge())?));
+            sum.add_scaled(*weight, &reach);
+        }
+        Some(sum.cholesky()?.solve(&right))
+    }
+
+    /// By which factor a round of everyone brings two value blocks together, at worst:
+    /// the spectral radius of `sum p_m (I - eta (S_m + lam I))^E`.
+    pub fn contraction(&self) -> f64 {
+        let size = self.pooled.square.rows();
+        let mut sum = Matrix::zeros(size, size);
+        for (weight, part) in &self.parts {
+            sum.add_scaled(*weight, &self.local_map(part));
+        }
+        sum.spectral_radius()
+    }
+
+    fn local_map(&self, part: &Moments) -> Matrix {
+        let work = self.federation.work;
+        let step = part.square.clone().with_ridge(self.ridge()).scaled(-work.rate);
+        step.with_ridge(1.0).power(work.local_steps)
+    }
+
+    fn ridge(&self) -> f64 {
+        self.federation.network.ridge
+    }
+}

@@ -1,0 +1,24 @@
+//! Federated attention small enough for exact arithmetic: what warm-up, freezing and drift do.
+
+mod attention;
+mod client;
+mod federation;
+mod matrix;
+mod network;
+pub mod parallel;
+mod phi;
+mod setting;
+mod study;
+mod verdict;
+mod world;
+
+pub use attention::{Attended, Attention, Pulled};
+pub use client::{Client, Moments};
+pub use federation::{Federation, Frozen, Work};
+pub use matrix::{Cholesky, Matrix};
+pub use network::{Learns, Network, Sizes, Weights};
+pub use phi::Phi;
+pub use setting::Setting;
+pub use study::{Curves, Detail, Job, Run, Study};
+pub use verdict::{Verdict, mean};
+pub use world::World;

@@ -1,0 +1,357 @@
+//! Small dense matrices in f64, and the few operations that the laboratory needs.
+//!
+//! No library: the matrices are a dozen numbers wide, and every element is one chain of additions in
+//! the order of the depth, so a result has the same bits on every machine and with every number of
+//! threads. Tiles only decide which chains run side by side.
+
+use fedra_seed::Generator;
+
+/// Rows of numbers, one after another.
+///
+/// ```
+/// # use fedra_lab::Matrix;
+/// let a = Matrix::from_rows(&[&[2.0, 0.0], &[1.0, 3.0]]);
+/// let b = Matrix::from_rows(&[&[1.0], &[2.0]]);
+/// assert_eq!(a.times(&b), Matrix::from_rows(&[&[2.0], &[7.0]]));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix {
+    rows: usize,
+    columns: usize,
+    values: Vec<f64>,
+}
+
+impl Matrix {
+    /// All zeros.
+    pub fn zeros(rows: usize, columns: usize) -> Self {
+        Self { rows, columns, values: vec![0.0; rows * columns] }
+    }
+
+    /// Ones on the diagonal.
+    pub fn identity(size: usize) -> Self {
+        let mut identity = Self::zeros(size, size);
+        for i in 0..size {
+            identity.values[i * size + i] = 1.0;
+        }
+        identity
+    }
+
+    /// Independent normal numbers of a standard deviation.
+    pub fn normal(rows: usize, columns: usize, deviation: f64, draw: &mut Generator) -> Self {
+        let values = (0..rows * columns).map(|_| deviation * draw.normal()).collect();
+        Self { rows, columns, values }
+    }
+
+    /// Numbers as written; every row must be as long as the first.
+    pub fn from_rows(rows: &[&[f64]]) -> Self {
+        let columns = rows.first().map_or(0, |row| row.len());
+        assert!(rows.iter().all(|row| row.len() == columns), "rows of one length");
+        Self { rows: rows.len(), columns, values: rows.concat() }
+    }
+
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// All numbers, row after row.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// All numbers, to be changed.
+    pub fn values_mut(&mut self) -> &mut [f64] {
+        &mut self.values
+    }
+
+    /// One row.
+    pub fn row(&self, row: usize) -> &[f64] {
+        &self.values[row * self.columns..][..self.columns]
+    }
+
+    /// A range of rows, as one slice.
+    pub fn row_span(&self, from: usize, count: usize) -> &[f64] {
+        &self.values[from * self.columns..][..count * self.columns]
+    }
+
+    /// The product `self * other`.
+    pub fn times(&self, other: &Self) -> Self {
+        assert_eq!(self.columns, other.rows, "inner sizes agree");
+        let left = Strided { values: &self.values, row: self.columns, depth: 1 };
+        product(&left, (self.rows, self.columns), other)
+    }
+
+    /// The product `self^T * other`, without a transposed copy.
+    pub fn transposed_times(&self, other: &Self) -> Self {
+        assert_eq!(self.rows, other.rows, "inner sizes agree");
+        let left = Strided { values: &self.values, row: 1, depth: self.columns };
+        product(&left, (self.columns, self.rows), other)
+    }
+
+    /// The transpose.
+    pub fn transposed(&self) -> Self {
+        let mut out = Self::zeros(self.columns, self.rows);
+        for i in 0..self.rows {
+            for (j, value) in self.row(i).iter().enumerate() {
+                out.values[j * self.rows + i] = *value;
+            }
+        }
+        out
+    }
+
+    /// Adds `factor * other`.
+    pub fn add_scaled(&mut self, factor: f64, other: &Self) {
+        assert_eq!((self.rows, self.columns), (other.rows, other.columns), "equal shapes");
+        for (mine, theirs) in self.values.iter_mut().zip(&other.values) {
+            *mine += factor * theirs;
+        }
+    }
+
+    /// The difference `self - other`.
+    pub fn minus(&self, other: &Self) -> Self {
+        let mut out = self.clone();
+        out.add_scaled(-1.0, other);
+        out
+    }
+
+    /// Every number times a factor.
+    pub fn scaled(mut self, factor: f64) -> Self {
+        self.values.iter_mut().for_each(|value| *value *= factor);
+        self
+    }
+
+    /// Every number through a function.
+    pub fn map(mut self, f: impl Fn(f64) -> f64) -> Self {
+        self.values.iter_mut().for_each(|value| *value = f(*value));
+        self
+    }
+
+    /// `self + shift * I`.
+    pub fn with_ridge(mut self, shift: f64) -> Self {
+        for i in 0..self.rows {
+            self.values[i * self.columns + i] += shift;
+        }
+        self
+    }
+
+    /// The sum of products of equal places: `tr(self^T other)`.
+    pub fn dot(&self, other: &Self) -> f64 {
+        assert_eq!((self.rows, self.columns), (other.rows, other.columns), "equal shapes");
+        self.values.iter().zip(&other.values).map(|(a, b)| a * b).sum()
+    }
+
+    /// The Frobenius norm.
+    pub fn norm(&self) -> f64 {
+        self.dot(self).sqrt()
+    }
+
+    /// Whether every number is one.
+    pub fn is_finite(&self) -> bool {
+        self.values.iter().all(|value| value.is_finite())
+    }
+
+    /// The square matrix times itself `power` times.
+    pub fn power(&self, power: u32) -> Self {
+        let mut out = Self::identity(self.rows);
+        let (mut base, mut left) = (self.clone(), power);
+        while left > 0 {
+            if left & 1 == 1 {
+                out = out.times(&base);
+            }
+            base = base.times(&base);
+            left >>= 1;
+        }
+        out
+    }
+
+    /// The lower factor `L` with `L L^T = self`; none where `self` is not positive definite.
+    pub fn cholesky(&self) -> Option<Cholesky> {
+        let size = self.rows;
+        assert_eq!(size, self.columns, "a factor needs a square matrix");
+        let mut lower = Self::zeros(size, size);
+        for i in 0..size {
+            for j in 0..=i {
+                let known: f64 =
+                    lower.row(i)[..j].iter().zip(&lower.row(j)[..j]).map(|(a, b)| a * b).sum();
+                let rest = self.row(i)[j] - known;
+                lower.values[i * size + j] = if i == j {
+                    if rest.is_nan() || rest <= 0.0 {
+                        return None;
+                    }
+                    rest.sqrt()
+                } else {
+                    rest / lower.row(j)[j]
+                };
+            }
+        }
+        Some(Cholesky { lower })
+    }
+
+    /// The largest absolute eigenvalue of a symmetric matrix, by squaring: `|M^(2^k)|^(1/2^k)`.
+    pub fn spectral_radius(&self) -> f64 {
+        // |M^p|^(1/p) overstates the radius by at most size^(1/2p): 1e-9 at 2^30.
+        const SQUARINGS: u32 = 30;
+        let mut power = self.clone();
+        let mut log = 0.0;
+        for step in 0..SQUARINGS {
+            let norm = power.norm();
+            if norm == 0.0 || !norm.is_finite() {
+                return norm;
+            }
+            power = power.scaled(1.0 / norm);
+            log += norm.ln() / f64::from(1u32 << step);
+            power = power.times(&power);
+        }
+        (log + power.norm().ln() / f64::from(1u32 << SQUARINGS)).exp()
+    }
+}
+
+/// A factored positive definite matrix.
+#[derive(Clone, Debug)]
+pub struct Cholesky {
+    lower: Matrix,
+}
+
+impl Cholesky {
+    /// The `X` with `L L^T X = right`.
+    pub fn solve(&self, right: &Matrix) -> Matrix {
+        let (size, columns) = (self.lower.rows, right.columns);
+        assert_eq!(size, right.rows, "inner sizes agree");
+        let mut x = right.clone();
+        for column in 0..columns {
+            for i in 0..size {
+                let known: f64 =
+                    (0..i).map(|j| self.lower.row(i)[j] * x.values[j * columns + column]).sum();
+                let rest = x.values[i * columns + column] - known;
+                x.values[i * columns + column] = rest / self.lower.row(i)[i];
+            }
+            for i in (0..size).rev() {
+                let known: f64 = (i + 1..size)
+                    .map(|j| self.lower.row(j)[i] * x.values[j * columns + column])
+                    .sum();
+                let rest = x.values[i * columns + column] - known;
+                x.values[i * columns + column] = rest / self.lower.row(i)[i];
+            }
+        }
+        x
+    }
+}
+
+/// The left factor of a product, read in rows or in columns.
+struct Strided<'m> {
+    values: &'m [f64],
+    row: usize,
+    depth: usize,
+}
+
+/// `left * right` in tiles whose sums stay in registers.
+fn product(left: &Strided<'_>, (rows, depth): (usize, usize), right: &Matrix) -> Matrix {
+    let mut out = Matrix::zeros(rows, right.columns);
+    let mut row = 0;
+    while row < rows {
+        row += match rows - row {
+            4.. => tile_row::<4>(left, row, depth, right, &mut out),
+            _ => tile_row::<1>(left, row, depth, right, &mut out),
+        };
+    }
+    out
+}
+
+fn tile_row<const R: usize>(
+    left: &Strided<'_>,
+    row: usize,
+    depth: usize,
+    right: &Matrix,
+    out: &mut Matrix,
+) -> usize {
+    let mut column = 0;
+    while column < right.columns {
+        column += match right.columns - column {
+            6.. => tile::<R, 6>(left, (row, column), depth, right, out),
+            4.. => tile::<R, 4>(left, (row, column), depth, right, out),
+            2.. => tile::<R, 2>(left, (row, column), depth, right, out),
+            _ => tile::<R, 1>(left, (row, column), depth, right, out),
+        };
+    }
+    R
+}
+
+fn tile<const R: usize, const C: usize>(
+    left: &Strided<'_>,
+    (row, column): (usize, usize),
+    depth: usize,
+    right: &Matrix,
+    out: &mut Matrix,
+) -> usize {
+    let mut sums = [[0.0; C]; R];
+    for k in 0..depth {
+        let b: &[f64; C] = right.values[k * right.columns + column..]
+            .first_chunk()
+            .expect("a tile lies inside its matrix");
+        for (r, sums) in sums.iter_mut().enumerate() {
+            let a = left.values[(row + r) * left.row + k * left.depth];
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum += a * b;
+            }
+        }
+    }
+    for (r, sums) in sums.iter().enumerate() {
+        out.values[(row + r) * right.columns + column..][..C].copy_from_slice(sums);
+    }
+    C
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fedra_seed::Seed;
+
+    fn plain(a: &Matrix, b: &Matrix) -> Matrix {
+        let mut out = Matrix::zeros(a.rows, b.columns);
+        for i in 0..a.rows {
+            for j in 0..b.columns {
+                out.values[i * b.columns + j] = (0..a.columns)
+                    .fold(0.0, |sum, k| sum + a.values[i * a.columns + k] * b.row(k)[j]);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn tiles_give_the_bits_of_the_plain_loop_at_every_size() {
+        let mut draw = Seed(1).generator();
+        for (rows, depth, columns) in [(1, 1, 1), (3, 5, 7), (4, 12, 6), (13, 2, 17), (9, 0, 3)] {
+            let a = Matrix::normal(rows, depth, 1.0, &mut draw);
+            let b = Matrix::normal(depth, columns, 1.0, &mut draw);
+            assert_eq!(a.times(&b), plain(&a, &b), "{rows} {depth} {columns}");
+            assert_eq!(a.transposed().transposed_times(&b), plain(&a, &b));
+        }
+    }
+
+    #[test]
+    fn a_cholesky_solution_solves_and_an_indefinite_matrix_has_none() {
+        let mut draw = Seed(2).generator();
+        let a = Matrix::normal(20, 7, 1.0, &mut draw);
+        let gram = a.transposed_times(&a).with_ridge(0.1);
+        let right = Matrix::normal(7, 3, 1.0, &mut draw);
+        let x = gram.cholesky().unwrap().solve(&right);
+        assert!(gram.times(&x).minus(&right).norm() < 1e-12);
+        assert!(gram.with_ridge(-1e3).cholesky().is_none());
+        assert!(Matrix::from_rows(&[&[f64::NAN]]).cholesky().is_none());
+    }
+
+    #[test]
+    fn powers_and_the_spectral_radius_agree_with_a_known_spectrum() {
+        // Eigenvalues 3 and -1.
+        let m = Matrix::from_rows(&[&[1.0, 2.0], &[2.0, 1.0]]);
+        assert_eq!(m.power(0), Matrix::identity(2));
+        assert_eq!(m.power(5), m.times(&m).times(&m).times(&m).times(&m));
+        assert!((m.spectral_radius() - 3.0).abs() < 1e-8);
+        assert!((m.with_ridge(-2.5).spectral_radius() - 3.5).abs() < 1e-8);
+    }
+}

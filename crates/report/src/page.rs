@@ -1,0 +1,59 @@
+//! One HTML page around several charts: no script, nothing fetched, readable from a folder.
+
+use crate::svg::escaped;
+
+/// A page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// Its heading.
+    pub title: String,
+    /// A paragraph each, before the figures.
+    pub introduction: Vec<String>,
+    /// The figures, in order.
+    pub figures: Vec<Figure>,
+    /// A name and a text each, after the figures.
+    pub findings: Vec<(String, String)>,
+}
+
+/// A picture beside the page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The file, relative to the page.
+    pub file: String,
+    /// What it shows, for those who do not see it.
+    pub description: String,
+}
+
+impl Page {
+    /// The page as HTML.
+    pub fn html(&self) -> String {
+        let title = escaped(&self.title);
+        let mut out = format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+             <style>\nbody {{ font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; \
+             padding: 0 1rem; color: #222; background: #fff }}\nimg {{ width: 100%; height: auto }}\n\
+             figure {{ margin: 2rem 0 }}\ndt {{ font-weight: 600; margin-top: .8rem }}\n\
+             dd {{ margin: 0 }}\n</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+        );
+        for paragraph in &self.introduction {
+            out.push_str(&format!("<p>{}</p>\n", escaped(paragraph)));
+        }
+        if !self.findings.is_empty() {
+            out.push_str("<h2>What was predicted, and what was seen</h2>\n<dl>\n");
+            for (name, text) in &self.findings {
+                out.push_str(&format!("<dt>{}</dt>\n<dd>{}</dd>\n", escaped(name), escaped(text)));
+            }
+            out.push_str("</dl>\n");
+        }
+        for figure in &self.figures {
+            out.push_str(&format!(
+                "<figure><img src=\"{}\" alt=\"{}\"></figure>\n",
+                escaped(&figure.file),
+                escaped(&figure.description)
+            ));
+        }
+        out.push_str("</body>\n</html>\n");
+        out
+    }
+}
