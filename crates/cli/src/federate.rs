@@ -21,7 +21,7 @@ use crate::holdings::Holdings;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
-use crate::summary::{Summary, set_name};
+use crate::summary::Summary;
 
 /// How a run ended.
 pub enum Ending {
@@ -167,7 +167,7 @@ impl<'e> Run<'e> {
         }
         if !personal.is_empty() && !shards.central_test.is_empty() {
             let set = self.central_scores(&fleet, federation.model())?;
-            summary.add_scores(set_name(set.on), set.loss, &set.mean);
+            summary.add_scores(&set);
         }
         if summary.model.is_some() {
             self.save(folder, federation.model())?;
@@ -186,13 +186,7 @@ impl<'e> Run<'e> {
             own.absorb(state.personal);
             let params = to_params(&self.device, model.layout(), &own)?;
             let scores = fleet.score(&params, &shards.central_test)?;
-            let named = scores.named().into_iter().filter(|(name, _)| *name != "loss");
-            each.push(fedra_engine::Scored {
-                client: Some(state.client),
-                examples: scores.examples(),
-                loss: scores.loss(),
-                scores: named.map(|(name, value)| (name.to_owned(), value)).collect(),
-            });
+            each.push(scores.scored(Some(state.client)));
         }
         Ok(SetScores::new(EvaluationSet::CentralTest, each))
     }

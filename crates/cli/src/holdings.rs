@@ -11,6 +11,8 @@ pub struct Holdings {
     pub table: Table,
     /// Who holds which.
     pub division: Division,
+    /// How many clients were too small to stand alone.
+    pub small: usize,
 }
 
 impl Holdings {
@@ -23,8 +25,19 @@ impl Holdings {
         }
         let mut division =
             experiment.partition.divide(&table, experiment.draft.data.shares, seed)?;
+        let partition = &experiment.draft.data.partition;
+        let dealt = division.clients.len();
+        let mut small = 0;
+        if let Some(fewest) = partition.min_examples {
+            small = division.without_small(fewest, partition.small.unwrap_or_default());
+            if division.clients.is_empty() {
+                let expected = "a number that some client reaches";
+                return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
+            }
+        }
         if let Some(expected) = experiment.draft.federation.clients
             && expected != division.clients.len()
+            && expected != dealt
         {
             let found = format!("{} clients in the data", division.clients.len());
             let hint = "leave the key out to take them all, or deal rows anew by data.partition";
@@ -47,7 +60,7 @@ impl Holdings {
             let found = format!("no training row at {}", idle.client);
             return Err(Complaint::new("data", found, "at least one at every client").into());
         }
-        Ok(Self { table, division })
+        Ok(Self { table, division, small })
     }
 }
 

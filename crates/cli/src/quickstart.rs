@@ -129,7 +129,7 @@ fn table(floor: f64, summaries: &[Summary]) -> Grid {
 
 /// Span F1 on the central test set when every word gets its commonest tag of the training rows.
 fn word_by_word(holdings: &Holdings) -> f64 {
-    let Holdings { table, division } = holdings;
+    let Holdings { table, division, .. } = holdings;
     let tagged = |row: usize| match (&table.examples[row].body, &table.examples[row].labels) {
         (Body::Words(words), Labels::PerWord(tags)) => Some((words, tags)),
         _ => None,

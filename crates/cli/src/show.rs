@@ -1,7 +1,7 @@
 //! `fedra data`: what a dataset becomes, before anything learns from it.
 
 use anyhow::Result;
-use fedra_data::{Body, Example, LabelShape, Table};
+use fedra_data::{Body, Example, LabelShape, Small, Table};
 
 use crate::console;
 use crate::experiment::Written;
@@ -24,7 +24,7 @@ const MOST_LABELS: usize = 30;
 /// Prints rows, labels, lengths, clients and splits of an experiment's data.
 pub fn run(written: &Written) -> Result<()> {
     let experiment = written.experiment()?;
-    let Holdings { table, division } = Holdings::of(&experiment)?;
+    let Holdings { table, division, small } = Holdings::of(&experiment)?;
     let held: usize = division.clients.iter().map(fedra_data::Holding::len).sum();
     let train: usize = division.clients.iter().map(|holding| holding.train.len()).sum();
     let central = division.central_test.len();
@@ -38,12 +38,24 @@ pub fn run(written: &Written) -> Result<()> {
         let unused = all - held - central;
         let left_out = match unused {
             0 => String::new(),
-            unused => format!(" ({} left out by the caps)", grouped(unused as u64)),
+            unused => format!(" ({} left out)", grouped(unused as u64)),
         };
         format!("{}{left_out}", grouped(all as u64))
     });
     fact("words a row", lengths(&table));
-    fact("clients", grouped(division.clients.len() as u64));
+    fact("clients", {
+        let partition = &experiment.draft.data.partition;
+        let fewest = partition.min_examples.unwrap_or_default();
+        let fate = match partition.small.unwrap_or_default() {
+            Small::Merge => format!("merged into {:?}", Small::TOGETHER),
+            Small::Drop => "left out".to_owned(),
+        };
+        let note = match small {
+            0 => String::new(),
+            small => format!(" ({small} with fewer than {fewest} training rows {fate})"),
+        };
+        format!("{}{note}", grouped(division.clients.len() as u64))
+    });
     fact("training rows", grouped(train as u64));
     fact("central test", grouped(central as u64));
     console::data(facts.lines()[1..].join("\n"));

@@ -40,6 +40,7 @@ mod formats;
 mod document;
 mod partition;
 mod picture;
+mod small;
 
 mod batch;
 mod tokenise;
@@ -52,7 +53,8 @@ pub use dice::Dice;
 pub use error::{DataError, Result};
 pub use formats::{Columns, Format, Limits, Mimic, Reader, Uncoded};
 pub use partition::{Division, Holding, Partition, Shares};
-pub use scores::{ClassScore, CodeScore, Span, SpanScore, Tally, spans};
+pub use scores::{LabelScore, Span, SpanScore, Tally, spans};
+pub use small::Small;
 pub use table::{Body, Example, Labels, Row, Split, Table, TableBuilder};
 pub use task::{LabelSet, LabelShape, Task};
 pub use tokenise::{

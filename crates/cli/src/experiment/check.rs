@@ -193,6 +193,11 @@ fn partition(draft: &Draft) -> Result<Partition> {
             Partition::Shards { clients: clients()?, shards }
         }
     };
+    at_least_one("data.partition.min_examples", written.min_examples)?;
+    if written.small.is_some() && written.min_examples.is_none() {
+        let expected = "it only beside data.partition.min_examples";
+        return Err(Complaint::new("data.partition.small", "a choice", expected));
+    }
     let shares = draft.data.shares;
     for (key, share) in [
         ("data.shares.central", shares.central),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fedra_data::{Clinic, Columns, Mimic, Shares, Task};
+use fedra_data::{Clinic, Columns, Mimic, Shares, Small, Task};
 use fedra_engine::{Conditions, Encoding, Sampler, Schedule, Solver, Start};
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
@@ -154,6 +154,12 @@ pub struct Partition {
     /// Shards a client, for `shards`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards: Option<usize>,
+    /// Fewest training rows of a client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_examples: Option<usize>,
+    /// What becomes of clients with fewer: `merge` into one called `others`, or `drop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub small: Option<Small>,
 }
 
 /// The ways to deal rows.
