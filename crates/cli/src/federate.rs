@@ -163,7 +163,7 @@ impl<'e> Run<'e> {
         .add_up(&folder.rounds_before(rounds)?);
         // Nothing is decided by it within a run, so it is asked for once.
         if let Some(set) = federation.examine(&mut fleet, EvaluationSet::ClientValidation)? {
-            summary.add_scores(set_name(set.on), set.loss, &set.mean);
+            summary.add_scores(&set);
         }
         if !personal.is_empty() && !shards.central_test.is_empty() {
             let set = self.central_scores(&fleet, federation.model())?;
