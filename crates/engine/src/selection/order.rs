@@ -102,9 +102,9 @@ impl Criterion {
             Self::Highest | Self::Corrected | Self::Disagreement => by(blocks, score),
             Self::Lowest => by(blocks, |block| -score(block)),
             Self::Cover => {
-                let best = bands(turn).filter_map(|band| by(band, &score).first().copied());
-                let chosen = by(best, &score);
-                let rest = by(blocks.filter(|block| !chosen.contains(block)), &score);
+                let best = bands(turn).filter_map(|band| by(band, score).first().copied());
+                let chosen = by(best, score);
+                let rest = by(blocks.filter(|block| !chosen.contains(block)), score);
                 [chosen, rest].concat()
             }
             Self::Random | Self::RandomFixed => shuffled(blocks.collect(), turn.lot),
