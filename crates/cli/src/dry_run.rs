@@ -174,9 +174,9 @@ impl Holds {
             down: ByteCount(foreseen.masks_down),
             ..Bytes::default()
         };
-        let mut changed = Scope::empty();
+        let mut changed = foreseen.may_change.clone();
         for client in cohort {
-            let learns = foreseen.learns.get(&client.id).unwrap_or(&changed).clone();
+            let learns = foreseen.learns.get(&client.id).cloned().unwrap_or_default();
             let sent = &learns - personal;
             let (variate_up, variate_down) = match recipe.work.local {
                 LocalRule::Scaffold => {

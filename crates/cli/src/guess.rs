@@ -36,6 +36,9 @@ pub struct Foreseen {
     pub scores_up: u64,
     /// Bytes of notices, of the whole cohort.
     pub masks_down: u64,
+    /// What may change besides: a client that lacks the upper blocks may choose others than its
+    /// neighbours, so the most that can be said of blocks is that each may.
+    pub may_change: Scope,
 }
 
 impl Guess {
@@ -48,7 +51,12 @@ impl Guess {
     pub fn round(&mut self, choice: &Choice<'_>, cohort: &[&ClientInfo]) -> Result<Foreseen> {
         let Choice { recipe, layout, round, .. } = *choice;
         let probe = recipe.learns.probe(round);
-        let mut foreseen = Foreseen { learns: BTreeMap::new(), scores_up: 0, masks_down: 0 };
+        let mut foreseen = Foreseen {
+            learns: BTreeMap::new(),
+            scores_up: 0,
+            masks_down: 0,
+            may_change: Scope::empty(),
+        };
         if probe == Probe::Nothing {
             let view = View { layout, round, scores: None };
             let scope = recipe.learns.select(view)?;
@@ -59,6 +67,10 @@ impl Guess {
         }
         let due = round.0.is_multiple_of(recipe.selection.profile_every.max(1)) || !self.measured;
         let together = chosen_together(recipe);
+        let ragged = probe.asks_clients() && !recipe.depths.is_empty() && !cohort.is_empty();
+        if ragged && self.overlap == Overlap::Least {
+            foreseen.may_change = Scope::of_blocks(layout, 0..layout.blocks());
+        }
         for client in cohort {
             let order =
                 if probe.asks_clients() { self.order(layout) } else { choice.order(client, &[]) };

@@ -4,7 +4,7 @@ use anyhow::Result;
 use fedra_compute::Seed;
 use fedra_engine::{Choice, ClientId, ClientInfo, Recipe, ServerRule, Solver};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Round, Scope};
+use fedra_plan::{ByteCount, Round, Scope, Site};
 
 use crate::experiment::{Complaint, Experiment};
 
@@ -29,9 +29,9 @@ pub fn client(
     let longest = experiment.draft.data.max_tokens.unwrap_or(0) as u64;
     let tokens = u64::from(recipe.work.batch) * longest;
     let below = learns.lowest_site().map_or(model.blocks(), |site| match site {
-        fedra_plan::Site::Embedding => 0,
-        fedra_plan::Site::Block(block) => usize::from(block),
-        fedra_plan::Site::Head => model.blocks(),
+        Site::Embedding => 0,
+        Site::Block(block) => usize::from(block),
+        Site::Head => model.blocks(),
     });
     let recorded = (model.blocks() - below) as u64;
     let activations = tokens * model.width() as u64 * recorded * KEPT_WIDTHS;
@@ -78,9 +78,9 @@ pub fn blocks_within(
             fits = Some(k);
         }
     }
-    let expected = || Ok::<_, anyhow::Error>(format!("at least {}, for one block", needed(1)?));
-    match fits {
-        Some(k) => Ok(k),
-        None => Err(Complaint::new("method.k.memory", budget, expected()?).into()),
+    if let Some(k) = fits {
+        return Ok(k);
     }
+    let expected = format!("at least {}, for one block", needed(1)?);
+    Err(Complaint::new("method.k.memory", budget, expected).into())
 }

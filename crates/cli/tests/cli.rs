@@ -202,7 +202,7 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
         ],
         &["method.name=safl", "method.k=1", "method.selector=random", "method.mask=per_client"],
         &["method.name=safl", "method.k={ default = 2, \"hospital-2\" = 1 }", "method.explore=0"],
-        &["method.name=safl", "method.k=1", "federation.depths={ \"hospital-3\" = 1 }"],
+        &["method.name=safl", "method.selector=cyclic", "federation.depths={ \"hospital-3\" = 1 }"],
         &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
         &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
         &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
@@ -245,16 +245,20 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
 #[test]
 fn where_choices_may_overlap_the_plan_is_a_range_that_holds_the_run() {
     let place = Place::new();
-    let sets = ["method.name=safl", "method.k=1", "method.mask=per_client", "model.blocks=3"];
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
-    let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
-    place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", "out"], &sets[..]].concat());
-    let line = plan.lines().find(|line| line.starts_with("bytes down ")).unwrap();
-    let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!(words[3], "to", "{line}");
-    let number = |word: &str| word.replace(',', "").parse::<u64>().unwrap();
-    let down = place.summary("out")["bytes"]["down"].as_u64().unwrap();
-    assert!((number(words[2])..=number(words[4])).contains(&down), "{down}: {line}");
+    for (out, set) in
+        [("own", "method.mask=per_client"), ("ragged", "federation.depths={ \"hospital-3\" = 1 }")]
+    {
+        let sets = ["method.name=safl", "method.k=1", "model.blocks=3", set];
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
+        place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", out], &sets[..]].concat());
+        let line = plan.lines().find(|line| line.starts_with("bytes down ")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[3], "to", "{line}");
+        let number = |word: &str| word.replace(',', "").parse::<u64>().unwrap();
+        let down = place.summary(out)["bytes"]["down"].as_u64().unwrap();
+        assert!((number(words[2])..=number(words[4])).contains(&down), "{down}: {line}");
+    }
 }
 
 #[test]

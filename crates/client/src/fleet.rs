@@ -196,10 +196,10 @@ impl NearFleet {
         let desk = Desk { info, train: &shard.train, state: &state };
         let outcome = match failed {
             Some(reason) => Err(reason.clone()),
-            None => {
-                let worker = self.worker(place, &self.shared);
-                worker.carry_out(desk, order).map_err(|error| error.to_string())
-            }
+            None => self
+                .worker(place, &self.shared)
+                .carry_out(desk, order)
+                .map_err(|error| error.to_string()),
         };
         let (outcome, next) = match outcome {
             Ok((reply, next)) => (Outcome::Finished(reply), Some(next)),

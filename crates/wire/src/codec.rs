@@ -59,7 +59,7 @@ pub(crate) fn write(
         }
         Encoding::Int8 { .. } => write_int8(shape, values, bytes),
         Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
-            write_top(kept(share, values.len()), values, bytes)
+            write_top(kept(share, values.len()), values, bytes);
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use crate::world::{Size, World, adamw};
 use fedra_client::{Prober, to_tensors};
 use fedra_data::Task;
 use fedra_engine::methods::Method;
-use fedra_engine::{EvaluationSet, Federation, Fleet, Recipe, Tensors};
+use fedra_engine::{EvaluationSet, Federation, Recipe, Tensors};
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Scope, Site};
 use fedra_seed::Seed;
 use std::collections::BTreeMap;

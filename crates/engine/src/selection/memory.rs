@@ -54,23 +54,22 @@ impl Memory {
             let squares = column(block).map(|score| (score - scores[block]).powi(2)).sum::<f64>();
             relative((squares / column(block).count().max(1) as f64).sqrt(), scores[block])
         };
+        let own_basis = |block: usize, score: f64| match criterion {
+            Criterion::Corrected => corrected(block, score),
+            Criterion::Disagreement => relative((score - scores[block]).abs(), scores[block]),
+            Criterion::Highest
+            | Criterion::Lowest
+            | Criterion::Cover
+            | Criterion::Random
+            | Criterion::RandomFixed
+            | Criterion::First
+            | Criterion::Last
+            | Criterion::Even
+            | Criterion::Cyclic => score,
+        };
         let own = |one: &Measured| -> Exact {
             let known = one.scores.iter().map(|score| f64::from(*score)).enumerate();
-            Exact(match criterion {
-                Criterion::Corrected => known.map(|(block, s)| corrected(block, s)).collect(),
-                Criterion::Disagreement => known
-                    .map(|(block, s)| relative((s - scores[block]).abs(), scores[block]))
-                    .collect(),
-                Criterion::Highest
-                | Criterion::Lowest
-                | Criterion::Cover
-                | Criterion::Random
-                | Criterion::RandomFixed
-                | Criterion::First
-                | Criterion::Last
-                | Criterion::Even
-                | Criterion::Cyclic => known.map(|(_, score)| score).collect(),
-            })
+            Exact(known.map(|(block, score)| own_basis(block, score)).collect())
         };
         let basis = match criterion {
             Criterion::Corrected => {

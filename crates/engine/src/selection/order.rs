@@ -99,14 +99,12 @@ impl Criterion {
         let score = |block: u16| turn.basis.get(usize::from(block)).copied().unwrap_or(0.0);
         let blocks = 0..turn.blocks;
         match self {
-            Self::Highest | Self::Corrected | Self::Disagreement => {
-                by(blocks, |block| score(block))
-            }
+            Self::Highest | Self::Corrected | Self::Disagreement => by(blocks, score),
             Self::Lowest => by(blocks, |block| -score(block)),
             Self::Cover => {
-                let best = bands(turn).filter_map(|band| by(band, &score).first().copied());
-                let chosen = by(best, &score);
-                let rest = by(blocks.filter(|block| !chosen.contains(block)), &score);
+                let best = bands(turn).filter_map(|band| by(band, score).first().copied());
+                let chosen = by(best, score);
+                let rest = by(blocks.filter(|block| !chosen.contains(block)), score);
                 [chosen, rest].concat()
             }
             Self::Random | Self::RandomFixed => shuffled(blocks.collect(), turn.lot),
@@ -119,7 +117,8 @@ impl Criterion {
                 [middles, rest].concat()
             }
             Self::Cyclic => {
-                let start = turn.round.0 as u64 * u64::from(turn.k) % u64::from(turn.blocks.max(1));
+                let start =
+                    u64::from(turn.round.0) * u64::from(turn.k) % u64::from(turn.blocks.max(1));
                 let start = start as u16;
                 blocks.clone().skip(usize::from(start)).chain(0..start).collect()
             }
