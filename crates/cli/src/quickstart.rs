@@ -26,7 +26,7 @@ const METHODS: [(&str, &[&str]); 4] = [
     ("centralised", &[]),
     ("local-only", &[]),
     ("fedavg", &[]),
-    ("fedfrozen", &["method.warmup=5"]),
+    ("fedfrozen", &["method.warmup=0.5"]),
 ];
 
 const EXAMPLES: &str = "\
@@ -39,7 +39,7 @@ Six synthetic hospitals learn to mark problems, tests and treatments in their no
   centralised   all notes in one place: the ceiling
   local-only    every hospital alone: the mean of the six, on the same test notes
   fedavg        notes stay where they are, models travel
-  fedfrozen     the same; after five rounds query and key stay as they are and travel no more
+  fedfrozen     the same; after half of the rounds query and key stay as they are and at home
 The files of each run lie under DIR/METHOD; run its experiment.toml again with `fedra run`.";
 
 /// The whole command.
