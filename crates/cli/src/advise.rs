@@ -1,4 +1,4 @@
-//! `fedra plan --advise`: how long FedFrozen should warm up, measured on validation examples.
+//! `fedra plan --advise`: how long `FedFrozen` should warm up, measured on validation examples.
 //!
 //! A pilot runs the method beneath for the first half of the rounds and keeps query and key (the
 //! kernel) as they were after each round. Two things are then known about every warm-up W:
