@@ -29,7 +29,7 @@ const METHODS: [(&str, &[&str]); 5] = [
     // Fresh embeddings know nothing, so they have to learn as well. The rate was chosen on seeds 11
     // and 12, whose notes are others; a part of a model takes, and needs, a larger one.
     ("safl", &["method.k=1", "method.embeddings=learn", "work.optimiser.rate=3e-3"]),
-    ("fedfrozen", &["method.warmup=5"]),
+    ("fedfrozen", &["method.warmup=0.5"]),
 ];
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ Six synthetic hospitals learn to mark problems, tests and treatments in their no
   safl          the same, but only the one block of four to which attention points, the head and
                 the embeddings (they start fresh, so they must learn) do; at twice the rate, which
                 was chosen on other notes and is no better for fedavg
-  fedfrozen     fedavg; after five rounds query and key stay as they are and travel no more
+  fedfrozen     fedavg; after half of the rounds query and key stay as they are and at home
 The files of each run lie under DIR/METHOD; run its experiment.toml again with `fedra run`.";
 
 /// The whole command.

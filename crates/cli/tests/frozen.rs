@@ -1,4 +1,4 @@
-//! FedFrozen from the command line: refusals, advice, adapters, and a run that was interrupted.
+//! `FedFrozen` from the command line: refusals, advice, adapters, and a run that was interrupted.
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use std::fs;

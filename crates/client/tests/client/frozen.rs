@@ -1,4 +1,4 @@
-//! FedFrozen with real clients: query and key keep their bits under AdamW and its decay.
+//! `FedFrozen` with real clients: query and key keep their bits under `AdamW` and its decay.
 
 use crate::world::{Size, World, adamw};
 use fedra_client::to_tensors;

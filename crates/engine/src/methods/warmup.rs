@@ -20,7 +20,7 @@ pub enum Warmup {
 
 impl Default for Warmup {
     fn default() -> Self {
-        Self::Share(0.25)
+        Self::Share(0.5)
     }
 }
 
