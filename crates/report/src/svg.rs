@@ -14,12 +14,14 @@ const LEFT: f64 = 76.0;
 const TOP: f64 = 58.0;
 const PLOT_HEIGHT: f64 = 330.0;
 const LEGEND_GAP: f64 = 22.0;
+const RIGHT: f64 = 14.0;
 const LEGEND_LINE: f64 = 23.0;
 /// A character of legend text is at most about this wide; the legend's column is as wide as its longest name.
-const LEGEND_CHARACTER: f64 = 6.9;
+const LEGEND_CHARACTER: f64 = 7.2;
 const LEGEND_KEY: f64 = 38.0;
 const CAPTION_LINE: f64 = 18.0;
-const CAPTION_CHARACTERS: usize = 124;
+/// Few enough for a wide font.
+const CAPTION_CHARACTERS: usize = 104;
 
 const PALETTE: [&str; 7] =
     ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8a6d00", "#56B4E9", "#333333"];
@@ -117,7 +119,7 @@ impl Frame {
         let points = || chart.series.iter().flat_map(|series| &series.points);
         let longest =
             chart.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
-        let legend = LEGEND_GAP + LEGEND_KEY + LEGEND_CHARACTER * longest as f64;
+        let legend = LEGEND_GAP + LEGEND_KEY + LEGEND_CHARACTER * longest as f64 + RIGHT;
         Self {
             x: Axis::holding(chart.x.1, points().map(|point| point.x)),
             y: Axis::holding(
@@ -168,11 +170,14 @@ fn strokes(series: &Series, frame: &Frame) -> String {
         series.points.iter().map(|point| (frame.across(point.x), frame.down(point.y))).collect();
     let line: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let (dash, mark) = dash_and_mark(series.stroke);
-    let mut out = format!(
-        r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2" stroke-linejoin="round"{dash}/>"#,
-        line.join(" "),
-        colour(series)
-    );
+    let mut out = match series.stroke {
+        Stroke::Rings => String::new(),
+        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked => format!(
+            r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2" stroke-linejoin="round"{dash}/>"#,
+            line.join(" "),
+            colour(series)
+        ),
+    };
     for (x, y) in places {
         out.push_str(&mark_at(mark, x, y, colour(series)));
     }
@@ -184,10 +189,16 @@ fn key(series: &Series, place: usize, frame: &Frame) -> String {
     let x = frame.right + LEGEND_GAP;
     let y = TOP + 10.0 + place as f64 * LEGEND_LINE;
     let (dash, mark) = dash_and_mark(series.stroke);
+    let line = match series.stroke {
+        Stroke::Rings => String::new(),
+        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked => format!(
+            r#"<line x1="{x:.1}" y1="{y:.1}" x2="{:.1}" y2="{y:.1}" stroke="{}" stroke-width="2"{dash}/>"#,
+            x + 28.0,
+            colour(series)
+        ),
+    };
     format!(
-        r#"<line x1="{x:.1}" y1="{y:.1}" x2="{:.1}" y2="{y:.1}" stroke="{}" stroke-width="2"{dash}/>{}<text x="{:.1}" y="{:.1}">{}</text>"#,
-        x + 28.0,
-        colour(series),
+        r#"{line}{}<text x="{:.1}" y="{:.1}">{}</text>"#,
         mark_at(mark, x + 14.0, y, colour(series)),
         x + LEGEND_KEY,
         y + 4.5,
@@ -200,6 +211,7 @@ enum Mark {
     None,
     Full,
     Hollow,
+    Ring,
 }
 
 fn dash_and_mark(stroke: Stroke) -> (&'static str, Mark) {
@@ -209,6 +221,7 @@ fn dash_and_mark(stroke: Stroke) -> (&'static str, Mark) {
         Stroke::Marked => ("", Mark::Full),
         Stroke::Dashed => (DASHED, Mark::None),
         Stroke::DashedMarked => (DASHED, Mark::Hollow),
+        Stroke::Rings => ("", Mark::Ring),
     }
 }
 
@@ -216,6 +229,9 @@ fn mark_at(mark: Mark, x: f64, y: f64, colour: &str) -> String {
     match mark {
         Mark::None => String::new(),
         Mark::Full => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.4" fill="{colour}"/>"#),
+        Mark::Ring => format!(
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="7.5" fill="none" stroke="{colour}" stroke-width="1.6"/>"#
+        ),
         Mark::Hollow => format!(
             r##"<circle cx="{x:.1}" cy="{y:.1}" r="3.4" fill="#ffffff" stroke="{colour}" stroke-width="1.8"/>"##
         ),
