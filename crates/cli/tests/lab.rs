@@ -55,7 +55,10 @@ fn the_bridge_reads_its_file_and_shows_three_students() {
     let output = fedra(folder.path(), &["lab", "bridge", "bridge.toml", "--out", "lab"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("A warm-up that pays, at some heterogeneity: linear attention "), "{said}");
+    assert!(
+        said.contains("A warm-up that pays, at some heterogeneity: linear attention "),
+        "{said}"
+    );
     for name in ["linear.svg", "softmax.svg", "softmax-mlp.svg", "index.html", "results.json"] {
         assert!(folder.path().join("lab").join(name).is_file(), "{name} is missing");
     }

@@ -13,6 +13,7 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 76.0;
 const TOP: f64 = 58.0;
 const PLOT_HEIGHT: f64 = 330.0;
+const BOTTOM: f64 = TOP + PLOT_HEIGHT;
 const LEGEND_GAP: f64 = 22.0;
 const RIGHT: f64 = 14.0;
 const LEGEND_LINE: f64 = 23.0;
@@ -30,7 +31,7 @@ const PALETTE: [&str; 7] =
 pub(crate) fn draw(chart: &Chart) -> String {
     let frame = Frame::of(chart);
     let caption = wrapped(&chart.caption, CAPTION_CHARACTERS);
-    let height = frame.bottom() + 66.0 + caption.len() as f64 * CAPTION_LINE;
+    let height = BOTTOM + 66.0 + caption.len() as f64 * CAPTION_LINE;
     let mut out = String::new();
     let mut line = |text: std::fmt::Arguments<'_>| {
         out.write_fmt(text).expect("a string takes every text");
@@ -49,12 +50,11 @@ pub(crate) fn draw(chart: &Chart) -> String {
     for tick in frame.x.ticks() {
         let x = frame.across(*tick);
         line(format_args!(
-            r##"<line x1="{x:.1}" y1="{TOP:.1}" x2="{x:.1}" y2="{:.1}" stroke="#e9e9e9"/>"##,
-            frame.bottom()
+            r##"<line x1="{x:.1}" y1="{TOP:.1}" x2="{x:.1}" y2="{BOTTOM:.1}" stroke="#e9e9e9"/>"##
         ));
         line(format_args!(
             r#"<text x="{x:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-            frame.bottom() + 20.0,
+            BOTTOM + 20.0,
             label(*tick)
         ));
     }
@@ -73,13 +73,12 @@ pub(crate) fn draw(chart: &Chart) -> String {
     }
     line(format_args!(
         r##"<path d="M{LEFT:.1},{TOP:.1} V{:.1} H{:.1}" fill="none" stroke="#777"/>"##,
-        frame.bottom(),
-        frame.right
+        BOTTOM, frame.right
     ));
     line(format_args!(
         r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
         f64::midpoint(LEFT, frame.right),
-        frame.bottom() + 43.0,
+        BOTTOM + 43.0,
         escaped(&chart.x.0)
     ));
     let middle = TOP + PLOT_HEIGHT / 2.0;
@@ -99,7 +98,7 @@ pub(crate) fn draw(chart: &Chart) -> String {
     for (place, text) in caption.iter().enumerate() {
         line(format_args!(
             r##"<text x="{LEFT:.0}" y="{:.1}" fill="#555">{}</text>"##,
-            frame.bottom() + 70.0 + place as f64 * CAPTION_LINE,
+            BOTTOM + 70.0 + place as f64 * CAPTION_LINE,
             escaped(text)
         ));
     }
@@ -130,16 +129,12 @@ impl Frame {
         }
     }
 
-    fn bottom(&self) -> f64 {
-        TOP + PLOT_HEIGHT
-    }
-
     fn across(&self, number: f64) -> f64 {
         LEFT + self.x.place(number) * (self.right - LEFT)
     }
 
     fn down(&self, number: f64) -> f64 {
-        self.bottom() - self.y.place(number) * PLOT_HEIGHT
+        BOTTOM - self.y.place(number) * PLOT_HEIGHT
     }
 }
 
