@@ -85,7 +85,9 @@ fn linear(phi: Phi, queries: Matrix, keys: Matrix, projected: &Matrix, length: u
         let span = sample * length;
         let meet = &mut inner.values_mut()[sample * key_width * width..][..key_width * width];
         add_outer(keys.row_span(span, length), projected.row_span(span, length), width, meet);
-        meet.iter_mut().for_each(|value| *value *= share);
+        for value in meet.iter_mut() {
+            *value *= share;
+        }
         let out = &mut output.values_mut()[span * width..][..length * width];
         add_product(queries.row_span(span, length), meet, width, out);
     }
@@ -111,7 +113,9 @@ fn linear_backward(
         let pull = pull.row_span(span, length);
         meet_pull.fill(0.0);
         add_outer(at.queries.row_span(span, length), pull, width, &mut meet_pull);
-        meet_pull.iter_mut().for_each(|value| *value *= share);
+        for value in &mut meet_pull {
+            *value *= share;
+        }
         let place = span * key_width..(span + length) * key_width;
         add_transposed_product(pull, meet, width, &mut queries.values_mut()[place.clone()]);
         let tokens = projected.row_span(span, length);
@@ -139,9 +143,13 @@ fn softmax(queries: Matrix, keys: Matrix, projected: &Matrix, length: usize) -> 
         add_transposed_product(queries, keys, key_width, place);
         for row in place.chunks_exact_mut(length) {
             let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            row.iter_mut().for_each(|score| *score = (scale * (*score - top)).exp());
+            for score in row.iter_mut() {
+                *score = (scale * (*score - top)).exp();
+            }
             let sum: f64 = row.iter().sum();
-            row.iter_mut().for_each(|score| *score /= sum);
+            for score in row.iter_mut() {
+                *score /= sum;
+            }
         }
         let out = &mut output.values_mut()[span * width..][..length * width];
         add_product(place, projected.row_span(span, length), width, out);

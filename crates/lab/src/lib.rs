@@ -1,6 +1,7 @@
 //! Federated attention small enough for exact arithmetic: what warm-up, freezing and drift do.
 
 mod attention;
+mod bridge;
 mod client;
 mod federation;
 mod matrix;
@@ -13,6 +14,7 @@ mod verdict;
 mod world;
 
 pub use attention::{Attended, Attention, Pulled};
+pub use bridge::{Bridge, BridgeError, BridgeRun, BridgeSetting, Rates, Student, Teacher};
 pub use client::{Client, Moments};
 pub use federation::{Federation, Frozen, Work};
 pub use matrix::{Cholesky, Matrix};
@@ -20,5 +22,5 @@ pub use network::{Learns, Network, Sizes, Weights};
 pub use phi::Phi;
 pub use setting::Setting;
 pub use study::{Curves, Detail, Job, Run, Study};
-pub use verdict::{Verdict, mean};
+pub use verdict::{Valley, Verdict, mean, valley};
 pub use world::World;

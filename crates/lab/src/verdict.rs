@@ -214,16 +214,22 @@ fn frozen_degrades_less(study: &Study) -> Verdict {
 }
 
 /// Where final loss by warm-up is lowest, the loss there, and at both ends.
-struct Valley {
-    best: u32,
-    inside: bool,
-    lowest: f64,
-    never: Option<f64>,
-    always: Option<f64>,
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Valley {
+    /// The best warm-up.
+    pub best: u32,
+    /// Whether it beats both ends by more than a tenth of a percent.
+    pub inside: bool,
+    /// The loss there.
+    pub lowest: f64,
+    /// The loss without warm-up.
+    pub never: Option<f64>,
+    /// The loss when the kernel is never frozen.
+    pub always: Option<f64>,
 }
 
-fn valley(curves: &Curves) -> Option<Valley> {
-    let sweep = &curves.final_by_warmup;
+/// The valley of a sweep, from no warm-up to nothing but warm-up; none where every run diverged.
+pub fn valley(sweep: &[(u32, Option<f64>)]) -> Option<Valley> {
     let known = sweep.iter().filter_map(|(warmup, loss)| Some((*warmup, (*loss)?)));
     let (best, lowest) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
     let (never, always) = (sweep.first()?.1, sweep.last()?.1);
@@ -232,7 +238,8 @@ fn valley(curves: &Curves) -> Option<Valley> {
 }
 
 fn valleys(study: &Study, heterogeneity: f64, cohort: usize) -> Vec<Valley> {
-    curves(study, heterogeneity, cohort).into_iter().filter_map(valley).collect()
+    let curves = curves(study, heterogeneity, cohort).into_iter();
+    curves.filter_map(|curves| valley(&curves.final_by_warmup)).collect()
 }
 
 fn valley_numbers(study: &Study, levels: &[f64], cohort: usize) -> String {
@@ -362,5 +369,32 @@ fn share_keeps_the_shape(study: &Study) -> Verdict {
                 && part.iter().zip(&all).all(|(part, all)| part.inside == all.inside)
         }),
         numbers: valley_numbers(study, &setting.heterogeneities, setting.cohort),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_valley_needs_two_higher_ends_and_a_diverged_end_is_high() {
+        let inside = |losses: &[Option<f64>]| {
+            let sweep: Vec<_> = (0..).zip(losses.iter().copied()).collect();
+            valley(&sweep).map(|valley| (valley.best, valley.inside))
+        };
+        assert_eq!(inside(&[Some(3.0), Some(1.0), Some(2.0)]), Some((1, true)));
+        assert_eq!(inside(&[Some(3.0), Some(1.0), None]), Some((1, true)));
+        assert_eq!(inside(&[Some(3.0), Some(1.0), Some(1.0005)]), Some((1, false)), "too shallow");
+        assert_eq!(inside(&[Some(3.0), Some(2.0), Some(1.0)]), Some((2, false)));
+        assert_eq!(inside(&[None, None]), None);
+    }
+
+    #[test]
+    fn a_rise_is_measured_from_the_best_and_divergence_is_the_worst() {
+        assert!((rise(&[Some(2.0), Some(1.0), Some(1.5)]) - 0.5).abs() < 1e-12);
+        assert_eq!(rise(&[Some(2.0), Some(1.0)]), 0.0);
+        assert_eq!(rise(&[Some(2.0), None]), f64::INFINITY);
+        assert_eq!(mean([Some(1.0), None]), None);
+        assert!(rising(&[Some(1.0), Some(2.0)]) && !rising(&[Some(1.0), None]));
     }
 }

@@ -291,7 +291,9 @@ fn a_cohort_is_drawn_by_round_and_its_weights_sum_to_one() {
         assert_eq!(cohort.len(), 2);
         assert!(cohort[0].1 < cohort[1].1, "client order");
         assert!((cohort.iter().map(|(share, _)| share).sum::<f64>() - 1.0).abs() < 1e-12);
-        cohort.iter().for_each(|(_, client)| seen[*client] += 1);
+        for (_, client) in &cohort {
+            seen[*client] += 1;
+        }
     }
     assert!(seen.iter().all(|&count| count > 20), "{seen:?}");
     federation.work.cohort = 99;

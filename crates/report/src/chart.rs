@@ -59,6 +59,8 @@ pub enum Stroke {
     Dashed,
     /// A dashed line with hollow marks: the other of two kinds.
     DashedMarked,
+    /// No line, a ring around each point: points of other lines that deserve a look.
+    Rings,
 }
 
 /// A point, and how far the runs behind it spread.

@@ -1,5 +1,7 @@
 //! One HTML page around several charts: no script, nothing fetched, readable from a folder.
 
+use std::fmt::Write;
+
 use crate::svg::escaped;
 
 /// A page.
@@ -36,22 +38,22 @@ impl Page {
              figure {{ margin: 2rem 0 }}\ndt {{ font-weight: 600; margin-top: .8rem }}\n\
              dd {{ margin: 0 }}\n</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
         );
+        let mut put = |line: std::fmt::Arguments<'_>| {
+            writeln!(out, "{line}").expect("a string takes every text");
+        };
         for paragraph in &self.introduction {
-            out.push_str(&format!("<p>{}</p>\n", escaped(paragraph)));
+            put(format_args!("<p>{}</p>", escaped(paragraph)));
         }
         if !self.findings.is_empty() {
-            out.push_str("<h2>What was predicted, and what was seen</h2>\n<dl>\n");
+            put(format_args!("<h2>What was predicted, and what was seen</h2>\n<dl>"));
             for (name, text) in &self.findings {
-                out.push_str(&format!("<dt>{}</dt>\n<dd>{}</dd>\n", escaped(name), escaped(text)));
+                put(format_args!("<dt>{}</dt>\n<dd>{}</dd>", escaped(name), escaped(text)));
             }
-            out.push_str("</dl>\n");
+            put(format_args!("</dl>"));
         }
         for figure in &self.figures {
-            out.push_str(&format!(
-                "<figure><img src=\"{}\" alt=\"{}\"></figure>\n",
-                escaped(&figure.file),
-                escaped(&figure.description)
-            ));
+            let (file, words) = (escaped(&figure.file), escaped(&figure.description));
+            put(format_args!("<figure><img src=\"{file}\" alt=\"{words}\"></figure>"));
         }
         out.push_str("</body>\n</html>\n");
         out

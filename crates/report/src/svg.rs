@@ -13,13 +13,16 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 76.0;
 const TOP: f64 = 58.0;
 const PLOT_HEIGHT: f64 = 330.0;
+const BOTTOM: f64 = TOP + PLOT_HEIGHT;
 const LEGEND_GAP: f64 = 22.0;
+const RIGHT: f64 = 14.0;
 const LEGEND_LINE: f64 = 23.0;
 /// A character of legend text is at most about this wide; the legend's column is as wide as its longest name.
-const LEGEND_CHARACTER: f64 = 6.9;
+const LEGEND_CHARACTER: f64 = 7.2;
 const LEGEND_KEY: f64 = 38.0;
 const CAPTION_LINE: f64 = 18.0;
-const CAPTION_CHARACTERS: usize = 124;
+/// Few enough for a wide font.
+const CAPTION_CHARACTERS: usize = 104;
 
 const PALETTE: [&str; 7] =
     ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8a6d00", "#56B4E9", "#333333"];
@@ -28,7 +31,7 @@ const PALETTE: [&str; 7] =
 pub(crate) fn draw(chart: &Chart) -> String {
     let frame = Frame::of(chart);
     let caption = wrapped(&chart.caption, CAPTION_CHARACTERS);
-    let height = frame.bottom() + 66.0 + caption.len() as f64 * CAPTION_LINE;
+    let height = BOTTOM + 66.0 + caption.len() as f64 * CAPTION_LINE;
     let mut out = String::new();
     let mut line = |text: std::fmt::Arguments<'_>| {
         out.write_fmt(text).expect("a string takes every text");
@@ -47,12 +50,11 @@ pub(crate) fn draw(chart: &Chart) -> String {
     for tick in frame.x.ticks() {
         let x = frame.across(*tick);
         line(format_args!(
-            r##"<line x1="{x:.1}" y1="{TOP:.1}" x2="{x:.1}" y2="{:.1}" stroke="#e9e9e9"/>"##,
-            frame.bottom()
+            r##"<line x1="{x:.1}" y1="{TOP:.1}" x2="{x:.1}" y2="{BOTTOM:.1}" stroke="#e9e9e9"/>"##
         ));
         line(format_args!(
             r#"<text x="{x:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-            frame.bottom() + 20.0,
+            BOTTOM + 20.0,
             label(*tick)
         ));
     }
@@ -71,13 +73,12 @@ pub(crate) fn draw(chart: &Chart) -> String {
     }
     line(format_args!(
         r##"<path d="M{LEFT:.1},{TOP:.1} V{:.1} H{:.1}" fill="none" stroke="#777"/>"##,
-        frame.bottom(),
-        frame.right
+        BOTTOM, frame.right
     ));
     line(format_args!(
         r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
         f64::midpoint(LEFT, frame.right),
-        frame.bottom() + 43.0,
+        BOTTOM + 43.0,
         escaped(&chart.x.0)
     ));
     let middle = TOP + PLOT_HEIGHT / 2.0;
@@ -97,7 +98,7 @@ pub(crate) fn draw(chart: &Chart) -> String {
     for (place, text) in caption.iter().enumerate() {
         line(format_args!(
             r##"<text x="{LEFT:.0}" y="{:.1}" fill="#555">{}</text>"##,
-            frame.bottom() + 70.0 + place as f64 * CAPTION_LINE,
+            BOTTOM + 70.0 + place as f64 * CAPTION_LINE,
             escaped(text)
         ));
     }
@@ -117,7 +118,7 @@ impl Frame {
         let points = || chart.series.iter().flat_map(|series| &series.points);
         let longest =
             chart.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
-        let legend = LEGEND_GAP + LEGEND_KEY + LEGEND_CHARACTER * longest as f64;
+        let legend = LEGEND_GAP + LEGEND_KEY + LEGEND_CHARACTER * longest as f64 + RIGHT;
         Self {
             x: Axis::holding(chart.x.1, points().map(|point| point.x)),
             y: Axis::holding(
@@ -128,16 +129,12 @@ impl Frame {
         }
     }
 
-    fn bottom(&self) -> f64 {
-        TOP + PLOT_HEIGHT
-    }
-
     fn across(&self, number: f64) -> f64 {
         LEFT + self.x.place(number) * (self.right - LEFT)
     }
 
     fn down(&self, number: f64) -> f64 {
-        self.bottom() - self.y.place(number) * PLOT_HEIGHT
+        BOTTOM - self.y.place(number) * PLOT_HEIGHT
     }
 }
 
@@ -168,11 +165,14 @@ fn strokes(series: &Series, frame: &Frame) -> String {
         series.points.iter().map(|point| (frame.across(point.x), frame.down(point.y))).collect();
     let line: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let (dash, mark) = dash_and_mark(series.stroke);
-    let mut out = format!(
-        r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2" stroke-linejoin="round"{dash}/>"#,
-        line.join(" "),
-        colour(series)
-    );
+    let mut out = match series.stroke {
+        Stroke::Rings => String::new(),
+        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked => format!(
+            r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2" stroke-linejoin="round"{dash}/>"#,
+            line.join(" "),
+            colour(series)
+        ),
+    };
     for (x, y) in places {
         out.push_str(&mark_at(mark, x, y, colour(series)));
     }
@@ -184,10 +184,16 @@ fn key(series: &Series, place: usize, frame: &Frame) -> String {
     let x = frame.right + LEGEND_GAP;
     let y = TOP + 10.0 + place as f64 * LEGEND_LINE;
     let (dash, mark) = dash_and_mark(series.stroke);
+    let line = match series.stroke {
+        Stroke::Rings => String::new(),
+        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked => format!(
+            r#"<line x1="{x:.1}" y1="{y:.1}" x2="{:.1}" y2="{y:.1}" stroke="{}" stroke-width="2"{dash}/>"#,
+            x + 28.0,
+            colour(series)
+        ),
+    };
     format!(
-        r#"<line x1="{x:.1}" y1="{y:.1}" x2="{:.1}" y2="{y:.1}" stroke="{}" stroke-width="2"{dash}/>{}<text x="{:.1}" y="{:.1}">{}</text>"#,
-        x + 28.0,
-        colour(series),
+        r#"{line}{}<text x="{:.1}" y="{:.1}">{}</text>"#,
         mark_at(mark, x + 14.0, y, colour(series)),
         x + LEGEND_KEY,
         y + 4.5,
@@ -200,6 +206,7 @@ enum Mark {
     None,
     Full,
     Hollow,
+    Ring,
 }
 
 fn dash_and_mark(stroke: Stroke) -> (&'static str, Mark) {
@@ -209,6 +216,7 @@ fn dash_and_mark(stroke: Stroke) -> (&'static str, Mark) {
         Stroke::Marked => ("", Mark::Full),
         Stroke::Dashed => (DASHED, Mark::None),
         Stroke::DashedMarked => (DASHED, Mark::Hollow),
+        Stroke::Rings => ("", Mark::Ring),
     }
 }
 
@@ -216,6 +224,9 @@ fn mark_at(mark: Mark, x: f64, y: f64, colour: &str) -> String {
     match mark {
         Mark::None => String::new(),
         Mark::Full => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.4" fill="{colour}"/>"#),
+        Mark::Ring => format!(
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="7.5" fill="none" stroke="{colour}" stroke-width="1.6"/>"#
+        ),
         Mark::Hollow => format!(
             r##"<circle cx="{x:.1}" cy="{y:.1}" r="3.4" fill="#ffffff" stroke="{colour}" stroke-width="1.8"/>"##
         ),

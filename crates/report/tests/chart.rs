@@ -4,7 +4,8 @@
 use fedra_report::{Chart, ChartError, Figure, Page, Point, Scale, Series, Stroke};
 
 fn chart(scale: Scale, points: Vec<Point>) -> Chart {
-    let strokes = [Stroke::Solid, Stroke::Marked, Stroke::Dashed, Stroke::DashedMarked];
+    let strokes =
+        [Stroke::Solid, Stroke::Marked, Stroke::Dashed, Stroke::DashedMarked, Stroke::Rings];
     let series = strokes
         .into_iter()
         .enumerate()
@@ -77,11 +78,11 @@ fn a_chart_is_well_formed_and_keeps_every_point_inside_its_frame() {
         let (bottom, right) = rest.split_once(" H").unwrap();
         let [left, top, bottom, right] = [left, top, bottom, right].map(|n| n.parse().unwrap());
         let points = numbers_of(&svg, "points=\"");
-        assert_eq!(points.len(), 4 * (50 + 100), "four lines and four bands");
+        assert_eq!(points.len(), 4 * 50 + 5 * 100, "four lines and five bands");
         for (x, y) in points {
             assert!(left < x && x < right && top < y && y < bottom, "{x} {y} outside {frame}");
         }
-        assert_eq!(svg.matches("<circle").count(), 2 * (50 + 1), "marks, and one in the legend");
+        assert_eq!(svg.matches("<circle").count(), 3 * (50 + 1), "marks, and one in the legend");
     }
 }
 

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use fedra_lab::{Curves, Phi, Run, Setting, Study, Verdict, mean};
 use fedra_report::{Chart, Page, Scale, Series, Stroke};
 
-use super::plots::{Plots, summarised, threads};
+use super::plots::{Plots, lowest_of, summarised, threads};
 use crate::console;
 
 const HELP: &str = "\
@@ -16,6 +16,7 @@ Examples:
   fedra lab frozen                       about half a minute on two cores
   fedra lab frozen --quick               a few seconds, a smaller world
   fedra lab frozen --seed 2 --out runs/another
+  fedra lab frozen --phi relu --rate 1 --local-steps 12    larger local moves, where drift begins to bite
   fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'
 
 The model is f = Z V with Z = phi(HQ) phi(HK)^T H / n, small enough that everything about its value block V is
@@ -46,6 +47,12 @@ pub struct Frozen {
     /// The feature map of teachers and students
     #[arg(long, value_enum, default_value_t = Map::Identity)]
     phi: Map,
+    /// The size of a gradient step [default: 0.1, or 0.03 for elu-plus-one]
+    #[arg(long, value_name = "ETA")]
+    rate: Option<f64>,
+    /// Local steps of each round where they are not swept [default: 5]
+    #[arg(long, value_name = "E")]
+    local_steps: Option<u32>,
     /// Print the results as one JSON object instead of sentences
     #[arg(long)]
     json: bool,
@@ -63,16 +70,7 @@ impl Frozen {
     /// Runs, writes, prints.
     pub fn run(self) -> Result<()> {
         let begun = Instant::now();
-        let mut setting = if self.quick { Setting::quick() } else { Setting::standard() };
-        setting.phi = match self.phi {
-            Map::Identity => Phi::Identity,
-            Map::Relu => Phi::Relu,
-            Map::EluPlusOne => Phi::EluPlusOne,
-        };
-        if let Map::EluPlusOne = self.phi {
-            // Its features are several times larger, and with them the curvature that a step must respect.
-            setting.rate = ELU_RATE;
-        }
+        let setting = self.setting()?;
         let plots = Plots::create(&self.out)?;
         let study = Study::run(&setting, self.seed, threads(), |done, all| {
             super::plots::progress(done, all);
@@ -118,6 +116,38 @@ impl Frozen {
             self.out.join("index.html").display()
         ));
         Ok(())
+    }
+}
+
+impl Frozen {
+    /// The settings that the flags spell.
+    fn setting(&self) -> Result<Setting> {
+        let mut setting = if self.quick { Setting::quick() } else { Setting::standard() };
+        match self.phi {
+            Map::Identity => setting.phi = Phi::Identity,
+            Map::Relu => setting.phi = Phi::Relu,
+            Map::EluPlusOne => {
+                setting.phi = Phi::EluPlusOne;
+                // Its features are several times larger, and with them the curvature that a step respects.
+                setting.rate = ELU_RATE;
+            }
+        }
+        if let Some(rate) = self.rate {
+            if !(rate.is_finite() && rate > 0.0) {
+                bail!("--rate: found {rate}, expected a number above 0");
+            }
+            setting.rate = rate;
+        }
+        if let Some(steps) = self.local_steps {
+            if !(1..=1000).contains(&steps) {
+                bail!("--local-steps: found {steps}, expected a whole number from 1 to 1000");
+            }
+            setting.local_steps = steps;
+            setting.local_step_sweep.push(steps);
+            setting.local_step_sweep.sort_unstable();
+            setting.local_step_sweep.dedup();
+        }
+        Ok(setting)
     }
 }
 
@@ -267,6 +297,8 @@ impl View<'_> {
         let sweep = |curves: &Curves| {
             curves.final_by_warmup.iter().map(|(w, loss)| (f64::from(*w), *loss)).collect()
         };
+        let mut series = self.by_heterogeneity(Stroke::Marked, sweep);
+        series.push(lowest_of(&series));
         Chart {
             title: format!("Final loss by warm-up ({})", self.words),
             caption: format!(
@@ -276,7 +308,7 @@ impl View<'_> {
             ),
             x: ("warm-up rounds W".to_owned(), Scale::Linear),
             y: ("final global loss".to_owned(), Scale::Linear),
-            series: self.by_heterogeneity(Stroke::Marked, sweep),
+            series,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `fedra lab`: questions small enough to be answered exactly.
 
+mod bridge;
 mod frozen;
 mod plots;
 
@@ -11,6 +12,8 @@ use clap::Subcommand;
 pub enum Lab {
     /// FedFrozen with linear attention: closed forms, curves, and which predicted shapes were seen
     Frozen(frozen::Frozen),
+    /// The same question asked of linear attention, softmax attention, and softmax with an MLP
+    Bridge(bridge::Bridge),
 }
 
 impl Lab {
@@ -18,6 +21,7 @@ impl Lab {
     pub fn run(self) -> Result<()> {
         match self {
             Self::Frozen(frozen) => frozen.run(),
+            Self::Bridge(bridge) => bridge.run(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fedra_report::{Chart, Figure, Page, Point};
+use fedra_report::{Chart, Figure, Page, Point, Series, Stroke};
 use serde_json::Value;
 
 use crate::console;
@@ -59,6 +59,24 @@ pub fn summarised(worlds: &[Vec<(f64, Option<f64>)>]) -> Vec<Point> {
             Some(Point::with_band(worlds[0][place].0, mean, low, high))
         })
         .collect()
+}
+
+/// Rings around the lowest point of each line: a shallow minimum is hard to see otherwise.
+pub fn lowest_of(series: &[Series]) -> Series {
+    let lowest = |series: &Series| {
+        series
+            .points
+            .iter()
+            .copied()
+            .min_by(|a, b| a.y.total_cmp(&b.y))
+            .map(|at| Point::new(at.x, at.y))
+    };
+    Series {
+        name: "lowest".to_owned(),
+        points: series.iter().filter_map(lowest).collect(),
+        stroke: Stroke::Rings,
+        colour: 6,
+    }
 }
 
 /// As many threads as the machine has.

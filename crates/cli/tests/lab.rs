@@ -1,0 +1,92 @@
+//! `fedra lab` through the built binary: files, verdicts, refusals.
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn fedra(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+    command.current_dir(folder).args(arguments).output().unwrap()
+}
+
+const BRIDGE: &str = "\
+seed = 1\nworlds = 1\nteacher = 'linear'\nclients = 2\nsamples = 3\nnoise = 0.1\nridge = 0.05\nhidden = 3\n\
+rounds = 4\nlocal_steps = 2\ncohort = 2\nheterogeneities = [0.0, 1.0]\nwarmups = [0, 2, 4]\n\
+[sizes]\nwidth = 4\nkey_width = 2\ntokens = 3\noutputs = 2\n\
+[rate]\nlinear = 0.05\nsoftmax = 0.1\nsoftmax_mlp = 0.05\n";
+
+#[test]
+fn the_frozen_laboratory_writes_plots_numbers_and_a_page_and_judges_every_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["lab", "frozen", "--quick", "--seed", "3", "--out", "lab"];
+    let output = fedra(folder.path(), &arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let text = fs::read_to_string(folder.path().join("lab/results.json")).unwrap();
+    let results: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(results["study"]["seed"], 3);
+    let verdicts = results["verdicts"].as_array().unwrap();
+    assert!(verdicts.len() >= 10);
+    let page = fs::read_to_string(folder.path().join("lab/index.html")).unwrap();
+    for verdict in verdicts {
+        let word = if verdict["seen"].as_bool().unwrap() { "seen    " } else { "NOT SEEN" };
+        let line = format!("{word}  {}", verdict["shape"].as_str().unwrap());
+        assert!(said.contains(&line), "{line} is not in\n{said}");
+    }
+    for name in ["profile", "tracking", "local-steps", "warmup"] {
+        for name in [format!("{name}.svg"), format!("{name}-share.svg")] {
+            let svg = fs::read_to_string(folder.path().join("lab").join(&name)).unwrap();
+            assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+            assert!(page.contains(&format!("src=\"{name}\"")), "{name} is not on the page");
+        }
+    }
+    let again = fedra(folder.path(), &["lab", "frozen", "--quick", "--seed", "3", "--json"]);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again, results, "the same seed gives the same numbers");
+}
+
+#[test]
+fn the_bridge_reads_its_file_and_shows_three_students() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("bridge.toml"), BRIDGE).unwrap();
+    let output = fedra(folder.path(), &["lab", "bridge", "bridge.toml", "--out", "lab"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("A warm-up that pays, at some heterogeneity: linear attention "),
+        "{said}"
+    );
+    for name in ["linear.svg", "softmax.svg", "softmax-mlp.svg", "index.html", "results.json"] {
+        assert!(folder.path().join("lab").join(name).is_file(), "{name} is missing");
+    }
+}
+
+#[test]
+fn a_bridge_file_with_a_slip_is_refused_and_nothing_is_written() {
+    let cases = [
+        (BRIDGE.replace("hidden", "hiden"), "hiden"),
+        (BRIDGE.replace("cohort = 2", "cohort = 3"), "cohort: found 3"),
+        (BRIDGE.replace("linear = 0.05", "linear = -1.0"), "rate.linear: found -1"),
+        (BRIDGE.replace("'linear'", "'cubic'"), "cubic"),
+    ];
+    for (text, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("bridge.toml"), text).unwrap();
+        let output = fedra(folder.path(), &["lab", "bridge", "bridge.toml"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("bridge.toml") && said.contains(expected), "{expected}: {said}");
+        assert!(!folder.path().join("runs").exists());
+    }
+}
+
+#[test]
+fn the_shipped_bridge_file_is_one_that_the_command_takes() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/frozen_bridge.toml");
+    let setting: fedra_lab::BridgeSetting =
+        toml::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    setting.check().unwrap();
+}
