@@ -52,8 +52,9 @@ pub enum Rule {
         /// What to score them by.
         probe: Probe,
     },
-    /// Some parameters of a set, as if at random: as many elements as another rule selects, or as
-    /// near below as whole parameters allow. One `draw` names one choice, on every machine.
+    /// Some parameters of a set, as if at random: as many elements as another rule selects, or
+    /// somewhat fewer where no parameter fits into the rest. One `draw` names one choice, on every
+    /// machine.
     Drawn {
         /// The set to draw from.
         from: Box<Rule>,
@@ -244,20 +245,22 @@ mod tests {
     #[test]
     fn a_drawn_set_has_the_size_asked_for_and_another_draw_is_another_set() {
         let layout = layout(4);
-        let pair = Rule::Roles([Role::Query, Role::Key].into());
-        let draw = |draw| {
-            let from = Rule::Everything - pair.clone();
-            let rule = Rule::Drawn { from: from.into(), like: pair.clone().into(), draw };
-            select(&rule, None).expect("legal")
+        let query = Rule::Roles([Role::Query].into());
+        let value = Rule::Roles([Role::Value].into());
+        let draw = |draw, from: &Rule| {
+            let (from, like) = (from.clone().into(), query.clone().into());
+            select(&Rule::Drawn { from, like, draw }, None).expect("legal")
         };
-        let pair = select(&pair, None).expect("legal");
         for number in 0..20 {
-            let scope = draw(number);
-            assert_eq!(scope, draw(number));
-            assert_eq!(scope.elements(&layout), pair.elements(&layout), "draw {number}");
-            assert!((&scope & &pair).is_empty());
+            let scope = draw(number, &value);
+            assert_eq!(scope, draw(number, &value));
+            assert_eq!(scope.elements(&layout), 64, "draw {number}");
+            assert!(scope.iter().all(|id| id.role == Role::Value));
+            // Where sizes do not add up, a little is missing and never too much.
+            let odd = draw(number, &(Rule::Everything - query.clone())).elements(&layout);
+            assert!((57..=64).contains(&odd), "draw {number}: {odd}");
         }
-        assert_ne!(draw(0), draw(1));
+        assert_ne!(draw(0, &value), draw(1, &value));
     }
 
     #[test]
