@@ -16,7 +16,7 @@ Examples:
   fedra lab frozen                       about half a minute on two cores
   fedra lab frozen --quick               a few seconds, a smaller world
   fedra lab frozen --seed 2 --out runs/another
-  fedra lab frozen --phi relu --rate 1 --local-steps 12    larger local moves, where drift begins to bite
+  fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local moves, where drift begins to bite
   fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'
 
 The model is f = Z V with Z = phi(HQ) phi(HK)^T H / n, small enough that everything about its value block V is
