@@ -49,6 +49,19 @@ fn the_frozen_laboratory_writes_plots_numbers_and_a_page_and_judges_every_shape(
 }
 
 #[test]
+fn runs_that_diverge_are_reported_and_not_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["lab", "frozen", "--quick", "--rate", "40", "--local-steps", "1", "--out", "lab"];
+    let output = fedra(folder.path(), &arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("diverged"));
+    let refused = fedra(folder.path(), &["lab", "frozen", "--rate", "-1"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(!folder.path().join("runs").exists());
+}
+
+#[test]
 fn the_bridge_reads_its_file_and_shows_three_students() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bridge.toml"), BRIDGE).unwrap();

@@ -83,7 +83,7 @@ fn profile_falls(study: &Study) -> Verdict {
 }
 
 fn tracking_contracts(study: &Study) -> Verdict {
-    /// Distances below this share of the first are rounding.
+    /// Distances below this, or below this share of the first, are rounding.
     const ROUNDING: f64 = 1e-10;
     let settled = |curves: &Curves| {
         let distance = &curves.to_fixed_point;
@@ -93,7 +93,7 @@ fn tracking_contracts(study: &Study) -> Verdict {
             .filter(|pair| pair[0] > ROUNDING * first)
             .all(|pair| pair[1] <= pair[0] * curves.contraction * (1.0 + 1e-6));
         let ends = match (curves.tracking.last(), curves.floor) {
-            (Some(last), Some(floor)) => (last - floor).abs() <= 0.01 * floor,
+            (Some(last), Some(floor)) => (last - floor).abs() <= (0.01 * floor).max(ROUNDING),
             (None, _) | (_, None) => false,
         };
         contracts && ends && curves.contraction < 1.0

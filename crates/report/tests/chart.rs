@@ -3,7 +3,7 @@
 
 use fedra_report::{Chart, ChartError, Figure, Page, Point, Scale, Series, Stroke};
 
-fn chart(scale: Scale, points: Vec<Point>) -> Chart {
+fn chart(scale: Scale, points: &[Point]) -> Chart {
     let strokes =
         [Stroke::Solid, Stroke::Marked, Stroke::Dashed, Stroke::DashedMarked, Stroke::Rings];
     let series = strokes
@@ -11,7 +11,7 @@ fn chart(scale: Scale, points: Vec<Point>) -> Chart {
         .enumerate()
         .map(|(colour, stroke)| Series {
             name: format!("a < b & \"c\" {colour}"),
-            points: points.clone(),
+            points: points.to_vec(),
             stroke,
             colour,
         })
@@ -70,7 +70,7 @@ fn numbers_of<'t>(text: &'t str, attribute: &str) -> Vec<(f64, f64)> {
 #[test]
 fn a_chart_is_well_formed_and_keeps_every_point_inside_its_frame() {
     for scale in [Scale::Linear, Scale::Log] {
-        let svg = chart(scale, falling()).svg().unwrap();
+        let svg = chart(scale, &falling()).svg().unwrap();
         assert_well_formed(&svg);
         let frame = svg.split_once("<path d=\"M").unwrap().1.split_once('"').unwrap().0;
         let (corner, rest) = frame.split_once(" V").unwrap();
@@ -88,7 +88,7 @@ fn a_chart_is_well_formed_and_keeps_every_point_inside_its_frame() {
 
 #[test]
 fn the_same_chart_gives_the_same_text() {
-    let chart = chart(Scale::Log, falling());
+    let chart = chart(Scale::Log, &falling());
     assert_eq!(chart.svg().unwrap(), chart.svg().unwrap());
 }
 
@@ -102,10 +102,10 @@ fn numbers_without_a_place_are_refused_by_name() {
         (Scale::Log, Point::with_band(0.0, 1.0, -0.1, 2.0)),
     ];
     for (scale, bad) in cases {
-        let refused = chart(scale, vec![Point::new(0.0, 1.0), bad]).svg().unwrap_err();
+        let refused = chart(scale, &[Point::new(0.0, 1.0), bad]).svg().unwrap_err();
         assert!(matches!(refused, ChartError::Unplottable { place: 1, .. }), "{refused}");
     }
-    assert!(matches!(chart(Scale::Linear, vec![]).svg(), Err(ChartError::Empty { .. })));
+    assert!(matches!(chart(Scale::Linear, &[]).svg(), Err(ChartError::Empty { .. })));
 }
 
 #[test]

@@ -16,7 +16,7 @@ Examples:
   fedra lab frozen                       about half a minute on two cores
   fedra lab frozen --quick               a few seconds, a smaller world
   fedra lab frozen --seed 2 --out runs/another
-  fedra lab frozen --phi relu --rate 1 --local-steps 12    larger local moves, where drift begins to bite
+  fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local moves, where drift begins to bite
   fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'
 
 The model is f = Z V with Z = phi(HQ) phi(HK)^T H / n, small enough that everything about its value block V is
@@ -185,6 +185,9 @@ fn introduction(study: &Study) -> Vec<String> {
     ]
 }
 
+/// A name, how its line is drawn, and which loss of a run it shows.
+type Kind = (&'static str, Stroke, fn(&Run) -> Option<f64>);
+
 /// A study as seen with one kind of cohort.
 struct View<'s> {
     study: &'s Study,
@@ -214,7 +217,7 @@ impl View<'_> {
     }
 
     fn profile(&self) -> Chart {
-        let rounds = |curves: &Curves| by_round(&curves.profile, 1);
+        let rounds = |curves: &Curves| by_round(&curves.profile);
         Chart {
             title: format!("Profile objective of the kernel ({})", self.words),
             caption: "The loss that the best value block could reach with the kernel (Q, K) that full training has \
@@ -228,14 +231,13 @@ impl View<'_> {
 
     fn tracking(&self) -> Chart {
         let setting = &self.study.setting;
-        let mut series =
-            self.by_heterogeneity(Stroke::Solid, |curves| by_round(&curves.tracking, 1));
+        let mut series = self.by_heterogeneity(Stroke::Solid, |curves| by_round(&curves.tracking));
         let from = f64::from(setting.warmup);
         let to = f64::from(setting.rounds);
         for (colour, &h) in setting.heterogeneities.iter().enumerate() {
-            let Some(floor) = mean(self.curves(h).iter().map(|curves| curves.floor)) else {
-                continue;
-            };
+            let floor = mean(self.curves(h).iter().map(|curves| curves.floor));
+            // One local step has no floor, and zero has no place on a logarithmic axis.
+            let Some(floor) = floor.filter(|&floor| floor > 1e-12) else { continue };
             let floor = vec![vec![(from, Some(floor)), (to, Some(floor))]];
             let points = summarised(&floor);
             series.push(Series {
@@ -263,7 +265,7 @@ impl View<'_> {
         let ends = [setting.heterogeneities.first(), setting.heterogeneities.last()];
         let mut series = Vec::new();
         for (colour, &h) in ends.into_iter().flatten().enumerate() {
-            let kinds: [(&str, Stroke, fn(&Run) -> Option<f64>); 2] = [
+            let kinds: [Kind; 2] = [
                 ("full", Stroke::Marked, |run| run.full),
                 ("frozen", Stroke::DashedMarked, |run| run.frozen),
             ];
@@ -313,7 +315,6 @@ impl View<'_> {
     }
 }
 
-fn by_round(values: &[f64], every: usize) -> Vec<(f64, Option<f64>)> {
-    let numbered = values.iter().enumerate().step_by(every);
-    numbered.map(|(round, value)| (round as f64, Some(*value))).collect()
+fn by_round(values: &[f64]) -> Vec<(f64, Option<f64>)> {
+    values.iter().enumerate().map(|(round, value)| (round as f64, Some(*value))).collect()
 }

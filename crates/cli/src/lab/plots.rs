@@ -45,14 +45,19 @@ impl Plots {
     }
 }
 
+/// Losses and distances here are near one; what is a million times that is on its way to infinity.
+const DIVERGED: f64 = 1e6;
+
 /// The mean of several worlds at each place, with a band from the lowest to the highest. A place where any world
 /// has no number is left out: the mean of those that did not diverge would flatter them.
 pub fn summarised(worlds: &[Vec<(f64, Option<f64>)>]) -> Vec<Point> {
     let places = worlds.iter().map(Vec::len).min().unwrap_or(0);
     (0..places)
         .filter_map(|place| {
-            let values: Vec<f64> =
-                worlds.iter().map(|world| world[place].1).collect::<Option<_>>()?;
+            let shown = |world: &Vec<(f64, Option<f64>)>| {
+                world[place].1.filter(|value| value.abs() < DIVERGED)
+            };
+            let values: Vec<f64> = worlds.iter().map(shown).collect::<Option<_>>()?;
             let mean = values.iter().sum::<f64>() / values.len() as f64;
             let low = values.iter().copied().fold(f64::INFINITY, f64::min);
             let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
