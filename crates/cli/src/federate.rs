@@ -20,7 +20,7 @@ use crate::grid::grouped;
 use crate::holdings::Holdings;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
-use crate::summary::{Summary, set_name};
+use crate::summary::Summary;
 
 /// How a run ended.
 pub enum Ending {
@@ -149,7 +149,7 @@ impl<'e> Run<'e> {
         .add_up(&folder.rounds_before(rounds)?);
         if !personal.is_empty() && !shards.central_test.is_empty() {
             let set = self.central_scores(&fleet, federation.model())?;
-            summary.add_scores(set_name(set.on), set.loss, &set.mean);
+            summary.add_scores(&set);
         }
         if personal.len() < model.layout().len() {
             self.save(folder, federation.model())?;
@@ -168,13 +168,7 @@ impl<'e> Run<'e> {
             own.absorb(state.personal);
             let params = to_params(&self.device, model.layout(), &own)?;
             let scores = fleet.score(&params, &shards.central_test)?;
-            let named = scores.named().into_iter().filter(|(name, _)| *name != "loss");
-            each.push(fedra_engine::Scored {
-                client: Some(state.client),
-                examples: scores.examples(),
-                loss: scores.loss(),
-                scores: named.map(|(name, value)| (name.to_owned(), value)).collect(),
-            });
+            each.push(scores.scored(Some(state.client)));
         }
         Ok(SetScores::new(EvaluationSet::CentralTest, each))
     }

@@ -86,19 +86,26 @@ impl Summary {
             self.bytes += report.bytes;
         }
         for set in reports.last().map_or(&[][..], |last| &last.scores) {
-            self.add_scores(set_name(set.on), set.loss, &set.mean);
+            self.add_scores(set);
         }
         self
     }
 
     /// Adds the scores on a set; those on the central test set make the headline.
-    pub fn add_scores(&mut self, on: &str, loss: f64, scores: &BTreeMap<String, f64>) {
-        let mut all = scores.clone();
-        all.insert("loss".to_owned(), loss);
+    ///
+    /// Client sets have two readings: the mean of the clients' scores by examples, and, where a
+    /// score is an F1 of counts, `pooled_` of all their examples as if they were one set.
+    pub fn add_scores(&mut self, set: &SetScores) {
+        let on = set_name(set.on);
+        let mut all = set.mean.clone();
+        all.insert("loss".to_owned(), set.loss);
+        if set.each.len() > 1 {
+            let pooled = set.pooled.iter();
+            all.extend(pooled.map(|(name, value)| (format!("pooled_{name}"), *value)));
+        }
         self.scores.insert(on.to_owned(), all);
-        let central = set_name(EvaluationSet::CentralTest);
-        if (self.score.is_none() || on == central)
-            && let Some((name, value)) = headline_of(scores)
+        if (self.score.is_none() || set.on == EvaluationSet::CentralTest)
+            && let Some((name, value)) = headline_of(&set.mean)
         {
             self.score = Some(Score { name: name.to_owned(), value, on: on.to_owned() });
         }

@@ -295,6 +295,78 @@ fn files_are_read_through_variables_and_capped() {
 }
 
 #[test]
+fn small_clients_are_merged_or_left_out_and_data_says_so() {
+    let place = Place::new();
+    let mut rows = String::new();
+    for (client, count) in [("north", 6), ("south", 2), ("east", 1), ("west", 5)] {
+        for row in 0..count {
+            let label = ["heart", "lung"][row % 2];
+            let line = serde_json::json!({ "text": "note", "label": label, "client": client });
+            rows.extend([line.to_string().as_str(), "\n"]);
+        }
+    }
+    fs::write(place.path("rows.jsonl"), rows).unwrap();
+    let experiment = "\
+        [data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\n\
+        shares = { central = 0.0, validation = 0.0, test = 0.0 }\n\
+        partition = { by = 'client', min_examples = 5 }\n[federation]\nrounds = 1\n";
+    fs::write(place.path("small.toml"), experiment).unwrap();
+    let merged = place.succeed(&["data", "small.toml"]);
+    let said = "3 (2 with fewer than 5 training rows merged into \"others\")";
+    assert!(merged.contains(said), "{merged}");
+    assert!(merged.contains("others        ██████████                 3      0"), "{merged}");
+    let dropped = place.succeed(&["data", "small.toml", "--set", "data.partition.small=drop"]);
+    assert!(dropped.contains("2 (2 with fewer than 5 training rows left out)"), "{dropped}");
+    assert!(dropped.contains("14 (3 left out)"), "{dropped}");
+    let set = "data.partition.min_examples=50";
+    let error =
+        place.refused(&["data", "small.toml", "--set", set, "--set", "data.partition.small=drop"]);
+    assert!(error.contains("data.partition.min_examples: found 50"), "{error}");
+    let error = place.refused(&["data", "tiny.toml", "--set", "data.partition.small=drop"]);
+    assert!(error.contains("data.partition.small"), "{error}");
+}
+
+/// A decoder from a folder, with its own tokenizer, on text without labels and with classes.
+#[test]
+fn a_llama_folder_learns_language_and_classes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
+    if !folder.exists() {
+        eprintln!("skipped: {} is not there", folder.display());
+        return;
+    }
+    let place = Place::new();
+    let mut rows = String::new();
+    for row in 0..40 {
+        let (label, who) = [("joy", "Lily was happy"), ("woe", "Tom was sad")][row % 2];
+        let text = format!("Once upon a time, {who}. The end number {row}.");
+        let client = format!("home-{}", row % 4);
+        let line = serde_json::json!({ "text": text, "label": label, "client": client });
+        rows.extend([line.to_string().as_str(), "\n"]);
+    }
+    fs::write(place.path("rows.jsonl"), rows).unwrap();
+    let model = folder.display();
+    let experiment = format!(
+        "[data]\nsource = 'jsonl'\ntask = 'language'\npath = 'rows.jsonl'\nmax_tokens = 48\n\
+         [model]\npath = '{model}'\n[federation]\nrounds = 3\n\
+         [work]\nbatch = 4\noptimiser = {{ name = 'adamw', rate = 1e-3 }}\n"
+    );
+    fs::write(place.path("language.toml"), experiment).unwrap();
+    place.succeed(&["run", "language.toml", "--quiet"]);
+    let losses: Vec<f64> = rounds_without_times(&place.path("runs/language"))
+        .iter()
+        .map(|round| round["scores"][0]["loss"].as_f64().unwrap())
+        .collect();
+    assert!(losses[2] < losses[0] - 0.1, "{losses:?}");
+    let saved = fs::read(place.path("runs/language/model/tokenizer.json")).unwrap();
+    assert_eq!(saved, fs::read(folder.join("tokenizer.json")).unwrap());
+
+    let sets = ["--set", "data.task=classes", "--set", "federation.rounds=6", "--out", "classes"];
+    place.succeed(&[&["run", "language.toml", "--quiet"], &sets[..]].concat());
+    let score = place.summary("classes")["score"]["value"].as_f64().unwrap();
+    assert!(score > 0.9, "one word tells the classes apart: {score}");
+}
+
+#[test]
 fn every_experiment_of_the_repository_is_understood() {
     let place = Place::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");

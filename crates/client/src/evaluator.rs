@@ -110,14 +110,16 @@ impl Evaluator<'_> {
         let (target, cut) = (&examples.encoded()[index].target, examples.cut(index));
         match (scores.counts_mut(), target) {
             (Counts::Codes(score), Target::Many(codes)) => score.add(codes, &answer.guesses),
-            (Counts::Classes(score), Target::One(class)) => score.add(*class, answer.guesses[0]),
+            (Counts::Classes(score), Target::One(class)) => {
+                score.add(&[*class], &answer.guesses[..1]);
+            }
             (Counts::Classes(score), Target::PerToken(labels)) => {
                 for (label, guess) in labels.iter().flatten().zip(&answer.guesses) {
-                    score.add(*label, *guess);
+                    score.add(&[*label], &[*guess]);
                 }
                 if let Some(outside) = self.labels.index(OUTSIDE) {
                     for label in cut {
-                        score.add(*label, outside);
+                        score.add(&[*label], &[outside]);
                     }
                 }
             }

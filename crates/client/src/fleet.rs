@@ -196,7 +196,7 @@ impl NearFleet {
             self.adapt(&mut params, (info, shard), adaptation, by.seed)?;
         }
         let scores = self.score(&params, on(shard))?;
-        Ok(scored(Some(info.id), &scores))
+        Ok(scores.scored(Some(info.id)))
     }
 
     fn adapt(
@@ -281,7 +281,7 @@ impl Fleet for NearFleet {
         let on: Part = match examination.on {
             EvaluationSet::CentralTest => {
                 let scores = self.score(&global, &self.shards.central_test).map_err(failed)?;
-                return Ok(vec![scored(None, &scores)]);
+                return Ok(vec![scores.scored(None)]);
             }
             EvaluationSet::ClientValidation => |shard| &shard.validation,
             EvaluationSet::ClientTest => |shard| &shard.test,
@@ -360,16 +360,6 @@ impl fmt::Debug for NearFleet {
 
 /// One part of a client's examples.
 type Part = fn(&Shard) -> &Examples;
-
-fn scored(client: Option<ClientId>, scores: &Scores) -> Scored {
-    let named = scores.named().into_iter().filter(|(name, _)| *name != "loss");
-    Scored {
-        client,
-        examples: scores.examples(),
-        loss: scores.loss(),
-        scores: named.map(|(name, value)| (name.to_owned(), value)).collect(),
-    }
-}
 
 fn failure(doing: &'static str, error: &ClientError) -> EngineError {
     EngineError::Fleet { doing, reason: error.to_string() }

@@ -3,7 +3,10 @@
 //! Counts are integers and merge in any order; losses are summed in the order of examples, one
 //! number each, so that neither batches nor threads show in a score.
 
-use fedra_data::{ClassScore, CodeScore, LabelSet, LabelShape, SpanScore, Task};
+use std::collections::BTreeMap;
+
+use fedra_data::{LabelScore, LabelSet, LabelShape, SpanScore, Task};
+use fedra_engine::{ClientId, Scored, Tally};
 
 /// The scores of a model on some examples.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +22,9 @@ pub struct Scores {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Counts {
     /// One class an example, or one tag a word where tags mark no spans.
-    Classes(ClassScore),
+    Classes(LabelScore),
     /// Several codes an example.
-    Codes(CodeScore),
+    Codes(LabelScore),
     /// Typed spans of words.
     Spans(SpanScore),
     /// Nothing but the loss: the next token.
@@ -32,9 +35,9 @@ impl Scores {
     /// Nothing counted yet.
     pub fn new(task: Task, labels: &LabelSet) -> Self {
         let counts = match task.shape() {
-            LabelShape::Many => Counts::Codes(CodeScore::new(labels.len())),
+            LabelShape::Many => Counts::Codes(LabelScore::new(labels.len())),
             LabelShape::PerWord if marks_spans(labels) => Counts::Spans(SpanScore::default()),
-            LabelShape::One | LabelShape::PerWord => Counts::Classes(ClassScore::new(labels.len())),
+            LabelShape::One | LabelShape::PerWord => Counts::Classes(LabelScore::new(labels.len())),
             LabelShape::Absent => Counts::Loss,
         };
         Self { counts, examples: 0, loss_sum: 0.0, targets: 0 }
@@ -46,8 +49,8 @@ impl Scores {
     /// When the other is of another task.
     pub fn merge(&mut self, other: &Self) {
         match (&mut self.counts, &other.counts) {
-            (Counts::Classes(mine), Counts::Classes(more)) => mine.merge(more),
-            (Counts::Codes(mine), Counts::Codes(more)) => mine.merge(more),
+            (Counts::Classes(mine), Counts::Classes(more))
+            | (Counts::Codes(mine), Counts::Codes(more)) => mine.merge(more),
             (Counts::Spans(mine), Counts::Spans(more)) => mine.merge(more),
             (Counts::Loss, Counts::Loss) => {}
             (Counts::Classes(_) | Counts::Codes(_) | Counts::Spans(_) | Counts::Loss, _) => {
@@ -89,7 +92,7 @@ impl Scores {
         let mut named = vec![self.headline()];
         match &self.counts {
             Counts::Classes(score) => {
-                named.extend([("accuracy", score.accuracy()), ("micro_f1", score.micro_f1())]);
+                named.extend([("accuracy", score.exact()), ("micro_f1", score.micro_f1())]);
             }
             Counts::Codes(score) => {
                 named.extend([("macro_f1", score.macro_f1()), ("exact", score.exact())]);
@@ -107,6 +110,24 @@ impl Scores {
         }
         named.push(("loss", self.loss()));
         named
+    }
+
+    /// The scores as the engine reports them: those of a client, or of a central set.
+    pub fn scored(&self, client: Option<ClientId>) -> Scored {
+        let named = self.named().into_iter().filter(|(name, _)| *name != "loss");
+        let scores = named.map(|(name, value)| (name.to_owned(), value)).collect();
+        // Which scores are an F1 of counts that add up over clients.
+        let (name, total) = match &self.counts {
+            Counts::Classes(score) | Counts::Codes(score) => ("micro_f1", Some(score.total())),
+            Counts::Spans(score) => ("span_f1", Some(score.total())),
+            Counts::Loss => ("", None),
+        };
+        let tally = |total: fedra_data::Tally| {
+            let fedra_data::Tally { hits, alarms, misses } = total;
+            (name.to_owned(), Tally { hits, alarms, misses })
+        };
+        let tallies: BTreeMap<String, Tally> = total.map(tally).into_iter().collect();
+        Scored { client, examples: self.examples(), loss: self.loss(), scores, tallies }
     }
 
     pub(crate) fn counts_mut(&mut self) -> &mut Counts {

@@ -53,7 +53,7 @@ pub use dice::Dice;
 pub use error::{DataError, Result};
 pub use formats::{Columns, Format, Limits, Mimic, Reader, Uncoded};
 pub use partition::{Division, Holding, Partition, Shares};
-pub use scores::{ClassScore, CodeScore, Span, SpanScore, Tally, spans};
+pub use scores::{LabelScore, Span, SpanScore, Tally, spans};
 pub use small::Small;
 pub use table::{Body, Example, Labels, Row, Split, Table, TableBuilder};
 pub use task::{LabelSet, LabelShape, Task};

@@ -1,6 +1,6 @@
 //! Clients with too few training rows to learn anything from, gathered or left out.
 //!
-//! Natural clients come in all sizes: of the 38 departments of MTSamples some wrote two notes. A
+//! Natural clients come in all sizes: of the 38 departments of `MTSamples` some wrote two notes. A
 //! client of two rows costs as much traffic as one of a thousand and is scored on nothing. The
 //! choice is made after rows are dealt and split, so it counts what a client would really train on.
 

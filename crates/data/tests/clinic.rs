@@ -5,7 +5,7 @@ mod linear;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_data::{Body, Clinic, CodeScore, Example, Labels, SpanScore, Table, Task};
+use fedra_data::{Body, Clinic, Example, LabelScore, Labels, SpanScore, Table, Task};
 use linear::Perceptron;
 
 fn even_clinic(notes: usize) -> Clinic {
@@ -130,7 +130,7 @@ fn concepts_need_context() {
 }
 
 fn code_f1(table: &Table, test: &[&Example], guess: impl Fn(&Example) -> Vec<u32>) -> f64 {
-    let mut score = CodeScore::new(table.labels.len());
+    let mut score = LabelScore::new(table.labels.len());
     for example in test {
         score.add(&codes(example), &guess(example));
     }

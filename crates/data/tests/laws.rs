@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_data::{
-    ClassScore, CodeScore, Division, Labels, Partition, Row, Shares, SpanScore, Split, Table,
-    TableBuilder, Task, epoch,
+    Division, LabelScore, Labels, Partition, Row, Shares, SpanScore, Split, Table, TableBuilder,
+    Task, epoch,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -114,9 +114,9 @@ proptest! {
     #[test]
     fn class_scores_merge_in_any_order(pairs in proptest::collection::vec((0..5_u32, 0..5_u32), 0..60), cut in 0..60_usize) {
         let count = |pairs: &[(u32, u32)]| {
-            let mut score = ClassScore::new(5);
+            let mut score = LabelScore::new(5);
             for &(truth, guess) in pairs {
-                score.add(truth, guess);
+                score.add(&[truth], &[guess]);
             }
             score
         };
@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn code_scores_merge_in_any_order(pairs in proptest::collection::vec((code_set(), code_set()), 0..30), cut in 0..30_usize) {
         let count = |pairs: &[(Vec<u32>, Vec<u32>)]| {
-            let mut score = CodeScore::new(6);
+            let mut score = LabelScore::new(6);
             for (truth, guess) in pairs {
                 score.add(truth, guess);
             }

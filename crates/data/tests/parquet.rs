@@ -1,7 +1,6 @@
 //! Parquet as other libraries write it, and as nobody should.
 //!
 //! `tools/parquet_fixtures.py` writes the same 40 rows in many ways; the rows are spelt again here.
-#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use std::path::{Path, PathBuf};
 

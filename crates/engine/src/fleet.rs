@@ -230,6 +230,36 @@ pub struct Scored {
     pub loss: f64,
     /// Scores by name, such as `span_f1`.
     pub scores: BTreeMap<String, f64>,
+    /// The counts behind those scores that are an F1 of counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tallies: BTreeMap<String, Tally>,
+}
+
+/// What an F1 is made of; tallies of several clients add up, their F1 does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Predicted and true.
+    pub hits: u64,
+    /// Predicted, not true.
+    pub alarms: u64,
+    /// True, not predicted.
+    pub misses: u64,
+}
+
+impl Tally {
+    /// 2 hits / (2 hits + alarms + misses); 0 when there is nothing to find and nothing found.
+    pub fn f1(self) -> f64 {
+        let all = 2 * self.hits + self.alarms + self.misses;
+        if all == 0 { 0.0 } else { 2.0 * self.hits as f64 / all as f64 }
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.alarms += other.alarms;
+        self.misses += other.misses;
+    }
 }
 
 /// A question about the blocks of the model.

@@ -41,7 +41,7 @@ pub use federation::Federation;
 pub use fedra_wire::{ClientId, Encoding, Tensors};
 pub use fleet::{
     Adaptation, Arrival, ClientInfo, ClientState, EvaluationSet, Evidence, Examination, Fleet,
-    Inquiry, Order, Outcome, Reply, Scored, Verdict,
+    Inquiry, Order, Outcome, Reply, Scored, Tally, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};

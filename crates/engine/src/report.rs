@@ -9,7 +9,7 @@ use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
-use crate::fleet::{EvaluationSet, Scored};
+use crate::fleet::{EvaluationSet, Scored, Tally};
 
 /// Takes the reports of a run, one a round.
 pub trait Sink {
@@ -93,6 +93,9 @@ pub struct SetScores {
     pub loss: f64,
     /// Mean scores by examples, over the clients that have the score.
     pub mean: BTreeMap<String, f64>,
+    /// F1 of all clients' counts together, which is not the mean of their F1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pooled: BTreeMap<String, f64>,
     /// Each client's own, or the one of the central set.
     pub each: Vec<Scored>,
 }
@@ -111,6 +114,36 @@ impl SetScores {
             .into_iter()
             .map(|name| (name.clone(), average(&|one| one.scores.get(name).copied())))
             .collect();
-        Self { on, loss, mean, each }
+        let mut totals: BTreeMap<&String, Tally> = BTreeMap::new();
+        for (name, tally) in each.iter().flat_map(|one| &one.tallies) {
+            *totals.entry(name).or_default() += *tally;
+        }
+        let pooled = totals.into_iter().map(|(name, tally)| (name.clone(), tally.f1())).collect();
+        Self { on, loss, mean, pooled, each }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pooled_f1_is_that_of_all_counts_and_not_the_mean() {
+        let scored = |client: u32, examples: u64, tally: Tally| Scored {
+            client: Some(ClientId(client)),
+            examples,
+            loss: 1.0,
+            scores: [("span_f1".to_owned(), tally.f1())].into(),
+            tallies: [("span_f1".to_owned(), tally)].into(),
+        };
+        // Few spans in many examples at one client, many spans in few examples at the other.
+        let each = vec![
+            scored(0, 90, Tally { hits: 1, alarms: 0, misses: 0 }),
+            scored(1, 10, Tally { hits: 30, alarms: 30, misses: 30 }),
+        ];
+        let set = SetScores::new(EvaluationSet::ClientTest, each);
+        assert!((set.mean["span_f1"] - 0.95).abs() < 1e-12);
+        assert!((set.pooled["span_f1"] - 62.0 / 122.0).abs() < 1e-12);
+        assert_eq!(Tally::default().f1(), 0.0);
     }
 }

@@ -5,13 +5,22 @@ use crate::model::Model;
 use fedra_compute::{Device, Params, Seed, Tensor};
 use fedra_plan::{ParamId, Part, Role, Shape};
 
-/// Standard deviation of fresh weights, as BERT and LLaMA have it.
+/// Standard deviation of fresh embeddings, and of a fresh head on a checkpoint, as BERT and LLaMA
+/// have it.
 const DEVIATION: f64 = 0.02;
 
 impl Model {
     /// Fresh numbers for every parameter.
+    ///
+    /// Matrices keep the size of what passes through them: 1 / sqrt(inputs). BERT's 0.02 does
+    /// nearly that at width 768; at width 64 it would pass on a sixth, and a token that reads the
+    /// others (the first one, under a sequence head) would see next to nothing of them.
     pub fn fresh_params(&self, device: &Device, seed: Seed) -> Result<Params, ModelError> {
-        self.layout().iter().map(|(id, shape)| Ok((id, fresh(device, seed, id, shape)?))).collect()
+        let fresh = |(id, shape)| {
+            let drawn = Drawn { id, shape, deviation: deviation(id, shape) };
+            Ok((id, drawn.tensor(device, seed)?))
+        };
+        self.layout().iter().map(fresh).collect()
     }
 }
 
@@ -24,28 +33,65 @@ pub fn matrix_shape(shape: &Shape) -> (usize, usize) {
     }
 }
 
-/// One fresh parameter: norms are the identity, biases and LoRA's B are zero, weights are small.
+/// One fresh parameter beside those of a checkpoint: norms are the identity, biases and LoRA's B
+/// are zero, weights are small.
 pub fn fresh(
     device: &Device,
     seed: Seed,
     id: ParamId,
     shape: &Shape,
 ) -> Result<Tensor, ModelError> {
-    let (rows, cols) = matrix_shape(shape);
-    let mut generator = seed.of(&id.to_string()).generator();
-    let mut values = vec![0.0f32; rows * cols];
-    match (id.part, is_norm(id.role)) {
-        (Part::Weight, true) => values.fill(1.0),
-        (Part::Weight, false) => {
-            values.fill_with(|| (generator.normal() * DEVIATION) as f32);
+    Drawn { id, shape, deviation: DEVIATION }.tensor(device, seed)
+}
+
+/// A parameter about to be drawn.
+struct Drawn<'a> {
+    id: ParamId,
+    shape: &'a Shape,
+    /// Of its weights, if it has any that are drawn.
+    deviation: f64,
+}
+
+impl Drawn<'_> {
+    fn tensor(&self, device: &Device, seed: Seed) -> Result<Tensor, ModelError> {
+        let (rows, cols) = matrix_shape(self.shape);
+        let mut generator = seed.of(&self.id.to_string()).generator();
+        let mut values = vec![0.0f32; rows * cols];
+        match (self.id.part, is_norm(self.id.role)) {
+            (Part::Weight, true) => values.fill(1.0),
+            (Part::Weight, false) => {
+                values.fill_with(|| (generator.normal() * self.deviation) as f32);
+            }
+            (Part::LoraA, _) => {
+                let limit = 1.0 / (cols as f64).sqrt();
+                values.fill_with(|| ((2.0 * generator.uniform() - 1.0) * limit) as f32);
+            }
+            (Part::Bias | Part::LoraB, _) => {}
         }
-        (Part::LoraA, _) => {
-            let limit = 1.0 / (cols as f64).sqrt();
-            values.fill_with(|| ((2.0 * generator.uniform() - 1.0) * limit) as f32);
-        }
-        (Part::Bias | Part::LoraB, _) => {}
+        Ok(Tensor::from_slice(device, rows, cols, &values)?)
     }
-    Ok(Tensor::from_slice(device, rows, cols, &values)?)
+}
+
+/// The deviation of a weight in a model that has never learnt.
+fn deviation(id: ParamId, shape: &Shape) -> f64 {
+    match id.role {
+        Role::Token | Role::Position | Role::Segment | Role::Vocabulary => DEVIATION,
+        Role::Query
+        | Role::Key
+        | Role::Value
+        | Role::Output
+        | Role::Gate
+        | Role::Up
+        | Role::Down
+        | Role::Pooler
+        | Role::Transform
+        | Role::Classifier
+        | Role::EmbeddingNorm
+        | Role::AttentionNorm
+        | Role::MlpNorm
+        | Role::FinalNorm
+        | Role::TransformNorm => 1.0 / (matrix_shape(shape).1 as f64).sqrt(),
+    }
 }
 
 fn is_norm(role: Role) -> bool {

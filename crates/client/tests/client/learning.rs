@@ -2,7 +2,7 @@
 
 use crate::world::{Size, World, adamw, with_threads};
 use fedra_client::{NearFleet, Shards, to_tensors};
-use fedra_data::{CodeScore, Target, Task};
+use fedra_data::{LabelScore, Target, Task};
 use fedra_engine::methods::Method;
 use fedra_engine::{
     EvaluationSet, Federation, Fleet, Population, Recipe, RoundReport, Scored, Sink, Tensors, Work,
@@ -66,7 +66,7 @@ fn one_party_with_every_note_learns_to_code_diagnoses() {
     let run = run(&world, world.shards.pooled(), method("centralised").recipe(base), 10);
     let codes = world.shards.labels.len();
     let one_for_all = (0..codes as u32).map(|code| {
-        let mut score = CodeScore::new(codes);
+        let mut score = LabelScore::new(codes);
         for example in world.shards.central_test.encoded() {
             let Target::Many(truth) = &example.target else { panic!("diagnoses are sets") };
             score.add(truth, &[code]);

@@ -5,7 +5,7 @@
 
 use super::Clinic;
 use super::lexicon::DISEASES;
-use crate::{CodeScore, Labels, Task};
+use crate::{LabelScore, Labels, Task};
 
 const ABSENT: &[&str] = &[
     "no",
@@ -74,8 +74,8 @@ fn read(note: &str) -> Vec<&'static str> {
 fn diagnosis_can_be_read_by_rules_of_context() {
     let clinic = Clinic { notes: 1000, ..Clinic::default() };
     let table = clinic.generate(Task::Diagnosis, 21).unwrap();
-    let mut in_context = CodeScore::new(table.labels.len());
-    let mut mentions = CodeScore::new(table.labels.len());
+    let mut in_context = LabelScore::new(table.labels.len());
+    let mut mentions = LabelScore::new(table.labels.len());
     for example in &table.examples {
         let Labels::Many(truth) = &example.labels else { panic!("codes") };
         let text = example.body.to_text();

@@ -4,12 +4,10 @@
 //! the same score of another batch, thread or client, and read a ratio at the end. Integers add in
 //! any order to the same sum, so a score never depends on who came first.
 
-mod classes;
-mod codes;
+mod labels;
 mod spans;
 
-pub use classes::ClassScore;
-pub use codes::CodeScore;
+pub use labels::LabelScore;
 pub use spans::{Span, SpanScore, spans};
 
 use serde::{Deserialize, Serialize};

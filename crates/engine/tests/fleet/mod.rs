@@ -240,7 +240,13 @@ impl Fleet for Quadratics {
             let squares = away.iter().flat_map(|(_, values)| values).map(|v| f64::from(v * v));
             let loss = 0.5 * f64::from(self.curvatures[number]) * squares.sum::<f64>();
             let client = Some(info.id);
-            Scored { client, examples: info.examples, loss, scores: [("loss".into(), loss)].into() }
+            Scored {
+                client,
+                examples: info.examples,
+                loss,
+                scores: [("loss".into(), loss)].into(),
+                tallies: BTreeMap::new(),
+            }
         };
         Ok(self.clients.iter().enumerate().map(|(number, info)| score(number, info)).collect())
     }

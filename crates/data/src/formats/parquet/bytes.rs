@@ -91,7 +91,7 @@ impl Bytes {
     /// A signed number, small magnitudes first: 0, -1, 1, -2, ..
     pub fn zigzag(&mut self) -> Read<i64> {
         let value = self.varint()?;
-        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
     fn too_short(&self, wanted: usize) -> Complaint {

@@ -67,7 +67,7 @@ impl Deltas {
             let open = &mut self.open;
             let delta = bits(open.packed.rest(), open.next * open.width as usize, open.width);
             open.next += 1;
-            self.value = self.value.wrapping_add(self.smallest).wrapping_add(delta as i64);
+            self.value = self.value.wrapping_add(self.smallest).wrapping_add(delta.cast_signed());
         }
         self.first = false;
         self.left -= 1;

@@ -120,22 +120,22 @@ mod tests {
         let (columns, leaves) = columns(&schema).unwrap();
         assert_eq!((columns.len(), columns[0].name.as_str()), (1, "x"));
         assert_eq!(leaves, nodes.iter().filter(|node| node.1 == 0).count());
-        columns[0].leaf.clone()
+        columns[0].leaf
     }
 
-    fn leaf(present: u32, element: Option<u32>) -> Result<Leaf, &'static str> {
-        Ok(Leaf { index: 0, physical: 6, meaning: Meaning::Plain, present, element })
+    fn leaf(present: u32, element: Option<u32>) -> Leaf {
+        Leaf { index: 0, physical: 6, meaning: Meaning::Plain, present, element }
     }
 
     #[test]
     fn every_shape_of_a_list_is_seen_as_one() {
-        assert_eq!(only(&[(Required, 0)]), leaf(0, None));
-        assert_eq!(only(&[(Optional, 0)]), leaf(1, None));
+        assert_eq!(only(&[(Required, 0)]), Ok(leaf(0, None)));
+        assert_eq!(only(&[(Optional, 0)]), Ok(leaf(1, None)));
         // Three levels, then the two older shapes, then a repeated leaf alone.
-        assert_eq!(only(&[(Optional, 1), (Repeated, 1), (Optional, 0)]), leaf(3, Some(2)));
-        assert_eq!(only(&[(Optional, 1), (Repeated, 1), (Required, 0)]), leaf(2, Some(2)));
-        assert_eq!(only(&[(Optional, 1), (Repeated, 0)]), leaf(2, Some(2)));
-        assert_eq!(only(&[(Repeated, 0)]), leaf(1, Some(1)));
+        assert_eq!(only(&[(Optional, 1), (Repeated, 1), (Optional, 0)]), Ok(leaf(3, Some(2))));
+        assert_eq!(only(&[(Optional, 1), (Repeated, 1), (Required, 0)]), Ok(leaf(2, Some(2))));
+        assert_eq!(only(&[(Optional, 1), (Repeated, 0)]), Ok(leaf(2, Some(2))));
+        assert_eq!(only(&[(Repeated, 0)]), Ok(leaf(1, Some(1))));
     }
 
     #[test]

@@ -77,10 +77,15 @@ pub(super) fn structures(
 /// A whole number of any width.
 pub(super) fn integer(bytes: &mut Bytes, kind: Kind) -> Read<i64> {
     match kind {
-        Kind::Byte => Ok(i64::from(bytes.byte()? as i8)),
+        Kind::Byte => Ok(i64::from(bytes.byte()?.cast_signed())),
         Kind::Integer => bytes.zigzag(),
-        Kind::True | Kind::False | Kind::Double | Kind::Binary => Err(unlike(kind, Kind::Integer)),
-        Kind::List | Kind::Map | Kind::Structure => Err(unlike(kind, Kind::Integer)),
+        Kind::True
+        | Kind::False
+        | Kind::Double
+        | Kind::Binary
+        | Kind::List
+        | Kind::Map
+        | Kind::Structure => Err(unlike(kind, Kind::Integer)),
     }
 }
 
@@ -149,10 +154,13 @@ fn skip_within(bytes: &mut Bytes, kind: Kind, deepest: usize) -> Read<()> {
 fn skip_element(bytes: &mut Bytes, kind: Kind, deepest: usize) -> Read<()> {
     match kind {
         Kind::True | Kind::False => bytes.byte().map(drop),
-        Kind::Byte | Kind::Integer | Kind::Double | Kind::Binary => {
-            skip_within(bytes, kind, deepest)
-        }
-        Kind::List | Kind::Map | Kind::Structure => skip_within(bytes, kind, deepest),
+        Kind::Byte
+        | Kind::Integer
+        | Kind::Double
+        | Kind::Binary
+        | Kind::List
+        | Kind::Map
+        | Kind::Structure => skip_within(bytes, kind, deepest),
     }
 }
 

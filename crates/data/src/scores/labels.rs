@@ -1,0 +1,147 @@
+//! F1 where an example has one class or any number of codes.
+//!
+//! One accumulator for both: a class is a set of one code, and the share of sets that are right is
+//! then the accuracy.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Tally, macro_f1, ratio, total};
+
+/// Micro and macro F1 of labels, and the share of examples that are right.
+///
+/// ```
+/// use fedra_data::LabelScore;
+/// let mut codes = LabelScore::new(4);
+/// codes.add(&[0, 3], &[0, 2]);
+/// assert_eq!(codes.micro_f1(), 0.5);
+///
+/// let mut classes = LabelScore::new(3);
+/// for (truth, guess) in [(0, 0), (1, 2), (2, 2), (0, 0)] {
+///     classes.add(&[truth], &[guess]);
+/// }
+/// assert_eq!(classes.exact(), 0.75);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelScore {
+    tallies: Vec<Tally>,
+    exact: u64,
+    seen: u64,
+}
+
+impl LabelScore {
+    /// Nothing seen yet, of so many labels.
+    pub fn new(labels: usize) -> Self {
+        Self { tallies: vec![Tally::default(); labels], exact: 0, seen: 0 }
+    }
+
+    /// Counts one example; the order of labels does not matter and a repeat counts once.
+    ///
+    /// # Panics
+    /// When a label is not below the number of labels.
+    pub fn add(&mut self, truth: &[u32], guess: &[u32]) {
+        let mut same = true;
+        for (place, &label) in truth.iter().enumerate() {
+            let is_hit = guess.contains(&label);
+            same &= is_hit;
+            if !truth[..place].contains(&label) {
+                let tally = &mut self.tallies[label as usize];
+                *(if is_hit { &mut tally.hits } else { &mut tally.misses }) += 1;
+            }
+        }
+        for (place, label) in guess.iter().enumerate() {
+            if !truth.contains(label) && !guess[..place].contains(label) {
+                same = false;
+                self.tallies[*label as usize].alarms += 1;
+            }
+        }
+        self.exact += u64::from(same);
+        self.seen += 1;
+    }
+
+    /// Adds what another accumulator has counted.
+    ///
+    /// # Panics
+    /// When the other has a different number of labels.
+    pub fn merge(&mut self, other: &Self) {
+        assert_eq!(self.tallies.len(), other.tallies.len(), "scores of different label counts");
+        self.tallies.iter_mut().zip(&other.tallies).for_each(|(tally, more)| tally.add(*more));
+        self.exact += other.exact;
+        self.seen += other.seen;
+    }
+
+    /// All labels pooled.
+    pub fn total(&self) -> Tally {
+        total(&self.tallies)
+    }
+
+    /// F1 of the pooled counts.
+    pub fn micro_f1(&self) -> f64 {
+        self.total().f1()
+    }
+
+    /// Mean F1 over the labels that occur.
+    pub fn macro_f1(&self) -> f64 {
+        macro_f1(&self.tallies)
+    }
+
+    /// The share of examples whose whole set is right: the accuracy, where each has one class.
+    pub fn exact(&self) -> f64 {
+        ratio(self.exact, self.seen)
+    }
+
+    /// The counts of each label.
+    pub fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
+    /// How many examples were counted.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn micro_and_macro_differ_as_computed_by_hand() {
+        let mut score = LabelScore::new(3);
+        score.add(&[0, 1], &[0]);
+        score.add(&[0], &[0, 2]);
+        score.add(&[], &[]);
+        // Pooled: 2 hits, 1 alarm, 1 miss. By code: 1, 0, 0.
+        assert!((score.micro_f1() - 4.0 / 6.0).abs() < 1e-15);
+        assert!((score.macro_f1() - 1.0 / 3.0).abs() < 1e-15);
+        assert!((score.exact() - 1.0 / 3.0).abs() < 1e-15);
+    }
+
+    #[test]
+    fn a_repeated_label_counts_once() {
+        let mut score = LabelScore::new(3);
+        score.add(&[0, 0, 1], &[1, 2, 2, 1]);
+        assert_eq!(score.total(), Tally { hits: 1, alarms: 1, misses: 1 });
+        assert_eq!(score.exact(), 0.0);
+    }
+
+    #[test]
+    fn scores_match_the_published_scikit_learn_example() {
+        // sklearn.metrics.f1_score: y_true = [0,1,2,0,1,2], y_pred = [0,2,1,0,0,1]:
+        // macro 0.26..., micro 0.33...
+        let mut score = LabelScore::new(3);
+        for (truth, guess) in [(0, 0), (1, 2), (2, 1), (0, 0), (1, 0), (2, 1)] {
+            score.add(&[truth], &[guess]);
+        }
+        assert!((score.macro_f1() - 0.8 / 3.0).abs() < 1e-15);
+        assert!((score.micro_f1() - 1.0 / 3.0).abs() < 1e-15);
+        assert_eq!(score.micro_f1(), score.exact());
+    }
+
+    #[test]
+    fn a_class_that_never_occurs_does_not_lower_the_macro() {
+        let mut score = LabelScore::new(5);
+        score.add(&[1], &[1]);
+        assert_eq!(score.macro_f1(), 1.0);
+        assert_eq!(LabelScore::new(5).macro_f1(), 0.0);
+    }
+}
