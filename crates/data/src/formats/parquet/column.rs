@@ -10,8 +10,9 @@ use super::page::{DATA, DATA_V2, DICTIONARY, Entry, Header, Opening, Page};
 use super::schema::Leaf;
 use super::values::Type;
 
-/// What a value costs beside its letters when rows are held to a limit.
-const OVERHEAD: u64 = 8;
+/// What a value costs beside its letters when rows are held to a limit: about its part of a row in
+/// memory, since a run of a billion empty texts takes ten bytes of a file.
+const OVERHEAD: u64 = 128;
 
 /// A column being read.
 pub(super) struct ColumnReader {
