@@ -156,29 +156,29 @@ impl Method {
 
     /// Refuses settings that contradict each other, and a method beneath that makes no sense there.
     fn check(&self) -> Result<(), EngineError> {
-        match self {
-            Self::FedFrozen(method) => method.check(),
-            Self::Safl(method) => method.check(),
-            _ => Ok(()),
+        if let Self::FedFrozen(method) = self {
+            return method.check();
         }
+        if let Self::Safl(method) = self { method.check() } else { Ok(()) }
     }
 
     /// SAFL's settings, if it is this method or lies beneath it.
     pub fn safl_mut(&mut self) -> Option<&mut Safl> {
-        match self {
-            Self::Safl(safl) => Some(safl),
-            Self::FedFrozen(FedFrozen { base, .. }) => base.method_mut().safl_mut(),
-            _ => None,
+        if let Self::FedFrozen(FedFrozen { base, .. }) = self {
+            return base.method_mut().safl_mut();
         }
+        if let Self::Safl(safl) = self { Some(safl) } else { None }
     }
 
     /// The same method for so many rounds: whatever is a share of them becomes a number.
     pub fn over(self, rounds: u32) -> Self {
-        match self {
-            Self::FedFrozen(method) => Self::FedFrozen(method.over(rounds)),
-            Self::Safl(method) => Self::Safl(method.over(rounds)),
-            other => other,
+        if let Self::FedFrozen(method) = self {
+            return Self::FedFrozen(method.over(rounds));
         }
+        if let Self::Safl(method) = self {
+            return Self::Safl(method.over(rounds));
+        }
+        self
     }
 
     /// The name in an experiment file.
