@@ -167,7 +167,7 @@ impl Holds {
             Start::Shared if round == Round(0) => length(&Scope::empty(), Encoding::F32),
             Start::Sent | Start::Shared => full,
         };
-        let looks = recipe.evaluation.attention.is_some_and(|probe| probe.asks_clients());
+        let looks = recipe.evaluation.attention.is_some_and(Probe::asks_clients);
         let scores = if looks { SCORE_BYTES * u64::from(layout.blocks()) } else { 0 };
         let mut bytes = Bytes {
             up: ByteCount(foreseen.scores_up),
@@ -271,8 +271,9 @@ fn costs(
             if bytes == top {
                 format!("{} in all ({})", grouped(bytes.0), travelled(bytes, full))
             } else {
-                let (low, high) = (travelled(bytes, full), travelled(top, full));
-                format!("{} to {} in all ({low}, to {high})", grouped(bytes.0), grouped(top.0))
+                let (least, most) = (bytes.min(top), bytes.max(top));
+                let (low, high) = (travelled(least, full), travelled(most, full));
+                format!("{} to {} in all ({low}, to {high})", grouped(least.0), grouped(most.0))
             },
         );
     }

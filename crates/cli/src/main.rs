@@ -29,7 +29,7 @@ use fedra_engine::EngineError;
 
 const EXAMPLES: &str = "\
 Examples:
-  fedra quickstart                                   four methods side by side, in a minute or so
+  fedra quickstart                                   five methods side by side, in a minute or so
   fedra data experiments/clinic-concepts.toml        look at the data
   fedra plan experiments/clinic-concepts.toml        what it would send and cost
   fedra run  experiments/clinic-concepts.toml        run it

@@ -10,8 +10,8 @@
 //! shares    thread 0| thread 1       whoever is done first takes the other's last
 //! ```
 //!
-//! A loop inside a task, or on a crew that is busy with another caller's loop, runs on the calling
-//! thread alone. No result depends on who ran a task.
+//! A loop inside a task runs on the task's thread alone, and so does one whose crew is busy with
+//! another caller's loop. No result depends on who ran a task.
 //!
 //! ```
 //! use fedra_compute::Crew;
@@ -72,7 +72,7 @@ impl Crew {
 
     /// How many threads a loop on this thread would have.
     pub fn current_threads() -> usize {
-        current().threads()
+        if INSIDE_A_TASK.get() { 1 } else { current().threads() }
     }
 }
 
@@ -203,6 +203,7 @@ impl Shared {
             Err(TryLockError::Poisoned(leader)) if self.threads() > 1 => leader.into_inner(),
             Ok(_) | Err(_) => return (0..tasks).for_each(run),
         };
+        debug_assert!(!INSIDE_A_TASK.get(), "a loop inside a task runs on its thread");
         let open = Loop { run, panic: Mutex::new(None) };
         let threads = self.threads();
         for (thread, share) in self.shares.iter().enumerate() {
@@ -247,7 +248,12 @@ impl Shared {
         INSIDE_A_TASK.set(false);
         if let Err(panic) = outcome {
             let mut first = open.panic.lock().unwrap_or_else(PoisonError::into_inner);
-            first.get_or_insert(panic);
+            if first.is_none() {
+                *first = Some(panic);
+            } else {
+                // Its destructor might panic, and others still work on this loop.
+                std::mem::forget(panic);
+            }
         }
     }
 

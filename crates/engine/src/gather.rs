@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
-use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Opened, Tensors, WireError, open};
+use fedra_wire::{Accepted, ClientId, Encoding, Expectation, Header, Kind, Tensors, WireError};
 
 use crate::drift::{Drift, DriftReport};
 use crate::fleet::{Arrival, Order, Outcome, Reply, Verdict};
@@ -26,13 +26,19 @@ struct Due {
     variate: bool,
 }
 
+/// An answer that passed every check.
+struct Answer {
+    change: Accepted,
+    variate: Option<Accepted>,
+}
+
 /// A round's answers on their way into one mean.
 pub(crate) struct Gather<'round> {
     layout: &'round Layout,
     recipe: &'round Recipe,
     round: Round,
     due: BTreeMap<ClientId, Due>,
-    waiting: BTreeMap<ClientId, Reply>,
+    waiting: BTreeMap<ClientId, Answer>,
     unsettled: BTreeSet<ClientId>,
     changes: Fold,
     variates: Fold,
@@ -112,20 +118,21 @@ impl<'round> Gather<'round> {
             let reason = if asked { "a second answer" } else { "was not asked in this round" };
             return self.refuse(client, reason.to_owned());
         }
-        if let Err(refusal) = self.judge(client, &reply) {
-            self.unsettled.remove(&client);
-            let verdict = self.refuse(client, refusal.to_string());
-            self.fold_settled();
-            return verdict;
-        }
         self.unsettled.remove(&client);
-        if reply.seconds.is_finite() {
-            self.result.slowest = self.result.slowest.max(reply.seconds);
-        }
-        self.waiting.insert(client, reply);
-        self.result.most_held = self.result.most_held.max(self.waiting.len());
+        let seconds = reply.seconds;
+        let verdict = match self.judge(client, reply) {
+            Err(refusal) => self.refuse(client, refusal.to_string()),
+            Ok(answer) => {
+                if seconds.is_finite() {
+                    self.result.slowest = self.result.slowest.max(seconds);
+                }
+                self.waiting.insert(client, answer);
+                self.result.most_held = self.result.most_held.max(self.waiting.len());
+                Verdict::Taken
+            }
+        };
         self.fold_settled();
-        Verdict::Taken
+        verdict
     }
 
     /// Ends the round: who has not answered by now has failed.
@@ -151,31 +158,27 @@ impl<'round> Gather<'round> {
     }
 
     /// Opens everything in an answer and holds its claims against the order.
-    fn judge(&self, client: ClientId, reply: &Reply) -> Result<(), Refusal> {
+    fn judge(&self, client: ClientId, reply: Reply) -> Result<Answer, Refusal> {
         let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
-        let header = *self.open(client, Kind::Change, &reply.payload)?.header();
+        let change = self.open(client, Kind::Change, reply.payload)?;
+        let header = *change.opened().header();
         let within = |what, found: u64, most: u64| {
             let legal = (1..=most).contains(&found);
             if legal { Ok(()) } else { Err(Refusal::Claim { what, found, most }) }
         };
         within("examples", header.examples, due.examples)?;
         within("steps", u64::from(header.steps), due.steps)?;
-        match (&reply.extra, due.variate) {
-            (Some(extra), true) => self.open(client, Kind::Variate, extra).map(drop)?,
-            (None, false) => {}
+        let variate = match (reply.extra, due.variate) {
+            (Some(extra), true) => Some(self.open(client, Kind::Variate, extra)?),
+            (None, false) => None,
             (found, expected) => {
                 return Err(Refusal::Extra { found: found.is_some(), expected });
             }
-        }
-        Ok(())
+        };
+        Ok(Answer { change, variate })
     }
 
-    fn open<'bytes>(
-        &self,
-        client: ClientId,
-        kind: Kind,
-        bytes: &'bytes [u8],
-    ) -> Result<Opened<'bytes>, Refusal> {
+    fn open(&self, client: ClientId, kind: Kind, bytes: Vec<u8>) -> Result<Accepted, Refusal> {
         let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
         let encoding = match kind {
             Kind::Change => due.work.encoding,
@@ -190,7 +193,7 @@ impl<'round> Gather<'round> {
             client,
             scope: Some(&due.uploads),
         };
-        Ok(open(bytes, &expected)?)
+        Ok(Accepted::open(bytes, &expected)?)
     }
 
     /// Folds, in client order, every waiting answer that no unsettled client comes before.
@@ -200,16 +203,15 @@ impl<'round> Gather<'round> {
             if first_unsettled.is_some_and(|unsettled| unsettled < *entry.key()) {
                 return;
             }
-            let (client, reply) = entry.remove_entry();
-            self.fold(client, &reply);
+            let (client, answer) = entry.remove_entry();
+            self.fold(client, &answer);
         }
     }
 
-    fn fold(&mut self, client: ClientId, reply: &Reply) {
-        const JUDGED: &str = "the same bytes were opened when they arrived";
-        let update = self.open(client, Kind::Change, &reply.payload).expect(JUDGED);
+    fn fold(&mut self, client: ClientId, answer: &Answer) {
+        let update = answer.change.opened();
         let header = *update.header();
-        let work = &self.due.get(&client).expect(JUDGED).work;
+        let work = &self.due.get(&client).expect("only answers that are due are taken").work;
         let contribution = Contribution {
             weight: match self.recipe.weighting {
                 Weighting::Examples => header.examples as f64,
@@ -224,9 +226,8 @@ impl<'round> Gather<'round> {
         if let Some(drift) = &mut self.drift {
             drift.add(&update, contribution);
         }
-        if let Some(extra) = &reply.extra {
-            let variate = self.open(client, Kind::Variate, extra).expect(JUDGED);
-            self.variates.add(&variate, Contribution::weighing(1.0));
+        if let Some(variate) = &answer.variate {
+            self.variates.add(&variate.opened(), Contribution::weighing(1.0));
         }
         self.loss.0 += f64::from(header.loss) * header.examples as f64;
         self.loss.1 += header.examples as f64;

@@ -55,6 +55,6 @@ pub use encoding::Encoding;
 pub use error::WireError;
 pub use header::{ClientId, Header, Kind};
 pub use mask::Mask;
-pub use payload::{Expectation, Opened, decode, encode, open, payload_length};
+pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length};
 pub use scores::Measured;
 pub use tensors::Tensors;

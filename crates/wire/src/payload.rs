@@ -12,6 +12,8 @@
 //! that an honest payload has, so nothing is allocated on the word of a sender. The checksum finds
 //! accidents; whether a sender may be trusted at all is for the transport to say.
 
+use std::ops::Range;
+
 use crc32fast::Hasher;
 use fedra_plan::{Digest, Layout, ParamId, Round, Scope, Shape};
 
@@ -200,6 +202,40 @@ fn check_claims(
     }
 }
 
+/// A payload that passed every check, with its bytes: it need not be checked again when its turn
+/// comes.
+#[derive(Clone, Debug)]
+pub struct Accepted {
+    bytes: Vec<u8>,
+    header: Header,
+    scope: Scope,
+    parts: Vec<(ParamId, Shape, Range<usize>)>,
+}
+
+impl Accepted {
+    /// Checks a payload like [`open`] and keeps it.
+    pub fn open(bytes: Vec<u8>, expected: &Expectation<'_>) -> Result<Self, WireError> {
+        let Opened { header, scope, parts } = open(&bytes, expected)?;
+        let mut end = HEADER + expected.layout.len().div_ceil(8);
+        let place = |(id, shape, part): (ParamId, Shape, &[u8])| {
+            let start = end;
+            end += part.len();
+            (id, shape, start..end)
+        };
+        let parts = parts.into_iter().map(place).collect();
+        Ok(Self { bytes, header, scope, parts })
+    }
+
+    /// The payload, to be read.
+    pub fn opened(&self) -> Opened<'_> {
+        let part = |(id, shape, place): &(ParamId, Shape, Range<usize>)| {
+            (*id, *shape, &self.bytes[place.clone()])
+        };
+        let parts = self.parts.iter().map(part).collect();
+        Opened { header: self.header, scope: self.scope.clone(), parts }
+    }
+}
+
 /// A payload that passed every check; its values still lie in the bytes.
 #[derive(Clone, Debug)]
 pub struct Opened<'bytes> {
@@ -237,7 +273,7 @@ impl Opened<'_> {
         self.parts.iter().map(move |&(id, shape, bytes)| {
             values.clear();
             values.resize(shape.elements(), 0.0);
-            codec::visit(self.header.encoding, shape, bytes, &mut values, |place, value| {
+            codec::visit(self.header.encoding.at(id), shape, bytes, &mut values, |place, value| {
                 *place = value;
             });
             (id, values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum())

@@ -3,8 +3,8 @@
 use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
 use fedra_seed::Seed;
 use fedra_wire::{
-    ClientId, Encoding, Expectation, Header, Kind, Tensors, WireError, decode, encode, open,
-    payload_length,
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, Tensors, WireError, decode, encode,
+    open, payload_length,
 };
 use proptest::prelude::*;
 
@@ -65,6 +65,28 @@ fn expectation(layout: &Layout, encoding: Encoding) -> Expectation<'_> {
 }
 
 proptest! {
+    #[test]
+    fn an_accepted_payload_reads_as_it_did_when_it_was_opened(
+        bitmap in 0_u8..16, seed: u64, which in 0..ENCODINGS.len(),
+    ) {
+        let (layout, encoding) = (layout(), ENCODINGS[which]);
+        let scope = Scope::from_bitmap(&layout, &[bitmap]).expect("four parameters");
+        let sent = tensors(&layout, &scope, seed);
+        let bytes = encode(&layout, &header(encoding), &sent, None).expect("finite");
+        let expected = expectation(&layout, encoding);
+        let accepted = Accepted::open(bytes.clone(), &expected).expect("just written");
+        let opened = open(&bytes, &expected).expect("just written");
+        prop_assert_eq!(accepted.opened().tensors(), opened.tensors());
+        let again = accepted.opened();
+        prop_assert_eq!(again.scope(), opened.scope());
+        for (id, square) in accepted.opened().squares() {
+            let read = opened.tensors();
+            let values = read.get(id).expect("in the scope");
+            let expected: f64 = values.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+            prop_assert_eq!(square, expected);
+        }
+    }
+
     #[test]
     fn what_was_encoded_comes_back_as_exactly_as_its_encoding_allows(
         bitmap in 0_u8..16, seed: u64, which in 0..ENCODINGS.len(),

@@ -2,13 +2,13 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use fedra_compute::{Device, Seed};
+use fedra_compute::Seed;
 use fedra_engine::{
     Arrival, ClientInfo, ClientState, EngineError, Evaluation, Evidence, Examination, Federation,
     Fleet, Inquiry, Order, Outcome, Recipe, Reply, Scored, Solver, Tensors, Verdict, Work,
 };
 use fedra_model::{Head, Model, Preset};
-use fedra_plan::{ByteCount, Layout};
+use fedra_plan::{ByteCount, Layout, ParamId, Part, Role, Scope, Shape, Site};
 use fedra_wire::{ClientId, Header, Kind, encode};
 
 use super::memory::{forget_peak, peak_resident_bytes};
@@ -16,24 +16,27 @@ use super::stopwatch::{Stopwatch, rounded};
 use crate::console;
 use crate::grid::grouped;
 
+/// The only parameter of a trivial model.
+const TRIVIAL: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+
 /// Run rounds of clients that answer every order with the same small change.
 #[derive(Args)]
 pub struct RoundBench {
     /// Clients in a round
     #[arg(long, default_value_t = 100)]
     clients: u32,
-    /// Rounds to time; the best counts
-    #[arg(long, default_value_t = 3)]
-    rounds: u32,
-    /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b
-    #[arg(long, default_value = "tiny", value_parser = super::step::parse_shape)]
-    shape: Preset,
+    /// Rounds to time, of which the mean is told; 3 with a shape, 300 without
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b; a thousand numbers unless given
+    #[arg(long, value_parser = super::step::parse_shape)]
+    shape: Option<Preset>,
     /// Print one JSON object instead of a sentence
     #[arg(long)]
     json: bool,
 }
 
-/// The result, of the best round.
+/// The result, of the mean round.
 #[derive(serde::Serialize)]
 struct Report {
     peer: String,
@@ -48,12 +51,15 @@ struct Report {
 impl RoundBench {
     /// Measures and prints.
     pub fn run(self) -> Result<()> {
-        if self.clients == 0 || self.rounds == 0 {
+        let rounds = self.rounds.unwrap_or(if self.shape.is_some() { 3 } else { 300 });
+        if self.clients == 0 || rounds == 0 {
             bail!("--clients and --rounds must be at least 1");
         }
-        let model = Model::new(self.shape.config(), Head::Bare, None)?;
-        let layout = model.layout().clone();
-        let initial = fedra_client::to_tensors(&model.fresh_params(&Device::cpu(), Seed(1))?);
+        let layout = match self.shape {
+            Some(shape) => Model::new(shape.config(), Head::Bare, None)?.layout().clone(),
+            None => Layout::new([(TRIVIAL, Shape::matrix(10, 100))])?,
+        };
+        let initial = Tensors::zeros(&layout, &Scope::everything(&layout));
         let work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
         let nothing = Evaluation { every: 1, on: Vec::new(), ..Evaluation::default() };
         let recipe = Recipe { evaluation: nothing, ..Recipe::new(work) };
@@ -62,17 +68,14 @@ impl RoundBench {
         let mut federation = Federation::new(recipe, layout, initial, Seed(1))?;
 
         forget_peak();
-        let (mut wall, mut cpu) = (f64::INFINITY, f64::INFINITY);
-        for round in 1..=self.rounds {
-            let watch = Stopwatch::start();
-            federation.run(&mut fleet, &mut [], round, &|| false)?;
-            let (this_wall, this_cpu) = watch.read();
-            (wall, cpu) = (wall.min(this_wall), cpu.min(this_cpu));
-        }
+        let watch = Stopwatch::start();
+        federation.run(&mut fleet, &mut [], rounds, &|| false)?;
+        let (wall, cpu) = watch.read();
+        let (wall, cpu) = (wall / f64::from(rounds), cpu / f64::from(rounds));
         let report = Report {
             peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
             clients: self.clients,
-            shape: self.shape.name(),
+            shape: self.shape.map_or("trivial", Preset::name),
             parameters,
             cpu_seconds: rounded(cpu),
             wall_seconds: rounded(wall),
@@ -83,7 +86,7 @@ impl RoundBench {
             return Ok(());
         }
         console::data(format_args!(
-            "round of {} clients with {} parameters: {:.3} s of processor, {:.3} s of time, {} peak",
+            "round of {} clients with {} parameters: {:.5} s of processor, {:.5} s of time, {} peak",
             report.clients,
             grouped(report.parameters),
             report.cpu_seconds,

@@ -26,5 +26,5 @@ impl Stopwatch {
 
 /// Four digits are more than a stopwatch knows.
 pub fn rounded(seconds: f64) -> f64 {
-    (seconds * 1e4).round() / 1e4
+    (seconds * 1e6).round() / 1e6
 }

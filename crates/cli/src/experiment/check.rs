@@ -323,7 +323,11 @@ fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -
         Config::Bert(_) => AttentionSide::Key,
         Config::Llama(_) => AttentionSide::Query,
     };
-    safl.side.get_or_insert(side);
+    let side = *safl.side.get_or_insert(side);
+    // Where every word has a label, the first token decides nothing.
+    if side == AttentionSide::Key && task.shape() == LabelShape::PerWord {
+        safl.relevant.get_or_insert(RelevantTokens::Entities);
+    }
     if safl.prune.is_some() && draft.wire.encoding != Encoding::F32 {
         let expected = "f32 beside method.prune, which is an encoding itself";
         return Err(Complaint::new("wire.encoding", draft.wire.encoding, expected));

@@ -85,11 +85,6 @@ impl FedFrozen {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let trainable = base.learns.clone();
         let base = self.base.clone().recipe(base);
-        // A method that chooses blocks begins to choose in stage 2: stage 1 trains everything.
-        let before = match base.learns.block_count() {
-            Some(_) => trainable.clone(),
-            None => base.learns.clone(),
-        };
 
         let (begins, part) = (self.begins(), self.part(trainable));
         let treatment = match (self.freeze, self.qk_rate) {
@@ -99,7 +94,7 @@ impl FedFrozen {
         };
         let learns = match (begins, treatment) {
             (Begins::At(warmup), Treatment::Frozen) => {
-                Rule::switch(before, warmup, base.learns - part.clone())
+                Rule::switch(base.learns.clone(), warmup, base.learns - part.clone())
             }
             _ => base.learns,
         };

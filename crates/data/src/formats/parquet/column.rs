@@ -137,11 +137,19 @@ impl ColumnReader {
             DICTIONARY if self.dictionary.is_some() => {
                 return Err(complaint("a second dictionary", "at most one"));
             }
+            DICTIONARY if header.values > self.left => {
+                let found = format!("a dictionary of {} words", header.values);
+                return Err(complaint(found, format!("at most the {} values", self.left)));
+            }
             DICTIONARY => {
                 let words = header.dictionary(self.kind, &body, self.codec)?;
                 self.dictionary = Some(Rc::new(words));
             }
             DATA | DATA_V2 => {
+                // Nothing would bound how many of them there are.
+                if header.values == 0 {
+                    return Err(complaint("a page without values", "at least one"));
+                }
                 if header.values > self.left {
                     let found = format!("a page of {} values", header.values);
                     return Err(complaint(found, format!("at most the {} left", self.left)));

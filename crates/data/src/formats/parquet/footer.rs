@@ -74,7 +74,11 @@ impl Footer {
                 Ok(())
             }),
             4 => structures(bytes, kind, |bytes| {
-                footer.groups.push(Group::read(bytes)?);
+                let group = Group::read(bytes)?;
+                if group.chunks.is_empty() {
+                    return Err(complaint("a row group without columns", "at least one column"));
+                }
+                footer.groups.push(group);
                 Ok(())
             }),
             _ => skip(bytes, kind),
