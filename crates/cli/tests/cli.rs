@@ -498,6 +498,8 @@ fn every_experiment_of_the_repository_is_understood() {
     let mut files: Vec<PathBuf> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    // The laboratory's, which its own tests run.
+    files.retain(|file| !file.ends_with("frozen_bridge.toml"));
     files.sort();
     assert!(files.len() >= 5, "{files:?}");
     for file in files {

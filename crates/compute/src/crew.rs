@@ -398,7 +398,11 @@ mod tests {
             thread::sleep(std::time::Duration::from_millis(20));
             let met = std::sync::Barrier::new(2);
             // Both tasks must be running at the same time to get past the barrier.
-            crew.install(|| each(2, |_| drop(met.wait())));
+            crew.install(|| {
+                each(2, |_| {
+                    met.wait();
+                });
+            });
         }
     }
 

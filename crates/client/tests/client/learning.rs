@@ -88,7 +88,7 @@ fn method(name: &str) -> Method {
 fn every_method_of_the_engine_runs_on_this_fleet() {
     let world = World::new(Task::Concepts, Size::SMALL);
     for name in Method::NAMES {
-        let recipe = method(name).recipe(Recipe::new(adamw(1e-3)));
+        let recipe = method(name).over(2).recipe(Recipe::new(adamw(1e-3)));
         let shards = match recipe.population {
             Population::Pooled => world.shards.pooled(),
             Population::Federated => world.shards.clone(),

@@ -146,9 +146,9 @@ impl ColumnReader {
                 self.dictionary = Some(Rc::new(words));
             }
             DATA | DATA_V2 => {
-                // Nothing would bound how many of them there are.
-                if header.values == 0 {
-                    return Err(complaint("a page without values", "at least one"));
+                // Writers do close empty pages; nothing but this bounds what they expand to.
+                if header.is_hollow() {
+                    return Err(complaint("a long page without values", "values in it"));
                 }
                 if header.values > self.left {
                     let found = format!("a page of {} values", header.values);

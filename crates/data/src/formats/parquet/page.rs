@@ -56,6 +56,12 @@ impl Header {
         Ok(header)
     }
 
+    /// Whether the page is long and yet has no values.
+    pub fn is_hollow(&self) -> bool {
+        const LEVELS_OF_NOTHING: usize = 1 << 10;
+        self.values == 0 && self.expanded > LEVELS_OF_NOTHING
+    }
+
     /// The header within the header: of a data page, a dictionary or a data page of version 2.
     fn inner(&mut self, bytes: &mut Bytes, outer: i64) -> Read<()> {
         structure(bytes, |bytes, id, kind| {
