@@ -10,8 +10,10 @@
 //! ```
 //!
 //! Splits that the source declares are kept: its test rows are the central test set and its
-//! validation rows stay validation at the client that holds them. Shares are drawn only for the
-//! parts that the source does not declare.
+//! validation rows stay validation at the client that holds them. The central share is drawn only
+//! where the source declares no test rows and the validation share only where it declares no
+//! validation rows; both, and the clients' own test sets, come out of all the other rows, those
+//! declared for training included.
 //!
 //! ```
 //! use fedra_data::{Clinic, Partition, Shares, Task};
@@ -275,9 +277,14 @@ pub(crate) fn apportion(total: usize, weights: &[f64]) -> Vec<usize> {
     counts.into_iter().map(|count| count + floor).collect()
 }
 
-/// Takes a share of the documents that declare no split, leaving at least one.
+/// Takes a share of the documents that are declared neither test nor validation, leaving at least
+/// one.
 fn set_aside(held: &mut Vec<Document>, share: f64, dice: &mut Dice) -> Vec<Document> {
-    let mut free: Vec<usize> = (0..held.len()).filter(|&i| held[i].split.is_none()).collect();
+    let may_go = |document: &Document| match document.split {
+        None | Some(Split::Train) => true,
+        Some(Split::Validation | Split::Test) => false,
+    };
+    let mut free: Vec<usize> = (0..held.len()).filter(|&i| may_go(&held[i])).collect();
     dice.shuffle(&mut free);
     let wanted = (share * free.len() as f64).round() as usize;
     free.truncate(wanted.min(held.len().saturating_sub(1)));

@@ -86,6 +86,7 @@ proptest! {
         table in tables(), partition in partitions(), seed in any::<u64>()
     ) {
         let Some(division) = divide(&partition, &table, seed) else { return Ok(()) };
+        let declared = |split| table.examples.iter().any(|e| e.split == Some(split));
         let mut homes = BTreeMap::new();
         for (row, place) in places(&division) {
             let example = &table.examples[row];
@@ -96,7 +97,11 @@ proptest! {
             match example.split {
                 Some(Split::Test) => prop_assert_eq!(place.0, usize::MAX),
                 Some(Split::Validation) => prop_assert_eq!(place.1, Split::Validation),
-                Some(Split::Train) => prop_assert_eq!(place.1, Split::Train),
+                // Training rows give up only what the source has nothing of.
+                Some(Split::Train) => {
+                    prop_assert!(place.0 != usize::MAX || !declared(Split::Test));
+                    prop_assert!(place.1 != Split::Validation || !declared(Split::Validation));
+                }
                 None => {}
             }
             if partition == Partition::Client && place.0 != usize::MAX {
@@ -253,6 +258,23 @@ fn iid_clients_are_of_one_size_and_quantity_clients_are_not() {
 #[test]
 fn shares_are_of_a_clients_own_rows() {
     let table = classes(1000, 4);
+    let shares = Shares { central: 0.2, validation: 0.1, test: 0.25 };
+    let division = Partition::Iid { clients: 4 }.divide(&table, shares, 3).unwrap();
+    assert_eq!(division.central_test.len(), 200);
+    for holding in &division.clients {
+        assert_eq!(
+            (holding.train.len(), holding.validation.len(), holding.test.len()),
+            (130, 20, 50)
+        );
+    }
+}
+
+#[test]
+fn what_a_file_declares_for_training_may_be_set_aside() {
+    let mut table = classes(1000, 4);
+    for (row, example) in table.examples.iter_mut().enumerate() {
+        example.split = Some(if row % 5 == 0 { Split::Test } else { Split::Train });
+    }
     let shares = Shares { central: 0.2, validation: 0.1, test: 0.25 };
     let division = Partition::Iid { clients: 4 }.divide(&table, shares, 3).unwrap();
     assert_eq!(division.central_test.len(), 200);
