@@ -65,11 +65,8 @@ pub fn blocks_within(
         let rule = &recipe.learns;
         let choice = Choice { recipe: &recipe, rule, layout, round: Round(0), seed };
         let anyone = ClientInfo { id: ClientId(0), name: String::new(), examples: 0 };
-        let order = if recipe.selection.criterion.is_fixed() {
-            choice.order(&anyone, &[])
-        } else {
-            (0..layout.blocks()).collect()
-        };
+        let fixed = recipe.selection.criterion.is_fixed() && recipe.selection.explore == 0;
+        let order = if fixed { choice.order(&anyone, &[]) } else { (0..layout.blocks()).collect() };
         Ok(client(model, (&recipe, experiment), &choice.learns(&anyone.name, &order)?))
     };
     let mut fits = None;

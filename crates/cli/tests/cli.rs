@@ -203,6 +203,14 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
         &["method.name=safl", "method.k=1", "method.selector=random", "method.mask=per_client"],
         &["method.name=safl", "method.k={ default = 2, \"hospital-2\" = 1 }", "method.explore=0"],
         &["method.name=safl", "method.selector=cyclic", "federation.depths={ \"hospital-3\" = 1 }"],
+        &["method.name=safl", "method.selector={ blocks = [1] }", "method.mask=per_client"],
+        &[
+            "method.name=safl",
+            "model.blocks=3",
+            "method.selector={ blocks = [2, 0] }",
+            "method.explore=1",
+            "federation.depths={ \"hospital-3\" = 2 }",
+        ],
         &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
         &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
         &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
@@ -316,6 +324,9 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
         ("method.k=-1", "method.k: found -1, expected a number of blocks"),
         ("method.k={ default = 1, \"nobody\" = 1 }", "method.k: found a number for \"nobody\""),
         ("method.selector=best", "method.selector: found \"best\", expected attention, random"),
+        ("method.selector={ blocks = [] }", "method.selector: found no block, expected at least"),
+        ("method.selector={ blocks = [0, 2] }", "method.selector: found block 2 of 2 blocks"),
+        ("method.selector={ blocks = [0] }\nmethod.k=2", "method.k: found 2, expected the number"),
         ("method.prune=0.0", "method.prune: found 0, expected above 0 and at most 1"),
         ("method.prune=1.5", "method.prune: found 1.5, expected above 0 and at most 1"),
         ("method.explore=2", "method.explore: found 2 of 2 blocks, expected less than k"),
@@ -327,8 +338,9 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
         ("conditions.away={ \"hospital-9\" = [{ from = 1 }] }", "conditions.away: found rounds of"),
         ("conditions.away={ \"hospital-1\" = [{ from = 0 }] }", "conditions.away: found"),
     ] {
-        let message =
-            place.refused(&["run", "tiny.toml", "--set", "method.name=safl", "--set", set]);
+        let sets: Vec<&str> = set.lines().flat_map(|set| ["--set", set]).collect();
+        let message = place
+            .refused(&[&["run", "tiny.toml", "--set", "method.name=safl"], &sets[..]].concat());
         assert!(message.contains(expected), "{set}: {message}");
     }
     let sets = ["method.name=safl", "method.side=query", "method.relevant=cls"];

@@ -138,6 +138,10 @@ impl Recipe {
                 let expected = "at least 1 block and no more than the shared model has";
                 return refuse(format!("{depth} of {blocks} blocks for {name:?}"), expected);
             }
+            if self.selection.criterion.among(*depth) == Some(0) {
+                let expected = "a depth that reaches a block of method.selector";
+                return refuse(format!("{depth} of {blocks} blocks for {name:?}"), expected);
+            }
         }
         Ok(())
     }

@@ -99,6 +99,15 @@ impl Selection {
         if let Some(budget) = self.budget {
             return refuse(format!("{{ memory = \"{budget}\" }}"), "a budget that K was found for");
         }
+        if let Criterion::Named(named) = &self.criterion
+            && let Some(block) = named.iter().find(|block| **block >= blocks)
+        {
+            return Err(EngineError::Setting {
+                key: "method.selector",
+                found: format!("block {block} of {blocks} blocks"),
+                expected: "blocks of the model, of which the first is 0",
+            });
+        }
         for count in self.counts.values().copied().chain([usual]) {
             if count > blocks {
                 let found = format!("{count} of {blocks} blocks");

@@ -190,6 +190,36 @@ fn random_blocks_change_and_fixed_ones_do_not() {
 }
 
 #[test]
+fn named_blocks_learn_and_no_others() {
+    let sites = |settings: &str| {
+        let after = train(safl(settings), &mut Quadratics::new(&EXAMPLES), 2);
+        changed(&initial(), &after)
+    };
+    let second = Scope::of_sites(&layout(), [Site::Block(1), Site::Head]);
+    assert_eq!(sites(r#"{"selector":{"blocks":[1]}}"#), second);
+    assert_eq!(sites(r#"{"k":1,"selector":{"blocks":[1]},"mask":"per_client"}"#), second);
+
+    // Of two named blocks the first is sure, and one place goes to any other block by lot.
+    let settings = r#"{"selector":{"blocks":[1,0]},"explore":1}"#;
+    let (_, reports) = run(safl(settings), &mut Quadratics::new(&EXAMPLES), 2);
+    assert_eq!(reports[1].blocks, [0, 1].into());
+}
+
+#[test]
+fn a_named_block_that_a_client_lacks_is_skipped_and_one_that_has_none_is_refused() {
+    let mut some = safl(r#"{"selector":{"blocks":[1,0]}}"#);
+    some.depths = [("client-1".to_owned(), 1)].into();
+    let (_, reports) = run(some, &mut Quadratics::new(&EXAMPLES), 1);
+    assert_eq!(reports[0].selection.as_ref().expect("chosen").clients, [5, 4]);
+    let mut none = safl(r#"{"selector":{"blocks":[1]}}"#);
+    none.depths = [("client-1".to_owned(), 1)].into();
+    let error = none.check_model(&layout(), &["client-1"]).expect_err("nothing to train");
+    let expected = "`federation.depths` is 1 of 2 blocks for \"client-1\": expected a depth that \
+                    reaches a block of method.selector";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
 fn bad_settings_are_refused_by_name() {
     let refused = |settings: &str, key: &str| {
         let recipe = safl(settings);
@@ -206,6 +236,15 @@ fn bad_settings_are_refused_by_name() {
     refused(r#"{"profile_every":0}"#, "method.profile_every");
     refused(r#"{"prune":0.0}"#, "method.prune");
     refused(r#"{"prune":1.5}"#, "method.prune");
+    refused(r#"{"selector":{"blocks":[0,2]}}"#, "`method.selector` is block 2 of 2 blocks");
+    let unread = |settings: &str, expected: &str| {
+        let settings: serde_json::Value = serde_json::from_str(settings).expect(settings);
+        let error = methods::Method::by_name("safl", settings).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    unread(r#"{"selector":{"blocks":[]}}"#, "`method.selector` is no block");
+    unread(r#"{"selector":{"blocks":[1,1]}}"#, "`method.selector` is block 1 twice");
+    unread(r#"{"k":1,"selector":{"blocks":[1,0]}}"#, "`method.k` is 1");
     let unknown: serde_json::Value = serde_json::from_str(r#"{"selector":"best"}"#).expect("JSON");
     let error = methods::Method::by_name("safl", unknown).expect_err("no such selector");
     assert!(error.to_string().contains("gradient_cover"), "{error}");

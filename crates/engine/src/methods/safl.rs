@@ -14,6 +14,8 @@
 //! The score is normalised (the paper's is a plain sum, which long inputs would dominate), and every
 //! control is a `selector` with the same K: without them nobody can say that attention chose well.
 
+mod selector;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -27,14 +29,20 @@ use super::beneath::Beneath;
 use crate::error::EngineError;
 use crate::fold::Denominator;
 use crate::recipe::{Masks, Recipe};
-use crate::selection::{Criterion, Selection};
+use crate::selection::Selection;
+
+pub use selector::BlockSelector;
+
+/// How many blocks learn unless the file says.
+const USUAL_COUNT: u16 = 2;
 
 /// The method's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Safl {
-    /// How many blocks learn.
-    pub k: BlockCount,
+    /// How many blocks learn: 2 unless given, and as many as [`BlockSelector::Blocks`] names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub k: Option<BlockCount>,
     /// What ranks the blocks.
     pub selector: BlockSelector,
     /// Whether all clients train the same blocks or each its own.
@@ -68,7 +76,7 @@ impl Default for Safl {
     fn default() -> Self {
         let Selection { profile_every, profile_examples, explore, .. } = Selection::default();
         Self {
-            k: BlockCount::Everywhere(2),
+            k: None,
             selector: BlockSelector::Attention,
             mask: Masks::Consensus,
             relevant: None,
@@ -87,8 +95,9 @@ impl Default for Safl {
 impl Safl {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let (probe, criterion) = (self.probe(), self.selector.criterion());
+        let count = self.count();
         let base = self.base.recipe(base);
-        let (usual, counts, budget) = match self.k {
+        let (usual, counts, budget) = match count {
             BlockCount::Everywhere(k) => (k, BTreeMap::new(), None),
             BlockCount::Named { default, counts } => (default, counts, None),
             // K follows from the budget once the model is known; until then one block stands for it.
@@ -124,8 +133,18 @@ impl Safl {
         Self { base: self.base.over(rounds), ..self }
     }
 
-    /// Refuses methods that cannot lie beneath.
+    /// Refuses methods that cannot lie beneath, and blocks that contradict their number.
     pub(super) fn check(&self) -> Result<(), EngineError> {
+        self.selector.check()?;
+        if let (BlockSelector::Blocks(_), Some(given)) = (&self.selector, &self.k)
+            && *given != self.selector.usual_count()
+        {
+            return Err(EngineError::Setting {
+                key: "method.k",
+                found: given.to_string(),
+                expected: "the number of blocks that method.selector names, or no k at all",
+            });
+        }
         self.base.check(&[
             ("centralised", "a federated method: one party alone sends no blocks"),
             ("local-only", "a method that aggregates: without it no block travels"),
@@ -134,9 +153,14 @@ impl Safl {
         ])
     }
 
+    /// How many blocks learn.
+    fn count(&self) -> BlockCount {
+        self.k.clone().unwrap_or_else(|| self.selector.usual_count())
+    }
+
     /// What clients measure.
     pub fn probe(&self) -> Probe {
-        match self.selector {
+        match &self.selector {
             BlockSelector::Attention
             | BlockSelector::Bottom
             | BlockSelector::Cover
@@ -156,58 +180,8 @@ impl Safl {
             | BlockSelector::First
             | BlockSelector::Last
             | BlockSelector::Even
-            | BlockSelector::Cyclic => Probe::ServerOrder,
-        }
-    }
-}
-
-/// What ranks the blocks: attention, its controls, and candidates for something better.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BlockSelector {
-    /// The highest attention scores (the paper).
-    #[default]
-    Attention,
-    /// Control: by lot, anew in each round.
-    Random,
-    /// Control: by lot, once.
-    RandomFixed,
-    /// Control: those next to the embedding.
-    First,
-    /// Control: those next to the head.
-    Last,
-    /// Control: evenly spaced (Layer-Skipping).
-    Even,
-    /// Control: the lowest attention scores.
-    Bottom,
-    /// Control: the highest gradient norms.
-    GradientNorm,
-    /// Control: in turn (FedPart).
-    Cyclic,
-    /// Candidate: the highest attention score of each of K bands of the depth.
-    Cover,
-    /// Candidate: attention relative to the block's own running mean.
-    Corrected,
-    /// Candidate: where clients' attention scores differ most.
-    Disagreement,
-    /// Candidate: the highest relative gradient norm of each of K bands of the depth.
-    GradientCover,
-}
-
-impl BlockSelector {
-    const fn criterion(self) -> Criterion {
-        match self {
-            Self::Attention | Self::GradientNorm => Criterion::Highest,
-            Self::Bottom => Criterion::Lowest,
-            Self::Random => Criterion::Random,
-            Self::RandomFixed => Criterion::RandomFixed,
-            Self::First => Criterion::First,
-            Self::Last => Criterion::Last,
-            Self::Even => Criterion::Even,
-            Self::Cyclic => Criterion::Cyclic,
-            Self::Cover | Self::GradientCover => Criterion::Cover,
-            Self::Corrected => Criterion::Corrected,
-            Self::Disagreement => Criterion::Disagreement,
+            | BlockSelector::Cyclic
+            | BlockSelector::Blocks(_) => Probe::ServerOrder,
         }
     }
 }
@@ -285,6 +259,18 @@ pub enum BlockCount {
     },
     /// As many as fit into this much memory of a client.
     Memory(ByteCount),
+}
+
+impl fmt::Display for BlockCount {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everywhere(k) => write!(formatter, "{k}"),
+            Self::Named { default, counts } => {
+                write!(formatter, "{default} and {} numbers of clients", counts.len())
+            }
+            Self::Memory(budget) => write!(formatter, "{{ memory = \"{budget}\" }}"),
+        }
+    }
 }
 
 impl Serialize for BlockCount {

@@ -37,23 +37,27 @@ impl Choice<'_> {
 
     /// How many blocks the named client takes: no more than it has.
     pub fn count(&self, name: &str) -> u16 {
+        let (selection, blocks) = (&self.recipe.selection, self.blocks(name));
         let usual = self.rule.block_count().unwrap_or(0);
-        let count = self.recipe.selection.counts.get(name).copied().unwrap_or(usual);
-        count.min(self.blocks(name))
+        let count = selection.counts.get(name).copied().unwrap_or(usual);
+        match selection.criterion.among(blocks) {
+            Some(named) => count.min(named),
+            None => count.min(blocks),
+        }
     }
 
     /// The blocks of a client, best first, given what it is to rank by.
     pub fn order(&self, client: &ClientInfo, basis: &[f64]) -> Vec<u16> {
         let selection = &self.recipe.selection;
-        let lot = self.seed.of("blocks");
-        let lot =
-            if selection.criterion.is_fixed() { lot } else { lot.with(u64::from(self.round.0)) };
-        let lot = match self.recipe.masks {
+        let whose = |lot: Seed| match self.recipe.masks {
             Masks::Consensus => lot,
             Masks::PerClient => lot.with(u64::from(client.id.0)),
         };
+        let lot = self.seed.of("blocks");
+        let explores = whose(lot.with(u64::from(self.round.0)));
+        let lot = if selection.criterion.is_fixed() { whose(lot) } else { explores };
         let (k, blocks) = (self.count(&client.name), self.blocks(&client.name));
-        let turn = Turn { k, blocks, round: self.round, lot, basis };
+        let turn = Turn { k, blocks, round: self.round, lot, explores, basis };
         explored(selection.criterion.order(&turn), selection.explore, &turn)
     }
 
@@ -81,7 +85,7 @@ impl Federation {
         rule: &Rule,
         cohort: &[&ClientInfo],
     ) -> Result<Chosen, EngineError> {
-        let criterion = self.recipe.selection.criterion;
+        let criterion = self.recipe.selection.criterion.clone();
         let probe = rule.probe(self.round);
         let (mut answered, mut scores_up) = (BTreeSet::new(), ByteCount(0));
         if probe.asks_clients() && self.profile_is_due() {
@@ -101,7 +105,7 @@ impl Federation {
             }
             scores_up = bytes;
             answered = measured.iter().map(|one| one.client).collect();
-            self.memory.take(criterion, &measured, self.layout.blocks());
+            self.memory.take(&criterion, &measured, self.layout.blocks());
         }
 
         let profile = self.memory.profile.clone().unwrap_or_default();
@@ -127,7 +131,7 @@ impl Federation {
             learns.insert(client.id, notice.learns);
         }
         let observed = Observed {
-            criterion,
+            criterion: &criterion,
             masks: recipe.masks,
             k: rule.block_count().unwrap_or(0),
             blocks: layout.blocks(),

@@ -34,7 +34,7 @@ pub(super) struct Profile {
 
 impl Memory {
     /// Takes a measurement of so many blocks; a client may know only the first few of them.
-    pub(super) fn take(&mut self, criterion: Criterion, measured: &[Measured], blocks: u16) {
+    pub(super) fn take(&mut self, criterion: &Criterion, measured: &[Measured], blocks: u16) {
         let blocks = usize::from(blocks);
         let column = |block: usize| {
             measured.iter().filter_map(move |one| one.scores.get(block).copied().map(f64::from))
@@ -65,7 +65,8 @@ impl Memory {
             | Criterion::First
             | Criterion::Last
             | Criterion::Even
-            | Criterion::Cyclic => score,
+            | Criterion::Cyclic
+            | Criterion::Named(_) => score,
         };
         let own = |one: &Measured| -> Exact {
             let known = one.scores.iter().map(|score| f64::from(*score)).enumerate();
@@ -84,7 +85,8 @@ impl Memory {
             | Criterion::First
             | Criterion::Last
             | Criterion::Even
-            | Criterion::Cyclic => scores.clone(),
+            | Criterion::Cyclic
+            | Criterion::Named(_) => scores.clone(),
         };
         let mut all = self.profile.take().unwrap_or_default().own;
         all.extend(measured.iter().map(|one| (one.client, own(one))));
@@ -146,7 +148,7 @@ mod tests {
     fn a_mean_is_over_those_who_have_the_block() {
         let mut memory = Memory::default();
         let both = [measured(0, &[0.25, 0.5, 1.0]), measured(1, &[0.75, 1.0])];
-        memory.take(Criterion::Highest, &both, 3);
+        memory.take(&Criterion::Highest, &both, 3);
         assert_eq!(basis(&memory), [0.5, 0.75, 1.0]);
     }
 
@@ -154,11 +156,11 @@ mod tests {
     fn a_corrected_score_is_relative_to_the_measurements_before() {
         let mut memory = Memory::default();
         for scores in [[0.5, 0.25], [0.5, 0.75]] {
-            memory.take(Criterion::Corrected, &[measured(0, &scores)], 2);
+            memory.take(&Criterion::Corrected, &[measured(0, &scores)], 2);
         }
         // Block 1 has tripled; block 0, high as ever, has not moved.
         assert_eq!(basis(&memory), [1.0, 3.0]);
-        memory.take(Criterion::Corrected, &[measured(0, &[0.5, 0.5])], 2);
+        memory.take(&Criterion::Corrected, &[measured(0, &[0.5, 0.5])], 2);
         assert_eq!(basis(&memory), [1.0, 1.0]);
     }
 
@@ -166,7 +168,7 @@ mod tests {
     fn disagreement_is_where_clients_differ_relative_to_the_mean() {
         let mut memory = Memory::default();
         let both = [measured(0, &[0.5, 0.1]), measured(1, &[0.5, 0.3])];
-        memory.take(Criterion::Disagreement, &both, 2);
+        memory.take(&Criterion::Disagreement, &both, 2);
         assert_eq!(basis(&memory)[0], 0.0);
         assert!((basis(&memory)[1] - 0.5).abs() < 1e-6, "{:?}", basis(&memory));
     }
@@ -174,7 +176,11 @@ mod tests {
     #[test]
     fn memory_survives_a_file_to_the_bit() {
         let mut memory = Memory::default();
-        memory.take(Criterion::Corrected, &[measured(0, &[0.1, 0.7]), measured(3, &[0.3, 0.2])], 2);
+        memory.take(
+            &Criterion::Corrected,
+            &[measured(0, &[0.1, 0.7]), measured(3, &[0.3, 0.2])],
+            2,
+        );
         memory.note(&[1].into());
         let text = serde_json::to_string(&memory).expect("plain data");
         assert_eq!(serde_json::from_str::<Memory>(&text).expect("just written"), memory);

@@ -5,7 +5,7 @@ use fedra_seed::Seed;
 use serde::{Deserialize, Serialize};
 
 /// What puts blocks in order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Criterion {
     /// The highest scores.
@@ -33,6 +33,8 @@ pub enum Criterion {
     Even,
     /// In turn: each round goes on where the last one ended (`FedPart`).
     Cyclic,
+    /// These, in this order.
+    Named(Vec<u16>),
 }
 
 /// What an order is made from.
@@ -43,15 +45,17 @@ pub(crate) struct Turn<'a> {
     /// How many there are.
     pub blocks: u16,
     pub round: Round,
-    /// Where draws start; already that of the round, or of no round.
+    /// Where the draws of an order start; already that of the round, or of no round.
     pub lot: Seed,
+    /// Where the draws of explored blocks start: that of the round.
+    pub explores: Seed,
     /// One number a block, where the criterion looks at numbers.
     pub basis: &'a [f64],
 }
 
 impl Criterion {
     /// Whether it looks at what clients measured.
-    pub const fn looks_at_data(self) -> bool {
+    pub const fn looks_at_data(&self) -> bool {
         match self {
             Self::Highest | Self::Lowest | Self::Cover | Self::Corrected | Self::Disagreement => {
                 true
@@ -61,14 +65,15 @@ impl Criterion {
             | Self::First
             | Self::Last
             | Self::Even
-            | Self::Cyclic => false,
+            | Self::Cyclic
+            | Self::Named(_) => false,
         }
     }
 
     /// Whether it is meant to choose the same blocks in every round.
-    pub const fn is_fixed(self) -> bool {
+    pub const fn is_fixed(&self) -> bool {
         match self {
-            Self::RandomFixed | Self::First | Self::Last | Self::Even => true,
+            Self::RandomFixed | Self::First | Self::Last | Self::Even | Self::Named(_) => true,
             Self::Highest
             | Self::Lowest
             | Self::Cover
@@ -80,7 +85,7 @@ impl Criterion {
     }
 
     /// Whether the first few blocks of a long list are the list of who takes fewer.
-    pub const fn is_nested(self) -> bool {
+    pub const fn is_nested(&self) -> bool {
         match self {
             Self::Cover | Self::Even | Self::Cyclic => false,
             Self::Highest
@@ -90,12 +95,33 @@ impl Criterion {
             | Self::Random
             | Self::RandomFixed
             | Self::First
-            | Self::Last => true,
+            | Self::Last
+            | Self::Named(_) => true,
+        }
+    }
+
+    /// How many of the blocks it names a model of so many has; `None` if it names none.
+    pub(crate) fn among(&self, blocks: u16) -> Option<u16> {
+        match self {
+            Self::Named(named) => {
+                Some(named.iter().filter(|block| **block < blocks).count() as u16)
+            }
+            Self::Highest
+            | Self::Lowest
+            | Self::Cover
+            | Self::Corrected
+            | Self::Disagreement
+            | Self::Random
+            | Self::RandomFixed
+            | Self::First
+            | Self::Last
+            | Self::Even
+            | Self::Cyclic => None,
         }
     }
 
     /// All blocks, best first.
-    pub(crate) fn order(self, turn: &Turn<'_>) -> Vec<u16> {
+    pub(crate) fn order(&self, turn: &Turn<'_>) -> Vec<u16> {
         let score = |block: u16| turn.basis.get(usize::from(block)).copied().unwrap_or(0.0);
         let blocks = 0..turn.blocks;
         match self {
@@ -122,6 +148,12 @@ impl Criterion {
                 let start = start as u16;
                 blocks.clone().skip(usize::from(start)).chain(0..start).collect()
             }
+            Self::Named(named) => {
+                let has = |block: &u16| *block < turn.blocks;
+                let chosen: Vec<u16> = named.iter().copied().filter(has).collect();
+                let rest = blocks.filter(|block| !named.contains(block)).collect();
+                [chosen, rest].concat()
+            }
         }
     }
 }
@@ -133,7 +165,7 @@ pub(crate) fn explored(order: Vec<u16>, explore: u16, turn: &Turn<'_>) -> Vec<u1
     }
     let sure = usize::from(turn.k.saturating_sub(explore)).min(order.len());
     let (sure, rest) = order.split_at(sure);
-    [sure.to_vec(), shuffled(rest.to_vec(), turn.lot.of("explore"))].concat()
+    [sure.to_vec(), shuffled(rest.to_vec(), turn.explores.of("explore"))].concat()
 }
 
 /// K contiguous bands of all blocks, as equal as they can be.
@@ -165,11 +197,11 @@ mod tests {
     const BASIS: [f64; 6] = [0.9, 0.8, 0.1, 0.3, 0.2, 0.7];
 
     fn turn(k: u16) -> Turn<'static> {
-        Turn { k, blocks: 6, round: Round(2), lot: Seed(4), basis: &BASIS }
+        Turn { k, blocks: 6, round: Round(2), lot: Seed(4), explores: Seed(4), basis: &BASIS }
     }
 
     #[track_caller]
-    fn check(criterion: Criterion, k: u16, expected: &[u16]) {
+    fn check(criterion: &Criterion, k: u16, expected: &[u16]) {
         let order = criterion.order(&turn(k));
         assert_eq!(order[..usize::from(k)], *expected, "{criterion:?}");
         let mut all = order;
@@ -179,16 +211,17 @@ mod tests {
 
     #[test]
     fn each_criterion_takes_what_it_says() {
-        check(Criterion::Highest, 2, &[0, 1]);
-        check(Criterion::Lowest, 2, &[2, 4]);
+        check(&Criterion::Highest, 2, &[0, 1]);
+        check(&Criterion::Lowest, 2, &[2, 4]);
         // The best of blocks 0 to 2 and the best of blocks 3 to 5.
-        check(Criterion::Cover, 2, &[0, 5]);
-        check(Criterion::First, 2, &[0, 1]);
-        check(Criterion::Last, 2, &[5, 4]);
-        check(Criterion::Even, 2, &[1, 4]);
-        check(Criterion::Even, 3, &[1, 3, 5]);
+        check(&Criterion::Cover, 2, &[0, 5]);
+        check(&Criterion::First, 2, &[0, 1]);
+        check(&Criterion::Last, 2, &[5, 4]);
+        check(&Criterion::Even, 2, &[1, 4]);
+        check(&Criterion::Even, 3, &[1, 3, 5]);
         // Rounds 0 and 1 took blocks 0 to 3.
-        check(Criterion::Cyclic, 2, &[4, 5]);
+        check(&Criterion::Cyclic, 2, &[4, 5]);
+        check(&Criterion::Named(vec![4, 0, 3]), 3, &[4, 0, 3]);
     }
 
     #[test]
@@ -201,10 +234,16 @@ mod tests {
     }
 
     #[test]
+    fn a_named_block_that_a_shallow_model_lacks_is_skipped() {
+        let shallow = Turn { blocks: 3, ..turn(2) };
+        assert_eq!(Criterion::Named(vec![4, 2, 0]).order(&shallow), [2, 0, 1]);
+    }
+
+    #[test]
     fn a_lot_reaches_every_block_and_exploring_keeps_the_sure_ones() {
         let mut seen = [0; 6];
         for draw in 0..600 {
-            let turn = Turn { lot: Seed(1).with(draw), ..turn(3) };
+            let turn = Turn { explores: Seed(1).with(draw), ..turn(3) };
             let order = explored(Criterion::Highest.order(&turn), 1, &turn);
             assert_eq!(order[..2], [0, 1]);
             seen[usize::from(order[2])] += 1;

@@ -73,7 +73,7 @@ pub enum WarningKind {
 
 /// One round as the report sees it.
 pub(super) struct Round<'a> {
-    pub criterion: Criterion,
+    pub criterion: &'a Criterion,
     pub masks: Masks,
     pub k: u16,
     pub blocks: u16,
