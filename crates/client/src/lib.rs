@@ -45,6 +45,7 @@ mod worker;
 
 mod correction;
 mod trainer;
+mod trial;
 
 mod evaluator;
 mod prober;

@@ -133,6 +133,7 @@ impl Prober<'_> {
     }
 }
 
-fn chunks(count: usize) -> impl Iterator<Item = Vec<usize>> {
+/// The places of so many examples, a batch at a time.
+pub(crate) fn chunks(count: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..count).step_by(BATCH).map(move |first| (first..count.min(first + BATCH)).collect())
 }

@@ -15,6 +15,7 @@ use crate::correction::Correction;
 use crate::error::Result;
 use crate::examples::Examples;
 use crate::trainer::{Learnt, Lesson, Trainer};
+use crate::trial::Trial;
 
 /// What every client of a fleet has in common.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,9 @@ impl Worker<'_> {
             seed: order.seed,
         };
         let trainer = Trainer { model: self.model, device: self.device, cache: self.cache };
+        let trial = Trial::begin(order, (self.model, self.device), desk.train.encoded(), &params)?;
         let learnt = trainer.train(&mut params, &lesson)?;
+        let trial = trial.map(|trial| trial.end(order, &params)).transpose()?;
 
         let header = Header {
             kind: Kind::Change,
@@ -81,7 +84,7 @@ impl Worker<'_> {
         let change: Tensors = learnt.change.into_iter().filter(sent).collect();
         state.residual = desk.state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
-        Ok((Reply { payload, extra, seconds: begun.elapsed().as_secs_f64() }, state))
+        Ok((Reply { payload, extra, trial, seconds: begun.elapsed().as_secs_f64() }, state))
     }
 
     /// The shared model with what is the client's own in its place. Copies nothing else.

@@ -36,6 +36,10 @@ pub struct Work {
     /// What learns at a lower rate; the engine's to say, round by round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damped: Option<Damped>,
+    /// On how many of its examples the client compares the loss before and after, if it is to tell
+    /// by which share the loss fell; the engine's to say, round by round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<u32>,
     /// How changes are written on the way up.
     #[serde(default)]
     pub encoding: Encoding,
@@ -56,6 +60,7 @@ impl Work {
             clip: None,
             local: LocalRule::Plain,
             damped: None,
+            trial: None,
             encoding: Encoding::F32,
             download: Encoding::F32,
         }

@@ -35,6 +35,8 @@ pub use selector::BlockSelector;
 
 /// How many blocks learn unless the file says.
 const USUAL_COUNT: u16 = 2;
+/// Rounds of trial before a race is decided, unless the file says.
+const USUAL_TRIAL: u32 = 2;
 
 /// The method's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +59,13 @@ pub struct Safl {
     pub side: Option<AttentionSide>,
     /// Clients measure in every so many rounds.
     pub profile_every: u32,
+    /// Clients stop measuring after so many measurements, and the choice stands still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settle: Option<u32>,
+    /// For [`BlockSelector::Race`]: in so many rounds at the beginning clients try different
+    /// blocks; 2 unless given, and never more than half of the rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial: Option<u32>,
     /// Most examples that a client looks at to measure.
     pub profile_examples: u32,
     /// By whose weights a block's sum is divided.
@@ -82,6 +91,8 @@ impl Default for Safl {
             relevant: None,
             side: None,
             profile_every,
+            settle: None,
+            trial: None,
             profile_examples,
             denominator: Denominator::Participants,
             prune: None,
@@ -95,7 +106,7 @@ impl Default for Safl {
 impl Safl {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let (probe, criterion) = (self.probe(), self.selector.criterion());
-        let count = self.count();
+        let (count, trial) = (self.count(), self.trials());
         let base = self.base.recipe(base);
         let (usual, counts, budget) = match count {
             BlockCount::Everywhere(k) => (k, BTreeMap::new(), None),
@@ -119,6 +130,8 @@ impl Safl {
                 criterion,
                 explore: self.explore,
                 profile_every: self.profile_every,
+                settle: self.settle,
+                trial,
                 profile_examples: self.profile_examples,
                 counts,
                 budget,
@@ -130,7 +143,10 @@ impl Safl {
     }
 
     pub(super) fn over(self, rounds: u32) -> Self {
-        Self { base: self.base.over(rounds), ..self }
+        let most = (rounds / 2).max(1);
+        let races = self.selector == BlockSelector::Race;
+        let trial = if races { Some(self.trials().min(most)) } else { self.trial };
+        Self { base: self.base.over(rounds), trial, ..self }
     }
 
     /// Refuses methods that cannot lie beneath, and blocks that contradict their number.
@@ -145,12 +161,25 @@ impl Safl {
                 expected: "the number of blocks that method.selector names, or no k at all",
             });
         }
+        if (&self.selector, self.mask) == (&BlockSelector::Race, Masks::PerClient) {
+            return Err(EngineError::Setting {
+                key: "method.mask",
+                found: "\"per_client\" beside the selector \"race\"".to_owned(),
+                expected: "\"consensus\": all clients together decide the race",
+            });
+        }
         self.base.check(&[
             ("centralised", "a federated method: one party alone sends no blocks"),
             ("local-only", "a method that aggregates: without it no block travels"),
             ("safl", "another method: blocks are chosen once"),
             ("fedfrozen", "it on top: fedfrozen with base = { name = \"safl\", .. }"),
         ])
+    }
+
+    /// Rounds of trial; none where blocks do not race.
+    fn trials(&self) -> u32 {
+        let races = self.selector == BlockSelector::Race;
+        if races { self.trial.unwrap_or(USUAL_TRIAL) } else { 0 }
     }
 
     /// How many blocks learn.
@@ -181,6 +210,7 @@ impl Safl {
             | BlockSelector::Last
             | BlockSelector::Even
             | BlockSelector::Cyclic
+            | BlockSelector::Race
             | BlockSelector::Blocks(_) => Probe::ServerOrder,
         }
     }

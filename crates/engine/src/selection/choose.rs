@@ -85,10 +85,10 @@ impl Federation {
         rule: &Rule,
         cohort: &[&ClientInfo],
     ) -> Result<Chosen, EngineError> {
-        let criterion = self.recipe.selection.criterion.clone();
+        let selection = self.recipe.selection.clone();
         let probe = rule.probe(self.round);
         let (mut answered, mut scores_up) = (BTreeSet::new(), ByteCount(0));
-        if probe.asks_clients() && self.profile_is_due() {
+        if probe.asks_clients() && selection.is_due(self.round, self.memory.measurements()) {
             let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
             let evidence = fleet.probe(&Inquiry {
                 model: &self.model,
@@ -96,7 +96,7 @@ impl Federation {
                 clients: &clients,
                 round: self.round,
                 seed: self.seed.of("probe").with(u64::from(self.round.0)),
-                examples: self.recipe.selection.profile_examples,
+                examples: selection.profile_examples,
             })?;
             let (measured, bytes) = travel(&evidence, self.round, self.layout.blocks())?;
             if measured.is_empty() {
@@ -105,17 +105,21 @@ impl Federation {
             }
             scores_up = bytes;
             answered = measured.iter().map(|one| one.client).collect();
-            self.memory.take(&criterion, &measured, self.layout.blocks());
+            self.memory.take(&selection, &measured, self.layout.blocks());
         }
 
         let profile = self.memory.profile.clone().unwrap_or_default();
         let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
         let choice = Choice { recipe, rule, layout, round, seed: self.seed };
+        let mut dealt = choice.dealt(cohort);
         let mut learns = BTreeMap::new();
         let mut agreements = Vec::new();
         let mut masks_down = ByteCount(0);
         for client in cohort {
-            let common = choice.order(client, &profile.basis.0);
+            let common = match dealt.remove(&client.id) {
+                Some(hand) => hand,
+                None => choice.order(client, &profile.basis.0),
+            };
             // A client that never measured follows the others.
             let own = profile.own.get(&client.id).map(|own| choice.order(client, &own.0));
             if let Some(own) = own.as_ref().filter(|_| answered.contains(&client.id)) {
@@ -131,7 +135,7 @@ impl Federation {
             learns.insert(client.id, notice.learns);
         }
         let observed = Observed {
-            criterion: &criterion,
+            selection: &selection,
             masks: recipe.masks,
             k: rule.block_count().unwrap_or(0),
             blocks: layout.blocks(),
@@ -140,11 +144,6 @@ impl Federation {
         };
         let report = SelectionReport { scores_up, masks_down, ..observed.report(&mut self.memory) };
         Ok(Chosen { learns, report })
-    }
-
-    fn profile_is_due(&self) -> bool {
-        let every = self.recipe.selection.profile_every.max(1);
-        self.memory.profile.is_none() || self.round.0.is_multiple_of(every)
     }
 }
 
