@@ -71,7 +71,8 @@ impl Guess {
         let due = recipe.selection.is_due(round, self.measured);
         let together = chosen_together(recipe);
         if together && (due || recipe.selection.explore > 0) {
-            self.advance(std::mem::take(&mut self.step), layout);
+            let step = std::mem::take(&mut self.step);
+            self.advance(step, layout);
         }
         let races = recipe.selection.criterion == Criterion::Race;
         let known = !probe.asks_clients() && (!races || everybody_always(recipe));
@@ -122,11 +123,12 @@ impl Guess {
     }
 }
 
-/// Whether everybody receives in each round what changed in the last, so that it makes no
-/// difference to bytes which blocks that was.
+/// Whether everybody takes equally many blocks and receives in each round what changed in the last,
+/// so that it makes no difference to bytes which blocks that was.
 fn everybody_always(recipe: &Recipe) -> bool {
-    let Recipe { sampler, conditions, depths, .. } = recipe;
-    *sampler == Sampler::All && conditions.away.is_empty() && depths.is_empty()
+    let Recipe { sampler, conditions, depths, selection, .. } = recipe;
+    let alike = depths.is_empty() && selection.counts.is_empty();
+    *sampler == Sampler::All && conditions.away.is_empty() && alike
 }
 
 /// Whether all clients of a round take their blocks from one list.

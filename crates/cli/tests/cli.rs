@@ -356,6 +356,37 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_setting_of_safl_that_does_nothing_is_named_once_and_not_refused() {
+    let place = Place::new();
+    let notes = |command: &[&str], sets: &[&str]| -> Vec<String> {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let output = place.fedra(&[command, &sets[..]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let lines = text(&output.stderr).lines().map(str::to_owned).collect::<Vec<_>>();
+        lines.into_iter().filter(|line| line.contains("does nothing here")).collect()
+    };
+    let even = ["method.name=safl", "method.selector=even", "method.relevant=entities"];
+    let run = ["run", "tiny.toml", "--out", "even", "--set", "federation.rounds=1"];
+    for command in [&["plan", "tiny.toml"][..], &run] {
+        assert_eq!(
+            notes(command, &even),
+            ["note: method.relevant does nothing here: this selector does not look at attention"]
+        );
+    }
+    let plan = |sets: &[&str]| notes(&["plan", "tiny.toml"], sets);
+    let base = "method.base={ name = \"safl\", k = 1, selector = \"last\", settle = 2 }";
+    assert_eq!(
+        plan(&["method.name=fedfrozen", "method.warmup=1", base]),
+        ["note: method.base.settle does nothing here: with this selector clients measure nothing"]
+    );
+    let race = ["method.name=safl", "method.k=1", "method.selector=race", "method.trial=1"];
+    assert!(plan(&[&race[..], &["method.profile_examples=8"]].concat()).is_empty());
+    let attention = ["method.name=safl", "method.relevant=entities", "method.profile_every=2"];
+    assert!(plan(&attention).is_empty());
+    assert_eq!(plan(&[&attention[..], &["method.settle=1", "method.trial=2"]].concat()).len(), 2);
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     let place = Place::new();
     let message = place.refused(&["run", "tiny.toml", "--set", "federation.ronuds=3"]);

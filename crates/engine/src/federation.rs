@@ -124,7 +124,8 @@ impl Federation {
         let (attention, looked) = self.look(fleet, &cohort)?;
         let (learns, mut selection) = self.plan(fleet, &clients, &cohort)?;
         let Dispatch { orders, absent, down } = self.dispatch(&clients, &learns)?;
-        let effort = effort::of(&self.layout, &orders, &clients);
+        let probing = selection.as_ref().map_or(0, |selection| selection.effort);
+        let effort = probing + effort::of(&self.recipe, &self.layout, &orders, &clients);
         let mut gathered = self.gather(fleet, orders, &clients)?;
         gathered.up += looked;
         self.take_trials(&learns, &gathered.trials);

@@ -98,6 +98,25 @@ fn bytes_count_values_scores_and_notices() {
 }
 
 #[test]
+fn measuring_counts_as_work_of_the_clients_in_the_rounds_that_measure() {
+    let efforts = |settings: &str| -> Vec<u64> {
+        let (_, reports) = run(safl(settings), &mut Quadratics::new(&EXAMPLES), 4);
+        reports.into_iter().map(|report| report.effort).collect()
+    };
+    // Both learn block 0, of four weights, and the head of two, beside a block of four weights.
+    let unmeasured = efforts(r#"{"k":1,"selector":"first"}"#);
+    // At most 32 examples of each client: 32, 32, 32, 10 and 30.
+    let attention = efforts(r#"{"k":1,"profile_every":2}"#);
+    let gradient = efforts(r#"{"k":1,"settle":1,"selector":"gradient_norm"}"#);
+    for round in 0..4 {
+        let expected = if round % 2 == 0 { 136 * 8 } else { 0 };
+        assert_eq!(attention[round] - unmeasured[round], expected, "round {round}");
+        let expected = if round == 0 { 136 * (3 * 8 + 2 * 2) } else { 0 };
+        assert_eq!(gradient[round] - unmeasured[round], expected, "round {round}");
+    }
+}
+
+#[test]
 fn pruning_sends_a_share_of_the_blocks_and_the_whole_head() {
     let up = |settings: &str| {
         let (_, reports) = run(safl(settings), &mut Quadratics::new(&EXAMPLES), 2);

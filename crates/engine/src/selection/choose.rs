@@ -8,6 +8,7 @@ use fedra_wire::{ClientId, Mask, Measured};
 
 use super::order::{Turn, explored};
 use super::report::{Round as Observed, SelectionReport};
+use crate::effort::Multiplied;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::{ClientInfo, Evidence, Fleet, Inquiry};
@@ -87,7 +88,7 @@ impl Federation {
     ) -> Result<Chosen, EngineError> {
         let selection = self.recipe.selection.clone();
         let probe = rule.probe(self.round);
-        let (mut answered, mut scores_up) = (BTreeSet::new(), ByteCount(0));
+        let (mut answered, mut scores_up, mut effort) = (BTreeSet::new(), ByteCount(0), 0);
         if probe.asks_clients() && selection.is_due(self.round, self.memory.measurements()) {
             let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
             let evidence = fleet.probe(&Inquiry {
@@ -105,6 +106,11 @@ impl Federation {
             }
             scores_up = bytes;
             answered = measured.iter().map(|one| one.client).collect();
+            for client in cohort.iter().filter(|client| answered.contains(&client.id)) {
+                let has = &self.recipe.reach(&client.name, &self.layout);
+                let looked = client.examples.min(u64::from(selection.profile_examples));
+                effort += Multiplied { layout: &self.layout, has }.probing(probe, looked);
+            }
             self.memory.take(&selection, &measured, self.layout.blocks());
         }
 
@@ -142,7 +148,8 @@ impl Federation {
             learns: &learns,
             agreements: &agreements,
         };
-        let report = SelectionReport { scores_up, masks_down, ..observed.report(&mut self.memory) };
+        let report = observed.report(&mut self.memory);
+        let report = SelectionReport { scores_up, masks_down, effort, ..report };
         Ok(Chosen { learns, report })
     }
 }

@@ -43,6 +43,9 @@ pub struct SelectionReport {
     pub scores_up: ByteCount,
     /// Bytes that told clients what to train; part of the round's bytes down.
     pub masks_down: ByteCount,
+    /// What measuring took, in multiply-adds for one token an example; part of the round's effort.
+    #[serde(default)]
+    pub effort: u64,
     /// What looks wrong.
     pub warnings: Vec<Warning>,
 }
@@ -107,6 +110,7 @@ impl Round<'_> {
             agreement,
             scores_up: ByteCount(0),
             masks_down: ByteCount(0),
+            effort: 0,
             warnings: Vec::new(),
         };
         report.warnings = self.warnings(&report, memory, &chosen);

@@ -84,6 +84,13 @@ impl Quadratics {
         0.5 * f64::from(self.curvatures[number]) * squares.sum::<f64>()
     }
 
+    /// By which share the loss of a client fell, as it tells the server.
+    fn told(&self, order: &Order, (before, after): (&Tensors, &Tensors)) -> Vec<u8> {
+        let loss = |model| self.loss(order.client.0 as usize, model);
+        let scores = vec![(1.0 - loss(after) / loss(before)) as f32];
+        Measured { round: order.round, client: order.client, scores }.encode().expect("finite")
+    }
+
     /// Trains one client; gives back its answer and its state, should the answer be taken.
     fn work(&mut self, order: &Order) -> (Reply, ClientState) {
         let work = &order.work;
@@ -186,12 +193,7 @@ impl Quadratics {
                 }
             }
         }
-        let trial = work.trial.map(|_| {
-            let (before, after) = (self.loss(number, &received), self.loss(number, &model));
-            let drop = ((before - after) / before) as f32;
-            let told = Measured { round: order.round, client: order.client, scores: vec![drop] };
-            told.encode().expect("finite")
-        });
+        let trial = work.trial.map(|_| self.told(order, (&received, &model)));
         (Reply { payload: payload.expect("finite"), extra, trial, seconds: 0.0 }, state)
     }
 }
