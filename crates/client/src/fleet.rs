@@ -145,6 +145,7 @@ impl NearFleet {
             device: &self.device,
             shared,
             cache: self.limits.cache,
+            labels: &self.shards.labels,
         }
     }
 

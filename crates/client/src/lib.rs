@@ -44,6 +44,7 @@ mod relay;
 mod worker;
 
 mod correction;
+mod heads;
 mod trainer;
 mod trial;
 

@@ -5,6 +5,7 @@
 //! a client that fails or is refused is as if it had never been asked.
 
 use fedra_compute::{Device, Params};
+use fedra_data::LabelSet;
 use fedra_engine::{ClientInfo, ClientState, LocalRule, Order, Reply};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Layout};
@@ -14,6 +15,8 @@ use crate::convert::{copied, overwrite};
 use crate::correction::Correction;
 use crate::error::Result;
 use crate::examples::Examples;
+use crate::heads::Dropped;
+use crate::prober::Prober;
 use crate::trainer::{Learnt, Lesson, Trainer};
 use crate::trial::Trial;
 
@@ -28,6 +31,7 @@ pub(crate) struct Worker<'a> {
     /// The shared model with this round's downloads written on it.
     pub shared: &'a Params,
     pub cache: ByteCount,
+    pub labels: &'a LabelSet,
 }
 
 /// One client.
@@ -54,6 +58,8 @@ impl Worker<'_> {
         };
         let trainer = Trainer { model: self.model, device: self.device, cache: self.cache };
         let trial = Trial::begin(order, (self.model, self.device), desk.train.encoded(), &params)?;
+        let prober = Prober { model: self.model, device: self.device, labels: self.labels };
+        let dropped = Dropped::choose(order, prober, desk.train.encoded(), &params)?;
         let learnt = trainer.train(&mut params, &lesson)?;
         let trial = trial.map(|trial| trial.end(order, &params)).transpose()?;
 
@@ -81,7 +87,10 @@ impl Worker<'_> {
 
         let uploads = order.uploads();
         let sent = |(id, _): &(_, Vec<f32>)| uploads.contains(*id);
-        let change: Tensors = learnt.change.into_iter().filter(sent).collect();
+        let mut change: Tensors = learnt.change.into_iter().filter(sent).collect();
+        if let Some(dropped) = dropped {
+            dropped.drop_from(&mut change, self.layout);
+        }
         state.residual = desk.state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
         Ok((Reply { payload, extra, trial, seconds: begun.elapsed().as_secs_f64() }, state))

@@ -72,7 +72,10 @@ impl Multiplied<'_> {
         };
         let asked = work.trial.map_or(0, |most| examples.min(u64::from(most)));
         let trial = 2 * asked * (prefix + rest);
-        visits.min(examples) * prefix + visits * (2 * rest + gradient) + trial
+        let watched = work
+            .watch
+            .map_or(0, |watch| self.probing(watch.probe, examples.min(u64::from(watch.examples))));
+        visits.min(examples) * prefix + visits * (2 * rest + gradient) + trial + watched
     }
 
     /// What it takes to answer a probe on so many examples.

@@ -15,13 +15,14 @@ pub fn idle(experiment: &Experiment) -> Vec<String> {
     let recipe = &experiment.recipe;
     let selection = &recipe.selection;
     let probe = recipe.learns.probe(Round(experiment.rounds.saturating_sub(1)));
-    let attends = matches!(probe, Probe::Attention { .. });
+    let watches = recipe.work.watch.is_some();
+    let attends = matches!(probe, Probe::Attention { .. }) || watches;
     let measures = probe.asks_clients();
     let races = selection.criterion == Criterion::Race;
     let draws = matches!(selection.criterion, Criterion::Random | Criterion::RandomFixed);
     let own_masks = measures || draws || selection.explore > 0;
     let consensus = recipe.masks == Masks::Consensus;
-    let looks = measures || races || recipe.evaluation.attention.is_some();
+    let looks = measures || races || watches || recipe.evaluation.attention.is_some();
     let unmeasured = "with this selector clients measure nothing";
     let once = if measures { "the choice settles with the first measurement" } else { unmeasured };
     let facts = [

@@ -14,6 +14,7 @@
 //! The score is normalised (the paper's is a plain sum, which long inputs would dominate), and every
 //! control is a `selector` with the same K: without them nobody can say that attention chose well.
 
+mod pruning;
 mod selector;
 
 use std::collections::BTreeMap;
@@ -30,7 +31,9 @@ use crate::error::EngineError;
 use crate::fold::Denominator;
 use crate::recipe::{Masks, Recipe};
 use crate::selection::Selection;
+use crate::work::Watch;
 
+pub use pruning::Pruning;
 pub use selector::BlockSelector;
 
 /// How many blocks learn unless the file says.
@@ -70,7 +73,7 @@ pub struct Safl {
     pub profile_examples: u32,
     /// By whose weights a block's sum is divided.
     pub denominator: Denominator,
-    /// Inside blocks, send only the entries that changed most.
+    /// Inside blocks, send only the entries that changed most, or only some heads of attention.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prune: Option<Pruning>,
     /// How many of the K blocks are drawn by lot.
@@ -106,7 +109,7 @@ impl Default for Safl {
 impl Safl {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let (probe, criterion) = (self.probe(), self.selector.criterion());
-        let (count, trial) = (self.count(), self.trials());
+        let (count, trial, attention) = (self.count(), self.trials(), self.attention());
         let base = self.base.recipe(base);
         let (usual, counts, budget) = match count {
             BlockCount::Everywhere(k) => (k, BTreeMap::new(), None),
@@ -120,8 +123,15 @@ impl Safl {
         };
         let part = Rule::TopBlocks { k: usual, probe } | Rule::Sites(always);
         let mut work = base.work;
-        if let Some(Pruning { share, feedback }) = self.prune {
-            work.encoding = Encoding::Pruned { share, feedback };
+        match self.prune {
+            None => {}
+            Some(Pruning::Entries { share, feedback }) => {
+                work.encoding = Encoding::Pruned { share, feedback };
+            }
+            Some(Pruning::Heads { share, of }) => {
+                work.encoding = Encoding::Heads { share, of };
+                work.watch = Some(Watch { probe: attention, examples: self.profile_examples });
+            }
         }
         Recipe {
             learns: if base.learns == Rule::Everything { part } else { base.learns & part },
@@ -176,6 +186,16 @@ impl Safl {
         ])
     }
 
+    /// The attention that counts, whoever looks at it.
+    pub fn attention(&self) -> Probe {
+        let side = self.side.unwrap_or(AttentionSide::Key);
+        let usual = match side {
+            AttentionSide::Key => RelevantTokens::Cls,
+            AttentionSide::Query => RelevantTokens::All,
+        };
+        Probe::Attention { side, tokens: self.relevant.unwrap_or(usual) }
+    }
+
     /// Rounds of trial; none where blocks do not race.
     fn trials(&self) -> u32 {
         let races = self.selector == BlockSelector::Race;
@@ -194,14 +214,7 @@ impl Safl {
             | BlockSelector::Bottom
             | BlockSelector::Cover
             | BlockSelector::Corrected
-            | BlockSelector::Disagreement => {
-                let side = self.side.unwrap_or(AttentionSide::Key);
-                let usual = match side {
-                    AttentionSide::Key => RelevantTokens::Cls,
-                    AttentionSide::Query => RelevantTokens::All,
-                };
-                Probe::Attention { side, tokens: self.relevant.unwrap_or(usual) }
-            }
+            | BlockSelector::Disagreement => self.attention(),
             BlockSelector::GradientNorm => Probe::GradientNorm,
             BlockSelector::GradientCover => Probe::RelativeGradient,
             BlockSelector::Random
@@ -225,54 +238,6 @@ pub enum Embeddings {
     Frozen,
     /// Yes: fresh embeddings know nothing, and blocks cannot learn for them.
     Learn,
-}
-
-/// Sending only the entries of a block that changed most: `0.25`, or
-/// `{ share = 0.25, feedback = false }`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "WrittenPruning", into = "FullPruning")]
-pub struct Pruning {
-    /// Which share of a parameter's entries goes up.
-    pub share: f64,
-    /// Whether a client adds what it left out to its next update.
-    pub feedback: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a share such as 0.25, or { share = 0.25, feedback = false }"
-)]
-enum WrittenPruning {
-    Share(f64),
-    Full(FullPruning),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FullPruning {
-    share: f64,
-    #[serde(default = "feedback")]
-    feedback: bool,
-}
-
-const fn feedback() -> bool {
-    true
-}
-
-impl From<WrittenPruning> for Pruning {
-    fn from(written: WrittenPruning) -> Self {
-        match written {
-            WrittenPruning::Share(share) => Self { share, feedback: true },
-            WrittenPruning::Full(FullPruning { share, feedback }) => Self { share, feedback },
-        }
-    }
-}
-
-impl From<Pruning> for FullPruning {
-    fn from(Pruning { share, feedback }: Pruning) -> Self {
-        Self { share, feedback }
-    }
 }
 
 /// How many blocks learn: `2`, `{ default = 4, "hospital-3" = 2 }` or `{ memory = "200 MB" }`.
