@@ -18,7 +18,7 @@ use fedra_plan::{ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, Site
 use fedra_wire::payload_length;
 
 use crate::console;
-use crate::experiment::{Experiment, Written};
+use crate::experiment::{Experiment, Written, idle};
 use crate::federate::Run;
 use crate::grid::{Grid, grouped};
 use crate::guess::{Foreseen, Guess, Overlap};
@@ -59,6 +59,7 @@ fn print(experiment: &Experiment) -> Result<()> {
     let run = Run::prepare(experiment)?;
     let (prepared, recipe) = run.parts();
     let layout = prepared.model.layout();
+    idle(experiment).iter().for_each(console::say);
     let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
+use fedra_engine::{Choice, ClientId, ClientInfo, Criterion, Masks, Recipe, Sampler};
 use fedra_plan::{Layout, Probe, Scope, Selector, View};
 use fedra_wire::{Mask, Measured};
 
@@ -24,8 +24,11 @@ pub enum Overlap {
 /// Follows a run from round to round.
 pub struct Guess {
     overlap: Overlap,
-    measured: bool,
+    /// Measurements so far.
+    measured: u32,
     next: u16,
+    /// How far the next choice may lie from this one, where all choose together.
+    step: u16,
 }
 
 /// What a round is about to do.
@@ -44,7 +47,7 @@ pub struct Foreseen {
 impl Guess {
     /// Before round 0.
     pub const fn new(overlap: Overlap) -> Self {
-        Self { overlap, measured: false, next: 0 }
+        Self { overlap, measured: 0, next: 0, step: 0 }
     }
 
     /// One round.
@@ -65,32 +68,45 @@ impl Guess {
             }
             return Ok(foreseen);
         }
-        let due = round.0.is_multiple_of(recipe.selection.profile_every.max(1)) || !self.measured;
+        let due = recipe.selection.is_due(round, self.measured);
         let together = chosen_together(recipe);
+        if together && (due || recipe.selection.explore > 0) {
+            let step = std::mem::take(&mut self.step);
+            self.advance(step, layout);
+        }
+        let races = recipe.selection.criterion == Criterion::Race;
+        let known = !probe.asks_clients() && (!races || everybody_always(recipe));
+        let mut dealt = choice.dealt(cohort);
         let ragged = probe.asks_clients() && !recipe.depths.is_empty() && !cohort.is_empty();
-        if ragged && self.overlap == Overlap::Least {
+        if (ragged || races && !known && !cohort.is_empty()) && self.overlap == Overlap::Least {
             foreseen.may_change = Scope::of_blocks(layout, 0..layout.blocks());
         }
         for client in cohort {
-            let order =
-                if probe.asks_clients() { self.order(layout) } else { choice.order(client, &[]) };
+            let order = match (known, dealt.remove(&client.id)) {
+                (true, Some(hand)) => hand,
+                (true, None) => choice.order(client, &[]),
+                (false, _) => self.order(layout),
+            };
             let has = choice.blocks(&client.name);
             let order: Vec<u16> = order.into_iter().filter(|block| *block < has).collect();
             let scope = choice.learns(&client.name, &order)?;
             foreseen.learns.insert(client.id, scope);
             foreseen.masks_down += Mask::length(layout) as u64;
+            if recipe.selection.trial_examples(round).is_some() {
+                foreseen.scores_up += Measured::length(1) as u64;
+            }
             if probe.asks_clients() && due {
                 foreseen.scores_up += Measured::length(usize::from(has)) as u64;
-                self.measured = true;
             }
             if !together {
                 self.advance(choice.count(&client.name), layout);
             }
         }
-        if together {
-            let most = cohort.iter().map(|client| choice.count(&client.name)).max();
-            self.advance(most.unwrap_or(0), layout);
+        if probe.asks_clients() && due && !cohort.is_empty() {
+            self.measured += 1;
         }
+        let most = cohort.iter().map(|client| choice.count(&client.name)).max();
+        self.step = most.unwrap_or(self.step);
         Ok(foreseen)
     }
 
@@ -105,6 +121,14 @@ impl Guess {
     fn advance(&mut self, by: u16, layout: &Layout) {
         self.next = (self.next + by) % layout.blocks().max(1);
     }
+}
+
+/// Whether everybody takes equally many blocks and receives in each round what changed in the last,
+/// so that it makes no difference to bytes which blocks that was.
+fn everybody_always(recipe: &Recipe) -> bool {
+    let Recipe { sampler, conditions, depths, selection, .. } = recipe;
+    let alike = depths.is_empty() && selection.counts.is_empty();
+    *sampler == Sampler::All && conditions.away.is_empty() && alike
 }
 
 /// Whether all clients of a round take their blocks from one list.

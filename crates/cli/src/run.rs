@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::console;
-use crate::experiment::{Experiment, Overrides};
+use crate::experiment::{Experiment, Overrides, idle};
 use crate::federate::{self, Ending};
 use crate::folder::Folder;
 use crate::progress::Voice;
@@ -76,6 +76,9 @@ impl Run {
         }
         // Data and model are opened before anything is written.
         let run = federate::Run::prepare(&experiment)?;
+        if voice == Voice::Lively {
+            idle(&experiment).iter().for_each(console::say);
+        }
         let folder = match earlier {
             Some(folder) => folder,
             None => Folder::create(&out, &experiment)?,

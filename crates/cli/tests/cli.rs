@@ -211,6 +211,9 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
             "method.explore=1",
             "federation.depths={ \"hospital-3\" = 2 }",
         ],
+        &["method.name=safl", "method.k=1", "method.selector=gradient_cover", "method.settle=1"],
+        &["method.name=safl", "method.k=1", "method.prune={ heads = 0.5 }"],
+        &["method.name=safl", "method.k=1", "model.blocks=3", "method.selector=race"],
         &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
         &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
         &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
@@ -253,11 +256,15 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
 #[test]
 fn where_choices_may_overlap_the_plan_is_a_range_that_holds_the_run() {
     let place = Place::new();
-    for (out, set) in
-        [("own", "method.mask=per_client"), ("ragged", "federation.depths={ \"hospital-3\" = 1 }")]
-    {
-        let sets = ["method.name=safl", "method.k=1", "model.blocks=3", set];
-        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+    for (out, set) in [
+        ("own", "method.mask=per_client"),
+        ("ragged", "federation.depths={ \"hospital-3\" = 1 }"),
+        ("race", "method.selector=race\nfederation.sample={ uniform = 2 }"),
+        ("ragged-race", "method.selector=race\nfederation.depths={ \"hospital-3\" = 2 }"),
+    ] {
+        let sets = ["method.name=safl", "method.k=1", "model.blocks=3"];
+        let sets = sets.into_iter().chain(set.lines());
+        let sets: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();
         let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
         place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", out], &sets[..]].concat());
         let line = plan.lines().find(|line| line.starts_with("bytes down ")).unwrap();
@@ -328,6 +335,8 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
         ("method.selector={ blocks = [0, 2] }", "method.selector: found block 2 of 2 blocks"),
         ("method.selector={ blocks = [0] }\nmethod.k=2", "method.k: found 2, expected the number"),
         ("method.prune=0.0", "method.prune: found 0, expected above 0 and at most 1"),
+        ("method.prune={ heads = 0.0 }", "method.prune: found 0, expected above 0 and at most 1"),
+        ("wire.encoding={ heads = { share = 0.5, of = 2 } }", "wire.encoding: found heads 0.5"),
         ("method.prune=1.5", "method.prune: found 1.5, expected above 0 and at most 1"),
         ("method.explore=2", "method.explore: found 2 of 2 blocks, expected less than k"),
         ("method.profile_every=0", "method.profile_every: found 0, expected at least 1"),
@@ -347,6 +356,37 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
     let message = place.refused(&[&["run", "tiny.toml"], &sets[..]].concat());
     assert!(message.contains("method.relevant: found \"cls\", expected \"all\""), "{message}");
+}
+
+#[test]
+fn a_setting_of_safl_that_does_nothing_is_named_once_and_not_refused() {
+    let place = Place::new();
+    let notes = |command: &[&str], sets: &[&str]| -> Vec<String> {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let output = place.fedra(&[command, &sets[..]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let lines = text(&output.stderr).lines().map(str::to_owned).collect::<Vec<_>>();
+        lines.into_iter().filter(|line| line.contains("does nothing here")).collect()
+    };
+    let even = ["method.name=safl", "method.selector=even", "method.relevant=entities"];
+    let run = ["run", "tiny.toml", "--out", "even", "--set", "federation.rounds=1"];
+    for command in [&["plan", "tiny.toml"][..], &run] {
+        assert_eq!(
+            notes(command, &even),
+            ["note: method.relevant does nothing here: this selector does not look at attention"]
+        );
+    }
+    let plan = |sets: &[&str]| notes(&["plan", "tiny.toml"], sets);
+    let base = "method.base={ name = \"safl\", k = 1, selector = \"last\", settle = 2 }";
+    assert_eq!(
+        plan(&["method.name=fedfrozen", "method.warmup=1", base]),
+        ["note: method.base.settle does nothing here: with this selector clients measure nothing"]
+    );
+    let race = ["method.name=safl", "method.k=1", "method.selector=race", "method.trial=1"];
+    assert!(plan(&[&race[..], &["method.profile_examples=8"]].concat()).is_empty());
+    let attention = ["method.name=safl", "method.relevant=entities", "method.profile_every=2"];
+    assert!(plan(&attention).is_empty());
+    assert_eq!(plan(&[&attention[..], &["method.settle=1", "method.trial=2"]].concat()).len(), 2);
 }
 
 #[test]

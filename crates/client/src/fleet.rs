@@ -30,6 +30,7 @@ use crate::relay::in_order;
 use crate::scores::Scores;
 use crate::shards::{Shard, Shards};
 use crate::trainer::{Lesson, Trainer};
+use crate::trial::sample;
 use crate::worker::{Desk, Worker};
 
 /// Clients as threads of this process, as many at a time as the current crew has threads.
@@ -144,6 +145,7 @@ impl NearFleet {
             device: &self.device,
             shared,
             cache: self.limits.cache,
+            labels: &self.shards.labels,
         }
     }
 
@@ -257,14 +259,8 @@ impl NearFleet {
         let info = &self.infos[place];
         let params = self.worker(place, global).params_of(&self.state_of(place))?;
         let all = self.shards.clients[place].train.encoded();
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        let mut generator = inquiry.seed.with(u64::from(info.id.0)).generator();
-        for last in (1..order.len()).rev() {
-            order.swap(last, generator.below(last + 1));
-        }
-        order.truncate(inquiry.examples as usize);
-        order.sort_unstable();
-        let sample: Vec<_> = order.into_iter().map(|index| all[index].clone()).collect();
+        let seed = inquiry.seed.with(u64::from(info.id.0));
+        let sample = sample(all, seed, inquiry.examples);
         let labels = &self.shards.labels;
         let prober = Prober { model: self.model_of(place), device: &self.device, labels };
         let scores = prober.probe(&params, inquiry.probe, (&info.name, &sample))?;

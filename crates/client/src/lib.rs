@@ -44,7 +44,9 @@ mod relay;
 mod worker;
 
 mod correction;
+mod heads;
 mod trainer;
+mod trial;
 
 mod evaluator;
 mod prober;

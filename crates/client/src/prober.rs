@@ -43,7 +43,7 @@ impl Prober<'_> {
         let scores = match probe {
             Probe::Nothing | Probe::ServerOrder => vec![0.0; self.model.blocks()],
             Probe::Attention { side, tokens } => {
-                self.attention(params, (probe, side, tokens), examples)?
+                self.attention(params, (probe, side, tokens), examples)?.means()
             }
             Probe::GradientNorm => self.gradient_norms(params, examples)?,
             Probe::RelativeGradient => {
@@ -54,12 +54,24 @@ impl Prober<'_> {
         Ok(BlockScores::new(probe, scores)?)
     }
 
+    /// How much of the attention that counts passes through each head, for each block; nothing for
+    /// a probe of something else.
+    pub(crate) fn heads(
+        &self,
+        params: &Params,
+        probe: Probe,
+        examples: &[Encoded],
+    ) -> Result<Vec<Vec<f64>>> {
+        let Probe::Attention { side, tokens } = probe else { return Ok(Vec::new()) };
+        Ok(self.attention(params, (probe, side, tokens), examples)?.heads().to_vec())
+    }
+
     fn attention(
         &self,
         params: &Params,
         (probe, side, tokens): (Probe, AttentionSide, RelevantTokens),
         examples: &[Encoded],
-    ) -> Result<Vec<f64>> {
+    ) -> Result<BlockProbe> {
         let refuse = |reason| ClientError::Probe { probe: probe.to_string(), reason };
         let relevant = match (side, tokens) {
             (AttentionSide::Key, RelevantTokens::Cls) => Some(Relevant::First),
@@ -82,7 +94,7 @@ impl Prober<'_> {
             let weights = params.frozen();
             self.model.probe_blocks(&mut tape, weights, &question.batch, &mut watching)?;
         }
-        Ok(watching.means())
+        Ok(watching)
     }
 
     /// Which tokens of a batch carry a label other than `O`.
@@ -133,6 +145,7 @@ impl Prober<'_> {
     }
 }
 
-fn chunks(count: usize) -> impl Iterator<Item = Vec<usize>> {
+/// The places of so many examples, a batch at a time.
+pub(crate) fn chunks(count: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..count).step_by(BATCH).map(move |first| (first..count.min(first + BATCH)).collect())
 }

@@ -5,6 +5,7 @@
 //! a client that fails or is refused is as if it had never been asked.
 
 use fedra_compute::{Device, Params};
+use fedra_data::LabelSet;
 use fedra_engine::{ClientInfo, ClientState, LocalRule, Order, Reply};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Layout};
@@ -14,7 +15,10 @@ use crate::convert::{copied, overwrite};
 use crate::correction::Correction;
 use crate::error::Result;
 use crate::examples::Examples;
+use crate::heads::Dropped;
+use crate::prober::Prober;
 use crate::trainer::{Learnt, Lesson, Trainer};
+use crate::trial::Trial;
 
 /// What every client of a fleet has in common.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,7 @@ pub(crate) struct Worker<'a> {
     /// The shared model with this round's downloads written on it.
     pub shared: &'a Params,
     pub cache: ByteCount,
+    pub labels: &'a LabelSet,
 }
 
 /// One client.
@@ -52,7 +57,11 @@ impl Worker<'_> {
             seed: order.seed,
         };
         let trainer = Trainer { model: self.model, device: self.device, cache: self.cache };
+        let trial = Trial::begin(order, (self.model, self.device), desk.train.encoded(), &params)?;
+        let prober = Prober { model: self.model, device: self.device, labels: self.labels };
+        let dropped = Dropped::choose(order, prober, desk.train.encoded(), &params)?;
         let learnt = trainer.train(&mut params, &lesson)?;
+        let trial = trial.map(|trial| trial.end(order, &params)).transpose()?;
 
         let header = Header {
             kind: Kind::Change,
@@ -78,10 +87,13 @@ impl Worker<'_> {
 
         let uploads = order.uploads();
         let sent = |(id, _): &(_, Vec<f32>)| uploads.contains(*id);
-        let change: Tensors = learnt.change.into_iter().filter(sent).collect();
+        let mut change: Tensors = learnt.change.into_iter().filter(sent).collect();
+        if let Some(dropped) = dropped {
+            dropped.drop_from(&mut change, self.layout);
+        }
         state.residual = desk.state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
-        Ok((Reply { payload, extra, seconds: begun.elapsed().as_secs_f64() }, state))
+        Ok((Reply { payload, extra, trial, seconds: begun.elapsed().as_secs_f64() }, state))
     }
 
     /// The shared model with what is the client's own in its place. Copies nothing else.

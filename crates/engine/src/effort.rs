@@ -11,45 +11,89 @@
 //! ```
 //!
 //! Embedding tables are looked up, not multiplied. When examples come again in later epochs, the
-//! forward pass of a frozen prefix is counted once, as it is computed once. Attention scores,
-//! norms, probes, scoring and rows that a head does not read are left out: this is an estimate
-//! to compare runs of one model by, not a bill.
+//! forward pass of a frozen prefix is counted once, as it is computed once. What clients measure
+//! before a choice of blocks is counted too, on the examples they look at: an attention score is a
+//! forward pass without the head, a gradient all three products with every block learning, a trial
+//! two forward passes. A client that lacks the upper blocks does not pay for them. Attention
+//! scores, norms, scoring (attention that is watched by `evaluate.attention` included) and rows
+//! that a head does not read are left out: this is an estimate to compare runs of one model by, not
+//! a bill.
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{Layout, ParamId, Role, Scope};
+use fedra_plan::{Layout, ParamId, Probe, Role, Scope, Site};
 use fedra_wire::ClientId;
 
 use crate::fleet::{ClientInfo, Order};
+use crate::recipe::Recipe;
 use crate::work::Work;
 
 /// Multiply-adds of all orders, had every example one token.
-pub(crate) fn of(layout: &Layout, orders: &[Order], clients: &[ClientInfo]) -> u64 {
-    let examples: BTreeMap<ClientId, u64> =
-        clients.iter().map(|client| (client.id, client.examples)).collect();
+pub(crate) fn of(
+    recipe: &Recipe,
+    layout: &Layout,
+    orders: &[Order],
+    clients: &[ClientInfo],
+) -> u64 {
+    let known: BTreeMap<ClientId, &ClientInfo> =
+        clients.iter().map(|client| (client.id, client)).collect();
     let one = |order: &Order| {
-        let examples = examples.get(&order.client).copied().unwrap_or(0);
-        effort(layout, &order.learns, &order.work, examples)
+        let Some(client) = known.get(&order.client) else { return 0 };
+        let model = Multiplied { layout, has: &recipe.reach(&client.name, layout) };
+        model.training(&order.learns, &order.work, client.examples)
     };
     orders.iter().map(one).sum()
 }
 
-fn effort(layout: &Layout, learns: &Scope, work: &Work, examples: u64) -> u64 {
-    let Some(lowest) = learns.lowest_site() else { return 0 };
-    let multiplied = |condition: &dyn Fn(ParamId) -> bool| -> u64 {
-        let chosen = layout.iter().filter(|(id, _)| !is_looked_up(id.role) && condition(*id));
-        chosen.map(|(_, shape)| shape.elements() as u64).sum()
-    };
-    let prefix = multiplied(&|id| id.site < lowest);
-    let rest = multiplied(&|id| id.site >= lowest);
-    let gradient = multiplied(&|id| learns.contains(id));
+/// The model of one client, as far as it is multiplied with.
+pub(crate) struct Multiplied<'a> {
+    pub(crate) layout: &'a Layout,
+    /// The part that the client has.
+    pub(crate) has: &'a Scope,
+}
 
-    let all = u64::from(work.epochs) * examples;
-    let visits = match work.max_steps {
-        Some(steps) => all.min(u64::from(steps) * u64::from(work.batch)),
-        None => all,
-    };
-    visits.min(examples) * prefix + visits * (2 * rest + gradient)
+impl Multiplied<'_> {
+    fn weights(&self, condition: impl Fn(ParamId) -> bool) -> u64 {
+        let counts = |id: ParamId| !is_looked_up(id.role) && self.has.contains(id) && condition(id);
+        let chosen = self.layout.iter().filter(|(id, _)| counts(*id));
+        chosen.map(|(_, shape)| shape.elements() as u64).sum()
+    }
+
+    fn training(&self, learns: &Scope, work: &Work, examples: u64) -> u64 {
+        let Some(lowest) = learns.lowest_site() else { return 0 };
+        let prefix = self.weights(|id| id.site < lowest);
+        let rest = self.weights(|id| id.site >= lowest);
+        let gradient = self.weights(|id| learns.contains(id));
+
+        let all = u64::from(work.epochs) * examples;
+        let visits = match work.max_steps {
+            Some(steps) => all.min(u64::from(steps) * u64::from(work.batch)),
+            None => all,
+        };
+        let asked = work.trial.map_or(0, |most| examples.min(u64::from(most)));
+        let trial = 2 * asked * (prefix + rest);
+        let watched = work
+            .watch
+            .map_or(0, |watch| self.probing(watch.probe, examples.min(u64::from(watch.examples))));
+        visits.min(examples) * prefix + visits * (2 * rest + gradient) + trial + watched
+    }
+
+    /// What it takes to answer a probe on so many examples.
+    pub(crate) fn probing(&self, probe: Probe, examples: u64) -> u64 {
+        let (embedding, blocks, head) = (
+            self.weights(|id| id.site == Site::Embedding),
+            self.weights(|id| id.site.block().is_some()),
+            self.weights(|id| id.site == Site::Head),
+        );
+        examples
+            * match probe {
+                Probe::Nothing | Probe::ServerOrder => 0,
+                Probe::Attention { .. } => embedding + blocks,
+                Probe::GradientNorm | Probe::RelativeGradient => {
+                    embedding + 2 * (blocks + head) + blocks
+                }
+            }
+    }
 }
 
 /// Whether a parameter is a table whose rows are picked.
@@ -79,7 +123,7 @@ const fn is_looked_up(role: Role) -> bool {
 mod tests {
     use super::*;
     use crate::work::Solver;
-    use fedra_plan::{Part, Shape, Site};
+    use fedra_plan::{AttentionSide, Part, RelevantTokens, Shape};
 
     /// A table of 100, two blocks of 10 and 20 weights (query and value), a head of 5.
     fn layout() -> Layout {
@@ -100,7 +144,13 @@ mod tests {
     fn check(learns: &Scope, epochs: u32, max_steps: Option<u32>, expected: u64) {
         let solver = Solver::Sgd { rate: 0.1, weight_decay: 0.0 };
         let work = Work { epochs, batch: 2, max_steps, ..Work::new(solver) };
-        assert_eq!(effort(&layout(), learns, &work, 7), expected);
+        let layout = layout();
+        let model = Multiplied { layout: &layout, has: &Scope::everything(&layout) };
+        assert_eq!(model.training(learns, &work, 7), expected);
+        // A trial asks five of the seven examples twice.
+        let tried = Work { trial: Some(5), ..work };
+        let more = if learns.is_empty() { 0 } else { 2 * 5 * 65 };
+        assert_eq!(model.training(learns, &tried, 7), expected + more);
     }
 
     #[test]
@@ -121,5 +171,19 @@ mod tests {
         let values = Scope::of_roles(&layout(), [Role::Value, Role::Classifier]);
         check(&values, 1, None, 7 * (2 * 65 + 45));
         check(&Scope::empty(), 1, None, 0);
+    }
+
+    #[test]
+    fn a_probe_costs_the_passes_that_it_takes_and_a_shallow_client_only_its_own_blocks() {
+        let layout = layout();
+        let attention =
+            Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Entities };
+        let shallow = Scope::everything(&layout).filter(|id| id.site != Site::Block(1));
+        for (has, blocks) in [(&Scope::everything(&layout), 60), (&shallow, 30)] {
+            let model = Multiplied { layout: &layout, has };
+            assert_eq!(model.probing(attention, 4), 4 * blocks);
+            assert_eq!(model.probing(Probe::GradientNorm, 4), 4 * (3 * blocks + 2 * 5));
+            assert_eq!(model.probing(Probe::ServerOrder, 4), 0);
+        }
     }
 }

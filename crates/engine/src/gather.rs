@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
-use fedra_wire::{Accepted, ClientId, Encoding, Expectation, Header, Kind, Tensors, WireError};
+use fedra_wire::{
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, Measured, Tensors, WireError,
+};
 
 use crate::drift::{Drift, DriftReport};
 use crate::fleet::{Arrival, Order, Outcome, Reply, Verdict};
@@ -30,6 +32,7 @@ struct Due {
 struct Answer {
     change: Accepted,
     variate: Option<Accepted>,
+    trial: Option<f32>,
 }
 
 /// A round's answers on their way into one mean.
@@ -60,6 +63,10 @@ pub(crate) struct Gathered {
     pub(crate) failed: Vec<Absence>,
     pub(crate) refused: Vec<Absence>,
     pub(crate) loss: Option<f64>,
+    /// By which share clients say their loss fell, in client order.
+    pub(crate) trials: Vec<(ClientId, f32)>,
+    /// What saying so weighed; not part of `up`.
+    pub(crate) trials_up: ByteCount,
     pub(crate) up: ByteCount,
     pub(crate) answers: u64,
     pub(crate) slowest: f64,
@@ -112,6 +119,7 @@ impl<'round> Gather<'round> {
         };
         let extra = reply.extra.as_ref().map_or(0, Vec::len);
         self.result.up += ByteCount((reply.payload.len() + extra) as u64);
+        self.result.trials_up += ByteCount(reply.trial.as_ref().map_or(0, Vec::len) as u64);
         self.result.answers += 1;
         if !self.unsettled.contains(&client) {
             let asked = self.due.contains_key(&client);
@@ -172,10 +180,22 @@ impl<'round> Gather<'round> {
             (Some(extra), true) => Some(self.open(client, Kind::Variate, extra)?),
             (None, false) => None,
             (found, expected) => {
-                return Err(Refusal::Extra { found: found.is_some(), expected });
+                let what = "a variate";
+                return Err(Refusal::Extra { what, found: found.is_some(), expected });
             }
         };
-        Ok(Answer { change, variate })
+        let trial = match (reply.trial, due.work.trial) {
+            (Some(told), Some(_)) => {
+                let told = Measured::decode(&told, (self.round, client), 1)?;
+                told.scores.first().copied()
+            }
+            (None, None) => None,
+            (found, expected) => {
+                let (found, expected) = (found.is_some(), expected.is_some());
+                return Err(Refusal::Extra { what: "the drop of its loss", found, expected });
+            }
+        };
+        Ok(Answer { change, variate, trial })
     }
 
     fn open(&self, client: ClientId, kind: Kind, bytes: Vec<u8>) -> Result<Accepted, Refusal> {
@@ -229,6 +249,7 @@ impl<'round> Gather<'round> {
         if let Some(variate) = &answer.variate {
             self.variates.add(&variate.opened(), Contribution::weighing(1.0));
         }
+        self.result.trials.extend(answer.trial.map(|drop| (client, drop)));
         self.loss.0 += f64::from(header.loss) * header.examples as f64;
         self.loss.1 += header.examples as f64;
         self.result.arrived.push(client);
@@ -264,8 +285,8 @@ enum Refusal {
     Payload(#[from] WireError),
     #[error("claims {found} {what}: expected 1 to {most}")]
     Claim { what: &'static str, found: u64, most: u64 },
-    #[error("came {} a variate: expected {}", with(*.found), with(*.expected))]
-    Extra { found: bool, expected: bool },
+    #[error("came {} {what}: expected {}", with(*.found), with(*.expected))]
+    Extra { what: &'static str, found: bool, expected: bool },
 }
 
 fn with(present: bool) -> &'static str {

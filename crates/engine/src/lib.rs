@@ -60,4 +60,4 @@ pub use sampler::Sampler;
 pub use selection::{Choice, Criterion, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};
 pub use stage::{Begins, Criteria, Stage, StageReport, Treatment};
-pub use work::{Damped, LocalRule, Schedule, Solver, Work};
+pub use work::{Damped, LocalRule, Schedule, Solver, Watch, Work};

@@ -15,11 +15,12 @@
 mod choose;
 mod memory;
 mod order;
+mod race;
 mod report;
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{ByteCount, Rule};
+use fedra_plan::{ByteCount, Round, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
@@ -39,6 +40,10 @@ pub struct Selection {
     pub explore: u16,
     /// Clients measure in every so many rounds; in between, the last scores count.
     pub profile_every: u32,
+    /// Clients stop measuring after so many measurements, and the choice stands still.
+    pub settle: Option<u32>,
+    /// In so many rounds at the beginning clients try different blocks; for [`Criterion::Race`].
+    pub trial: u32,
     /// Most examples that a client looks at to measure.
     pub profile_examples: u32,
     /// How many blocks these clients take, by name; all others take as many as the rule says.
@@ -53,6 +58,8 @@ impl Default for Selection {
             criterion: Criterion::default(),
             explore: 0,
             profile_every: 1,
+            settle: None,
+            trial: 0,
             profile_examples: 32,
             counts: BTreeMap::new(),
             budget: None,
@@ -67,6 +74,12 @@ impl Selection {
             |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
         if self.profile_every == 0 {
             return refuse("method.profile_every", "0".to_owned(), "at least 1");
+        }
+        if self.settle == Some(0) {
+            return refuse("method.settle", "0".to_owned(), "at least 1 measurement");
+        }
+        if self.criterion == Criterion::Race && self.trial == 0 {
+            return refuse("method.trial", "0".to_owned(), "at least 1 round");
         }
         if self.profile_examples == 0 {
             return refuse("method.profile_examples", "0".to_owned(), "at least 1");
@@ -83,6 +96,30 @@ impl Selection {
             }
         }
         Ok(())
+    }
+
+    /// Whether clients are to measure in a round, after so many measurements before it.
+    pub fn is_due(&self, round: Round, measurements: u32) -> bool {
+        let open = self.settle.is_none_or(|settle| measurements < settle);
+        open && (measurements == 0 || round.0.is_multiple_of(self.profile_every.max(1)))
+    }
+
+    /// On how many examples a client compares the loss before and after its work of a round; none
+    /// unless the round is one of trial.
+    pub fn trial_examples(&self, round: Round) -> Option<u32> {
+        let trial = self.criterion == Criterion::Race && round.0 < self.trial;
+        trial.then_some(self.profile_examples)
+    }
+
+    /// Whether the choice is meant to come to rest.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.criterion.is_fixed() || self.settle.is_some() || self.criterion == Criterion::Race
+    }
+
+    /// Whether a choice ranks by the mean of all measurements so far. A change since earlier ones
+    /// is no quantity to average: there the last measurement stands.
+    pub(crate) fn averages(&self) -> bool {
+        self.settle.is_some() && self.criterion.looks() != order::Look::Change
     }
 
     /// Refuses what makes no sense for a model of so many blocks and clients of these names.

@@ -3,7 +3,7 @@
 //! Plain data without a tensor in it, so that it can be written in a file, sent over a network and
 //! carried out by any kind of client.
 
-use fedra_plan::{Round, Scope};
+use fedra_plan::{Probe, Round, Scope};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,13 @@ pub struct Work {
     /// What learns at a lower rate; the engine's to say, round by round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damped: Option<Damped>,
+    /// On how many of its examples the client compares the loss before and after, if it is to tell
+    /// by which share the loss fell; the engine's to say, round by round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<u32>,
+    /// How the client looks for the heads it sends under [`Encoding::Heads`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<Watch>,
     /// How changes are written on the way up.
     #[serde(default)]
     pub encoding: Encoding,
@@ -56,6 +63,8 @@ impl Work {
             clip: None,
             local: LocalRule::Plain,
             damped: None,
+            trial: None,
+            watch: None,
             encoding: Encoding::F32,
             download: Encoding::F32,
         }
@@ -69,7 +78,9 @@ impl Work {
         self.clip.map_or(Ok(()), |norm| positive("work.clip", f64::from(norm)))?;
         self.solver.check()?;
         self.local.check()?;
-        if let (Encoding::Pruned { share, .. }, Err(_)) = (self.encoding, self.encoding.check()) {
+        if let (Encoding::Pruned { share, .. } | Encoding::Heads { share, .. }, Err(_)) =
+            (self.encoding, self.encoding.check())
+        {
             let (key, expected) = ("method.prune", "above 0 and at most 1");
             return Err(EngineError::Setting { key, found: share.to_string(), expected });
         }
@@ -78,13 +89,14 @@ impl Work {
             Encoding::F32 | Encoding::F16 | Encoding::Bf16 | Encoding::Int8 { feedback: false } => {
                 Ok(())
             }
-            Encoding::Int8 { feedback: true } | Encoding::TopK { .. } | Encoding::Pruned { .. } => {
-                Err(EngineError::Setting {
-                    key: "wire.download",
-                    found: self.download.to_string(),
-                    expected: "f32, f16, bf16 or int8: values go down, not changes",
-                })
-            }
+            Encoding::Int8 { feedback: true }
+            | Encoding::TopK { .. }
+            | Encoding::Pruned { .. }
+            | Encoding::Heads { .. } => Err(EngineError::Setting {
+                key: "wire.download",
+                found: self.download.to_string(),
+                expected: "f32, f16, bf16 or int8: values go down, not changes",
+            }),
         }
     }
 
@@ -98,6 +110,16 @@ impl Work {
     pub fn at(&self, round: Round) -> Self {
         Self { solver: self.solver.scaled(self.schedule.factor(round)), ..self.clone() }
     }
+}
+
+/// What a client looks at to find the heads it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watch {
+    /// Which attention counts.
+    pub probe: Probe,
+    /// Most examples to look at.
+    pub examples: u32,
 }
 
 /// A part whose rate is multiplied.

@@ -17,8 +17,11 @@ fn safl(settings: &str) -> Recipe {
 #[test]
 fn all_blocks_with_learning_embeddings_are_fedavg_to_the_bit() {
     let expected = train(recipe("fedavg", "{}"), &mut Quadratics::new(&EXAMPLES), 4);
-    for selector in ["attention", "cover", "random", "even", "cyclic", "gradient_cover"] {
+    for selector in ["attention", "cover", "random", "even", "cyclic", "gradient_cover", "race"] {
         for mask in ["consensus", "per_client"] {
+            if (selector, mask) == ("race", "per_client") {
+                continue;
+            }
             let settings = format!(
                 r#"{{"k":2,"embeddings":"learn","selector":"{selector}","mask":"{mask}"}}"#
             );
@@ -95,6 +98,25 @@ fn bytes_count_values_scores_and_notices() {
 }
 
 #[test]
+fn measuring_counts_as_work_of_the_clients_in_the_rounds_that_measure() {
+    let efforts = |settings: &str| -> Vec<u64> {
+        let (_, reports) = run(safl(settings), &mut Quadratics::new(&EXAMPLES), 4);
+        reports.into_iter().map(|report| report.effort).collect()
+    };
+    // Both learn block 0, of four weights, and the head of two, beside a block of four weights.
+    let unmeasured = efforts(r#"{"k":1,"selector":"first"}"#);
+    // At most 32 examples of each client: 32, 32, 32, 10 and 30.
+    let attention = efforts(r#"{"k":1,"profile_every":2}"#);
+    let gradient = efforts(r#"{"k":1,"settle":1,"selector":"gradient_norm"}"#);
+    for round in 0..4 {
+        let expected = if round % 2 == 0 { 136 * 8 } else { 0 };
+        assert_eq!(attention[round] - unmeasured[round], expected, "round {round}");
+        let expected = if round == 0 { 136 * (3 * 8 + 2 * 2) } else { 0 };
+        assert_eq!(gradient[round] - unmeasured[round], expected, "round {round}");
+    }
+}
+
+#[test]
 fn pruning_sends_a_share_of_the_blocks_and_the_whole_head() {
     let up = |settings: &str| {
         let (_, reports) = run(safl(settings), &mut Quadratics::new(&EXAMPLES), 2);
@@ -153,6 +175,9 @@ fn a_resumed_run_chooses_and_ends_as_one_that_was_not_interrupted() {
         r#"{"k":1,"selector":"random"}"#,
         r#"{"k":1,"selector":"disagreement","mask":"per_client","profile_every":4}"#,
         r#"{"k":2,"explore":1,"prune":0.5}"#,
+        r#"{"k":1,"settle":2,"profile_every":4,"mask":"per_client"}"#,
+        r#"{"k":1,"selector":"race","trial":6}"#,
+        r#"{"k":1,"selector":"race","trial":3}"#,
     ] {
         let mut recipe = safl(settings);
         recipe.sampler = Sampler::Uniform(3);
@@ -187,6 +212,76 @@ fn random_blocks_change_and_fixed_ones_do_not() {
     assert_eq!(blocks(r#"{"k":1,"selector":"random_fixed"}"#), 1);
     assert_eq!(blocks(r#"{"k":1,"selector":"cyclic"}"#), 2);
     assert_eq!(blocks(r#"{"k":1,"selector":"last"}"#), 1);
+}
+
+#[test]
+fn a_choice_that_has_settled_is_measured_no_more_and_stands_still_without_a_warning() {
+    // After two measurements, in rounds 0 and 2, nobody is asked again.
+    let settings = r#"{"k":1,"settle":2,"profile_every":2}"#;
+    let (_, reports) = run(safl(settings), &mut Quadratics::new(&EXAMPLES), 8);
+    let measured = 5 * Measured::length(2) as u64;
+    for report in &reports {
+        let selection = report.selection.as_ref().expect("chosen");
+        let expected = if [0, 2].contains(&report.round.0) { measured } else { 0 };
+        assert_eq!(selection.scores_up, ByteCount(expected), "round {}", report.round.0);
+        assert_eq!(report.blocks, [0].into());
+        assert!(selection.warnings.is_empty(), "{:?}", selection.warnings);
+    }
+}
+
+#[test]
+fn a_race_deals_every_block_and_then_stays_with_the_one_that_lowered_the_loss_most() {
+    for best in [0, 1] {
+        // Every client is far from its target in one block and nearly there in the other.
+        let mut fleet = Quadratics::new(&EXAMPLES);
+        for (id, shift) in [(block(0), 1 - best), (block(1), best)] {
+            for target in &mut fleet.targets {
+                let near = initial().get(id).expect("whole").to_vec();
+                let far = near.iter().map(|value| value + 5.0 * f32::from(shift) + 0.1).collect();
+                target.insert(id, far);
+            }
+        }
+        let (_, reports) = run(safl(r#"{"k":1,"selector":"race"}"#), &mut fleet, 5);
+        let told = ByteCount(5 * Measured::length(1) as u64);
+        for report in &reports {
+            let selection = report.selection.as_ref().expect("chosen");
+            if report.round.0 < 2 {
+                // Five clients, two blocks: two and three of them try each.
+                let mut clients = selection.clients.clone();
+                clients.sort_unstable();
+                assert_eq!(clients, [2, 3]);
+                assert_eq!(selection.scores_up, told);
+            } else {
+                assert_eq!(report.blocks, [best].into(), "{:?}", selection.scores);
+                assert_eq!(selection.scores_up, ByteCount(0));
+                let other = usize::from(1 - best);
+                assert!(selection.scores[usize::from(best)] > selection.scores[other]);
+            }
+            assert!(report.refused.is_empty());
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_keeps_its_drop_to_itself_is_refused_in_a_round_of_trial() {
+    let mut fleet = Quadratics::new(&EXAMPLES);
+    fleet.tamper = Some(Box::new(|order, mut reply| {
+        if order.client == ClientId(2) {
+            reply.trial = None;
+        }
+        vec![Outcome::Finished(reply)]
+    }));
+    let (_, reports) = run(safl(r#"{"k":1,"selector":"race"}"#), &mut fleet, 3);
+    for round in [0, 1] {
+        assert_eq!(reports[round].refused[0].client, ClientId(2));
+        assert!(reports[round].refused[0].reason.contains("without the drop of its loss"));
+    }
+    assert!(reports[2].refused.is_empty());
+}
+
+fn block(number: u16) -> ParamId {
+    let role = if number == 0 { Role::Query } else { Role::Value };
+    ParamId::new(Site::Block(number), role, Part::Weight)
 }
 
 #[test]
@@ -234,6 +329,8 @@ fn bad_settings_are_refused_by_name() {
     refused(r#"{"k":{"default":1,"client-1":3}}"#, "3 of 2 blocks");
     refused(r#"{"k":1,"explore":1}"#, "method.explore");
     refused(r#"{"profile_every":0}"#, "method.profile_every");
+    refused(r#"{"settle":0}"#, "method.settle");
+    refused(r#"{"selector":"race","trial":0}"#, "method.trial");
     refused(r#"{"prune":0.0}"#, "method.prune");
     refused(r#"{"prune":1.5}"#, "method.prune");
     refused(r#"{"selector":{"blocks":[0,2]}}"#, "`method.selector` is block 2 of 2 blocks");
@@ -244,6 +341,7 @@ fn bad_settings_are_refused_by_name() {
     };
     unread(r#"{"selector":{"blocks":[]}}"#, "`method.selector` is no block");
     unread(r#"{"selector":{"blocks":[1,1]}}"#, "`method.selector` is block 1 twice");
+    unread(r#"{"selector":"race","mask":"per_client"}"#, "`method.mask` is \"per_client\"");
     unread(r#"{"k":1,"selector":{"blocks":[1,0]}}"#, "`method.k` is 1");
     let unknown: serde_json::Value = serde_json::from_str(r#"{"selector":"best"}"#).expect("JSON");
     let error = methods::Method::by_name("safl", unknown).expect_err("no such selector");

@@ -166,7 +166,7 @@ impl Model {
         let all = (hidden, 0..self.blocks());
         let mut watched = probe.watch(batch)?;
         self.blocks_with(tape, weights, all, batch, &Reading::All, Some(&mut watched))?;
-        probe.record(&watched.scores);
+        probe.record(&watched);
         Ok(())
     }
 

@@ -31,12 +31,14 @@ pub struct BlockProbe {
     relevant: Relevant,
     /// Scores so far: per block, per example in order.
     scores: Vec<Vec<f64>>,
+    /// Per block, what each key head added to the scores of all examples.
+    heads: Vec<Vec<f64>>,
 }
 
 impl BlockProbe {
     /// A probe that has seen nothing.
     pub fn new(relevant: Relevant) -> Self {
-        Self { relevant, scores: Vec::new() }
+        Self { relevant, scores: Vec::new(), heads: Vec::new() }
     }
 
     /// Changes what is relevant: marks belong to one batch.
@@ -52,6 +54,12 @@ impl BlockProbe {
     /// Per block, the mean over examples.
     pub fn means(&self) -> Vec<f64> {
         self.scores.iter().map(|scores| scores.iter().sum::<f64>() / scores.len() as f64).collect()
+    }
+
+    /// Per block, what each key head added to the scores, over all examples; their sum over heads is
+    /// the sum of the block's scores.
+    pub fn heads(&self) -> &[Vec<f64>] {
+        &self.heads
     }
 
     /// Weights of queries and keys for one batch.
@@ -83,13 +91,19 @@ impl BlockProbe {
                 (ones_at(&batch.last_rows()), content)
             }
         };
-        Ok(AttentionProbe { queries, keys, scores: Vec::new() })
+        Ok(AttentionProbe { queries, keys, scores: Vec::new(), heads: Vec::new() })
     }
 
-    pub(crate) fn record(&mut self, blocks: &[Vec<f64>]) {
-        self.scores.resize_with(blocks.len().max(self.scores.len()), Vec::new);
-        for (all, new) in self.scores.iter_mut().zip(blocks) {
+    pub(crate) fn record(&mut self, watched: &AttentionProbe) {
+        let blocks = watched.scores.len();
+        self.scores.resize_with(blocks.max(self.scores.len()), Vec::new);
+        for (all, new) in self.scores.iter_mut().zip(&watched.scores) {
             all.extend(new);
+        }
+        self.heads.resize_with(blocks.max(self.heads.len()), Vec::new);
+        for (all, new) in self.heads.iter_mut().zip(&watched.heads) {
+            all.resize(new.len(), 0.0);
+            all.iter_mut().zip(new).for_each(|(sum, new)| *sum += new);
         }
     }
 }

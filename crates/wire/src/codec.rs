@@ -8,6 +8,7 @@
 //! int8             one f32 scale a row, then one signed byte an element: value = scale * byte
 //! top_k            the places of the kept elements (u32 indices or a bitmap, whichever is
 //!                  shorter), then their f32 values in the order of places
+//! heads            a bit a head, then the f32 values of the kept heads, head by head
 //! ```
 
 use crc32fast::Hasher;
@@ -16,6 +17,7 @@ use half::{bf16, f16};
 
 use crate::encoding::{Encoding, Places, kept, rows};
 use crate::error::WireError;
+use crate::heads::HeadSlices;
 
 /// No trained parameter, and no change of one, comes near this. Sums over billions of examples of
 /// values below it stay finite in f32, which those of merely finite values would not.
@@ -37,7 +39,8 @@ pub(crate) fn write(
         | Encoding::Bf16
         | Encoding::Int8 { .. }
         | Encoding::TopK { .. }
-        | Encoding::Pruned { .. } => LIMIT,
+        | Encoding::Pruned { .. }
+        | Encoding::Heads { .. } => LIMIT,
     };
     if let Some(&found) = values.iter().find(|value| magnitude(**value) > limit.to_bits()) {
         return Err(WireError::Magnitude { id, found, limit });
@@ -61,6 +64,10 @@ pub(crate) fn write(
         Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
             write_top(kept(share, values.len()), values, bytes);
         }
+        Encoding::Heads { share, of } => match HeadSlices::of(id, shape, of) {
+            Some(slices) => write_heads(kept(share, slices.heads()), slices, values, bytes),
+            None => write_f32(values, bytes),
+        },
     }
     Ok(())
 }
@@ -111,6 +118,24 @@ fn write_top(kept: usize, values: &[f32], bytes: &mut [u8]) {
     }
 }
 
+fn write_heads(kept: usize, slices: HeadSlices, values: &[f32], bytes: &mut [u8]) {
+    let squares = slices.squares(values);
+    let mut order: Vec<usize> = (0..slices.heads()).collect();
+    // A stable sort: of equals the first ones are kept.
+    order.sort_by(|left, right| squares[*right].total_cmp(&squares[*left]));
+    order.truncate(kept);
+    order.sort_unstable();
+    let (bits, rest) = bytes.split_at_mut(slices.heads().div_ceil(8));
+    let mut places = rest.as_chunks_mut().0.iter_mut();
+    for head in order {
+        bits[head / 8] |= 1 << (head % 8);
+        let values = slices.places(head).flat_map(|range| &values[range]);
+        for (value, place) in values.zip(&mut places) {
+            *place = value.to_le_bytes();
+        }
+    }
+}
+
 /// Hashes a parameter's bytes, which have the right length, and refuses what must not be summed.
 pub(crate) fn check(
     encoding: Encoding,
@@ -142,6 +167,15 @@ pub(crate) fn check(
                 Places::Indices => legal_indices(place_bytes, shape.elements()),
                 Places::Bitmap => legal_bitmap(place_bytes, shape.elements(), expected),
             };
+            if legal { Ok(()) } else { Err(WireError::Places { id, expected }) }
+        }
+        Encoding::Heads { share, of } => {
+            let heads = usize::from(of);
+            let expected = kept(share, heads);
+            let (bits, values) = bytes.split_at(heads.div_ceil(8));
+            hasher.update(bits);
+            check_values(id, values, hasher)?;
+            let legal = legal_bitmap(bits, heads, expected);
             if legal { Ok(()) } else { Err(WireError::Places { id, expected }) }
         }
     }
@@ -202,7 +236,7 @@ fn legal_bitmap(bytes: &[u8], elements: usize, expected: usize) -> bool {
 #[inline]
 pub(crate) fn visit(
     encoding: Encoding,
-    shape: Shape,
+    (id, shape): (ParamId, Shape),
     bytes: &[u8],
     into: &mut [f32],
     combine: impl Fn(&mut f32, f32),
@@ -253,6 +287,17 @@ pub(crate) fn visit(
                 }
             }
         }
+        Encoding::Heads { of, .. } => {
+            let Some(slices) = HeadSlices::of(id, shape, of) else { return };
+            let (bits, values) = bytes.split_at(slices.heads().div_ceil(8));
+            let mut values = values.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            let set = |head: &usize| bits[head / 8] >> (head % 8) & 1 == 1;
+            for range in (0..slices.heads()).filter(set).flat_map(|head| slices.places(head)) {
+                for (place, value) in into[range].iter_mut().zip(&mut values) {
+                    combine(place, value);
+                }
+            }
+        }
     }
 }
 
@@ -275,7 +320,7 @@ mod tests {
         assert_eq!(bytes.len(), encoding.length(shape));
         check(encoding, (ID, shape), &bytes, &mut Hasher::new()).expect("just written");
         let mut back = vec![0.0; values.len()];
-        visit(encoding, shape, &bytes, &mut back, |place, value| *place = value);
+        visit(encoding, (ID, shape), &bytes, &mut back, |place, value| *place = value);
         assert_eq!(back, expected);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! An encoding is plain data with one spelling in files: `"f32"`, `"bf16"`, `"int8"`,
 //! `{ int8 = { feedback = true } }`, `{ top_k = 0.1 }`,
-//! `{ top_k = { share = 0.1, feedback = true } }`, `{ pruned = { share = 0.1 } }`.
+//! `{ top_k = { share = 0.1, feedback = true } }`, `{ pruned = { share = 0.1 } }`,
+//! `{ heads = { share = 0.5, of = 12 } }`.
 
 use std::fmt;
 
@@ -10,6 +11,7 @@ use fedra_plan::{ParamId, Shape, Site};
 use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
+use crate::heads::HeadSlices;
 
 /// A way to write the values of a parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,13 +43,23 @@ pub enum Encoding {
         /// Whether what was left out is added to the next update.
         feedback: bool,
     },
+    /// Of attention only the [slices](crate::HeadSlices) of some heads, in f32: those of the largest
+    /// norm in each parameter, so that whoever chooses heads leaves zeros in all others. Everything
+    /// that belongs to no head goes whole.
+    Heads {
+        /// Which share of the heads is kept; at least one always is.
+        share: f64,
+        /// How many heads there are.
+        of: u16,
+    },
 }
 
 impl Encoding {
     /// The encoding of one parameter under this one.
-    pub(crate) const fn at(self, id: ParamId) -> Self {
+    pub(crate) fn at(self, id: ParamId, shape: Shape) -> Self {
         match (self, id.site) {
             (Self::Pruned { .. }, Site::Embedding | Site::Head) => Self::F32,
+            (Self::Heads { of, .. }, _) if HeadSlices::of(id, shape, of).is_none() => Self::F32,
             (_, Site::Embedding | Site::Block(_) | Site::Head) => self,
         }
     }
@@ -55,7 +67,7 @@ impl Encoding {
     /// Refuses a share outside (0, 1].
     pub fn check(self) -> Result<(), WireError> {
         match self {
-            Self::TopK { share, .. } | Self::Pruned { share, .. }
+            Self::TopK { share, .. } | Self::Pruned { share, .. } | Self::Heads { share, .. }
                 if !(share > 0.0 && share <= 1.0) =>
             {
                 Err(WireError::Share { found: share })
@@ -65,14 +77,15 @@ impl Encoding {
             | Self::Bf16
             | Self::Int8 { .. }
             | Self::TopK { .. }
-            | Self::Pruned { .. } => Ok(()),
+            | Self::Pruned { .. }
+            | Self::Heads { .. } => Ok(()),
         }
     }
 
     /// Whether the sender keeps what this encoding lost for the next update.
     pub const fn feedback(self) -> bool {
         match self {
-            Self::F32 | Self::F16 | Self::Bf16 => false,
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Heads { .. } => false,
             Self::Int8 { feedback }
             | Self::TopK { feedback, .. }
             | Self::Pruned { feedback, .. } => feedback,
@@ -88,6 +101,7 @@ impl Encoding {
             Self::Int8 { .. } => "int8",
             Self::TopK { .. } => "top_k",
             Self::Pruned { .. } => "pruned",
+            Self::Heads { .. } => "heads",
         }
     }
 
@@ -99,6 +113,7 @@ impl Encoding {
             Self::Int8 { .. } => 3,
             Self::TopK { .. } => 4,
             Self::Pruned { .. } => 5,
+            Self::Heads { .. } => 6,
         }
     }
 
@@ -117,6 +132,12 @@ impl Encoding {
                 };
                 places.saturating_add(kept.saturating_mul(4))
             }
+            // A bit a head, then the slices.
+            Self::Heads { share, of } => {
+                let heads = usize::from(of);
+                let values = kept(share, heads).saturating_mul(elements / heads.max(1) * 4);
+                heads.div_ceil(8).saturating_add(values)
+            }
         }
     }
 }
@@ -130,8 +151,8 @@ pub(crate) fn rows(shape: Shape) -> usize {
 }
 
 /// How many of so many elements a share keeps.
-pub(crate) fn kept(share: f64, elements: usize) -> usize {
-    ((share * elements as f64).ceil() as usize).clamp(1, elements)
+pub fn kept(share: f64, elements: usize) -> usize {
+    ((share * elements as f64).ceil() as usize).clamp(1, elements.max(1))
 }
 
 /// How the places of kept elements are written; the shorter of the two, so it need not be said.
@@ -154,7 +175,9 @@ impl Places {
 impl fmt::Display for Encoding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())?;
-        if let Self::TopK { share, .. } | Self::Pruned { share, .. } = self {
+        if let Self::TopK { share, .. } | Self::Pruned { share, .. } | Self::Heads { share, .. } =
+            self
+        {
             write!(formatter, " {share}")?;
         }
         if self.feedback() { formatter.write_str(" with feedback") } else { Ok(()) }
@@ -167,14 +190,15 @@ impl fmt::Display for Encoding {
     untagged,
     deny_unknown_fields,
     expecting = "expected \"f32\", \"f16\", \"bf16\", \"int8\", { int8 = { feedback = true } }, \
-                 { top_k = 0.1 }, { top_k = { share = 0.1, feedback = true } } or \
-                 { pruned = { share = 0.1 } }"
+                 { top_k = 0.1 }, { top_k = { share = 0.1, feedback = true } }, \
+                 { pruned = { share = 0.1 } } or { heads = { share = 0.5, of = 12 } }"
 )]
 enum Written {
     Named(Named),
     Int8 { int8: Int8Settings },
     TopK { top_k: TopKSettings },
     Pruned { pruned: FullTopK },
+    Heads { heads: HeadSettings },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -207,6 +231,13 @@ struct FullTopK {
     feedback: bool,
 }
 
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeadSettings {
+    share: f64,
+    of: u16,
+}
+
 impl From<Encoding> for Written {
     fn from(encoding: Encoding) -> Self {
         match encoding {
@@ -226,6 +257,7 @@ impl From<Encoding> for Written {
             Encoding::Pruned { share, feedback } => {
                 Self::Pruned { pruned: FullTopK { share, feedback } }
             }
+            Encoding::Heads { share, of } => Self::Heads { heads: HeadSettings { share, of } },
         }
     }
 }
@@ -249,6 +281,7 @@ impl TryFrom<Written> for Encoding {
             Written::Pruned { pruned: FullTopK { share, feedback } } => {
                 Self::Pruned { share, feedback }
             }
+            Written::Heads { heads: HeadSettings { share, of } } => Self::Heads { share, of },
         };
         encoding.check()?;
         Ok(encoding)
@@ -281,6 +314,7 @@ mod tests {
             r#"{"pruned":{"share":0.1,"feedback":true}}"#,
             Encoding::Pruned { share: 0.1, feedback: true },
         );
+        check(r#"{"heads":{"share":0.5,"of":12}}"#, Encoding::Heads { share: 0.5, of: 12 });
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod tensors;
 
 mod encoding;
 mod header;
+mod heads;
 
 mod codec;
 mod payload;
@@ -51,9 +52,10 @@ mod scores;
 
 mod error;
 
-pub use encoding::Encoding;
+pub use encoding::{Encoding, kept};
 pub use error::WireError;
 pub use header::{ClientId, Header, Kind};
+pub use heads::HeadSlices;
 pub use mask::Mask;
 pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length};
 pub use scores::Measured;

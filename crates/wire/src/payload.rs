@@ -59,7 +59,7 @@ pub fn encode(
     let mut residual = residual.filter(|_| encoding.feedback());
     for (id, values) in tensors.iter() {
         let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
-        let encoding = encoding.at(id);
+        let encoding = encoding.at(id, shape);
         match residual.as_deref_mut() {
             None => codec::write(encoding, (id, shape), values, &mut bytes)?,
             Some(residual) => {
@@ -69,7 +69,9 @@ pub fn encode(
                 }
                 let start = bytes.len();
                 codec::write(encoding, (id, shape), owed, &mut bytes)?;
-                codec::visit(encoding, shape, &bytes[start..], owed, |owed, sent| *owed -= sent);
+                codec::visit(encoding, (id, shape), &bytes[start..], owed, |owed, sent| {
+                    *owed -= sent;
+                });
             }
         }
     }
@@ -147,7 +149,7 @@ pub fn open<'bytes>(
     let mut values = Ok(());
     for id in &scope {
         let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
-        let encoding = expected.encoding.at(id);
+        let encoding = expected.encoding.at(id, shape);
         let (part, after) = rest.split_at(encoding.length(shape));
         rest = after;
         values = values.and(codec::check(encoding, (id, shape), part, &mut hasher));
@@ -259,7 +261,8 @@ impl Opened<'_> {
     pub fn tensors(&self) -> Tensors {
         let read = |&(id, shape, bytes): &(ParamId, Shape, &[u8])| {
             let mut values = vec![0.0; shape.elements()];
-            codec::visit(self.header.encoding.at(id), shape, bytes, &mut values, |place, value| {
+            let encoding = self.header.encoding.at(id, shape);
+            codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| {
                 *place = value;
             });
             (id, values)
@@ -273,7 +276,8 @@ impl Opened<'_> {
         self.parts.iter().map(move |&(id, shape, bytes)| {
             values.clear();
             values.resize(shape.elements(), 0.0);
-            codec::visit(self.header.encoding.at(id), shape, bytes, &mut values, |place, value| {
+            let encoding = self.header.encoding.at(id, shape);
+            codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| {
                 *place = value;
             });
             (id, values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum())
@@ -286,7 +290,8 @@ impl Opened<'_> {
     pub fn add_to(&self, sum: &mut Tensors, weight: f32) {
         for &(id, shape, bytes) in &self.parts {
             let sum = sum.or_zeros(id, shape.elements());
-            codec::visit(self.header.encoding.at(id), shape, bytes, sum, |place, value| {
+            let encoding = self.header.encoding.at(id, shape);
+            codec::visit(encoding, (id, shape), bytes, sum, |place, value| {
                 *place += weight * value;
             });
         }
@@ -295,8 +300,9 @@ impl Opened<'_> {
 
 /// The exact length of a payload: it depends on nothing but these three.
 pub fn payload_length(layout: &Layout, scope: &Scope, encoding: Encoding) -> usize {
-    let values =
-        scope.iter().filter_map(|id| layout.get(id).map(|shape| encoding.at(id).length(*shape)));
+    let values = scope
+        .iter()
+        .filter_map(|id| layout.get(id).map(|shape| encoding.at(id, *shape).length(*shape)));
     let fixed = HEADER + layout.len().div_ceil(8) + CHECKSUM;
     values.fold(fixed, usize::saturating_add)
 }

@@ -8,7 +8,7 @@ use fedra_wire::{
 };
 use proptest::prelude::*;
 
-const ENCODINGS: [Encoding; 8] = [
+const ENCODINGS: [Encoding; 9] = [
     Encoding::F32,
     Encoding::F16,
     Encoding::Bf16,
@@ -17,6 +17,7 @@ const ENCODINGS: [Encoding; 8] = [
     Encoding::TopK { share: 0.3, feedback: false },
     Encoding::TopK { share: 0.01, feedback: true },
     Encoding::Pruned { share: 0.3, feedback: true },
+    Encoding::Heads { share: 0.5, of: 3 },
 ];
 
 fn layout() -> Layout {
@@ -107,8 +108,9 @@ proptest! {
                     Encoding::F16 => sent.abs() / 2048.0 + 1e-7,
                     Encoding::Bf16 => sent.abs() / 256.0,
                     Encoding::Int8 { .. } => most / 253.0,
-                    Encoding::TopK { .. } | Encoding::Pruned { .. } if *found != 0.0 => 0.0,
-                    Encoding::TopK { .. } | Encoding::Pruned { .. } => most,
+                    Encoding::TopK { .. } | Encoding::Pruned { .. } | Encoding::Heads { .. } => {
+                        if *found == 0.0 { most } else { 0.0 }
+                    }
                 };
                 prop_assert!((sent - found).abs() <= tolerance, "{encoding} {sent} {found}");
             }
@@ -230,6 +232,35 @@ fn with_feedback_nothing_is_lost_over_time() {
             for ((sent, arrived), owed) in values.iter().zip(arrived).zip(owed) {
                 assert!((sent - arrived - owed).abs() < 1e-4, "{encoding} {sent} {arrived} {owed}");
             }
+        }
+    }
+}
+
+#[test]
+fn heads_keep_the_largest_slices_whole_and_all_that_belongs_to_no_head() {
+    let layout = layout();
+    let sent = tensors(&layout, &Scope::everything(&layout), 3);
+    let encoding = Encoding::Heads { share: 0.5, of: 3 };
+    let bytes = encode(&layout, &header(encoding), &sent, None).expect("finite");
+    // Two of three heads: 8 of 12 weights and 2 of 3 biases, each with a byte of bits.
+    let whole = payload_length(&layout, &Scope::everything(&layout), Encoding::F32);
+    assert_eq!(bytes.len(), whole - 4 * 4 - 4 + 2);
+    let (_, found) = decode(&bytes, &expectation(&layout, encoding)).expect("just written");
+    for (id, values) in sent.iter() {
+        let (found, width) = (found.get(id).expect("whole"), values.len() / 3);
+        if id.role != Role::Query {
+            assert_eq!(found, values, "{id}");
+            continue;
+        }
+        let square = |head: usize| -> f64 {
+            values[head * width..][..width].iter().map(|x| f64::from(*x) * f64::from(*x)).sum()
+        };
+        let least = (0..3).min_by(|a, b| square(*a).total_cmp(&square(*b))).expect("three");
+        for head in 0..3 {
+            let slice = head * width..(head + 1) * width;
+            let expected =
+                if head == least { vec![0.0; width] } else { values[slice.clone()].to_vec() };
+            assert_eq!(found[slice], expected, "{id} {head}");
         }
     }
 }

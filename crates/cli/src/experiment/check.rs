@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fedra_data::{Clinic, Format, LabelShape, Partition, Split, Task};
-use fedra_engine::methods::{Method, Safl};
+use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{Encoding, EngineError, Evaluation, Population, Recipe, Sampler, Work};
 use fedra_model::hf::Config;
 use fedra_model::{Adapters, Preset};
@@ -241,6 +241,10 @@ fn sample(draft: &Draft) -> Result<()> {
 /// The method with the work, the sampling and the encodings that the file chose for it.
 fn recipe(draft: &Draft, rounds: u32, (model, task): (&ModelSource, Task)) -> Result<Recipe> {
     let written = &draft.work;
+    if let Encoding::Heads { .. } = draft.wire.encoding {
+        let expected = "another one; SAFL sends some heads by method.prune = { heads = 0.5 }";
+        return Err(Complaint::new("wire.encoding", draft.wire.encoding, expected));
+    }
     let work = Work {
         epochs: written.epochs,
         batch: written.batch,
@@ -319,9 +323,10 @@ fn beneath(draft: &Draft, complaint: Complaint) -> Complaint {
 
 /// Fills in what SAFL takes from the model, and refuses what the task or the wire cannot give.
 fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -> Result<()> {
-    let side = match config(model)? {
-        Config::Bert(_) => AttentionSide::Key,
-        Config::Llama(_) => AttentionSide::Query,
+    let (side, heads) = match config(model)? {
+        Config::Bert(bert) => (AttentionSide::Key, bert.num_attention_heads),
+        // Query heads that share a key head cannot be told apart there.
+        Config::Llama(llama) => (AttentionSide::Query, llama.num_key_value_heads),
     };
     let side = *safl.side.get_or_insert(side);
     // Where every word has a label, the first token decides nothing.
@@ -332,7 +337,16 @@ fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -
         let expected = "f32 beside method.prune, which is an encoding itself";
         return Err(Complaint::new("wire.encoding", draft.wire.encoding, expected));
     }
-    let Probe::Attention { side, tokens } = safl.probe() else { return Ok(()) };
+    let mut watched = safl.probe();
+    if let Some(Pruning::Heads { of, .. }) = &mut safl.prune {
+        if draft.model.lora.is_some() {
+            let expected = "a share of entries: adapters have no heads of their own";
+            return Err(Complaint::new("method.prune", "heads beside model.lora", expected));
+        }
+        *of = heads as u16;
+        watched = safl.attention();
+    }
+    let Probe::Attention { side, tokens } = watched else { return Ok(()) };
     let named = |tokens| match tokens {
         RelevantTokens::Cls => "\"cls\"",
         RelevantTokens::Entities => "\"entities\"",

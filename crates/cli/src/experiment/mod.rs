@@ -11,12 +11,14 @@ mod catalogue;
 mod check;
 mod complaint;
 mod draft;
+mod idle;
 mod layers;
 mod reading;
 
 pub use check::complaint as complaint_of;
 pub use complaint::Complaint;
 pub use draft::Draft;
+pub use idle::idle;
 pub use layers::value_of as read_value;
 
 use std::path::{Path, PathBuf};

@@ -2,11 +2,17 @@
 
 use crate::world::{Size, World, adamw};
 use fedra_client::{Prober, to_tensors};
-use fedra_data::Task;
+use fedra_compute::Tape;
+use fedra_data::{Target, Task};
 use fedra_engine::methods::Method;
-use fedra_engine::{EvaluationSet, Federation, Recipe, Tensors};
-use fedra_plan::{AttentionSide, Probe, RelevantTokens, Scope, Site};
+use fedra_engine::{
+    Encoding, EvaluationSet, Federation, Fleet, Outcome, Recipe, Reply, Tensors, Verdict, Watch,
+    Work,
+};
+use fedra_model::{Batch, BlockProbe, Relevant};
+use fedra_plan::{AttentionSide, Probe, RelevantTokens, Role, Round, Scope, Site};
 use fedra_seed::Seed;
+use fedra_wire::{ClientId, Expectation, HeadSlices, Kind, Measured, decode};
 use std::collections::BTreeMap;
 
 const ENTITIES: Probe =
@@ -90,4 +96,101 @@ fn a_model_of_the_first_blocks_is_the_deep_one_that_skips_the_others() {
     let inside = |id| world.model.layout().get(id) == one.layout().get(id);
     assert!(one.layout().ids().all(inside));
     assert_eq!(world.model.shallow(9).unwrap().layout(), world.model.layout());
+}
+
+/// What the first client answers when its work is changed like this.
+fn answer(world: &World, change: impl Fn(&mut Work)) -> Reply {
+    let mut fleet = world.fleet();
+    let clients = fleet.clients()[..1].to_vec();
+    let mut orders = world.orders(&clients, Round(4), &to_tensors(&world.params));
+    change(&mut orders[0].work);
+    let mut replies = Vec::new();
+    fleet
+        .train(orders, &mut |arrival| {
+            match arrival.outcome {
+                Outcome::Finished(reply) => replies.push(reply),
+                Outcome::Failed(reason) => panic!("{reason}"),
+            }
+            Ok(Verdict::Taken)
+        })
+        .unwrap();
+    replies.pop().unwrap()
+}
+
+#[test]
+fn a_trial_tells_by_which_share_the_loss_fell_and_changes_nothing_else() {
+    let world = World::new(Task::Concepts, Size::SMALL);
+    let (plain, tried) = (answer(&world, |_| ()), answer(&world, |work| work.trial = Some(8)));
+    assert_eq!(plain.payload, tried.payload);
+    assert_eq!(plain.trial, None);
+    let told = Measured::decode(&tried.trial.unwrap(), (Round(4), ClientId(0)), 1).unwrap();
+    assert!(told.scores[0] > 0.0 && told.scores[0] < 1.0, "{told:?}");
+    let still = answer(&world, |work| {
+        work.trial = Some(8);
+        work.solver = fedra_engine::Solver::Sgd { rate: 0.0, weight_decay: 0.0 };
+    });
+    let told = Measured::decode(&still.trial.unwrap(), (Round(4), ClientId(0)), 1).unwrap();
+    assert_eq!(told.scores, [0.0]);
+}
+
+#[test]
+fn of_each_block_only_the_heads_with_the_most_relevant_attention_go_up() {
+    let world = World::new(Task::Concepts, Size::SMALL);
+    let layout = world.model.layout();
+    let encoding = Encoding::Heads { share: 0.5, of: 2 };
+    let read = |reply: &Reply, encoding| {
+        let expected = Expectation {
+            layout,
+            kind: Kind::Change,
+            encoding,
+            round: Round(4),
+            client: ClientId(0),
+            scope: None,
+        };
+        decode(&reply.payload, &expected).unwrap().1
+    };
+    let whole = read(&answer(&world, |_| ()), Encoding::F32);
+    let some = answer(&world, |work| {
+        work.encoding = encoding;
+        work.watch = Some(Watch { probe: ENTITIES, examples: u32::MAX });
+    });
+    let some = read(&some, encoding);
+
+    // The same masses, one example at a time.
+    let mut probe = BlockProbe::new(Relevant::All);
+    let outside = world.shards.labels.index("O");
+    for example in world.shards.clients[0].train.encoded() {
+        let Target::PerToken(labels) = &example.target else { panic!("concepts label words") };
+        let marks = labels.iter().map(|label| label.is_some() && *label != outside).collect();
+        probe.set_relevant(Relevant::Marked(marks));
+        let batch = Batch::packed(example.ids.clone(), vec![example.ids.len()]).unwrap();
+        let mut tape = Tape::new(&world.device);
+        world.model.probe_blocks(&mut tape, world.params.frozen(), &batch, &mut probe).unwrap();
+    }
+    for (heads, scores) in probe.heads().iter().zip(probe.by_example()) {
+        assert!((heads.iter().sum::<f64>() - scores.iter().sum::<f64>()).abs() < 1e-9);
+    }
+    let best = |block: u16| {
+        let masses = &probe.heads()[usize::from(block)];
+        usize::from(masses[1] > masses[0])
+    };
+    let mut sliced = 0;
+    for (id, whole) in whole.iter() {
+        let found = some.get(id).unwrap();
+        let Some(slices) = HeadSlices::of(id, *layout.get(id).unwrap(), 2) else {
+            assert_eq!(found, whole, "{id}");
+            assert!(id.role != Role::Query, "{id}");
+            continue;
+        };
+        sliced += 1;
+        let best = best(id.site.block().unwrap());
+        for range in slices.places(best) {
+            assert_eq!(found[range.clone()], whole[range], "{id}");
+        }
+        for range in slices.places(1 - best) {
+            assert!(found[range].iter().all(|value| *value == 0.0), "{id}");
+        }
+    }
+    // Query, key and value with their biases, and the output, of two blocks.
+    assert_eq!(sliced, 2 * 7);
 }

@@ -118,7 +118,8 @@ impl<'a> Target<'a> {
 
 /// Attention forward: `out` is queries by heads; `log_sums` likewise when backward will follow.
 ///
-/// With a probe, returns per span the weighted attention `sum over heads, i, j of q_i P_ij k_j`.
+/// With a probe, returns per span and key head the weighted attention `sum over its heads, i, j of
+/// q_i P_ij k_j`.
 pub fn forward(
     pool: &Pool,
     geometry: Geometry,
@@ -180,10 +181,7 @@ pub fn forward(
             }
         }
     });
-    if probe.is_none() {
-        return Vec::new();
-    }
-    masses.chunks_exact(geometry.kv_heads).map(|heads| heads.iter().sum()).collect()
+    if probe.is_some() { masses } else { Vec::new() }
 }
 
 /// Attention backward: writes the gradients of queries, keys and values.

@@ -38,6 +38,9 @@ pub struct AttentionProbe {
     pub keys: Vec<f32>,
     /// Receives one score per sequence for each attention that it watched, in order.
     pub scores: Vec<Vec<f64>>,
+    /// Receives, for each attention that it watched, what each key head adds to the scores of all
+    /// sequences; query heads that share a key head count together.
+    pub heads: Vec<Vec<f64>>,
 }
 
 impl Tape {
@@ -73,7 +76,7 @@ impl Tape {
             ),
         };
         if let Some(probe) = probe {
-            let score = |(span, mass): (&Span, f64)| {
+            let share = |span: &Span, mass: f64| {
                 let counted: f32 = probe.queries[span.queries.clone()].iter().sum();
                 if counted > 0.0 {
                     mass / (geometry.heads as f64 * f64::from(counted))
@@ -81,7 +84,14 @@ impl Tape {
                     0.0
                 }
             };
-            probe.scores.push(spans.iter().zip(masses).map(score).collect());
+            let by_head = || spans.iter().zip(masses.chunks_exact(geometry.kv_heads));
+            let score = |(span, heads): (&Span, &[f64])| share(span, heads.iter().sum());
+            let mut heads = vec![0.0; geometry.kv_heads];
+            for (span, masses) in by_head() {
+                heads.iter_mut().zip(masses).for_each(|(sum, mass)| *sum += share(span, *mass));
+            }
+            probe.scores.push(by_head().map(score).collect());
+            probe.heads.push(heads);
         }
         let Some(log_sums) = log_sums else { return Ok(self.constant(out)) };
         Ok(self.finish(out, wanted, |result| Attended {

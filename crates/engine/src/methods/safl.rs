@@ -14,6 +14,7 @@
 //! The score is normalised (the paper's is a plain sum, which long inputs would dominate), and every
 //! control is a `selector` with the same K: without them nobody can say that attention chose well.
 
+mod pruning;
 mod selector;
 
 use std::collections::BTreeMap;
@@ -30,11 +31,15 @@ use crate::error::EngineError;
 use crate::fold::Denominator;
 use crate::recipe::{Masks, Recipe};
 use crate::selection::Selection;
+use crate::work::Watch;
 
+pub use pruning::Pruning;
 pub use selector::BlockSelector;
 
 /// How many blocks learn unless the file says.
 const USUAL_COUNT: u16 = 2;
+/// Rounds of trial before a race is decided, unless the file says.
+const USUAL_TRIAL: u32 = 2;
 
 /// The method's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,11 +62,18 @@ pub struct Safl {
     pub side: Option<AttentionSide>,
     /// Clients measure in every so many rounds.
     pub profile_every: u32,
+    /// Clients stop measuring after so many measurements, and the choice stands still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settle: Option<u32>,
+    /// For [`BlockSelector::Race`]: in so many rounds at the beginning clients try different
+    /// blocks; 2 unless given, and never more than half of the rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial: Option<u32>,
     /// Most examples that a client looks at to measure.
     pub profile_examples: u32,
     /// By whose weights a block's sum is divided.
     pub denominator: Denominator,
-    /// Inside blocks, send only the entries that changed most.
+    /// Inside blocks, send only the entries that changed most, or only some heads of attention.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prune: Option<Pruning>,
     /// How many of the K blocks are drawn by lot.
@@ -82,6 +94,8 @@ impl Default for Safl {
             relevant: None,
             side: None,
             profile_every,
+            settle: None,
+            trial: None,
             profile_examples,
             denominator: Denominator::Participants,
             prune: None,
@@ -95,7 +109,7 @@ impl Default for Safl {
 impl Safl {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let (probe, criterion) = (self.probe(), self.selector.criterion());
-        let count = self.count();
+        let (count, trial, attention) = (self.count(), self.trials(), self.attention());
         let base = self.base.recipe(base);
         let (usual, counts, budget) = match count {
             BlockCount::Everywhere(k) => (k, BTreeMap::new(), None),
@@ -109,8 +123,15 @@ impl Safl {
         };
         let part = Rule::TopBlocks { k: usual, probe } | Rule::Sites(always);
         let mut work = base.work;
-        if let Some(Pruning { share, feedback }) = self.prune {
-            work.encoding = Encoding::Pruned { share, feedback };
+        match self.prune {
+            None => {}
+            Some(Pruning::Entries { share, feedback }) => {
+                work.encoding = Encoding::Pruned { share, feedback };
+            }
+            Some(Pruning::Heads { share, of }) => {
+                work.encoding = Encoding::Heads { share, of };
+                work.watch = Some(Watch { probe: attention, examples: self.profile_examples });
+            }
         }
         Recipe {
             learns: if base.learns == Rule::Everything { part } else { base.learns & part },
@@ -119,6 +140,8 @@ impl Safl {
                 criterion,
                 explore: self.explore,
                 profile_every: self.profile_every,
+                settle: self.settle,
+                trial,
                 profile_examples: self.profile_examples,
                 counts,
                 budget,
@@ -130,7 +153,10 @@ impl Safl {
     }
 
     pub(super) fn over(self, rounds: u32) -> Self {
-        Self { base: self.base.over(rounds), ..self }
+        let most = (rounds / 2).max(1);
+        let races = self.selector == BlockSelector::Race;
+        let trial = if races { Some(self.trials().min(most)) } else { self.trial };
+        Self { base: self.base.over(rounds), trial, ..self }
     }
 
     /// Refuses methods that cannot lie beneath, and blocks that contradict their number.
@@ -145,12 +171,35 @@ impl Safl {
                 expected: "the number of blocks that method.selector names, or no k at all",
             });
         }
+        if (&self.selector, self.mask) == (&BlockSelector::Race, Masks::PerClient) {
+            return Err(EngineError::Setting {
+                key: "method.mask",
+                found: "\"per_client\" beside the selector \"race\"".to_owned(),
+                expected: "\"consensus\": all clients together decide the race",
+            });
+        }
         self.base.check(&[
             ("centralised", "a federated method: one party alone sends no blocks"),
             ("local-only", "a method that aggregates: without it no block travels"),
             ("safl", "another method: blocks are chosen once"),
             ("fedfrozen", "it on top: fedfrozen with base = { name = \"safl\", .. }"),
         ])
+    }
+
+    /// The attention that counts, whoever looks at it.
+    pub fn attention(&self) -> Probe {
+        let side = self.side.unwrap_or(AttentionSide::Key);
+        let usual = match side {
+            AttentionSide::Key => RelevantTokens::Cls,
+            AttentionSide::Query => RelevantTokens::All,
+        };
+        Probe::Attention { side, tokens: self.relevant.unwrap_or(usual) }
+    }
+
+    /// Rounds of trial; none where blocks do not race.
+    fn trials(&self) -> u32 {
+        let races = self.selector == BlockSelector::Race;
+        if races { self.trial.unwrap_or(USUAL_TRIAL) } else { 0 }
     }
 
     /// How many blocks learn.
@@ -165,14 +214,7 @@ impl Safl {
             | BlockSelector::Bottom
             | BlockSelector::Cover
             | BlockSelector::Corrected
-            | BlockSelector::Disagreement => {
-                let side = self.side.unwrap_or(AttentionSide::Key);
-                let usual = match side {
-                    AttentionSide::Key => RelevantTokens::Cls,
-                    AttentionSide::Query => RelevantTokens::All,
-                };
-                Probe::Attention { side, tokens: self.relevant.unwrap_or(usual) }
-            }
+            | BlockSelector::Disagreement => self.attention(),
             BlockSelector::GradientNorm => Probe::GradientNorm,
             BlockSelector::GradientCover => Probe::RelativeGradient,
             BlockSelector::Random
@@ -181,6 +223,7 @@ impl Safl {
             | BlockSelector::Last
             | BlockSelector::Even
             | BlockSelector::Cyclic
+            | BlockSelector::Race
             | BlockSelector::Blocks(_) => Probe::ServerOrder,
         }
     }
@@ -195,54 +238,6 @@ pub enum Embeddings {
     Frozen,
     /// Yes: fresh embeddings know nothing, and blocks cannot learn for them.
     Learn,
-}
-
-/// Sending only the entries of a block that changed most: `0.25`, or
-/// `{ share = 0.25, feedback = false }`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "WrittenPruning", into = "FullPruning")]
-pub struct Pruning {
-    /// Which share of a parameter's entries goes up.
-    pub share: f64,
-    /// Whether a client adds what it left out to its next update.
-    pub feedback: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a share such as 0.25, or { share = 0.25, feedback = false }"
-)]
-enum WrittenPruning {
-    Share(f64),
-    Full(FullPruning),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FullPruning {
-    share: f64,
-    #[serde(default = "feedback")]
-    feedback: bool,
-}
-
-const fn feedback() -> bool {
-    true
-}
-
-impl From<WrittenPruning> for Pruning {
-    fn from(written: WrittenPruning) -> Self {
-        match written {
-            WrittenPruning::Share(share) => Self { share, feedback: true },
-            WrittenPruning::Full(FullPruning { share, feedback }) => Self { share, feedback },
-        }
-    }
-}
-
-impl From<Pruning> for FullPruning {
-    fn from(Pruning { share, feedback }: Pruning) -> Self {
-        Self { share, feedback }
-    }
 }
 
 /// How many blocks learn: `2`, `{ default = 4, "hospital-3" = 2 }` or `{ memory = "200 MB" }`.

@@ -8,6 +8,7 @@ use fedra_wire::{ClientId, Mask, Measured};
 
 use super::order::{Turn, explored};
 use super::report::{Round as Observed, SelectionReport};
+use crate::effort::Multiplied;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::{ClientInfo, Evidence, Fleet, Inquiry};
@@ -85,10 +86,10 @@ impl Federation {
         rule: &Rule,
         cohort: &[&ClientInfo],
     ) -> Result<Chosen, EngineError> {
-        let criterion = self.recipe.selection.criterion.clone();
+        let selection = self.recipe.selection.clone();
         let probe = rule.probe(self.round);
-        let (mut answered, mut scores_up) = (BTreeSet::new(), ByteCount(0));
-        if probe.asks_clients() && self.profile_is_due() {
+        let (mut answered, mut scores_up, mut effort) = (BTreeSet::new(), ByteCount(0), 0);
+        if probe.asks_clients() && selection.is_due(self.round, self.memory.measurements()) {
             let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
             let evidence = fleet.probe(&Inquiry {
                 model: &self.model,
@@ -96,7 +97,7 @@ impl Federation {
                 clients: &clients,
                 round: self.round,
                 seed: self.seed.of("probe").with(u64::from(self.round.0)),
-                examples: self.recipe.selection.profile_examples,
+                examples: selection.profile_examples,
             })?;
             let (measured, bytes) = travel(&evidence, self.round, self.layout.blocks())?;
             if measured.is_empty() {
@@ -105,17 +106,26 @@ impl Federation {
             }
             scores_up = bytes;
             answered = measured.iter().map(|one| one.client).collect();
-            self.memory.take(&criterion, &measured, self.layout.blocks());
+            for client in cohort.iter().filter(|client| answered.contains(&client.id)) {
+                let has = &self.recipe.reach(&client.name, &self.layout);
+                let looked = client.examples.min(u64::from(selection.profile_examples));
+                effort += Multiplied { layout: &self.layout, has }.probing(probe, looked);
+            }
+            self.memory.take(&selection, &measured, self.layout.blocks());
         }
 
         let profile = self.memory.profile.clone().unwrap_or_default();
         let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
         let choice = Choice { recipe, rule, layout, round, seed: self.seed };
+        let mut dealt = choice.dealt(cohort);
         let mut learns = BTreeMap::new();
         let mut agreements = Vec::new();
         let mut masks_down = ByteCount(0);
         for client in cohort {
-            let common = choice.order(client, &profile.basis.0);
+            let common = match dealt.remove(&client.id) {
+                Some(hand) => hand,
+                None => choice.order(client, &profile.basis.0),
+            };
             // A client that never measured follows the others.
             let own = profile.own.get(&client.id).map(|own| choice.order(client, &own.0));
             if let Some(own) = own.as_ref().filter(|_| answered.contains(&client.id)) {
@@ -131,20 +141,16 @@ impl Federation {
             learns.insert(client.id, notice.learns);
         }
         let observed = Observed {
-            criterion: &criterion,
+            selection: &selection,
             masks: recipe.masks,
             k: rule.block_count().unwrap_or(0),
             blocks: layout.blocks(),
             learns: &learns,
             agreements: &agreements,
         };
-        let report = SelectionReport { scores_up, masks_down, ..observed.report(&mut self.memory) };
+        let report = observed.report(&mut self.memory);
+        let report = SelectionReport { scores_up, masks_down, effort, ..report };
         Ok(Chosen { learns, report })
-    }
-
-    fn profile_is_due(&self) -> bool {
-        let every = self.recipe.selection.profile_every.max(1);
-        self.memory.profile.is_none() || self.round.0.is_multiple_of(every)
     }
 }
 

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use fedra_wire::{ClientId, Measured};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::order::Criterion;
+use super::Selection;
+use super::order::Look;
+use super::race::Trial;
 
 /// All that later rounds need to know of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +15,12 @@ pub(crate) struct Memory {
     pub(super) profile: Option<Profile>,
     usual: Exact,
     measurements: u32,
+    /// How often each client measured.
+    #[serde(default)]
+    answers: BTreeMap<ClientId, u32>,
+    /// What was tried so far, where blocks race.
+    #[serde(default)]
+    pub(super) trials: Vec<Trial>,
     /// The blocks that learned anywhere in the last round.
     pub(super) last: Option<BTreeSet<u16>>,
     /// For how many rounds, the last one included, they have been the same.
@@ -34,7 +42,7 @@ pub(super) struct Profile {
 
 impl Memory {
     /// Takes a measurement of so many blocks; a client may know only the first few of them.
-    pub(super) fn take(&mut self, criterion: &Criterion, measured: &[Measured], blocks: u16) {
+    pub(super) fn take(&mut self, selection: &Selection, measured: &[Measured], blocks: u16) {
         let blocks = usize::from(blocks);
         let column = |block: usize| {
             measured.iter().filter_map(move |one| one.scores.get(block).copied().map(f64::from))
@@ -54,48 +62,49 @@ impl Memory {
             let squares = column(block).map(|score| (score - scores[block]).powi(2)).sum::<f64>();
             relative((squares / column(block).count().max(1) as f64).sqrt(), scores[block])
         };
-        let own_basis = |block: usize, score: f64| match criterion {
-            Criterion::Corrected => corrected(block, score),
-            Criterion::Disagreement => relative((score - scores[block]).abs(), scores[block]),
-            Criterion::Highest
-            | Criterion::Lowest
-            | Criterion::Cover
-            | Criterion::Random
-            | Criterion::RandomFixed
-            | Criterion::First
-            | Criterion::Last
-            | Criterion::Even
-            | Criterion::Cyclic
-            | Criterion::Named(_) => score,
-        };
-        let own = |one: &Measured| -> Exact {
+        // What all rank by, and what one client with this score would rank by.
+        let (common, own): (Vec<f64>, &dyn Fn(usize, f64) -> f64) =
+            match selection.criterion.looks() {
+                Look::Score => (scores.clone(), &|_, score| score),
+                Look::Change => {
+                    let common =
+                        scores.iter().enumerate().map(|(block, score)| corrected(block, *score));
+                    (common.collect(), &corrected)
+                }
+                Look::Spread => ((0..blocks).map(spread).collect(), &|block, score| {
+                    relative((score - scores[block]).abs(), scores[block])
+                }),
+            };
+        let before = self.profile.take().unwrap_or_default();
+        let averages = selection.averages();
+        let basis =
+            if averages { before.basis.averaged(common, self.measurements) } else { Exact(common) };
+        let mut all = before.own;
+        for one in measured {
             let known = one.scores.iter().map(|score| f64::from(*score)).enumerate();
-            Exact(known.map(|(block, score)| own_basis(block, score)).collect())
-        };
-        let basis = match criterion {
-            Criterion::Corrected => {
-                (0..blocks).map(|block| corrected(block, scores[block])).collect()
-            }
-            Criterion::Disagreement => (0..blocks).map(spread).collect(),
-            Criterion::Highest
-            | Criterion::Lowest
-            | Criterion::Cover
-            | Criterion::Random
-            | Criterion::RandomFixed
-            | Criterion::First
-            | Criterion::Last
-            | Criterion::Even
-            | Criterion::Cyclic
-            | Criterion::Named(_) => scores.clone(),
-        };
-        let mut all = self.profile.take().unwrap_or_default().own;
-        all.extend(measured.iter().map(|one| (one.client, own(one))));
-        self.measurements += 1;
-        self.usual.0.resize(blocks, 0.0);
-        for (usual, score) in self.usual.0.iter_mut().zip(&scores) {
-            *usual += (score - *usual) / f64::from(self.measurements);
+            let new: Vec<f64> = known.map(|(block, score)| own(block, score)).collect();
+            let mine = self.answers.entry(one.client).or_default();
+            let mean = match all.remove(&one.client).filter(|_| averages) {
+                Some(old) => old.averaged(new, *mine),
+                None => Exact(new),
+            };
+            *mine += 1;
+            all.insert(one.client, mean);
         }
-        self.profile = Some(Profile { scores: Exact(scores), basis: Exact(basis), own: all });
+        self.usual = std::mem::take(&mut self.usual).averaged(scores.clone(), self.measurements);
+        self.measurements += 1;
+        self.profile = Some(Profile { scores: Exact(scores), basis, own: all });
+    }
+
+    /// Ranks blocks by what came of their trials from now on.
+    pub(super) fn race(&mut self, effects: Vec<f64>) {
+        let (scores, basis) = (Exact(effects.clone()), Exact(effects));
+        self.profile = Some(Profile { scores, basis, own: BTreeMap::new() });
+    }
+
+    /// How many measurements were taken so far.
+    pub(super) const fn measurements(&self) -> u32 {
+        self.measurements
     }
 
     /// Notes which blocks learn this round; says how many of them did not in the last.
@@ -118,6 +127,17 @@ fn relative(value: f64, to: f64) -> f64 {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Exact(pub(super) Vec<f64>);
 
+impl Exact {
+    /// The mean of so many earlier lists, which this one is, and a new one.
+    fn averaged(mut self, new: Vec<f64>, earlier: u32) -> Self {
+        self.0.resize(new.len(), 0.0);
+        for (mean, new) in self.0.iter_mut().zip(new) {
+            *mean += (new - *mean) / (f64::from(earlier) + 1.0);
+        }
+        self
+    }
+}
+
 impl Serialize for Exact {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(|number| number.to_bits()))
@@ -136,8 +156,14 @@ mod tests {
     use super::*;
     use fedra_plan::Round;
 
+    use super::super::Criterion;
+
     fn measured(client: u32, scores: &[f32]) -> Measured {
         Measured { round: Round(0), client: ClientId(client), scores: scores.to_vec() }
+    }
+
+    fn by(criterion: Criterion) -> Selection {
+        Selection { criterion, ..Selection::default() }
     }
 
     fn basis(memory: &Memory) -> &[f64] {
@@ -148,7 +174,7 @@ mod tests {
     fn a_mean_is_over_those_who_have_the_block() {
         let mut memory = Memory::default();
         let both = [measured(0, &[0.25, 0.5, 1.0]), measured(1, &[0.75, 1.0])];
-        memory.take(&Criterion::Highest, &both, 3);
+        memory.take(&by(Criterion::Highest), &both, 3);
         assert_eq!(basis(&memory), [0.5, 0.75, 1.0]);
     }
 
@@ -156,11 +182,11 @@ mod tests {
     fn a_corrected_score_is_relative_to_the_measurements_before() {
         let mut memory = Memory::default();
         for scores in [[0.5, 0.25], [0.5, 0.75]] {
-            memory.take(&Criterion::Corrected, &[measured(0, &scores)], 2);
+            memory.take(&by(Criterion::Corrected), &[measured(0, &scores)], 2);
         }
         // Block 1 has tripled; block 0, high as ever, has not moved.
         assert_eq!(basis(&memory), [1.0, 3.0]);
-        memory.take(&Criterion::Corrected, &[measured(0, &[0.5, 0.5])], 2);
+        memory.take(&by(Criterion::Corrected), &[measured(0, &[0.5, 0.5])], 2);
         assert_eq!(basis(&memory), [1.0, 1.0]);
     }
 
@@ -168,16 +194,28 @@ mod tests {
     fn disagreement_is_where_clients_differ_relative_to_the_mean() {
         let mut memory = Memory::default();
         let both = [measured(0, &[0.5, 0.1]), measured(1, &[0.5, 0.3])];
-        memory.take(&Criterion::Disagreement, &both, 2);
+        memory.take(&by(Criterion::Disagreement), &both, 2);
         assert_eq!(basis(&memory)[0], 0.0);
         assert!((basis(&memory)[1] - 0.5).abs() < 1e-6, "{:?}", basis(&memory));
+    }
+
+    #[test]
+    fn a_choice_that_is_to_settle_ranks_by_the_mean_of_its_measurements() {
+        let settling = Selection { settle: Some(2), ..by(Criterion::Highest) };
+        let mut memory = Memory::default();
+        memory.take(&settling, &[measured(0, &[0.25, 0.75]), measured(1, &[0.75, 0.25])], 2);
+        memory.take(&settling, &[measured(0, &[0.75, 0.25])], 2);
+        assert_eq!(basis(&memory), [0.625, 0.375]);
+        let own = |client| &memory.profile.as_ref().expect("measured").own[&ClientId(client)].0;
+        assert_eq!(*own(0), [0.5, 0.5]);
+        assert_eq!(*own(1), [0.75, 0.25]);
     }
 
     #[test]
     fn memory_survives_a_file_to_the_bit() {
         let mut memory = Memory::default();
         memory.take(
-            &Criterion::Corrected,
+            &by(Criterion::Corrected),
             &[measured(0, &[0.1, 0.7]), measured(3, &[0.3, 0.2])],
             2,
         );

@@ -1,5 +1,7 @@
 //! Which block comes first: the criteria, each a few lines that can be read aloud.
 
+use std::ops::Range;
+
 use fedra_plan::Round;
 use fedra_seed::Seed;
 use serde::{Deserialize, Serialize};
@@ -33,8 +35,22 @@ pub enum Criterion {
     Even,
     /// In turn: each round goes on where the last one ended (`FedPart`).
     Cyclic,
+    /// Of each of K bands of the depth the block that did best in the rounds of trial; of equals
+    /// the one in the middle.
+    Race,
     /// These, in this order.
     Named(Vec<u16>),
+}
+
+/// What a criterion makes of the scores that clients measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The score itself.
+    Score,
+    /// The score relative to the block's mean of earlier measurements.
+    Change,
+    /// How far clients' scores lie apart.
+    Spread,
 }
 
 /// What an order is made from.
@@ -57,9 +73,12 @@ impl Criterion {
     /// Whether it looks at what clients measured.
     pub const fn looks_at_data(&self) -> bool {
         match self {
-            Self::Highest | Self::Lowest | Self::Cover | Self::Corrected | Self::Disagreement => {
-                true
-            }
+            Self::Highest
+            | Self::Lowest
+            | Self::Cover
+            | Self::Corrected
+            | Self::Disagreement
+            | Self::Race => true,
             Self::Random
             | Self::RandomFixed
             | Self::First
@@ -67,6 +86,25 @@ impl Criterion {
             | Self::Even
             | Self::Cyclic
             | Self::Named(_) => false,
+        }
+    }
+
+    /// What it makes of measured scores.
+    pub(super) const fn looks(&self) -> Look {
+        match self {
+            Self::Corrected => Look::Change,
+            Self::Disagreement => Look::Spread,
+            Self::Highest
+            | Self::Lowest
+            | Self::Cover
+            | Self::Random
+            | Self::RandomFixed
+            | Self::First
+            | Self::Last
+            | Self::Even
+            | Self::Cyclic
+            | Self::Race
+            | Self::Named(_) => Look::Score,
         }
     }
 
@@ -80,6 +118,7 @@ impl Criterion {
             | Self::Corrected
             | Self::Disagreement
             | Self::Random
+            | Self::Race
             | Self::Cyclic => false,
         }
     }
@@ -87,7 +126,7 @@ impl Criterion {
     /// Whether the first few blocks of a long list are the list of who takes fewer.
     pub const fn is_nested(&self) -> bool {
         match self {
-            Self::Cover | Self::Even | Self::Cyclic => false,
+            Self::Cover | Self::Even | Self::Cyclic | Self::Race => false,
             Self::Highest
             | Self::Lowest
             | Self::Corrected
@@ -116,6 +155,7 @@ impl Criterion {
             | Self::First
             | Self::Last
             | Self::Even
+            | Self::Race
             | Self::Cyclic => None,
         }
     }
@@ -128,7 +168,8 @@ impl Criterion {
             Self::Highest | Self::Corrected | Self::Disagreement => by(blocks, score),
             Self::Lowest => by(blocks, |block| -score(block)),
             Self::Cover => {
-                let best = bands(turn).filter_map(|band| by(band, score).first().copied());
+                let best =
+                    bands(turn.k, turn.blocks).filter_map(|band| by(band, score).first().copied());
                 let chosen = by(best, score);
                 let rest = by(blocks.filter(|block| !chosen.contains(block)), score);
                 [chosen, rest].concat()
@@ -138,7 +179,7 @@ impl Criterion {
             Self::Last => blocks.rev().collect(),
             Self::Even => {
                 let middles: Vec<u16> =
-                    bands(turn).map(|band| band.start + (band.end - band.start) / 2).collect();
+                    bands(turn.k, turn.blocks).map(|band| middle(&band)).collect();
                 let rest = blocks.filter(|block| !middles.contains(block)).collect();
                 [middles, rest].concat()
             }
@@ -147,6 +188,19 @@ impl Criterion {
                     u64::from(turn.round.0) * u64::from(turn.k) % u64::from(turn.blocks.max(1));
                 let start = start as u16;
                 blocks.clone().skip(usize::from(start)).chain(0..start).collect()
+            }
+            Self::Race => {
+                let best = bands(turn.k, turn.blocks).filter_map(|band| {
+                    let from_middle = |block: &u16| block.abs_diff(middle(&band));
+                    let ahead = |left: &u16, right: &u16| {
+                        let by_score = score(*right).total_cmp(&score(*left));
+                        by_score.then(from_middle(left).cmp(&from_middle(right)))
+                    };
+                    band.clone().min_by(ahead)
+                });
+                let chosen = by(best, score);
+                let rest = by(blocks.filter(|block| !chosen.contains(block)), score);
+                [chosen, rest].concat()
             }
             Self::Named(named) => {
                 let has = |block: &u16| *block < turn.blocks;
@@ -168,11 +222,15 @@ pub(crate) fn explored(order: Vec<u16>, explore: u16, turn: &Turn<'_>) -> Vec<u1
     [sure.to_vec(), shuffled(rest.to_vec(), turn.explores.of("explore"))].concat()
 }
 
-/// K contiguous bands of all blocks, as equal as they can be.
-fn bands(turn: &Turn<'_>) -> impl Iterator<Item = std::ops::Range<u16>> {
-    let (count, blocks) = (u32::from(turn.k.min(turn.blocks)), u32::from(turn.blocks));
+/// K contiguous bands of so many blocks, as equal as they can be.
+pub(super) fn bands(k: u16, blocks: u16) -> impl Iterator<Item = Range<u16>> {
+    let (count, blocks) = (u32::from(k.min(blocks)), u32::from(blocks));
     let edge = move |band: u32| (band * blocks / count) as u16;
     (0..count).map(move |band| edge(band)..edge(band + 1))
+}
+
+fn middle(band: &Range<u16>) -> u16 {
+    band.start + (band.end - band.start) / 2
 }
 
 /// Blocks from the highest score to the lowest, equals in block order.
@@ -182,12 +240,12 @@ fn by(blocks: impl Iterator<Item = u16>, score: impl Fn(u16) -> f64) -> Vec<u16>
     blocks
 }
 
-fn shuffled(mut blocks: Vec<u16>, lot: Seed) -> Vec<u16> {
+pub(super) fn shuffled<T>(mut items: Vec<T>, lot: Seed) -> Vec<T> {
     let mut generator = lot.generator();
-    for last in (1..blocks.len()).rev() {
-        blocks.swap(last, generator.below(last + 1));
+    for last in (1..items.len()).rev() {
+        items.swap(last, generator.below(last + 1));
     }
-    blocks
+    items
 }
 
 #[cfg(test)]
@@ -215,6 +273,7 @@ mod tests {
         check(&Criterion::Lowest, 2, &[2, 4]);
         // The best of blocks 0 to 2 and the best of blocks 3 to 5.
         check(&Criterion::Cover, 2, &[0, 5]);
+        check(&Criterion::Race, 2, &[0, 5]);
         check(&Criterion::First, 2, &[0, 1]);
         check(&Criterion::Last, 2, &[5, 4]);
         check(&Criterion::Even, 2, &[1, 4]);
@@ -222,6 +281,12 @@ mod tests {
         // Rounds 0 and 1 took blocks 0 to 3.
         check(&Criterion::Cyclic, 2, &[4, 5]);
         check(&Criterion::Named(vec![4, 0, 3]), 3, &[4, 0, 3]);
+    }
+
+    #[test]
+    fn a_race_without_a_winner_ends_in_the_middles() {
+        let undecided = Turn { basis: &[0.0; 6], ..turn(2) };
+        assert_eq!(Criterion::Race.order(&undecided)[..2], [1, 4]);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use fedra_plan::{ByteCount, Scope};
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
+use super::Selection;
 use super::memory::Memory;
-use super::order::Criterion;
 use crate::recipe::Masks;
 
 /// Rounds before a repeated choice counts as collapse.
@@ -43,6 +43,9 @@ pub struct SelectionReport {
     pub scores_up: ByteCount,
     /// Bytes that told clients what to train; part of the round's bytes down.
     pub masks_down: ByteCount,
+    /// What measuring took, in multiply-adds for one token an example; part of the round's effort.
+    #[serde(default)]
+    pub effort: u64,
     /// What looks wrong.
     pub warnings: Vec<Warning>,
 }
@@ -73,7 +76,7 @@ pub enum WarningKind {
 
 /// One round as the report sees it.
 pub(super) struct Round<'a> {
-    pub criterion: &'a Criterion,
+    pub selection: &'a Selection,
     pub masks: Masks,
     pub k: u16,
     pub blocks: u16,
@@ -87,7 +90,7 @@ impl Round<'_> {
         let trained: Vec<BTreeSet<u16>> = self.learns.values().map(Scope::blocks).collect();
         let chosen: BTreeSet<u16> = trained.iter().flatten().copied().collect();
         let churn = memory.note(&chosen);
-        let looks = self.criterion.looks_at_data();
+        let looks = self.selection.criterion.looks_at_data();
         let scores = match &memory.profile {
             Some(profile) if looks => profile.scores.0.clone(),
             Some(_) | None => Vec::new(),
@@ -107,6 +110,7 @@ impl Round<'_> {
             agreement,
             scores_up: ByteCount(0),
             masks_down: ByteCount(0),
+            effort: 0,
             warnings: Vec::new(),
         };
         report.warnings = self.warnings(&report, memory, &chosen);
@@ -122,7 +126,9 @@ impl Round<'_> {
         let mut warnings = Vec::new();
         let mut warn = |kind, text: String| warnings.push(Warning { kind, text });
         let all = chosen.len() == usize::from(self.blocks);
-        if self.criterion.looks_at_data() && !all && memory.same >= PATIENCE {
+        let moves = !self.selection.stands_still();
+        let looks = self.selection.criterion.looks_at_data();
+        if looks && moves && !all && memory.same >= PATIENCE {
             let (blocks, rounds) = (listed(chosen), memory.same);
             warn(
                 WarningKind::Collapse,
@@ -148,7 +154,7 @@ impl Round<'_> {
         }
         let turns = u32::from(self.blocks).div_ceil(u32::from(self.k.max(1)));
         let long = memory.rounds >= PATIENCE.max(2 * turns);
-        if !self.criterion.is_fixed() && long && !report.never.is_empty() {
+        if moves && long && !report.never.is_empty() {
             let (blocks, rounds) = (listed(&report.never), memory.rounds);
             warn(
                 WarningKind::Starvation,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use fedra_engine::*;
 use fedra_plan::{BlockScores, Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
 use fedra_seed::Seed;
-use fedra_wire::{Expectation, Header, Kind, decode, encode};
+use fedra_wire::{Expectation, Header, Kind, Measured, decode, encode};
 
 /// One embedding, two blocks, a head: 6 + 2 * 4 + 2 elements.
 pub fn layout() -> Layout {
@@ -75,6 +75,20 @@ impl Quadratics {
     fn expectation(&self, kind: Kind, encoding: Encoding, round: Round) -> Expectation<'_> {
         let client = ClientId::SERVER;
         Expectation { layout: &self.layout, kind, encoding, round, client, scope: None }
+    }
+
+    /// The loss of a client.
+    fn loss(&self, number: usize, model: &Tensors) -> f64 {
+        let away = difference(model, &self.targets[number]);
+        let squares = away.iter().flat_map(|(_, values)| values).map(|v| f64::from(v * v));
+        0.5 * f64::from(self.curvatures[number]) * squares.sum::<f64>()
+    }
+
+    /// By which share the loss of a client fell, as it tells the server.
+    fn told(&self, order: &Order, (before, after): (&Tensors, &Tensors)) -> Vec<u8> {
+        let loss = |model| self.loss(order.client.0 as usize, model);
+        let scores = vec![(1.0 - loss(after) / loss(before)) as f32];
+        Measured { round: order.round, client: order.client, scores }.encode().expect("finite")
     }
 
     /// Trains one client; gives back its answer and its state, should the answer be taken.
@@ -179,7 +193,8 @@ impl Quadratics {
                 }
             }
         }
-        (Reply { payload: payload.expect("finite"), extra, seconds: 0.0 }, state)
+        let trial = work.trial.map(|_| self.told(order, (&received, &model)));
+        (Reply { payload: payload.expect("finite"), extra, trial, seconds: 0.0 }, state)
     }
 }
 
@@ -238,9 +253,7 @@ impl Fleet for Quadratics {
             if let Some(state) = self.states.get(&info.id) {
                 model.absorb(state.personal.clone());
             }
-            let away = difference(&model, &self.targets[number]);
-            let squares = away.iter().flat_map(|(_, values)| values).map(|v| f64::from(v * v));
-            let loss = 0.5 * f64::from(self.curvatures[number]) * squares.sum::<f64>();
+            let loss = self.loss(number, &model);
             let client = Some(info.id);
             Scored {
                 client,

@@ -14,9 +14,10 @@ use crate::round::Round;
 impl Rule {
     /// Refuses a rule that in some round, early or late, could not be followed for this model.
     pub fn check(&self, layout: &Layout) -> Result<(), PlanError> {
-        self.check_tree(layout)?;
-        let mut turns = BTreeSet::from([Round(0)]);
-        self.add_turns(&mut turns);
+        let all = self.all();
+        all.iter().try_for_each(|rule| rule.check_own(layout))?;
+        let turn = |rule: &&Self| if let Self::Switch { at, .. } = rule { Some(*at) } else { None };
+        let turns: BTreeSet<Round> = all.iter().filter_map(turn).chain([Round(0)]).collect();
         turns.into_iter().try_for_each(|round| self.check_one_probe(round))
     }
 
@@ -75,7 +76,7 @@ impl Rule {
     }
 
     /// The rules this one is made of.
-    pub(super) fn inner(&self) -> Vec<&Self> {
+    fn inner(&self) -> Vec<&Self> {
         match self {
             Self::Union(rules) | Self::Intersection(rules) => rules.iter().collect(),
             Self::Without { of, minus } => vec![of, minus],
@@ -91,18 +92,10 @@ impl Rule {
         }
     }
 
-    fn check_tree(&self, layout: &Layout) -> Result<(), PlanError> {
-        self.check_own(layout)?;
-        self.inner().into_iter().try_for_each(|rule| rule.check_tree(layout))
-    }
-
-    fn add_turns(&self, turns: &mut BTreeSet<Round>) {
-        if let Self::Switch { at, .. } = self {
-            turns.insert(*at);
-        }
-        for rule in self.inner() {
-            rule.add_turns(turns);
-        }
+    /// This rule and all that it is made of, from the outside in.
+    pub(super) fn all(&self) -> Vec<&Self> {
+        let inside = self.inner().into_iter().flat_map(Self::all);
+        std::iter::once(self).chain(inside).collect()
     }
 
     fn check_one_probe(&self, round: Round) -> Result<(), PlanError> {

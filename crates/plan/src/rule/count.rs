@@ -5,20 +5,9 @@ use super::Rule;
 impl Rule {
     /// How many blocks the rule ranks and takes, wherever that stands in it; `None` if it ranks none.
     pub fn block_count(&self) -> Option<u16> {
-        match self {
-            Self::TopBlocks { k, .. } => Some(*k),
-            Self::Everything
-            | Self::Nothing
-            | Self::Sites(_)
-            | Self::Roles(_)
-            | Self::Parts(_)
-            | Self::Blocks(_)
-            | Self::Union(_)
-            | Self::Intersection(_)
-            | Self::Without { .. }
-            | Self::Drawn { .. }
-            | Self::Switch { .. } => self.inner().into_iter().find_map(Self::block_count),
-        }
+        let ranked =
+            |rule: &Self| if let Self::TopBlocks { k, .. } = rule { Some(*k) } else { None };
+        self.all().into_iter().find_map(ranked)
     }
 
     /// The same rule with another number of ranked blocks; a rule that ranks none stays as it is.
