@@ -45,6 +45,7 @@ mod header;
 
 mod codec;
 mod payload;
+mod sum;
 
 mod mask;
 mod scores;
@@ -57,4 +58,5 @@ pub use header::{ClientId, Header, Kind};
 pub use mask::Mask;
 pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length};
 pub use scores::Measured;
+pub use sum::{Sum, Taken};
 pub use tensors::Tensors;
