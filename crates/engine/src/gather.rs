@@ -128,15 +128,14 @@ impl<'round> Gather<'round> {
                 self.waiting.insert(client, answer);
             })
         };
-        let verdict = match taken {
-            Err(refusal) => self.refuse(client, refusal.to_string()),
-            Ok(()) => {
-                if seconds.is_finite() {
-                    self.result.slowest = self.result.slowest.max(seconds);
-                }
-                self.result.most_held = self.result.most_held.max(held);
-                Verdict::Taken
+        let verdict = if let Err(refusal) = taken {
+            self.refuse(client, refusal.to_string())
+        } else {
+            if seconds.is_finite() {
+                self.result.slowest = self.result.slowest.max(seconds);
             }
+            self.result.most_held = self.result.most_held.max(held);
+            Verdict::Taken
         };
         self.fold_settled();
         verdict

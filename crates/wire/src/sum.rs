@@ -117,14 +117,11 @@ impl Sum {
         front.refuse_excess(inspected.excess)?;
         let Front { header, scope, parts, values } = front;
         let body = Body { bytes: payload, values, scope: scope.clone(), parts };
-        let spare = match self.body.replace(body) {
-            Some(old) => old.bytes,
-            None => {
-                self.scale(weight);
-                Vec::new()
-            }
-        };
-        Ok(Taken { header, scope, spare })
+        let old = self.body.replace(body);
+        if old.is_none() {
+            self.scale(weight);
+        }
+        Ok(Taken { header, scope, spare: old.map_or_else(Vec::new, |old| old.bytes) })
     }
 
     fn take_in_two_passes<E: From<WireError>>(
@@ -146,7 +143,9 @@ impl Sum {
         let Self { body, mut more } = self;
         for (id, values) in more.iter_mut() {
             let divisor = divisor(id);
-            values.iter_mut().for_each(|value| *value /= divisor);
+            for value in values {
+                *value /= divisor;
+            }
         }
         let Some(body) = body else {
             return more;

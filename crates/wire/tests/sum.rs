@@ -56,7 +56,9 @@ fn payload(layout: &Layout, encoding: Encoding, bitmap: u8, seed: u64) -> Vec<u8
     let mut generator = Seed(seed).generator();
     let mut values = Tensors::zeros(layout, &scope);
     for (_, values) in values.iter_mut() {
-        values.iter_mut().for_each(|value| *value = generator.normal() as f32);
+        for value in values {
+            *value = generator.normal() as f32;
+        }
     }
     encode(layout, &header(encoding), &values, None).expect("finite")
 }
