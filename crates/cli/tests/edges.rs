@@ -13,7 +13,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fedra-data", &["fedra-seed"]),
     ("fedra-lab", &["fedra-seed"]),
     ("fedra-report", &[]),
-    ("fedra-wire", &["fedra-plan"]),
+    ("fedra-sweep", &[]),
+    ("fedra-wire", &["fedra-plan", "fedra-sweep"]),
     ("fedra-engine", &["fedra-plan", "fedra-seed", "fedra-wire"]),
     (
         "fedra-client",

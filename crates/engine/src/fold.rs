@@ -1,7 +1,8 @@
 //! Updates into one mean change, one at a time.
 //!
 //! The sum is one model of f32, the update being added is another, and that is all the memory a
-//! fold takes: values go straight from the payload's bytes into the sum. Weights are f64 and are
+//! fold takes ([`Sum`]): [`Fold::take`] checks and adds an update whose turn it is in one pass,
+//! [`Fold::add`] adds one that was checked when it arrived. Weights are f64 and are
 //! taken relative to the first update's, so that equal weights are exactly one and a single update
 //! comes out as it went in.
 //!
@@ -14,8 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use fedra_plan::ParamId;
-use fedra_wire::{Opened, Tensors};
+use fedra_plan::{ParamId, Scope};
+use fedra_wire::{Expectation, Header, Opened, Sum, Taken, Tensors, WireError};
 use serde::{Deserialize, Serialize};
 
 /// A running weighted sum of updates over whatever scopes they have.
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub struct Fold {
     denominator: Denominator,
     first: Option<Contribution>,
-    sum: Tensors,
+    sum: Sum,
     weights: BTreeMap<ParamId, Weights>,
     everyone: Weights,
 }
@@ -58,6 +59,11 @@ impl Contribution {
     pub(crate) fn relative_to(self, first: Self) -> Self {
         Self { weight: self.weight / first.weight, pace: self.pace / first.pace }
     }
+
+    /// What the update's values are multiplied with.
+    fn factor(self) -> f32 {
+        (self.weight / self.pace) as f32
+    }
 }
 
 /// The weights of a parameter's or of all updates.
@@ -91,37 +97,56 @@ impl Fold {
         Self {
             denominator,
             first: None,
-            sum: Tensors::new(),
+            sum: Sum::new(),
             weights: BTreeMap::new(),
             everyone: Weights::NONE,
         }
     }
 
-    /// Adds an update.
+    /// Adds an update that was checked before.
     pub fn add(&mut self, update: &Opened<'_>, contribution: Contribution) {
-        let first = *self.first.get_or_insert(contribution);
-        let relative = contribution.relative_to(first);
-        self.everyone.add(relative);
-        for id in update.scope() {
-            self.weights.entry(id).or_default().add(relative);
-        }
-        update.add_to(&mut self.sum, (relative.weight / relative.pace) as f32);
+        let relative = self.relative(contribution);
+        self.sum.add(update, relative.factor());
+        self.count(update.scope(), contribution);
+    }
+
+    /// Checks a payload and adds it as its header is judged; what is refused leaves no trace.
+    pub fn take<E: From<WireError>>(
+        &mut self,
+        payload: Vec<u8>,
+        expected: &Expectation<'_>,
+        judge: impl FnOnce(&Header) -> Result<Contribution, E>,
+    ) -> Result<Taken, E> {
+        let first = self.first;
+        let mut contribution = Contribution::weighing(1.0);
+        let taken = self.sum.take(payload, expected, |header| {
+            contribution = judge(header)?;
+            Ok::<_, E>(contribution.relative_to(first.unwrap_or(contribution)).factor())
+        })?;
+        self.count(&taken.scope, contribution);
+        Ok(taken)
     }
 
     /// The mean change of every parameter that anybody sent; the others are absent.
     pub fn mean(self) -> Tensors {
-        let Self { denominator, mut sum, weights, everyone, .. } = self;
-        for (id, values) in sum.iter_mut() {
-            let divisor = match denominator {
-                Denominator::Participants => weights.get(&id).map_or(1.0, |own| own.divisor()),
-                Denominator::Everyone => everyone.divisor(),
-            };
-            if divisor != 1.0 {
-                for value in values {
-                    *value /= divisor;
-                }
-            }
+        let Self { denominator, sum, weights, everyone, .. } = self;
+        sum.divided(|id| match denominator {
+            Denominator::Participants => weights.get(&id).map_or(1.0, |own| own.divisor()),
+            Denominator::Everyone => everyone.divisor(),
+        })
+    }
+
+    /// Remembers the weight of an update that was added.
+    fn count(&mut self, scope: &Scope, contribution: Contribution) {
+        let relative = self.relative(contribution);
+        self.first.get_or_insert(contribution);
+        self.everyone.add(relative);
+        for id in scope {
+            self.weights.entry(id).or_default().add(relative);
         }
-        sum
+    }
+
+    fn relative(&self, contribution: Contribution) -> Contribution {
+        contribution.relative_to(self.first.unwrap_or(contribution))
     }
 }

@@ -1,8 +1,8 @@
 //! The answers of a round: checked as they arrive, folded in client order.
 //!
-//! An answer is opened and held against its order before anything else happens to it. A bad one is
-//! refused with a reason and the round goes on. A good one is folded at once if all clients before
-//! it are settled; until then its bytes wait.
+//! An answer is held against its order before anything else happens to it. A bad one is refused
+//! with a reason and the round goes on. A good one is folded if all clients before it are settled,
+//! in the same pass that checks it; until then it is checked, and its bytes wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,16 +128,22 @@ impl<'round> Gather<'round> {
         }
         self.unsettled.remove(&client);
         let seconds = reply.seconds;
-        let verdict = match self.judge(client, reply) {
-            Err(refusal) => self.refuse(client, refusal.to_string()),
-            Ok(answer) => {
-                if seconds.is_finite() {
-                    self.result.slowest = self.result.slowest.max(seconds);
-                }
+        let held = self.waiting.len() + 1;
+        let taken = if self.is_next(client) && self.is_plain(client, &reply) {
+            self.take(client, reply)
+        } else {
+            self.judge(client, reply).map(|answer| {
                 self.waiting.insert(client, answer);
-                self.result.most_held = self.result.most_held.max(self.waiting.len());
-                Verdict::Taken
+            })
+        };
+        let verdict = if let Err(refusal) = taken {
+            self.refuse(client, refusal.to_string())
+        } else {
+            if seconds.is_finite() {
+                self.result.slowest = self.result.slowest.max(seconds);
             }
+            self.result.most_held = self.result.most_held.max(held);
+            Verdict::Taken
         };
         self.fold_settled();
         verdict
@@ -165,19 +171,41 @@ impl<'round> Gather<'round> {
         Verdict::Refused
     }
 
+    /// Whether every client before this one, which has answered, is settled.
+    fn is_next(&self, client: ClientId) -> bool {
+        self.unsettled.first().is_none_or(|unsettled| client < *unsettled)
+    }
+
+    /// Whether the answer is one update, as it should be, that nobody has to look at again.
+    fn is_plain(&self, client: ClientId, reply: &Reply) -> bool {
+        let due = self.due.get(&client);
+        let more_is_due = |due: &Due| due.variate || due.work.trial.is_some();
+        let more_came = reply.extra.is_some() || reply.trial.is_some();
+        self.drift.is_none() && !more_came && due.is_some_and(|due| !more_is_due(due))
+    }
+
+    /// Checks and folds an answer at once.
+    fn take(&mut self, client: ClientId, reply: Reply) -> Result<(), Refusal> {
+        let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
+        let expected = self.expectation(client, Kind::Change, due);
+        let recipe = self.recipe;
+        let judge = |header: &Header| {
+            due.check_claims(header)?;
+            Ok::<_, Refusal>(due.contribution(recipe, header))
+        };
+        let taken = self.changes.take(reply.payload, &expected, judge)?;
+        self.settle(client, &taken.header);
+        Ok(())
+    }
+
     /// Opens everything in an answer and holds its claims against the order.
     fn judge(&self, client: ClientId, reply: Reply) -> Result<Answer, Refusal> {
         let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
-        let change = self.open(client, Kind::Change, reply.payload)?;
-        let header = *change.opened().header();
-        let within = |what, found: u64, most: u64| {
-            let legal = (1..=most).contains(&found);
-            if legal { Ok(()) } else { Err(Refusal::Claim { what, found, most }) }
-        };
-        within("examples", header.examples, due.examples)?;
-        within("steps", u64::from(header.steps), due.steps)?;
+        let open = |kind, bytes| Accepted::open(bytes, &self.expectation(client, kind, due));
+        let change = open(Kind::Change, reply.payload)?;
+        due.check_claims(change.opened().header())?;
         let variate = match (reply.extra, due.variate) {
-            (Some(extra), true) => Some(self.open(client, Kind::Variate, extra)?),
+            (Some(extra), true) => Some(open(Kind::Variate, extra)?),
             (None, false) => None,
             (found, expected) => {
                 let what = "a variate";
@@ -198,22 +226,17 @@ impl<'round> Gather<'round> {
         Ok(Answer { change, variate, trial })
     }
 
-    fn open(&self, client: ClientId, kind: Kind, bytes: Vec<u8>) -> Result<Accepted, Refusal> {
-        let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
+    fn expectation<'due>(&self, client: ClientId, kind: Kind, due: &'due Due) -> Expectation<'due>
+    where
+        'round: 'due,
+    {
         let encoding = match kind {
             Kind::Change => due.work.encoding,
             // A coarse variate would part the clients' sum from the server's.
             Kind::Values | Kind::Variate => Encoding::F32,
         };
-        let expected = Expectation {
-            layout: self.layout,
-            kind,
-            encoding,
-            round: self.round,
-            client,
-            scope: Some(&due.uploads),
-        };
-        Ok(Accepted::open(bytes, &expected)?)
+        let (layout, round, scope) = (self.layout, self.round, Some(&due.uploads));
+        Expectation { layout, kind, encoding, round, client, scope }
     }
 
     /// Folds, in client order, every waiting answer that no unsettled client comes before.
@@ -230,18 +253,8 @@ impl<'round> Gather<'round> {
 
     fn fold(&mut self, client: ClientId, answer: &Answer) {
         let update = answer.change.opened();
-        let header = *update.header();
-        let work = &self.due.get(&client).expect("only answers that are due are taken").work;
-        let contribution = Contribution {
-            weight: match self.recipe.weighting {
-                Weighting::Examples => header.examples as f64,
-                Weighting::Uniform => 1.0,
-            },
-            pace: match self.recipe.pace {
-                Pace::Ignored => 1.0,
-                Pace::Normalised => pace(work, &header),
-            },
-        };
+        let due = self.due.get(&client).expect("only answers that are due are taken");
+        let contribution = due.contribution(self.recipe, update.header());
         self.changes.add(&update, contribution);
         if let Some(drift) = &mut self.drift {
             drift.add(&update, contribution);
@@ -250,9 +263,39 @@ impl<'round> Gather<'round> {
             self.variates.add(&variate.opened(), Contribution::weighing(1.0));
         }
         self.result.trials.extend(answer.trial.map(|drop| (client, drop)));
+        self.settle(client, update.header());
+    }
+
+    /// Writes down an answer that is in the sum.
+    fn settle(&mut self, client: ClientId, header: &Header) {
         self.loss.0 += f64::from(header.loss) * header.examples as f64;
         self.loss.1 += header.examples as f64;
         self.result.arrived.push(client);
+    }
+}
+
+impl Due {
+    fn check_claims(&self, header: &Header) -> Result<(), Refusal> {
+        let within = |what, found: u64, most: u64| {
+            let legal = (1..=most).contains(&found);
+            if legal { Ok(()) } else { Err(Refusal::Claim { what, found, most }) }
+        };
+        within("examples", header.examples, self.examples)?;
+        within("steps", u64::from(header.steps), self.steps)
+    }
+
+    /// How much an answer with such a header counts.
+    fn contribution(&self, recipe: &Recipe, header: &Header) -> Contribution {
+        Contribution {
+            weight: match recipe.weighting {
+                Weighting::Examples => header.examples as f64,
+                Weighting::Uniform => 1.0,
+            },
+            pace: match recipe.pace {
+                Pace::Ignored => 1.0,
+                Pace::Normalised => pace(&self.work, header),
+            },
+        }
     }
 }
 

@@ -54,9 +54,9 @@ fn forged(order: &Order, change: impl FnOnce(&mut Header, &mut Tensors)) -> Vec<
 fn with_value(order: &Order, value: f32) -> Vec<Outcome> {
     let mut outcomes = forged(order, |_, _| {});
     if let Outcome::Finished(Reply { payload, .. }) = &mut outcomes[0] {
-        let end = payload.len() - 4;
+        let end = payload.len() - 8;
         payload[end - 4..end].copy_from_slice(&value.to_le_bytes());
-        let checksum = crc32fast::hash(&payload[..end]).to_le_bytes();
+        let checksum = fedra_sweep::checksum(&payload[..end]).to_le_bytes();
         payload[end..].copy_from_slice(&checksum);
     }
     outcomes

@@ -64,7 +64,8 @@ fn a_client_downloads_exactly_what_it_lacks() {
     let recipe = Recipe { learns: head, sampler: Sampler::Uniform(2), ..recipe("fedavg", "{}") };
     let (_, reports) = run(recipe, &mut Quadratics::new(&EXAMPLES), 8);
     let mut seen = std::collections::BTreeSet::new();
-    let length = |elements: u64| 64 + 1 + 4 + 4 * elements;
+    // A header and a bitmap on three lines, the values, a checksum.
+    let length = |elements: u64| 96 + 4 * elements + 8;
     for report in &reports {
         let mut expected = 0;
         for client in &report.cohort {

@@ -83,7 +83,7 @@ fn each_block_is_the_mean_of_the_clients_that_sent_it() {
 fn bytes_count_values_scores_and_notices() {
     let (_, reports) =
         run(safl(r#"{"k":1,"profile_every":2}"#), &mut Quadratics::new(&EXAMPLES), 4);
-    let payload = |elements: u64| 64 + 1 + 4 + 4 * elements;
+    let payload = |elements: u64| 96 + 4 * elements + 8;
     let notice = Mask::length(&layout()) as u64;
     for report in &reports {
         let scores = if report.round.0 % 2 == 0 { Measured::length(2) as u64 } else { 0 };
@@ -356,7 +356,7 @@ fn clients_that_are_away_are_not_drawn_and_catch_up_when_they_come_back() {
     let (_, reports) = run(recipe, &mut Quadratics::new(&EXAMPLES), 4);
     assert!(!reports[0].cohort.contains(&ClientId(2)) && !reports[1].cohort.contains(&ClientId(2)));
     assert!(reports[2].cohort.contains(&ClientId(2)));
-    let payload = |elements: u64| 64 + 1 + 4 + 4 * elements;
+    let payload = |elements: u64| 96 + 4 * elements + 8;
     let notice = Mask::length(&layout()) as u64;
     // The newcomer gets everything, the others one block and the head.
     assert_eq!(reports[2].bytes.down.0, 5 * notice + payload(16) + 4 * payload(6));

@@ -11,20 +11,13 @@
 //! heads            a bit a head, then the f32 values of the kept heads, head by head
 //! ```
 
-use crc32fast::Hasher;
 use fedra_plan::{ParamId, Shape};
+use fedra_sweep::LIMIT;
 use half::{bf16, f16};
 
 use crate::encoding::{Encoding, Places, kept, rows};
 use crate::error::WireError;
 use crate::heads::HeadSlices;
-
-/// No trained parameter, and no change of one, comes near this. Sums over billions of examples of
-/// values below it stay finite in f32, which those of merely finite values would not.
-pub(crate) const LIMIT: f32 = 1e15;
-
-/// Checked and hashed together while they are in the first-level cache.
-const RUN: usize = 1 << 14;
 
 /// Appends a parameter's values.
 pub(crate) fn write(
@@ -136,22 +129,19 @@ fn write_heads(kept: usize, slices: HeadSlices, values: &[f32], bytes: &mut [u8]
     }
 }
 
-/// Hashes a parameter's bytes, which have the right length, and refuses what must not be summed.
+/// Refuses what must not be summed; the bytes have the right length.
 pub(crate) fn check(
     encoding: Encoding,
     (id, shape): (ParamId, Shape),
     bytes: &[u8],
-    hasher: &mut Hasher,
 ) -> Result<(), WireError> {
     match encoding {
-        Encoding::F32 => check_values(id, bytes, hasher),
-        Encoding::F16 => check_halves(id, bytes, hasher, |bits| f16::from_bits(bits).to_f32()),
-        Encoding::Bf16 => check_halves(id, bytes, hasher, |bits| bf16::from_bits(bits).to_f32()),
+        Encoding::F32 => check_values(id, bytes),
+        Encoding::F16 => check_halves(id, bytes, |bits| f16::from_bits(bits).to_f32()),
+        Encoding::Bf16 => check_halves(id, bytes, |bits| bf16::from_bits(bits).to_f32()),
         Encoding::Int8 { .. } => {
-            let (scales, elements) = bytes.split_at(rows(shape) * 4);
-            let values = check_values(id, scales, hasher);
-            hasher.update(elements);
-            values?;
+            let (scales, _) = bytes.split_at(rows(shape) * 4);
+            check_values(id, scales)?;
             let scales = scales.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
             match scales.into_iter().find(|scale| scale.is_sign_negative()) {
                 Some(found) => Err(WireError::Scale { id, found }),
@@ -161,8 +151,7 @@ pub(crate) fn check(
         Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
             let expected = kept(share, shape.elements());
             let (place_bytes, values) = bytes.split_at(bytes.len() - expected * 4);
-            hasher.update(place_bytes);
-            check_values(id, values, hasher)?;
+            check_values(id, values)?;
             let legal = match Places::of(shape.elements(), expected) {
                 Places::Indices => legal_indices(place_bytes, shape.elements()),
                 Places::Bitmap => legal_bitmap(place_bytes, shape.elements(), expected),
@@ -173,8 +162,7 @@ pub(crate) fn check(
             let heads = usize::from(of);
             let expected = kept(share, heads);
             let (bits, values) = bytes.split_at(heads.div_ceil(8));
-            hasher.update(bits);
-            check_values(id, values, hasher)?;
+            check_values(id, values)?;
             let legal = legal_bitmap(bits, heads, expected);
             if legal { Ok(()) } else { Err(WireError::Places { id, expected }) }
         }
@@ -182,38 +170,17 @@ pub(crate) fn check(
 }
 
 /// Refuses f32 elements that are NaN, infinite or too large.
-fn check_values(id: ParamId, bytes: &[u8], hasher: &mut Hasher) -> Result<(), WireError> {
-    const LIMIT_BITS: i32 = LIMIT.to_bits().cast_signed();
-    let magnitude = |bytes: &[u8; 4]| i32::from_le_bytes(*bytes) & i32::MAX;
-    let mut is_legal = true;
-    for run in bytes.chunks(RUN) {
-        hasher.update(run);
-        // Signed and without a branch: every processor compares four of these at once.
-        let values = run.as_chunks().0.iter();
-        is_legal &= values.fold(true, |legal, bytes| legal & (magnitude(bytes) <= LIMIT_BITS));
+fn check_values(id: ParamId, bytes: &[u8]) -> Result<(), WireError> {
+    match fedra_sweep::inspect(bytes).excess {
+        None => Ok(()),
+        Some(excess) => Err(WireError::Magnitude { id, found: excess.value, limit: LIMIT }),
     }
-    if is_legal {
-        return Ok(());
-    }
-    let largest = bytes.as_chunks().0.iter().map(magnitude).max().unwrap_or(0);
-    let found = f32::from_bits(largest.cast_unsigned());
-    Err(WireError::Magnitude { id, found, limit: LIMIT })
 }
 
 /// The same for the two-byte floats.
-fn check_halves(
-    id: ParamId,
-    bytes: &[u8],
-    hasher: &mut Hasher,
-    widen: impl Fn(u16) -> f32,
-) -> Result<(), WireError> {
-    let mut largest = 0;
-    for run in bytes.chunks(RUN) {
-        hasher.update(run);
-        let magnitudes = run.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes) << 1 >> 1);
-        largest = magnitudes.fold(largest, u16::max);
-    }
-    let found = widen(largest);
+fn check_halves(id: ParamId, bytes: &[u8], widen: impl Fn(u16) -> f32) -> Result<(), WireError> {
+    let magnitudes = bytes.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes) << 1 >> 1);
+    let found = widen(magnitudes.fold(0, u16::max));
     if found <= LIMIT { Ok(()) } else { Err(WireError::Magnitude { id, found, limit: LIMIT }) }
 }
 
@@ -234,12 +201,12 @@ fn legal_bitmap(bytes: &[u8], elements: usize, expected: usize) -> bool {
 
 /// Brings each element of checked bytes together with its place; elements left out are skipped.
 #[inline]
-pub(crate) fn visit(
+pub(crate) fn visit<Place>(
     encoding: Encoding,
     (id, shape): (ParamId, Shape),
     bytes: &[u8],
-    into: &mut [f32],
-    combine: impl Fn(&mut f32, f32),
+    into: &mut [Place],
+    combine: impl Fn(&mut Place, f32),
 ) {
     match encoding {
         Encoding::F32 => {
@@ -318,7 +285,7 @@ mod tests {
         let mut bytes = Vec::new();
         write(encoding, (ID, shape), values, &mut bytes).expect("legal values");
         assert_eq!(bytes.len(), encoding.length(shape));
-        check(encoding, (ID, shape), &bytes, &mut Hasher::new()).expect("just written");
+        check(encoding, (ID, shape), &bytes).expect("just written");
         let mut back = vec![0.0; values.len()];
         visit(encoding, (ID, shape), &bytes, &mut back, |place, value| *place = value);
         assert_eq!(back, expected);
@@ -368,7 +335,7 @@ mod tests {
                 assert!(matches!(refused, Err(WireError::Magnitude { .. })), "{found} {refused:?}");
             }
             let bytes = found.to_le_bytes();
-            let read = check(Encoding::F32, (ID, Shape::vector(1)), &bytes, &mut Hasher::new());
+            let read = check(Encoding::F32, (ID, Shape::vector(1)), &bytes);
             assert!(matches!(read, Err(WireError::Magnitude { .. })), "{found} {read:?}");
         }
         let refused = write(Encoding::F16, (ID, Shape::vector(1)), &[70000.0], &mut Vec::new());
@@ -384,19 +351,19 @@ mod tests {
         let shape = Shape::vector(4);
         for scale in [-1.0, -0.0, f32::NAN, f32::INFINITY, 1e30] {
             let bytes = [&f32::to_le_bytes(scale)[..], &[1; 4]].concat();
-            assert!(check(int8, (ID, shape), &bytes, &mut Hasher::new()).is_err(), "{scale}");
+            assert!(check(int8, (ID, shape), &bytes).is_err(), "{scale}");
         }
         let long = Shape::vector(1000);
         let top = Encoding::TopK { share: 0.002, feedback: false };
         for indices in [[4_u32, 3], [3, 3], [0, 1000], [u32::MAX, 1]] {
             let bytes = [indices.map(u32::to_le_bytes).concat(), vec![0; 8]].concat();
-            let refused = check(top, (ID, long), &bytes, &mut Hasher::new());
+            let refused = check(top, (ID, long), &bytes);
             assert_eq!(refused, Err(WireError::Places { id: ID, expected: 2 }), "{indices:?}");
         }
         let half = Encoding::TopK { share: 0.5, feedback: false };
         for bitmap in [0b0000_0001, 0b0000_0111, 0b0001_0001] {
             let bytes = [vec![bitmap], vec![0; 8]].concat();
-            let refused = check(half, (ID, shape), &bytes, &mut Hasher::new());
+            let refused = check(half, (ID, shape), &bytes);
             assert_eq!(refused, Err(WireError::Places { id: ID, expected: 2 }), "{bitmap:b}");
         }
     }

@@ -106,9 +106,9 @@ pub enum WireError {
     #[error("the checksum of a payload is {found:08x}: expected {expected:08x}")]
     Checksum {
         /// Checksum found.
-        found: u32,
+        found: u64,
         /// Checksum of the bytes that came with it.
-        expected: u32,
+        expected: u64,
     },
     /// The payload belongs to another round.
     #[error("a payload is for round {found}: expected round {expected}")]

@@ -46,6 +46,7 @@ mod heads;
 
 mod codec;
 mod payload;
+mod sum;
 
 mod mask;
 mod scores;
@@ -59,4 +60,5 @@ pub use heads::HeadSlices;
 pub use mask::Mask;
 pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length};
 pub use scores::Measured;
+pub use sum::{Sum, Taken};
 pub use tensors::Tensors;

@@ -64,7 +64,8 @@ impl Mask {
         if let Some(found) = [z0, z1, z2].into_iter().find(|byte| *byte != 0) {
             return Err(WireError::Reserved { found });
         }
-        let (found, expected) = (u32::from_le_bytes(*checksum), crc32fast::hash(content));
+        let (found, expected): (u64, u64) =
+            (u32::from_le_bytes(*checksum).into(), crc32fast::hash(content).into());
         if found != expected {
             return Err(WireError::Checksum { found, expected });
         }

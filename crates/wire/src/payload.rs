@@ -2,20 +2,22 @@
 //!
 //! ```text
 //!  0  magic "FDRA"        8  layout digest      48  examples u64     64  bitmap of the scope
-//!  4  version            40  round u32          56  steps u32         .  values in id order
-//!  5  kind               44  client u32         60  loss f32          .  CRC-32 of all before
-//!  6  encoding
+//!  4  version            40  round u32          56  steps u32         .  zeros up to a whole line
+//!  5  kind               44  client u32         60  loss f32          .  values in id order
+//!  6  encoding                                                        .  checksum of all before
 //!  7  zero
 //! ```
 //!
-//! Numbers are little endian. A receiver knows the layout, and the bitmap then gives the one length
+//! Numbers are little endian. A line is 32 bytes, the unit of the checksum
+//! ([`fedra_sweep::Lanes`]): with the values on a line of their own, one pass can take their
+//! checksum and do what else there is to do with them. A receiver knows the layout, and the bitmap then gives the one length
 //! that an honest payload has, so nothing is allocated on the word of a sender. The checksum finds
 //! accidents; whether a sender may be trusted at all is for the transport to say.
 
 use std::ops::Range;
 
-use crc32fast::Hasher;
 use fedra_plan::{Digest, Layout, ParamId, Round, Scope, Shape};
+use fedra_sweep::{Excess, LIMIT, Lanes};
 
 use crate::codec;
 use crate::encoding::Encoding;
@@ -24,9 +26,10 @@ use crate::header::{ClientId, Header, Kind};
 use crate::tensors::Tensors;
 
 const MAGIC: [u8; 4] = *b"FDRA";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER: usize = 64;
-const CHECKSUM: usize = 4;
+const LINE: usize = 32;
+const CHECKSUM: usize = 8;
 
 /// Writes a payload of the given tensors.
 ///
@@ -55,6 +58,7 @@ pub fn encode(
     bytes.extend(header.steps.to_le_bytes());
     bytes.extend(header.loss.to_le_bytes());
     bytes.extend(scope.bitmap(layout)?);
+    bytes.resize(front_length(layout), 0);
 
     let mut residual = residual.filter(|_| encoding.feedback());
     for (id, values) in tensors.iter() {
@@ -75,7 +79,7 @@ pub fn encode(
             }
         }
     }
-    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    bytes.extend(fedra_sweep::checksum(&bytes).to_le_bytes());
     Ok(bytes)
 }
 
@@ -107,99 +111,154 @@ pub fn open<'bytes>(
     bytes: &'bytes [u8],
     expected: &Expectation<'_>,
 ) -> Result<Opened<'bytes>, WireError> {
-    let layout = expected.layout;
-    let bitmap_length = layout.len().div_ceil(8);
-    let shortest = HEADER + bitmap_length + CHECKSUM;
-    if bytes.len() < shortest {
-        return Err(WireError::Length { found: bytes.len(), expected: shortest });
-    }
-    let found: [u8; 4] = field(bytes, 0);
-    if found != MAGIC {
-        return Err(WireError::Magic { found, expected: MAGIC });
-    }
-    let [version, kind, encoding, reserved] = field(bytes, 4);
-    if version != VERSION {
-        return Err(WireError::Version { found: version, expected: VERSION });
-    }
-    if Kind::ALL.iter().find(|known| known.code() == kind) != Some(&expected.kind) {
-        return Err(WireError::OtherKind { found: kind, expected: expected.kind });
-    }
-    if encoding != expected.encoding.code() {
-        let expected = expected.encoding.code();
-        return Err(WireError::OtherEncoding { found: encoding, expected });
-    }
-    if reserved != 0 {
-        return Err(WireError::Reserved { found: reserved });
-    }
-    let digest = Digest::from_bytes(field(bytes, 8));
-    if digest != layout.digest() {
-        return Err(WireError::OtherLayout { found: digest, expected: layout.digest() });
-    }
-    let scope = Scope::from_bitmap(layout, &bytes[HEADER..HEADER + bitmap_length])?;
-    let length = payload_length(layout, &scope, expected.encoding);
-    if bytes.len() != length {
-        return Err(WireError::Length { found: bytes.len(), expected: length });
-    }
-
-    let (content, checksum) = bytes.split_at(length - CHECKSUM);
-    let (front, mut rest) = content.split_at(HEADER + bitmap_length);
-    let mut hasher = Hasher::new();
-    hasher.update(front);
-    let mut parts = Vec::with_capacity(scope.len());
-    let mut values = Ok(());
-    for id in &scope {
-        let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
-        let encoding = expected.encoding.at(id, shape);
-        let (part, after) = rest.split_at(encoding.length(shape));
-        rest = after;
-        values = values.and(codec::check(encoding, (id, shape), part, &mut hasher));
-        parts.push((id, shape, part));
-    }
-    // A damaged payload is reported as damaged, whatever else its values look like.
-    let found = u32::from_le_bytes(field(checksum, 0));
-    let computed = hasher.finalize();
-    if found != computed {
-        return Err(WireError::Checksum { found, expected: computed });
-    }
-    values?;
-
-    let header = Header {
-        kind: expected.kind,
-        encoding: expected.encoding,
-        round: Round(u32::from_le_bytes(field(bytes, 40))),
-        client: ClientId(u32::from_le_bytes(field(bytes, 44))),
-        examples: u64::from_le_bytes(field(bytes, 48)),
-        steps: u32::from_le_bytes(field(bytes, 56)),
-        loss: f32::from_le_bytes(field(bytes, 60)),
-    };
-    check_claims(&header, &scope, expected)?;
-    Ok(Opened { header, scope, parts })
+    let Front { header, scope, parts, .. } = check(bytes, expected)?;
+    let part = |(id, shape, place): Part| (id, shape, &bytes[place]);
+    Ok(Opened { header, scope, parts: parts.into_iter().map(part).collect() })
 }
 
-/// Holds what an undamaged payload claims against what is due.
-fn check_claims(
-    header: &Header,
-    scope: &Scope,
-    expected: &Expectation<'_>,
-) -> Result<(), WireError> {
-    if header.round != expected.round {
-        return Err(WireError::OtherRound { found: header.round, expected: expected.round });
-    }
-    if header.client != expected.client {
-        return Err(WireError::OtherSender { found: header.client, expected: expected.client });
-    }
-    if !header.loss.is_finite() {
-        return Err(WireError::Loss { found: header.loss });
-    }
-    let Some(due) = expected.scope else {
-        return Ok(());
+/// Refuses a payload with anything wrong about it.
+pub(crate) fn check(bytes: &[u8], expected: &Expectation<'_>) -> Result<Front, WireError> {
+    let front = Front::read(bytes, expected)?;
+    let values = &bytes[front.values.clone()];
+    let (lanes, sound) = match expected.encoding {
+        Encoding::F32 => {
+            let inspected = fedra_sweep::inspect(values);
+            (inspected.lanes, front.refuse_excess(inspected.excess))
+        }
+        Encoding::F16
+        | Encoding::Bf16
+        | Encoding::Int8 { .. }
+        | Encoding::TopK { .. }
+        | Encoding::Pruned { .. }
+        | Encoding::Heads { .. } => {
+            let legal = |(id, shape, place): &Part| {
+                codec::check(
+                    expected.encoding.at(*id, *shape),
+                    (*id, *shape),
+                    &bytes[place.clone()],
+                )
+            };
+            (fedra_sweep::lanes(values), front.parts.iter().try_for_each(legal))
+        }
     };
-    let stray = (scope - due).iter().next().map(|id| (id, false));
-    let missing = (due - scope).iter().next().map(|id| (id, true));
-    match stray.into_iter().chain(missing).min() {
-        None => Ok(()),
-        Some((stray, missing)) => {
-            Err(WireError::OtherScope { found: scope.len(), expected: due.len(), stray, missing })
+    // A damaged payload is reported as damaged, whatever else its values or claims look like.
+    front.refuse_damage(bytes, lanes)?;
+    sound?;
+    front.check_claims(expected)?;
+    Ok(front)
+}
+
+/// A parameter and the place of its bytes in a payload.
+pub(crate) type Part = (ParamId, Shape, Range<usize>);
+
+/// All that stands before the values, in a payload whose length is right. Until the checksum is
+/// known these are words of somebody who may have been misheard.
+pub(crate) struct Front {
+    pub(crate) header: Header,
+    pub(crate) scope: Scope,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) values: Range<usize>,
+}
+
+impl Front {
+    pub(crate) fn read(bytes: &[u8], expected: &Expectation<'_>) -> Result<Self, WireError> {
+        let layout = expected.layout;
+        let start = front_length(layout);
+        let shortest = start + CHECKSUM;
+        if bytes.len() < shortest {
+            return Err(WireError::Length { found: bytes.len(), expected: shortest });
+        }
+        let found: [u8; 4] = field(bytes, 0);
+        if found != MAGIC {
+            return Err(WireError::Magic { found, expected: MAGIC });
+        }
+        let [version, kind, encoding, reserved] = field(bytes, 4);
+        if version != VERSION {
+            return Err(WireError::Version { found: version, expected: VERSION });
+        }
+        if Kind::ALL.iter().find(|known| known.code() == kind) != Some(&expected.kind) {
+            return Err(WireError::OtherKind { found: kind, expected: expected.kind });
+        }
+        if encoding != expected.encoding.code() {
+            let expected = expected.encoding.code();
+            return Err(WireError::OtherEncoding { found: encoding, expected });
+        }
+        let (bitmap, zeros) = bytes[HEADER..start].split_at(layout.len().div_ceil(8));
+        if let Some(&found) = zeros.iter().chain([&reserved]).find(|byte| **byte != 0) {
+            return Err(WireError::Reserved { found });
+        }
+        let digest = Digest::from_bytes(field(bytes, 8));
+        if digest != layout.digest() {
+            return Err(WireError::OtherLayout { found: digest, expected: layout.digest() });
+        }
+        let scope = Scope::from_bitmap(layout, bitmap)?;
+        let length = payload_length(layout, &scope, expected.encoding);
+        if bytes.len() != length {
+            return Err(WireError::Length { found: bytes.len(), expected: length });
+        }
+        let mut end = start;
+        let place = |id| {
+            let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
+            let from = end;
+            end += expected.encoding.at(id, shape).length(shape);
+            Ok((id, shape, from..end))
+        };
+        let parts = scope.iter().map(place).collect::<Result<_, WireError>>()?;
+        let header = Header {
+            kind: expected.kind,
+            encoding: expected.encoding,
+            round: Round(u32::from_le_bytes(field(bytes, 40))),
+            client: ClientId(u32::from_le_bytes(field(bytes, 44))),
+            examples: u64::from_le_bytes(field(bytes, 48)),
+            steps: u32::from_le_bytes(field(bytes, 56)),
+            loss: f32::from_le_bytes(field(bytes, 60)),
+        };
+        Ok(Self { header, scope, parts, values: start..length - CHECKSUM })
+    }
+
+    /// Holds the checksum against the front, which is hashed here, and the sums of the values.
+    pub(crate) fn refuse_damage(&self, bytes: &[u8], values: Lanes) -> Result<(), WireError> {
+        let found = u64::from_le_bytes(field(bytes, self.values.end));
+        let expected = fedra_sweep::lanes(&bytes[..self.values.start]).then(values).finish();
+        if found == expected { Ok(()) } else { Err(WireError::Checksum { found, expected }) }
+    }
+
+    /// Names the parameter of a number, among the values in f32, that must not be summed.
+    pub(crate) fn refuse_excess(&self, excess: Option<Excess>) -> Result<(), WireError> {
+        let Some(excess) = excess else {
+            return Ok(());
+        };
+        let place = self.values.start + excess.index * 4;
+        let owner = self.parts.iter().find(|(_, _, part)| part.contains(&place));
+        let &(id, ..) = owner.expect("the parts cover all values");
+        Err(WireError::Magnitude { id, found: excess.value, limit: LIMIT })
+    }
+
+    /// Holds what is claimed against what is due.
+    pub(crate) fn check_claims(&self, expected: &Expectation<'_>) -> Result<(), WireError> {
+        let Self { header, scope, .. } = self;
+        if header.round != expected.round {
+            return Err(WireError::OtherRound { found: header.round, expected: expected.round });
+        }
+        if header.client != expected.client {
+            return Err(WireError::OtherSender { found: header.client, expected: expected.client });
+        }
+        if !header.loss.is_finite() {
+            return Err(WireError::Loss { found: header.loss });
+        }
+        let Some(due) = expected.scope else {
+            return Ok(());
+        };
+        let stray = (scope - due).iter().next().map(|id| (id, false));
+        let missing = (due - scope).iter().next().map(|id| (id, true));
+        match stray.into_iter().chain(missing).min() {
+            None => Ok(()),
+            Some((stray, missing)) => Err(WireError::OtherScope {
+                found: scope.len(),
+                expected: due.len(),
+                stray,
+                missing,
+            }),
         }
     }
 }
@@ -211,30 +270,26 @@ pub struct Accepted {
     bytes: Vec<u8>,
     header: Header,
     scope: Scope,
-    parts: Vec<(ParamId, Shape, Range<usize>)>,
+    parts: Vec<Part>,
 }
 
 impl Accepted {
     /// Checks a payload like [`open`] and keeps it.
     pub fn open(bytes: Vec<u8>, expected: &Expectation<'_>) -> Result<Self, WireError> {
-        let Opened { header, scope, parts } = open(&bytes, expected)?;
-        let mut end = HEADER + expected.layout.len().div_ceil(8);
-        let place = |(id, shape, part): (ParamId, Shape, &[u8])| {
-            let start = end;
-            end += part.len();
-            (id, shape, start..end)
-        };
-        let parts = parts.into_iter().map(place).collect();
+        let Front { header, scope, parts, .. } = check(&bytes, expected)?;
         Ok(Self { bytes, header, scope, parts })
     }
 
     /// The payload, to be read.
     pub fn opened(&self) -> Opened<'_> {
-        let part = |(id, shape, place): &(ParamId, Shape, Range<usize>)| {
-            (*id, *shape, &self.bytes[place.clone()])
-        };
+        let part = |(id, shape, place): &Part| (*id, *shape, &self.bytes[place.clone()]);
         let parts = self.parts.iter().map(part).collect();
         Opened { header: self.header, scope: self.scope.clone(), parts }
+    }
+
+    /// The payload's own bytes.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 }
 
@@ -255,6 +310,11 @@ impl Opened<'_> {
     /// The part of the model that was sent.
     pub const fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Each parameter with its bytes.
+    pub(crate) fn parts(&self) -> &[(ParamId, Shape, &[u8])] {
+        &self.parts
     }
 
     /// The values.
@@ -303,8 +363,12 @@ pub fn payload_length(layout: &Layout, scope: &Scope, encoding: Encoding) -> usi
     let values = scope
         .iter()
         .filter_map(|id| layout.get(id).map(|shape| encoding.at(id, *shape).length(*shape)));
-    let fixed = HEADER + layout.len().div_ceil(8) + CHECKSUM;
-    values.fold(fixed, usize::saturating_add)
+    values.fold(front_length(layout) + CHECKSUM, usize::saturating_add)
+}
+
+/// The length of what stands before the values: header, bitmap, zeros.
+fn front_length(layout: &Layout) -> usize {
+    (HEADER + layout.len().div_ceil(8)).next_multiple_of(LINE)
 }
 
 /// The bytes of a field that is known to lie inside.

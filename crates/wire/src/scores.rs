@@ -77,7 +77,8 @@ impl Measured {
         if bytes.len() != expected {
             return Err(WireError::Length { found: bytes.len(), expected });
         }
-        let (found, computed) = (u32::from_le_bytes(*checksum), crc32fast::hash(content));
+        let (found, computed): (u64, u64) =
+            (u32::from_le_bytes(*checksum).into(), crc32fast::hash(content).into());
         if found != computed {
             return Err(WireError::Checksum { found, expected: computed });
         }

@@ -2,6 +2,7 @@
 
 mod fold;
 pub mod memory;
+mod report;
 mod round;
 mod step;
 mod stopwatch;

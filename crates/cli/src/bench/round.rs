@@ -8,13 +8,11 @@ use fedra_engine::{
     Fleet, Inquiry, Order, Outcome, Recipe, Reply, Scored, Solver, Tensors, Verdict, Work,
 };
 use fedra_model::{Head, Model, Preset};
-use fedra_plan::{ByteCount, Layout, ParamId, Part, Role, Scope, Shape, Site};
+use fedra_plan::{Layout, ParamId, Part, Role, Scope, Shape, Site};
 use fedra_wire::{ClientId, Header, Kind, encode};
 
-use super::memory::{forget_peak, peak_resident_bytes};
-use super::stopwatch::{Stopwatch, rounded};
-use crate::console;
-use crate::grid::grouped;
+use super::report::{Format, Report};
+use super::stopwatch::Stopwatch;
 
 /// The only parameter of a trivial model.
 const TRIVIAL: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
@@ -31,21 +29,15 @@ pub struct RoundBench {
     /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b; a thousand numbers unless given
     #[arg(long, value_parser = super::step::parse_shape)]
     shape: Option<Preset>,
-    /// Print one JSON object instead of a sentence
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
-/// The result, of the mean round.
+/// What was done; the cost is that of the mean round.
 #[derive(serde::Serialize)]
-struct Report {
-    peer: String,
+struct Rounds {
     clients: u32,
-    shape: &'static str,
-    parameters: u64,
-    cpu_seconds: f64,
-    wall_seconds: f64,
-    peak_bytes: u64,
+    rounds: u32,
 }
 
 impl RoundBench {
@@ -67,32 +59,12 @@ impl RoundBench {
         let mut fleet = Trivial::new(layout.clone(), self.clients);
         let mut federation = Federation::new(recipe, layout, initial, Seed(1))?;
 
-        forget_peak();
-        let watch = Stopwatch::start();
-        federation.run(&mut fleet, &mut [], rounds, &|| false)?;
-        let (wall, cpu) = watch.read();
-        let (wall, cpu) = (wall / f64::from(rounds), cpu / f64::from(rounds));
-        let report = Report {
-            peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
-            clients: self.clients,
-            shape: self.shape.map_or("trivial", Preset::name),
-            parameters,
-            cpu_seconds: rounded(cpu),
-            wall_seconds: rounded(wall),
-            peak_bytes: peak_resident_bytes().unwrap_or(0),
-        };
-        if self.json {
-            console::data(serde_json::json!(report));
-            return Ok(());
-        }
-        console::data(format_args!(
-            "round of {} clients with {} parameters: {:.5} s of processor, {:.5} s of time, {} peak",
-            report.clients,
-            grouped(report.parameters),
-            report.cpu_seconds,
-            report.wall_seconds,
-            ByteCount(report.peak_bytes),
-        ));
+        let mut watch = Stopwatch::new();
+        watch.time(|| federation.run(&mut fleet, &mut [], rounds, &|| false))?;
+        let work = Rounds { clients: self.clients, rounds };
+        let model = (self.shape.map_or("trivial", Preset::name), parameters);
+        let done = format!("round of {} clients with", self.clients);
+        Report::new(work, model, watch.read(rounds)).print(&self.format, &done);
         Ok(())
     }
 }

@@ -1,30 +1,59 @@
-//! Wall and processor time of one piece of work.
+//! Wall time, processor time and memory of some work, and nothing of what happens between.
 
 use std::time::Instant;
 
-use super::memory::cpu_seconds;
+use super::memory::{cpu_seconds, forget_peak, peak_resident_bytes};
 
-/// Started when made.
+/// Counts only while it is asked to.
 pub struct Stopwatch {
-    wall: Instant,
-    cpu: Option<f64>,
+    cost: Cost,
+}
+
+/// What work has cost.
+#[derive(Clone, Copy, Default, serde::Serialize)]
+pub struct Cost {
+    pub cpu_seconds: f64,
+    pub wall_seconds: f64,
+    pub peak_bytes: u64,
 }
 
 impl Stopwatch {
-    /// Starts.
-    pub fn start() -> Self {
-        Self { wall: Instant::now(), cpu: cpu_seconds() }
+    /// At zero; the peak of memory is watched from here on, whether the watch runs or not.
+    pub fn new() -> Self {
+        forget_peak();
+        Self { cost: Cost::default() }
     }
 
-    /// Wall seconds and processor seconds since; wall twice where the system counts no other.
-    pub fn read(&self) -> (f64, f64) {
-        let wall = self.wall.elapsed().as_secs_f64();
-        let cpu = self.cpu.zip(cpu_seconds()).map_or(wall, |(before, now)| now - before);
-        (wall, cpu)
+    /// Does a piece of the work. Wall time stands for the processor's where the system counts none.
+    pub fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let (before, start) = (thread_brought_to_account(), Instant::now());
+        let result = work();
+        let wall = start.elapsed().as_secs_f64();
+        let after = thread_brought_to_account();
+        self.cost.wall_seconds += wall;
+        self.cost.cpu_seconds += before.zip(after).map_or(wall, |(before, after)| after - before);
+        result
+    }
+
+    /// The cost of all pieces, in shares of so many.
+    pub fn read(&self, shares: u32) -> Cost {
+        let share = |seconds: f64| rounded(seconds / f64::from(shares));
+        Cost {
+            cpu_seconds: share(self.cost.cpu_seconds),
+            wall_seconds: share(self.cost.wall_seconds),
+            peak_bytes: peak_resident_bytes().unwrap_or(0),
+        }
     }
 }
 
-/// Four digits are more than a stopwatch knows.
-pub fn rounded(seconds: f64) -> f64 {
+/// The processor's seconds up to now: Linux writes down those of a running thread only at its next
+/// tick, some milliseconds away, or when the thread offers to step aside.
+fn thread_brought_to_account() -> Option<f64> {
+    std::thread::yield_now();
+    cpu_seconds()
+}
+
+/// Microseconds are more than a stopwatch knows.
+fn rounded(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }

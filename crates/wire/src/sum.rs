@@ -1,0 +1,201 @@
+//! A weighted sum of updates that lies in the bytes of one of them.
+//!
+//! Float addition cannot be taken back, so no part of an update may reach the sum before its last
+//! byte is checked. Checking first and adding later fetches every byte twice. [`Sum::take`] fetches
+//! it once: in one pass it checks the update and writes `sum + weight * update` over the update
+//! itself. Only when the last byte was found right do the two trade places; an update that is
+//! refused is dropped with what was written over it, and the sum was never touched. Either way
+//! there are two models in memory, the sum and the update.
+//!
+//! That needs updates in plain f32 with the scope of the first one. All others are checked, then
+//! added, with the same bits.
+
+use std::ops::Range;
+
+use fedra_plan::{ParamId, Scope, Shape};
+
+use crate::codec;
+use crate::encoding::Encoding;
+use crate::error::WireError;
+use crate::header::Header;
+use crate::payload::{Accepted, Expectation, Front, Opened, Part, check};
+use crate::tensors::Tensors;
+
+/// A running weighted sum of updates over whatever scopes they have.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    body: Option<Body>,
+    /// Parameters that the body has no place for.
+    more: Tensors,
+}
+
+/// Values in f32, in what was once a payload.
+#[derive(Clone, Debug)]
+struct Body {
+    bytes: Vec<u8>,
+    values: Range<usize>,
+    scope: Scope,
+    /// In id order.
+    parts: Vec<Part>,
+}
+
+/// What is left of an update that was added.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// What its sender claims.
+    pub header: Header,
+    /// The part of the model that was in it.
+    pub scope: Scope,
+    /// A buffer nobody needs, for the next payload; empty if there is none.
+    pub spare: Vec<u8>,
+}
+
+impl Sum {
+    /// The sum of no updates.
+    pub const fn new() -> Self {
+        Self { body: None, more: Tensors::new() }
+    }
+
+    /// Adds the values, times the weight, of an update that was checked before.
+    pub fn add(&mut self, update: &Opened<'_>, weight: f32) {
+        if self.is_empty() && update.header().encoding == Encoding::F32 {
+            self.body = Some(Body::copy(update));
+            self.scale(weight);
+            return;
+        }
+        for &(id, shape, bytes) in update.parts() {
+            let encoding = update.header().encoding.at(id, shape);
+            match self.body.as_mut().and_then(|body| body.get_mut(id)) {
+                Some(sum) if encoding == Encoding::F32 => fedra_sweep::add(sum, bytes, weight),
+                Some(sum) => {
+                    let sum = sum.as_chunks_mut().0;
+                    codec::visit(
+                        encoding,
+                        (id, shape),
+                        bytes,
+                        sum,
+                        |place: &mut [u8; 4], value| {
+                            *place = (f32::from_le_bytes(*place) + weight * value).to_le_bytes();
+                        },
+                    );
+                }
+                None => {
+                    let sum = self.more.or_zeros(id, shape.elements());
+                    codec::visit(encoding, (id, shape), bytes, sum, |place, value| {
+                        *place += weight * value;
+                    });
+                }
+            }
+        }
+    }
+
+    /// Checks a payload like [`open`](crate::open) and adds its values, times the weight that its
+    /// header is given; a payload that is refused, here or by `weigh`, leaves the sum as it was.
+    pub fn take<E: From<WireError>>(
+        &mut self,
+        mut payload: Vec<u8>,
+        expected: &Expectation<'_>,
+        weigh: impl FnOnce(&Header) -> Result<f32, E>,
+    ) -> Result<Taken, E> {
+        let front = Front::read(&payload, expected)?;
+        let same_form = match &self.body {
+            Some(body) => body.scope == front.scope,
+            None => self.more.is_empty(),
+        };
+        let is_plain = expected.encoding == Encoding::F32;
+        // A false claim is a reason to refuse, but only of a payload that is otherwise whole.
+        if !(same_form && is_plain) || front.check_claims(expected).is_err() {
+            return self.take_in_two_passes(payload, expected, weigh);
+        }
+        let weight = match weigh(&front.header) {
+            Ok(weight) => weight,
+            Err(refusal) => {
+                check(&payload, expected)?;
+                return Err(refusal);
+            }
+        };
+        let values = &mut payload[front.values.clone()];
+        let inspected = match &self.body {
+            Some(body) => fedra_sweep::merge(values, &body.bytes[body.values.clone()], weight),
+            None => fedra_sweep::inspect(values),
+        };
+        front.refuse_damage(&payload, inspected.lanes)?;
+        front.refuse_excess(inspected.excess)?;
+        let Front { header, scope, parts, values } = front;
+        let body = Body { bytes: payload, values, scope: scope.clone(), parts };
+        let old = self.body.replace(body);
+        if old.is_none() {
+            self.scale(weight);
+        }
+        Ok(Taken { header, scope, spare: old.map_or_else(Vec::new, |old| old.bytes) })
+    }
+
+    fn take_in_two_passes<E: From<WireError>>(
+        &mut self,
+        payload: Vec<u8>,
+        expected: &Expectation<'_>,
+        weigh: impl FnOnce(&Header) -> Result<f32, E>,
+    ) -> Result<Taken, E> {
+        let accepted = Accepted::open(payload, expected)?;
+        let update = accepted.opened();
+        let weight = weigh(update.header())?;
+        self.add(&update, weight);
+        let (header, scope) = (*update.header(), update.scope().clone());
+        Ok(Taken { header, scope, spare: accepted.into_bytes() })
+    }
+
+    /// The values, each divided by what its parameter is given; parameters nobody sent are absent.
+    pub fn divided(self, divisor: impl Fn(ParamId) -> f32) -> Tensors {
+        let Self { body, mut more } = self;
+        for (id, values) in more.iter_mut() {
+            let divisor = divisor(id);
+            for value in values {
+                *value /= divisor;
+            }
+        }
+        let Some(body) = body else {
+            return more;
+        };
+        for (id, _, place) in &body.parts {
+            let divisor = divisor(*id);
+            let values = body.bytes[place.clone()].as_chunks().0.iter();
+            let values = values.map(|bytes| f32::from_le_bytes(*bytes) / divisor);
+            more.insert(*id, values.collect());
+        }
+        more
+    }
+
+    fn is_empty(&self) -> bool {
+        self.body.is_none() && self.more.is_empty()
+    }
+
+    /// Gives the first update its weight, which is one wherever weights are relative to it.
+    fn scale(&mut self, weight: f32) {
+        if let Some(body) = self.body.as_mut().filter(|_| weight != 1.0) {
+            for value in body.bytes[body.values.clone()].as_chunks_mut().0 {
+                *value = (weight * f32::from_le_bytes(*value)).to_le_bytes();
+            }
+        }
+    }
+}
+
+impl Body {
+    /// The values of an update in f32, end to end.
+    fn copy(update: &Opened<'_>) -> Self {
+        let length = update.parts().iter().map(|(_, _, values)| values.len()).sum();
+        let mut bytes = Vec::with_capacity(length);
+        let place = |&(id, shape, values): &(ParamId, Shape, &[u8])| {
+            let start = bytes.len();
+            bytes.extend_from_slice(values);
+            (id, shape, start..bytes.len())
+        };
+        let parts = update.parts().iter().map(place).collect();
+        Self { bytes, values: 0..length, scope: update.scope().clone(), parts }
+    }
+
+    /// The bytes of a parameter, if it is here.
+    fn get_mut(&mut self, id: ParamId) -> Option<&mut [u8]> {
+        let place = self.parts.binary_search_by_key(&id, |(id, ..)| *id).ok()?;
+        Some(&mut self.bytes[self.parts[place].2.clone()])
+    }
+}
