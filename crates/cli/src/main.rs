@@ -19,6 +19,7 @@ mod quickstart;
 mod run;
 mod show;
 mod summary;
+mod vacancy;
 
 use std::process::ExitCode;
 

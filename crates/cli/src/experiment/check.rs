@@ -75,6 +75,7 @@ fn name(draft: &Draft) -> Result<String> {
 }
 
 fn source(draft: &mut Draft, task: Task) -> Result<Source> {
+    lone_tables(&draft.data)?;
     let format = match draft.data.source {
         Written::SyntheticClinic => return clinic(draft, task).map(Source::Clinic),
         Written::Mimic => {
@@ -88,14 +89,6 @@ fn source(draft: &mut Draft, task: Task) -> Result<Source> {
         Written::Conll => Format::Conll,
         Written::I2b2 => Format::I2b2,
     };
-    for (key, given) in
-        [("clinic", draft.data.clinic.is_some()), ("mimic", draft.data.mimic.is_some())]
-    {
-        if given {
-            let expected = "it only with a source of that name";
-            return Err(Complaint::new(&format!("data.{key}"), "a table", expected));
-        }
-    }
     let data = &mut draft.data;
     let mut files = Vec::new();
     for (key, path, split) in [
@@ -114,6 +107,26 @@ fn source(draft: &mut Draft, task: Task) -> Result<Source> {
         return Err(Complaint::new("data.path", "nothing", expected));
     }
     Ok(Source::Files(format, files))
+}
+
+/// Refuses the table of another source than the one that is read.
+fn lone_tables(data: &Data) -> Result<()> {
+    let spelt = |source: Written| {
+        toml::Value::try_from(source).map_or_else(|e| e.to_string(), |v| v.to_string())
+    };
+    for (key, given, own) in [
+        ("data.clinic", data.clinic.is_some(), Written::SyntheticClinic),
+        ("data.mimic", data.mimic.is_some(), Written::Mimic),
+    ] {
+        if given && data.source != own {
+            let found = format!("a table beside data.source = {}", spelt(data.source));
+            let expected = format!("it only beside {}", spelt(own));
+            let hint =
+                "start from a file without that table; docs/data.md has one for your own data";
+            return Err(Complaint::new(key, found, expected).with_hint(hint));
+        }
+    }
+    Ok(())
 }
 
 fn clinic(draft: &mut Draft, task: Task) -> Result<Clinic> {

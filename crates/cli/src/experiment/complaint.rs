@@ -69,6 +69,20 @@ impl Complaint {
         Self { hint: Some(hint.to_string()), ..self }
     }
 
+    /// The same complaint about this value, where it does not say what was found.
+    pub(super) fn finding(self, value: &toml::Value) -> Self {
+        if !self.found.is_empty() {
+            return self;
+        }
+        let complaint = Self { found: value.to_string(), ..self };
+        let Some(word) = value.as_str() else { return complaint };
+        let known: Vec<&str> = complaint.expected.split('"').skip(1).step_by(2).collect();
+        match nearest(word, &known).map(str::to_owned) {
+            Some(near) => complaint.with_hint(format!("the nearest is {near:?}")),
+            None => complaint,
+        }
+    }
+
     /// The same complaint, seen from the table that holds the key.
     pub(super) fn within(mut self, table: &str) -> Self {
         let joint = if self.key.is_empty() || self.key.starts_with('[') { "" } else { "." };
@@ -97,7 +111,15 @@ impl std::error::Error for Complaint {}
 
 impl Error for Complaint {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new("", message, "another value")
+        let message = message.to_string();
+        // Some types say what they expect and leave it to the reader to say what was found.
+        if let Some(expected) = message.strip_prefix("expected ") {
+            return Self::new("", "", expected);
+        }
+        match message.split_once(": expected ") {
+            Some((found, expected)) => Self::new("", found, expected),
+            None => Self::new("", message, "another value"),
+        }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -168,6 +190,10 @@ fn type_in_words(expected: &str) -> &str {
         "a string" => "text in quotes",
         "a boolean" => "true or false",
         other if other.starts_with("struct ") => "a table of keys",
+        other if other.starts_with("internally tagged enum ") => "a table { name = .. }",
+        "a map" => "a table of keys",
+        "a sequence" => "a list",
+        "a character" => "one character in quotes",
         other => other,
     }
 }

@@ -6,7 +6,7 @@
 
 use serde::de::value::StringDeserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer,
     MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
@@ -65,7 +65,10 @@ impl<'de> Deserializer<'de> for Spelt {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Complaint> {
-        let words = || format!("one of {}", variants.join(", "));
+        // A type may say better than its words how it is written.
+        let told = (&visitor as &dyn Expected).to_string();
+        let told = Some(told).filter(|told| !told.starts_with("enum "));
+        let words = || told.unwrap_or_else(|| format!("one of {}", variants.join(", ")));
         match self.0 {
             Value::String(word) => visitor.visit_enum(Choice { word, value: None }),
             Value::Table(table) if table.len() == 1 => {
@@ -107,7 +110,8 @@ impl<'de> MapAccess<'de> for Keys {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Complaint> {
         let (key, value) = self.value.take().expect("a key comes before its value");
-        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.within(&key))
+        let found = value.clone();
+        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.finding(&found).within(&key))
     }
 }
 
@@ -126,7 +130,10 @@ impl<'de> SeqAccess<'de> for Items {
         let Some(item) = self.rest.next() else { return Ok(None) };
         let place = format!("[{}]", self.place);
         self.place += 1;
-        seed.deserialize(Spelt(item)).map(Some).map_err(|complaint| complaint.within(&place))
+        let found = item.clone();
+        seed.deserialize(Spelt(item))
+            .map(Some)
+            .map_err(|complaint| complaint.finding(&found).within(&place))
     }
 }
 
