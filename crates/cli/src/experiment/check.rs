@@ -178,7 +178,12 @@ fn required_path(data: &Data) -> Result<PathBuf> {
 /// The path from the root, so that a run resumes from any folder.
 fn existing(key: &str, path: &Path) -> Result<PathBuf> {
     if !path.exists() {
-        return Err(Complaint::new(key, path.display(), "a file or folder that exists"));
+        let complaint = Complaint::new(key, path.display(), "a file or folder that exists");
+        return Err(match std::env::current_dir() {
+            Ok(here) if path.is_relative() => complaint
+                .with_hint(format!("relative paths start where fedra runs: {}", here.display())),
+            Ok(_) | Err(_) => complaint,
+        });
     }
     std::path::absolute(path).map_err(|error| Complaint::new(key, error, "a path"))
 }
@@ -201,11 +206,14 @@ fn partition(draft: &Draft) -> Result<Partition> {
         By::Dirichlet => Partition::Dirichlet { clients: clients()?, alpha: alpha()? },
         By::Quantity => Partition::Quantity { clients: clients()?, alpha: alpha()? },
         By::Shards => {
-            let shards = written.shards.unwrap_or(0);
-            at_least_one("data.partition.shards", Some(shards))?;
+            let key = "data.partition.shards";
+            let expected = "how many shards a client gets";
+            let shards = written.shards.ok_or_else(|| Complaint::new(key, "nothing", expected))?;
+            at_least_one(key, Some(shards))?;
             Partition::Shards { clients: clients()?, shards }
         }
     };
+    idle_knobs(written)?;
     at_least_one("data.partition.min_examples", written.min_examples)?;
     if written.small.is_some() && written.min_examples.is_none() {
         let expected = "it only beside data.partition.min_examples";
@@ -227,6 +235,24 @@ fn partition(draft: &Draft) -> Result<Partition> {
         return Err(Complaint::new("data.shares.validation", shares.validation, expected));
     }
     Ok(partition)
+}
+
+/// Refuses a knob that the way of dealing does not turn: who sets alpha believes that it matters.
+fn idle_knobs(written: &super::draft::Partition) -> Result<()> {
+    let (by, turns_alpha, turns_shards) = match written.by {
+        By::Client => ("client", false, false),
+        By::Iid => ("iid", false, false),
+        By::Dirichlet => ("dirichlet", true, false),
+        By::Quantity => ("quantity", true, false),
+        By::Shards => ("shards", false, true),
+    };
+    let alpha = written.alpha.filter(|_| !turns_alpha).map(|alpha| ("alpha", alpha.to_string()));
+    let shards = written.shards.filter(|_| !turns_shards).map(|n| ("shards", n.to_string()));
+    let Some((key, found)) = alpha.or(shards) else { return Ok(()) };
+    let ways = if key == "alpha" { "dirichlet or quantity" } else { "shards" };
+    let expected = format!("it only where rows are dealt by {ways}, not by {by}");
+    let hint = format!("--set 'data.partition={{ by = \"{by}\" }}' replaces the whole table");
+    Err(Complaint::new(&format!("data.partition.{key}"), found, expected).with_hint(hint))
 }
 
 fn sample(draft: &Draft) -> Result<()> {
@@ -382,9 +408,7 @@ fn depths(draft: &Draft, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
 fn config(model: &ModelSource) -> Result<Config> {
     match model {
         ModelSource::Fresh(config, _) => Ok(config.as_ref().clone()),
-        ModelSource::Folder(path) => Config::open(path).map_err(|error| {
-            Complaint::new("model.path", error, "a folder in Hugging Face layout")
-        }),
+        ModelSource::Folder(path) => open_config(path),
     }
 }
 
@@ -401,7 +425,7 @@ pub fn complaint(error: EngineError) -> Complaint {
                 None => complaint,
             }
         }
-        EngineError::MethodSettings { reason, .. } => Complaint::worded(&reason, "method"),
+        EngineError::MethodSettings { reason, .. } => Complaint::worded(&reason).within("method"),
         other => Complaint::new("method", other, "another setting"),
     }
 }
@@ -409,8 +433,11 @@ pub fn complaint(error: EngineError) -> Complaint {
 fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     let model = &mut draft.model;
     if let Some(lora) = &model.lora {
-        Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())
-            .map_err(|error| Complaint::new("model.lora", error, "legal adapters"))?;
+        Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied()).map_err(|error| {
+            let complaint = Complaint::worded(&error.to_string());
+            let key = complaint.key().trim_start_matches("LoRA ").to_owned();
+            complaint.about(key).within("model.lora")
+        })?;
     }
     if let Some(path) = &mut model.path {
         if let Some(preset) = &model.preset {
@@ -428,9 +455,7 @@ fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
             }
         }
         *path = existing("model.path", path)?;
-        let config = Config::open(path).map_err(|error| {
-            Complaint::new("model.path", error, "a folder in Hugging Face layout")
-        })?;
+        let config = open_config(path)?;
         fits(&config, tokens)?;
         return Ok(ModelSource::Folder(path.clone()));
     }
@@ -467,6 +492,19 @@ fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
     at_least_one("model.vocabulary", Some(vocabulary))?;
     Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+fn open_config(path: &Path) -> Result<Config> {
+    let file = path.join(fedra_model::hf::config::FILE);
+    if !file.is_file() {
+        let found = format!("no {} in {}", fedra_model::hf::config::FILE, path.display());
+        return Err(Complaint::new("model.path", found, "a folder in Hugging Face layout"));
+    }
+    Config::open(path).map_err(|error| {
+        let complaint = Complaint::worded(&error.to_string());
+        let within = format!("model.path: {}", complaint.key());
+        complaint.about(within)
+    })
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {

@@ -177,14 +177,16 @@ impl Experiment {
 }
 
 /// Where only the name of the method was replaced, the settings of the old one are still there:
-/// says so, and how to be rid of them.
+/// says so, and how to be rid of them. Otherwise says whose setting it is.
 fn left_over(complaint: Complaint, written: Option<toml::Value>, method: &str) -> Complaint {
     let unknown = complaint.unknown_key().and_then(|key| key.strip_prefix("method."));
     let written = written.as_ref().and_then(toml::Value::as_table);
-    let (Some(key), Some(written)) = (unknown, written) else { return complaint };
+    let (Some(key), Some(written)) = (unknown, written) else {
+        return catalogue::advise_method(complaint);
+    };
     let old = written.get("name").and_then(toml::Value::as_str).unwrap_or("fedavg");
     if old == method || !written.contains_key(key) {
-        return complaint;
+        return catalogue::advise_method(complaint);
     }
     let hint = format!(
         "the file sets {key} for {old}; --set 'method={{ name = \"{method}\" }}' replaces the whole \

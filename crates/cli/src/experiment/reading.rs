@@ -59,6 +59,26 @@ impl<'de> Deserializer<'de> for Spelt {
         visitor.visit_newtype_struct(self)
     }
 
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Complaint> {
+        match self.0 {
+            Value::Table(_) => self.deserialize_any(visitor),
+            other @ (Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)) => {
+                let keys = fields.join(", ");
+                Err(Complaint::new("", other, format!("a table with keys out of {keys}")))
+            }
+        }
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -86,7 +106,7 @@ impl<'de> Deserializer<'de> for Spelt {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 
@@ -187,7 +207,10 @@ impl<'de> VariantAccess<'de> for Choice {
             Some(value) => Spelt(value)
                 .deserialize_any(visitor)
                 .map_err(|complaint| complaint.within(&self.word)),
-            None => Err(Complaint::invalid_type(Unexpected::UnitVariant, &visitor)),
+            None => {
+                let expected = (&visitor as &dyn Expected).to_string();
+                Err(Complaint::new("", format!("{:?}", self.word), expected))
+            }
         }
     }
 }
