@@ -102,3 +102,31 @@ fn next_free(path: &Path) -> PathBuf {
     let numbered = |number: u32| path.with_file_name(format!("{name}-{number}"));
     (2..).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Overrides;
+
+    #[test]
+    fn a_namesake_may_be_replaced_and_the_model_that_is_started_from_may_not() {
+        let named = |name: &str| {
+            let sets = vec![format!("name={name}")];
+            let text = include_str!("../tests/tiny.toml");
+            Experiment::from_text(text, "tiny.toml", "tiny", &Overrides::new(sets, None)).unwrap()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let first = named("quickstart-fedavg");
+        fs::write(folder.path().join(EXPERIMENT), first.to_toml().unwrap()).unwrap();
+        fs::write(folder.path().join(SUMMARY), "{}").unwrap();
+        assert!(check(folder.path(), &first, Over::Namesake).is_ok());
+        assert!(check(folder.path(), &first, Over::Nothing).is_err());
+        assert!(check(folder.path(), &named("other"), Over::Namesake).is_err());
+        assert!(check(folder.path(), &named("other"), Over::AnyRun).is_ok());
+
+        let mut second = named("other");
+        second.model = ModelSource::Folder(folder.path().join(MODEL));
+        let refused = check(folder.path(), &second, Over::AnyRun).unwrap_err();
+        assert!(refused.to_string().starts_with("model.path: found"), "{refused}");
+    }
+}

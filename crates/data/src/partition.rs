@@ -311,7 +311,7 @@ fn by_column(held: Vec<Document>, examples: &[Example]) -> Result<Vec<(String, V
         let row = document.rows[0];
         let Some(client) = examples[row].client.clone() else {
             let found = format!("\"client\", and row {} names none", row + 1);
-            let expected = "a client in every row (columns.client names the column), or rows dealt \
+            let expected = "a client in every row (data.columns.client names the column), or rows dealt \
                             by \"iid\", \"dirichlet\", \"shards\" or \"quantity\"";
             return Err(DataError::setting("partition.by", &found, expected));
         };

@@ -97,7 +97,7 @@ fn a_bad_row_names_its_line() {
     assert!(json("{\"text\":\"a\",\"label\":\"x\"}\n\n[1]\n").starts_with("rows:3: found [1] ("));
     assert_eq!(
         json("{\"text\":\"a\"}"),
-        "rows:1: found the columns \"text\", expected column \"label\" (or the one that columns.label names)"
+        "rows:1: found the columns \"text\", expected column \"label\" (or the one that data.columns.label names)"
     );
     assert_eq!(
         json("{\"text\":\"a\",\"label\":[\"x\",\"y\"]}"),

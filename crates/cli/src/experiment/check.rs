@@ -251,7 +251,11 @@ fn idle_knobs(written: &super::draft::Partition) -> Result<()> {
     let Some((key, found)) = alpha.or(shards) else { return Ok(()) };
     let ways = if key == "alpha" { "dirichlet or quantity" } else { "shards" };
     let expected = format!("it only where rows are dealt by {ways}, not by {by}");
-    let hint = format!("--set 'data.partition={{ by = \"{by}\" }}' replaces the whole table");
+    let turned = if key == "alpha" { "dirichlet" } else { "shards" };
+    let hint = format!(
+        "--set data.partition.by={turned} puts it to use, --set 'data.partition={{ by = \"{by}\" }}' \
+         drops it"
+    );
     Err(Complaint::new(&format!("data.partition.{key}"), found, expected).with_hint(hint))
 }
 

@@ -137,7 +137,8 @@ fn missing(fields: &dyn Fields, name: &str, key: Option<&str>) -> Complaint {
         let more = if names.len() > MOST_NAMES { " and more" } else { "" };
         format!("the columns {}{more}", shown.join(", "))
     };
-    let other = key.map_or(String::new(), |key| format!(" (or the one that columns.{key} names)"));
+    let other =
+        key.map_or(String::new(), |key| format!(" (or the one that data.columns.{key} names)"));
     (found, format!("column {name:?}{other}"))
 }
 
