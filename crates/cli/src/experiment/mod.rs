@@ -14,6 +14,8 @@ mod draft;
 mod kind;
 mod layers;
 mod reading;
+#[cfg(test)]
+mod reference;
 mod shorthand;
 
 pub use check::complaint as complaint_of;
