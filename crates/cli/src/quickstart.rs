@@ -11,7 +11,7 @@ use fedra_data::{Body, Labels, SpanScore};
 
 use crate::bench::memory::forget_peak;
 use crate::console;
-use crate::experiment::{Experiment, Overrides};
+use crate::experiment::{Experiment, Overrides, parse_seed};
 use crate::federate::{Ending, Run};
 use crate::folder::Folder;
 use crate::grid::Grid;
@@ -57,7 +57,7 @@ pub struct Quickstart {
     #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
     out: PathBuf,
     /// Another seed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<u64>,
     /// Print the table and nothing else
     #[arg(long, short)]

@@ -10,6 +10,7 @@ use crate::console;
 use crate::experiment::{Experiment, Overrides};
 use crate::federate::{self, Ending};
 use crate::folder::Folder;
+use crate::grid::counted;
 use crate::progress::Voice;
 use crate::summary::Summary;
 use crate::vacancy::{self, Over};
@@ -114,9 +115,10 @@ impl Run {
 /// What a run came to that needs no going on.
 fn show_complete(folder: &Folder, summary: &Summary, voice: Voice) {
     if voice == Voice::Lively {
-        let (shown, rounds) = (folder.path().display(), summary.rounds);
+        let shown = folder.path().display();
+        let rounds = counted(u64::from(summary.rounds), "round");
         console::say(format_args!(
-            "the run in {shown} is complete ({rounds} rounds): nothing was changed\n"
+            "the run in {shown} is complete ({rounds}): nothing was changed\n"
         ));
         console::data(summary.table());
     }

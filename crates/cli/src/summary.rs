@@ -6,7 +6,7 @@ use fedra_engine::{Bytes, EvaluationSet, RoundReport, SetScores, StageReport};
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Serialize};
 
-use crate::grid::{Grid, grouped};
+use crate::grid::{Grid, counted, grouped};
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -130,9 +130,10 @@ impl Summary {
         let mut grid = Grid::new(["", ""]);
         let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
         fact("experiment", format!("{} (seed {})", self.name, self.seed));
-        fact("method", format!("{}, {} rounds", self.method, self.rounds));
-        let (clients, examples) = (grouped(self.clients as u64), grouped(self.examples));
-        fact("clients", format!("{clients} with {examples} training examples"));
+        fact("method", format!("{}, {}", self.method, counted(u64::from(self.rounds), "round")));
+        let (clients, examples) =
+            (grouped(self.clients as u64), counted(self.examples, "training example"));
+        fact("clients", format!("{clients} with {examples}"));
         fact("parameters", grouped(self.parameters));
         if let Some(score) = &self.score {
             let on = score.on.replace('_', " ");

@@ -94,7 +94,7 @@ pub struct Overrides {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Override the seed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<u64>,
     /// Values that need no parsing any more, over those of `--set`
     #[arg(skip)]
@@ -176,6 +176,11 @@ impl Experiment {
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(&self.draft)?)
     }
+}
+
+/// A seed on the command line.
+pub fn parse_seed(text: &str) -> std::result::Result<u64, String> {
+    text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
 }
 
 /// Where only the name of the method was replaced, the settings of the old one are still there:

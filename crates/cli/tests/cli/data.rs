@@ -92,3 +92,44 @@ gout            2         50.0 %
     assert!(shown.contains(table), "{shown}");
     assert!(shown.contains("the label's share of the client's rows against"), "{shown}");
 }
+
+/// The experiments that `docs/data.md` shows, by the name in their first line.
+fn documented(name: &str) -> String {
+    let page = include_str!("../../../../docs/data.md");
+    let start = format!("```toml\n# {name}\n");
+    let (_, rest) = page.split_once(&start).unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_documented_way_from_a_file_to_a_run_is_passable() {
+    let place = Place::new();
+    let (mut lines, mut table) = (String::new(), "note,department,hospital\n".to_owned());
+    for row in 0..60 {
+        let (note, label) = [("chest pain", "cardiology"), ("cough", "pulmonology")][row % 2];
+        let hospital = ["north", "south", "west"][row % 3];
+        let line = serde_json::json!({ "note": note, "department": label, "hospital": hospital });
+        lines.extend([line.to_string().as_str(), "\n"]);
+        table.extend([note, ",", label, ",", hospital, "\n"]);
+    }
+    let words = "# doc 17\nNo\tO\nchest\tB-problem\npain\tI-problem\n\n";
+    let words: String = (0..12).map(|doc| words.replace("17", &doc.to_string())).collect();
+    for (name, text) in [("notes.jsonl", &lines), ("notes.csv", &table), ("words.conll", &words)] {
+        fs::write(place.path(name), text).unwrap();
+    }
+    for name in ["notes.toml", "words.toml"] {
+        fs::write(place.path(name), documented(name)).unwrap();
+    }
+    let small =
+        ["--set", "model.width=16", "--set", "model.blocks=1", "--set", "federation.rounds=1"];
+    for file in ["notes.toml", "words.toml"] {
+        for command in ["data", "plan", "run"] {
+            place.succeed(&[&[command, file], &small[..]].concat());
+        }
+    }
+    assert_eq!(place.summary("runs/notes")["clients"], 3);
+    assert_eq!(place.summary("runs/words")["clients"], 2);
+    let csv = ["--set", "data.source=csv", "--set", "data.path=notes.csv"];
+    let as_csv = place.succeed(&[&["data", "notes.toml"], &csv[..]].concat());
+    assert_eq!(as_csv, place.succeed(&["data", "notes.toml"]));
+}
