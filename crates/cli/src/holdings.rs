@@ -24,11 +24,15 @@ impl Holdings {
             return Err(Complaint::new("data", "no rows", "at least one").into());
         }
         let division = experiment.partition.divide(&table, experiment.draft.data.shares, seed);
-        let mut division = division.map_err(|error| match error {
-            DataError::Setting { name, found, expected } => {
-                Complaint::new(&format!("data.{name}"), found, expected).into()
+        let mut division = division.map_err(|error| {
+            if let DataError::Setting { name, found, expected } = error {
+                return anyhow::Error::from(Complaint::new(
+                    &format!("data.{name}"),
+                    found,
+                    expected,
+                ));
             }
-            other => anyhow::Error::from(other),
+            error.into()
         })?;
         let partition = &experiment.draft.data.partition;
         let dealt = division.clients.len();

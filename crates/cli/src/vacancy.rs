@@ -100,7 +100,7 @@ fn next_free(path: &Path) -> PathBuf {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_else(|| "run".to_owned());
     let numbered = |number: u32| path.with_file_name(format!("{name}-{number}"));
-    (2..).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.to_owned())
+    (2..=u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]

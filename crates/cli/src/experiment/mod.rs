@@ -149,7 +149,8 @@ impl Experiment {
         let mut draft: Draft = reading::read(table).map_err(catalogue::advise::<Draft>)?;
         draft.name.get_or_insert_with(|| name.to_owned());
         let method = draft.method.name.clone();
-        Ok(check::check(draft).map_err(|complaint| left_over(complaint, written, &method))?)
+        Ok(check::check(draft)
+            .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
     }
 
     /// The first stage of `FedFrozen` on this experiment, for all rounds: the method beneath, be that
@@ -185,9 +186,9 @@ pub fn parse_seed(text: &str) -> std::result::Result<u64, String> {
 
 /// Where only the name of the method was replaced, the settings of the old one are still there:
 /// says so, and how to be rid of them. Otherwise says whose setting it is.
-fn left_over(complaint: Complaint, written: Option<toml::Value>, method: &str) -> Complaint {
+fn left_over(complaint: Complaint, written: Option<&toml::Value>, method: &str) -> Complaint {
     let unknown = complaint.unknown_key().and_then(|key| key.strip_prefix("method."));
-    let written = written.as_ref().and_then(toml::Value::as_table);
+    let written = written.and_then(toml::Value::as_table);
     let (Some(key), Some(written)) = (unknown, written) else {
         return catalogue::advise_method(complaint);
     };

@@ -203,14 +203,10 @@ impl<'de> VariantAccess<'de> for Choice {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Complaint> {
-        match self.value {
-            Some(value) => Spelt(value)
-                .deserialize_any(visitor)
-                .map_err(|complaint| complaint.within(&self.word)),
-            None => {
-                let expected = (&visitor as &dyn Expected).to_string();
-                Err(Complaint::new("", format!("{:?}", self.word), expected))
-            }
-        }
+        let Some(value) = self.value else {
+            let expected = (&visitor as &dyn Expected).to_string();
+            return Err(Complaint::new("", format!("{:?}", self.word), expected));
+        };
+        Spelt(value).deserialize_any(visitor).map_err(|complaint| complaint.within(&self.word))
     }
 }
