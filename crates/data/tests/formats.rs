@@ -87,7 +87,7 @@ fn named_columns_are_used_and_must_exist() {
     assert!(
         bad.unwrap_err()
             .to_string()
-            .ends_with(":1: found the columns \"text\", \"label\", expected column \"note\"")
+            .ends_with(":1: found the columns \"text\", expected column \"note\"")
     );
 }
 
