@@ -22,7 +22,7 @@ use crate::experiment::{Experiment, Written, idle};
 use crate::federate::Run;
 use crate::grid::{Grid, grouped};
 use crate::guess::{Foreseen, Guess, Overlap};
-use crate::memory;
+use crate::memory::{self, Kept};
 use crate::prepared::Prepared;
 use crate::summary::travelled;
 
@@ -299,6 +299,21 @@ fn costs(
     let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
     fact("client memory", format!("about {client} in training"));
     fact("server memory", format!("about {server}"));
+    let together = stages()
+        .map(|scope| memory::simulation((model, clients.len()), (recipe, experiment), scope));
+    let kept = stages().map(|scope| Kept::of(recipe, model.layout(), scope));
+    let kept = kept.max_by_key(|kept| kept.bytes()).unwrap_or_default();
+    let count = grouped(clients.len() as u64);
+    if kept.bytes().0 > 0 {
+        let (each, what) = (kept.bytes(), kept.in_words(recipe));
+        let all = ByteCount(each.0 * clients.len() as u64);
+        fact(
+            "kept by clients",
+            format!("{each} each between rounds, {what}: {all} for all {count}"),
+        );
+    }
+    let together = together.max().unwrap_or_default();
+    fact("run memory", format!("about {together} with all {count} clients in one process"));
     if experiment.draft.conditions.is_some() {
         fact("note", "bytes are of rounds in which nobody fails or is late".to_owned());
     }

@@ -151,7 +151,7 @@ impl<'e> Run<'e> {
             bytes: Bytes::default(),
             privacy: None,
             multiply_adds: 0,
-            model: (personal.len() < model.layout().len()).then_some("model"),
+            model: (personal.len() < model.layout().len()).then(|| "model".to_owned()),
             tokens: mean_tokens(shards),
             stage: None,
             seconds: 0.0,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! experiment.toml   as resolved; `fedra run` takes it
-//! rounds.jsonl      one report a round
+//! rounds.jsonl      one report a round; `"round": 0` is the first
 //! checkpoint.fedra  the last complete round
 //! summary.json      there once the run is over
 //! model/            Hugging Face layout
@@ -17,12 +17,13 @@ use fedra_engine::{EngineError, RoundReport, Sink};
 use serde::Serialize;
 
 use crate::experiment::Experiment;
+use crate::summary::Summary;
 
-const EXPERIMENT: &str = "experiment.toml";
-const ROUNDS: &str = "rounds.jsonl";
-const SUMMARY: &str = "summary.json";
-const CHECKPOINT: &str = "checkpoint.fedra";
-const MODEL: &str = "model";
+pub(crate) const EXPERIMENT: &str = "experiment.toml";
+pub(crate) const ROUNDS: &str = "rounds.jsonl";
+pub(crate) const SUMMARY: &str = "summary.json";
+pub(crate) const CHECKPOINT: &str = "checkpoint.fedra";
+pub(crate) const MODEL: &str = "model";
 
 /// A folder for one run.
 #[derive(Clone, Debug)]
@@ -31,32 +32,27 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Starts anew in a folder; what an earlier finished run left there is removed.
+    /// Starts anew in a folder. What an earlier run wrote there is removed and nothing else is;
+    /// whether it may be is for the caller to ask ([`crate::vacancy`]).
     pub fn create(path: &Path, experiment: &Experiment) -> Result<Self> {
         let folder = Self { path: path.to_owned() };
         let shown = path.display();
         let make = || {
             fs::create_dir_all(path)?;
-            for name in [ROUNDS, SUMMARY, CHECKPOINT] {
+            // The summary goes first: without it nobody takes the rest for a complete run.
+            for name in [SUMMARY, CHECKPOINT, ROUNDS] {
                 remove(fs::remove_file(path.join(name)))?;
             }
-            remove(fs::remove_dir_all(path.join(MODEL)))
+            let model = path.join(MODEL);
+            for name in fedra_model::hf::Folder::files() {
+                remove(fs::remove_file(model.join(name)))?;
+            }
+            // A folder in which somebody else keeps files stays.
+            if is_empty(&model) { fs::remove_dir(&model) } else { Ok(()) }
         };
         make().with_context(|| format!("cannot make the folder {shown}"))?;
         folder.write(EXPERIMENT, experiment.to_toml()?.as_bytes())?;
         Ok(folder)
-    }
-
-    /// Refuses a folder in which an unfinished run waits to be resumed.
-    pub fn check_free(path: &Path) -> Result<()> {
-        if path.join(CHECKPOINT).exists() && !path.join(SUMMARY).exists() {
-            let shown = path.display();
-            bail!(
-                "--out: found an unfinished run in {shown}, expected a free folder\n\
-                 hint: fedra run --resume {shown}, or another --out"
-            );
-        }
-        Ok(())
     }
 
     /// Opens the folder of an earlier run, and reads its experiment.
@@ -67,6 +63,19 @@ impl Folder {
         }
         let experiment = Experiment::open(&file, &crate::experiment::Overrides::default())?;
         Ok((Self { path: path.to_owned() }, experiment))
+    }
+
+    /// The summary, if all rounds that the experiment asks for are in it.
+    pub fn complete(&self, experiment: &Experiment) -> Result<Option<Summary>> {
+        let path = self.path.join(SUMMARY);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let shown = path.display();
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
+        let summary: Summary = serde_json::from_str(&text)
+            .with_context(|| format!("{shown}: found no summary of this version"))?;
+        Ok(Some(summary).filter(|summary| summary.rounds >= experiment.rounds))
     }
 
     /// What a folder holds of an experiment; the number of threads makes no other experiment.
@@ -193,6 +202,10 @@ impl Sink for RoundLog {
         line.push(b'\n');
         self.file.write_all(&line).map_err(|error| failed(&error))
     }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// What is not there need not be removed.

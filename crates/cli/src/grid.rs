@@ -70,6 +70,11 @@ impl std::fmt::Display for Grid {
     }
 }
 
+/// So many of a thing: `1 round`, `1,200 rounds`.
+pub fn counted(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
 /// A count with its thousands apart.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
@@ -98,5 +103,9 @@ mod tests {
     fn thousands_are_apart() {
         let shown = [0, 12, 999, 1000, 271_303, 22_713_216].map(grouped);
         assert_eq!(shown, ["0", "12", "999", "1,000", "271,303", "22,713,216"]);
+        assert_eq!(
+            [0, 1, 2000].map(|n| counted(n, "round")),
+            ["0 rounds", "1 round", "2,000 rounds"]
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The rows of an experiment and who holds them.
 
 use anyhow::{Context, Result};
-use fedra_data::{Dice, Division, Limits, Reader, Split, Table, TableBuilder};
+use fedra_data::{DataError, Dice, Division, Limits, Reader, Split, Table, TableBuilder};
 
 use crate::experiment::{Complaint, Experiment, Source};
 
@@ -23,8 +23,17 @@ impl Holdings {
         if table.examples.is_empty() {
             return Err(Complaint::new("data", "no rows", "at least one").into());
         }
-        let mut division =
-            experiment.partition.divide(&table, experiment.draft.data.shares, seed)?;
+        let division = experiment.partition.divide(&table, experiment.draft.data.shares, seed);
+        let mut division = division.map_err(|error| {
+            if let DataError::Setting { name, found, expected } = error {
+                return anyhow::Error::from(Complaint::new(
+                    &format!("data.{name}"),
+                    found,
+                    expected,
+                ));
+            }
+            error.into()
+        })?;
         let partition = &experiment.draft.data.partition;
         let dealt = division.clients.len();
         let mut small = 0;
@@ -80,7 +89,9 @@ fn read(experiment: &Experiment) -> Result<Table> {
     let mut builder = TableBuilder::new(experiment.task);
     match &experiment.source {
         Source::Clinic(clinic) => return Ok(clinic.generate(experiment.task, draft.seed)?),
-        Source::Mimic(mimic, path) => mimic.read(path, Limits::default(), &mut builder)?,
+        Source::Mimic(mimic, path) => {
+            mimic.read(path, Limits::default(), &mut builder).context("data.path")?;
+        }
         Source::Files(format, files) => {
             for (path, split) in files {
                 let columns = draft.data.columns.clone();

@@ -19,6 +19,7 @@ mod quickstart;
 mod run;
 mod show;
 mod summary;
+mod vacancy;
 
 use std::process::ExitCode;
 
@@ -78,10 +79,23 @@ fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(code) => code,
         Err(error) => {
-            console::say(format_args!("error: {error:#}"));
+            console::say(format_args!("error: {}", told(&error)));
             ExitCode::from(status(&error))
         }
     }
+}
+
+/// An error and its causes in one line; a cause that its error has told already is left out.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 /// 1 for a run that broke down on its way, 2 for an experiment or a flag that was refused.

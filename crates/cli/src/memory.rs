@@ -1,10 +1,16 @@
 //! What a client and the server hold in memory, roughly, without the program itself.
+//!
+//! A simulation shares the weights among its clients, so a client costs nothing while it waits,
+//! unless its method keeps something for it between rounds ([`Kept`]); that is then there once for
+//! every client, and where there are many of them it is nearly all the memory of a run.
 
 use anyhow::Result;
 use fedra_compute::Seed;
-use fedra_engine::{Choice, ClientId, ClientInfo, Recipe, ServerRule, Solver};
+use fedra_engine::{
+    Choice, ClientId, ClientInfo, LocalRule, Population, Recipe, ServerRule, Solver,
+};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Round, Scope, Site};
+use fedra_plan::{ByteCount, Layout, Probe, Round, Scope, Selector, Site, View};
 
 use crate::experiment::{Complaint, Experiment};
 
@@ -12,8 +18,83 @@ use crate::experiment::{Complaint, Experiment};
 /// input, query, key, value, context, two norms and four and four again in the feed-forward layer.
 const KEPT_WIDTHS: u64 = 16;
 
+/// What a client keeps from round to round, in elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Parameters of its own.
+    personal: u64,
+    /// A control variate (SCAFFOLD) or a linear term (`FedDyn`).
+    correction: u64,
+    /// What its encoding lost so far.
+    residual: u64,
+}
+
+impl Kept {
+    /// What is kept by a client for which this part learns; of blocks that are chosen anew in each
+    /// round, all may come to be kept.
+    pub fn of(recipe: &Recipe, layout: &Layout, learns: &Scope) -> Self {
+        if recipe.population == Population::Pooled {
+            return Self::default();
+        }
+        let view = View { layout, round: Round(0), scores: None };
+        let personal = recipe.personal.select(view).unwrap_or_default();
+        let chosen = recipe.learns.probe(Round(0)) != Probe::Nothing;
+        let blocks = if chosen { layout.blocks() } else { 0 };
+        let learns = learns.clone() | Scope::of_blocks(layout, 0..blocks);
+        let sent = (&learns - &personal).elements(layout) as u64;
+        Self {
+            personal: personal.elements(layout) as u64,
+            correction: match recipe.work.local {
+                LocalRule::Plain | LocalRule::Proximal { .. } => 0,
+                LocalRule::Scaffold => sent,
+                LocalRule::Dynamic { .. } => learns.elements(layout) as u64,
+            },
+            residual: if recipe.work.encoding.feedback() { sent } else { 0 },
+        }
+    }
+
+    /// In f32.
+    pub fn bytes(self) -> ByteCount {
+        ByteCount(4 * (self.personal + self.correction + self.residual))
+    }
+
+    /// What it is, in words.
+    pub fn in_words(self, recipe: &Recipe) -> String {
+        let correction = match recipe.work.local {
+            LocalRule::Dynamic { .. } => "a linear term",
+            LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Scaffold => {
+                "a control variate"
+            }
+        };
+        let parts = [
+            (self.personal, "parameters of its own"),
+            (self.correction, correction),
+            (self.residual, "what its encoding lost"),
+        ];
+        let words: Vec<&str> = parts.iter().filter(|part| part.0 > 0).map(|part| part.1).collect();
+        words.join(" and ")
+    }
+}
+
+/// All clients in one process: the server, what every client keeps, and one client in training on
+/// each thread.
+pub fn simulation(
+    (model, clients): (&Model, usize),
+    (recipe, experiment): (&Recipe, &Experiment),
+    learns: &Scope,
+) -> ByteCount {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = experiment.draft.threads.unwrap_or_else(cores).min(clients) as u64;
+    let kept = Kept::of(recipe, model.layout(), learns).bytes().0;
+    let shared = 4 * model.layout().elements() as u64;
+    // The shared weights are there once, and what waits is counted with the clients.
+    let training = client(model, (recipe, experiment), learns).0 - shared - kept;
+    let server = server(model, recipe, learns).0;
+    ByteCount(server + shared + clients as u64 * kept + threads * training)
+}
+
 /// A client that trains this part: the model, a copy of what trains, its gradient, moments and
-/// encoded change, and the activations of all blocks from the lowest that learns.
+/// encoded change, the activations of all blocks from the lowest that learns, and what it keeps.
 pub fn client(
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
@@ -35,10 +116,12 @@ pub fn client(
     });
     let recorded = (model.blocks() - below) as u64;
     let activations = tokens * model.width() as u64 * recorded * KEPT_WIDTHS;
-    ByteCount(4 * (layout.elements() as u64 + trained * (3 + moments) + activations))
+    let held = layout.elements() as u64 + trained * (3 + moments) + activations;
+    ByteCount(4 * held + Kept::of(recipe, layout, learns).bytes().0)
 }
 
-/// The model, the sum, the update that is being added, and what a server optimiser remembers.
+/// The model, the sum, the update that is being added, and what a server optimiser or a control
+/// variate remembers.
 pub fn server(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
     let layout = model.layout();
     let moments = match recipe.server {
@@ -46,8 +129,12 @@ pub fn server(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
         ServerRule::Momentum { .. } | ServerRule::Dynamic { .. } => 1,
         ServerRule::Adaptive { .. } => 2,
     };
+    let variates = match recipe.work.local {
+        LocalRule::Scaffold => 1,
+        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
+    };
     let trained = learns.elements(layout) as u64;
-    ByteCount(4 * (layout.elements() as u64 + trained * (2 + moments)))
+    ByteCount(4 * (layout.elements() as u64 + trained * (2 + moments + variates)))
 }
 
 /// The most blocks that a client may train within a budget.

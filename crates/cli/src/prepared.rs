@@ -42,6 +42,7 @@ impl Prepared {
         let tokenizer: Box<dyn Tokenizer>;
         let (model, params, companions) = match &experiment.model {
             ModelSource::Fresh(config, vocabulary) => {
+                let head = head(task, classes, Family::Encoder)?;
                 let grown = grow(experiment, holdings, *vocabulary)?;
                 let mut config = config.clone();
                 if let Config::Bert(bert) = config.as_mut() {
@@ -49,7 +50,6 @@ impl Prepared {
                 }
                 let companions = Companions::with_tokenizer(grown.to_json()?.into_bytes())?;
                 tokenizer = Box::new(grown);
-                let head = head(task, classes, Family::Encoder)?;
                 let model = Model::new(*config, head, adapters).context("model")?;
                 let params = model.fresh_params(device, seed)?;
                 (model, params, companions)

@@ -11,13 +11,14 @@ use fedra_data::{Body, Labels, SpanScore};
 
 use crate::bench::memory::forget_peak;
 use crate::console;
-use crate::experiment::{Experiment, Overrides};
+use crate::experiment::{Experiment, Overrides, parse_seed};
 use crate::federate::{Ending, Run};
 use crate::folder::Folder;
 use crate::grid::Grid;
 use crate::holdings::Holdings;
 use crate::progress::Voice;
 use crate::summary::{Summary, duration};
+use crate::vacancy::{self, Over};
 
 /// The experiment; each method replaces `method.name`.
 const EXPERIMENT: &str = include_str!("quickstart.toml");
@@ -56,7 +57,7 @@ pub struct Quickstart {
     #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
     out: PathBuf,
     /// Another seed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<u64>,
     /// Print the table and nothing else
     #[arg(long, short)]
@@ -73,8 +74,7 @@ impl Quickstart {
                 console::say(line);
             }
         };
-        let mut summaries = Vec::new();
-        let mut floor = 0.0;
+        let mut experiments = Vec::new();
         for (method, settings) in METHODS {
             let mut sets =
                 vec![format!("method.name={method}"), format!("name=quickstart-{method}")];
@@ -82,6 +82,13 @@ impl Quickstart {
             let overrides = Overrides::new(sets, self.seed);
             let experiment =
                 Experiment::from_text(EXPERIMENT, "quickstart.toml", "quickstart", &overrides)?;
+            // Its own earlier runs may be replaced; any other is refused before the first begins.
+            vacancy::check(&self.out.join(method), &experiment, Over::Namesake)?;
+            experiments.push((method, experiment));
+        }
+        let mut summaries = Vec::new();
+        let mut floor = 0.0;
+        for (method, experiment) in experiments {
             forget_peak();
             let run = Run::prepare(&experiment)?;
             if summaries.is_empty() {

@@ -10,7 +10,10 @@ use crate::console;
 use crate::experiment::{Experiment, Overrides, idle};
 use crate::federate::{self, Ending};
 use crate::folder::Folder;
+use crate::grid::counted;
 use crate::progress::Voice;
+use crate::summary::Summary;
+use crate::vacancy::{self, Over};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,9 +22,10 @@ Examples:
   fedra run experiments/clinic-concepts.toml --seed 2 --out runs/second
   fedra run --resume runs/second
 
-The folder then holds experiment.toml (as resolved), rounds.jsonl (a line a round), summary.json,
-and model/ in Hugging Face layout. Ctrl-C stops after the round that is on; --resume goes on and
-ends with the same bytes as a run that was never stopped.";
+The folder then holds experiment.toml (as resolved), rounds.jsonl (a line a round; there the first
+is round 0), summary.json, and model/ in Hugging Face layout. Ctrl-C stops after the round that is
+on; --resume goes on and ends with the same bytes as a run that was never stopped. A folder that
+holds a run is not written over unless --force says so.";
 
 /// The whole command.
 #[derive(Args)]
@@ -35,8 +39,11 @@ pub struct Run {
     /// Where results go [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with an interrupted run
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "sets", "seed", "out"])]
+    /// Replace the run that the folder holds
+    #[arg(long)]
+    force: bool,
+    /// Go on with an interrupted run; a complete one is shown and left as it is
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "sets", "seed", "out", "force"])]
     resume: Option<PathBuf>,
     /// Run as part of a comparison: with so many threads, until standard input ends
     #[arg(long, value_name = "THREADS", hide = true)]
@@ -53,6 +60,10 @@ impl Run {
         let (mut experiment, earlier) = match (&self.resume, &self.file) {
             (Some(path), _) => {
                 let (folder, experiment) = Folder::open(path)?;
+                if let Some(summary) = folder.complete(&experiment)? {
+                    show_complete(&folder, &summary, voice);
+                    return Ok(ExitCode::SUCCESS);
+                }
                 (experiment, Some(folder))
             }
             (None, Some(file)) => (Experiment::open(file, &self.overrides)?, None),
@@ -72,7 +83,8 @@ impl Run {
         let usual = || Path::new("runs").join(&experiment.name);
         let out = self.out.clone().unwrap_or_else(usual);
         if earlier.is_none() {
-            Folder::check_free(&out)?;
+            let over = if self.force { Over::AnyRun } else { Over::Nothing };
+            vacancy::check(&out, &experiment, over)?;
         }
         // Data and model are opened before anything is written.
         let run = federate::Run::prepare(&experiment)?;
@@ -100,5 +112,17 @@ impl Run {
                 Ok(ExitCode::from(130))
             }
         }
+    }
+}
+
+/// What a run came to that needs no going on.
+fn show_complete(folder: &Folder, summary: &Summary, voice: Voice) {
+    if voice == Voice::Lively {
+        let shown = folder.path().display();
+        let rounds = counted(u64::from(summary.rounds), "round");
+        console::say(format_args!(
+            "the run in {shown} is complete ({rounds}): nothing was changed\n"
+        ));
+        console::data(summary.table());
     }
 }

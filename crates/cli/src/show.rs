@@ -1,7 +1,7 @@
 //! `fedra data`: what a dataset becomes, before anything learns from it.
 
 use anyhow::Result;
-use fedra_data::{Body, Example, LabelShape, Small, Table};
+use fedra_data::{Body, Example, LabelShape, Labels, Small, Table};
 
 use crate::console;
 use crate::experiment::Written;
@@ -15,8 +15,8 @@ Examples:
   fedra data experiments/clinic-concepts.toml --set data.partition.by=dirichlet \\
     --set data.partition.alpha=0.1
 
-In the picture a cell compares a label's share at a client with its share in all rows:
-  \u{b7} absent   \u{2591} below half   \u{2592} near it   \u{2593} above 1.5 times   \u{2588} above 3 times";
+Shares are of rows, so those of labels that may stand together add up to more than 100 %. Where
+every word has a label, the list counts words and the picture compares spans.";
 
 /// Most labels that are listed one by one.
 const MOST_LABELS: usize = 30;
@@ -65,8 +65,21 @@ pub fn run(written: &Written) -> Result<()> {
         console::data("");
     }
     console::data(division.picture(&table).trim_end());
+    if table.task.shape() != LabelShape::Absent {
+        let what = match table.task.shape() {
+            LabelShape::PerWord => "spans",
+            LabelShape::One | LabelShape::Many | LabelShape::Absent => "rows",
+        };
+        console::data(format_args!(
+            "a cell: the label's share of the client's {what} against its share of all {what}\n\
+             {LEGEND}"
+        ));
+    }
     Ok(())
 }
+
+const LEGEND: &str = "  \u{b7} absent   \u{2591} below half   \u{2592} near it   \
+                      \u{2593} above 1.5 times   \u{2588} above 3 times";
 
 fn in_words(shape: LabelShape) -> &'static str {
     match shape {
@@ -91,18 +104,31 @@ fn lengths(table: &Table) -> String {
 /// How often each label occurs, commonest first.
 fn labels(table: &Table) -> Grid {
     let counts: Vec<u64> = table.label_counts().into_iter().map(|count| count as u64).collect();
-    let total: u64 = counts.iter().sum::<u64>().max(1);
+    let rows = table.examples.len() as u64;
+    let (of, total) = match table.task.shape() {
+        LabelShape::PerWord => (">share of words", counts.iter().sum()),
+        LabelShape::One | LabelShape::Many | LabelShape::Absent => (">share of rows", rows),
+    };
+    let share = |count: u64| format!("{:.1} %", 100.0 * count as f64 / total.max(1) as f64);
     let mut ranked: Vec<(u64, &String)> = counts.into_iter().zip(table.labels.names()).collect();
     ranked.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    let mut grid = Grid::new(["label", ">count", ">share"]);
+    let mut grid = Grid::new(["label", ">count", of]);
     for (count, name) in ranked.iter().take(MOST_LABELS) {
-        let share = format!("{:.1} %", 100.0 * *count as f64 / total as f64);
-        grid.row([(*name).clone(), grouped(*count), share]);
+        grid.row([(*name).clone(), grouped(*count), share(*count)]);
     }
     if ranked.len() > MOST_LABELS {
         let rest: u64 = ranked[MOST_LABELS..].iter().map(|label| label.0).sum();
-        let share = format!("{:.1} %", 100.0 * rest as f64 / total as f64);
+        // Rows with several of them count once for each, so there is no share of rows to tell.
+        let share = match table.task.shape() {
+            LabelShape::Many => "-".to_owned(),
+            LabelShape::One | LabelShape::PerWord | LabelShape::Absent => share(rest),
+        };
         grid.row([format!("and {} more", ranked.len() - MOST_LABELS), grouped(rest), share]);
+    }
+    let bare = |example: &&Example| matches!(&example.labels, Labels::Many(l) if l.is_empty());
+    let bare = table.examples.iter().filter(bare).count() as u64;
+    if bare > 0 {
+        grid.row(["(no label)".to_owned(), grouped(bare), share(bare)]);
     }
     grid
 }

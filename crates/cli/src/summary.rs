@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use fedra_engine::{Bytes, EvaluationSet, RoundReport, SetScores, StageReport};
 use fedra_plan::ByteCount;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::grid::{Grid, grouped};
+use crate::grid::{Grid, counted, grouped};
 
 /// The result of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// The experiment.
     pub name: String,
@@ -28,11 +28,11 @@ pub struct Summary {
     /// What the clients computed in training, in multiply-adds; an estimate to compare runs by.
     pub multiply_adds: u64,
     /// The folder of the global model; absent when there is none because clients keep all of it.
-    pub model: Option<&'static str>,
+    pub model: Option<String>,
     /// Always null: none.
     pub privacy: Option<()>,
     /// Since when a method of two stages is in its second.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageReport>,
     /// How long the rounds took.
     pub seconds: f64,
@@ -49,7 +49,7 @@ pub struct Summary {
 }
 
 /// The number the task is judged by.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Score {
     /// Its name.
     pub name: String,
@@ -130,9 +130,10 @@ impl Summary {
         let mut grid = Grid::new(["", ""]);
         let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
         fact("experiment", format!("{} (seed {})", self.name, self.seed));
-        fact("method", format!("{}, {} rounds", self.method, self.rounds));
-        let (clients, examples) = (grouped(self.clients as u64), grouped(self.examples));
-        fact("clients", format!("{clients} with {examples} training examples"));
+        fact("method", format!("{}, {}", self.method, counted(u64::from(self.rounds), "round")));
+        let (clients, examples) =
+            (grouped(self.clients as u64), counted(self.examples, "training example"));
+        fact("clients", format!("{clients} with {examples}"));
         fact("parameters", grouped(self.parameters));
         if let Some(score) = &self.score {
             let on = score.on.replace('_', " ");

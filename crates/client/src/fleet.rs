@@ -353,6 +353,19 @@ impl Fleet for NearFleet {
         states.filter(|state| !state.is_empty()).collect()
     }
 
+    fn each_state(
+        &self,
+        visit: &mut dyn FnMut(&ClientState) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        for place in 0..self.states.len() {
+            let state = self.state_of(place);
+            if !state.is_empty() {
+                visit(&state)?;
+            }
+        }
+        Ok(())
+    }
+
     fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError> {
         let failed = |error: ClientError| failure("restore the clients", &error);
         let mut fresh: Vec<ClientState> =

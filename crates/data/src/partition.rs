@@ -317,8 +317,10 @@ fn by_column(held: Vec<Document>, examples: &[Example]) -> Result<Vec<(String, V
     for document in held {
         let row = document.rows[0];
         let Some(client) = examples[row].client.clone() else {
-            let found = format!("\"client\" (row {} has none)", row + 1);
-            return Err(DataError::setting("by", &found, "a client for every row, or another way"));
+            let found = format!("\"client\", and row {} names none", row + 1);
+            let expected = "a client in every row (data.columns.client names the column), or rows dealt \
+                            by \"iid\", \"dirichlet\", \"shards\" or \"quantity\"";
+            return Err(DataError::setting("partition.by", &found, expected));
         };
         clients.entry(client).or_default().push(document);
     }

@@ -2,7 +2,9 @@
 //!
 //! One line a client: a bar for its rows and one shaded cell a label. A cell compares the label's
 //! share at the client with its share in the whole table, so that rare labels show as well as
-//! common ones: an even grey is IID, black beside white is not.
+//! common ones: an even grey is IID, black beside white is not. Shares are of rows, whether these
+//! have one label or several; where words are labelled they are of the marked spans, because rows
+//! are cut as their source likes.
 //!
 //! ```text
 //! · absent   ░ below half of its share   ▒ near it   ▓ above 1.5 times   █ above 3 times
@@ -49,7 +51,12 @@ impl Division {
         for (name, parts, counts) in &rows {
             let total: usize = parts.iter().sum();
             let bar = "\u{2588}".repeat((total * BAR).div_ceil(most));
-            let cells = shades(counts, &overall);
+            let (mine, all) = if counted.of_rows {
+                (total, table.examples.len())
+            } else {
+                (counts.iter().sum(), overall.iter().sum())
+            };
+            let cells = shades((counts, mine), (&overall, all));
             line(format_args!(
                 "{name:width$}  {bar:BAR$}  {:>6} {:>6} {:>6}  {cells}",
                 parts[0], parts[1], parts[2],
@@ -69,6 +76,8 @@ impl Division {
 struct Counted {
     shown: Vec<u32>,
     hidden: usize,
+    /// Whether shares are of rows; of spans otherwise.
+    of_rows: bool,
 }
 
 impl Counted {
@@ -76,14 +85,14 @@ impl Counted {
         let per_word = table.examples.iter().any(|e| matches!(e.labels, Labels::PerWord(_)));
         let all =
             (0..table.labels.len() as u32).filter(|&l| !per_word || is_start(&table.labels, l));
-        let every = Self { shown: all.collect(), hidden: 0 };
+        let every = Self { shown: all.collect(), hidden: 0, of_rows: !per_word };
         let counts = every.counts(table, 0..table.examples.len());
         let mut ranked: Vec<(usize, u32)> = counts.into_iter().zip(every.shown).collect();
         ranked.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
         let hidden = ranked.len().saturating_sub(MOST_LABELS);
         let mut shown: Vec<u32> = ranked.into_iter().take(MOST_LABELS).map(|pair| pair.1).collect();
         shown.sort_unstable();
-        Self { shown, hidden }
+        Self { shown, hidden, of_rows: !per_word }
     }
 
     fn counts(&self, table: &Table, rows: impl Iterator<Item = usize>) -> Vec<usize> {
@@ -112,8 +121,8 @@ fn letter(place: usize) -> char {
     (b'a' + place.min(MOST_LABELS - 1) as u8) as char
 }
 
-fn shades(counts: &[usize], overall: &[usize]) -> String {
-    let (mine, all) = (counts.iter().sum::<usize>(), overall.iter().sum::<usize>());
+/// One cell a label, from its counts here, out of so many, and in the whole table.
+fn shades((counts, mine): (&[usize], usize), (overall, all): (&[usize], usize)) -> String {
     let shade = |(&count, &total): (&usize, &usize)| {
         // count / mine over total / all, without dividing by zero.
         match (count * all) as f64 / (mine * total).max(1) as f64 {
@@ -153,5 +162,33 @@ central test                             0      0      0  ··
   b gout
 ";
         assert_eq!(division.picture(&table), expected);
+    }
+
+    /// At "many" every row has both labels, at "one" a row has one of them: flu is on all rows of
+    /// the one and on half of the other's, however many labels stand beside it.
+    #[test]
+    fn where_rows_have_several_labels_a_share_is_of_rows() {
+        let mut builder = TableBuilder::new(Task::Diagnosis);
+        for (client, labels) in [
+            ("many", vec!["flu", "gout"]),
+            ("many", vec!["flu", "gout"]),
+            ("one", vec!["flu"]),
+            ("one", vec![]),
+            ("none", vec![]),
+            ("none", vec![]),
+        ] {
+            builder.push(Row::text("x").with_labels(labels).with_client(client)).unwrap();
+        }
+        let table = builder.finish();
+        let whole = Shares { central: 0.0, validation: 0.0, test: 0.0 };
+        let picture = Partition::Client.divide(&table, whole, 1).unwrap().picture(&table);
+        let cells = |client: &str| {
+            let line = picture.lines().find(|line| line.starts_with(client)).unwrap();
+            line.rsplit("  ").next().unwrap().to_owned()
+        };
+        // Flu is on 3 of 6 rows and gout on 2: 1 / 0.5 = 2 times and 1 / 0.33 = 3 times at "many".
+        assert_eq!(cells("many"), "\u{2593}\u{2593}");
+        assert_eq!(cells("one"), "\u{2592}\u{b7}");
+        assert_eq!(cells("none"), "\u{b7}\u{b7}");
     }
 }

@@ -84,14 +84,21 @@ fn named_columns_are_used_and_must_exist() {
     let table = read_with(&reader, Format::JsonLines, Task::Classes, good).unwrap();
     assert_eq!(table.examples[0].client.as_deref(), Some("all"));
     let bad = read_with(&reader, Format::JsonLines, Task::Classes, "{\"text\": \"x\"}\n");
-    assert!(bad.unwrap_err().to_string().ends_with(":1: found no value, expected column \"note\""));
+    assert!(
+        bad.unwrap_err()
+            .to_string()
+            .ends_with(":1: found the columns \"text\", expected column \"note\"")
+    );
 }
 
 #[test]
 fn a_bad_row_names_its_line() {
     let json = |text| complaint(Format::JsonLines, Task::Classes, text);
     assert!(json("{\"text\":\"a\",\"label\":\"x\"}\n\n[1]\n").starts_with("rows:3: found [1] ("));
-    assert_eq!(json("{\"text\":\"a\"}"), "rows:1: found no value, expected column \"label\"");
+    assert_eq!(
+        json("{\"text\":\"a\"}"),
+        "rows:1: found the columns \"text\", expected column \"label\" (or the one that data.columns.label names)"
+    );
     assert_eq!(
         json("{\"text\":\"a\",\"label\":[\"x\",\"y\"]}"),
         "rows:1: found 2 labels, expected exactly one label"

@@ -1,7 +1,8 @@
 //! Everything a run needs to go on, in one file that is there whole or not at all.
 //!
 //! The file is written beside its place and moved into it, so a run that dies at any moment leaves
-//! the last complete round behind. Tensors are stored as payloads: what reads them is the decoder
+//! the last complete round behind. It is written section by section: a thousand clients' states are
+//! in memory once, in the fleet, and not a second time on their way to the disk. Tensors are stored as payloads: what reads them is the decoder
 //! that hostile bytes go through, hence a torn or edited checkpoint is refused, not loaded.
 //!
 //! ```text
@@ -11,9 +12,10 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
+use crc32fast::Hasher;
 use fedra_plan::{Digest, Round};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::diary::Diary;
 use crate::error::EngineError;
 use crate::federation::Federation;
-use crate::fleet::ClientState;
+use crate::fleet::{ClientState, Fleet};
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::versions::Versions;
@@ -49,9 +51,14 @@ struct Notes {
 /// Writes the state of a federation and its clients.
 pub(crate) fn save(
     federation: &Federation,
-    states: &[ClientState],
+    fleet: &dyn Fleet,
     directory: &Path,
 ) -> Result<(), EngineError> {
+    let mut clients = Vec::new();
+    fleet.each_state(&mut |state| {
+        clients.push(state.client);
+        Ok(())
+    })?;
     let notes = Notes {
         layout: federation.layout.digest(),
         seed: federation.seed.0,
@@ -60,26 +67,26 @@ pub(crate) fn save(
         versions: federation.versions.clone(),
         diary: federation.diary.clone(),
         selection: federation.memory.clone(),
-        clients: states.iter().map(|state| state.client).collect(),
+        clients,
     };
     let notes =
         serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
     let header = Header::download(Kind::Values, Encoding::F32, federation.round);
     let pack = |tensors: &Tensors| encode(&federation.layout, &header, tensors, None);
 
-    let mut bytes = MAGIC.to_vec();
-    put(&mut bytes, &notes);
+    let mut file = Unfinished::create(directory)?;
+    file.put(&notes)?;
     let ServerState { first, second, variate } = &federation.server;
     for tensors in [&federation.model, first, second, variate] {
-        put(&mut bytes, &pack(tensors)?);
+        file.put(&pack(tensors)?)?;
     }
-    for state in states {
+    fleet.each_state(&mut |state| {
         for tensors in [&state.personal, &state.correction, &state.residual] {
-            put(&mut bytes, &pack(tensors)?);
+            file.put(&pack(tensors)?)?;
         }
-    }
-    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-    replace(directory, &bytes)
+        Ok(())
+    })?;
+    file.finish(directory)
 }
 
 /// Reads it back into a federation of the same recipe, layout and seed; the clients' states are
@@ -155,11 +162,6 @@ fn recipe_text(federation: &Federation, path: &Path) -> Result<String, EngineErr
     serde_json::to_string(&federation.recipe).map_err(|error| unusable(path, error.to_string()))
 }
 
-fn put(bytes: &mut Vec<u8>, section: &[u8]) {
-    bytes.extend((section.len() as u64).to_le_bytes());
-    bytes.extend(section);
-}
-
 fn take<'bytes>(rest: &mut &'bytes [u8]) -> Option<&'bytes [u8]> {
     let (length, after) = rest.split_first_chunk::<8>()?;
     let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
@@ -168,19 +170,47 @@ fn take<'bytes>(rest: &mut &'bytes [u8]) -> Option<&'bytes [u8]> {
     Some(section)
 }
 
-/// Puts a new checkpoint in the place of the old one; a crash leaves one of the two.
-fn replace(directory: &Path, bytes: &[u8]) -> Result<(), EngineError> {
-    fs::create_dir_all(directory).map_err(|error| disk("creating", directory, error))?;
-    let (unfinished, finished) = (directory.join(UNFINISHED), directory.join(FILE));
-    let write = || {
-        let mut file = File::create(&unfinished)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, &finished)?;
-        // The move itself has to reach the disk too.
-        File::open(directory)?.sync_all()
-    };
-    write().map_err(|error| disk("writing", &finished, error))
+/// A checkpoint on its way to the disk, beside its place.
+struct Unfinished {
+    path: PathBuf,
+    file: BufWriter<File>,
+    checksum: Hasher,
+}
+
+impl Unfinished {
+    fn create(directory: &Path) -> Result<Self, EngineError> {
+        fs::create_dir_all(directory).map_err(|error| disk("creating", directory, error))?;
+        let path = directory.join(UNFINISHED);
+        let file = File::create(&path).map_err(|error| disk("writing", &path, error))?;
+        let (file, checksum) = (BufWriter::new(file), Hasher::new());
+        let mut unfinished = Self { path, file, checksum };
+        unfinished.write(MAGIC)?;
+        Ok(unfinished)
+    }
+
+    fn put(&mut self, section: &[u8]) -> Result<(), EngineError> {
+        self.write(&(section.len() as u64).to_le_bytes())?;
+        self.write(section)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
+        self.checksum.update(bytes);
+        self.file.write_all(bytes).map_err(|error| disk("writing", &self.path, error))
+    }
+
+    /// Takes the place of the old one; a crash leaves one of the two.
+    fn finish(self, directory: &Path) -> Result<(), EngineError> {
+        let Self { path, mut file, checksum } = self;
+        let finish = || {
+            file.write_all(&checksum.finalize().to_le_bytes())?;
+            file.flush()?;
+            file.get_ref().sync_all()?;
+            fs::rename(&path, directory.join(FILE))?;
+            // The move itself has to reach the disk too.
+            File::open(directory)?.sync_all()
+        };
+        finish().map_err(|error| disk("writing", &directory.join(FILE), error))
+    }
 }
 
 fn disk(doing: &'static str, path: &Path, source: std::io::Error) -> EngineError {

@@ -78,10 +78,10 @@ impl Conditions {
             Err(EngineError::Setting { key, found: found.to_string(), expected })
         };
         if !(0.0..=1.0).contains(&self.fail) {
-            return refuse("conditions.fail", self.fail, "a probability");
+            return refuse("conditions.fail", self.fail, "a probability from 0 to 1");
         }
         if !(0.0..=1.0).contains(&self.slow.share) {
-            return refuse("conditions.slow.share", self.slow.share, "a probability");
+            return refuse("conditions.slow.share", self.slow.share, "a probability from 0 to 1");
         }
         if !(self.slow.factor.is_finite() && self.slow.factor >= 1.0) {
             return refuse("conditions.slow.factor", self.slow.factor, "finite and at least 1");

@@ -55,7 +55,7 @@ pub enum EngineError {
     /// The global model has left the numbers; the last checkpoint has not.
     #[error("the global model is no longer finite after round {round}: try a lower rate")]
     Diverged {
-        /// The round that did it.
+        /// The round that did it, counted from 1 as people count.
         round: u32,
     },
 

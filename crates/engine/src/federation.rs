@@ -107,7 +107,7 @@ impl Federation {
                 sink.round(&report)?;
             }
             if let Some(directory) = &self.checkpoints {
-                checkpoint::save(self, &fleet.state(), directory)?;
+                checkpoint::save(self, &*fleet, directory)?;
             }
         }
         Ok(())
@@ -315,7 +315,7 @@ impl Federation {
             self.model.get(id).is_none_or(|values| values.iter().all(|value| value.is_finite()))
         };
         if !changed.iter().all(finite) {
-            return Err(EngineError::Diverged { round: self.round.0 });
+            return Err(EngineError::Diverged { round: self.round.0 + 1 });
         }
         self.versions.changed(&changed, self.round);
         Ok(())

@@ -59,6 +59,15 @@ pub trait Fleet {
     /// What the clients keep between rounds, in client order; clients that keep nothing are absent.
     fn state(&self) -> Vec<ClientState>;
 
+    /// The same, one after another. A fleet that holds states in memory lends them instead of copying
+    /// all of them at once.
+    fn each_state(
+        &self,
+        visit: &mut dyn FnMut(&ClientState) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        self.state().iter().try_for_each(visit)
+    }
+
     /// Makes the clients what they were when [`Fleet::state`] was taken, and their shared model the
     /// one given. Clients that are absent from the list keep nothing.
     fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError>;

@@ -12,7 +12,11 @@ use crate::error::EngineError;
 
 /// How a cohort is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(
+    rename_all = "snake_case",
+    expecting = "\"all\", { uniform = 4 } (so many clients) or { poisson = 0.5 } (each with this \
+                 probability)"
+)]
 pub enum Sampler {
     /// Every client.
     #[default]

@@ -134,7 +134,12 @@ pub struct Damped {
 
 /// How a gradient becomes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(
+    tag = "name",
+    rename_all = "snake_case",
+    deny_unknown_fields,
+    expecting = "a table such as { name = \"adamw\", rate = 1e-3 }; names: adamw, momentum, sgd"
+)]
 pub enum Solver {
     /// `w -= rate (g + decay w)`.
     Sgd {
@@ -279,7 +284,11 @@ impl LocalRule {
 
 /// The learning rate over the rounds, as a factor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(
+    rename_all = "snake_case",
+    deny_unknown_fields,
+    expecting = "\"constant\", { linear = { rounds = 20 } } or { cosine = { rounds = 20 } }"
+)]
 pub enum Schedule {
     /// One.
     #[default]

@@ -34,9 +34,9 @@ pub struct Step {
     /// Replay the frozen blocks below from a cache, as in a later local epoch
     #[arg(long, requires = "train_blocks")]
     cached_prefix: bool,
-    /// Threads
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
+    /// Threads [default: as many as the machine has cores]
+    #[arg(long)]
+    threads: Option<usize>,
     /// Steps to time
     #[arg(long, default_value_t = 12)]
     steps: usize,
@@ -48,12 +48,17 @@ pub struct Step {
 impl Step {
     /// Measures and prints.
     pub fn run(self) -> Result<()> {
-        if self.batch == 0 || self.seq == 0 || self.threads == 0 || self.steps == 0 {
+        if self.batch == 0 || self.seq == 0 || self.threads() == 0 || self.steps == 0 {
             bail!("--batch, --seq, --threads and --steps must be at least 1");
         }
-        let report = Crew::new(self.threads)?.install(|| self.measure())?;
+        let report = Crew::new(self.threads())?.install(|| self.measure())?;
         print_report(&report, self.json);
         Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        // Not the crew's own count: asking would start a crew that stays awake beside this one.
+        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     fn measure(&self) -> Result<Report> {
@@ -122,7 +127,7 @@ impl Step {
             precision: "fp32",
             train_blocks: if blocks.is_empty() { "all".into() } else { blocks.join(",") },
             cached_prefix: self.cached_prefix,
-            threads: self.threads,
+            threads: self.threads(),
             median_ms: rounded(median * 1e3),
             best_ms: rounded(times[0] * 1e3),
             tokens_per_s: ((self.batch * self.seq) as f64 / median).round() as u64,

@@ -2,13 +2,16 @@
 //!
 //! Serde tells a deserializer which fields a struct has. So a type is read from a value that does
 //! not exist, one path at a time, and the fields it asks for on the way are written down: a list
-//! that no one has to keep. Keys behind a tag (a method's settings, an optimiser's) are not seen.
+//! that no one has to keep. A method's settings are asked for by the method's name; keys behind any
+//! other tag (an optimiser's) are not seen.
 
 use std::cell::RefCell;
 
+use fedra_engine::methods::Method;
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -36,22 +39,44 @@ pub fn advise<T: DeserializeOwned>(complaint: Complaint) -> Complaint {
     complaint.suggesting(&all)
 }
 
+/// Adds to a complaint about a method's unknown setting whose setting it is.
+pub fn advise_method(complaint: Complaint) -> Complaint {
+    let key = complaint.unknown_key().and_then(|key| key.strip_prefix("method."));
+    let (Some(key), None) = (key, complaint.suggestion()) else { return complaint };
+    let knows = |method: &&str| method_keys(method).iter().any(|known| known == key);
+    let owners: Vec<&str> = Method::NAMES.into_iter().filter(knows).collect();
+    if owners.is_empty() {
+        return complaint;
+    }
+    let hint = format!("{key} is a setting of {}", owners.join(", "));
+    complaint.with_hint(hint)
+}
+
 /// Every key of a type with its tables, as `work.batch`, in the order of the type.
 pub fn keys<T: DeserializeOwned>() -> Vec<String> {
     let mut all = Vec::new();
-    explore::<T>(&mut Vec::new(), &mut all);
+    // It always fails: there is no value. What matters is what was asked for.
+    let ask = |nowhere: Nowhere<'_>| drop(T::deserialize(nowhere));
+    explore(&ask, &mut Vec::new(), &mut all);
     all
 }
 
-fn explore<T: DeserializeOwned>(path: &mut Vec<&'static str>, all: &mut Vec<String>) {
+/// Every setting of a method.
+pub fn method_keys(name: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let ask = |nowhere: Nowhere<'_>| drop(Method::by_name(name, nowhere));
+    explore(&ask, &mut Vec::new(), &mut all);
+    all
+}
+
+fn explore(ask: &dyn Fn(Nowhere<'_>), path: &mut Vec<&'static str>, all: &mut Vec<String>) {
     let fields = RefCell::new(&[][..]);
-    // It always fails: there is no value. What matters is what was asked for.
-    let _failure = T::deserialize(Nowhere { path, fields: &fields });
+    ask(Nowhere { path, fields: &fields });
     let fields = *fields.borrow();
     for field in fields {
         path.push(field);
         all.push(path.join("."));
-        explore::<T>(path, all);
+        explore(ask, path, all);
         path.pop();
     }
 }
@@ -87,9 +112,27 @@ impl<'de> Deserializer<'de> for Nowhere<'_> {
         visitor.visit_map(Way { field: Some(field), inner: Some(inner) })
     }
 
+    /// A list has the keys of one of its items.
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Complaint> {
+        visitor.visit_seq(Item(Some(self)))
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        unit_struct newtype_struct tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+struct Item<'a>(Option<Nowhere<'a>>);
+
+impl<'de> SeqAccess<'de> for Item<'_> {
+    type Error = Complaint;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Complaint> {
+        self.0.take().map(|item| seed.deserialize(item)).transpose()
     }
 }
 
@@ -128,6 +171,14 @@ mod tests {
         for key in ["seed", "federation.rounds", "data.clinic.notes", "conditions.slow.share"] {
             assert!(keys.iter().any(|known| known == key), "{key} in {keys:?}");
         }
+    }
+
+    #[test]
+    fn the_settings_of_methods_and_the_items_of_lists_are_known_too() {
+        assert_eq!(method_keys("fedadam"), ["rate", "beta1", "beta2", "tau"]);
+        assert_eq!(method_keys("fednova"), Vec::<String>::new());
+        assert!(method_keys("safl").iter().any(|key| key == "profile_every"));
+        assert!(keys::<Draft>().iter().any(|key| key == "compare.variants.tune"));
     }
 
     #[test]

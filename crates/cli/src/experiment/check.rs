@@ -75,6 +75,7 @@ fn name(draft: &Draft) -> Result<String> {
 }
 
 fn source(draft: &mut Draft, task: Task) -> Result<Source> {
+    lone_tables(&draft.data)?;
     let format = match draft.data.source {
         Written::SyntheticClinic => return clinic(draft, task).map(Source::Clinic),
         Written::Mimic => {
@@ -88,14 +89,6 @@ fn source(draft: &mut Draft, task: Task) -> Result<Source> {
         Written::Conll => Format::Conll,
         Written::I2b2 => Format::I2b2,
     };
-    for (key, given) in
-        [("clinic", draft.data.clinic.is_some()), ("mimic", draft.data.mimic.is_some())]
-    {
-        if given {
-            let expected = "it only with a source of that name";
-            return Err(Complaint::new(&format!("data.{key}"), "a table", expected));
-        }
-    }
     let data = &mut draft.data;
     let mut files = Vec::new();
     for (key, path, split) in [
@@ -114,6 +107,26 @@ fn source(draft: &mut Draft, task: Task) -> Result<Source> {
         return Err(Complaint::new("data.path", "nothing", expected));
     }
     Ok(Source::Files(format, files))
+}
+
+/// Refuses the table of another source than the one that is read.
+fn lone_tables(data: &Data) -> Result<()> {
+    let spelt = |source: Written| {
+        toml::Value::try_from(source).map_or_else(|e| e.to_string(), |v| v.to_string())
+    };
+    for (key, given, own) in [
+        ("data.clinic", data.clinic.is_some(), Written::SyntheticClinic),
+        ("data.mimic", data.mimic.is_some(), Written::Mimic),
+    ] {
+        if given && data.source != own {
+            let found = format!("a table beside data.source = {}", spelt(data.source));
+            let expected = format!("it only beside {}", spelt(own));
+            let hint =
+                "start from a file without that table; docs/data.md has one for your own data";
+            return Err(Complaint::new(key, found, expected).with_hint(hint));
+        }
+    }
+    Ok(())
 }
 
 fn clinic(draft: &mut Draft, task: Task) -> Result<Clinic> {
@@ -165,7 +178,12 @@ fn required_path(data: &Data) -> Result<PathBuf> {
 /// The path from the root, so that a run resumes from any folder.
 fn existing(key: &str, path: &Path) -> Result<PathBuf> {
     if !path.exists() {
-        return Err(Complaint::new(key, path.display(), "a file or folder that exists"));
+        let complaint = Complaint::new(key, path.display(), "a file or folder that exists");
+        return Err(match std::env::current_dir() {
+            Ok(here) if path.is_relative() => complaint
+                .with_hint(format!("relative paths start where fedra runs: {}", here.display())),
+            Ok(_) | Err(_) => complaint,
+        });
     }
     std::path::absolute(path).map_err(|error| Complaint::new(key, error, "a path"))
 }
@@ -188,11 +206,14 @@ fn partition(draft: &Draft) -> Result<Partition> {
         By::Dirichlet => Partition::Dirichlet { clients: clients()?, alpha: alpha()? },
         By::Quantity => Partition::Quantity { clients: clients()?, alpha: alpha()? },
         By::Shards => {
-            let shards = written.shards.unwrap_or(0);
-            at_least_one("data.partition.shards", Some(shards))?;
+            let key = "data.partition.shards";
+            let expected = "how many shards a client gets";
+            let shards = written.shards.ok_or_else(|| Complaint::new(key, "nothing", expected))?;
+            at_least_one(key, Some(shards))?;
             Partition::Shards { clients: clients()?, shards }
         }
     };
+    idle_knobs(written)?;
     at_least_one("data.partition.min_examples", written.min_examples)?;
     if written.small.is_some() && written.min_examples.is_none() {
         let expected = "it only beside data.partition.min_examples";
@@ -214,6 +235,28 @@ fn partition(draft: &Draft) -> Result<Partition> {
         return Err(Complaint::new("data.shares.validation", shares.validation, expected));
     }
     Ok(partition)
+}
+
+/// Refuses a knob that the way of dealing does not turn: who sets alpha believes that it matters.
+fn idle_knobs(written: &super::draft::Partition) -> Result<()> {
+    let (by, turns_alpha, turns_shards) = match written.by {
+        By::Client => ("client", false, false),
+        By::Iid => ("iid", false, false),
+        By::Dirichlet => ("dirichlet", true, false),
+        By::Quantity => ("quantity", true, false),
+        By::Shards => ("shards", false, true),
+    };
+    let alpha = written.alpha.filter(|_| !turns_alpha).map(|alpha| ("alpha", alpha.to_string()));
+    let shards = written.shards.filter(|_| !turns_shards).map(|n| ("shards", n.to_string()));
+    let Some((key, found)) = alpha.or(shards) else { return Ok(()) };
+    let ways = if key == "alpha" { "dirichlet or quantity" } else { "shards" };
+    let expected = format!("it only where rows are dealt by {ways}, not by {by}");
+    let turned = if key == "alpha" { "dirichlet" } else { "shards" };
+    let hint = format!(
+        "--set data.partition.by={turned} puts it to use, --set 'data.partition={{ by = \"{by}\" }}' \
+         drops it"
+    );
+    Err(Complaint::new(&format!("data.partition.{key}"), found, expected).with_hint(hint))
 }
 
 fn sample(draft: &Draft) -> Result<()> {
@@ -383,9 +426,7 @@ fn depths(draft: &Draft, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
 fn config(model: &ModelSource) -> Result<Config> {
     match model {
         ModelSource::Fresh(config, _) => Ok(config.as_ref().clone()),
-        ModelSource::Folder(path) => Config::open(path).map_err(|error| {
-            Complaint::new("model.path", error, "a folder in Hugging Face layout")
-        }),
+        ModelSource::Folder(path) => open_config(path),
     }
 }
 
@@ -402,7 +443,7 @@ pub fn complaint(error: EngineError) -> Complaint {
                 None => complaint,
             }
         }
-        EngineError::MethodSettings { reason, .. } => Complaint::worded(&reason, "method"),
+        EngineError::MethodSettings { reason, .. } => Complaint::worded(&reason).within("method"),
         other => Complaint::new("method", other, "another setting"),
     }
 }
@@ -410,8 +451,11 @@ pub fn complaint(error: EngineError) -> Complaint {
 fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     let model = &mut draft.model;
     if let Some(lora) = &model.lora {
-        Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())
-            .map_err(|error| Complaint::new("model.lora", error, "legal adapters"))?;
+        Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied()).map_err(|error| {
+            let complaint = Complaint::worded(&error.to_string());
+            let key = complaint.key().trim_start_matches("LoRA ").to_owned();
+            complaint.about(key).within("model.lora")
+        })?;
     }
     if let Some(path) = &mut model.path {
         if let Some(preset) = &model.preset {
@@ -429,9 +473,7 @@ fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
             }
         }
         *path = existing("model.path", path)?;
-        let config = Config::open(path).map_err(|error| {
-            Complaint::new("model.path", error, "a folder in Hugging Face layout")
-        })?;
+        let config = open_config(path)?;
         fits(&config, tokens)?;
         return Ok(ModelSource::Folder(path.clone()));
     }
@@ -468,6 +510,19 @@ fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
     at_least_one("model.vocabulary", Some(vocabulary))?;
     Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+fn open_config(path: &Path) -> Result<Config> {
+    let file = path.join(fedra_model::hf::config::FILE);
+    if !file.is_file() {
+        let found = format!("no {} in {}", fedra_model::hf::config::FILE, path.display());
+        return Err(Complaint::new("model.path", found, "a folder in Hugging Face layout"));
+    }
+    Config::open(path).map_err(|error| {
+        let complaint = Complaint::worded(&error.to_string());
+        let within = format!("model.path: {}", complaint.key());
+        complaint.about(within)
+    })
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {

@@ -27,8 +27,8 @@ impl Complaint {
         Self { key: key.to_owned(), found, expected, hint: None }
     }
 
-    /// A complaint of this kind that went through text, about a key of a table.
-    pub(super) fn worded(text: &str, table: &str) -> Self {
+    /// A complaint of this kind that went through text.
+    pub(super) fn worded(text: &str) -> Self {
         let (message, hint) = text.split_once("\nhint: ").unwrap_or((text, ""));
         let read = message
             .split_once(": found ")
@@ -36,7 +36,7 @@ impl Complaint {
         let (key, found, expected) = read.unwrap_or(("", message, "another setting"));
         let complaint = Self::new(key, found, expected);
         let hint = Some(hint.to_owned()).filter(|hint| !hint.is_empty());
-        Self { hint, ..complaint }.within(table)
+        Self { hint, ..complaint }
     }
 
     /// The key in question, where it is one that nobody knows.
@@ -69,6 +69,31 @@ impl Complaint {
         Self { hint: Some(hint.to_string()), ..self }
     }
 
+    /// The same complaint about this value, where it does not say what was found.
+    pub(super) fn finding(self, value: &toml::Value) -> Self {
+        if !self.found.is_empty() {
+            return self.at_one_of(value);
+        }
+        let complaint = Self { found: value.to_string(), ..self };
+        let Some(word) = value.as_str() else { return complaint };
+        let known: Vec<&str> = complaint.expected.split('"').skip(1).step_by(2).collect();
+        match nearest(word, &known).map(str::to_owned) {
+            Some(near) => complaint.with_hint(format!("the nearest is {near:?}")),
+            None => complaint,
+        }
+    }
+
+    /// A type that reads its table through a buffer forgets which key it was at; the one entry that
+    /// holds what was found is it.
+    fn at_one_of(self, value: &toml::Value) -> Self {
+        let Some(table) = value.as_table().filter(|_| self.key.is_empty()) else { return self };
+        let mut alike = table.iter().filter(|(_, value)| value.to_string() == self.found);
+        match (alike.next(), alike.next()) {
+            (Some((key, _)), None) => self.within(key),
+            _ => self,
+        }
+    }
+
     /// The same complaint, seen from the table that holds the key.
     pub(super) fn within(mut self, table: &str) -> Self {
         let joint = if self.key.is_empty() || self.key.starts_with('[') { "" } else { "." };
@@ -97,7 +122,15 @@ impl std::error::Error for Complaint {}
 
 impl Error for Complaint {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new("", message, "another value")
+        let message = message.to_string();
+        // Some types say what they expect and leave it to the reader to say what was found.
+        if let Some(expected) = message.strip_prefix("expected ") {
+            return Self::new("", "", expected);
+        }
+        match message.split_once(": expected ") {
+            Some((found, expected)) => Self::new("", found, expected),
+            None => Self::new("", message, "another value"),
+        }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -168,6 +201,10 @@ fn type_in_words(expected: &str) -> &str {
         "a string" => "text in quotes",
         "a boolean" => "true or false",
         other if other.starts_with("struct ") => "a table of keys",
+        other if other.starts_with("internally tagged enum ") => "a table { name = .. }",
+        "a map" => "a table of keys",
+        "a sequence" => "a list",
+        "a character" => "one character in quotes",
         other => other,
     }
 }
@@ -175,7 +212,7 @@ fn type_in_words(expected: &str) -> &str {
 /// The known word that takes the fewest edits, if they are few enough to be a slip.
 pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let best = known.iter().map(|known| (edits(word, known), *known)).min()?;
-    (best.0 <= 1 + word.chars().count() / 4).then_some(best.1)
+    (best.0 <= (word.chars().count() / 3).max(1)).then_some(best.1)
 }
 
 /// Levenshtein distance, with the swap of two neighbours counted as one edit.

@@ -12,18 +12,23 @@ mod check;
 mod complaint;
 mod draft;
 mod idle;
+mod kind;
 mod layers;
 mod reading;
+#[cfg(test)]
+mod reference;
+mod shorthand;
 
 pub use check::complaint as complaint_of;
 pub use complaint::Complaint;
 pub use draft::Draft;
 pub use idle::idle;
+pub use kind::read_setting;
 pub use layers::value_of as read_value;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use fedra_data::{Clinic, Format, Mimic, Partition, Split, Task};
 use fedra_engine::Recipe;
@@ -91,7 +96,7 @@ pub struct Overrides {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Override the seed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<u64>,
     /// Values that need no parsing any more, over those of `--set`
     #[arg(skip)]
@@ -121,15 +126,17 @@ impl Written {
 impl Experiment {
     /// Reads and checks a file.
     pub fn open(file: &Path, overrides: &Overrides) -> Result<Self> {
-        let shown = file.display();
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
+        let text = kind::text_of(file)?;
         let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-        Self::from_text(&text, &shown.to_string(), &stem, overrides)
+        Self::from_text(&text, &file.display().to_string(), &stem, overrides)
     }
 
     /// Reads and checks the text of a file; `name` is what it is called if it does not say.
     pub fn from_text(text: &str, file: &str, name: &str, overrides: &Overrides) -> Result<Self> {
         let mut table = layers::parse(text, file)?;
+        kind::check_experiment(&table, file)?;
+        shorthand::spell_out(&mut table);
+        let written = table.get("method").cloned();
         for assignment in &overrides.sets {
             layers::set(&mut table, assignment)?;
         }
@@ -139,10 +146,13 @@ impl Experiment {
         if let Some(seed) = overrides.seed {
             layers::set(&mut table, &format!("seed={seed}"))?;
         }
+        shorthand::spell_out(&mut table);
         layers::expand(&mut table)?;
         let mut draft: Draft = reading::read(table).map_err(catalogue::advise::<Draft>)?;
         draft.name.get_or_insert_with(|| name.to_owned());
-        Ok(check::check(draft)?)
+        let method = draft.method.name.clone();
+        Ok(check::check(draft)
+            .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
     }
 
     /// The first stage of `FedFrozen` on this experiment, for all rounds: the method beneath, be that
@@ -169,6 +179,30 @@ impl Experiment {
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(&self.draft)?)
     }
+}
+
+/// A seed on the command line.
+pub fn parse_seed(text: &str) -> std::result::Result<u64, String> {
+    text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
+}
+
+/// Where only the name of the method was replaced, the settings of the old one are still there:
+/// says so, and how to be rid of them. Otherwise says whose setting it is.
+fn left_over(complaint: Complaint, written: Option<&toml::Value>, method: &str) -> Complaint {
+    let unknown = complaint.unknown_key().and_then(|key| key.strip_prefix("method."));
+    let written = written.and_then(toml::Value::as_table);
+    let (Some(key), Some(written)) = (unknown, written) else {
+        return catalogue::advise_method(complaint);
+    };
+    let old = written.get("name").and_then(toml::Value::as_str).unwrap_or("fedavg");
+    if old == method || !written.contains_key(key) {
+        return catalogue::advise_method(complaint);
+    }
+    let hint = format!(
+        "the file sets {key} for {old}; --set 'method={{ name = \"{method}\" }}' replaces the whole \
+         table"
+    );
+    complaint.with_hint(hint)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use serde::de::value::StringDeserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, IntoDeserializer,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer,
     MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
@@ -59,13 +59,36 @@ impl<'de> Deserializer<'de> for Spelt {
         visitor.visit_newtype_struct(self)
     }
 
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Complaint> {
+        match self.0 {
+            Value::Table(_) => self.deserialize_any(visitor),
+            other @ (Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)) => {
+                let keys = fields.join(", ");
+                Err(Complaint::new("", other, format!("a table with keys out of {keys}")))
+            }
+        }
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Complaint> {
-        let words = || format!("one of {}", variants.join(", "));
+        // A type may say better than its words how it is written.
+        let told = (&visitor as &dyn Expected).to_string();
+        let told = Some(told).filter(|told| !told.starts_with("enum "));
+        let words = || told.unwrap_or_else(|| format!("one of {}", variants.join(", ")));
         match self.0 {
             Value::String(word) => visitor.visit_enum(Choice { word, value: None }),
             Value::Table(table) if table.len() == 1 => {
@@ -83,7 +106,7 @@ impl<'de> Deserializer<'de> for Spelt {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 
@@ -107,7 +130,8 @@ impl<'de> MapAccess<'de> for Keys {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Complaint> {
         let (key, value) = self.value.take().expect("a key comes before its value");
-        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.within(&key))
+        let found = value.clone();
+        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.finding(&found).within(&key))
     }
 }
 
@@ -126,7 +150,10 @@ impl<'de> SeqAccess<'de> for Items {
         let Some(item) = self.rest.next() else { return Ok(None) };
         let place = format!("[{}]", self.place);
         self.place += 1;
-        seed.deserialize(Spelt(item)).map(Some).map_err(|complaint| complaint.within(&place))
+        let found = item.clone();
+        seed.deserialize(Spelt(item))
+            .map(Some)
+            .map_err(|complaint| complaint.finding(&found).within(&place))
     }
 }
 
@@ -176,11 +203,10 @@ impl<'de> VariantAccess<'de> for Choice {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Complaint> {
-        match self.value {
-            Some(value) => Spelt(value)
-                .deserialize_any(visitor)
-                .map_err(|complaint| complaint.within(&self.word)),
-            None => Err(Complaint::invalid_type(Unexpected::UnitVariant, &visitor)),
-        }
+        let Some(value) = self.value else {
+            let expected = (&visitor as &dyn Expected).to_string();
+            return Err(Complaint::new("", format!("{:?}", self.word), expected));
+        };
+        Spelt(value).deserialize_any(visitor).map_err(|complaint| complaint.within(&self.word))
     }
 }

@@ -1,6 +1,5 @@
 //! `fedra lab bridge FILE.toml`: does the trade-off survive softmax and an MLP?
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -53,10 +52,7 @@ impl Bridge {
     pub fn run(self) -> Result<()> {
         let begun = Instant::now();
         let shown = self.file.display();
-        let text =
-            fs::read_to_string(&self.file).with_context(|| format!("cannot read {shown}"))?;
-        let mut setting: BridgeSetting =
-            toml::from_str(&text).map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
+        let mut setting: BridgeSetting = crate::experiment::read_setting(&self.file)?;
         setting.seed = self.seed.unwrap_or(setting.seed);
         setting.check().with_context(|| shown.to_string())?;
         let plots = Plots::create(&self.out)?;

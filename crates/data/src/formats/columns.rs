@@ -36,6 +36,9 @@ pub(super) enum Cell {
     List(Vec<String>),
 }
 
+/// Most columns that a complaint lists.
+const MOST_NAMES: usize = 12;
+
 /// What is wrong with a record: found, expected.
 pub(super) type Complaint = (String, String);
 
@@ -43,6 +46,9 @@ pub(super) type Complaint = (String, String);
 pub(super) trait Fields {
     /// Takes a field out; `Ok(None)` when it is absent or null.
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint>;
+
+    /// The names of all fields, taken or not.
+    fn names(&self) -> Vec<&str>;
 }
 
 impl Columns {
@@ -54,11 +60,13 @@ impl Columns {
             LabelShape::Many => (&["text"], &["labels", "label"]),
             LabelShape::One | LabelShape::Absent => (&["text"], &["label"]),
         };
-        let text = required(find(fields, self.text.as_deref(), texts)?, texts[0])?;
+        let text = find(fields, self.text.as_deref(), texts)?;
+        let text = text.ok_or_else(|| missing(fields, texts[0], Some("text")))?;
         let label = match shape {
             LabelShape::Absent => None,
             LabelShape::One | LabelShape::PerWord => {
-                Some(required(find(fields, self.label.as_deref(), labels)?, labels[0])?)
+                let label = find(fields, self.label.as_deref(), labels)?;
+                Some(label.ok_or_else(|| missing(fields, labels[0], Some("label")))?)
             }
             LabelShape::Many => find(fields, self.label.as_deref(), labels)?,
         };
@@ -107,7 +115,7 @@ fn find(
     if let Some(name) = named {
         return match fields.take(name)? {
             Some(cell) => Ok(Some(cell)),
-            None => Err(("no value".to_owned(), format!("column {name:?}"))),
+            None => Err(missing(fields, name, None)),
         };
     }
     for name in usual {
@@ -118,8 +126,20 @@ fn find(
     Ok(None)
 }
 
-fn required(cell: Option<Cell>, name: &str) -> Result<Cell, Complaint> {
-    cell.ok_or_else(|| ("no value".to_owned(), format!("column {name:?}")))
+/// What a record has where a column is due; `key` is the one that could name another column.
+fn missing(fields: &dyn Fields, name: &str, key: Option<&str>) -> Complaint {
+    let names = fields.names();
+    let found = if names.contains(&name) {
+        "no value".to_owned()
+    } else {
+        let shown: Vec<String> =
+            names.iter().take(MOST_NAMES).map(|name| format!("{name:?}")).collect();
+        let more = if names.len() > MOST_NAMES { " and more" } else { "" };
+        format!("the columns {}{more}", shown.join(", "))
+    };
+    let other =
+        key.map_or(String::new(), |key| format!(" (or the one that data.columns.{key} names)"));
+    (found, format!("column {name:?}{other}"))
 }
 
 fn words(cell: Cell) -> Vec<String> {

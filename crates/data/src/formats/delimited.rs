@@ -41,6 +41,10 @@ impl Fields for Named<'_> {
         let column = self.header.iter().position(|column| column == name);
         Ok(column.map(|column| Cell::One(std::mem::take(&mut self.values[column]))))
     }
+
+    fn names(&self) -> Vec<&str> {
+        self.header.iter().map(String::as_str).collect()
+    }
 }
 
 /// The records of a delimited file, one at a time.

@@ -30,7 +30,7 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
 
 impl Fields for Map<String, Value> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
-        match self.remove(name) {
+        match self.get_mut(name).map(Value::take) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Array(items)) => items
                 .into_iter()
@@ -39,6 +39,10 @@ impl Fields for Map<String, Value> {
                 .map(|items| Some(Cell::List(items))),
             Some(value) => scalar(name, value).map(|text| Some(Cell::One(text))),
         }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.keys().map(String::as_str).collect()
     }
 }
 

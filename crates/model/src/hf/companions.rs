@@ -18,7 +18,7 @@ pub const TOKENIZER: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.txt";
 
 /// The files carried along.
-const NAMES: [&str; 5] = [
+pub const NAMES: [&str; 5] = [
     TOKENIZER,
     "tokenizer_config.json",
     "special_tokens_map.json",

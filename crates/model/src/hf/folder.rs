@@ -9,7 +9,7 @@ use std::path::Path;
 use fedra_plan::{Layout, ParamId, Part, Role, Site};
 use serde_json::json;
 
-use super::companions::Companions;
+use super::companions::{self, Companions};
 use super::config::{self, Config};
 use super::dtype::Precision;
 use super::file;
@@ -32,6 +32,11 @@ pub struct Folder<'a> {
 }
 
 impl Folder<'_> {
+    /// Every file that [`Folder::save`] may write.
+    pub fn files() -> impl Iterator<Item = &'static str> {
+        companions::NAMES.into_iter().chain([weights::SINGLE, config::FILE])
+    }
+
     /// Writes the folder, made if it does not exist. `values` is asked for one parameter at a time.
     pub fn save<'v>(
         &self,

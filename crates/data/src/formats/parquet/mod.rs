@@ -224,4 +224,8 @@ impl Fields for OpenGroup<'_> {
             said
         })
     }
+
+    fn names(&self) -> Vec<&str> {
+        self.columns.iter().map(|column| column.name.as_str()).collect()
+    }
 }

@@ -1,0 +1,132 @@
+//! Whether a run may begin in a folder.
+//!
+//! A result may be hours of work, so a folder that holds one is refused unless somebody says that
+//! it may be replaced, and even then only what a run wrote is taken for a run. Folders in which our
+//! names stand without one (a `model/` of somebody's own) are refused whatever is said.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::experiment::{Complaint, Experiment, ModelSource};
+use crate::folder::{CHECKPOINT, EXPERIMENT, MODEL, ROUNDS, SUMMARY};
+
+/// What may be written over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Nothing.
+    Nothing,
+    /// An earlier run of the same name: a command that keeps its own folder begins again.
+    Namesake,
+    /// Any run.
+    AnyRun,
+}
+
+/// Refuses a folder in which the experiment may not begin.
+pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
+    let shown = path.display();
+    if path.exists() && !path.is_dir() {
+        bail!("--out: found the file {shown}, expected a folder");
+    }
+    let has = |name: &str| path.join(name).exists();
+    let Some(found) = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT, MODEL].into_iter().find(|n| has(n))
+    else {
+        return Ok(());
+    };
+    let same = is_written(path, experiment);
+    let begun_only = !has(SUMMARY) && !has(CHECKPOINT) && !has(MODEL);
+    if same && begun_only {
+        // Not one round was complete, so nothing is lost.
+        return Ok(());
+    }
+    let free = next_free(path);
+    let free = free.display();
+    let is_run = has(EXPERIMENT) && (has(ROUNDS) || has(SUMMARY) || has(CHECKPOINT));
+    if !is_run {
+        bail!(
+            "--out: found {found} in {shown} but no run that wrote it, expected a free folder\n\
+             hint: --out {free}"
+        );
+    }
+    check_model(path, experiment)?;
+    match over {
+        Over::AnyRun => return Ok(()),
+        Over::Namesake if name_in(path).as_ref() == Some(&experiment.name) => return Ok(()),
+        Over::Namesake => bail!(
+            "--out: found a run of another experiment in {shown}, expected a free folder\n\
+             hint: another --out"
+        ),
+        Over::Nothing => {}
+    }
+    let whose = if same { "of this very experiment " } else { "" };
+    if has(SUMMARY) {
+        bail!(
+            "--out: found a complete run {whose}in {shown}, expected a free folder\n\
+             hint: --out {free} keeps both, --force replaces it"
+        );
+    }
+    bail!(
+        "--out: found an unfinished run {whose}in {shown}, expected a free folder\n\
+         hint: fedra run --resume {shown} goes on with it, --out {free} keeps both, --force \
+         replaces it"
+    )
+}
+
+/// Whether the folder's experiment is, to the letter, the one that would be written.
+fn is_written(path: &Path, experiment: &Experiment) -> bool {
+    let held = fs::read_to_string(path.join(EXPERIMENT));
+    matches!((held, experiment.to_toml()), (Ok(held), Ok(new)) if held == new)
+}
+
+/// A run may not replace the model that it starts from.
+fn check_model(path: &Path, experiment: &Experiment) -> Result<()> {
+    let ModelSource::Folder(model) = &experiment.model else { return Ok(()) };
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if real(model) == real(&path.join(MODEL)) {
+        let expected = "a model outside of the folder that the run writes to (--out)";
+        return Err(Complaint::new("model.path", model.display(), expected).into());
+    }
+    Ok(())
+}
+
+fn name_in(path: &Path) -> Option<String> {
+    let table: toml::Table = fs::read_to_string(path.join(EXPERIMENT)).ok()?.parse().ok()?;
+    table.get("name")?.as_str().map(str::to_owned)
+}
+
+/// The folder's name with the first number behind it that is not taken.
+fn next_free(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_else(|| "run".to_owned());
+    let numbered = |number: u32| path.with_file_name(format!("{name}-{number}"));
+    (2..=u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Overrides;
+
+    #[test]
+    fn a_namesake_may_be_replaced_and_the_model_that_is_started_from_may_not() {
+        let named = |name: &str| {
+            let sets = vec![format!("name={name}")];
+            let text = include_str!("../tests/tiny.toml");
+            Experiment::from_text(text, "tiny.toml", "tiny", &Overrides::new(sets, None)).unwrap()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let first = named("quickstart-fedavg");
+        fs::write(folder.path().join(EXPERIMENT), first.to_toml().unwrap()).unwrap();
+        fs::write(folder.path().join(SUMMARY), "{}").unwrap();
+        assert!(check(folder.path(), &first, Over::Namesake).is_ok());
+        assert!(check(folder.path(), &first, Over::Nothing).is_err());
+        assert!(check(folder.path(), &named("other"), Over::Namesake).is_err());
+        assert!(check(folder.path(), &named("other"), Over::AnyRun).is_ok());
+
+        let mut second = named("other");
+        second.model = ModelSource::Folder(folder.path().join(MODEL));
+        let refused = check(folder.path(), &second, Over::AnyRun).unwrap_err();
+        assert!(refused.to_string().starts_with("model.path: found"), "{refused}");
+    }
+}

@@ -1,0 +1,135 @@
+//! `fedra data`, and data from files.
+
+use std::fs;
+use std::process::Command;
+
+use crate::place::{Place, text};
+
+#[test]
+fn data_shows_rows_labels_and_clients() {
+    let shown = Place::new().succeed(&["data", "tiny.toml"]);
+    assert_eq!(shown, include_str!("../data.txt"));
+}
+
+#[test]
+fn files_are_read_through_variables_and_capped() {
+    let place = Place::new();
+    let mut rows = String::new();
+    for row in 0..30 {
+        let (label, client) = (["heart", "lung"][row % 2], ["north", "south"][row % 3 / 2]);
+        let note = format!("{label} {row}");
+        let line = serde_json::json!({ "note": note, "label": label, "client": client });
+        rows.extend([line.to_string().as_str(), "\n"]);
+    }
+    fs::write(place.path("rows.jsonl"), rows).unwrap();
+    let experiment = "\
+        [data]\nsource = 'jsonl'\ntask = 'classes'\npath = '${HERE}/rows.jsonl'\n\
+        columns = { text = 'note' }\nmax_examples = 4\nmax_tokens = 8\n\
+        [model]\npreset = 'tiny-encoder'\nblocks = 1\nwidth = 8\nheads = 2\n\
+        [federation]\nrounds = 1\n";
+    fs::write(place.path("files.toml"), experiment).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+    command.current_dir(place.folder.path()).env("HERE", place.folder.path());
+    let output = command.args(["run", "files.toml"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let summary = place.summary("runs/files");
+    assert_eq!((&summary["clients"], &summary["examples"]), (&2.into(), &8.into()));
+    assert_eq!(summary["score"]["name"], "macro_f1");
+}
+
+#[test]
+fn small_clients_are_merged_or_left_out_and_data_says_so() {
+    let place = Place::new();
+    let mut rows = String::new();
+    for (client, count) in [("north", 6), ("south", 2), ("east", 1), ("west", 5)] {
+        for row in 0..count {
+            let label = ["heart", "lung"][row % 2];
+            let line = serde_json::json!({ "text": "note", "label": label, "client": client });
+            rows.extend([line.to_string().as_str(), "\n"]);
+        }
+    }
+    fs::write(place.path("rows.jsonl"), rows).unwrap();
+    let experiment = "\
+        [data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\n\
+        shares = { central = 0.0, validation = 0.0, test = 0.0 }\n\
+        partition = { by = 'client', min_examples = 5 }\n[federation]\nrounds = 1\n";
+    fs::write(place.path("small.toml"), experiment).unwrap();
+    let merged = place.succeed(&["data", "small.toml"]);
+    let said = "3 (2 with fewer than 5 training rows merged into \"others\")";
+    assert!(merged.contains(said), "{merged}");
+    assert!(merged.contains("others        ██████████                 3      0"), "{merged}");
+    let dropped = place.succeed(&["data", "small.toml", "--set", "data.partition.small=drop"]);
+    assert!(dropped.contains("2 (2 with fewer than 5 training rows left out)"), "{dropped}");
+    assert!(dropped.contains("14 (3 left out)"), "{dropped}");
+    let set = "data.partition.min_examples=50";
+    let error =
+        place.refused(&["data", "small.toml", "--set", set, "--set", "data.partition.small=drop"]);
+    assert!(error.contains("data.partition.min_examples: found 50"), "{error}");
+    let error = place.refused(&["data", "tiny.toml", "--set", "data.partition.small=drop"]);
+    assert!(error.contains("data.partition.small"), "{error}");
+}
+
+#[test]
+fn where_rows_have_several_labels_shares_are_of_rows() {
+    let place = Place::new();
+    let mut rows = String::new();
+    for labels in [vec!["flu", "gout"], vec!["flu", "gout"], vec!["flu"], vec![]] {
+        let line = serde_json::json!({ "text": "note", "labels": labels, "client": "north" });
+        rows.extend([line.to_string().as_str(), "\n"]);
+    }
+    fs::write(place.path("rows.jsonl"), rows).unwrap();
+    let experiment = "[data]\nsource = 'jsonl'\ntask = 'diagnosis'\npath = 'rows.jsonl'\n\
+                      shares = { central = 0.0, validation = 0.0, test = 0.0 }\n\
+                      [federation]\nrounds = 1\n";
+    fs::write(place.path("codes.toml"), experiment).unwrap();
+    let shown = place.succeed(&["data", "codes.toml"]);
+    let table = "\
+label       count  share of rows
+flu             3         75.0 %
+gout            2         50.0 %
+(no label)      1         25.0 %
+";
+    assert!(shown.contains(table), "{shown}");
+    assert!(shown.contains("the label's share of the client's rows against"), "{shown}");
+}
+
+/// The experiments that `docs/data.md` shows, by the name in their first line.
+fn documented(name: &str) -> String {
+    let page = include_str!("../../../../docs/data.md");
+    let start = format!("```toml\n# {name}\n");
+    let (_, rest) = page.split_once(&start).unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_documented_way_from_a_file_to_a_run_is_passable() {
+    let place = Place::new();
+    let (mut lines, mut table) = (String::new(), "note,department,hospital\n".to_owned());
+    for row in 0..60 {
+        let (note, label) = [("chest pain", "cardiology"), ("cough", "pulmonology")][row % 2];
+        let hospital = ["north", "south", "west"][row % 3];
+        let line = serde_json::json!({ "note": note, "department": label, "hospital": hospital });
+        lines.extend([line.to_string().as_str(), "\n"]);
+        table.extend([note, ",", label, ",", hospital, "\n"]);
+    }
+    let words = "# doc 17\nNo\tO\nchest\tB-problem\npain\tI-problem\n\n";
+    let words: String = (0..12).map(|doc| words.replace("17", &doc.to_string())).collect();
+    for (name, text) in [("notes.jsonl", &lines), ("notes.csv", &table), ("words.conll", &words)] {
+        fs::write(place.path(name), text).unwrap();
+    }
+    for name in ["notes.toml", "words.toml"] {
+        fs::write(place.path(name), documented(name)).unwrap();
+    }
+    let small =
+        ["--set", "model.width=16", "--set", "model.blocks=1", "--set", "federation.rounds=1"];
+    for file in ["notes.toml", "words.toml"] {
+        for command in ["data", "plan", "run"] {
+            place.succeed(&[&[command, file], &small[..]].concat());
+        }
+    }
+    assert_eq!(place.summary("runs/notes")["clients"], 3);
+    assert_eq!(place.summary("runs/words")["clients"], 2);
+    let csv = ["--set", "data.source=csv", "--set", "data.path=notes.csv"];
+    let as_csv = place.succeed(&[&["data", "notes.toml"], &csv[..]].concat());
+    assert_eq!(as_csv, place.succeed(&["data", "notes.toml"]));
+}

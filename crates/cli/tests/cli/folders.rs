@@ -1,0 +1,114 @@
+//! Which folders a run takes, and what it leaves alone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::place::{Place, text};
+
+/// Every file below a folder with its bytes.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            let bytes = fs::read(&path).unwrap();
+            all.insert(path, bytes);
+        }
+    }
+    all
+}
+
+fn one_round(place: &Place, more: &[&str]) -> std::process::Output {
+    let start = ["run", "tiny.toml", "--quiet", "--set", "federation.rounds=1"];
+    place.fedra(&[&start[..], more].concat())
+}
+
+#[test]
+fn a_complete_run_is_replaced_only_by_force_and_other_peoples_files_stay() {
+    let place = Place::new();
+    assert!(one_round(&place, &[]).status.success());
+    let run = place.path("runs/tiny");
+    for name in ["notes.txt", "model/notes.txt"] {
+        fs::write(run.join(name), "mine").unwrap();
+    }
+    let before = files(&run);
+
+    let refused = one_round(&place, &["--seed", "9"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(
+        text(&refused.stderr),
+        "error: --out: found a complete run in runs/tiny, expected a free folder\n\
+         hint: --out runs/tiny-2 keeps both, --force replaces it\n"
+    );
+    let again = text(&one_round(&place, &[]).stderr);
+    assert!(again.contains("a complete run of this very experiment in runs/tiny"), "{again}");
+    assert_eq!(files(&run), before);
+
+    assert!(one_round(&place, &["--seed", "9", "--force"]).status.success());
+    assert_eq!(place.summary("runs/tiny")["seed"], 9);
+    for name in ["notes.txt", "model/notes.txt"] {
+        assert_eq!(fs::read_to_string(run.join(name)).unwrap(), "mine");
+    }
+}
+
+#[test]
+fn resuming_a_complete_run_shows_it_and_changes_no_byte() {
+    let place = Place::new();
+    assert!(one_round(&place, &["--out", "done"]).status.success());
+    let before = files(&place.path("done"));
+    let output = place.fedra(&["run", "--resume", "done"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("the run in done is complete"));
+    assert!(text(&output.stdout).contains("score"), "{}", text(&output.stdout));
+    assert_eq!(files(&place.path("done")), before);
+    assert_eq!(text(&place.fedra(&["run", "--resume", "done", "--quiet"]).stdout), "");
+}
+
+#[test]
+fn what_no_run_wrote_is_refused_whatever_is_said() {
+    let place = Place::new();
+    for (name, within) in [("model", "model/weights"), ("summary.json", "summary.json")] {
+        let folder = place.path("mine");
+        fs::create_dir_all(folder.join("model")).unwrap();
+        fs::write(folder.join(within), "mine").unwrap();
+        let before = files(&folder);
+        for flags in [&["--out", "mine"][..], &["--out", "mine", "--force"]] {
+            let output = one_round(&place, flags);
+            assert_eq!(output.status.code(), Some(2));
+            let message = text(&output.stderr);
+            let expected = format!("found {name} in mine but no run that wrote it");
+            assert!(message.contains(&expected), "{message}");
+        }
+        assert_eq!(files(&folder), before);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn a_run_without_a_complete_round_begins_again() {
+    let place = Place::new();
+    assert!(one_round(&place, &[]).status.success());
+    let run = place.path("runs/tiny");
+    fs::remove_dir_all(run.join("model")).unwrap();
+    for name in ["summary.json", "checkpoint.fedra"] {
+        fs::remove_file(run.join(name)).unwrap();
+    }
+    assert!(one_round(&place, &[]).status.success());
+    assert_eq!(place.summary("runs/tiny")["rounds"], 1);
+}
+
+#[test]
+fn quickstart_replaces_its_own_runs_and_nobody_elses() {
+    let place = Place::new();
+    assert!(one_round(&place, &["--out", "mine/fedavg"]).status.success());
+    let before = files(&place.path("mine"));
+    let output = place.fedra(&["quickstart", "--out", "mine"]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(message.contains("a run of another experiment in mine/fedavg"), "{message}");
+    // Not even the methods before it began.
+    assert_eq!(files(&place.path("mine")), before);
+}

@@ -1,0 +1,74 @@
+//! A folder to run the built binary in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder to run in, and the experiment in it.
+pub struct Place {
+    pub folder: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tiny.toml"), include_str!("../tiny.toml")).unwrap();
+        Self { folder }
+    }
+
+    pub fn fedra(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+        command.current_dir(self.folder.path()).args(arguments);
+        command.env_remove("FEDRA_DATA").env_remove("FEDRA_MODELS").output().unwrap()
+    }
+
+    #[track_caller]
+    pub fn succeed(&self, arguments: &[&str]) -> String {
+        let output = self.fedra(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Runs what must be refused: status 2, one message on stderr, nothing on stdout or on disk.
+    #[track_caller]
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.fedra(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "");
+        assert!(!self.path("runs").exists(), "{arguments:?} wrote something");
+        text(&output.stderr)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn summary(&self, run: &str) -> Value {
+        let file = self.path(run).join("summary.json");
+        serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+    }
+
+    pub fn weights(&self, run: &str) -> Vec<u8> {
+        fs::read(self.path(run).join("model/model.safetensors")).unwrap()
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Each line of a round without its times, which no two runs share.
+pub fn rounds_without_times(run: &Path) -> Vec<Value> {
+    let lines = fs::read_to_string(run.join("rounds.jsonl")).unwrap();
+    let round = |line: &str| {
+        let mut report: Value = serde_json::from_str(line).unwrap();
+        for key in ["seconds", "slowest", "most_updates_held"] {
+            report.as_object_mut().unwrap().remove(key).unwrap();
+        }
+        report
+    };
+    lines.lines().map(round).collect()
+}

@@ -1,0 +1,166 @@
+//! `fedra plan`, held to what runs report.
+
+use crate::place::Place;
+
+#[test]
+fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
+    let place = Place::new();
+    for (number, sets) in [
+        &["method.name=fedavg"][..],
+        &["method.name=local-only"],
+        &["method.name=fedper", "federation.sample={ uniform = 2 }"],
+        &["method.name=scaffold", "work.optimiser={ name = \"sgd\", rate = 0.1 }"],
+        &["wire.encoding=int8", "wire.download=bf16", "federation.sample={ poisson = 0.6 }"],
+        &["wire.encoding={ top_k = 0.1 }", "federation.start=shared"],
+        &["method.name=centralised"],
+        &["method.name=safl", "method.k=1"],
+        &["method.name=safl", "method.k=1", "method.profile_every=2", "method.prune=0.25"],
+        &[
+            "method.name=safl",
+            "method.k=1",
+            "method.selector=cyclic",
+            "federation.sample={ uniform = 2 }",
+        ],
+        &["method.name=safl", "method.k=1", "method.selector=random", "method.mask=per_client"],
+        &["method.name=safl", "method.k={ default = 2, \"hospital-2\" = 1 }", "method.explore=0"],
+        &["method.name=safl", "method.selector=cyclic", "federation.depths={ \"hospital-3\" = 1 }"],
+        &["method.name=safl", "method.selector={ blocks = [1] }", "method.mask=per_client"],
+        &[
+            "method.name=safl",
+            "model.blocks=3",
+            "method.selector={ blocks = [2, 0] }",
+            "method.explore=1",
+            "federation.depths={ \"hospital-3\" = 2 }",
+        ],
+        &["method.name=safl", "method.k=1", "method.selector=gradient_cover", "method.settle=1"],
+        &["method.name=safl", "method.k=1", "method.prune={ heads = 0.5 }"],
+        &["method.name=safl", "method.k=1", "model.blocks=3", "method.selector=race"],
+        &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
+        &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
+        &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
+        &[
+            "method.name=fedfrozen",
+            "method.warmup=0.67",
+            "method.stage2=strict",
+            "method.base={ name = \"scaffold\" }",
+            "federation.sample={ uniform = 2 }",
+        ],
+        &["model.lora={ rank = 2, roles = [\"query\", \"value\"] }", "wire.encoding=f16"],
+        &["model.lora={ rank = 2 }", "method.name=fedfrozen", "method.warmup=2"],
+        &[
+            "method.name=fedfrozen",
+            "method.warmup=1",
+            "method.base={ name = \"safl\", k = 1, base = { name = \"fedadam\" } }",
+        ],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = format!("out-{number}");
+        let mut run = vec!["run", "tiny.toml", "--quiet", "--out", &out];
+        let mut plan = vec!["plan", "tiny.toml"];
+        for set in sets {
+            run.extend(["--set", set]);
+            plan.extend(["--set", set]);
+        }
+        let plan = place.succeed(&plan);
+        place.succeed(&run);
+        let bytes = &place.summary(&out)["bytes"];
+        for (line, key) in [("bytes up ", "up"), ("bytes down ", "down")] {
+            let line = plan.lines().find(|found| found.starts_with(line)).unwrap();
+            let predicted = line.split_whitespace().nth(2).unwrap().replace(',', "");
+            assert_eq!(predicted, bytes[key].to_string(), "{sets:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn where_choices_may_overlap_the_plan_is_a_range_that_holds_the_run() {
+    let place = Place::new();
+    for (out, set) in [
+        ("own", "method.mask=per_client"),
+        ("ragged", "federation.depths={ \"hospital-3\" = 1 }"),
+        ("race", "method.selector=race\nfederation.sample={ uniform = 2 }"),
+        ("ragged-race", "method.selector=race\nfederation.depths={ \"hospital-3\" = 2 }"),
+    ] {
+        let sets = ["method.name=safl", "method.k=1", "model.blocks=3"];
+        let sets = sets.into_iter().chain(set.lines());
+        let sets: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();
+        let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
+        place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", out], &sets[..]].concat());
+        let line = plan.lines().find(|line| line.starts_with("bytes down ")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[3], "to", "{line}");
+        let number = |word: &str| word.replace(',', "").parse::<u64>().unwrap();
+        let down = place.summary(out)["bytes"]["down"].as_u64().unwrap();
+        assert!((number(words[2])..=number(words[4])).contains(&down), "{down}: {line}");
+    }
+}
+
+#[test]
+fn a_memory_budget_becomes_the_most_blocks_that_fit() {
+    let place = Place::new();
+    let shown = |budget: &str| {
+        let k = format!("method.k={{ memory = \"{budget}\" }}");
+        place.succeed(&["plan", "tiny.toml", "--set", "method.name=safl", "--set", &k])
+    };
+    assert!(shown("100 MB").contains("2 of 2 blocks"));
+    let memory = |plan: &str| {
+        let line = plan.lines().find(|line| line.starts_with("client memory")).unwrap().to_owned();
+        line.split_whitespace().nth(3).unwrap().to_owned()
+    };
+    // Just what one block takes, as the plan itself says, is too little for two.
+    let one =
+        place.succeed(&["plan", "tiny.toml", "--set", "method.name=safl", "--set", "method.k=1"]);
+    let one: f64 = memory(&one).parse().unwrap();
+    assert!(shown(&format!("{} kB", one + 1.0)).contains("1 of 2 blocks"));
+    let small = "method.k={ memory = \"1 kB\" }";
+    let message = place.refused(&["run", "tiny.toml", "--set", "method.name=safl", "--set", small]);
+    assert!(message.contains("method.k.memory: found 1.0 kB, expected at least"), "{message}");
+}
+
+#[test]
+fn the_plan_counts_what_clients_keep_between_rounds() {
+    let place = Place::new();
+    let line = |sets: &[&str], name: &str| {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
+        plan.lines().find(|line| line.starts_with(name)).map(str::to_owned)
+    };
+    // 10,455 parameters of four bytes at three clients.
+    for (sets, expected) in [
+        (
+            &["method.name=scaffold"][..],
+            "41.8 kB each between rounds, a control variate: 125.5 kB for all 3",
+        ),
+        (&["method.name=feddyn"], "41.8 kB each between rounds, a linear term: 125.5 kB for all 3"),
+        (
+            &["method.name=fedper"],
+            "476 B each between rounds, parameters of its own: 1.4 kB for all 3",
+        ),
+        (
+            &["wire.encoding={ int8 = { feedback = true } }"],
+            "41.8 kB each between rounds, what its encoding lost: 125.5 kB for all 3",
+        ),
+    ] {
+        let kept = line(sets, "kept by clients").unwrap();
+        assert!(kept.ends_with(expected), "{sets:?}: {kept}");
+    }
+    for sets in
+        [&["method.name=fedavg"][..], &["method.name=fedadam"], &["method.name=centralised"]]
+    {
+        assert_eq!(line(sets, "kept by clients"), None, "{sets:?}");
+    }
+    let bytes = |line: Option<String>| {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number: f64 = words[3].parse().unwrap();
+        if words[4] == "MB" { number * 1e6 } else { number * 1e3 }
+    };
+    let memory = |method: &str| {
+        bytes(line(&["federation.clients=20", "data.clinic.notes=80", method], "run memory"))
+    };
+    // Twenty variates and the server's own are all that SCAFFOLD adds.
+    let added = memory("method.name=scaffold") - memory("method.name=fedavg");
+    assert!((0.8..1.1).contains(&(added / (21.0 * 41_820.0))), "{added}");
+}

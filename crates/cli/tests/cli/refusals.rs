@@ -1,0 +1,262 @@
+//! What is refused: status 2, one message, nothing written.
+
+use std::fs;
+
+use crate::place::{Place, text};
+
+#[test]
+fn bad_settings_of_safl_are_refused_before_anything_is_written() {
+    let place = Place::new();
+    for (set, expected) in [
+        ("method.k=0", "method.k: found 0, expected at least 1 block"),
+        ("method.k=3", "method.k: found 3 of 2 blocks, expected no more blocks than the model has"),
+        ("method.k=-1", "method.k: found -1, expected a number of blocks"),
+        ("method.k={ default = 1, \"nobody\" = 1 }", "method.k: found a number for \"nobody\""),
+        ("method.selector=best", "method.selector: found \"best\", expected attention, random"),
+        ("method.selector={ blocks = [] }", "method.selector: found no block, expected at least"),
+        ("method.selector={ blocks = [0, 2] }", "method.selector: found block 2 of 2 blocks"),
+        ("method.selector={ blocks = [0] }\nmethod.k=2", "method.k: found 2, expected the number"),
+        ("method.prune=0.0", "method.prune: found 0, expected above 0 and at most 1"),
+        ("method.prune={ heads = 0.0 }", "method.prune: found 0, expected above 0 and at most 1"),
+        ("wire.encoding={ heads = { share = 0.5, of = 2 } }", "wire.encoding: found heads 0.5"),
+        ("method.prune=1.5", "method.prune: found 1.5, expected above 0 and at most 1"),
+        ("method.explore=2", "method.explore: found 2 of 2 blocks, expected less than k"),
+        ("method.profile_every=0", "method.profile_every: found 0, expected at least 1"),
+        ("method.mask=both", "method.mask: found \"both\", expected consensus or per_client"),
+        ("federation.depths={ \"hospital-9\" = 1 }", "federation.depths: found a depth for"),
+        ("federation.depths={ default = 3 }", "federation.depths.default: found 3, expected the 2"),
+        ("federation.depths={ \"hospital-1\" = 3 }", "federation.depths: found 3 of 2 blocks"),
+        ("conditions.away={ \"hospital-9\" = [{ from = 1 }] }", "conditions.away: found rounds of"),
+        ("conditions.away={ \"hospital-1\" = [{ from = 0 }] }", "conditions.away: found"),
+    ] {
+        let sets: Vec<&str> = set.lines().flat_map(|set| ["--set", set]).collect();
+        let message = place
+            .refused(&[&["run", "tiny.toml", "--set", "method.name=safl"], &sets[..]].concat());
+        assert!(message.contains(expected), "{set}: {message}");
+    }
+    let sets = ["method.name=safl", "method.side=query", "method.relevant=cls"];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+    let message = place.refused(&[&["run", "tiny.toml"], &sets[..]].concat());
+    assert!(message.contains("method.relevant: found \"cls\", expected \"all\""), "{message}");
+}
+
+#[test]
+fn a_setting_of_safl_that_does_nothing_is_named_once_and_not_refused() {
+    let place = Place::new();
+    let notes = |command: &[&str], sets: &[&str]| -> Vec<String> {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let output = place.fedra(&[command, &sets[..]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let lines = text(&output.stderr).lines().map(str::to_owned).collect::<Vec<_>>();
+        lines.into_iter().filter(|line| line.contains("does nothing here")).collect()
+    };
+    let even = ["method.name=safl", "method.selector=even", "method.relevant=entities"];
+    let run = ["run", "tiny.toml", "--out", "even", "--set", "federation.rounds=1"];
+    for command in [&["plan", "tiny.toml"][..], &run] {
+        assert_eq!(
+            notes(command, &even),
+            ["note: method.relevant does nothing here: this selector does not look at attention"]
+        );
+    }
+    let plan = |sets: &[&str]| notes(&["plan", "tiny.toml"], sets);
+    let base = "method.base={ name = \"safl\", k = 1, selector = \"last\", settle = 2 }";
+    assert_eq!(
+        plan(&["method.name=fedfrozen", "method.warmup=1", base]),
+        ["note: method.base.settle does nothing here: with this selector clients measure nothing"]
+    );
+    let race = ["method.name=safl", "method.k=1", "method.selector=race", "method.trial=1"];
+    assert!(plan(&[&race[..], &["method.profile_examples=8"]].concat()).is_empty());
+    let attention = ["method.name=safl", "method.relevant=entities", "method.profile_every=2"];
+    assert!(plan(&attention).is_empty());
+    assert_eq!(plan(&[&attention[..], &["method.settle=1", "method.trial=2"]].concat()).len(), 2);
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+    let place = Place::new();
+    let message = place.refused(&["run", "tiny.toml", "--set", "federation.ronuds=3"]);
+    assert_eq!(
+        message,
+        "error: federation.ronuds: found an unknown key, expected a known one\n\
+         hint: did you mean federation.rounds?\n"
+    );
+}
+
+#[test]
+fn bad_values_are_refused_before_anything_is_written() {
+    let place = Place::new();
+    for (set, expected) in [
+        ("federation.rounds=0", "federation.rounds: found 0, expected at least 1"),
+        ("federation.clients=-1", "federation.clients: found -1, expected a whole number"),
+        ("work.batch=0", "work.batch: found 0, expected finite and above 0"),
+        ("data.source=xml", "data.source: found \"xml\", expected synthetic-clinic, jsonl"),
+        ("data.source=csv", "data.clinic: found a table beside data.source = \"csv\", expected"),
+        (
+            "federation.sample=0.5",
+            "federation.sample: found 0.5, expected \"all\", { uniform = 4 }",
+        ),
+        ("work.optimiser=sgd", "work.optimiser: found \"sgd\", expected a table such as { name"),
+        ("work.optimiser.rate=fast", "work.optimiser.rate: found \"fast\", expected a number"),
+        (
+            "work.schedule=cosine",
+            "work.schedule: found \"cosine\", expected \"constant\", { linear",
+        ),
+        (
+            "data.partition=iid",
+            "data.partition: found \"iid\", expected a table with keys out of by",
+        ),
+        ("data.partition.alpha=0.5", "data.partition.alpha: found 0.5, expected it only where"),
+        ("data.partition.by=shards", "data.partition.shards: found nothing, expected how many"),
+        ("data.shares.test=1.5", "data.shares.test: found 1.5, expected a share from 0 to below 1"),
+        (
+            "method.mu=0.1",
+            "method.mu: found an unknown key, expected rate\nhint: mu is a setting of",
+        ),
+        (
+            "method.base=fedadam",
+            "method.base: found an unknown key, expected rate\nhint: base is a",
+        ),
+        ("seed=-1", "seed: found -1, expected a whole number, 0 or more"),
+        ("conditions.fail=2", "conditions.fail: found 2, expected a probability from 0 to 1"),
+        ("data.path=/nowhere/at/all", "data.path: found /nowhere/at/all, expected no path"),
+        ("model.width=17", "model.width: found 17, expected a multiple of the 2 attention heads"),
+        ("model.path=/nowhere/at/all", "model.preset: found \"tiny-encoder\", expected no preset"),
+        ("method.name=fedavgg", "method.name: found \"fedavgg\", expected centralised"),
+        ("method.k=3", "method.k: found an unknown key, expected"),
+        ("wire.encoding=int4", "wire.encoding: found \"int4\", expected \"f32\", \"f16\""),
+        ("wire.encoding=int4", "\nhint: the nearest is \"int8\""),
+        ("wire.encoding={ top_k = 3 }", "wire.encoding: found top_k keeps a share of 3, expected"),
+        ("privacy.epsilon=1", "privacy: found a table, expected no such table"),
+        ("name=../up", "name: found \"../up\", expected letters"),
+        ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),
+        ("model.vocabulary=5", "model.vocabulary"),
+        ("model.lora={ rank = 0 }", "model.lora.rank: found 0, expected at least 1"),
+        ("model.lora={ roles = [\"head\"] }", "model.lora.roles[0]: found"),
+    ] {
+        let message = place.refused(&["run", "tiny.toml", "--set", set]);
+        assert!(message.contains(expected), "{set}: {message}");
+    }
+    let message = place.refused(&["run", "nowhere.toml"]);
+    assert!(message.contains("cannot read nowhere.toml"), "{message}");
+    let message = place.refused(&["run", "--resume", "nowhere"]);
+    assert!(message.contains("expected a run's folder"), "{message}");
+}
+
+#[test]
+fn settings_left_over_from_another_method_are_told_from_slips() {
+    let place = Place::new();
+    let tiny = fs::read_to_string(place.path("tiny.toml")).unwrap();
+    fs::write(place.path("safl.toml"), tiny + "[method]\nname = 'safl'\nk = 1\n").unwrap();
+    let message = place.refused(&["run", "safl.toml", "--set", "method.name=fedavg"]);
+    assert_eq!(
+        message,
+        "error: method.k: found an unknown key, expected rate\n\
+         hint: the file sets k for safl; --set 'method={ name = \"fedavg\" }' replaces the whole table\n"
+    );
+    place.succeed(&["plan", "safl.toml", "--set", "method={ name = \"fedavg\" }"]);
+    place.succeed(&["plan", "safl.toml", "--set", "method=fedavg"]);
+}
+
+#[test]
+fn a_word_stands_for_a_method_beneath() {
+    let place = Place::new();
+    let sets = ["--set", "method.name=safl", "--set", "method.k=1", "--set"];
+    let plan = |base: &str| place.succeed(&[&["plan", "tiny.toml"], &sets[..], &[base]].concat());
+    assert_eq!(plan("method.base=fedadam"), plan("method.base={ name = \"fedadam\" }"));
+    let message =
+        place.refused(&[&["run", "tiny.toml"], &sets[..], &["method.base=fedadm"]].concat());
+    assert!(message.contains("method.base.name: found \"fedadm\", expected"), "{message}");
+    assert!(message.contains("the nearest is \"fedadam\""), "{message}");
+}
+
+#[test]
+fn a_file_for_another_command_is_named_with_that_command() {
+    let place = Place::new();
+    fs::write(place.path("bridge.toml"), "worlds = 2\nwarmups = [0]\n").unwrap();
+    for command in ["run", "plan", "data", "compare"] {
+        let message = place.refused(&[command, "bridge.toml"]);
+        assert!(message.contains("found settings of the laboratory"), "{message}");
+        assert!(message.contains("hint: fedra lab bridge bridge.toml"), "{message}");
+    }
+    let message = place.refused(&["lab", "bridge", "tiny.toml"]);
+    assert!(message.contains("found an experiment (it has data)"), "{message}");
+    let message = place.refused(&["lab", "bridge", "bridge.toml"]);
+    assert!(message.contains("bridge.toml: ") && message.contains("expected"), "{message}");
+}
+
+#[test]
+fn files_that_are_no_experiments_are_named_for_what_they_are() {
+    let place = Place::new();
+    fs::create_dir(place.path("folder")).unwrap();
+    for (name, bytes) in
+        [("empty", &b""[..]), ("torn", b"[data\n"), ("twice", b"a = 1\na = 2\n"), ("raw", b"\xff")]
+    {
+        fs::write(place.path(&format!("{name}.toml")), bytes).unwrap();
+    }
+    for (file, expected) in [
+        ("folder", "folder: found a folder, expected an experiment file in TOML"),
+        ("empty.toml", "data.task: found nothing, expected concepts, diagnosis"),
+        ("torn.toml", "torn.toml: TOML parse error at line 1"),
+        ("twice.toml", "duplicate key"),
+        ("raw.toml", "raw.toml: found bytes that are no text, expected TOML"),
+    ] {
+        let message = place.refused(&["run", file]);
+        assert!(message.contains(expected), "{file}: {message}");
+    }
+    let message = place.refused(&["run", "tiny.toml", "--out", "tiny.toml"]);
+    assert!(message.contains("--out: found the file tiny.toml, expected a folder"), "{message}");
+}
+
+#[test]
+fn rows_that_cannot_be_used_name_file_line_and_columns() {
+    let place = Place::new();
+    let experiment = "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\n\
+                      [federation]\nrounds = 1\n";
+    fs::write(place.path("own.toml"), experiment).unwrap();
+    let missing = place.refused(&["data", "own.toml"]);
+    assert!(missing.contains("data.path: found rows.jsonl, expected a file or folder that exists"));
+    assert!(missing.contains("relative paths start where fedra runs"), "{missing}");
+    let row = "{\"text\":\"a\",\"label\":\"b\"}\n";
+    for (rows, set, expected) in [
+        ("nonsense\n", "seed=1", "rows.jsonl:1: found nonsense"),
+        (
+            row,
+            "data.columns.label=kind",
+            "rows.jsonl:1: found the columns \"label\", \"text\", expected column \"kind\"",
+        ),
+        (row, "seed=1", "data.partition.by: found \"client\", and row 1 names none"),
+        (row, "data.columns.client=hospital", "expected column \"hospital\""),
+        (
+            row,
+            "data.task=tokens",
+            "expected column \"tags\" (or the one that data.columns.label names)",
+        ),
+        (row, "data.source=parquet", "expected a Parquet file"),
+        ("", "seed=1", "data: found no rows, expected at least one"),
+        (row, "data.path=.", "data.path: cannot read"),
+    ] {
+        fs::write(place.path("rows.jsonl"), rows).unwrap();
+        let message = place.refused(&["data", "own.toml", "--set", set]);
+        assert!(message.contains(expected), "{set}: {message}");
+        assert_eq!(message.matches("os error").count().max(1), 1, "said twice: {message}");
+    }
+}
+
+#[test]
+fn a_model_folder_that_is_none_says_what_it_lacks() {
+    let place = Place::new();
+    fs::create_dir(place.path("model")).unwrap();
+    let tiny = fs::read_to_string(place.path("tiny.toml")).unwrap();
+    let (before, after) = tiny.split_once("[model]").unwrap();
+    let after = &after[after.find("[federation]").unwrap()..];
+    fs::write(place.path("own.toml"), format!("{before}[model]\npath = 'model'\n{after}")).unwrap();
+    let message = place.refused(&["run", "own.toml"]);
+    assert!(message.contains("model.path: found no config.json in "), "{message}");
+    fs::write(place.path("model/config.json"), "{}").unwrap();
+    let message = place.refused(&["run", "own.toml"]);
+    assert!(
+        message.contains("config.json: model_type: found nothing, expected one of"),
+        "{message}"
+    );
+    assert_eq!(message.matches("expected").count(), 1, "{message}");
+}
