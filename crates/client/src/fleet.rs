@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fedra_compute::{Device, Params};
 use fedra_engine::{
     Adaptation, Arrival, ClientInfo, ClientState, EngineError, EvaluationSet, Evidence,
-    Examination, Fleet, Inquiry, LocalRule, Order, Outcome, Scored, Verdict,
+    Examination, Fleet, Inquiry, LocalRule, Look, Order, Outcome, Scored, Seen, Shift, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::ByteCount;
@@ -23,6 +23,7 @@ use crate::correction::Correction;
 use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
+use crate::gaze::{Gaze, PATTERN_EXAMPLES, sample};
 use crate::observer::{Observer, Silent};
 use crate::prober::Prober;
 use crate::question::check_head;
@@ -257,18 +258,27 @@ impl NearFleet {
         let info = &self.infos[place];
         let params = self.worker(place, global).params_of(&self.state_of(place))?;
         let all = self.shards.clients[place].train.encoded();
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        let mut generator = inquiry.seed.with(u64::from(info.id.0)).generator();
-        for last in (1..order.len()).rev() {
-            order.swap(last, generator.below(last + 1));
-        }
-        order.truncate(inquiry.examples as usize);
-        order.sort_unstable();
-        let sample: Vec<_> = order.into_iter().map(|index| all[index].clone()).collect();
+        let seed = inquiry.seed.with(u64::from(info.id.0));
+        let sample = sample(all, inquiry.examples as usize, seed);
         let labels = &self.shards.labels;
         let prober = Prober { model: self.model_of(place), device: &self.device, labels };
         let scores = prober.probe(&params, inquiry.probe, (&info.name, &sample))?;
         Ok(Evidence { client: info.id, scores })
+    }
+}
+
+/// Attention and how it moves.
+impl NearFleet {
+    /// One client's comparison, and what it will remember.
+    fn gaze(&self, global: &Params, place: usize, look: &Look<'_>) -> Result<(Shift, Seen)> {
+        let info = &self.infos[place];
+        let state = self.state_of(place);
+        let params = self.worker(place, global).params_of(&state)?;
+        let all = self.shards.clients[place].train.encoded();
+        let sample = sample(all, PATTERN_EXAMPLES, look.seed.with(u64::from(info.id.0)));
+        let gaze = Gaze { model: self.model_of(place), device: &self.device };
+        let (moved, seen) = gaze.compare(&params, (&info.name, &sample), &state.attention)?;
+        Ok((Shift { client: info.id, moved }, seen))
     }
 }
 
@@ -350,6 +360,28 @@ impl Fleet for NearFleet {
             Some(error) if all.is_empty() => Err(failed(error)),
             Some(_) | None => Ok(all),
         }
+    }
+
+    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
+        let failed = |error: ClientError| failure("look at attention", &error);
+        let places = look.clients.iter().map(|&client| self.place(client));
+        let places: Vec<usize> = places.collect::<Result<_, _>>()?;
+        let global = to_params(&self.device, self.model.layout(), look.model).map_err(failed)?;
+        let (fleet, mut all) = (&*self, Vec::with_capacity(places.len()));
+        in_order(
+            places.len(),
+            |number| fleet.gaze(&global, places[number], look),
+            |compared| {
+                all.push(compared.map_err(failed)?);
+                Ok::<(), EngineError>(())
+            },
+        )?;
+        let mut shifts = Vec::with_capacity(all.len());
+        for (place, (shift, seen)) in places.into_iter().zip(all) {
+            self.state_of(place).attention = seen;
+            shifts.push(shift);
+        }
+        Ok(shifts)
     }
 
     fn state(&self) -> Vec<ClientState> {

@@ -37,6 +37,7 @@
 //! is added up is added in the order of clients or of examples.
 
 mod fleet;
+mod gaze;
 mod observer;
 mod shards;
 
@@ -61,6 +62,7 @@ pub use correction::Correction;
 pub use error::{ClientError, Result};
 pub use evaluator::Evaluator;
 pub use examples::Examples;
+pub use gaze::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 pub use fleet::{Limits, NearFleet};
 pub use observer::{Observer, Silent};
 pub use prober::Prober;

@@ -79,6 +79,7 @@ impl Worker<'_> {
         let uploads = order.uploads();
         let sent = |(id, _): &(_, Vec<f32>)| uploads.contains(*id);
         let change: Tensors = learnt.change.into_iter().filter(sent).collect();
+        state.attention = desk.state.attention.clone();
         state.residual = desk.state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
         Ok((Reply { payload, extra, seconds: begun.elapsed().as_secs_f64() }, state))

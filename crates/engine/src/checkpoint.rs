@@ -7,12 +7,14 @@
 //! ```text
 //! "FDCK" version   { u64 length, bytes } for each section   CRC-32
 //! sections: notes as JSON; the model; first, second and variate of the server;
-//!           then personal, correction and residual of each client in the notes
+//!           then personal, correction and residual of each client in the notes;
+//!           then the attention that some of them remember
 //! ```
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use fedra_plan::{Digest, Round};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
@@ -21,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::diary::Diary;
 use crate::error::EngineError;
 use crate::federation::Federation;
-use crate::fleet::ClientState;
+use crate::fleet::{ClientState, Seen};
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::versions::Versions;
@@ -44,6 +46,9 @@ struct Notes {
     #[serde(default)]
     selection: Memory,
     clients: Vec<ClientId>,
+    /// Those who remember attention.
+    #[serde(default)]
+    watching: Vec<ClientId>,
 }
 
 /// Writes the state of a federation and its clients.
@@ -52,6 +57,7 @@ pub(crate) fn save(
     states: &[ClientState],
     directory: &Path,
 ) -> Result<(), EngineError> {
+    let watching = || states.iter().filter(|state| !state.attention.is_empty());
     let notes = Notes {
         layout: federation.layout.digest(),
         seed: federation.seed.0,
@@ -61,6 +67,7 @@ pub(crate) fn save(
         diary: federation.diary.clone(),
         selection: federation.memory.clone(),
         clients: states.iter().map(|state| state.client).collect(),
+        watching: watching().map(|state| state.client).collect(),
     };
     let notes =
         serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
@@ -77,6 +84,10 @@ pub(crate) fn save(
         for tensors in [&state.personal, &state.correction, &state.residual] {
             put(&mut bytes, &pack(tensors)?);
         }
+    }
+    for Seen { first, last } in watching().map(|state| &state.attention) {
+        put(&mut bytes, &numbers(first));
+        put(&mut bytes, &numbers(last));
     }
     bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
     replace(directory, &bytes)
@@ -139,7 +150,17 @@ pub(crate) fn load(
     let mut states = Vec::with_capacity(notes.clients.len());
     for client in notes.clients {
         let (personal, correction, residual) = (unpack()?, unpack()?, unpack()?);
-        states.push(ClientState { client, personal, correction, residual });
+        let attention = Seen::default();
+        states.push(ClientState { client, personal, correction, residual, attention });
+    }
+    for client in notes.watching {
+        let mut pattern = || take(&mut rest).and_then(read_numbers);
+        let (Some(first), Some(last)) = (pattern(), pattern()) else {
+            return Err(refuse("a client's attention is cut short"));
+        };
+        let state = states.iter_mut().find(|state| state.client == client);
+        let state = state.ok_or_else(|| refuse("it has attention of an unknown client"))?;
+        state.attention = Seen { first, last };
     }
     if !rest.is_empty() {
         return Err(refuse("bytes follow its last section"));
@@ -153,6 +174,15 @@ pub(crate) fn load(
 
 fn recipe_text(federation: &Federation, path: &Path) -> Result<String, EngineError> {
     serde_json::to_string(&federation.recipe).map_err(|error| unusable(path, error.to_string()))
+}
+
+fn numbers(pattern: &[f32]) -> Vec<u8> {
+    pattern.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn read_numbers(section: &[u8]) -> Option<Arc<[f32]>> {
+    let (numbers, rest) = section.as_chunks::<4>();
+    rest.is_empty().then(|| numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
 }
 
 fn put(bytes: &mut Vec<u8>, section: &[u8]) {

@@ -83,7 +83,7 @@ impl BlockProbe {
                 (ones_at(&batch.last_rows()), content)
             }
         };
-        Ok(AttentionProbe { queries, keys, scores: Vec::new() })
+        Ok(AttentionProbe { queries, keys, scores: Vec::new(), patterns: None })
     }
 
     pub(crate) fn record(&mut self, blocks: &[Vec<f64>]) {

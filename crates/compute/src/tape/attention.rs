@@ -6,6 +6,7 @@
 use super::{Flow, Recorded, Slot, Tape, Value};
 use crate::cpu::attention::{self as kernel, Columns, Geometry, Inputs, ProbeWeights, Target};
 pub use crate::cpu::attention::{Geometry as Attention, Span};
+use crate::cpu::pattern::pattern;
 use crate::cpu::shared::Shared;
 use crate::device::Device;
 use crate::error::ComputeError;
@@ -38,6 +39,9 @@ pub struct AttentionProbe {
     pub keys: Vec<f32>,
     /// Receives one score per sequence for each attention that it watched, in order.
     pub scores: Vec<Vec<f64>>,
+    /// When given, receives the whole of each attention that it watched: by sequence, head, query
+    /// and key. That takes memory by the square of the length; give it few and short sequences.
+    pub patterns: Option<Vec<Vec<f32>>>,
 }
 
 impl Tape {
@@ -82,6 +86,11 @@ impl Tape {
                 }
             };
             probe.scores.push(spans.iter().zip(masses).map(score).collect());
+            if let Some(patterns) = &mut probe.patterns {
+                patterns.push(match &self.device {
+                    Device::Cpu(_) => pattern(geometry, spans, layout.inputs()),
+                });
+            }
         }
         let Some(log_sums) = log_sums else { return Ok(self.constant(out)) };
         Ok(self.finish(out, wanted, |result| Attended {
