@@ -188,7 +188,10 @@ fn advice_is_the_same_whatever_the_test_labels_say() {
     let row = |number: usize, label: usize| {
         let words = ["fever and cough", "broken left arm", "sore throat"];
         let text = format!("{} seen on day {}", words[number % 3], number % 7);
-        format!("{{\"text\":\"{text}\",\"label\":\"kind-{label}\",\"client\":\"c{}\"}}\n", number % 4)
+        format!(
+            "{{\"text\":\"{text}\",\"label\":\"kind-{label}\",\"client\":\"c{}\"}}\n",
+            number % 4
+        )
     };
     let rows = |count: usize, shift: usize| -> String {
         (0..count).map(|number| row(number, (number + shift) % 3)).collect()

@@ -51,10 +51,11 @@ impl Gaze<'_> {
         let rows: usize = sequences.iter().map(|ids| self.model.heads() * ids.len()).sum();
         let now: Arc<[f32]> = blocks.concat().into();
         // Another sample or another model: nothing to compare with, as at the first look.
-        let moved = (before.first.len() == now.len() && before.last.len() == now.len()).then(|| {
-            let shifts = |then: &[f32]| shifts(&now, then, (blocks.len(), rows));
-            Moved { since_first: shifts(&before.first), since_last: shifts(&before.last) }
-        });
+        let moved =
+            (before.first.len() == now.len() && before.last.len() == now.len()).then(|| {
+                let shifts = |then: &[f32]| shifts(&now, then, (blocks.len(), rows));
+                Moved { since_first: shifts(&before.first), since_last: shifts(&before.last) }
+            });
         let first = if moved.is_some() { before.first.clone() } else { now.clone() };
         Ok((moved, Seen { first, last: now }))
     }

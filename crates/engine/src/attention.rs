@@ -52,7 +52,8 @@ impl Federation {
         }
         let (model, seed) = (&self.model, self.seed.of("attention"));
         let shifts = fleet.compare_attention(&Look { model, clients: cohort, seed })?;
-        let moved: Vec<&Moved> = shifts.iter().filter_map(|shift: &Shift| shift.moved.as_ref()).collect();
+        let moved: Vec<&Moved> =
+            shifts.iter().filter_map(|shift: &Shift| shift.moved.as_ref()).collect();
         let blocks: usize = moved.iter().map(|moved| moved.since_first.len()).sum();
         Ok((Some(AttentionDrift::of(&moved)), ByteCount(SHIFT_BYTES * blocks as u64)))
     }

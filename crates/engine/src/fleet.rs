@@ -202,10 +202,7 @@ impl ClientState {
     /// Whether there is nothing to keep.
     pub fn is_empty(&self) -> bool {
         let Self { client: _, personal, correction, residual, attention } = self;
-        personal.is_empty()
-            && correction.is_empty()
-            && residual.is_empty()
-            && attention.is_empty()
+        personal.is_empty() && correction.is_empty() && residual.is_empty() && attention.is_empty()
     }
 }
 

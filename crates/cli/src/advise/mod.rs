@@ -56,7 +56,7 @@ pub struct Advise {
     /// The warm-ups to try, in rounds [default: 0, 1/8, 1/4 and 1/2 of the rounds]
     #[arg(long, value_name = "W1,W2,...", value_delimiter = ',')]
     warmups: Vec<u32>,
-    /// How much score one would give up to send less
+    /// How much score one would give up to send less; never more than a tenth of what the pilot gains
     #[arg(long, value_name = "SCORE", default_value_t = 0.01)]
     tolerance: f64,
     /// Print the advice as one JSON object instead of tables

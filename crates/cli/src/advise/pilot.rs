@@ -26,6 +26,9 @@ use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
 use crate::summary::headline_of;
 
+/// The most that may be given up, as a share of what the trunk gained.
+const TOLERABLE: f64 = 0.1;
+
 /// A pilot that is ready to start.
 pub struct Pilot<'e> {
     experiment: &'e Experiment,
@@ -54,6 +57,9 @@ pub struct Measured {
     pub kernels: Vec<Kernel>,
     /// Rounds that were trained.
     pub rounds: u32,
+    /// How much score may be given up: as asked, but no more than a tenth of what the trunk gained.
+    /// Where nothing is learnt yet, everything is as good as everything else.
+    pub tolerance: f64,
 }
 
 /// What became of one warm-up.
@@ -180,6 +186,7 @@ impl<'e> Pilot<'e> {
         let seed = Seed(self.experiment.draft.seed);
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
         let mut federation = Federation::new(recipe, layout, initial.clone(), seed)?;
+        let untrained = self.validate(&mut fleet, &initial)?;
 
         let (mut trunk, mut moments) = (Course::default(), BTreeMap::<u32, Moment>::new());
         let mut kernels = vec![initial.subset(&kernel)];
@@ -197,20 +204,25 @@ impl<'e> Pilot<'e> {
             kernels.push(federation.model().subset(&kernel));
         }
         progress.finish();
-        let kernels = self.weigh(&mut fleet, (&initial, federation.model()), &kernels, &trunk)?;
+        let kernels = self.weigh(&mut fleet, (&untrained, federation.model()), &kernels, &trunk)?;
+        let gained = trunk.mean(*horizon, self.plan.window()).zip(headline_of(&untrained.mean));
+        let gained = gained.map_or(0.0, |(last, (_, first))| last - first);
+        let tolerance = self.plan.tolerance.min(gained.max(0.0) * TOLERABLE);
 
         let (mut branches, mut rounds) = (Vec::new(), *horizon);
         for (warmup, moment) in moments {
             let label = format!("freeze at {warmup}");
             let mut progress = Progress::new(&label, (warmup, *horizon), clients, voice);
             fleet = fleet.with_observer(progress.observer());
-            let branch = self.branch(&mut fleet, (warmup, &moment), &trunk, &mut progress)?;
+            let against = (&trunk, tolerance);
+            let branch = self.branch(&mut fleet, (warmup, &moment), against, &mut progress)?;
             progress.finish();
             let Some(branch) = branch else { return Ok(Outcome::Interrupted) };
             rounds += branch.course.scenes.len() as u32;
             branches.push(branch);
         }
-        Ok(Outcome::Complete(Box::new(Measured { trunk, branches, kernels, rounds })))
+        let measured = Measured { trunk, branches, kernels, rounds, tolerance };
+        Ok(Outcome::Complete(Box::new(measured)))
     }
 
     /// Follows one branch, and looks half-way whether it is worth it; `None` when interrupted.
@@ -218,10 +230,10 @@ impl<'e> Pilot<'e> {
         &self,
         fleet: &mut NearFleet,
         (warmup, moment): (u32, &Moment),
-        trunk: &Course,
+        (trunk, tolerance): (&Course, f64),
         progress: &mut Progress,
     ) -> Result<Option<Branch>> {
-        let Plan { horizon, tolerance, .. } = self.plan;
+        let horizon = self.plan.horizon;
         let mut federation = moment.branch(self.freezing_at(warmup)?, fleet)?;
         let mut branch = Branch { warmup, course: Course::default(), end: End::Horizon };
         for until in [self.plan.middle(), horizon].into_iter().filter(|until| *until > warmup) {
@@ -270,27 +282,27 @@ impl<'e> Pilot<'e> {
         Gap::of(&clients, self.plan.warmups.len())
     }
 
+    fn validate(&self, fleet: &mut NearFleet, model: &Tensors) -> Result<SetScores> {
+        let on = EvaluationSet::ClientValidation;
+        let (round, seed) = (Round(self.plan.horizon), Seed(self.experiment.draft.seed));
+        let each = fleet.evaluate(&Examination { model, on, adapt: None, round, seed })?;
+        Ok(SetScores::new(on, each))
+    }
+
     /// What the kernel of each round is worth to the last model, and how it drifted.
     fn weigh(
         &self,
         fleet: &mut NearFleet,
-        (first, last): (&Tensors, &Tensors),
+        (untrained, last): (&SetScores, &Tensors),
         kernels: &[Tensors],
         trunk: &Course,
     ) -> Result<Vec<Kernel>> {
-        let round = Round(self.plan.horizon);
-        let mut validate = |model: &Tensors| -> Result<f64> {
-            let on = EvaluationSet::ClientValidation;
-            let seed = Seed(self.experiment.draft.seed);
-            let each = fleet.evaluate(&Examination { model, on, adapt: None, round, seed })?;
-            Ok(SetScores::new(on, each).loss)
-        };
-        let (first_loss, last_loss) = (validate(first)?, validate(last)?);
+        let (first_loss, last_loss) = (untrained.loss, self.validate(fleet, last)?.loss);
         let mut weighed = Vec::with_capacity(kernels.len());
         for (warmup, kernel) in (0..).zip(kernels) {
             let mut model = last.clone();
             model.absorb(kernel.clone());
-            let loss = validate(&model)?;
+            let loss = self.validate(fleet, &model)?.loss;
             let bias = (loss - last_loss) / (first_loss - last_loss).max(f64::MIN_POSITIVE);
             let next = trunk.kernels.get(warmup as usize).copied();
             weighed.push(Kernel { warmup, loss, bias, next });

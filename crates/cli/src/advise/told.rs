@@ -26,6 +26,7 @@ pub struct Advice {
     horizon: u32,
     /// Over so many last rounds scores are averaged.
     window: u32,
+    /// How much score may be given up; no more than a tenth of what the trunk gained.
     tolerance: f64,
     /// Rounds of training that the pilot took.
     trained: u32,
@@ -73,7 +74,7 @@ impl Advice {
         (pilot, measured): (&Pilot<'_>, Measured),
     ) -> Result<Self> {
         let (horizon, window) = (pilot.plan.horizon, pilot.plan.window());
-        let tolerance = pilot.plan.tolerance;
+        let tolerance = measured.tolerance;
         let total = |bytes: fedra_engine::Bytes| bytes.up.0 + bytes.down.0;
         let never = total(pilot.bytes(None)?);
         let mut candidates = Vec::new();

@@ -181,10 +181,7 @@ impl View<'_> {
     }
 
     /// One line for each heterogeneity; `values` gives x and y of one world.
-    fn by_heterogeneity(
-        &self,
-        values: impl Fn(&Curves) -> Vec<(f64, Option<f64>)>,
-    ) -> Vec<Series> {
+    fn by_heterogeneity(&self, values: impl Fn(&Curves) -> Vec<(f64, Option<f64>)>) -> Vec<Series> {
         let lines = self.study.setting.heterogeneities.iter().enumerate();
         lines
             .map(|(colour, &h)| {
@@ -286,7 +283,8 @@ impl View<'_> {
             let points = summarised(&worlds);
             Series { name: format!("h = {h}"), points, stroke: Stroke::Marked, colour }
         };
-        let mut series: Vec<Series> = setting.heterogeneities.iter().enumerate().map(line).collect();
+        let mut series: Vec<Series> =
+            setting.heterogeneities.iter().enumerate().map(line).collect();
         series.push(lowest_of(&series));
         Chart {
             title: format!("Final loss by warm-up ({})", self.words),

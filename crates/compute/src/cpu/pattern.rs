@@ -26,7 +26,8 @@ pub fn pattern(geometry: Geometry, spans: &[Span], inputs: Inputs<'_>) -> Vec<f3
                 };
                 let score = |key: usize| {
                     let key = &k.data[key * k.stride + k_column..][..width];
-                    let products = query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(*k));
+                    let products =
+                        query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(*k));
                     scale * products.sum::<f64>()
                 };
                 let scores: Vec<f64> = span.keys.clone().take(seen).map(score).collect();

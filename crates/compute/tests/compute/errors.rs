@@ -120,7 +120,12 @@ fn attention_refuses_heads_and_spans_that_do_not_fit() {
         tape.attention(ONE_HEAD, projected, &spans(&[5]), None)
     };
     check(apart, "attention: query columns is 5, expected 4");
-    let mut probe = AttentionProbe { queries: vec![1.0; 5], keys: vec![1.0; 4], scores: vec![], patterns: None };
+    let mut probe = AttentionProbe {
+        queries: vec![1.0; 5],
+        keys: vec![1.0; 4],
+        scores: vec![],
+        patterns: None,
+    };
     let watched = |tape: &mut Tape| {
         let x = x((5, 12));
         tape.attention(ONE_HEAD, Projected::Together(&x), &spans(&[5]), Some(&mut probe))

@@ -84,8 +84,12 @@ fn a_score_does_not_depend_on_the_other_sequences_of_the_batch() {
 fn a_probe_watches_without_changing_and_keeps_one_list_per_attention() {
     let device = Device::cpu();
     let x = random(BOTH, 9, 1);
-    let mut watching =
-        AttentionProbe { queries: vec![1.0; 9], keys: vec![1.0; 9], scores: Vec::new(), patterns: None };
+    let mut watching = AttentionProbe {
+        queries: vec![1.0; 9],
+        keys: vec![1.0; 9],
+        scores: Vec::new(),
+        patterns: None,
+    };
     let mut tape = Tape::new(&device);
     let value = tape.constant(of(&device, (9, x.1.len() / 9), &x.1));
     let spans = spans(&[4, 5]);
@@ -154,8 +158,12 @@ fn one_query_per_sequence_scores_as_the_same_query_among_all() {
         Span { queries: 0..1, keys: 0..4, offset: 0 },
         Span { queries: 1..2, keys: 4..9, offset: 0 },
     ];
-    let mut apart =
-        AttentionProbe { queries: vec![1.0; 2], keys: content.clone(), scores: Vec::new(), patterns: None };
+    let mut apart = AttentionProbe {
+        queries: vec![1.0; 2],
+        keys: content.clone(),
+        scores: Vec::new(),
+        patterns: None,
+    };
     let projected = Projected::Apart { queries: &queries, keys_values: &keys_values };
     tape.attention(BOTH, projected, &spans, Some(&mut apart)).unwrap();
 
@@ -181,8 +189,12 @@ fn probe(
     let device = Device::cpu();
     let mut tape = Tape::new(&device);
     let x = tape.constant(of(&device, (*rows, numbers.len() / rows), numbers));
-    let mut probe =
-        AttentionProbe { queries: queries.to_vec(), keys: keys.to_vec(), scores: Vec::new(), patterns: None };
+    let mut probe = AttentionProbe {
+        queries: queries.to_vec(),
+        keys: keys.to_vec(),
+        scores: Vec::new(),
+        patterns: None,
+    };
     tape.attention(geometry, Projected::Together(&x), &spans(lengths), Some(&mut probe))
         .expect("sizes agree");
     probe.scores.remove(0)
