@@ -69,6 +69,36 @@ fn a_warm_up_of_all_rounds_is_fedavg_to_the_byte() {
 }
 
 #[test]
+fn over_safl_a_warm_up_of_all_rounds_is_safl_to_the_byte_and_none_leaves_the_kernel_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let run = |out: &str, sets: &[&str]| {
+        succeed(path, &["run", "tiny.toml", "--quiet", "--out", out], sets);
+        weights(path, out)
+    };
+    let safl = run("safl", &["method={ name = \"safl\", k = 1, embeddings = \"learn\" }"]);
+    let over = |warmup: u32| {
+        let base = "{ name = \"safl\", k = 1, embeddings = \"learn\" }";
+        format!("method={{ name = \"fedfrozen\", warmup = {warmup}, base = {base} }}")
+    };
+    for warmup in [3, 50] {
+        let out = format!("frozen-{warmup}");
+        assert_eq!(run(&out, &[&over(warmup)]), safl);
+        let told = |run: &str| -> Vec<Value> {
+            let part = |report: Value| serde_json::json!([report["bytes"], report["selection"]]);
+            rounds(path, run).into_iter().map(part).collect()
+        };
+        assert_eq!(told(&out), told("safl"));
+    }
+    let still = ["federation.rounds=1", "work.optimiser={ name = \"sgd\", rate = 0.0 }"];
+    let first = run("first", &still);
+    let changed = differing(&run("at-once", &[&over(0)]), &first);
+    assert!(changed.iter().any(|name| name.contains("value")), "{changed:?}");
+    assert!(!changed.iter().any(|name| name.contains("query") || name.contains("key")));
+    assert!(differing(&safl, &first).iter().any(|name| name.contains("query")));
+}
+
+#[test]
 fn an_adaptive_switch_is_reported_and_survives_a_resume() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

@@ -5,6 +5,7 @@
 //! the fleet is made: whoever looks for them finds none.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 
 use anyhow::{Context, Result};
 use fedra_client::{Examples, NearFleet, Shards, to_tensors};
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use super::Plan;
 use super::decision::{Gap, Paired};
+use crate::console;
 use crate::dry_run;
 use crate::experiment::{Complaint, Experiment};
 use crate::federate::{Run, interrupted};
@@ -190,6 +192,7 @@ impl<'e> Pilot<'e> {
 
         let (mut trunk, mut moments) = (Course::default(), BTreeMap::<u32, Moment>::new());
         let mut kernels = vec![initial.subset(&kernel)];
+        announce("the trunk: everything learns", voice);
         let mut progress = Progress::new("trunk", (0, *horizon), clients, voice);
         fleet = fleet.with_observer(progress.observer());
         for done in 0..*horizon {
@@ -211,6 +214,7 @@ impl<'e> Pilot<'e> {
 
         let (mut branches, mut rounds) = (Vec::new(), *horizon);
         for (warmup, moment) in moments {
+            announce(&format!("the branch that froze after {warmup} rounds"), voice);
             let label = format!("freeze at {warmup}");
             let mut progress = Progress::new(&label, (warmup, *horizon), clients, voice);
             fleet = fleet.with_observer(progress.observer());
@@ -308,6 +312,13 @@ impl<'e> Pilot<'e> {
             weighed.push(Kernel { warmup, loss, bias, next });
         }
         Ok(weighed)
+    }
+}
+
+/// Says which rounds follow, where they are lines and not a bar with a name.
+fn announce(what: &str, voice: Voice) {
+    if voice == Voice::Lively && !std::io::stderr().is_terminal() {
+        console::say(what);
     }
 }
 

@@ -238,9 +238,11 @@ impl View<'_> {
 
     fn local_steps(&self) -> Chart {
         let setting = &self.study.setting;
-        let ends = [setting.heterogeneities.first(), setting.heterogeneities.last()];
+        // A heterogeneity has the colour that it has in the other plots.
+        let levels = || setting.heterogeneities.iter().enumerate();
+        let ends = [levels().next(), levels().next_back()];
         let mut series = Vec::new();
-        for (colour, &h) in ends.into_iter().flatten().enumerate() {
+        for (colour, &h) in ends.into_iter().flatten() {
             let kinds: [Kind; 2] = [
                 ("full", Stroke::Marked, |run| run.full),
                 ("frozen", Stroke::DashedMarked, |run| run.frozen),
