@@ -156,7 +156,7 @@ impl Experiment {
             let mut base = std::mem::take(settings);
             base.insert("name".to_owned(), draft.method.name.clone().into());
             settings.insert("base".to_owned(), base.into());
-            draft.method.name = "fedfrozen".to_owned();
+            "fedfrozen".clone_into(&mut draft.method.name);
         }
         draft.method.settings.insert("warmup".to_owned(), i64::from(self.rounds).into());
         Ok(check::check(draft)?)
