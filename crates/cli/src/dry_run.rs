@@ -5,14 +5,13 @@
 //! evidence that only a run has, the first blocks stand for the chosen ones, and where the overlap
 //! of choices matters, the bytes are a range ([`crate::guess`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use clap::Args;
 use fedra_compute::Seed;
 use fedra_engine::{
     Begins, Bytes, Choice, ClientId, ClientInfo, Encoding, LocalRule, Masks, Population, Recipe,
-    SCORE_BYTES, Start,
+    SHIFT_BYTES, Start,
 };
 use fedra_plan::{ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, Site, View};
 use fedra_wire::payload_length;
@@ -32,30 +31,14 @@ Examples:
   fedra plan experiments/clinic-concepts.toml
   fedra plan experiments/clinic-concepts.toml --set wire.encoding=int8
   fedra plan experiments/clinic-concepts.toml --set method.name=fedper
-  fedra plan experiments/frozen.toml --advise
+  fedra plan experiments/frozen.toml
 
 The bytes are those of the encoded payloads and equal what the run will report. Memory is an
 estimate.";
 
-/// The whole command.
-#[derive(Args)]
-pub struct Plan {
-    #[command(flatten)]
-    written: Written,
-    /// Run a short pilot and propose how long FedFrozen should warm up, from validation examples
-    #[arg(long)]
-    advise: bool,
-}
-
-impl Plan {
-    /// Prints the plan, or the advice.
-    pub fn run(&self) -> Result<()> {
-        let experiment = self.written.experiment()?;
-        if self.advise { crate::advise::run(&experiment) } else { print(&experiment) }
-    }
-}
-
-fn print(experiment: &Experiment) -> Result<()> {
+/// Prints the plan.
+pub fn run(written: &Written) -> Result<()> {
+    let experiment = &written.experiment()?;
     let run = Run::prepare(experiment)?;
     let (prepared, recipe) = run.parts();
     let layout = prepared.model.layout();
@@ -67,6 +50,11 @@ fn print(experiment: &Experiment) -> Result<()> {
     console::data("");
     console::data(costs(experiment, prepared, recipe, (&least, &most)));
     Ok(())
+}
+
+/// What a run by this recipe sends, at the least where that is not known beforehand.
+pub fn least_bytes(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Bytes> {
+    Ok(Forecast::of(experiment, prepared, recipe, Overlap::Most)?.total())
 }
 
 /// What the rounds of a run will send.
@@ -141,6 +129,8 @@ impl Forecast {
 struct Holds {
     newest: BTreeMap<ParamId, u32>,
     held: BTreeMap<ClientId, BTreeMap<ParamId, u32>>,
+    /// Who has looked at the model's attention.
+    looked: BTreeSet<ClientId>,
 }
 
 impl Holds {
@@ -150,7 +140,8 @@ impl Holds {
             Start::Sent => BTreeMap::new(),
             Start::Shared => all(0),
         };
-        Self { newest: all(0), held: clients.iter().map(|id| (*id, first.clone())).collect() }
+        let held = clients.iter().map(|id| (*id, first.clone())).collect();
+        Self { newest: all(0), held, looked: BTreeSet::new() }
     }
 
     /// The bytes of a round in which everybody drawn answers.
@@ -168,8 +159,6 @@ impl Holds {
             Start::Shared if round == Round(0) => length(&Scope::empty(), Encoding::F32),
             Start::Sent | Start::Shared => full,
         };
-        let looks = recipe.evaluation.attention.is_some_and(Probe::asks_clients);
-        let scores = if looks { SCORE_BYTES * u64::from(layout.blocks()) } else { 0 };
         let mut bytes = Bytes {
             up: ByteCount(foreseen.scores_up),
             down: ByteCount(foreseen.masks_down),
@@ -196,7 +185,12 @@ impl Holds {
                 .collect();
             held.extend(lacks.iter().map(|id| (id, self.newest[&id])));
             bytes.down += ByteCount(length(&lacks, recipe.work.download) + variate_down);
-            bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate_up + scores);
+            bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate_up);
+            // Who looks for the first time has nothing to compare with and sends nothing.
+            if recipe.evaluation.attention && !self.looked.insert(client.id) {
+                let blocks = recipe.depths.get(&client.name).copied().unwrap_or(layout.blocks());
+                bytes.up += ByteCount(SHIFT_BYTES * u64::from(blocks));
+            }
             bytes.full_up += ByteCount(full);
             bytes.full_down += ByteCount(full_down);
             changed = changed | sent;

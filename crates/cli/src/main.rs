@@ -58,7 +58,9 @@ enum Command {
     Compare(compare::Compare),
     /// Say what an experiment would train, send and cost, without training
     #[command(after_help = dry_run::EXAMPLES)]
-    Plan(dry_run::Plan),
+    Plan(experiment::Written),
+    /// Run a pilot and propose after how many rounds FedFrozen should freeze, if at all
+    Advise(advise::Advise),
     /// Show what a dataset becomes: rows, labels, lengths, clients, splits
     #[command(after_help = show::EXAMPLES)]
     Data(experiment::Written),
@@ -116,7 +118,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Quickstart(quickstart) => return quickstart.run(),
         Command::Run(run) => return run.run(),
         Command::Compare(compare) => return compare.run(),
-        Command::Plan(plan) => plan.run(),
+        Command::Plan(written) => dry_run::run(&written),
+        Command::Advise(advise) => return advise.run(),
         Command::Data(written) => show::run(&written),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),

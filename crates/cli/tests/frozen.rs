@@ -69,6 +69,36 @@ fn a_warm_up_of_all_rounds_is_fedavg_to_the_byte() {
 }
 
 #[test]
+fn over_safl_a_warm_up_of_all_rounds_is_safl_to_the_byte_and_none_leaves_the_kernel_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let run = |out: &str, sets: &[&str]| {
+        succeed(path, &["run", "tiny.toml", "--quiet", "--out", out], sets);
+        weights(path, out)
+    };
+    let safl = run("safl", &["method={ name = \"safl\", k = 1, embeddings = \"learn\" }"]);
+    let over = |warmup: u32| {
+        let base = "{ name = \"safl\", k = 1, embeddings = \"learn\" }";
+        format!("method={{ name = \"fedfrozen\", warmup = {warmup}, base = {base} }}")
+    };
+    for warmup in [3, 50] {
+        let out = format!("frozen-{warmup}");
+        assert_eq!(run(&out, &[&over(warmup)]), safl);
+        let told = |run: &str| -> Vec<Value> {
+            let part = |report: Value| serde_json::json!([report["bytes"], report["selection"]]);
+            rounds(path, run).into_iter().map(part).collect()
+        };
+        assert_eq!(told(&out), told("safl"));
+    }
+    let still = ["federation.rounds=1", "work.optimiser={ name = \"sgd\", rate = 0.0 }"];
+    let first = run("first", &still);
+    let changed = differing(&run("at-once", &[&over(0)]), &first);
+    assert!(changed.iter().any(|name| name.contains("value")), "{changed:?}");
+    assert!(!changed.iter().any(|name| name.contains("query") || name.contains("key")));
+    assert!(differing(&safl, &first).iter().any(|name| name.contains("query")));
+}
+
+#[test]
 fn an_adaptive_switch_is_reported_and_survives_a_resume() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -101,30 +131,116 @@ fn an_adaptive_switch_is_reported_and_survives_a_resume() {
     }
 }
 
-#[test]
-fn advice_looks_at_validation_examples_and_proposes_a_number_of_rounds() {
-    let folder = tempfile::tempdir().unwrap();
-    let advise = ["plan", "tiny.toml", "--advise"];
-    let refused = fedra(folder.path(), &advise, &[]);
-    let message = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(2), "{message}");
-    assert!(message.contains("data.shares.validation: found no validation"), "{message}");
+const VALIDATING: &str = "data.shares={ central = 0.2, validation = 0.3, test = 0.0 }";
 
-    let shares = "data.shares={ central = 0.2, validation = 0.3, test = 0.0 }";
-    let rows = |sets: &[&str]| {
-        let told = succeed(folder.path(), &advise, sets);
-        let line = told.lines().find(|line| line.starts_with("proposed warm-up")).unwrap();
-        let warmup: u32 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
-        assert!(warmup <= 4, "{told}");
-        assert!(told.contains(&format!("--set method.warmup={warmup}")), "{told}");
-        told
+#[test]
+fn advice_needs_validation_examples_and_sensible_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |flags: &[&str], sets: &[&str], expected: &str| {
+        let arguments: Vec<&str> = ["advise", "tiny.toml"].iter().chain(flags).copied().collect();
+        let output = fedra(folder.path(), &arguments, sets);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {message}");
+        assert!(message.contains(expected), "{flags:?}: {message}");
     };
-    let told = rows(&[shares, "federation.rounds=8"]);
-    // The pilot takes half of the rounds; a row for each warm-up from 0 to 4.
-    assert_eq!(told.lines().take_while(|line| !line.is_empty()).count(), 6);
-    // It is about the method beneath, whether the file says so or not.
-    assert_eq!(told, rows(&[shares, "federation.rounds=8", "method.name=fedfrozen"]));
-    assert!(!folder.path().join("runs").exists());
+    refused(&[], &[], "data.shares.validation: found no validation");
+    refused(&["--rounds", "4"], &[VALIDATING], "--rounds: found 4, expected from 2 to the 3");
+    refused(&["--warmups", "1,3"], &[VALIDATING], "--warmups: found 3, expected below 3");
+    refused(&["--tolerance=-1"], &[VALIDATING], "--tolerance: found -1");
+    refused(&[], &[VALIDATING, "method.name=centralised"], "method.base: found \"centralised\"");
+}
+
+#[test]
+fn a_branch_of_the_advisor_scores_as_the_run_with_that_warm_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let sets = [VALIDATING, "federation.rounds=4", "work.optimiser.rate=0.01"];
+    let advise = ["advise", "tiny.toml", "--quiet", "--json", "--warmups", "0,2"];
+    let told: Value = serde_json::from_str(&succeed(path, &advise, &sets)).unwrap();
+    assert!(!path.join("runs").exists(), "advice writes nothing");
+    let run = |warmup: &str| {
+        let warmup = format!("method.warmup={warmup}");
+        let own: Vec<&str> =
+            sets.iter().copied().chain(["method.name=fedfrozen", warmup.as_str()]).collect();
+        succeed(path, &["run", "tiny.toml", "--quiet", "--out", &warmup], &own);
+        let text = fs::read_to_string(path.join(&warmup).join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_str(&text).unwrap();
+        let bytes = ["up", "down"].map(|way| summary["bytes"][way].as_u64().unwrap());
+        let score = summary["scores"]["client_validation"]["span_f1"].as_f64().unwrap();
+        (score, bytes.iter().sum::<u64>())
+    };
+    let near = |found: &Value, expected: f64| {
+        assert!((found.as_f64().unwrap() - expected).abs() < 1e-12, "{found} {expected}\n{told}");
+    };
+    let (never, everything) = run("4");
+    near(&told["never"]["scores"]["4"], never);
+    assert_eq!(told["never"]["bytes"], everything);
+    for (place, warmup) in ["0", "2"].into_iter().enumerate() {
+        let candidate = &told["candidates"][place];
+        let (score, bytes) = run(warmup);
+        assert_eq!(candidate["bytes_saved"], everything - bytes);
+        // One that was given up half-way has no last score.
+        if candidate["end"] == "horizon" {
+            near(&candidate["scores"]["4"], score);
+        }
+    }
+    // From no round, and from the second: at most four and two rounds beside the trunk's four.
+    assert!(told["trained"].as_u64().unwrap() <= 10);
+    assert_eq!(told["kernels"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn advice_is_about_the_method_beneath_and_says_how_to_follow_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let advise = |sets: &[&str]| {
+        let sets: Vec<&str> =
+            [VALIDATING, "federation.rounds=4"].iter().chain(sets).copied().collect();
+        succeed(folder.path(), &["advise", "tiny.toml", "--rounds", "2"], &sets)
+    };
+    let line = |told: &str, start: &str| {
+        told.lines().find(|line| line.starts_with(start)).unwrap().to_owned()
+    };
+    let plain = advise(&[]);
+    let frozen = advise(&["method.name=fedfrozen", "method.warmup=adaptive", "method.plateau=0.2"]);
+    let tables = |told: &str| told.split("use it with").next().unwrap().to_owned();
+    assert_eq!(tables(&plain), tables(&frozen));
+    assert!(plain.starts_with("span_f1 on the clients' validation examples after 2 of 4 rounds"));
+    // Three small hospitals cannot tell such models apart; then nothing is to be frozen.
+    assert!(line(&plain, "proposed warm-up").contains("never"), "{plain}");
+    assert!(line(&plain, "use it with").contains("the file as it is"), "{plain}");
+    assert!(line(&frozen, "use it with").contains("--set method.warmup=4"), "{frozen}");
+}
+
+#[test]
+fn advice_is_the_same_whatever_the_test_labels_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let row = |number: usize, label: usize| {
+        let words = ["fever and cough", "broken left arm", "sore throat"];
+        let text = format!("{} seen on day {}", words[number % 3], number % 7);
+        format!(
+            "{{\"text\":\"{text}\",\"label\":\"kind-{label}\",\"client\":\"c{}\"}}\n",
+            number % 4
+        )
+    };
+    let rows = |count: usize, shift: usize| -> String {
+        (0..count).map(|number| row(number, (number + shift) % 3)).collect()
+    };
+    fs::write(path.join("train.jsonl"), rows(96, 0)).unwrap();
+    let experiment = "seed = 5\n[data]\nsource = \"jsonl\"\ntask = \"classes\"\n\
+        path = \"train.jsonl\"\nTEST\nshares = { central = 0.0, validation = 0.3, test = 0.0 }\n\
+        [model]\npreset = \"tiny-encoder\"\nblocks = 2\nwidth = 16\nheads = 2\n\
+        [federation]\nrounds = 4\n[work]\nbatch = 8\n";
+    let mut told = Vec::new();
+    for (key, labels) in [("test = \"test.jsonl\"", 0), ("test = \"test.jsonl\"", 1), ("", 0)] {
+        fs::write(path.join("test.jsonl"), rows(30, labels)).unwrap();
+        fs::write(path.join("kinds.toml"), experiment.replace("TEST", key)).unwrap();
+        told.push(succeed(path, &["advise", "kinds.toml", "--quiet", "--json"], &[]));
+    }
+    assert_eq!(told[0], told[1], "other labels");
+    assert_eq!(told[0], told[2], "no test set");
+    let advice: Value = serde_json::from_str(&told[0]).unwrap();
+    assert_eq!(advice["score"], "macro_f1");
 }
 
 #[test]

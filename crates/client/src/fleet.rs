@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fedra_compute::{Device, Params};
 use fedra_engine::{
     Adaptation, Arrival, ClientInfo, ClientState, EngineError, EvaluationSet, Evidence,
-    Examination, Fleet, Inquiry, LocalRule, Order, Outcome, Scored, Verdict,
+    Examination, Fleet, Inquiry, LocalRule, Look, Order, Outcome, Scored, Seen, Shift, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::ByteCount;
@@ -23,14 +23,15 @@ use crate::correction::Correction;
 use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
+use crate::gaze::{Gaze, PATTERN_EXAMPLES};
 use crate::observer::{Observer, Silent};
 use crate::prober::Prober;
 use crate::question::check_head;
 use crate::relay::in_order;
+use crate::sample::sample;
 use crate::scores::Scores;
 use crate::shards::{Shard, Shards};
 use crate::trainer::{Lesson, Trainer};
-use crate::trial::sample;
 use crate::worker::{Desk, Worker};
 
 /// Clients as threads of this process, as many at a time as the current crew has threads.
@@ -260,11 +261,26 @@ impl NearFleet {
         let params = self.worker(place, global).params_of(&self.state_of(place))?;
         let all = self.shards.clients[place].train.encoded();
         let seed = inquiry.seed.with(u64::from(info.id.0));
-        let sample = sample(all, seed, inquiry.examples);
+        let sample = sample(all, inquiry.examples as usize, seed);
         let labels = &self.shards.labels;
         let prober = Prober { model: self.model_of(place), device: &self.device, labels };
         let scores = prober.probe(&params, inquiry.probe, (&info.name, &sample))?;
         Ok(Evidence { client: info.id, scores })
+    }
+}
+
+/// Attention and how it moves.
+impl NearFleet {
+    /// One client's comparison, and what it will remember.
+    fn gaze(&self, global: &Params, place: usize, look: &Look<'_>) -> Result<(Shift, Seen)> {
+        let info = &self.infos[place];
+        let state = self.state_of(place);
+        let params = self.worker(place, global).params_of(&state)?;
+        let all = self.shards.clients[place].train.encoded();
+        let sample = sample(all, PATTERN_EXAMPLES, look.seed.with(u64::from(info.id.0)));
+        let gaze = Gaze { model: self.model_of(place), device: &self.device };
+        let (moved, seen) = gaze.compare(&params, (&info.name, &sample), &state.attention)?;
+        Ok((Shift { client: info.id, moved }, seen))
     }
 }
 
@@ -346,6 +362,28 @@ impl Fleet for NearFleet {
             Some(error) if all.is_empty() => Err(failed(error)),
             Some(_) | None => Ok(all),
         }
+    }
+
+    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
+        let failed = |error: ClientError| failure("look at attention", &error);
+        let places = look.clients.iter().map(|&client| self.place(client));
+        let places: Vec<usize> = places.collect::<Result<_, _>>()?;
+        let global = to_params(&self.device, self.model.layout(), look.model).map_err(failed)?;
+        let (fleet, mut all) = (&*self, Vec::with_capacity(places.len()));
+        in_order(
+            places.len(),
+            |number| fleet.gaze(&global, places[number], look),
+            |compared| {
+                all.push(compared.map_err(failed)?);
+                Ok::<(), EngineError>(())
+            },
+        )?;
+        let mut shifts = Vec::with_capacity(all.len());
+        for (place, (shift, seen)) in places.into_iter().zip(all) {
+            self.state_of(place).attention = seen;
+            shifts.push(shift);
+        }
+        Ok(shifts)
     }
 
     fn state(&self) -> Vec<ClientState> {

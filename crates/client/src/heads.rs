@@ -12,7 +12,7 @@ use fedra_wire::{Encoding, HeadSlices, Tensors, kept};
 
 use crate::error::Result;
 use crate::prober::Prober;
-use crate::trial::sample;
+use crate::sample::sample;
 
 /// The heads of each block that do not go up.
 pub(crate) struct Dropped {
@@ -33,7 +33,7 @@ impl Dropped {
         else {
             return Ok(None);
         };
-        let sample = sample(examples, order.seed.of("heads"), most);
+        let sample = sample(examples, most as usize, order.seed.of("heads"));
         let masses = prober.heads(params, probe, &sample)?;
         let blocks = masses.iter().map(|masses| rest(masses, kept(share, masses.len()))).collect();
         Ok(Some(Self { of, blocks }))

@@ -37,6 +37,7 @@
 //! is added up is added in the order of clients or of examples.
 
 mod fleet;
+mod gaze;
 mod observer;
 mod shards;
 
@@ -54,6 +55,7 @@ mod scores;
 
 mod examples;
 mod question;
+mod sample;
 
 mod convert;
 mod error;
@@ -64,6 +66,7 @@ pub use error::{ClientError, Result};
 pub use evaluator::Evaluator;
 pub use examples::Examples;
 pub use fleet::{Limits, NearFleet};
+pub use gaze::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 pub use observer::{Observer, Silent};
 pub use prober::Prober;
 pub use scores::{Counts, Scores};

@@ -7,12 +7,12 @@ use fedra_compute::{Device, Params, Tape};
 use fedra_data::Encoded;
 use fedra_engine::Order;
 use fedra_model::Model;
-use fedra_seed::Seed;
 use fedra_wire::Measured;
 
 use crate::error::Result;
 use crate::prober::chunks;
 use crate::question::Question;
+use crate::sample::sample;
 
 /// A sample and the loss on it before training.
 pub(crate) struct Trial<'a> {
@@ -31,7 +31,7 @@ impl<'a> Trial<'a> {
         params: &Params,
     ) -> Result<Option<Self>> {
         let Some(most) = order.work.trial else { return Ok(None) };
-        let sample = sample(examples, order.seed.of("trial"), most);
+        let sample = sample(examples, most as usize, order.seed.of("trial"));
         let mut trial = Self { model, device, sample, before: 0.0 };
         trial.before = trial.loss(params)?;
         Ok(Some(trial))
@@ -62,16 +62,4 @@ impl<'a> Trial<'a> {
         }
         Ok(if seen > 0.0 { sum / seen } else { 0.0 })
     }
-}
-
-/// At most so many examples, drawn by a seed, in their order.
-pub(crate) fn sample(examples: &[Encoded], seed: Seed, most: u32) -> Vec<Encoded> {
-    let mut order: Vec<usize> = (0..examples.len()).collect();
-    let mut generator = seed.generator();
-    for last in (1..order.len()).rev() {
-        order.swap(last, generator.below(last + 1));
-    }
-    order.truncate(most as usize);
-    order.sort_unstable();
-    order.into_iter().map(|index| examples[index].clone()).collect()
 }

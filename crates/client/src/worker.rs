@@ -91,6 +91,7 @@ impl Worker<'_> {
         if let Some(dropped) = dropped {
             dropped.drop_from(&mut change, self.layout);
         }
+        state.attention = desk.state.attention.clone();
         state.residual = desk.state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
         Ok((Reply { payload, extra, trial, seconds: begun.elapsed().as_secs_f64() }, state))

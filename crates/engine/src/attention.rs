@@ -1,104 +1,108 @@
 //! How far the attention of the global model has moved, measured where the data are.
 //!
 //! Before a round, each client of the cohort looks at a fixed sample of **its own training
-//! examples** with the model of the round and sends one attention score a block: eight bytes each,
-//! which count as bytes up. The sample comes from the seed without the round, so a client looks at
-//! the same examples every time. Scores are compared with the same client's earlier ones: those of
-//! its last answer and those of its first. It costs a forward pass and is off unless asked for.
+//! examples** with the model of the round and compares the attention pattern of every block, entry
+//! by entry, with the patterns it saw when it first and last looked:
+//!
+//! ```text
+//! shift of a block   mean over examples, heads and queries of  1/2 sum over keys |P now - P then|
+//! ```
+//!
+//! That is the total variation between two distributions: 0 when nothing moved, 1 when attention
+//! went wholly elsewhere. Patterns stay with the client. It sends two numbers a block, or none when
+//! it looks for the first time; they count as bytes up. The sample comes from the seed without the
+//! round, so a client looks at the same examples every time. It costs a forward pass and is off
+//! unless asked for.
 
-use std::collections::BTreeMap;
-
-use fedra_plan::{ByteCount, Probe};
+use fedra_plan::ByteCount;
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
-use crate::exact::Exact;
 use crate::federation::Federation;
-use crate::fleet::{Evidence, Fleet, Inquiry};
+use crate::fleet::{Fleet, Look, Moved, Shift};
 
-/// Bytes of one score on its way up.
-pub const SCORE_BYTES: u64 = 8;
+/// Bytes of what a client sends about one block, from its second look on.
+pub const SHIFT_BYTES: u64 = 16;
 
-/// How attention moved, as mean absolute differences of attention scores over clients and blocks.
+/// How attention moved, as mean shifts over clients and blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionDrift {
-    /// Since each client last answered; absent when none has answered before.
+    /// Since each client last looked; absent when none has looked before.
     pub since_last: Option<f64>,
-    /// Since each client first answered; absent when none has answered before.
+    /// Since each client first looked; absent when none has looked before.
     pub since_first: Option<f64>,
     /// The latter, block by block.
     pub blocks: Vec<f64>,
-    /// Clients that answered.
+    /// Clients that had something to compare with.
     pub clients: usize,
 }
 
-/// What clients answered: at first and at last.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct AttentionMemory {
-    first: BTreeMap<ClientId, Vec<Exact>>,
-    last: BTreeMap<ClientId, Vec<Exact>>,
-}
-
 impl Federation {
-    /// Asks the cohort how its attention lies, if the recipe wants to know; what it sent weighs so
-    /// many bytes.
+    /// Asks the cohort how its attention has moved, if the recipe wants to know; what it sent
+    /// weighs so many bytes.
     pub(crate) fn look(
         &mut self,
         fleet: &mut dyn Fleet,
         cohort: &[ClientId],
     ) -> Result<(Option<AttentionDrift>, ByteCount), EngineError> {
-        let Some(probe) = self.recipe.evaluation.attention else {
-            return Ok((None, ByteCount(0)));
-        };
-        if probe == Probe::Nothing || cohort.is_empty() {
+        if !self.recipe.evaluation.attention || cohort.is_empty() {
             return Ok((None, ByteCount(0)));
         }
-        let evidence = fleet.probe(&Inquiry {
-            model: &self.model,
-            probe,
-            clients: cohort,
-            round: self.round,
-            seed: self.seed.of("attention"),
-            examples: self.recipe.selection.profile_examples,
-        })?;
-        let scores: usize = evidence.iter().map(|one| one.scores.as_slice().len()).sum();
-        Ok((Some(self.diary.attention.note(&evidence)), ByteCount(SCORE_BYTES * scores as u64)))
+        let (model, seed) = (&self.model, self.seed.of("attention"));
+        let shifts = fleet.compare_attention(&Look { model, clients: cohort, seed })?;
+        let moved: Vec<&Moved> =
+            shifts.iter().filter_map(|shift: &Shift| shift.moved.as_ref()).collect();
+        let blocks: usize = moved.iter().map(|moved| moved.since_first.len()).sum();
+        Ok((Some(AttentionDrift::of(&moved)), ByteCount(SHIFT_BYTES * blocks as u64)))
     }
 }
 
-impl AttentionMemory {
-    fn note(&mut self, evidence: &[Evidence]) -> AttentionDrift {
-        let since_last = Self::moved(&self.last, evidence);
-        let since_first = Self::moved(&self.first, evidence);
-        for one in evidence {
-            let scores: Vec<Exact> = one.scores.as_slice().iter().copied().map(Exact).collect();
-            self.first.entry(one.client).or_insert_with(|| scores.clone());
-            self.last.insert(one.client, scores);
-        }
-        let mean = |blocks: &Vec<f64>| blocks.iter().sum::<f64>() / blocks.len().max(1) as f64;
-        AttentionDrift {
-            since_last: since_last.as_ref().map(mean),
-            since_first: since_first.as_ref().map(mean),
-            blocks: since_first.unwrap_or_default(),
-            clients: evidence.len(),
+impl AttentionDrift {
+    fn of(moved: &[&Moved]) -> Self {
+        let blocks = by_block(moved.iter().map(|moved| &moved.since_first));
+        let mean = |blocks: &[f64]| {
+            (!blocks.is_empty()).then(|| blocks.iter().sum::<f64>() / blocks.len() as f64)
+        };
+        Self {
+            since_last: mean(&by_block(moved.iter().map(|moved| &moved.since_last))),
+            since_first: mean(&blocks),
+            blocks,
+            clients: moved.len(),
         }
     }
+}
 
-    /// Block by block, the mean difference over the clients that answered both times.
-    fn moved(earlier: &BTreeMap<ClientId, Vec<Exact>>, evidence: &[Evidence]) -> Option<Vec<f64>> {
-        let both = evidence
-            .iter()
-            .filter_map(|one| Some((one.scores.as_slice(), earlier.get(&one.client)?)));
-        let (mut sums, mut clients) = (Vec::new(), 0.0);
-        for (now, before) in both {
-            sums.resize(now.len().max(sums.len()), 0.0);
-            for ((sum, now), before) in sums.iter_mut().zip(now).zip(before) {
-                *sum += (now - before.0).abs();
-            }
-            clients += 1.0;
+/// Block by block, the mean over the clients that have the block.
+fn by_block<'m>(clients: impl Iterator<Item = &'m Vec<f64>>) -> Vec<f64> {
+    let mut sums: Vec<(f64, f64)> = Vec::new();
+    for shifts in clients {
+        sums.resize(shifts.len().max(sums.len()), (0.0, 0.0));
+        for ((sum, clients), shift) in sums.iter_mut().zip(shifts) {
+            *sum += shift;
+            *clients += 1.0;
         }
-        (clients > 0.0).then(|| sums.into_iter().map(|sum| sum / clients).collect())
+    }
+    sums.into_iter().map(|(sum, clients)| sum / clients).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_averaged_over_the_clients_that_have_it() {
+        let moved = |first: &[f64], last: &[f64]| Moved {
+            since_first: first.to_vec(),
+            since_last: last.to_vec(),
+        };
+        let (deep, shallow) = (moved(&[0.2, 0.6], &[0.1, 0.1]), moved(&[0.4], &[0.3]));
+        let drift = AttentionDrift::of(&[&deep, &shallow]);
+        assert_eq!((drift.blocks.len(), drift.clients), (2, 2));
+        assert!((drift.blocks[0] - 0.3).abs() < 1e-12 && (drift.blocks[1] - 0.6).abs() < 1e-12);
+        assert!((drift.since_first.unwrap() - 0.45).abs() < 1e-12);
+        assert!((drift.since_last.unwrap() - 0.15).abs() < 1e-12);
+        assert_eq!(AttentionDrift::of(&[]), AttentionDrift::default());
     }
 }

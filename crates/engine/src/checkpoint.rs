@@ -8,12 +8,14 @@
 //! ```text
 //! "FDCK" version   { u64 length, bytes } for each section   CRC-32
 //! sections: notes as JSON; the model; first, second and variate of the server;
-//!           then personal, correction and residual of each client in the notes
+//!           then personal, correction and residual of each client in the notes;
+//!           then the attention that some of them remember
 //! ```
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crc32fast::Hasher;
 use fedra_plan::{Digest, Round};
@@ -23,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::diary::Diary;
 use crate::error::EngineError;
 use crate::federation::Federation;
-use crate::fleet::{ClientState, Fleet};
+use crate::fleet::{ClientState, Fleet, Seen};
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::versions::Versions;
@@ -46,6 +48,9 @@ struct Notes {
     #[serde(default)]
     selection: Memory,
     clients: Vec<ClientId>,
+    /// Those who remember attention.
+    #[serde(default)]
+    watching: Vec<ClientId>,
 }
 
 /// Writes the state of a federation and its clients.
@@ -54,9 +59,10 @@ pub(crate) fn save(
     fleet: &dyn Fleet,
     directory: &Path,
 ) -> Result<(), EngineError> {
-    let mut clients = Vec::new();
+    let (mut clients, mut watching) = (Vec::new(), Vec::new());
     fleet.each_state(&mut |state| {
         clients.push(state.client);
+        watching.extend((!state.attention.is_empty()).then_some(state.client));
         Ok(())
     })?;
     let notes = Notes {
@@ -68,6 +74,7 @@ pub(crate) fn save(
         diary: federation.diary.clone(),
         selection: federation.memory.clone(),
         clients,
+        watching,
     };
     let notes =
         serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
@@ -83,6 +90,14 @@ pub(crate) fn save(
     fleet.each_state(&mut |state| {
         for tensors in [&state.personal, &state.correction, &state.residual] {
             file.put(&pack(tensors)?)?;
+        }
+        Ok(())
+    })?;
+    fleet.each_state(&mut |state| {
+        if !state.attention.is_empty() {
+            let Seen { first, last } = &state.attention;
+            file.put(&numbers(first))?;
+            file.put(&numbers(last))?;
         }
         Ok(())
     })?;
@@ -146,7 +161,17 @@ pub(crate) fn load(
     let mut states = Vec::with_capacity(notes.clients.len());
     for client in notes.clients {
         let (personal, correction, residual) = (unpack()?, unpack()?, unpack()?);
-        states.push(ClientState { client, personal, correction, residual });
+        let attention = Seen::default();
+        states.push(ClientState { client, personal, correction, residual, attention });
+    }
+    for client in notes.watching {
+        let mut pattern = || take(&mut rest).and_then(read_numbers);
+        let (Some(first), Some(last)) = (pattern(), pattern()) else {
+            return Err(refuse("a client's attention is cut short"));
+        };
+        let state = states.iter_mut().find(|state| state.client == client);
+        let state = state.ok_or_else(|| refuse("it has attention of an unknown client"))?;
+        state.attention = Seen { first, last };
     }
     if !rest.is_empty() {
         return Err(refuse("bytes follow its last section"));
@@ -160,6 +185,15 @@ pub(crate) fn load(
 
 fn recipe_text(federation: &Federation, path: &Path) -> Result<String, EngineError> {
     serde_json::to_string(&federation.recipe).map_err(|error| unusable(path, error.to_string()))
+}
+
+fn numbers(pattern: &[f32]) -> Vec<u8> {
+    pattern.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn read_numbers(section: &[u8]) -> Option<Arc<[f32]>> {
+    let (numbers, rest) = section.as_chunks::<4>();
+    rest.is_empty().then(|| numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
 }
 
 fn take<'bytes>(rest: &mut &'bytes [u8]) -> Option<&'bytes [u8]> {

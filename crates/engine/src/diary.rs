@@ -1,10 +1,9 @@
-//! What the server remembers beside its optimiser: the second stage, earlier scores, attention.
+//! What the server remembers beside its optimiser: the second stage and earlier scores.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attention::AttentionMemory;
 use crate::exact::Exact;
 use crate::report::SetScores;
 use crate::stage::StageState;
@@ -14,7 +13,6 @@ use crate::stage::StageState;
 #[serde(default)]
 pub(crate) struct Diary {
     pub(crate) stage: StageState,
-    pub(crate) attention: AttentionMemory,
     swings: BTreeMap<String, Swing>,
 }
 

@@ -30,7 +30,7 @@ use crate::versions::Versions;
 use crate::work::{LocalRule, Work};
 
 /// A model, the recipe that trains it, and all that the server remembers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Federation {
     pub(crate) recipe: Recipe,
     pub(crate) layout: Layout,
@@ -401,6 +401,11 @@ impl Federation {
                 full_down: ByteCount(full_download * cohort as u64),
             },
         }
+    }
+
+    /// The same, which writes no checkpoint.
+    pub(crate) fn without_checkpoints(&self) -> Self {
+        Self { checkpoints: None, ..self.clone() }
     }
 
     /// The global model as clients hold it: through the download encoding, where it was sent.

@@ -56,6 +56,10 @@ pub trait Fleet {
     /// Measures the blocks of the model at the given clients, in their order.
     fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError>;
 
+    /// Lets the given clients compare the attention of the model, on a fixed sample of their own
+    /// training examples, with what they remember of it, and remember it anew. In their order.
+    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError>;
+
     /// What the clients keep between rounds, in client order; clients that keep nothing are absent.
     fn state(&self) -> Vec<ClientState>;
 
@@ -175,22 +179,42 @@ pub struct ClientState {
     pub correction: Tensors,
     /// What the encoding of its last updates lost (error feedback); absent means zero.
     pub residual: Tensors,
+    /// The attention it has seen, for it to compare with.
+    pub attention: Seen,
+}
+
+/// What a client remembers of a model's attention on its sample. It never leaves the client.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// When it first looked; empty before.
+    pub first: Arc<[f32]>,
+    /// When it last looked; empty before.
+    pub last: Arc<[f32]>,
+}
+
+impl Seen {
+    /// Whether it has never looked.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.last.is_empty()
+    }
 }
 
 impl ClientState {
     /// A client that keeps nothing yet.
-    pub const fn empty(client: ClientId) -> Self {
+    pub fn empty(client: ClientId) -> Self {
         Self {
             client,
             personal: Tensors::new(),
             correction: Tensors::new(),
             residual: Tensors::new(),
+            attention: Seen::default(),
         }
     }
 
     /// Whether there is nothing to keep.
     pub fn is_empty(&self) -> bool {
-        self.personal.is_empty() && self.correction.is_empty() && self.residual.is_empty()
+        let Self { client: _, personal, correction, residual, attention } = self;
+        personal.is_empty() && correction.is_empty() && residual.is_empty() && attention.is_empty()
     }
 }
 
@@ -298,4 +322,33 @@ pub struct Evidence {
     pub client: ClientId,
     /// What was measured, block by block.
     pub scores: BlockScores,
+}
+
+/// A question about where the model looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'round> {
+    /// The whole global model.
+    pub model: &'round Tensors,
+    /// Whom to ask, in ascending order.
+    pub clients: &'round [ClientId],
+    /// Where the draw of a client's sample starts; the same in every round.
+    pub seed: Seed,
+}
+
+/// One client's answer to a [`Look`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shift {
+    /// Who looked.
+    pub client: ClientId,
+    /// How far attention has moved; `None` when the client looked for the first time.
+    pub moved: Option<Moved>,
+}
+
+/// How far attention has moved, block by block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moved {
+    /// Since the client first looked.
+    pub since_first: Vec<f64>,
+    /// Since it last looked.
+    pub since_last: Vec<f64>,
 }

@@ -28,6 +28,7 @@ mod gather;
 mod server;
 
 mod attention;
+mod branch;
 mod diary;
 mod drift;
 mod exact;
@@ -43,7 +44,8 @@ pub mod methods;
 
 mod error;
 
-pub use attention::{AttentionDrift, SCORE_BYTES};
+pub use attention::{AttentionDrift, SHIFT_BYTES};
+pub use branch::Moment;
 pub use conditions::{Away, Conditions, Slow};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
 pub use error::EngineError;
@@ -51,7 +53,7 @@ pub use federation::Federation;
 pub use fedra_wire::{ClientId, Encoding, Tensors};
 pub use fleet::{
     Adaptation, Arrival, ClientInfo, ClientState, EvaluationSet, Evidence, Examination, Fleet,
-    Inquiry, Order, Outcome, Reply, Scored, Tally, Verdict,
+    Inquiry, Look, Moved, Order, Outcome, Reply, Scored, Seen, Shift, Tally, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};

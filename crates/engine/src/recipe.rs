@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{Layout, Probe, Rule, Scope, Site};
+use fedra_plan::{Layout, Rule, Scope, Site};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -249,13 +249,13 @@ pub struct Evaluation {
     pub on: Vec<EvaluationSet>,
     /// Whether to measure how far the clients of a round go apart: a pass over every update.
     pub drift: bool,
-    /// By what score to follow the attention of the model on the clients' examples; see
+    /// Whether to follow the attention of the model on the clients' examples; see
     /// [`AttentionDrift`](crate::AttentionDrift).
-    pub attention: Option<Probe>,
+    pub attention: bool,
 }
 
 impl Default for Evaluation {
     fn default() -> Self {
-        Self { every: 1, on: vec![EvaluationSet::CentralTest], drift: false, attention: None }
+        Self { every: 1, on: vec![EvaluationSet::CentralTest], drift: false, attention: false }
     }
 }

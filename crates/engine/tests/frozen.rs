@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fedra_engine::*;
-use fedra_plan::{AttentionSide, RelevantTokens};
-use fedra_plan::{ByteCount, Layout, ParamId, Part, Probe, Role, Round, Scope, Shape, Site};
+use fedra_plan::{ByteCount, Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
 use fedra_seed::Seed;
 use fedra_wire::{Expectation, Kind, decode, payload_length};
 use fleet::{Quadratics, Reports, recipe};
@@ -355,21 +354,100 @@ fn drift_is_measured_only_when_somebody_asks() {
 
 #[test]
 fn attention_is_followed_on_request_and_its_bytes_are_counted() {
-    let attention = Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Cls };
     let (_, plain) = run(recipe("fedavg", "{}"), &mut fleet(), 3);
     let mut asking = recipe("fedavg", "{}");
-    asking.evaluation.attention = Some(attention);
-    let (_, reports) = run(asking, &mut fleet(), 3);
-    for (report, plain) in reports.iter().zip(&plain) {
-        // Four clients, two blocks, eight bytes.
-        assert_eq!(report.bytes.up, plain.bytes.up + ByteCount(64));
+    asking.evaluation.attention = true;
+    let (_, reports) = run(asking.clone(), &mut fleet(), 3);
+    let found = |report: &RoundReport| {
+        report.drift.as_ref().and_then(|drift| drift.attention.clone()).expect("asked for")
+    };
+    // The first look has nothing to compare with and sends nothing.
+    assert_eq!(reports[0].bytes, plain[0].bytes);
+    assert_eq!(found(&reports[0]), AttentionDrift::default());
+    for (report, plain) in reports.iter().zip(&plain).skip(1) {
+        // Four clients, two blocks, two numbers of eight bytes.
+        assert_eq!(report.bytes.up, plain.bytes.up + ByteCount(128));
         assert_eq!(report.bytes.down, plain.bytes.down);
-        let found = report.drift.as_ref().and_then(|drift| drift.attention.as_ref());
-        let found = found.expect("asked for");
-        assert_eq!(found.clients, 4);
-        // These clients always see the same.
-        let expected = (report.round > Round(0)).then_some(0.0);
-        assert_eq!((found.since_last, found.since_first), (expected, expected));
+        assert_eq!((found(report).clients, found(report).blocks.len()), (4, 2));
+    }
+    // After one round both are the same; later the way from the first is the longer one.
+    let (second, third) = (found(&reports[1]), found(&reports[2]));
+    assert_eq!(second.since_last, second.since_first);
+    assert!(third.since_first > third.since_last && third.since_last > Some(0.0), "{third:?}");
+
+    // What clients remember of it outlives an interruption.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut clients = fleet();
+    let mut stopped = start(asking.clone());
+    stopped.keep_checkpoints(folder.path());
+    stopped.run(&mut clients, &mut [], 2, &|| false).expect("no round fails");
+    let (mut again, mut clients, mut later) = (start(asking), fleet(), Reports::default());
+    assert!(again.resume(folder.path(), &mut clients).expect("a whole checkpoint"));
+    again.run(&mut clients, &mut [&mut later], 3, &|| false).expect("no round fails");
+    assert_eq!(found(&later.0[0]), third);
+}
+
+#[test]
+fn a_branch_is_the_run_that_froze_in_that_round_to_the_bit() {
+    for base in BASES {
+        let trunk = frozen(r#""warmup":5"#, base);
+        let (mut federation, mut clients) = (start(trunk.clone()), fleet());
+        let mut moments = Vec::new();
+        for round in 0..5 {
+            moments.push(federation.moment(&clients));
+            federation.run(&mut clients, &mut [], round + 1, &|| false).expect("no round fails");
+        }
+        // Moments may be gone back to in any order.
+        for at in [3, 0, 2] {
+            let other = trunk.clone().with_stage_at(Round(at)).expect("it has two stages");
+            let mut branch =
+                moments[at as usize].branch(other, &mut clients).expect("the same model");
+            let mut reports = Reports::default();
+            branch.run(&mut clients, &mut [&mut reports], 5, &|| false).expect("no round fails");
+            let alone = frozen(&format!(r#""warmup":{at}"#), base);
+            let mut expected_clients = fleet();
+            let (expected, whole) = run(alone, &mut expected_clients, 5);
+            assert_eq!(branch.model(), expected.model(), "{base} at {at}");
+            assert_eq!(branch.server(), expected.server(), "{base} at {at}");
+            assert_eq!(clients.state(), expected_clients.state(), "{base} at {at}");
+            let bytes = |reports: &[RoundReport]| -> Vec<Bytes> {
+                reports.iter().map(|report| report.bytes).collect()
+            };
+            assert_eq!(bytes(&reports.0), bytes(&whole[at as usize..]), "{base} at {at}");
+        }
+    }
+}
+
+#[test]
+fn over_safl_a_warm_up_of_all_rounds_is_safl_and_none_never_sends_query_or_key() {
+    for mask in ["consensus", "per_client"] {
+        let settings = format!(r#""k":1,"embeddings":"learn","mask":"{mask}""#);
+        let beneath = format!(r#"{{"name":"safl",{settings}}}"#);
+        let (expected, plain) = run(recipe("safl", &format!("{{{settings}}}")), &mut fleet(), 4);
+        for warmup in [4, 9] {
+            let settings = format!(r#""warmup":{warmup}"#);
+            let (found, reports) = run(frozen(&settings, &beneath), &mut fleet(), 4);
+            assert_eq!(found.model(), expected.model(), "{mask}");
+            let told = |reports: &[RoundReport]| -> Vec<_> {
+                reports.iter().map(|r| (r.bytes, r.blocks.clone(), r.selection.clone())).collect()
+            };
+            assert_eq!(told(&reports), told(&plain), "{mask}");
+        }
+
+        let sent = Rc::new(RefCell::new(Scope::empty()));
+        let note = sent.clone();
+        let mut clients = fleet();
+        clients.tamper = Some(Box::new(move |order, reply| {
+            let so_far = note.borrow().clone();
+            *note.borrow_mut() = so_far | order.uploads();
+            vec![Outcome::Finished(reply)]
+        }));
+        let (after, reports) = run(frozen(r#""warmup":0"#, &beneath), &mut clients, 4);
+        let sent = sent.borrow().clone();
+        assert!((&sent & &kernel()).is_empty() && !sent.is_empty(), "{mask}: {sent:?}");
+        assert!(reports.iter().zip(&plain).all(|(now, safl)| now.bytes.up < safl.bytes.up));
+        let first = normal(Seed(7));
+        assert!(kernel().iter().all(|id| after.model().get(id) == first.get(id)), "{mask}");
     }
 }
 

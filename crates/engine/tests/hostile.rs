@@ -157,6 +157,10 @@ impl Fleet for Intruder {
         self.0.probe(inquiry)
     }
 
+    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
+        self.0.compare_attention(look)
+    }
+
     fn state(&self) -> Vec<ClientState> {
         self.0.state()
     }

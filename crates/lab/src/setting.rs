@@ -41,6 +41,9 @@ pub struct Setting {
     pub warmup_sweep: Vec<u32>,
     /// Worlds drawn for each curve.
     pub seeds: u32,
+    /// Worlds drawn for the sweep over warm-ups with heterogeneity, where everyone takes part: the U
+    /// shape is the claim, so it gets more of them. At least `seeds`, at most 11.
+    pub sweep_seeds: u32,
 }
 
 impl Setting {
@@ -62,6 +65,7 @@ impl Setting {
             local_step_sweep: vec![1, 2, 5, 12],
             warmup_sweep: vec![0, 5, 10, 20, 40, 60, 80, 100, 120, 140, 160, 180, 190, 200],
             seeds: 2,
+            sweep_seeds: 5,
         }
     }
 

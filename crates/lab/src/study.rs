@@ -45,6 +45,8 @@ pub struct Job {
 pub enum Detail {
     /// Every round and every warm-up.
     Curves,
+    /// Every warm-up.
+    Sweep,
     /// Where the run ends, frozen and full.
     Ends,
 }
@@ -61,6 +63,19 @@ pub struct Run {
     pub frozen: Option<f64>,
     /// The curves, where they were asked for.
     pub curves: Option<Curves>,
+    /// Final global loss for each warm-up, where only that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Sweep>,
+}
+
+/// Final global loss for each warm-up; absent where its run left the finite numbers.
+pub type Sweep = Vec<(u32, Option<f64>)>;
+
+impl Run {
+    /// Final global loss for each warm-up, however much else was kept.
+    pub fn by_warmup(&self) -> Option<&Sweep> {
+        self.curves.as_ref().map(|curves| &curves.final_by_warmup).or(self.sweep.as_ref())
+    }
 }
 
 /// Round by round, and warm-up by warm-up.
@@ -79,7 +94,7 @@ pub struct Curves {
     /// The floor at the same frozen kernel for the swept local steps.
     pub floor_by_local_steps: Vec<(u32, Option<f64>)>,
     /// Final global loss for each warm-up of the sweep.
-    pub final_by_warmup: Vec<(u32, Option<f64>)>,
+    pub final_by_warmup: Sweep,
 }
 
 impl Study {
@@ -131,6 +146,12 @@ fn jobs(setting: &Setting) -> Vec<Job> {
             }
         }
     }
+    for world in setting.seeds..setting.sweep_seeds {
+        for &heterogeneity in setting.heterogeneities.iter().filter(|&&h| h > 0.0) {
+            let (local_steps, cohort) = (setting.local_steps, setting.clients);
+            jobs.push(Job { heterogeneity, local_steps, cohort, world, detail: Detail::Sweep });
+        }
+    }
     jobs.sort_by_key(|job| std::cmp::Reverse(job.local_steps as usize * job.cohort));
     jobs
 }
@@ -149,11 +170,17 @@ fn follow(setting: &Setting, seed: Seed, job: Job) -> Run {
     let path = federation.train(start, setting.rounds, Learns::Everything);
     let full = path.get(setting.rounds as usize).map(|last| federation.loss(last));
     let frozen = final_loss(&federation, &path, setting.warmup, setting.rounds);
-    let curves = match job.detail {
-        Detail::Ends => None,
-        Detail::Curves => Some(curves(setting, &federation, &path)),
+    let (curves, sweep) = match job.detail {
+        Detail::Ends => (None, None),
+        Detail::Sweep => (None, Some(sweep(setting, &federation, &path))),
+        Detail::Curves => (Some(curves(setting, &federation, &path)), None),
     };
-    Run { job, full: full.filter(|loss| loss.is_finite()), frozen, curves }
+    Run { job, full: full.filter(|loss| loss.is_finite()), frozen, curves, sweep }
+}
+
+fn sweep(setting: &Setting, federation: &Federation, path: &[Weights]) -> Sweep {
+    let at = |&warmup: &u32| (warmup, final_loss(federation, path, warmup, setting.rounds));
+    setting.warmup_sweep.iter().map(at).collect()
 }
 
 fn final_loss(federation: &Federation, path: &[Weights], warmup: u32, rounds: u32) -> Option<f64> {
@@ -203,11 +230,7 @@ fn curves(setting: &Setting, federation: &Federation, path: &[Weights]) -> Curve
             .iter()
             .map(|&steps| (steps, with_steps(steps)))
             .collect(),
-        final_by_warmup: setting
-            .warmup_sweep
-            .iter()
-            .map(|&warmup| (warmup, final_loss(federation, path, warmup, setting.rounds)))
-            .collect(),
+        final_by_warmup: sweep(setting, federation, path),
     }
 }
 
@@ -225,6 +248,7 @@ mod tests {
             warmup: 2,
             warmup_sweep: vec![0, 2, 4],
             seeds: 1,
+            sweep_seeds: 2,
             ..Setting::quick()
         };
         let one = Study::run(&setting, 5, 1, |_, _| {});
@@ -237,5 +261,10 @@ mod tests {
         assert_eq!(curves.final_by_warmup[1].1, run.frozen, "the standard warm-up is in the sweep");
         let (swept, full) = (curves.final_by_warmup[2].1.unwrap(), run.full.unwrap());
         assert!((swept - full).abs() < 1e-12, "freezing after the last round changes nothing");
+        // The further world has its sweep alone, and only where clients differ.
+        let further = one.select(0.5, 5, 3)[1];
+        assert!(further.curves.is_none() && further.by_warmup().is_some());
+        assert_ne!(further.by_warmup(), run.by_warmup());
+        assert_eq!(one.select(0.0, 5, 3).len(), 1);
     }
 }

@@ -9,7 +9,7 @@ use crate::layout;
 use crate::llama::Llama;
 use crate::lora::Adapters;
 use crate::parts::Parts;
-use crate::probe::BlockProbe;
+use crate::probe::{BlockProbe, Relevant};
 use crate::reading::Reading;
 use fedra_compute::{Span, Tape, Value, Weights};
 use fedra_plan::{Layout, Site};
@@ -108,6 +108,14 @@ impl Model {
         usize::from(self.layout.blocks())
     }
 
+    /// Attention heads of a block.
+    pub fn heads(&self) -> usize {
+        match &self.backbone {
+            Backbone::Bert(bert) => bert.config().num_attention_heads,
+            Backbone::Llama(llama) => llama.config().num_attention_heads,
+        }
+    }
+
     /// Width of the hidden states.
     pub fn width(&self) -> usize {
         match &self.backbone {
@@ -168,6 +176,23 @@ impl Model {
         self.blocks_with(tape, weights, all, batch, &Reading::All, Some(&mut watched))?;
         probe.record(&watched);
         Ok(())
+    }
+
+    /// The attention of every block as it is: by sequence, head, query and key.
+    ///
+    /// That is heads times the square of the length, for each block and sequence.
+    pub fn attention_patterns(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        batch: &Batch,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        let hidden = self.embed(tape, weights, batch)?;
+        let all = (hidden, 0..self.blocks());
+        let mut watched = BlockProbe::new(Relevant::All).watch(batch)?;
+        watched.patterns = Some(Vec::new());
+        self.blocks_with(tape, weights, all, batch, &Reading::All, Some(&mut watched))?;
+        Ok(watched.patterns.unwrap_or_default())
     }
 
     fn blocks_with(

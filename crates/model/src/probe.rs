@@ -91,7 +91,7 @@ impl BlockProbe {
                 (ones_at(&batch.last_rows()), content)
             }
         };
-        Ok(AttentionProbe { queries, keys, scores: Vec::new(), heads: Vec::new() })
+        Ok(AttentionProbe { queries, keys, scores: Vec::new(), heads: Vec::new(), patterns: None })
     }
 
     pub(crate) fn record(&mut self, watched: &AttentionProbe) {

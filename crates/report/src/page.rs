@@ -32,7 +32,7 @@ impl Page {
         let title = escaped(&self.title);
         let mut out = format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n<meta name=\"color-scheme\" content=\"light\">\n<title>{title}</title>\n\
              <style>\nbody {{ font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; \
              padding: 0 1rem; color: #222; background: #fff }}\nimg {{ width: 100%; height: auto }}\n\
              figure {{ margin: 2rem 0 }}\ndt {{ font-weight: 600; margin-top: .8rem }}\n\

@@ -5,7 +5,8 @@ use clap::Args;
 use fedra_compute::Seed;
 use fedra_engine::{
     Arrival, ClientInfo, ClientState, EngineError, Evaluation, Evidence, Examination, Federation,
-    Fleet, Inquiry, Order, Outcome, Recipe, Reply, Scored, Solver, Tensors, Verdict, Work,
+    Fleet, Inquiry, Look, Order, Outcome, Recipe, Reply, Scored, Shift, Solver, Tensors, Verdict,
+    Work,
 };
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Layout, ParamId, Part, Role, Scope, Shape, Site};
@@ -123,6 +124,10 @@ impl Fleet for Trivial {
     }
 
     fn probe(&mut self, _inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn compare_attention(&mut self, _look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
         Ok(Vec::new())
     }
 

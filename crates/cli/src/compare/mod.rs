@@ -18,6 +18,7 @@ mod variants;
 mod work_plan;
 mod written;
 
+pub use statistics::quantile;
 pub use written::CompareTable;
 
 use std::collections::BTreeMap;

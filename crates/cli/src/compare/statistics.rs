@@ -72,7 +72,7 @@ impl Verdict {
 }
 
 /// The value below which Student's t lies with this probability, at least one half.
-fn quantile(probability: f64, freedom: usize) -> f64 {
+pub fn quantile(probability: f64, freedom: usize) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while cumulative(high, freedom) < probability {
         high *= 2.0;

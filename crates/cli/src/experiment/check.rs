@@ -301,7 +301,7 @@ fn recipe(draft: &Draft, rounds: u32, (model, task): (&ModelSource, Task)) -> Re
     let evaluation = Evaluation {
         every: draft.evaluate.every,
         drift: draft.evaluate.drift,
-        attention: draft.evaluate.attention.then(|| attention_of(model)).transpose()?,
+        attention: draft.evaluate.attention,
         ..Evaluation::default()
     };
     let base = Recipe {
@@ -336,19 +336,6 @@ fn trainable(draft: &Draft) -> Rule {
             Rule::Parts([Part::LoraA, Part::LoraB].into()) | Rule::Sites([Site::Head].into())
         }
     }
-}
-
-/// The attention score to follow: on the classification token of an encoder; of a decoder, whose
-/// first token draws attention whatever it says, from the last token to all content.
-fn attention_of(model: &ModelSource) -> Result<Probe> {
-    Ok(match config(model)? {
-        Config::Bert(_) => {
-            Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Cls }
-        }
-        Config::Llama(_) => {
-            Probe::Attention { side: AttentionSide::Query, tokens: RelevantTokens::All }
-        }
-    })
 }
 
 /// A complaint about a setting that stands in `method.base` names it there.

@@ -22,7 +22,7 @@ pub fn idle(experiment: &Experiment) -> Vec<String> {
     let draws = matches!(selection.criterion, Criterion::Random | Criterion::RandomFixed);
     let own_masks = measures || draws || selection.explore > 0;
     let consensus = recipe.masks == Masks::Consensus;
-    let looks = measures || races || watches || recipe.evaluation.attention.is_some();
+    let looks = measures || races || watches;
     let unmeasured = "with this selector clients measure nothing";
     let once = if measures { "the choice settles with the first measurement" } else { unmeasured };
     let facts = [

@@ -155,23 +155,22 @@ impl Experiment {
             .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
     }
 
-    /// The first stage of `FedFrozen` on this experiment, for all rounds: the method beneath, be that
-    /// the file's own method or its base, with drift measured.
+    /// `FedFrozen` as the file says, or over the file's method, in its first stage for all rounds.
     pub fn warming_up(&self) -> Result<Self> {
         let mut draft = self.draft.clone();
-        let mut base = toml::Table::new();
+        let settings = &mut draft.method.settings;
         if draft.method.name == "fedfrozen" {
-            let given = draft.method.settings.remove("base");
-            base = given.and_then(|base| base.as_table().cloned()).unwrap_or(base);
+            // They say when to freeze, which the number of rounds now does.
+            for key in ["plateau", "patience", "disagreement"] {
+                settings.remove(key);
+            }
         } else {
-            base = std::mem::take(&mut draft.method.settings);
+            let mut base = std::mem::take(settings);
             base.insert("name".to_owned(), draft.method.name.clone().into());
+            settings.insert("base".to_owned(), base.into());
+            "fedfrozen".clone_into(&mut draft.method.name);
         }
-        draft.method = draft::Method { name: "fedfrozen".to_owned(), ..draft::Method::default() };
         draft.method.settings.insert("warmup".to_owned(), i64::from(self.rounds).into());
-        if !base.is_empty() {
-            draft.method.settings.insert("base".to_owned(), base.into());
-        }
         Ok(check::check(draft)?)
     }
 

@@ -6,10 +6,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 use fedra_lab::{Bridge as Study, BridgeSetting, Student, Valley, mean, valley};
-use fedra_report::{Chart, Page, Scale, Series, Stroke};
+use fedra_report::{Chart, Scale, Series, Stroke};
 
-use super::plots::{Plots, lowest_of, progress, summarised, threads};
-use crate::console;
+use super::plots::{Findings, Plots, Shape, lowest_of, progress, summarised, threads};
 
 const HELP: &str = "\
 Examples:
@@ -63,8 +62,7 @@ impl Bridge {
             .zip(["linear", "softmax", "softmax-mlp"])
             .map(|(student, file)| (file.to_owned(), chart(&study, student)))
             .collect();
-        let results = serde_json::json!({ "study": &study, "findings": &findings });
-        let page = Page {
+        let told = Findings {
             title: "From linear attention towards a Transformer: final loss by warm-up".to_owned(),
             introduction: vec![format!(
                 "{} clients with {} samples each, {} rounds of {} local steps, {} worlds (seed {}). Lines are means \
@@ -76,37 +74,21 @@ impl Bridge {
                 setting.worlds,
                 setting.seed
             )],
-            figures: Vec::new(),
-            findings: findings
-                .iter()
-                .map(|finding| (finding.headline(), finding.numbers()))
-                .collect(),
+            charts,
+            results: serde_json::json!({ "study": &study, "findings": &findings }),
+            shapes: findings.iter().map(Finding::shape).collect(),
+            conclusion: Some(conclusion(&findings)),
+            runs: study.runs.len(),
         };
-        plots.write(&charts, page, &results)?;
-        if self.json {
-            console::data(results);
-            return Ok(());
-        }
-        for finding in &findings {
-            console::data(finding.headline());
-            console::data(format_args!("          {}", finding.numbers()));
-        }
-        console::data(conclusion(&findings));
-        console::say(format_args!(
-            "{} runs in {:.0} s; open {}",
-            study.runs.len(),
-            begun.elapsed().as_secs_f64(),
-            self.out.join("index.html").display()
-        ));
-        Ok(())
+        told.tell(&plots, self.json.into(), begun)
     }
 }
 
 impl Finding {
-    fn headline(&self) -> String {
-        let word = if self.inside { "seen    " } else { "NOT SEEN" };
+    fn shape(&self) -> Shape {
         let (student, h) = (self.student.name(), self.heterogeneity);
-        format!("{word}  {student}, h {h}: a minimum inside")
+        let name = format!("{student}, h {h}: a minimum inside");
+        Shape { seen: self.inside, name, criterion: None, numbers: self.numbers() }
     }
 
     fn numbers(&self) -> String {

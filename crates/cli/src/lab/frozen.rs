@@ -6,10 +6,9 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use fedra_lab::{Curves, Phi, Run, Setting, Study, Verdict, mean};
-use fedra_report::{Chart, Page, Scale, Series, Stroke};
+use fedra_report::{Chart, Scale, Series, Stroke};
 
-use super::plots::{Plots, lowest_of, summarised, threads};
-use crate::console;
+use super::plots::{Findings, Plots, Shape, lowest_of, progress, summarised, threads};
 
 const HELP: &str = "\
 Examples:
@@ -72,9 +71,7 @@ impl Frozen {
         let begun = Instant::now();
         let setting = self.setting()?;
         let plots = Plots::create(&self.out)?;
-        let study = Study::run(&setting, self.seed, threads(), |done, all| {
-            super::plots::progress(done, all);
-        });
+        let study = Study::run(&setting, self.seed, threads(), progress);
         let verdicts = Verdict::all(&study);
         let mut charts = Vec::new();
         for (cohort, suffix, words) in [
@@ -91,31 +88,16 @@ impl Frozen {
             charts.push((format!("local-steps{suffix}"), view.local_steps()));
             charts.push((format!("warmup{suffix}"), view.warmup()));
         }
-        let results = serde_json::json!({ "study": &study, "verdicts": &verdicts });
-        let page = Page {
+        let findings = Findings {
             title: "Federated linear attention: warm up, freeze, compare".to_owned(),
             introduction: introduction(&study),
-            figures: Vec::new(),
-            findings: verdicts.iter().map(finding).collect(),
+            charts,
+            results: serde_json::json!({ "study": &study, "verdicts": &verdicts }),
+            shapes: verdicts.into_iter().map(shape).collect(),
+            conclusion: None,
+            runs: study.runs.len(),
         };
-        plots.write(&charts, page, &results)?;
-        if self.json {
-            console::data(results);
-            return Ok(());
-        }
-        for verdict in &verdicts {
-            let word = if verdict.seen { "seen    " } else { "NOT SEEN" };
-            console::data(format_args!("{word}  {}", verdict.shape));
-            console::data(format_args!("          if {}", verdict.criterion));
-            console::data(format_args!("          {}\n", verdict.numbers));
-        }
-        console::say(format_args!(
-            "{} runs in {:.0} s; open {}",
-            study.runs.len(),
-            begun.elapsed().as_secs_f64(),
-            self.out.join("index.html").display()
-        ));
-        Ok(())
+        findings.tell(&plots, self.json.into(), begun)
     }
 }
 
@@ -154,12 +136,9 @@ impl Frozen {
 /// The step for elu + 1, chosen so that stage 2 contracts at the kernels that training meets.
 const ELU_RATE: f64 = 0.03;
 
-fn finding(verdict: &Verdict) -> (String, String) {
-    let word = if verdict.seen { "Seen" } else { "Not seen" };
-    (
-        format!("{word}: {}", verdict.shape),
-        format!("Criterion: {}. Numbers: {}.", verdict.criterion, verdict.numbers),
-    )
+fn shape(verdict: Verdict) -> Shape {
+    let Verdict { shape, criterion, seen, numbers } = verdict;
+    Shape { seen, name: shape.to_owned(), criterion: Some(criterion.to_owned()), numbers }
 }
 
 fn introduction(study: &Study) -> Vec<String> {
@@ -178,9 +157,9 @@ fn introduction(study: &Study) -> Vec<String> {
             setting.rate
         ),
         format!(
-            "Lines are means over {} worlds (seed {}), bands reach from the lowest to the highest. \
-             All numbers are in results.json.",
-            setting.seeds, study.seed
+            "Lines are means over {} worlds (seed {}), bands reach from the lowest to the highest; the sweep over \
+             warm-ups has {} worlds where clients differ and all take part. All numbers are in results.json.",
+            setting.seeds, study.seed, setting.sweep_seeds
         ),
     ]
 }
@@ -202,16 +181,13 @@ impl View<'_> {
     }
 
     /// One line for each heterogeneity; `values` gives x and y of one world.
-    fn by_heterogeneity(
-        &self,
-        stroke: Stroke,
-        values: impl Fn(&Curves) -> Vec<(f64, Option<f64>)>,
-    ) -> Vec<Series> {
+    fn by_heterogeneity(&self, values: impl Fn(&Curves) -> Vec<(f64, Option<f64>)>) -> Vec<Series> {
         let lines = self.study.setting.heterogeneities.iter().enumerate();
         lines
             .map(|(colour, &h)| {
                 let worlds: Vec<_> = self.curves(h).into_iter().map(&values).collect();
-                Series { name: format!("h = {h}"), points: summarised(&worlds), stroke, colour }
+                let (points, stroke) = (summarised(&worlds), Stroke::Solid);
+                Series { name: format!("h = {h}"), points, stroke, colour }
             })
             .collect()
     }
@@ -225,13 +201,13 @@ impl View<'_> {
                 .to_owned(),
             x: ("round".to_owned(), Scale::Linear),
             y: ("profile objective".to_owned(), Scale::Linear),
-            series: self.by_heterogeneity(Stroke::Solid, rounds),
+            series: self.by_heterogeneity(rounds),
         }
     }
 
     fn tracking(&self) -> Chart {
         let setting = &self.study.setting;
-        let mut series = self.by_heterogeneity(Stroke::Solid, |curves| by_round(&curves.tracking));
+        let mut series = self.by_heterogeneity(|curves| by_round(&curves.tracking));
         let from = f64::from(setting.warmup);
         let to = f64::from(setting.rounds);
         for (colour, &h) in setting.heterogeneities.iter().enumerate() {
@@ -262,9 +238,11 @@ impl View<'_> {
 
     fn local_steps(&self) -> Chart {
         let setting = &self.study.setting;
-        let ends = [setting.heterogeneities.first(), setting.heterogeneities.last()];
+        // A heterogeneity has the colour that it has in the other plots.
+        let levels = || setting.heterogeneities.iter().enumerate();
+        let ends = [levels().next(), levels().next_back()];
         let mut series = Vec::new();
-        for (colour, &h) in ends.into_iter().flatten().enumerate() {
+        for (colour, &h) in ends.into_iter().flatten() {
             let kinds: [Kind; 2] = [
                 ("full", Stroke::Marked, |run| run.full),
                 ("frozen", Stroke::DashedMarked, |run| run.frozen),
@@ -296,10 +274,19 @@ impl View<'_> {
     }
 
     fn warmup(&self) -> Chart {
-        let sweep = |curves: &Curves| {
-            curves.final_by_warmup.iter().map(|(w, loss)| (f64::from(*w), *loss)).collect()
+        let setting = &self.study.setting;
+        let place = |&(warmup, loss): &(u32, Option<f64>)| (f64::from(warmup), loss);
+        let line = |(colour, &h): (usize, &f64)| {
+            let runs = self.study.select(h, setting.local_steps, self.cohort);
+            let worlds: Vec<Vec<_>> = runs
+                .into_iter()
+                .filter_map(|run| Some(run.by_warmup()?.iter().map(place).collect()))
+                .collect();
+            let points = summarised(&worlds);
+            Series { name: format!("h = {h}"), points, stroke: Stroke::Marked, colour }
         };
-        let mut series = self.by_heterogeneity(Stroke::Marked, sweep);
+        let mut series: Vec<Series> =
+            setting.heterogeneities.iter().enumerate().map(line).collect();
         series.push(lowest_of(&series));
         Chart {
             title: format!("Final loss by warm-up ({})", self.words),

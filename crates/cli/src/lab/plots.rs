@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use fedra_report::{Chart, Figure, Page, Point, Series, Stroke};
@@ -24,7 +25,7 @@ impl Plots {
     }
 
     /// Writes the plots, the page that shows them, and all numbers. A plot without points is left out.
-    pub fn write(&self, charts: &[(String, Chart)], mut page: Page, results: &Value) -> Result<()> {
+    fn write(&self, charts: &[(String, Chart)], mut page: Page, results: &Value) -> Result<()> {
         for (name, chart) in charts {
             if chart.series.iter().all(|series| series.points.is_empty()) {
                 continue;
@@ -42,6 +43,95 @@ impl Plots {
     fn put(&self, name: &str, text: &str) -> Result<()> {
         let path = self.folder.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// What a laboratory found, on its way to files and to whoever asked.
+pub struct Findings {
+    /// The heading of the page.
+    pub title: String,
+    /// A paragraph each, before the plots.
+    pub introduction: Vec<String>,
+    /// The plots and their names.
+    pub charts: Vec<(String, Chart)>,
+    /// What was predicted, and what became of it.
+    pub shapes: Vec<Shape>,
+    /// A last sentence for the terminal.
+    pub conclusion: Option<String>,
+    /// Every number.
+    pub results: Value,
+    /// How many runs are behind them.
+    pub runs: usize,
+}
+
+/// One prediction and what became of it.
+pub struct Shape {
+    /// Whether it was seen.
+    pub seen: bool,
+    /// What was predicted.
+    pub name: String,
+    /// By which criterion; absent where all share one.
+    pub criterion: Option<String>,
+    /// The numbers that decided.
+    pub numbers: String,
+}
+
+/// How findings are told.
+#[derive(Clone, Copy)]
+pub enum Telling {
+    /// In sentences.
+    Words,
+    /// As one JSON object.
+    Json,
+}
+
+impl Findings {
+    /// Writes everything and tells what was found; the work began then.
+    pub fn tell(self, plots: &Plots, telling: Telling, begun: Instant) -> Result<()> {
+        let entry = |shape: &Shape| {
+            let word = if shape.seen { "Seen" } else { "Not seen" };
+            let criterion = shape.criterion.as_ref();
+            let criterion = criterion.map_or(String::new(), |text| format!("Criterion: {text}. "));
+            let text = format!("{criterion}Numbers: {}.", shape.numbers);
+            (format!("{word}: {}", shape.name), text)
+        };
+        let page = Page {
+            title: self.title,
+            introduction: self.introduction,
+            figures: Vec::new(),
+            findings: self.shapes.iter().map(entry).collect(),
+        };
+        plots.write(&self.charts, page, &self.results)?;
+        match telling {
+            Telling::Json => console::data(&self.results),
+            Telling::Words => {
+                for shape in &self.shapes {
+                    let word = if shape.seen { "seen    " } else { "NOT SEEN" };
+                    console::data(format_args!("{word}  {}", shape.name));
+                    if let Some(criterion) = &shape.criterion {
+                        console::data(format_args!("          if {criterion}"));
+                    }
+                    console::data(format_args!("          {}\n", shape.numbers));
+                }
+                if let Some(conclusion) = &self.conclusion {
+                    console::data(conclusion);
+                }
+                console::say(format_args!(
+                    "{} runs in {:.0} s; open {}",
+                    self.runs,
+                    begun.elapsed().as_secs_f64(),
+                    plots.folder.join("index.html").display()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<bool> for Telling {
+    /// What `--json` says.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Words }
     }
 }
 

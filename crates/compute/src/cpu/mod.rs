@@ -9,6 +9,7 @@ pub mod losses;
 pub mod math;
 pub mod matmul;
 pub mod norm;
+pub mod pattern;
 pub mod rotary;
 pub mod rows;
 pub mod shared;

@@ -6,6 +6,7 @@
 use super::{Flow, Recorded, Slot, Tape, Value};
 use crate::cpu::attention::{self as kernel, Columns, Geometry, Inputs, ProbeWeights, Target};
 pub use crate::cpu::attention::{Geometry as Attention, Span};
+use crate::cpu::pattern::pattern;
 use crate::cpu::shared::Shared;
 use crate::device::Device;
 use crate::error::ComputeError;
@@ -41,6 +42,9 @@ pub struct AttentionProbe {
     /// Receives, for each attention that it watched, what each key head adds to the scores of all
     /// sequences; query heads that share a key head count together.
     pub heads: Vec<Vec<f64>>,
+    /// When given, receives the whole of each attention that it watched: by sequence, head, query
+    /// and key. That takes memory by the square of the length; give it few and short sequences.
+    pub patterns: Option<Vec<Vec<f32>>>,
 }
 
 impl Tape {
@@ -92,6 +96,11 @@ impl Tape {
             }
             probe.scores.push(by_head().map(score).collect());
             probe.heads.push(heads);
+            if let Some(patterns) = &mut probe.patterns {
+                patterns.push(match &self.device {
+                    Device::Cpu(_) => pattern(geometry, spans, layout.inputs()),
+                });
+            }
         }
         let Some(log_sums) = log_sums else { return Ok(self.constant(out)) };
         Ok(self.finish(out, wanted, |result| Attended {

@@ -89,6 +89,7 @@ fn a_probe_watches_without_changing_and_keeps_one_list_per_attention() {
         keys: vec![1.0; 9],
         scores: Vec::new(),
         heads: Vec::new(),
+        patterns: None,
     };
     let mut tape = Tape::new(&device);
     let value = tape.constant(of(&device, (9, x.1.len() / 9), &x.1));
@@ -102,6 +103,42 @@ fn a_probe_watches_without_changing_and_keeps_one_list_per_attention() {
     }
     assert_eq!(watching.scores[0], watching.scores[1]);
     assert_eq!(watching.scores[0].len(), 2);
+}
+
+#[test]
+fn a_pattern_holds_the_attention_that_the_scores_add_up() {
+    let device = Device::cpu();
+    let lengths = [4, 5];
+    for mask in [Mask::Bidirectional, Mask::Causal] {
+        let geometry = Attention { mask, ..BOTH };
+        let x = random(geometry, 9, 1);
+        // Each key by itself: its score is the sum of its column over heads and queries.
+        for key in 0..9 {
+            let mut keys = vec![0.0; 9];
+            keys[key] = 1.0;
+            let mut probe = AttentionProbe {
+                queries: vec![1.0; 9],
+                keys,
+                scores: Vec::new(),
+                patterns: Some(Vec::new()),
+            };
+            let mut tape = Tape::new(&device);
+            let value = tape.constant(of(&device, (9, x.1.len() / 9), &x.1));
+            let projected = Projected::Together(&value);
+            tape.attention(geometry, projected, &spans(&lengths), Some(&mut probe)).unwrap();
+            let pattern = &probe.patterns.unwrap()[0];
+            assert_eq!(pattern.len(), geometry.heads * (16 + 25));
+            let (sequence, place) = if key < 4 { (0, key) } else { (1, key - 4) };
+            let (start, length) = [(0, 4), (geometry.heads * 16, 5)][sequence];
+            let rows = || pattern[start..][..geometry.heads * length * length].chunks(length);
+            let column: f64 = rows().map(|row| f64::from(row[place])).sum();
+            let queries = (geometry.heads * length) as f64;
+            close(&[column / queries], &[probe.scores[0][sequence]]);
+            for row in rows() {
+                close(&[row.iter().map(|weight| f64::from(*weight)).sum()], &[1.0]);
+            }
+        }
+    }
 }
 
 #[test]
@@ -127,6 +164,7 @@ fn one_query_per_sequence_scores_as_the_same_query_among_all() {
         keys: content.clone(),
         scores: Vec::new(),
         heads: Vec::new(),
+        patterns: None,
     };
     let projected = Projected::Apart { queries: &queries, keys_values: &keys_values };
     tape.attention(BOTH, projected, &spans, Some(&mut apart)).unwrap();
@@ -158,6 +196,7 @@ fn probe(
         keys: keys.to_vec(),
         scores: Vec::new(),
         heads: Vec::new(),
+        patterns: None,
     };
     tape.attention(geometry, Projected::Together(&x), &spans(lengths), Some(&mut probe))
         .expect("sizes agree");

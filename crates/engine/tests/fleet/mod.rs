@@ -276,6 +276,38 @@ impl Fleet for Quadratics {
         inquiry.clients.iter().map(ask).collect()
     }
 
+    /// Their "pattern" is the model itself, block by block: a shift is the mean absolute change.
+    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
+        let block = |block: u16| {
+            let mine = Scope::of_blocks(&self.layout, [block]);
+            look.model.subset(&mine).iter().flat_map(|(_, values)| values.to_vec()).collect()
+        };
+        let now: Vec<Vec<f32>> = (0..self.layout.blocks()).map(block).collect();
+        let shifts = |then: &[f32]| {
+            let (mut shifts, mut start) = (Vec::new(), 0);
+            for now in &now {
+                let then = &then[start..start + now.len()];
+                let apart = now.iter().zip(then).map(|(now, then)| f64::from((now - then).abs()));
+                shifts.push(apart.sum::<f64>() / now.len() as f64);
+                start += now.len();
+            }
+            shifts
+        };
+        let mut answers = Vec::new();
+        for &client in look.clients {
+            let state = self.states.entry(client).or_insert(ClientState::empty(client));
+            let Seen { first, last } = &mut state.attention;
+            let moved = (!first.is_empty())
+                .then(|| Moved { since_first: shifts(first), since_last: shifts(last) });
+            *last = now.concat().into();
+            if first.is_empty() {
+                *first = last.clone();
+            }
+            answers.push(Shift { client, moved });
+        }
+        Ok(answers)
+    }
+
     fn state(&self) -> Vec<ClientState> {
         self.states.values().filter(|state| !state.is_empty()).cloned().collect()
     }

@@ -1,0 +1,150 @@
+//! `fedra advise`: after how many rounds `FedFrozen` should freeze query and key, if at all.
+//!
+//! What a warm-up of W rounds is worth is measured and not inferred: the method beneath runs as the
+//! trunk, and from some of its rounds a branch goes on with query and key frozen. Trunk and branch
+//! meet again in the last round and are compared client by client, on what the clients put aside to
+//! validate ([`decision`]). Nothing is written, and the test sets are thrown away before the first
+//! round, so nothing can look at them ([`pilot`]).
+
+mod decision;
+mod pilot;
+mod told;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use fedra_compute::Crew;
+
+use crate::console;
+use crate::experiment::{Complaint, Experiment, Written};
+use crate::federate::Run;
+use crate::progress::Voice;
+use pilot::{Outcome, Pilot};
+use told::Advice;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra advise experiments/frozen.toml
+  fedra advise experiments/frozen.toml --rounds 8              half the way, half the cost
+  fedra advise experiments/frozen.toml --warmups 1,4,12        other candidates
+  fedra advise experiments/frozen.toml --seed 2 --json
+
+How it decides. The method beneath trains everything for all rounds: the trunk. From rounds 0, 1/8, 1/4 and
+1/2 of it a branch goes on with query and key frozen, exactly as a run with that warm-up would. In the last
+rounds each branch is compared with the trunk, client by client, on the clients' validation examples:
+  better          the interval over clients lies above zero; the best of these is proposed
+  as good         it lies above -TOLERANCE; if none is better, the earliest of these is proposed: it sends least
+  worse, or no difference seen
+                  neither; if there is nothing else, the proposal is never to freeze
+A branch that is clearly behind half-way is not followed further.
+
+What it costs: some four runs of the experiment; the number of rounds is said before it starts. --rounds N
+looks only N rounds ahead. It needs validation examples (data.shares.validation or a validation file), never
+looks at a test example, and writes nothing. One pilot is one seed: the interval says how far clients agree,
+not what another seed would give.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Advise {
+    #[command(flatten)]
+    written: Written,
+    /// How many rounds to look ahead [default: all of the experiment's]
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// The warm-ups to try, in rounds [default: 0, 1/8, 1/4 and 1/2 of the rounds]
+    #[arg(long, value_name = "W1,W2,...", value_delimiter = ',')]
+    warmups: Vec<u32>,
+    /// How much score one would give up to send less; never more than a tenth of what the pilot gains
+    #[arg(long, value_name = "SCORE", default_value_t = 0.01)]
+    tolerance: f64,
+    /// Print the advice as one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Say nothing on the way
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Advise {
+    /// Runs the pilot and prints what it measured and what follows from it.
+    pub fn run(&self) -> Result<ExitCode> {
+        let experiment = self.written.experiment()?;
+        let trunk = experiment.warming_up()?;
+        let plan = self.plan(&trunk)?;
+        let run = Run::prepare(&trunk)?;
+        let pilot = Pilot::new(&trunk, &run, plan)?;
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        if voice == Voice::Lively {
+            console::say(pilot.introduction());
+        }
+        let outcome = match trunk.draft.threads {
+            Some(threads) => Crew::new(threads)?.install(|| pilot.run(voice)),
+            None => pilot.run(voice),
+        };
+        let Outcome::Complete(measured) = outcome? else {
+            console::say("stopped; advice needs the whole pilot, and nothing was written");
+            return Ok(ExitCode::from(130));
+        };
+        let advice = Advice::of(&experiment, &trunk, (&pilot, *measured))?;
+        if self.json {
+            console::data(serde_json::to_string_pretty(&advice)?);
+        } else {
+            console::data(advice.text());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What is to be tried.
+    fn plan(&self, trunk: &Experiment) -> Result<Plan, Complaint> {
+        let horizon = self.rounds.unwrap_or(trunk.rounds);
+        if !(2..=trunk.rounds).contains(&horizon) {
+            let expected = format!("from 2 to the {} rounds of the experiment", trunk.rounds);
+            return Err(Complaint::new("--rounds", horizon, expected));
+        }
+        if !(self.tolerance.is_finite() && self.tolerance >= 0.0) {
+            return Err(Complaint::new("--tolerance", self.tolerance, "a number, 0 or more"));
+        }
+        let mut warmups = self.warmups.clone();
+        if warmups.is_empty() {
+            let share = |parts: u32| (f64::from(horizon * parts) / 8.0).round() as u32;
+            warmups = [0, 1, 2, 4].map(share).to_vec();
+        }
+        warmups.sort_unstable();
+        warmups.dedup();
+        if let Some(late) = warmups.iter().find(|warmup| **warmup >= horizon) {
+            let expected = format!("below {horizon}: a branch needs a round to show anything");
+            return Err(Complaint::new("--warmups", late, expected));
+        }
+        Ok(Plan { horizon, warmups, tolerance: self.tolerance })
+    }
+}
+
+/// What is to be tried.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// Rounds of the trunk; every branch ends there too.
+    horizon: u32,
+    /// The rounds from which a branch goes on with query and key frozen, rising.
+    warmups: Vec<u32>,
+    /// How much score one would give up to send less.
+    tolerance: f64,
+}
+
+impl Plan {
+    /// Rounds of training, if no branch is given up.
+    fn cost(&self) -> u32 {
+        self.horizon + self.warmups.iter().map(|warmup| self.horizon - warmup).sum::<u32>()
+    }
+
+    /// Where branches that are clearly behind are given up.
+    fn middle(&self) -> u32 {
+        self.horizon / 2
+    }
+
+    /// Over so many last rounds a comparison is averaged: single rounds swing.
+    fn window(&self) -> u32 {
+        (self.horizon / 8).max(1)
+    }
+}

@@ -1,0 +1,16 @@
+//! The part of a client's examples that is looked at to measure something.
+
+use fedra_data::Encoded;
+use fedra_seed::Seed;
+
+/// At most so many examples, drawn by a seed, in their order.
+pub(crate) fn sample(examples: &[Encoded], most: usize, seed: Seed) -> Vec<Encoded> {
+    let mut order: Vec<usize> = (0..examples.len()).collect();
+    let mut generator = seed.generator();
+    for last in (1..order.len()).rev() {
+        order.swap(last, generator.below(last + 1));
+    }
+    order.truncate(most);
+    order.sort_unstable();
+    order.into_iter().map(|index| examples[index].clone()).collect()
+}

@@ -1,0 +1,60 @@
+//! Other futures of one federation: go back to a moment and go on by another recipe.
+//!
+//! A moment is everything that decides what comes next, the server's state and the clients', so a
+//! branch by the recipe of a whole run *is* that run from there on, to the bit. That is how the
+//! worth of freezing after W rounds is measured without training the first W rounds again.
+//!
+//! ```text
+//! trunk    0 ---- W1 ------- W2 --------------> rounds      everything learns
+//! branch           \----------------------------> rounds      recipe.with_stage_at(W1)
+//! ```
+
+use fedra_plan::{Round, Rule};
+
+use crate::error::EngineError;
+use crate::federation::Federation;
+use crate::fleet::{ClientState, Fleet};
+use crate::recipe::Recipe;
+use crate::stage::{Begins, Stage, Treatment};
+
+/// A federation between two rounds.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    federation: Federation,
+    clients: Vec<ClientState>,
+}
+
+impl Federation {
+    /// What there is now, server and clients.
+    pub fn moment(&self, fleet: &dyn Fleet) -> Moment {
+        Moment { federation: self.without_checkpoints(), clients: fleet.state() }
+    }
+}
+
+impl Moment {
+    /// Goes on from here by another recipe; the clients become what they were.
+    pub fn branch(&self, recipe: Recipe, fleet: &mut dyn Fleet) -> Result<Federation, EngineError> {
+        recipe.fits(&self.federation.layout)?;
+        let mut federation = self.federation.clone();
+        federation.recipe = recipe;
+        fleet.restore(&federation.as_received()?, self.clients.clone())?;
+        Ok(federation)
+    }
+}
+
+impl Recipe {
+    /// The same with its second stage from another round on; `None` when it has none.
+    pub fn with_stage_at(self, round: Round) -> Option<Self> {
+        let Stage { begins, part, treatment } = self.stage?;
+        let before = match (begins, treatment, self.learns) {
+            (Begins::At(_), Treatment::Frozen, Rule::Switch { before, .. }) => *before,
+            (_, _, learns) => learns,
+        };
+        let learns = match treatment {
+            Treatment::Frozen => Rule::switch(before.clone(), round, before - part.clone()),
+            Treatment::Damped(_) | Treatment::Reset => before,
+        };
+        let stage = Some(Stage { begins: Begins::At(round), part, treatment });
+        Some(Self { learns, stage, ..self })
+    }
+}
