@@ -57,7 +57,11 @@ pub fn mean(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Losses and distances are near one; what is a million times that is on its way to infinity.
+const DIVERGED: f64 = 1e6;
+
 fn shown(value: Option<f64>) -> String {
+    let value = value.filter(|value| value.abs() < DIVERGED);
     value.map_or_else(|| "diverged".to_owned(), |value| format!("{value:.4}"))
 }
 
@@ -398,6 +402,11 @@ mod tests {
         assert_eq!(inside(&[Some(3.0), Some(1.0), Some(1.0005)]), Some((1, false)), "too shallow");
         assert_eq!(inside(&[Some(3.0), Some(2.0), Some(1.0)]), Some((2, false)));
         assert_eq!(inside(&[None, None]), None);
+    }
+
+    #[test]
+    fn what_left_for_infinity_is_a_word_and_not_fifty_digits() {
+        assert_eq!([None, Some(5e45), Some(0.25)].map(shown), ["diverged", "diverged", "0.2500"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::plots::{Findings, Plots, Shape, lowest_of, progress, summarised, thre
 
 const HELP: &str = "\
 Examples:
-  fedra lab frozen                       about half a minute on two cores
+  fedra lab frozen                       about 50 s on two free cores
   fedra lab frozen --quick               a few seconds, a smaller world
   fedra lab frozen --seed 2 --out runs/another
   fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local moves, where drift begins to bite
