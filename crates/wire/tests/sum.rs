@@ -8,13 +8,14 @@ use fedra_wire::{
 };
 use proptest::prelude::*;
 
-const ENCODINGS: [Encoding; 6] = [
+const ENCODINGS: [Encoding; 7] = [
     Encoding::F32,
     Encoding::F16,
     Encoding::Bf16,
     Encoding::Int8 { feedback: false },
     Encoding::TopK { share: 0.3, feedback: false },
     Encoding::Pruned { share: 0.3, feedback: false },
+    Encoding::Heads { share: 0.5, of: 3 },
 ];
 
 fn layout() -> Layout {

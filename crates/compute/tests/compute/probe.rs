@@ -120,6 +120,7 @@ fn a_pattern_holds_the_attention_that_the_scores_add_up() {
                 queries: vec![1.0; 9],
                 keys,
                 scores: Vec::new(),
+                heads: Vec::new(),
                 patterns: Some(Vec::new()),
             };
             let mut tape = Tape::new(&device);
