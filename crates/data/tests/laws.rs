@@ -304,7 +304,7 @@ fn settings_that_make_no_sense_are_named() {
         complaint(Partition::Iid { clients: 2 }, Shares { test: 0.6, validation: 0.5, ..usual }),
         "cannot use validation + test = 1.1: expected a sum below 1"
     );
-    assert!(complaint(Partition::Client, usual).contains("has none"));
+    assert!(complaint(Partition::Client, usual).contains("names none"));
 }
 
 #[test]
