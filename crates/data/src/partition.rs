@@ -278,7 +278,7 @@ pub(crate) fn apportion(total: usize, weights: &[f64]) -> Vec<usize> {
 }
 
 /// Takes a share of the documents that are declared neither test nor validation, leaving at least
-/// one.
+/// one of them.
 fn set_aside(held: &mut Vec<Document>, share: f64, dice: &mut Dice) -> Vec<Document> {
     let may_go = |document: &Document| match document.split {
         None | Some(Split::Train) => true,
@@ -287,7 +287,7 @@ fn set_aside(held: &mut Vec<Document>, share: f64, dice: &mut Dice) -> Vec<Docum
     let mut free: Vec<usize> = (0..held.len()).filter(|&i| may_go(&held[i])).collect();
     dice.shuffle(&mut free);
     let wanted = (share * free.len() as f64).round() as usize;
-    free.truncate(wanted.min(held.len().saturating_sub(1)));
+    free.truncate(wanted.min(free.len().saturating_sub(1)));
     let chosen: BTreeSet<usize> = free.into_iter().collect();
     let (mut taken, mut kept) = (Vec::new(), Vec::new());
     for (index, document) in held.drain(..).enumerate() {

@@ -2,8 +2,9 @@
 //!
 //! The file is written beside its place and moved into it, so a run that dies at any moment leaves
 //! the last complete round behind. It is written section by section: a thousand clients' states are
-//! in memory once, in the fleet, and not a second time on their way to the disk. Tensors are stored as payloads: what reads them is the decoder
-//! that hostile bytes go through, hence a torn or edited checkpoint is refused, not loaded.
+//! in memory once, in the fleet, and not a second time on their way to the disk. Tensors are stored
+//! as payloads: what reads them is the decoder that hostile bytes go through, hence a torn or edited
+//! checkpoint is refused, not loaded.
 //!
 //! ```text
 //! "FDCK" version   { u64 length, bytes } for each section   CRC-32

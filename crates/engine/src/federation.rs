@@ -129,8 +129,9 @@ impl Federation {
         let mut gathered = self.gather(fleet, orders, &clients)?;
         gathered.up += looked;
         self.take_trials(&learns, &gathered.trials);
-        if let Some(selection) = &mut selection {
-            selection.scores_up += gathered.trials_up;
+        match &mut selection {
+            Some(selection) => selection.scores_up += gathered.trials_up,
+            None => gathered.up += gathered.trials_up,
         }
         self.apply(&gathered, clients.len())?;
         self.watch(gathered.drift.as_ref());

@@ -183,7 +183,8 @@ pub struct ClientState {
     pub attention: Seen,
 }
 
-/// What a client remembers of a model's attention on its sample. It never leaves the client.
+/// What a client remembers of a model's attention on its sample. It is never sent; the checkpoint of
+/// a simulation holds it with the client's other state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// When it first looked; empty before.

@@ -215,7 +215,9 @@ impl<'round> Gather<'round> {
         let trial = match (reply.trial, due.work.trial) {
             (Some(told), Some(_)) => {
                 let told = Measured::decode(&told, (self.round, client), 1)?;
-                told.scores.first().copied()
+                let what = "the drop of its loss";
+                let missing = Refusal::Extra { what, found: false, expected: true };
+                Some(told.scores.first().copied().ok_or(missing)?)
             }
             (None, None) => None,
             (found, expected) => {

@@ -37,12 +37,12 @@ pass! {
     inspect(bytes: &[u8]) -> Inspected
 }
 pass! {
-    /// Inspects an update and puts `sum + weight * update` in its place; of two runs of different
-    /// lengths, the numbers that only one has stay as they are.
+    /// Inspects an update and puts `sum + weight * update` in its place. Both have the same length;
+    /// it panics otherwise.
     merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected
 }
 pass! {
-    /// Adds an update, times its weight, to a sum.
+    /// Adds an update, times its weight, to a sum. Both have the same length; it panics otherwise.
     add(sum: &mut [u8], update: &[u8], weight: f32)
 }
 

@@ -72,7 +72,7 @@ impl Lanes {
 
     /// The sums of these bytes, which are whole lines, and of the bytes behind them.
     pub fn then(self, behind: Self) -> Self {
-        debug_assert_eq!(self.loose, 0, "only the last line may be cut");
+        assert_eq!(self.loose, 0, "only the last line may be cut");
         let plain = |a: [u64; 4], b: [u64; 4]| std::array::from_fn(|i| a[i].wrapping_add(b[i]));
         let moved = |sums: [u64; 4]| sums.map(|sum| sum.wrapping_mul(behind.lines));
         Self {

@@ -78,6 +78,7 @@ pub(crate) fn inspect(bytes: &[u8]) -> Inspected {
 /// Inspects an update and puts `sum + weight * update` in its place.
 #[inline(always)]
 pub(crate) fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected {
+    assert_eq!(update.len(), sum.len(), "an update beside the sum of its like");
     let count = update.len() / GROUP;
     let (groups, rest) = update.as_chunks_mut::<GROUP>();
     let (sum_groups, sum_rest) = sum.as_chunks::<GROUP>();
@@ -111,6 +112,7 @@ pub(crate) fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected {
 /// Adds an update, times its weight, to a sum.
 #[inline(always)]
 pub(crate) fn add(sum: &mut [u8], update: &[u8], weight: f32) {
+    assert_eq!(update.len(), sum.len(), "an update beside the sum of its like");
     let (groups, rest) = sum.as_chunks_mut::<GROUP>();
     let (update_groups, update_rest) = update.as_chunks::<GROUP>();
     let (mut streams, beyond) = quarters_mut(groups);

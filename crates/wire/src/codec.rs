@@ -19,6 +19,9 @@ use crate::encoding::{Encoding, Places, kept, rows};
 use crate::error::WireError;
 use crate::heads::HeadSlices;
 
+/// What [`Encoding::at`] has seen to.
+const SLICED: &str = "parameters without heads are written in f32";
+
 /// Appends a parameter's values.
 pub(crate) fn write(
     encoding: Encoding,
@@ -57,10 +60,10 @@ pub(crate) fn write(
         Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
             write_top(kept(share, values.len()), values, bytes);
         }
-        Encoding::Heads { share, of } => match HeadSlices::of(id, shape, of) {
-            Some(slices) => write_heads(kept(share, slices.heads()), slices, values, bytes),
-            None => write_f32(values, bytes),
-        },
+        Encoding::Heads { share, of } => {
+            let slices = HeadSlices::of(id, shape, of).expect(SLICED);
+            write_heads(kept(share, slices.heads()), slices, values, bytes);
+        }
     }
     Ok(())
 }
@@ -255,7 +258,7 @@ pub(crate) fn visit<Place>(
             }
         }
         Encoding::Heads { of, .. } => {
-            let Some(slices) = HeadSlices::of(id, shape, of) else { return };
+            let slices = HeadSlices::of(id, shape, of).expect(SLICED);
             let (bits, values) = bytes.split_at(slices.heads().div_ceil(8));
             let mut values = values.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
             let set = |head: &usize| bits[head / 8] >> (head % 8) & 1 == 1;

@@ -26,7 +26,7 @@ pub enum WireError {
         expected: usize,
     },
     /// A share of elements to keep makes no sense.
-    #[error("top_k keeps a share of {found}: expected above 0 and at most 1")]
+    #[error("an encoding keeps a share of {found}: expected above 0 and at most 1")]
     Share {
         /// The share as found.
         found: f64,
@@ -103,7 +103,7 @@ pub enum WireError {
         missing: bool,
     },
     /// The bytes are not those that were sent.
-    #[error("the checksum of a payload is {found:08x}: expected {expected:08x}")]
+    #[error("the checksum of a payload is {found:016x}: expected {expected:016x}")]
     Checksum {
         /// Checksum found.
         found: u64,

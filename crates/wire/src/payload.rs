@@ -10,9 +10,10 @@
 //!
 //! Numbers are little endian. A line is 32 bytes, the unit of the checksum
 //! ([`fedra_sweep::Lanes`]): with the values on a line of their own, one pass can take their
-//! checksum and do what else there is to do with them. A receiver knows the layout, and the bitmap then gives the one length
-//! that an honest payload has, so nothing is allocated on the word of a sender. The checksum finds
-//! accidents; whether a sender may be trusted at all is for the transport to say.
+//! checksum and do what else there is to do with them. A receiver knows the layout, and the bitmap
+//! then gives the one length that an honest payload has, so nothing is allocated on the word of a
+//! sender. The checksum finds accidents; whether a sender may be trusted at all is for the
+//! transport to say.
 
 use std::ops::Range;
 

@@ -72,9 +72,9 @@ impl Measured {
         if zero != 0 {
             return Err(WireError::Reserved { found: zero });
         }
-        let blocks = u16::from_le_bytes([low, high]).min(most);
-        let expected = Self::length(usize::from(blocks));
-        if bytes.len() != expected {
+        let blocks = u16::from_le_bytes([low, high]);
+        let expected = Self::length(usize::from(blocks.min(most)));
+        if blocks > most || bytes.len() != expected {
             return Err(WireError::Length { found: bytes.len(), expected });
         }
         let (found, computed): (u64, u64) =

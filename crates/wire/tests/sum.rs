@@ -80,7 +80,7 @@ fn total(sum: &Sum) -> Tensors {
 
 proptest! {
     #[test]
-    fn checking_and_adding_at_once_gives_the_bits_of_doing_it_one_after_the_other(
+    fn checking_and_adding_at_once_gives_the_values_of_doing_it_one_after_the_other(
         updates in prop::collection::vec((0_u8..16, any::<u64>(), 0..ENCODINGS.len(), 0.1_f32..9.0), 1..6),
         alike: bool,
     ) {

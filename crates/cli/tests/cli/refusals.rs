@@ -125,7 +125,10 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("method.k=3", "method.k: found an unknown key, expected"),
         ("wire.encoding=int4", "wire.encoding: found \"int4\", expected \"f32\", \"f16\""),
         ("wire.encoding=int4", "\nhint: the nearest is \"int8\""),
-        ("wire.encoding={ top_k = 3 }", "wire.encoding: found top_k keeps a share of 3, expected"),
+        (
+            "wire.encoding={ top_k = 3 }",
+            "wire.encoding: found an encoding keeps a share of 3, expected",
+        ),
         ("privacy.epsilon=1", "privacy: found a table, expected no such table"),
         ("name=../up", "name: found \"../up\", expected letters"),
         ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),

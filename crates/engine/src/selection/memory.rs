@@ -8,12 +8,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Selection;
 use super::order::Look;
 use super::race::Trial;
+use crate::exact::Exact;
 
 /// All that later rounds need to know of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Memory {
     pub(super) profile: Option<Profile>,
-    usual: Exact,
+    usual: Numbers,
     measurements: u32,
     /// How often each client measured.
     #[serde(default)]
@@ -33,11 +34,11 @@ pub(crate) struct Memory {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Profile {
     /// The clients' mean score of each block.
-    pub(super) scores: Exact,
+    pub(super) scores: Numbers,
     /// What the consensus ranks by.
-    pub(super) basis: Exact,
+    pub(super) basis: Numbers,
     /// What each client's own choice ranks by, as of the last time it measured.
-    pub(super) own: BTreeMap<ClientId, Exact>,
+    pub(super) own: BTreeMap<ClientId, Numbers>,
 }
 
 impl Memory {
@@ -77,8 +78,11 @@ impl Memory {
             };
         let before = self.profile.take().unwrap_or_default();
         let averages = selection.averages();
-        let basis =
-            if averages { before.basis.averaged(common, self.measurements) } else { Exact(common) };
+        let basis = if averages {
+            before.basis.averaged(common, self.measurements)
+        } else {
+            Numbers(common)
+        };
         let mut all = before.own;
         for one in measured {
             let known = one.scores.iter().map(|score| f64::from(*score)).enumerate();
@@ -86,19 +90,19 @@ impl Memory {
             let mine = self.answers.entry(one.client).or_default();
             let mean = match all.remove(&one.client).filter(|_| averages) {
                 Some(old) => old.averaged(new, *mine),
-                None => Exact(new),
+                None => Numbers(new),
             };
             *mine += 1;
             all.insert(one.client, mean);
         }
         self.usual = std::mem::take(&mut self.usual).averaged(scores.clone(), self.measurements);
         self.measurements += 1;
-        self.profile = Some(Profile { scores: Exact(scores), basis, own: all });
+        self.profile = Some(Profile { scores: Numbers(scores), basis, own: all });
     }
 
     /// Ranks blocks by what came of their trials from now on.
     pub(super) fn race(&mut self, effects: Vec<f64>) {
-        let (scores, basis) = (Exact(effects.clone()), Exact(effects));
+        let (scores, basis) = (Numbers(effects.clone()), Numbers(effects));
         self.profile = Some(Profile { scores, basis, own: BTreeMap::new() });
     }
 
@@ -125,9 +129,9 @@ fn relative(value: f64, to: f64) -> f64 {
 
 /// Numbers that come back from a file to the last bit, which decimal digits do not promise.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Exact(pub(super) Vec<f64>);
+pub(super) struct Numbers(pub(super) Vec<f64>);
 
-impl Exact {
+impl Numbers {
     /// The mean of so many earlier lists, which this one is, and a new one.
     fn averaged(mut self, new: Vec<f64>, earlier: u32) -> Self {
         self.0.resize(new.len(), 0.0);
@@ -138,16 +142,16 @@ impl Exact {
     }
 }
 
-impl Serialize for Exact {
+impl Serialize for Numbers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|number| number.to_bits()))
+        serializer.collect_seq(self.0.iter().map(|number| Exact(*number)))
     }
 }
 
-impl<'de> Deserialize<'de> for Exact {
+impl<'de> Deserialize<'de> for Numbers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bits = Vec::<u64>::deserialize(deserializer)?;
-        Ok(Self(bits.into_iter().map(f64::from_bits).collect()))
+        let numbers = Vec::<Exact>::deserialize(deserializer)?;
+        Ok(Self(numbers.into_iter().map(|number| number.0).collect()))
     }
 }
 
