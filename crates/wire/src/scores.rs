@@ -138,6 +138,13 @@ mod tests {
         ] {
             assert!(Measured::decode(&bytes, key, most).is_err(), "{key:?} {most}");
         }
+        let mut boast = bytes[..HEADER + 4].to_vec();
+        boast[6..8].copy_from_slice(&u16::MAX.to_le_bytes());
+        boast.extend(crc32fast::hash(&boast).to_le_bytes());
+        assert!(
+            Measured::decode(&boast, (Round(3), ClientId(2)), 1).is_err(),
+            "one score, 65,535 claimed"
+        );
         assert!(Measured { scores: vec![f32::NAN], ..measured() }.encode().is_err());
     }
 }
