@@ -295,7 +295,7 @@ fn costs(
     fact("server memory", format!("about {server}"));
     let together = stages()
         .map(|scope| memory::simulation((model, clients.len()), (recipe, experiment), scope));
-    let kept = stages().map(|scope| Kept::of(recipe, model.layout(), scope));
+    let kept = stages().map(|scope| Kept::of(model, (recipe, experiment), scope));
     let kept = kept.max_by_key(|kept| kept.bytes()).unwrap_or_default();
     let count = grouped(clients.len() as u64);
     if kept.bytes().0 > 0 {

@@ -37,6 +37,7 @@ impl Folder {
     pub fn create(path: &Path, experiment: &Experiment) -> Result<Self> {
         let folder = Self { path: path.to_owned() };
         let shown = path.display();
+        check_model(path)?;
         let make = || {
             fs::create_dir_all(path)?;
             // The summary goes first: without it nobody takes the rest for a complete run.
@@ -86,11 +87,21 @@ impl Folder {
         let Ok((_, held)) = Self::open(path) else { return Standing::Other };
         let mut held = held.draft;
         held.threads = experiment.draft.threads;
-        match (held == experiment.draft, path.join(SUMMARY).is_file()) {
-            (false, _) => Standing::Other,
-            (true, true) => Standing::Complete,
-            (true, false) => Standing::Unfinished,
+        if held != experiment.draft {
+            return Standing::Other;
         }
+        match (Self { path: path.to_owned() }).complete(experiment) {
+            // Whoever reads a summary that cannot be read says what is wrong with it.
+            Ok(Some(_)) | Err(_) => Standing::Complete,
+            Ok(None) => Standing::Unfinished,
+        }
+    }
+
+    /// Removes the summary of fewer rounds than are now asked for: a run that goes on is not
+    /// complete, whatever becomes of it.
+    pub fn forget_summary(&self) -> Result<()> {
+        let path = self.path.join(SUMMARY);
+        remove(fs::remove_file(&path)).with_context(|| format!("cannot remove {}", path.display()))
     }
 
     /// Copies a complete run, less its checkpoint; the summary comes last, as it does in a run.
@@ -181,7 +192,7 @@ pub enum Standing {
     Absent,
     /// Another experiment, or something that cannot be read.
     Other,
-    /// The experiment, without a summary: it was interrupted or never began.
+    /// The experiment, without a summary of all its rounds: it was interrupted or never began.
     Unfinished,
     /// All of it.
     Complete,
@@ -204,6 +215,19 @@ impl Sink for RoundLog {
     }
 }
 
+/// Refuses a folder whose `model` is a link: what is behind it belongs to another place.
+pub(crate) fn check_model(folder: &Path) -> Result<()> {
+    let model = folder.join(MODEL);
+    if fs::symlink_metadata(&model).is_ok_and(|found| found.is_symlink()) {
+        bail!(
+            "--out: found {} to be a link to another place, expected a folder or nothing\n\
+             hint: another --out, or remove the link",
+            model.display()
+        );
+    }
+    Ok(())
+}
+
 fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
@@ -213,5 +237,32 @@ fn remove(outcome: std::io::Result<()>) -> std::io::Result<()> {
     match outcome {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Overrides;
+
+    #[test]
+    fn a_summary_of_fewer_rounds_is_no_complete_run() {
+        let of_rounds = |rounds: u32| {
+            let overrides = Overrides::new(vec![format!("federation.rounds={rounds}")], None);
+            let text = include_str!("../tests/tiny.toml");
+            Experiment::from_text(text, "tiny.toml", "tiny", &overrides).unwrap()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        assert_eq!(Folder::standing(path, &of_rounds(3)), Standing::Absent);
+        let run = Folder::create(path, &of_rounds(3)).unwrap();
+        for (rounds, standing) in [(1, Standing::Unfinished), (3, Standing::Complete)] {
+            run.write_summary(&Summary::of_nothing(rounds)).unwrap();
+            assert_eq!(Folder::standing(path, &of_rounds(3)), standing);
+        }
+        assert_eq!(Folder::standing(path, &of_rounds(4)), Standing::Other);
+        run.forget_summary().unwrap();
+        run.forget_summary().unwrap();
+        assert_eq!(Folder::standing(path, &of_rounds(3)), Standing::Unfinished);
     }
 }

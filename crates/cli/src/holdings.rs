@@ -26,11 +26,7 @@ impl Holdings {
         let division = experiment.partition.divide(&table, experiment.draft.data.shares, seed);
         let mut division = division.map_err(|error| {
             if let DataError::Setting { name, found, expected } = error {
-                return anyhow::Error::from(Complaint::new(
-                    &format!("data.{name}"),
-                    found,
-                    expected,
-                ));
+                return anyhow::Error::from(Complaint::new(&key_of(name), found, expected));
             }
             error.into()
         })?;
@@ -70,6 +66,17 @@ impl Holdings {
             return Err(Complaint::new("data", found, "at least one at every client").into());
         }
         Ok(Self { table, division, small })
+    }
+}
+
+/// The key of an experiment that stands behind a setting of a division.
+fn key_of(setting: &str) -> String {
+    match setting {
+        "clients" => "federation.clients".to_owned(),
+        "alpha" | "shards" => format!("data.partition.{setting}"),
+        "central" | "validation" | "test" => format!("data.shares.{setting}"),
+        "validation + test" => "data.shares.validation".to_owned(),
+        other => format!("data.{other}"),
     }
 }
 

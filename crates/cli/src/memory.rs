@@ -5,12 +5,13 @@
 //! every client, and where there are many of them it is nearly all the memory of a run.
 
 use anyhow::Result;
+use fedra_client::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 use fedra_compute::Seed;
 use fedra_engine::{
     Choice, ClientId, ClientInfo, LocalRule, Population, Recipe, ServerRule, Solver,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Layout, Probe, Round, Scope, Selector, Site, View};
+use fedra_plan::{ByteCount, Probe, Round, Scope, Selector, Site, View};
 
 use crate::experiment::{Complaint, Experiment};
 
@@ -27,19 +28,27 @@ pub struct Kept {
     correction: u64,
     /// What its encoding lost so far.
     residual: u64,
+    /// Attention patterns to compare with, at most: the first and the last.
+    attention: u64,
 }
 
 impl Kept {
     /// What is kept by a client for which this part learns; of blocks that are chosen anew in each
     /// round, all may come to be kept.
-    pub fn of(recipe: &Recipe, layout: &Layout, learns: &Scope) -> Self {
+    pub fn of(model: &Model, (recipe, experiment): (&Recipe, &Experiment), learns: &Scope) -> Self {
+        let layout = model.layout();
+        let attention = if recipe.evaluation.attention {
+            2 * pattern(model, experiment.draft.data.max_tokens)
+        } else {
+            0
+        };
         if recipe.population == Population::Pooled {
-            return Self::default();
+            return Self { attention, ..Self::default() };
         }
         let view = View { layout, round: Round(0), scores: None };
         let personal = recipe.personal.select(view).unwrap_or_default();
         let chosen = recipe.learns.probe(Round(0)) != Probe::Nothing;
-        let blocks = if chosen { layout.blocks() } else { 0 };
+        let blocks = if chosen && !stays(recipe) { layout.blocks() } else { 0 };
         let learns = learns.clone() | Scope::of_blocks(layout, 0..blocks);
         let sent = (&learns - &personal).elements(layout) as u64;
         Self {
@@ -50,12 +59,13 @@ impl Kept {
                 LocalRule::Dynamic { .. } => learns.elements(layout) as u64,
             },
             residual: if recipe.work.encoding.feedback() { sent } else { 0 },
+            attention,
         }
     }
 
     /// In f32.
     pub fn bytes(self) -> ByteCount {
-        ByteCount(4 * (self.personal + self.correction + self.residual))
+        ByteCount(4 * (self.personal + self.correction + self.residual + self.attention))
     }
 
     /// What it is, in words.
@@ -70,10 +80,23 @@ impl Kept {
             (self.personal, "parameters of its own"),
             (self.correction, correction),
             (self.residual, "what its encoding lost"),
+            (self.attention, "where attention looked"),
         ];
         let words: Vec<&str> = parts.iter().filter(|part| part.0 > 0).map(|part| part.1).collect();
         words.join(" and ")
     }
+}
+
+/// Whether a client takes the same blocks in every round, if it takes blocks at all.
+fn stays(recipe: &Recipe) -> bool {
+    recipe.selection.criterion.is_fixed() && recipe.selection.explore == 0
+}
+
+/// Numbers of the largest attention pattern that a client looks at.
+fn pattern(model: &Model, longest: Option<usize>) -> u64 {
+    let tokens = longest.unwrap_or(PATTERN_TOKENS).min(PATTERN_TOKENS);
+    let numbers = PATTERN_EXAMPLES * model.heads() * model.blocks() * tokens * tokens;
+    numbers.min(PATTERN_NUMBERS) as u64
 }
 
 /// All clients in one process: the server, what every client keeps, and one client in training on
@@ -85,7 +108,7 @@ pub fn simulation(
 ) -> ByteCount {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = experiment.draft.threads.unwrap_or_else(cores).min(clients) as u64;
-    let kept = Kept::of(recipe, model.layout(), learns).bytes().0;
+    let kept = Kept::of(model, (recipe, experiment), learns).bytes().0;
     let shared = 4 * model.layout().elements() as u64;
     // The shared weights are there once, and what waits is counted with the clients.
     let training = client(model, (recipe, experiment), learns).0 - shared - kept;
@@ -117,7 +140,7 @@ pub fn client(
     let recorded = (model.blocks() - below) as u64;
     let activations = tokens * model.width() as u64 * recorded * KEPT_WIDTHS;
     let held = layout.elements() as u64 + trained * (3 + moments) + activations;
-    ByteCount(4 * held + Kept::of(recipe, layout, learns).bytes().0)
+    ByteCount(4 * held + Kept::of(model, (recipe, experiment), learns).bytes().0)
 }
 
 /// The model, the sum, the update that is being added, and what a server optimiser or a control
@@ -152,8 +175,11 @@ pub fn blocks_within(
         let rule = &recipe.learns;
         let choice = Choice { recipe: &recipe, rule, layout, round: Round(0), seed };
         let anyone = ClientInfo { id: ClientId(0), name: String::new(), examples: 0 };
-        let fixed = recipe.selection.criterion.is_fixed() && recipe.selection.explore == 0;
-        let order = if fixed { choice.order(&anyone, &[]) } else { (0..layout.blocks()).collect() };
+        let order = if stays(&recipe) {
+            choice.order(&anyone, &[])
+        } else {
+            (0..layout.blocks()).collect()
+        };
         Ok(client(model, (&recipe, experiment), &choice.learns(&anyone.name, &order)?))
     };
     let mut fits = None;

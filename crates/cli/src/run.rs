@@ -92,7 +92,10 @@ impl Run {
             idle(&experiment).iter().for_each(console::say);
         }
         let folder = match earlier {
-            Some(folder) => folder,
+            Some(folder) => {
+                folder.forget_summary()?;
+                folder
+            }
             None => Folder::create(&out, &experiment)?,
         };
         let shown = folder.path().display();

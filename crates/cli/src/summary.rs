@@ -174,3 +174,29 @@ pub fn duration(seconds: f64) -> String {
         seconds => format!("{:.1} h", seconds / 3600.0),
     }
 }
+
+#[cfg(test)]
+impl Summary {
+    /// A summary of so many rounds in which nothing happened.
+    pub fn of_nothing(rounds: u32) -> Self {
+        Self {
+            name: "tiny".to_owned(),
+            method: "fedavg".to_owned(),
+            seed: 3,
+            rounds,
+            score: None,
+            scores: BTreeMap::new(),
+            bytes: Bytes::default(),
+            multiply_adds: 0,
+            model: None,
+            privacy: None,
+            stage: None,
+            seconds: 0.0,
+            peak_rss_bytes: 0,
+            clients: 3,
+            examples: 0,
+            parameters: 0,
+            tokens: 0.0,
+        }
+    }
+}

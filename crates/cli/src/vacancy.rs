@@ -1,16 +1,23 @@
 //! Whether a run may begin in a folder.
 //!
 //! A result may be hours of work, so a folder that holds one is refused unless somebody says that
-//! it may be replaced, and even then only what a run wrote is taken for a run. Folders in which our
-//! names stand without one (a `model/` of somebody's own) are refused whatever is said.
+//! it may be replaced, and even then only what a run wrote is taken for a run: its files are read,
+//! because names prove nothing. Folders in which our names stand without one (a `model/` of
+//! somebody's own) are refused whatever is said.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use fedra_engine::RoundReport;
 
 use crate::experiment::{Complaint, Experiment, ModelSource};
-use crate::folder::{CHECKPOINT, EXPERIMENT, MODEL, ROUNDS, SUMMARY};
+use crate::folder::{self, CHECKPOINT, EXPERIMENT, MODEL, ROUNDS, SUMMARY};
+use crate::summary::Summary;
+
+/// How a checkpoint of any version begins.
+const CHECKPOINT_MAGIC: [u8; 4] = *b"FDCK";
 
 /// What may be written over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +36,7 @@ pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
     if path.exists() && !path.is_dir() {
         bail!("--out: found the file {shown}, expected a folder");
     }
+    folder::check_model(path)?;
     let has = |name: &str| path.join(name).exists();
     let Some(found) = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT, MODEL].into_iter().find(|n| has(n))
     else {
@@ -42,8 +50,7 @@ pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
     }
     let free = next_free(path);
     let free = free.display();
-    let is_run = has(EXPERIMENT) && (has(ROUNDS) || has(SUMMARY) || has(CHECKPOINT));
-    if !is_run {
+    if !holds_run(path, begun_only) {
         bail!(
             "--out: found {found} in {shown} but no run that wrote it, expected a free folder\n\
              hint: --out {free}"
@@ -71,6 +78,31 @@ pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
          hint: fedra run --resume {shown} goes on with it, --out {free} keeps both, --force \
          replaces it"
     )
+}
+
+/// Whether a run wrote what the folder holds: its experiment can be read, and so can its summary,
+/// the first line of its log or the start of its checkpoint. Where it has only begun, an empty log
+/// will do: there is nothing else to lose.
+fn holds_run(path: &Path, begun_only: bool) -> bool {
+    let text = |name: &str| fs::read_to_string(path.join(name)).ok();
+    let open = |name: &str| File::open(path.join(name)).map(BufReader::new);
+    let summed =
+        || text(SUMMARY).is_some_and(|summary| serde_json::from_str::<Summary>(&summary).is_ok());
+    let logged = || {
+        let mut line = String::new();
+        match open(ROUNDS).and_then(|mut log| log.read_line(&mut line)) {
+            Ok(0) => begun_only,
+            Ok(_) => serde_json::from_str::<RoundReport>(&line).is_ok(),
+            Err(_) => false,
+        }
+    };
+    let kept = || {
+        let mut start = [0; 4];
+        let read = open(CHECKPOINT).and_then(|mut checkpoint| checkpoint.read_exact(&mut start));
+        read.is_ok() && start == CHECKPOINT_MAGIC
+    };
+    let spelt = text(EXPERIMENT).is_some_and(|experiment| Experiment::is_spelt(&experiment));
+    spelt && (summed() || logged() || kept())
 }
 
 /// Whether the folder's experiment is, to the letter, the one that would be written.
@@ -118,7 +150,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = named("quickstart-fedavg");
         fs::write(folder.path().join(EXPERIMENT), first.to_toml().unwrap()).unwrap();
-        fs::write(folder.path().join(SUMMARY), "{}").unwrap();
+        let summary = serde_json::to_string(&Summary::of_nothing(3)).unwrap();
+        fs::write(folder.path().join(SUMMARY), summary).unwrap();
         assert!(check(folder.path(), &first, Over::Namesake).is_ok());
         assert!(check(folder.path(), &first, Over::Nothing).is_err());
         assert!(check(folder.path(), &named("other"), Over::Namesake).is_err());

@@ -212,6 +212,20 @@ fn advice_is_about_the_method_beneath_and_says_how_to_follow_it() {
 }
 
 #[test]
+fn where_the_trunk_gained_nothing_no_kernel_has_a_share_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // Steps that only do harm, and other kernels that do more or less of it.
+    let sets = [VALIDATING, "work.optimiser.rate=3.0"];
+    let told = succeed(folder.path(), &["advise", "tiny.toml", "--quiet"], &sets);
+    let (_, kernels) = told.split_once("query and key on the trunk").unwrap();
+    let rows: Vec<Vec<&str>> =
+        kernels.lines().skip(2).take(4).map(|row| row.split_whitespace().collect()).collect();
+    let place = kernels.lines().nth(1).unwrap().split_whitespace().position(|name| name == "bias");
+    let bias: Vec<&str> = rows.iter().map(|row| row[place.unwrap()]).collect();
+    assert_eq!(bias, ["-"; 4], "{told}");
+}
+
+#[test]
 fn advice_is_the_same_whatever_the_test_labels_say() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

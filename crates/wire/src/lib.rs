@@ -58,7 +58,7 @@ pub use error::WireError;
 pub use header::{ClientId, Header, Kind};
 pub use heads::HeadSlices;
 pub use mask::Mask;
-pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length};
+pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length, rewrite};
 pub use scores::Measured;
 pub use sum::{Sum, Taken};
 pub use tensors::Tensors;

@@ -84,6 +84,24 @@ pub fn encode(
     Ok(bytes)
 }
 
+/// Lets the front and the values of a payload be edited where they lie, and seals it anew.
+///
+/// For whoever needs many payloads and has memory for one: nothing is checked, as nothing is when
+/// a sender writes what it likes.
+pub fn rewrite(
+    payload: &mut [u8],
+    layout: &Layout,
+    edit: impl FnOnce(&mut [u8], &mut [u8]),
+) -> Result<(), WireError> {
+    let (found, start) = (payload.len(), front_length(layout));
+    let length = || WireError::Length { found, expected: start + CHECKSUM };
+    let (content, checksum) = payload.split_last_chunk_mut::<CHECKSUM>().ok_or_else(length)?;
+    let (front, values) = content.split_at_mut_checked(start).ok_or_else(length)?;
+    edit(front, values);
+    *checksum = fedra_sweep::checksum(content).to_le_bytes();
+    Ok(())
+}
+
 /// What a receiver knows before a payload arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation<'receiver> {

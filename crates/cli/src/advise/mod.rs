@@ -98,6 +98,10 @@ impl Advise {
 
     /// What is to be tried.
     fn plan(&self, trunk: &Experiment) -> Result<Plan, Complaint> {
+        if trunk.rounds < 2 {
+            let expected = "at least 2: a trunk and a branch of it";
+            return Err(Complaint::new("federation.rounds", trunk.rounds, expected));
+        }
         let horizon = self.rounds.unwrap_or(trunk.rounds);
         if !(2..=trunk.rounds).contains(&horizon) {
             let expected = format!("from 2 to the {} rounds of the experiment", trunk.rounds);
@@ -108,7 +112,7 @@ impl Advise {
         }
         let mut warmups = self.warmups.clone();
         if warmups.is_empty() {
-            let share = |parts: u32| (f64::from(horizon * parts) / 8.0).round() as u32;
+            let share = |parts: u32| (f64::from(horizon) * f64::from(parts) / 8.0).round() as u32;
             warmups = [0, 1, 2, 4].map(share).to_vec();
         }
         warmups.sort_unstable();
@@ -134,8 +138,9 @@ struct Plan {
 
 impl Plan {
     /// Rounds of training, if no branch is given up.
-    fn cost(&self) -> u32 {
-        self.horizon + self.warmups.iter().map(|warmup| self.horizon - warmup).sum::<u32>()
+    fn cost(&self) -> u64 {
+        let branches = self.warmups.iter().map(|warmup| u64::from(self.horizon - warmup));
+        u64::from(self.horizon) + branches.sum::<u64>()
     }
 
     /// Where branches that are clearly behind are given up.
@@ -146,5 +151,45 @@ impl Plan {
     /// Over so many last rounds a comparison is averaged: single rounds swing.
     fn window(&self) -> u32 {
         (self.horizon / 8).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::experiment::Overrides;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        advise: Advise,
+    }
+
+    fn plan(rounds: u32, flags: &[&str]) -> Result<Plan, Complaint> {
+        let overrides = Overrides::new(vec![format!("federation.rounds={rounds}")], None);
+        let text = include_str!("../../tests/tiny.toml");
+        let trunk = Experiment::from_text(text, "tiny.toml", "tiny", &overrides).unwrap();
+        let flags = ["advise", "tiny.toml"].iter().chain(flags);
+        Alone::try_parse_from(flags).unwrap().advise.plan(&trunk)
+    }
+
+    #[test]
+    fn the_cost_of_the_longest_experiment_can_be_counted() {
+        let plan = plan(u32::MAX, &[]).unwrap();
+        assert_eq!(plan.warmups, [0, 1 << 29, 1 << 30, 1 << 31]);
+        let branches = 4 * u64::from(u32::MAX) - (7 << 29);
+        assert_eq!(plan.cost(), u64::from(u32::MAX) + branches);
+    }
+
+    #[test]
+    fn one_round_is_refused_by_the_key_that_says_so() {
+        for flags in [&[][..], &["--rounds", "1"]] {
+            let refused = plan(1, flags).unwrap_err().to_string();
+            assert!(refused.starts_with("federation.rounds: found 1, expected at least 2"));
+        }
+        let refused = plan(4, &["--rounds", "1"]).unwrap_err().to_string();
+        assert!(refused.starts_with("--rounds: found 1, expected from 2 to the 4"), "{refused}");
     }
 }

@@ -58,9 +58,10 @@ pub struct Measured {
     /// One for each round of the trunk, from none.
     pub kernels: Vec<Kernel>,
     /// Rounds that were trained.
-    pub rounds: u32,
+    pub rounds: u64,
     /// How much score may be given up: as asked, but no more than a tenth of what the trunk gained.
-    /// Where nothing is learnt yet, everything is as good as everything else.
+    /// Where the trunk learnt nothing it is 0, so that no branch counts as as good: scores that say
+    /// nothing about the trunk say nothing about freezing either.
     pub tolerance: f64,
 }
 
@@ -82,8 +83,19 @@ pub enum End {
     Horizon,
     /// It was clearly behind after so many rounds and given up.
     Behind(u32),
-    /// It left the finite numbers in this round.
+    /// It left the finite numbers in this round, counted from 1; the rounds before it were scored.
     Diverged(u32),
+}
+
+impl End {
+    /// The last round, counted from 1, after which the branch has a score; none is 0.
+    pub const fn last_scored(self, horizon: u32) -> u32 {
+        match self {
+            Self::Horizon => horizon,
+            Self::Behind(round) => round,
+            Self::Diverged(round) => round.saturating_sub(1),
+        }
+    }
 }
 
 /// Scores by the number of complete rounds.
@@ -108,8 +120,8 @@ pub struct Kernel {
     pub warmup: u32,
     /// Validation loss of the trunk's last model with this kernel put back.
     pub loss: f64,
-    /// What that lost, as a share of all that the trunk gained.
-    pub bias: f64,
+    /// What that lost, as a share of all that the trunk gained; `None` when it gained nothing.
+    pub bias: Option<f64>,
     /// Query and key in the round that follows.
     pub next: Option<Drifting>,
 }
@@ -159,7 +171,7 @@ impl<'e> Pilot<'e> {
              rounds of training,\n{:.1} times the run; compared on {} validation examples of \
              {clients} clients, no test example",
             from.join(", "),
-            f64::from(cost) / f64::from(self.experiment.rounds),
+            cost as f64 / f64::from(self.experiment.rounds),
             grouped(examples as u64),
         )
     }
@@ -212,7 +224,7 @@ impl<'e> Pilot<'e> {
         let gained = gained.map_or(0.0, |(last, (_, first))| last - first);
         let tolerance = self.plan.tolerance.min(gained.max(0.0) * TOLERABLE);
 
-        let (mut branches, mut rounds) = (Vec::new(), *horizon);
+        let (mut branches, mut rounds) = (Vec::new(), u64::from(*horizon));
         for (warmup, moment) in moments {
             announce(&format!("the branch that froze after {warmup} rounds"), voice);
             let label = format!("freeze at {warmup}");
@@ -222,7 +234,7 @@ impl<'e> Pilot<'e> {
             let branch = self.branch(&mut fleet, (warmup, &moment), against, &mut progress)?;
             progress.finish();
             let Some(branch) = branch else { return Ok(Outcome::Interrupted) };
-            rounds += branch.course.scenes.len() as u32;
+            rounds += branch.course.scenes.len() as u64;
             branches.push(branch);
         }
         let measured = Measured { trunk, branches, kernels, rounds, tolerance };
@@ -307,7 +319,8 @@ impl<'e> Pilot<'e> {
             let mut model = last.clone();
             model.absorb(kernel.clone());
             let loss = self.validate(fleet, &model)?.loss;
-            let bias = (loss - last_loss) / (first_loss - last_loss).max(f64::MIN_POSITIVE);
+            let gained = Some(first_loss - last_loss).filter(|gained| *gained > 0.0);
+            let bias = gained.map(|gained| (loss - last_loss) / gained);
             let next = trunk.kernels.get(warmup as usize).copied();
             weighed.push(Kernel { warmup, loss, bias, next });
         }
@@ -325,8 +338,11 @@ fn announce(what: &str, voice: Voice) {
 impl Course {
     /// The mean score of the clients over the last rounds up to one.
     pub fn mean(&self, until: u32, window: u32) -> Option<f64> {
-        let rounds = until.saturating_sub(window) + 1..=until;
-        let scores: Vec<f64> = self.scenes.range(rounds).map(|(_, scene)| scene.mean).collect();
+        let rounds = until.saturating_sub(window)..until;
+        let scores: Vec<f64> = rounds
+            .filter_map(|done| self.scenes.get(&(done + 1)))
+            .map(|scene| scene.mean)
+            .collect();
         (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
     }
 
@@ -363,3 +379,6 @@ impl Drifting {
         Self { drift, disagreement, noise }
     }
 }
+
+#[cfg(test)]
+mod tests;

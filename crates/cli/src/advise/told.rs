@@ -29,7 +29,7 @@ pub struct Advice {
     /// How much score may be given up; no more than a tenth of what the trunk gained.
     tolerance: f64,
     /// Rounds of training that the pilot took.
-    trained: u32,
+    trained: u64,
     proposal: Proposal,
     /// The warm-up that `method.warmup` should have; all rounds for never.
     warmup: u32,
@@ -79,10 +79,7 @@ impl Advice {
         let never = total(pilot.bytes(None)?);
         let mut candidates = Vec::new();
         for branch in &measured.branches {
-            let until = match branch.end {
-                End::Horizon => horizon,
-                End::Behind(round) | End::Diverged(round) => round,
-            };
+            let until = branch.end.last_scored(horizon);
             let gap = pilot.gap(branch, &measured.trunk, until);
             let finding = match (branch.end, gap) {
                 (End::Horizon, Some(gap)) => gap.finding(tolerance),
@@ -172,7 +169,7 @@ impl Advice {
             let words = match one.end {
                 End::Horizon => one.finding.words().to_owned(),
                 End::Behind(round) => format!("clearly behind after round {round}, given up"),
-                End::Diverged(round) => format!("diverged in round {}", round + 1),
+                End::Diverged(round) => format!("diverged in round {round}"),
             };
             grid.row([
                 one.warmup.to_string(),
@@ -197,7 +194,7 @@ impl Advice {
             grid.row([
                 kernel.warmup.to_string(),
                 format!("{:.4}", kernel.loss),
-                format!("{:.3}", kernel.bias),
+                kernel.bias.map_or("-".to_owned(), |bias| format!("{bias:.3}")),
                 next(|next| next.drift),
                 next(|next| next.disagreement),
                 next(|next| next.noise),

@@ -5,9 +5,9 @@ use clap::Args;
 use fedra_compute::{Device, Seed};
 use fedra_engine::{Contribution, Denominator, Fold};
 use fedra_model::{Head, Model, Preset};
-use fedra_plan::{Round, Scope};
+use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, Taken, WireError, encode,
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, Taken, WireError, encode, rewrite,
 };
 
 use super::report::{Format, Report};
@@ -61,7 +61,7 @@ impl FoldBench {
         let mut watch = Stopwatch::new();
         let mut fold = Fold::new(Denominator::Participants);
         for number in 0..self.updates {
-            let payload = updates.write(number, spare);
+            let payload = updates.write(number, spare)?;
             let contribution = Contribution::weighing(f64::from(number + 1));
             spare = watch.time(|| {
                 if self.waiting {
@@ -88,19 +88,17 @@ impl FoldBench {
 }
 
 /// Writes payloads that differ in every value.
-struct Updates {
+struct Updates<'m> {
+    layout: &'m Layout,
     /// What stands before the values in each of them.
     front: Vec<u8>,
     length: usize,
 }
 
-/// Bytes of the checksum at the end of a payload.
-const CHECKSUM: usize = 8;
-
-impl Updates {
+impl<'m> Updates<'m> {
     /// Updates of a model, and a first buffer to write one in.
-    fn of(model: &Model) -> Result<(Self, Vec<u8>)> {
-        let params = model.fresh_params(&Device::cpu(), Seed(1))?;
+    fn of(model: &'m Model) -> Result<(Self, Vec<u8>)> {
+        let (layout, params) = (model.layout(), model.fresh_params(&Device::cpu(), Seed(1))?);
         let header = Header {
             kind: Kind::Change,
             encoding: Encoding::F32,
@@ -110,24 +108,66 @@ impl Updates {
             steps: 7,
             loss: 0.5,
         };
-        let tensors = fedra_client::to_tensors(&params);
-        let payload = encode(model.layout(), &header, &tensors, None)?;
-        let front = payload[..payload.len() - CHECKSUM - tensors.elements() * 4].to_vec();
-        Ok((Self { front, length: payload.len() }, payload))
+        let mut payload = encode(layout, &header, &fedra_client::to_tensors(&params), None)?;
+        let mut updates = Self { layout, front: Vec::new(), length: payload.len() };
+        rewrite(&mut payload, layout, |front, _| updates.front = front.to_vec())?;
+        Ok((updates, payload))
     }
 
     /// The update of this number, in the given buffer.
-    fn write(&self, number: u32, mut buffer: Vec<u8>) -> Vec<u8> {
+    fn write(&self, number: u32, mut buffer: Vec<u8>) -> Result<Vec<u8>, WireError> {
         buffer.resize(self.length, 0);
-        let (content, checksum) = buffer.split_at_mut(self.length - CHECKSUM);
-        let (front, values) = content.split_at_mut(self.front.len());
-        front.copy_from_slice(&self.front);
-        // Any numbers of the size of a change will do: the high bits of a product that wraps.
-        for (place, value) in (1_u32..).zip(values.as_chunks_mut().0) {
-            let bits = place.wrapping_mul(2_654_435_769).wrapping_add(number << 24) >> 8;
-            *value = ((bits as f32 - 8_388_608.0) * 1e-9).to_le_bytes();
+        rewrite(&mut buffer, self.layout, |front, values| {
+            front.copy_from_slice(&self.front);
+            for (place, bytes) in (1_u32..).zip(values.as_chunks_mut().0) {
+                *bytes = value(number, place).to_le_bytes();
+            }
+        })?;
+        Ok(buffer)
+    }
+}
+
+/// Any numbers of the size of a change will do: the high bits of products that wrap.
+///
+/// The factors are 2^32 over the golden ratio and 2^32 (sqrt 2 - 1), whose multiples keep away from
+/// each other: two of some million updates have no value in common at any place.
+const fn value(number: u32, place: u32) -> f32 {
+    let bits =
+        place.wrapping_mul(2_654_435_769).wrapping_add(number.wrapping_mul(1_779_033_703)) >> 8;
+    (bits as f32 - 8_388_608.0) * 1e-9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn updates_differ_in_every_value_however_far_apart_they_are() {
+        for number in [1, 2, 255, 256, 257, 512, 65_536, 1_000_000] {
+            let same = (1..5_000).find(|place| value(0, *place) == value(number, *place));
+            assert_eq!(same, None, "update {number}");
         }
-        checksum.copy_from_slice(&fedra_sweep::checksum(content).to_le_bytes());
-        buffer
+    }
+
+    #[test]
+    fn an_update_that_was_written_over_another_is_accepted_with_its_own_values() {
+        let model = Model::new(Preset::Tiny.config(), Head::Bare, None).unwrap();
+        let (updates, first) = Updates::of(&model).unwrap();
+        let expected = Expectation {
+            layout: model.layout(),
+            kind: Kind::Change,
+            encoding: Encoding::F32,
+            round: Round(0),
+            client: ClientId(0),
+            scope: Some(&Scope::everything(model.layout())),
+        };
+        for (number, buffer) in [(3, first), (4, Vec::new())] {
+            let payload = updates.write(number, buffer).unwrap();
+            let (_, tensors) = fedra_wire::decode(&payload, &expected).unwrap();
+            let found: Vec<f32> = tensors.iter().flat_map(|(_, values)| values.to_vec()).collect();
+            let wanted: Vec<f32> =
+                (1..=found.len() as u32).map(|place| value(number, place)).collect();
+            assert!(found == wanted, "update {number}");
+        }
     }
 }

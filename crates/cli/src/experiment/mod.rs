@@ -155,6 +155,11 @@ impl Experiment {
             .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
     }
 
+    /// Whether a text spells an experiment, however little sense its values make here and now.
+    pub fn is_spelt(text: &str) -> bool {
+        layers::parse(text, "").is_ok_and(|table| reading::read::<Draft>(table).is_ok())
+    }
+
     /// `FedFrozen` as the file says, or over the file's method, in its first stage for all rounds.
     pub fn warming_up(&self) -> Result<Self> {
         let mut draft = self.draft.clone();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::place::{Place, text};
 
@@ -85,6 +86,92 @@ fn what_no_run_wrote_is_refused_whatever_is_said() {
         assert_eq!(files(&folder), before);
         fs::remove_dir_all(folder).unwrap();
     }
+}
+
+#[test]
+fn names_alone_make_no_run_that_force_may_replace() {
+    let place = Place::new();
+    let ours = include_str!("../tiny.toml");
+    for (experiment, name, content) in [
+        ("title = \"somebody's own\"\n", "summary.json", "{}"),
+        (ours, "summary.json", "{}"),
+        (ours, "rounds.jsonl", "{\"epoch\": 1}\n"),
+        (ours, "rounds.jsonl", ""),
+        (ours, "checkpoint.fedra", "PK"),
+        (ours, "checkpoint.fedra", "somebody's own"),
+    ] {
+        let folder = place.path("mine");
+        fs::create_dir_all(folder.join("model")).unwrap();
+        fs::write(folder.join("experiment.toml"), experiment).unwrap();
+        fs::write(folder.join(name), content).unwrap();
+        fs::write(folder.join("model/model.safetensors"), "mine").unwrap();
+        let before = files(&folder);
+        let output = one_round(&place, &["--out", "mine", "--force"]);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name} {content:?}: {message}");
+        assert!(message.contains("but no run that wrote it"), "{message}");
+        assert_eq!(files(&folder), before);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn any_one_file_of_a_run_proves_it() {
+    let place = Place::new();
+    let all = ["summary.json", "rounds.jsonl", "checkpoint.fedra"];
+    for kept in all {
+        assert!(one_round(&place, &["--out", "run"]).status.success());
+        for other in all.iter().filter(|name| **name != kept) {
+            fs::remove_file(place.path("run").join(other)).unwrap();
+        }
+        let refused = text(&one_round(&place, &["--out", "run", "--seed", "9"]).stderr);
+        assert!(refused.contains("--force replaces it"), "{kept}: {refused}");
+        let replaced = one_round(&place, &["--out", "run", "--seed", "9", "--force"]);
+        assert!(replaced.status.success(), "{kept}: {}", text(&replaced.stderr));
+        assert_eq!(place.summary("run")["seed"], 9);
+        fs::remove_dir_all(place.path("run")).unwrap();
+    }
+    // Begun, and nothing to lose.
+    assert!(one_round(&place, &["--out", "run"]).status.success());
+    for gone in ["summary.json", "checkpoint.fedra"] {
+        fs::remove_file(place.path("run").join(gone)).unwrap();
+    }
+    fs::remove_dir_all(place.path("run/model")).unwrap();
+    fs::write(place.path("run/rounds.jsonl"), "").unwrap();
+    assert!(one_round(&place, &["--out", "run", "--seed", "9", "--force"]).status.success());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_model_behind_a_link_is_not_touched() {
+    let place = Place::new();
+    assert!(one_round(&place, &["--out", "run"]).status.success());
+    fs::rename(place.path("run/model"), place.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(place.path("elsewhere"), place.path("run/model")).unwrap();
+    let before = (files(&place.path("elsewhere")), files(&place.path("run")));
+    for flags in [&["--out", "run"][..], &["--out", "run", "--force"]] {
+        let output = one_round(&place, flags);
+        assert_eq!(output.status.code(), Some(2));
+        let message = text(&output.stderr);
+        assert!(message.contains("found run/model to be a link to another place"), "{message}");
+        assert_eq!((files(&place.path("elsewhere")), files(&place.path("run"))), before);
+    }
+}
+
+#[test]
+fn a_run_that_goes_on_has_no_summary_until_it_is_complete() {
+    let place = Place::new();
+    assert!(one_round(&place, &["--out", "longer"]).status.success());
+    let file = place.path("longer/experiment.toml");
+    let experiment = fs::read_to_string(&file).unwrap();
+    assert!(experiment.contains("rounds = 1\n"), "{experiment}");
+    fs::write(&file, experiment.replace("rounds = 1\n", "rounds = 100000\n")).unwrap();
+    // Nobody holds its leash, so it stops after a round.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+    command.current_dir(place.folder.path()).stdin(Stdio::null());
+    let output = command.args(["run", "--leash", "1", "--resume", "longer"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    assert!(!place.path("longer/summary.json").exists());
 }
 
 #[test]

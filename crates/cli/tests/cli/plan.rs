@@ -142,6 +142,15 @@ fn the_plan_counts_what_clients_keep_between_rounds() {
             &["wire.encoding={ int8 = { feedback = true } }"],
             "41.8 kB each between rounds, what its encoding lost: 125.5 kB for all 3",
         ),
+        // Two patterns of 8 examples, 2 heads of 2 blocks, 32 tokens by 32.
+        (
+            &["evaluate.attention=true"],
+            "262.1 kB each between rounds, where attention looked: 786.4 kB for all 3",
+        ),
+        (
+            &["evaluate.attention=true", "method.name=centralised"],
+            "262.1 kB each between rounds, where attention looked: 262.1 kB for all 1",
+        ),
     ] {
         let kept = line(sets, "kept by clients").unwrap();
         assert!(kept.ends_with(expected), "{sets:?}: {kept}");
@@ -163,4 +172,43 @@ fn the_plan_counts_what_clients_keep_between_rounds() {
     // Twenty variates and the server's own are all that SCAFFOLD adds.
     let added = memory("method.name=scaffold") - memory("method.name=fedavg");
     assert!((0.8..1.1).contains(&(added / (21.0 * 41_820.0))), "{added}");
+}
+
+/// A block has 3,280 parameters and the head 119.
+#[test]
+fn of_blocks_that_never_change_only_those_are_kept() {
+    let place = Place::new();
+    let feedback = "wire.encoding={ int8 = { feedback = true } }";
+    let sets = |selector: &str, encoding: &str| {
+        let selector = format!("method.selector={selector}");
+        ["method.name=safl", "method.k=1", &selector, encoding]
+            .iter()
+            .flat_map(|set| ["--set".to_owned(), (*set).to_owned()])
+            .collect::<Vec<String>>()
+    };
+    let kept = |selector: &str, more: &[&str]| {
+        let sets = sets(selector, feedback);
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..], more].concat());
+        let line = plan.lines().find(|line| line.starts_with("kept by clients")).unwrap();
+        line.split_whitespace().nth(3).unwrap().to_owned()
+    };
+    for selector in ["even", "first", "random_fixed", "{ blocks = [1] }"] {
+        assert_eq!(kept(selector, &[]), "13.6", "{selector}");
+    }
+    for selector in ["attention", "random", "cyclic"] {
+        assert_eq!(kept(selector, &[]), "26.7", "{selector}");
+    }
+    let explored = ["--set", "method.k=2", "--set", "method.explore=1"];
+    assert_eq!(kept("even", &explored), "26.7");
+
+    // As in a run: a checkpoint holds the same, and a little to tell whose it is.
+    let checkpoint = |encoding: &str, out: &str| {
+        let sets = sets("even", encoding);
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", out], &sets[..]].concat());
+        std::fs::metadata(place.path(out).join("checkpoint.fedra")).unwrap().len() as f64
+    };
+    let added = checkpoint(feedback, "with") - checkpoint("wire.encoding=int8", "without");
+    assert!((1.0..1.1).contains(&(added / (3.0 * 4.0 * 3_399.0))), "{added}");
 }

@@ -139,6 +139,10 @@ fn bad_values_are_refused_before_anything_is_written() {
         let message = place.refused(&["run", "tiny.toml", "--set", set]);
         assert!(message.contains(expected), "{set}: {message}");
     }
+    let many = ["--set", "federation.clients=5000", "--set", "data.partition.by=iid"];
+    let message = place.refused(&[&["run", "tiny.toml"], &many[..]].concat());
+    let expected = "error: federation.clients: found 5000, expected at most the ";
+    assert!(message.starts_with(expected), "{message}");
     let message = place.refused(&["run", "nowhere.toml"]);
     assert!(message.contains("cannot read nowhere.toml"), "{message}");
     let message = place.refused(&["run", "--resume", "nowhere"]);
