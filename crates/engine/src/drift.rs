@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use fedra_plan::{ParamId, Role, Site};
-use fedra_wire::{Opened, Tensors};
+use fedra_wire::{Mean, Opened, Values};
 use serde::{Deserialize, Serialize};
 
 use crate::attention::AttentionDrift;
@@ -142,7 +142,7 @@ impl Drift {
     }
 
     /// What it comes to, given the mean change that the fold made of the same updates.
-    pub fn close(&self, mean: &Tensors) -> DriftReport {
+    pub fn close(&self, mean: &Mean) -> DriftReport {
         let role = |(group, norms): (&RoleGroup, &Sum)| {
             (*group, self.within(mean, norms, &|id| RoleGroup::of(id.role) == *group))
         };
@@ -156,7 +156,7 @@ impl Drift {
         }
     }
 
-    fn within(&self, mean: &Tensors, norms: &Sum, inside: &dyn Fn(ParamId) -> bool) -> RoleDrift {
+    fn within(&self, mean: &Mean, norms: &Sum, inside: &dyn Fn(ParamId) -> bool) -> RoleDrift {
         let (mut spread, mut square_of_mean) = (0.0, 0.0);
         for (id, squares) in self.squares.iter().filter(|(id, _)| inside(**id)) {
             let square = mean.get(*id).map_or(0.0, sum_of_squares);
@@ -206,6 +206,6 @@ fn query_key_block(id: ParamId) -> Option<u16> {
     }
 }
 
-fn sum_of_squares(values: &[f32]) -> f64 {
-    values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum()
+fn sum_of_squares(values: Values<'_>) -> f64 {
+    values.iter().map(|value| f64::from(value) * f64::from(value)).sum()
 }

@@ -309,7 +309,10 @@ impl Federation {
         // c += |S| / N * mean of the clients' changes.
         for (id, changes) in gathered.variate.iter() {
             let variate = self.server.variate.or_zeros(id, changes.len());
-            variate.iter_mut().zip(changes).for_each(|(c, change)| *c += share as f32 * change);
+            variate
+                .iter_mut()
+                .zip(changes.iter())
+                .for_each(|(c, change)| *c += share as f32 * change);
         }
         let changed = gathered.mean.scope();
         let finite = |id: ParamId| {

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use fedra_plan::{ParamId, Scope};
-use fedra_wire::{Expectation, Header, Opened, Sum, Taken, Tensors, WireError};
+use fedra_wire::{Expectation, Header, Mean, Opened, Sum, Taken, WireError};
 use serde::{Deserialize, Serialize};
 
 /// A running weighted sum of updates over whatever scopes they have.
@@ -128,7 +128,7 @@ impl Fold {
     }
 
     /// The mean change of every parameter that anybody sent; the others are absent.
-    pub fn mean(self) -> Tensors {
+    pub fn mean(self) -> Mean {
         let Self { denominator, sum, weights, everyone, .. } = self;
         sum.divided(|id| match denominator {
             Denominator::Participants => weights.get(&id).map_or(1.0, |own| own.divisor()),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, Measured, Tensors, WireError,
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, Measured, WireError,
 };
 
 use crate::drift::{Drift, DriftReport};
@@ -54,9 +54,9 @@ pub(crate) struct Gather<'round> {
 #[derive(Default)]
 pub(crate) struct Gathered {
     /// The mean change; parameters nobody sent are absent.
-    pub(crate) mean: Tensors,
+    pub(crate) mean: Mean,
     /// The mean change of the variates (SCAFFOLD).
-    pub(crate) variate: Tensors,
+    pub(crate) variate: Mean,
     /// How far the clients went apart, if anybody wants to know.
     pub(crate) drift: Option<DriftReport>,
     pub(crate) arrived: Vec<ClientId>,

@@ -4,7 +4,7 @@
 //! its bits, and no momentum moves it.
 
 use fedra_plan::Scope;
-use fedra_wire::Tensors;
+use fedra_wire::{Mean, Tensors};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
@@ -113,7 +113,7 @@ impl ServerRule {
             let Some(weights) = model.get_mut(id) else {
                 continue;
             };
-            let moved = weights.iter_mut().zip(changes);
+            let moved = weights.iter_mut().zip(changes.iter());
             match self {
                 Self::Average { rate } => moved.for_each(|(w, d)| *w += rate * d),
                 Self::Momentum { rate, beta } => {
@@ -152,7 +152,7 @@ impl ServerRule {
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'round> {
     /// The mean change.
-    pub mean: &'round Tensors,
+    pub mean: &'round Mean,
     /// The share of all clients whose updates are in it.
     pub share: f64,
 }
@@ -182,7 +182,7 @@ mod tests {
         let mut state = ServerState::default();
         let mut model = Tensors::from_iter([(ID, vec![1.0])]);
         for (change, expected) in changes.iter().zip(expected) {
-            let mean = Tensors::from_iter([(ID, vec![*change])]);
+            let mean = Mean::from_iter([(ID, vec![*change])]);
             rule.apply(&mut state, &mut model, &Step { mean: &mean, share: 0.5 });
             assert_eq!(model.get(ID), Some(&[*expected][..]));
         }
@@ -216,10 +216,10 @@ mod tests {
         let rule = ServerRule::Momentum { rate: 1.0, beta: 0.9 };
         let mut state = ServerState::default();
         let mut model = Tensors::from_iter([(ID, vec![1.0])]);
-        let mean = Tensors::from_iter([(ID, vec![1.0])]);
+        let mean = Mean::from_iter([(ID, vec![1.0])]);
         rule.apply(&mut state, &mut model, &Step { mean: &mean, share: 1.0 });
         let (model_before, state_before) = (model.clone(), state.clone());
-        rule.apply(&mut state, &mut model, &Step { mean: &Tensors::new(), share: 1.0 });
+        rule.apply(&mut state, &mut model, &Step { mean: &Mean::default(), share: 1.0 });
         assert_eq!((model, state), (model_before, state_before));
     }
 }

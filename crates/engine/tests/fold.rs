@@ -39,7 +39,7 @@ fn fold(updates: &[(Tensors, Contribution)], denominator: Denominator) -> Tensor
         };
         fold.add(&open(&bytes, &expected).expect("just written"), *contribution);
     }
-    fold.mean()
+    fold.mean().tensors()
 }
 
 proptest! {

@@ -45,6 +45,10 @@ pass! {
     /// Adds an update, times its weight, to a sum. Both have the same length; it panics otherwise.
     add(sum: &mut [u8], update: &[u8], weight: f32)
 }
+pass! {
+    /// Divides numbers where they are.
+    divide(numbers: &mut [u8], divisor: f32)
+}
 
 /// Asks for a group before it is needed; one past the end is asked for in vain.
 #[inline(always)]
@@ -106,6 +110,12 @@ mod tests {
                 let mut added = sum_bytes.clone();
                 add(&mut added[shift..], &update_bytes[shift..], 0.3);
                 assert_eq!(added[shift..], bytes(&folded), "{count}");
+            }
+            let shared: Vec<f32> = sum.iter().map(|number| number / 0.3).collect();
+            for divide in [divide, passes::divide] {
+                let mut divided = sum_bytes.clone();
+                divide(&mut divided[shift..], 0.3);
+                assert_eq!(divided[shift..], bytes(&shared), "{count}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Single passes over long runs of numbers at the speed of memory: checksum, check, add.
+//! Single passes over long runs of numbers at the speed of memory: checksum, check, add, divide.
 //!
 //! A server that folds updates does little arithmetic with many bytes, so what counts is how often
 //! a byte is fetched and how many fetches are under way at once. Hence each function here is one
@@ -27,7 +27,7 @@ mod passes;
 
 mod kernel;
 
-pub use kernel::{add, inspect, lanes, merge};
+pub use kernel::{add, divide, inspect, lanes, merge};
 pub use lanes::Lanes;
 pub use passes::{Excess, Inspected};
 

@@ -129,6 +129,21 @@ pub(crate) fn add(sum: &mut [u8], update: &[u8], weight: f32) {
     combine(rest, update_rest, |sum, update| sum + weight * update);
 }
 
+/// Divides numbers where they are.
+#[inline(always)]
+pub(crate) fn divide(numbers: &mut [u8], divisor: f32) {
+    let (groups, rest) = numbers.as_chunks_mut::<GROUP>();
+    let (mut streams, beyond) = quarters_mut(groups);
+    for at in 0..streams[0].len() {
+        for stream in &mut streams {
+            prefetch(stream, at + AHEAD);
+            replace(&mut stream[at], |number| number / divisor);
+        }
+    }
+    replace(beyond.as_flattened_mut(), |number| number / divisor);
+    replace(rest, |number| number / divisor);
+}
+
 /// Four runs of equal length, and what is left.
 #[inline(always)]
 fn quarters(groups: &[Group]) -> ([&[Group]; STREAMS], &[Group]) {
@@ -203,5 +218,13 @@ impl First {
 fn combine(into: &mut [u8], other: &[u8], with: impl Fn(f32, f32) -> f32) {
     for (place, other) in into.as_chunks_mut().0.iter_mut().zip(other.as_chunks().0) {
         *place = with(f32::from_le_bytes(*place), f32::from_le_bytes(*other)).to_le_bytes();
+    }
+}
+
+/// Each number becomes what it is made into.
+#[inline(always)]
+fn replace(numbers: &mut [u8], with: impl Fn(f32) -> f32) {
+    for place in numbers.as_chunks_mut().0 {
+        *place = with(f32::from_le_bytes(*place)).to_le_bytes();
     }
 }

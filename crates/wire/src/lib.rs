@@ -46,6 +46,8 @@ mod heads;
 
 mod codec;
 mod payload;
+
+mod mean;
 mod sum;
 
 mod mask;
@@ -58,6 +60,7 @@ pub use error::WireError;
 pub use header::{ClientId, Header, Kind};
 pub use heads::HeadSlices;
 pub use mask::Mask;
+pub use mean::{Mean, Values};
 pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length, rewrite};
 pub use scores::Measured;
 pub use sum::{Sum, Taken};

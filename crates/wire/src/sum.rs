@@ -10,6 +10,7 @@
 //! That needs updates in plain f32 with the scope of the first one. All others are checked, then
 //! added, with the same bits.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use fedra_plan::{ParamId, Scope, Shape};
@@ -18,15 +19,15 @@ use crate::codec;
 use crate::encoding::Encoding;
 use crate::error::WireError;
 use crate::header::Header;
+use crate::mean::Mean;
 use crate::payload::{Accepted, Expectation, Front, Opened, Part, check};
-use crate::tensors::Tensors;
 
 /// A running weighted sum of updates over whatever scopes they have.
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
     body: Option<Body>,
-    /// Parameters that the body has no place for.
-    more: Tensors,
+    /// Parameters that the body has no place for, in f32 as well.
+    more: BTreeMap<ParamId, Vec<u8>>,
 }
 
 /// Values in f32, in what was once a payload.
@@ -53,7 +54,7 @@ pub struct Taken {
 impl Sum {
     /// The sum of no updates.
     pub const fn new() -> Self {
-        Self { body: None, more: Tensors::new() }
+        Self { body: None, more: BTreeMap::new() }
     }
 
     /// Adds the values, times the weight, of an update that was checked before.
@@ -65,27 +66,15 @@ impl Sum {
         }
         for &(id, shape, bytes) in update.parts() {
             let encoding = update.header().encoding.at(id, shape);
-            match self.body.as_mut().and_then(|body| body.get_mut(id)) {
-                Some(sum) if encoding == Encoding::F32 => fedra_sweep::add(sum, bytes, weight),
-                Some(sum) => {
-                    let sum = sum.as_chunks_mut().0;
-                    codec::visit(
-                        encoding,
-                        (id, shape),
-                        bytes,
-                        sum,
-                        |place: &mut [u8; 4], value| {
-                            *place = (f32::from_le_bytes(*place) + weight * value).to_le_bytes();
-                        },
-                    );
-                }
-                None => {
-                    let sum = self.more.or_zeros(id, shape.elements());
-                    codec::visit(encoding, (id, shape), bytes, sum, |place, value| {
-                        *place += weight * value;
-                    });
-                }
+            let sum = self.place(id, shape);
+            if encoding == Encoding::F32 {
+                fedra_sweep::add(sum, bytes, weight);
+                continue;
             }
+            let sum = sum.as_chunks_mut().0;
+            codec::visit(encoding, (id, shape), bytes, sum, |place: &mut [u8; 4], value| {
+                *place = (f32::from_le_bytes(*place) + weight * value).to_le_bytes();
+            });
         }
     }
 
@@ -144,25 +133,44 @@ impl Sum {
         Ok(Taken { header, scope, spare: accepted.into_bytes() })
     }
 
-    /// The values, each divided by what its parameter is given; parameters nobody sent are absent.
-    pub fn divided(self, divisor: impl Fn(ParamId) -> f32) -> Tensors {
-        let Self { body, mut more } = self;
-        for (id, values) in more.iter_mut() {
-            let divisor = divisor(id);
-            for value in values {
-                *value /= divisor;
+    /// The values, each divided by what its parameter is given, where they lie; parameters nobody
+    /// sent are absent.
+    pub fn divided(mut self, divisor: impl Fn(ParamId) -> f32) -> Mean {
+        if let Some(body) = &mut self.body {
+            for (id, _, place) in &body.parts {
+                fedra_sweep::divide(&mut body.bytes[place.clone()], divisor(*id));
             }
         }
-        let Some(body) = body else {
-            return more;
-        };
-        for (id, _, place) in &body.parts {
-            let divisor = divisor(*id);
-            let values = body.bytes[place.clone()].as_chunks().0.iter();
-            let values = values.map(|bytes| f32::from_le_bytes(*bytes) / divisor);
-            more.insert(*id, values.collect());
+        for (id, values) in &mut self.more {
+            fedra_sweep::divide(values, divisor(*id));
         }
-        more
+        Mean::of(self)
+    }
+
+    /// Which parameters were sent.
+    pub(crate) fn scope(&self) -> Scope {
+        let more: Scope = self.more.keys().copied().collect();
+        match &self.body {
+            Some(body) => &body.scope | &more,
+            None => more,
+        }
+    }
+
+    /// The bytes of a parameter, if anybody sent it.
+    pub(crate) fn get(&self, id: ParamId) -> Option<&[u8]> {
+        let body = self.body.as_ref().and_then(|body| body.place(id).map(|at| &body.bytes[at]));
+        body.or_else(|| self.more.get(&id).map(Vec::as_slice))
+    }
+
+    /// The bytes of a parameter, which starts from zero if nobody sent it before.
+    fn place(&mut self, id: ParamId, shape: Shape) -> &mut [u8] {
+        match &mut self.body {
+            Some(body) if let Some(place) = body.place(id) => &mut body.bytes[place],
+            Some(_) | None => {
+                let zeros = || vec![0; shape.elements() * size_of::<f32>()];
+                self.more.entry(id).or_insert_with(zeros)
+            }
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -176,6 +184,13 @@ impl Sum {
                 *value = (weight * f32::from_le_bytes(*value)).to_le_bytes();
             }
         }
+    }
+}
+
+impl FromIterator<(ParamId, Vec<u8>)> for Sum {
+    /// Values in f32 that are summed already.
+    fn from_iter<I: IntoIterator<Item = (ParamId, Vec<u8>)>>(values: I) -> Self {
+        Self { body: None, more: values.into_iter().collect() }
     }
 }
 
@@ -193,9 +208,9 @@ impl Body {
         Self { bytes, values: 0..length, scope: update.scope().clone(), parts }
     }
 
-    /// The bytes of a parameter, if it is here.
-    fn get_mut(&mut self, id: ParamId) -> Option<&mut [u8]> {
-        let place = self.parts.binary_search_by_key(&id, |(id, ..)| *id).ok()?;
-        Some(&mut self.bytes[self.parts[place].2.clone()])
+    /// Where the bytes of a parameter are, if it is here.
+    fn place(&self, id: ParamId) -> Option<Range<usize>> {
+        let part = self.parts.binary_search_by_key(&id, |(id, ..)| *id).ok()?;
+        Some(self.parts[part].2.clone())
     }
 }

@@ -1,11 +1,13 @@
 //! Payloads as properties: what goes in comes out, and what was touched does not.
 
-use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
-use fedra_seed::Seed;
+mod letter;
+
+use fedra_plan::{Layout, Role, Round, Scope, Shape, Site};
 use fedra_wire::{
     Accepted, ClientId, Encoding, Expectation, Header, Kind, Tensors, WireError, decode, encode,
     open, payload_length,
 };
+use letter::{expectation, header, tensors};
 use proptest::prelude::*;
 
 const ENCODINGS: [Encoding; 9] = [
@@ -21,48 +23,7 @@ const ENCODINGS: [Encoding; 9] = [
 ];
 
 fn layout() -> Layout {
-    let id = |site, role, part| ParamId::new(site, role, part);
-    Layout::new([
-        (id(Site::Embedding, Role::Token, Part::Weight), Shape::matrix(7, 5)),
-        (id(Site::Block(0), Role::Query, Part::Weight), Shape::matrix(3, 4)),
-        (id(Site::Block(0), Role::Query, Part::Bias), Shape::vector(3)),
-        (id(Site::Head, Role::Classifier, Part::Weight), Shape::matrix(1, 1)),
-    ])
-    .expect("legal")
-}
-
-fn tensors(layout: &Layout, scope: &Scope, seed: u64) -> Tensors {
-    let mut generator = Seed(seed).generator();
-    let mut values = Tensors::zeros(layout, scope);
-    for (_, values) in values.iter_mut() {
-        for value in values {
-            *value = generator.normal() as f32;
-        }
-    }
-    values
-}
-
-fn header(encoding: Encoding) -> Header {
-    Header {
-        kind: Kind::Change,
-        encoding,
-        round: Round(3),
-        client: ClientId(5),
-        examples: 12,
-        steps: 4,
-        loss: 0.5,
-    }
-}
-
-fn expectation(layout: &Layout, encoding: Encoding) -> Expectation<'_> {
-    Expectation {
-        layout,
-        kind: Kind::Change,
-        encoding,
-        round: Round(3),
-        client: ClientId(5),
-        scope: None,
-    }
+    letter::layout(Shape::matrix(7, 5))
 }
 
 proptest! {

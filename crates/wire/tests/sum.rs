@@ -1,11 +1,10 @@
 //! Sums of updates: one pass gives the bits of two, and what is refused leaves no trace.
 
-use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
-use fedra_seed::Seed;
-use fedra_wire::{
-    ClientId, Encoding, Expectation, Header, Kind, Sum, Taken, Tensors, WireError, decode, encode,
-    open,
-};
+mod letter;
+
+use fedra_plan::{Layout, Scope, Shape};
+use fedra_wire::{Encoding, Header, Sum, Taken, Tensors, WireError, decode, encode, open};
+use letter::{expectation, header, tensors};
 use proptest::prelude::*;
 
 const ENCODINGS: [Encoding; 7] = [
@@ -19,49 +18,12 @@ const ENCODINGS: [Encoding; 7] = [
 ];
 
 fn layout() -> Layout {
-    let id = |site, role, part| ParamId::new(site, role, part);
-    Layout::new([
-        (id(Site::Embedding, Role::Token, Part::Weight), Shape::matrix(31, 53)),
-        (id(Site::Block(0), Role::Query, Part::Weight), Shape::matrix(3, 4)),
-        (id(Site::Block(0), Role::Query, Part::Bias), Shape::vector(3)),
-        (id(Site::Head, Role::Classifier, Part::Weight), Shape::matrix(1, 1)),
-    ])
-    .expect("legal")
-}
-
-fn header(encoding: Encoding) -> Header {
-    Header {
-        kind: Kind::Change,
-        encoding,
-        round: Round(3),
-        client: ClientId(5),
-        examples: 12,
-        steps: 4,
-        loss: 0.5,
-    }
-}
-
-fn expectation(layout: &Layout, encoding: Encoding) -> Expectation<'_> {
-    Expectation {
-        layout,
-        kind: Kind::Change,
-        encoding,
-        round: Round(3),
-        client: ClientId(5),
-        scope: None,
-    }
+    letter::layout(Shape::matrix(31, 53))
 }
 
 fn payload(layout: &Layout, encoding: Encoding, bitmap: u8, seed: u64) -> Vec<u8> {
     let scope = Scope::from_bitmap(layout, &[bitmap]).expect("four parameters");
-    let mut generator = Seed(seed).generator();
-    let mut values = Tensors::zeros(layout, &scope);
-    for (_, values) in values.iter_mut() {
-        for value in values {
-            *value = generator.normal() as f32;
-        }
-    }
-    encode(layout, &header(encoding), &values, None).expect("finite")
+    encode(layout, &header(encoding), &tensors(layout, &scope, seed), None).expect("finite")
 }
 
 fn take(
@@ -75,7 +37,7 @@ fn take(
 
 /// What the sum comes to.
 fn total(sum: &Sum) -> Tensors {
-    sum.clone().divided(|_| 1.0)
+    sum.clone().divided(|_| 1.0).tensors()
 }
 
 proptest! {

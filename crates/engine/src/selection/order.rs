@@ -69,95 +69,55 @@ pub(crate) struct Turn<'a> {
     pub basis: &'a [f64],
 }
 
+/// What is known of a criterion before anything is measured.
+struct Nature {
+    /// What it looks at, if it looks.
+    looks: Option<Look>,
+    /// Whether it is meant to choose the same blocks in every round.
+    fixed: bool,
+    /// Whether the first few blocks of a long list are the list of who takes fewer.
+    nested: bool,
+}
+
 impl Criterion {
+    const fn nature(&self) -> Nature {
+        let (looks, fixed, nested) = match self {
+            Self::Highest | Self::Lowest => (Some(Look::Score), false, true),
+            Self::Cover | Self::Race => (Some(Look::Score), false, false),
+            Self::Corrected => (Some(Look::Change), false, true),
+            Self::Disagreement => (Some(Look::Spread), false, true),
+            Self::Random => (None, false, true),
+            Self::RandomFixed | Self::First | Self::Last | Self::Named(_) => (None, true, true),
+            Self::Even => (None, true, false),
+            Self::Cyclic => (None, false, false),
+        };
+        Nature { looks, fixed, nested }
+    }
+
     /// Whether it looks at what clients measured.
     pub const fn looks_at_data(&self) -> bool {
-        match self {
-            Self::Highest
-            | Self::Lowest
-            | Self::Cover
-            | Self::Corrected
-            | Self::Disagreement
-            | Self::Race => true,
-            Self::Random
-            | Self::RandomFixed
-            | Self::First
-            | Self::Last
-            | Self::Even
-            | Self::Cyclic
-            | Self::Named(_) => false,
-        }
+        self.nature().looks.is_some()
     }
 
     /// What it makes of measured scores.
-    pub(super) const fn looks(&self) -> Look {
-        match self {
-            Self::Corrected => Look::Change,
-            Self::Disagreement => Look::Spread,
-            Self::Highest
-            | Self::Lowest
-            | Self::Cover
-            | Self::Random
-            | Self::RandomFixed
-            | Self::First
-            | Self::Last
-            | Self::Even
-            | Self::Cyclic
-            | Self::Race
-            | Self::Named(_) => Look::Score,
-        }
+    pub(super) fn looks(&self) -> Look {
+        self.nature().looks.unwrap_or(Look::Score)
     }
 
     /// Whether it is meant to choose the same blocks in every round.
     pub const fn is_fixed(&self) -> bool {
-        match self {
-            Self::RandomFixed | Self::First | Self::Last | Self::Even | Self::Named(_) => true,
-            Self::Highest
-            | Self::Lowest
-            | Self::Cover
-            | Self::Corrected
-            | Self::Disagreement
-            | Self::Random
-            | Self::Race
-            | Self::Cyclic => false,
-        }
+        self.nature().fixed
     }
 
     /// Whether the first few blocks of a long list are the list of who takes fewer.
     pub const fn is_nested(&self) -> bool {
-        match self {
-            Self::Cover | Self::Even | Self::Cyclic | Self::Race => false,
-            Self::Highest
-            | Self::Lowest
-            | Self::Corrected
-            | Self::Disagreement
-            | Self::Random
-            | Self::RandomFixed
-            | Self::First
-            | Self::Last
-            | Self::Named(_) => true,
-        }
+        self.nature().nested
     }
 
     /// How many of the blocks it names a model of so many has; `None` if it names none.
     pub(crate) fn among(&self, blocks: u16) -> Option<u16> {
-        match self {
-            Self::Named(named) => {
-                Some(named.iter().filter(|block| **block < blocks).count() as u16)
-            }
-            Self::Highest
-            | Self::Lowest
-            | Self::Cover
-            | Self::Corrected
-            | Self::Disagreement
-            | Self::Random
-            | Self::RandomFixed
-            | Self::First
-            | Self::Last
-            | Self::Even
-            | Self::Race
-            | Self::Cyclic => None,
-        }
+        let Self::Named(named) = self else { return None };
+        Some(named.iter().filter(|block| **block < blocks).count() as u16)
     }
 
     /// All blocks, best first.
