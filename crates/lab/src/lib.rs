@@ -5,6 +5,7 @@ mod bridge;
 mod client;
 mod dip;
 mod federation;
+mod frozen_attention;
 mod matrix;
 mod network;
 pub mod parallel;
@@ -19,6 +20,7 @@ pub use bridge::{Bridge, BridgeError, BridgeRun, BridgeSetting, Rates, Student, 
 pub use client::{Client, Moments};
 pub use dip::{Dip, Gain};
 pub use federation::{Federation, Frozen, Work};
+pub use frozen_attention::FrozenAttention;
 pub use matrix::{Cholesky, Matrix};
 pub use network::{Learns, Network, Sizes, Weights};
 pub use phi::Phi;
