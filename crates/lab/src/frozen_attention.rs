@@ -28,8 +28,10 @@ impl<'f> FrozenAttention<'f> {
     /// [`crate::Frozen`], which needs second moments alone).
     pub fn at(federation: &'f Federation, weights: &Weights) -> Option<Self> {
         let features = |client| federation.network.features(weights, client);
-        (weights.rest.len() == 3)
-            .then(|| Self { federation, features: federation.clients.iter().map(features).collect() })
+        (weights.rest.len() == 3).then(|| Self {
+            federation,
+            features: federation.clients.iter().map(features).collect(),
+        })
     }
 
     /// The weights after the rounds `first .. last`; none where the numbers left the finite ones.
@@ -73,7 +75,8 @@ impl<'f> FrozenAttention<'f> {
         for (slot, tanh) in inner.values_mut().iter_mut().zip(hidden.values()) {
             *slot *= 1.0 - tanh * tanh;
         }
-        let (inner, outer) = (features.transposed_times(&inner), features.transposed_times(&missed));
+        let (inner, outer) =
+            (features.transposed_times(&inner), features.transposed_times(&missed));
         let mut pull = inner.times(&up.transposed());
         pull.add_scaled(1.0, &outer.times(&straight.transposed()));
         let rest = [

@@ -16,7 +16,10 @@ mod verdict;
 mod world;
 
 pub use attention::{Attended, Attention, Pulled};
-pub use bridge::{Bridge, BridgeError, BridgeRun, BridgeSetting, Rates, Student, Teacher};
+pub use bridge::{
+    Bridge, BridgeError, BridgeRun, BridgeSetting, Choice, Judgement, Student, Survival, Teacher,
+    Trial, TunedAt,
+};
 pub use client::{Client, Moments};
 pub use dip::{Dip, Gain};
 pub use federation::{Federation, Frozen, Work};
