@@ -19,7 +19,7 @@ use fedra_seed::Seed;
 use serde::Serialize;
 
 pub use choice::{Choice, Trial};
-pub use judgement::{Judgement, Survival};
+pub use judgement::{Judgement, Shown, Survival};
 pub use setting::{BridgeError, BridgeSetting, Teacher, TunedAt};
 pub use student::Student;
 
@@ -67,7 +67,7 @@ impl Bridge {
         done: impl Fn(usize, usize) + Sync,
     ) -> Result<Self, BridgeError> {
         setting.check()?;
-        let trials = choice::trials(setting);
+        let attempts = choice::attempts(setting);
         let mut jobs = Vec::new();
         // The slowest student first, so that no thread starts a long run last.
         for student in Student::ALL.into_iter().rev() {
@@ -76,14 +76,14 @@ impl Bridge {
             }
         }
         let finished = AtomicUsize::new(0);
-        let all = trials.len() + jobs.len();
+        let all = attempts.len() + jobs.len();
         let tick = || done(finished.fetch_add(1, Ordering::Relaxed) + 1, all);
-        let ends = parallel::map(&trials, threads, |trial| {
-            let end = trial.end(setting);
+        let trials = parallel::map(&attempts, threads, |attempt| {
+            let trial = attempt.made(setting);
             tick();
-            end
+            trial
         });
-        let choices = choice::choose(setting, &trials, &ends);
+        let choices = choice::choose(setting, &attempts, &trials);
         let runs = parallel::map(&jobs, threads, |&(student, heterogeneity, world)| {
             let chosen = choices
                 .iter()
@@ -104,6 +104,11 @@ impl Bridge {
         let wanted =
             |run: &&BridgeRun| (run.student, run.heterogeneity) == (student, heterogeneity);
         self.runs.iter().filter(wanted).collect()
+    }
+
+    /// How many paths of training are behind the numbers, those that chose steps included.
+    pub fn paths(&self) -> usize {
+        choice::attempts(&self.setting).len() + self.runs.len()
     }
 
     /// What becomes of every curve, student by student with rising heterogeneity.
@@ -214,7 +219,7 @@ pub(crate) mod tests {
         let one = Bridge::run(&small(), 1, |_, _| {}).unwrap();
         let three = Bridge::run(&small(), 3, |_, _| {}).unwrap();
         assert_eq!((&one.choices, &one.runs), (&three.choices, &three.runs));
-        assert_eq!((one.choices.len(), one.runs.len()), (6, 12));
+        assert_eq!((one.choices.len(), one.runs.len(), one.paths()), (6, 12, 24));
         let losses = one.runs.iter().flat_map(|run| &run.final_by_warmup);
         assert!(losses.clone().all(|(_, loss)| loss.is_some_and(f64::is_finite)));
         assert_eq!(losses.count(), 36);

@@ -17,8 +17,8 @@ mod world;
 
 pub use attention::{Attended, Attention, Pulled};
 pub use bridge::{
-    Bridge, BridgeError, BridgeRun, BridgeSetting, Choice, Judgement, Student, Survival, Teacher,
-    Trial, TunedAt,
+    Bridge, BridgeError, BridgeRun, BridgeSetting, Choice, Judgement, Shown, Student, Survival,
+    Teacher, Trial, TunedAt,
 };
 pub use client::{Client, Moments};
 pub use dip::{Dip, Gain};

@@ -30,8 +30,10 @@ pub struct Choice {
 pub struct Trial {
     /// The step.
     pub rate: f64,
-    /// Final global loss of never freezing; absent where any warm-up diverged.
+    /// Final global loss of never freezing; absent where it diverged.
     pub never_frozen: Option<f64>,
+    /// Whether no warm-up of the sweep diverged.
+    pub holds: bool,
 }
 
 impl Choice {
@@ -50,7 +52,7 @@ pub(super) struct Attempt {
 }
 
 /// Everything to try, the slowest student first; nothing where there is nothing to choose.
-pub(super) fn trials(setting: &BridgeSetting) -> Vec<Attempt> {
+pub(super) fn attempts(setting: &BridgeSetting) -> Vec<Attempt> {
     if setting.rates.len() == 1 {
         return Vec::new();
     }
@@ -69,23 +71,19 @@ pub(super) fn trials(setting: &BridgeSetting) -> Vec<Attempt> {
 }
 
 impl Attempt {
-    /// Final loss of never freezing, or none where any warm-up diverged.
-    pub(super) fn end(&self, setting: &BridgeSetting) -> Option<f64> {
+    /// What becomes of it in the world that judges nothing.
+    pub(super) fn made(&self, setting: &BridgeSetting) -> Trial {
         let Self { student, heterogeneity, rate } = *self;
         let seed = Seed(setting.seed).of("bridge").of("choice");
         let sweep = Path::follow(setting, Task { student, heterogeneity, rate, seed }).sweep();
-        let losses: Option<Vec<f64>> = sweep.into_iter().map(|(_, loss)| loss).collect();
-        losses?.last().copied()
+        let never_frozen = sweep.last().and_then(|(_, loss)| *loss);
+        Trial { rate, never_frozen, holds: sweep.iter().all(|(_, loss)| loss.is_some()) }
     }
 }
 
 /// The step of every curve, student by student with rising heterogeneity. Where every step diverged the smallest
 /// is taken, and the judges will say what became of it.
-pub(super) fn choose(
-    setting: &BridgeSetting,
-    attempts: &[Attempt],
-    ends: &[Option<f64>],
-) -> Vec<Choice> {
+pub(super) fn choose(setting: &BridgeSetting, attempts: &[Attempt], made: &[Trial]) -> Vec<Choice> {
     let mut choices = Vec::new();
     for student in Student::ALL {
         for &heterogeneity in &setting.heterogeneities {
@@ -95,11 +93,12 @@ pub(super) fn choose(
             };
             let trials: Vec<Trial> = attempts
                 .iter()
-                .zip(ends)
+                .zip(made)
                 .filter(|(attempt, _)| (attempt.student, attempt.heterogeneity) == (student, tuned))
-                .map(|(attempt, end)| Trial { rate: attempt.rate, never_frozen: *end })
+                .map(|(_, trial)| *trial)
                 .collect();
-            let known = trials.iter().filter_map(|trial| Some((trial.rate, trial.never_frozen?)));
+            let holding = trials.iter().filter(|trial| trial.holds);
+            let known = holding.filter_map(|trial| Some((trial.rate, trial.never_frozen?)));
             let best = known.min_by(|left, right| left.1.total_cmp(&right.1));
             let rate = best.map_or(setting.rates[0], |(rate, _)| rate);
             choices.push(Choice { student, heterogeneity, rate, trials });
@@ -127,7 +126,20 @@ mod tests {
                 "a thousandth is too slow: {losses:?}"
             );
             assert_eq!((losses[2], choice.rate), (None, 0.05), "ten thousand diverges");
+            assert!(choice.trials[1].holds && !choice.trials[2].holds);
         }
+    }
+
+    #[test]
+    fn a_step_with_which_some_warm_up_diverges_is_out_however_well_never_freezing_does() {
+        let setting =
+            BridgeSetting { rates: vec![0.1, 0.2], heterogeneities: vec![0.0], ..small() };
+        let made = [
+            Trial { rate: 0.1, never_frozen: Some(0.5), holds: true },
+            Trial { rate: 0.2, never_frozen: Some(0.4), holds: false },
+        ];
+        let choices = choose(&setting, &attempts(&setting), &made.repeat(3));
+        assert!(choices.iter().all(|choice| choice.rate == 0.1 && choice.trials == made));
     }
 
     #[test]
