@@ -15,8 +15,8 @@ pub struct Page {
     pub figures: Vec<Figure>,
     /// Findings that make a table, before those in words.
     pub table: Option<Table>,
-    /// A name and a text each, before the figures.
-    pub findings: Vec<(String, String)>,
+    /// A name and a few paragraphs each, before the figures.
+    pub findings: Vec<(String, Vec<String>)>,
 }
 
 /// Findings of one kind, a row each.
@@ -89,9 +89,9 @@ impl Page {
              <meta name=\"viewport\" content=\"width=device-width\">\n<meta name=\"color-scheme\" content=\"light\">\n<title>{title}</title>\n\
              <style>\nbody {{ font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; \
              padding: 0 1rem; color: #222; background: #fff }}\nimg {{ width: 100%; height: auto }}\n\
-             figure {{ margin: 2rem 0 }}\ndt {{ font-weight: 600; margin-top: .8rem }}\n\
-             dd {{ margin: 0 }}\n.wide {{ overflow-x: auto }}\ntable {{ border-collapse: collapse; font-size: .9rem }}\n\
-             th, td {{ text-align: left; padding: .25rem .9rem .25rem 0; white-space: nowrap; \
+             figure {{ margin: 2rem 0 }}\ndt {{ font-weight: 600; margin-top: 1rem }}\n\
+             dd {{ margin: .1rem 0 0 }}\n.wide {{ overflow-x: auto }}\ntable {{ border-collapse: collapse; font-size: .9rem }}\n\
+             th, td {{ text-align: left; padding: .25rem 1rem .25rem 0; white-space: nowrap; \
              border-bottom: 1px solid #ddd }}\n.number {{ text-align: right; font-variant-numeric: tabular-nums }}\n\
              </style>\n</head>\n<body>\n<h1>{title}</h1>\n"
         );
@@ -109,8 +109,11 @@ impl Page {
         }
         if !self.findings.is_empty() {
             put(format_args!("<dl>"));
-            for (name, text) in &self.findings {
-                put(format_args!("<dt>{}</dt>\n<dd>{}</dd>", escaped(name), escaped(text)));
+            for (name, paragraphs) in &self.findings {
+                put(format_args!("<dt>{}</dt>", escaped(name)));
+                for paragraph in paragraphs {
+                    put(format_args!("<dd>{}</dd>", escaped(paragraph)));
+                }
             }
             put(format_args!("</dl>"));
         }

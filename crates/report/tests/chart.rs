@@ -124,12 +124,13 @@ fn a_page_shows_its_figures_and_escapes_its_words() {
             ],
             rows: vec![vec!["a <b>".to_owned(), "3 %".to_owned()]],
         }),
-        findings: vec![("U shape".to_owned(), "seen: 1 < 2".to_owned())],
+        findings: vec![("U shape".to_owned(), vec!["if".to_owned(), "seen: 1 < 2".to_owned()])],
     };
     let html = page.html();
     assert!(html.contains("<img src=\"a.svg\" alt=\"&quot;A&quot;\">"));
     assert!(html.contains("<tr><td>a &lt;b&gt;</td><td class=\"number\">3 %</td></tr>"), "{html}");
-    for escaped in ["A &lt; B", "x &amp; y", "how &amp; why", "seen: 1 &lt; 2"] {
+    assert!(html.contains("<dt>U shape</dt>\n<dd>if</dd>\n<dd>seen: 1 &lt; 2</dd>"), "{html}");
+    for escaped in ["A &lt; B", "x &amp; y", "how &amp; why"] {
         assert!(html.contains(escaped), "{escaped}");
     }
 }

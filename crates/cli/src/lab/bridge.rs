@@ -54,7 +54,7 @@ impl Bridge {
         let judgements = study.judge();
         let survival = Survival::of(&judgements);
         let charts = Student::ALL.into_iter().flat_map(|student| {
-            let file = student.file();
+            let file = student.short();
             [
                 (file.to_owned(), losses(&study, student)),
                 (format!("{file}-gain"), gains(&study, student)),
@@ -117,7 +117,7 @@ fn table(judgements: &[Judgement]) -> Table {
             dip.chosen.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         };
         vec![
-            judged.student.name().to_owned(),
+            judged.student.short().to_owned(),
             judged.heterogeneity.to_string(),
             judged.rate.to_string(),
             dip.map_or_else(missing, chosen),
@@ -141,7 +141,7 @@ fn table(judgements: &[Judgement]) -> Table {
             column("gain on W 0", Side::Right),
             column("gain on never", Side::Right),
             column("still falling", Side::Right),
-            column("minimum inside", Side::Left),
+            column("verdict", Side::Left),
         ],
         rows: judgements.iter().map(row).collect(),
     }
@@ -163,9 +163,12 @@ fn shape(survival: &Survival) -> Shape {
 
 /// Final loss by warm-up.
 fn losses(study: &Study, student: Student) -> Chart {
-    let mut series = lines(study, student, |sweep| {
-        sweep.iter().map(|(warmup, loss)| (f64::from(*warmup), *loss)).collect()
-    });
+    let mut series = lines(
+        study,
+        student,
+        |_| true,
+        |sweep| sweep.iter().map(|(warmup, loss)| (f64::from(*warmup), *loss)).collect(),
+    );
     series.push(lowest_of(&series));
     Chart {
         title: format!("Final loss by warm-up: {}", student.name()),
@@ -180,15 +183,20 @@ fn losses(study: &Study, student: Student) -> Chart {
     }
 }
 
-/// The right arm of the same curves: next to W = 0 it is too low to be seen.
+/// The right arm of the same curves where clients differ: next to W = 0 it is too low to be seen.
 fn gains(study: &Study, student: Student) -> Chart {
-    let from = study.setting.rounds / 6;
-    let mut series = lines(study, student, |sweep| {
-        let never = sweep.last().and_then(|(_, loss)| *loss);
-        let gain = |loss: Option<f64>| Some(100.0 * (1.0 - loss? / never?));
-        let late = sweep.iter().filter(|(warmup, _)| *warmup >= from);
-        late.map(|(warmup, loss)| (f64::from(*warmup), gain(*loss))).collect()
-    });
+    let from = study.setting.rounds / 2;
+    let mut series = lines(
+        study,
+        student,
+        |h| h > 0.0,
+        |sweep| {
+            let never = sweep.last().and_then(|(_, loss)| *loss);
+            let gain = |loss: Option<f64>| Some(100.0 * (1.0 - loss? / never?));
+            let late = sweep.iter().filter(|(warmup, _)| *warmup >= from);
+            late.map(|(warmup, loss)| (f64::from(*warmup), gain(*loss))).collect()
+        },
+    );
     if series.iter().any(|line| !line.points.is_empty()) {
         let ends = [from, study.setting.rounds].map(|warmup| Point::new(f64::from(warmup), 0.0));
         let (name, points) = ("never frozen".to_owned(), ends.to_vec());
@@ -197,24 +205,27 @@ fn gains(study: &Study, student: Student) -> Chart {
     Chart {
         title: format!("Gain on never freezing: {}", student.name()),
         caption: format!(
-            "By how much of it the final loss is lower than never freezing's in the same world, for warm-ups of {from} \
-             rounds and more. Above zero freezing pays; the best point of a line is chosen on what it shows, the \
-             table's gains are not.",
+            "How much lower the final loss is than never freezing's in the same world, for warm-ups of {from} rounds \
+             and more: above the dashed line freezing pays. A line's best point is chosen on what the line shows; \
+             the table's gains are not."
         ),
         x: ("warm-up rounds W".to_owned(), Scale::Linear),
-        y: ("gain, % of the loss".to_owned(), Scale::Linear),
+        y: ("gain on never freezing, %".to_owned(), Scale::Linear),
         series,
     }
 }
 
-/// One line for each heterogeneity; `values` gives x and y of one world's sweep.
+/// One line for each heterogeneity that is shown; `values` gives x and y of one world's sweep.
 fn lines(
     study: &Study,
     student: Student,
+    shown: impl Fn(f64) -> bool,
     values: impl Fn(&Sweep) -> Vec<(f64, Option<f64>)>,
 ) -> Vec<Series> {
+    // A heterogeneity has the same colour in every plot.
     let levels = study.setting.heterogeneities.iter().enumerate();
     levels
+        .filter(|(_, h)| shown(**h))
         .map(|(colour, &h)| {
             let runs = study.select(student, h);
             let worlds: Vec<_> = runs.iter().map(|run| values(&run.final_by_warmup)).collect();

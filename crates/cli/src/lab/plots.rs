@@ -93,9 +93,8 @@ impl Findings {
     pub fn tell(self, plots: &Plots, telling: Telling, begun: Instant) -> Result<()> {
         let entry = |shape: &Shape| {
             let word = if shape.seen { "Seen" } else { "Not seen" };
-            let criterion = shape.criterion.as_ref();
-            let criterion = criterion.map_or(String::new(), |text| format!("Criterion: {text}. "));
-            let text = format!("{criterion}Numbers: {}.", shape.numbers);
+            let criterion = shape.criterion.iter().map(|text| format!("Criterion: {text}."));
+            let text = criterion.chain([format!("Numbers: {}.", shape.numbers)]).collect();
             (format!("{word}: {}", shape.name), text)
         };
         let page = Page {

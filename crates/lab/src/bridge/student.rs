@@ -41,8 +41,8 @@ impl Student {
         Network { attention, mlp, ridge: setting.ridge }
     }
 
-    /// The name of its plot.
-    pub fn file(self) -> &'static str {
+    /// The name in tables and of files.
+    pub fn short(self) -> &'static str {
         match self {
             Self::Linear => "linear",
             Self::Softmax => "softmax",
