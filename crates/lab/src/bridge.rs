@@ -55,6 +55,8 @@ pub struct BridgeRun {
     /// Final global loss for each warm-up; absent where the run diverged: left the finite numbers, or ended
     /// above where it began.
     pub final_by_warmup: Sweep,
+    /// The global loss of the weights that every warm-up begins with.
+    pub start: f64,
     /// Which share of its loss never freezing still lost over the last sixth of the rounds: how far from done.
     pub still_falling: Option<f64>,
 }
@@ -92,9 +94,16 @@ impl Bridge {
             let seed = Seed(setting.seed).of("bridge").with(u64::from(world));
             let path =
                 Path::follow(setting, Task { student, heterogeneity, rate: chosen.rate, seed });
-            let (final_by_warmup, still_falling) = (path.sweep(), path.still_falling());
+            let run = BridgeRun {
+                student,
+                heterogeneity,
+                world,
+                final_by_warmup: path.sweep(),
+                start: path.start(),
+                still_falling: path.still_falling(),
+            };
             tick();
-            BridgeRun { student, heterogeneity, world, final_by_warmup, still_falling }
+            run
         });
         Ok(Self { setting: setting.clone(), choices, runs })
     }
@@ -162,10 +171,14 @@ impl<'s> Path<'s> {
 
     /// Final loss for each warm-up.
     fn sweep(&self) -> Sweep {
-        let ceiling = self.federation.loss(&self.rounds[0]);
+        let ceiling = self.start();
         let kept = |loss: &f64| *loss < ceiling;
         let end = |&warmup: &u32| (warmup, self.end(warmup).filter(kept));
         self.setting.warmups.iter().map(end).collect()
+    }
+
+    fn start(&self) -> f64 {
+        self.federation.loss(&self.rounds[0])
     }
 
     /// Final loss when the kernel is frozen after so many rounds.
@@ -236,12 +249,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_above_where_it_began_has_no_loss_and_its_curve_is_not_seen() {
+    fn a_run_that_ends_above_where_it_began_has_no_loss_and_is_judged_as_if_never_begun() {
         let setting = BridgeSetting { rates: vec![50.0], ..small() };
         let bridge = Bridge::run(&setting, 2, |_, _| {}).unwrap();
         let linear = bridge.select(Student::Linear, 1.0);
-        assert!(linear.iter().all(|run| run.final_by_warmup[0].1.is_none()));
-        let judged = bridge.judge();
-        assert!(judged.iter().all(|judgement| !judgement.seen && judgement.dip.is_none()));
+        assert!(
+            linear.iter().all(|run| run.final_by_warmup.iter().all(|(_, loss)| loss.is_none()))
+        );
+        let judged = bridge.judge().into_iter().find(|judged| judged.heterogeneity == 1.0).unwrap();
+        assert_eq!((judged.student, judged.diverged, judged.seen), (Student::Linear, 6, false));
+        let gains = judged.dip.map(|dip| (dip.against_none.mean, dip.against_never.mean));
+        assert_eq!(gains, Some((0.0, 0.0)));
     }
 }

@@ -107,6 +107,15 @@ fn introduction(setting: &BridgeSetting) -> String {
     )
 }
 
+/// A word, and what else a reader must know.
+fn verdict(judged: &Judgement) -> String {
+    let word = if judged.seen { "seen" } else { "not seen" };
+    match judged.diverged {
+        0 => word.to_owned(),
+        runs => format!("{word} ({runs} diverged)"),
+    }
+}
+
 /// One row for each curve.
 fn table(judgements: &[Judgement]) -> Table {
     let column = |name: &str, side| Column { name: name.to_owned(), side };
@@ -124,12 +133,12 @@ fn table(judgements: &[Judgement]) -> Table {
             dip.map_or_else(missing, |dip| dip.against_none.to_string()),
             dip.map_or_else(missing, |dip| dip.against_never.to_string()),
             judged.still_falling.map_or_else(missing, |share| format!("{:.1} %", 100.0 * share)),
-            if judged.seen { "seen" } else { "not seen" }.to_owned(),
+            verdict(judged),
         ]
     };
     Table {
         caption: format!(
-            "A minimum inside is seen where {}. Chosen W: the warm-up of each world. Still falling: which share of its \
+            "Verdict: a minimum inside is seen if {}. Chosen W: the warm-up of each world. A run that diverged counts with the loss it began with. Still falling: which share of its \
              loss never freezing lost over the last sixth of the rounds.",
             Judgement::CRITERION
         ),

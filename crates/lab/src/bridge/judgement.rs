@@ -1,8 +1,9 @@
 //! Whether a curve of the bridge has a minimum inside, and whether that survives from student to student.
 //!
 //! A curve is judged as the U shape of the linear laboratory is ([`Dip`]): no world helps to choose the warm-up that
-//! it then judges. A student *shows the trade-off* when its curves are seen at every heterogeneity above zero and not
-//! at zero, where there is nothing to drift towards.
+//! it then judges. A run that diverged counts with the loss it began with, as if it had been thrown away. A student
+//! *shows the trade-off* when its curves are seen at every heterogeneity above zero and not at zero, where there is
+//! nothing to drift towards.
 
 use std::fmt;
 
@@ -24,8 +25,10 @@ pub struct Judgement {
     pub heterogeneity: f64,
     /// The size of its steps.
     pub rate: f64,
-    /// The warm-ups that other worlds chose, and what they gain; absent where a world diverged.
+    /// The warm-ups that other worlds chose, and what they gain.
     pub dip: Option<Dip>,
+    /// How many runs diverged, over all worlds and warm-ups.
+    pub diverged: usize,
     /// Whether both gains have a 95 % interval above zero.
     pub seen: bool,
     /// Mean final loss for each warm-up; absent where a world diverged.
@@ -45,13 +48,20 @@ impl Judgement {
         let places = sweeps.iter().map(|sweep| sweep.len()).min().unwrap_or(0);
         let at =
             |place: usize| (sweeps[0][place].0, mean(sweeps.iter().map(|sweep| sweep[place].1)));
-        let dip = Dip::of(&sweeps);
+        let kept = |run: &&BridgeRun| -> Sweep {
+            let loss = |&(warmup, loss): &(u32, Option<f64>)| (warmup, loss.or(Some(run.start)));
+            run.final_by_warmup.iter().map(loss).collect()
+        };
+        let kept: Vec<Sweep> = worlds.iter().map(kept).collect();
+        let dip = Dip::of(&kept.iter().collect::<Vec<_>>());
+        let missing = |sweep: &&Sweep| sweep.iter().filter(|(_, loss)| loss.is_none()).count();
         Self {
             student: choice.student,
             heterogeneity: choice.heterogeneity,
             rate: choice.rate,
             seen: dip.as_ref().is_some_and(Dip::is_seen),
             dip,
+            diverged: sweeps.iter().map(missing).sum(),
             mean_by_warmup: (0..places).map(at).collect(),
             still_falling: mean(worlds.iter().map(|run| run.still_falling)),
         }
@@ -140,6 +150,7 @@ mod tests {
             heterogeneity,
             rate: 0.1,
             dip: None,
+            diverged: 0,
             seen,
             mean_by_warmup: Vec::new(),
             still_falling: None,
@@ -191,6 +202,7 @@ mod tests {
             heterogeneity: 1.0,
             world,
             final_by_warmup: [0, 5, 10].into_iter().zip(losses.map(Some)).collect(),
+            start: 3.0,
             still_falling: Some(0.5),
         };
         let worlds = [run(0, [2.0, 1.0, 1.25]), run(1, [2.0, 1.0, 1.26]), run(2, [2.0, 1.0, 1.24])];
@@ -201,5 +213,13 @@ mod tests {
         assert_eq!(judged.dip.unwrap().chosen, [5, 5, 5]);
         assert_eq!(judged.mean_by_warmup, [(0, Some(2.0)), (5, Some(1.0)), (10, Some(1.25))]);
         assert_eq!((judged.rate, judged.still_falling), (0.2, Some(0.5)));
+        assert_eq!(judged.diverged, 0);
+        // Freezing at once diverges in one world: there it is worth what training began with.
+        let mut worlds = worlds;
+        worlds[1].final_by_warmup[0].1 = None;
+        let judged = Judgement::of(&choice, &worlds.iter().collect::<Vec<_>>());
+        let gain = judged.dip.unwrap().against_none.mean;
+        assert!((gain - (0.5 + 2.0 / 3.0 + 0.5) / 3.0).abs() < 1e-12);
+        assert_eq!((judged.diverged, judged.mean_by_warmup[0]), (1, (0, None)));
     }
 }
