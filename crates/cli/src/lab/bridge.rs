@@ -21,7 +21,7 @@ whether a warm-up inside pays: each is frozen after the warm-up that was best on
 what that gains against freezing at once and against never freezing needs a 95 % interval above zero. One sentence
 says whether the trade-off survives from student to student.
 
-About two minutes on two free cores. Files in DIR: index.html, one or two plots for each student, results.json.";
+About 100 s on two free cores. Files in DIR: index.html, one or two plots for each student, results.json.";
 
 /// The whole command.
 #[derive(Args)]
