@@ -13,10 +13,9 @@ fn fedra(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 const BRIDGE: &str = "\
-seed = 1\nworlds = 1\nteacher = 'linear'\nclients = 2\nsamples = 3\nnoise = 0.1\nridge = 0.05\nhidden = 3\n\
-rounds = 4\nlocal_steps = 2\ncohort = 2\nheterogeneities = [0.0, 1.0]\nwarmups = [0, 2, 4]\n\
-[sizes]\nwidth = 4\nkey_width = 2\ntokens = 3\noutputs = 2\n\
-[rate]\nlinear = 0.05\nsoftmax = 0.1\nsoftmax_mlp = 0.05\n";
+seed = 1\nworlds = 2\nteacher = 'linear'\nclients = 2\nsamples = 3\nnoise = 0.1\nridge = 0.05\nhidden = 3\n\
+rounds = 4\nlocal_steps = 2\ncohort = 2\nheterogeneities = [0.0, 1.0]\nwarmups = [0, 2, 4]\nrates = [0.05, 0.1]\n\
+[sizes]\nwidth = 4\nkey_width = 2\ntokens = 3\noutputs = 2\n";
 
 #[test]
 fn the_frozen_laboratory_writes_plots_numbers_and_a_page_and_judges_every_shape() {
@@ -62,19 +61,47 @@ fn runs_that_diverge_are_reported_and_not_drawn() {
 }
 
 #[test]
-fn the_bridge_reads_its_file_and_shows_three_students() {
+fn the_bridge_reads_its_file_and_judges_three_students_in_words_page_and_numbers() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bridge.toml"), BRIDGE).unwrap();
     let output = fedra(folder.path(), &["lab", "bridge", "bridge.toml", "--out", "lab"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        said.contains("A warm-up that pays, at some heterogeneity: linear attention "),
-        "{said}"
-    );
-    for name in ["linear.svg", "softmax.svg", "softmax-mlp.svg", "index.html", "results.json"] {
-        assert!(folder.path().join("lab").join(name).is_file(), "{name} is missing");
+    let lab = folder.path().join("lab");
+    let page = fs::read_to_string(lab.join("index.html")).unwrap();
+    for student in ["linear", "softmax", "softmax-mlp"] {
+        for name in [format!("{student}.svg"), format!("{student}-gain.svg")] {
+            assert!(
+                lab.join(&name).is_file() && page.contains(&format!("src=\"{name}\"")),
+                "{name}"
+            );
+        }
     }
+    let text = fs::read_to_string(lab.join("results.json")).unwrap();
+    let results: Value = serde_json::from_str(&text).unwrap();
+    let judgements = results["judgements"].as_array().unwrap();
+    assert_eq!(judgements.len(), 6, "three students, two heterogeneities");
+    for judged in judgements {
+        assert_eq!(judged["dip"]["chosen"].as_array().unwrap().len(), 2, "one for each world");
+        let never = &judged["dip"]["against_never"];
+        let (mean, margin) = (never["mean"].as_f64().unwrap(), never["margin"].as_f64().unwrap());
+        let gain = format!("{:+.2} ± {:.2} %", 100.0 * mean, 100.0 * margin);
+        assert!(said.contains(&gain) && page.contains(&gain), "{gain} is not in\n{said}");
+        assert!(judged["seen"].is_boolean());
+    }
+    let verdicts =
+        page.matches("<td>not seen</td>").count() + page.matches("<td>seen</td>").count();
+    assert_eq!(verdicts, 6, "a verdict for each");
+    let conclusion = results["conclusion"].as_str().unwrap();
+    assert!(said.contains(conclusion) && page.contains(conclusion), "{conclusion}");
+    assert_eq!(results["study"]["choices"][0]["trials"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn the_bridge_takes_five_worlds_where_the_file_names_none() {
+    let setting: fedra_lab::BridgeSetting =
+        toml::from_str(&BRIDGE.replace("worlds = 2\n", "")).unwrap();
+    assert_eq!(setting.worlds, 5);
 }
 
 #[test]
@@ -82,7 +109,9 @@ fn a_bridge_file_with_a_slip_is_refused_and_nothing_is_written() {
     let cases = [
         (BRIDGE.replace("hidden", "hiden"), "hiden"),
         (BRIDGE.replace("cohort = 2", "cohort = 3"), "cohort: found 3"),
-        (BRIDGE.replace("linear = 0.05", "linear = -1.0"), "rate.linear: found -1"),
+        (BRIDGE.replace("[0.05, 0.1]", "[-1.0, 0.1]"), "rates: found [-1.0, 0.1]"),
+        (BRIDGE.replace("worlds = 2", "worlds = 1"), "worlds: found 1"),
+        (BRIDGE.replace("seed = 1", "tuned_at = 'one'\nseed = 1"), "tuned_at"),
         (BRIDGE.replace("'linear'", "'cubic'"), "cubic"),
     ];
     for (text, expected) in cases {

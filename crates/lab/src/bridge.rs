@@ -4,191 +4,41 @@
 //! with an MLP keeps neither. All three get the same clients, and for each warm-up `W` the kernel of round `W`
 //! is frozen while everything else goes on. If the trade-off of the theory is about attention rather than about
 //! linearity, the three curves have the same shape.
+//!
+//! Two kinds of worlds keep the judgement honest: one chooses every student's step size and judges nothing
+//! ([`Choice`]), the others judge and choose nothing for themselves ([`Judgement`]).
+
+mod choice;
+mod judgement;
+mod setting;
+mod student;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fedra_seed::Seed;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+pub use choice::{Choice, Trial};
+pub use judgement::{Judgement, Shown, Survival};
+pub use setting::{BridgeError, BridgeSetting, Teacher, TunedAt};
+pub use student::Student;
 
 use crate::attention::Attention;
 use crate::federation::{Federation, Work};
-use crate::network::{Learns, Network, Sizes};
+use crate::frozen_attention::FrozenAttention;
+use crate::network::{Learns, Weights};
 use crate::parallel;
 use crate::phi::Phi;
+use crate::study::Sweep;
 use crate::world::World;
-
-/// Everything that decides the bridge's numbers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BridgeSetting {
-    /// Where all draws start.
-    pub seed: u64,
-    /// Worlds drawn for each curve.
-    pub worlds: u32,
-    /// Sizes of tokens, keys and outputs.
-    pub sizes: Sizes,
-    /// Which attention made the targets: softmax or linear (with the identity map).
-    pub teacher: Teacher,
-    /// Clients.
-    pub clients: usize,
-    /// Samples of each.
-    pub samples: usize,
-    /// Standard deviation of the noise on targets, whose clean mean square is 1.
-    pub noise: f64,
-    /// The weight of the ridge.
-    pub ridge: f64,
-    /// Hidden width of the MLP.
-    pub hidden: usize,
-    /// Rounds of every run.
-    pub rounds: u32,
-    /// Local gradient steps in a round.
-    pub local_steps: u32,
-    /// Clients in a round.
-    pub cohort: usize,
-    /// Values of `h_kernel = h_value`, rising.
-    pub heterogeneities: Vec<f64>,
-    /// Warm-ups to sweep, rising from 0 to `rounds`.
-    pub warmups: Vec<u32>,
-    /// The size of a gradient step, for each student.
-    pub rate: Rates,
-}
-
-/// Step sizes: students differ in curvature.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rates {
-    /// For linear attention.
-    pub linear: f64,
-    /// For softmax attention.
-    pub softmax: f64,
-    /// For softmax attention with an MLP.
-    pub softmax_mlp: f64,
-}
-
-/// Which attention made the targets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Teacher {
-    /// Softmax attention.
-    Softmax,
-    /// Linear attention with the identity map.
-    Linear,
-}
-
-/// One of the three.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Student {
-    /// Linear attention with the identity map, and a value block.
-    Linear,
-    /// Softmax attention and a value block.
-    Softmax,
-    /// Softmax attention, a value block as wide as the tokens, and an MLP.
-    SoftmaxMlp,
-}
-
-impl Student {
-    /// All three, in the order of the bridge.
-    pub const ALL: [Self; 3] = [Self::Linear, Self::Softmax, Self::SoftmaxMlp];
-
-    /// The name in plots.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Linear => "linear attention",
-            Self::Softmax => "softmax attention",
-            Self::SoftmaxMlp => "softmax attention with MLP",
-        }
-    }
-
-    fn network(self, setting: &BridgeSetting) -> Network {
-        let (attention, mlp) = match self {
-            Self::Linear => (Attention::Linear(Phi::Identity), 0),
-            Self::Softmax => (Attention::Softmax, 0),
-            Self::SoftmaxMlp => (Attention::Softmax, setting.hidden),
-        };
-        Network { attention, mlp, ridge: setting.ridge }
-    }
-
-    fn rate(self, rates: Rates) -> f64 {
-        match self {
-            Self::Linear => rates.linear,
-            Self::Softmax => rates.softmax,
-            Self::SoftmaxMlp => rates.softmax_mlp,
-        }
-    }
-}
-
-impl BridgeSetting {
-    /// Refuses values that mean nothing: the key, what was found and what was expected.
-    pub fn check(&self) -> Result<(), BridgeError> {
-        let refuse = |key, found: String, expected| Err(BridgeError { key, found, expected });
-        let counts = [
-            ("worlds", self.worlds as usize),
-            ("sizes.width", self.sizes.width),
-            ("sizes.key_width", self.sizes.key_width),
-            ("sizes.tokens", self.sizes.tokens),
-            ("sizes.outputs", self.sizes.outputs),
-            ("clients", self.clients),
-            ("samples", self.samples),
-            ("hidden", self.hidden),
-            ("rounds", self.rounds as usize),
-            ("local_steps", self.local_steps as usize),
-            ("cohort", self.cohort),
-        ];
-        for (key, count) in counts {
-            if !(1..=100_000).contains(&count) {
-                return refuse(key, count.to_string(), "a whole number from 1 to 100000");
-            }
-        }
-        if self.cohort > self.clients {
-            return refuse("cohort", self.cohort.to_string(), "at most as many as clients");
-        }
-        let above_zero = [
-            ("rate.linear", self.rate.linear),
-            ("rate.softmax", self.rate.softmax),
-            ("rate.softmax_mlp", self.rate.softmax_mlp),
-            ("ridge", self.ridge),
-        ];
-        for (key, number) in above_zero {
-            if !(number.is_finite() && number > 0.0) {
-                return refuse(key, number.to_string(), "a number above 0");
-            }
-        }
-        if !(self.noise.is_finite() && self.noise >= 0.0) {
-            return refuse("noise", self.noise.to_string(), "a number, 0 or more");
-        }
-        let rising = self.heterogeneities.windows(2).all(|pair| pair[0] < pair[1]);
-        let known = self.heterogeneities.iter().all(|h| h.is_finite() && *h >= 0.0);
-        if self.heterogeneities.is_empty() || !rising || !known {
-            let found = format!("{:?}", self.heterogeneities);
-            return refuse("heterogeneities", found, "rising numbers, 0 or more");
-        }
-        let rising = self.warmups.windows(2).all(|pair| pair[0] < pair[1]);
-        let ends = (self.warmups.first(), self.warmups.last()) == (Some(&0), Some(&self.rounds));
-        if self.warmups.len() < 3 || !rising || !ends {
-            let found = format!("{:?}", self.warmups);
-            return refuse(
-                "warmups",
-                found,
-                "at least three, rising from 0 to the number of rounds",
-            );
-        }
-        Ok(())
-    }
-}
-
-/// A value that means nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: found {found}, expected {expected}")]
-pub struct BridgeError {
-    key: &'static str,
-    found: String,
-    expected: &'static str,
-}
 
 /// All runs of the bridge.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bridge {
     /// What was asked.
     pub setting: BridgeSetting,
+    /// The step size of each curve, and what it was chosen from.
+    pub choices: Vec<Choice>,
     /// One for each student, heterogeneity and world.
     pub runs: Vec<BridgeRun>,
 }
@@ -202,18 +52,24 @@ pub struct BridgeRun {
     pub heterogeneity: f64,
     /// Which world, from 0.
     pub world: u32,
-    /// Final global loss for each warm-up; absent where the run left the finite numbers.
-    pub final_by_warmup: Vec<(u32, Option<f64>)>,
+    /// Final global loss for each warm-up; absent where the run diverged: left the finite numbers, or ended
+    /// above where it began.
+    pub final_by_warmup: Sweep,
+    /// The global loss of the weights that every warm-up begins with.
+    pub start: f64,
+    /// Which share of its loss never freezing still lost over the last sixth of the rounds: how far from done.
+    pub still_falling: Option<f64>,
 }
 
 impl Bridge {
-    /// Runs everything on so many threads, and says after each run how many are done.
+    /// Chooses step sizes, then runs everything, on so many threads; says after each run how many are done.
     pub fn run(
         setting: &BridgeSetting,
         threads: usize,
         done: impl Fn(usize, usize) + Sync,
     ) -> Result<Self, BridgeError> {
         setting.check()?;
+        let attempts = choice::attempts(setting);
         let mut jobs = Vec::new();
         // The slowest student first, so that no thread starts a long run last.
         for student in Student::ALL.into_iter().rev() {
@@ -221,18 +77,35 @@ impl Bridge {
                 jobs.extend((0..setting.worlds).map(|world| (student, heterogeneity, world)));
             }
         }
-        let finished = std::sync::atomic::AtomicUsize::new(0);
+        let finished = AtomicUsize::new(0);
+        let all = attempts.len() + jobs.len();
+        let tick = || done(finished.fetch_add(1, Ordering::Relaxed) + 1, all);
+        let trials = parallel::map(&attempts, threads, |attempt| {
+            let trial = attempt.made(setting);
+            tick();
+            trial
+        });
+        let choices = choice::choose(setting, &attempts, &trials);
         let runs = parallel::map(&jobs, threads, |&(student, heterogeneity, world)| {
+            let chosen = choices
+                .iter()
+                .find(|choice| choice.is_for(student, heterogeneity))
+                .expect("one for every curve");
+            let seed = Seed(setting.seed).of("bridge").with(u64::from(world));
+            let path =
+                Path::follow(setting, Task { student, heterogeneity, rate: chosen.rate, seed });
             let run = BridgeRun {
                 student,
                 heterogeneity,
                 world,
-                final_by_warmup: sweep(setting, student, heterogeneity, world),
+                final_by_warmup: path.sweep(),
+                start: path.start(),
+                still_falling: path.still_falling(),
             };
-            done(finished.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1, jobs.len());
+            tick();
             run
         });
-        Ok(Self { setting: setting.clone(), runs })
+        Ok(Self { setting: setting.clone(), choices, runs })
     }
 
     /// The runs of one curve, in the order of their worlds.
@@ -241,65 +114,102 @@ impl Bridge {
             |run: &&BridgeRun| (run.student, run.heterogeneity) == (student, heterogeneity);
         self.runs.iter().filter(wanted).collect()
     }
+
+    /// How many paths of training are behind the numbers, those that chose steps included.
+    pub fn paths(&self) -> usize {
+        choice::attempts(&self.setting).len() + self.runs.len()
+    }
+
+    /// What becomes of every curve, student by student with rising heterogeneity.
+    pub fn judge(&self) -> Vec<Judgement> {
+        self.choices
+            .iter()
+            .map(|choice| Judgement::of(choice, &self.select(choice.student, choice.heterogeneity)))
+            .collect()
+    }
 }
 
-fn sweep(
-    setting: &BridgeSetting,
+/// What distinguishes one path of training from another.
+#[derive(Clone, Copy)]
+struct Task {
     student: Student,
     heterogeneity: f64,
-    world: u32,
-) -> Vec<(u32, Option<f64>)> {
-    let seed = Seed(setting.seed).of("bridge").with(u64::from(world));
-    let teacher = match setting.teacher {
-        Teacher::Softmax => Attention::Softmax,
-        Teacher::Linear => Attention::Linear(Phi::Identity),
-    };
-    let data = World {
-        sizes: setting.sizes,
-        teacher,
-        clients: setting.clients,
-        samples: setting.samples,
-        kernel_shift: heterogeneity,
-        value_shift: heterogeneity,
-        noise: setting.noise,
-    };
-    let network = student.network(setting);
-    let federation = Federation {
-        clients: data.clients(seed),
-        network,
-        work: Work {
-            local_steps: setting.local_steps,
-            rate: student.rate(setting.rate),
-            cohort: setting.cohort,
-        },
-        seed,
-    };
-    let start = network.start(setting.sizes, seed.of("student"));
-    let path = federation.train(start, setting.rounds, Learns::Everything);
-    let ending = |warmup: u32| {
-        let at = path.get(warmup as usize)?.clone();
-        let left = (setting.rounds - warmup) as usize;
-        let loss = if network.mlp == 0 {
-            let frozen = federation.freeze(&at);
-            let values = frozen.train(at.value, warmup, setting.rounds);
-            frozen.loss(values.get(left)?)
-        } else {
-            let rounds = federation.train_from(warmup, at, setting.rounds, Learns::AllButKernel);
-            federation.loss(rounds.get(left)?)
+    rate: f64,
+    seed: Seed,
+}
+
+/// Full training, round by round, from which every warm-up departs.
+struct Path<'s> {
+    setting: &'s BridgeSetting,
+    federation: Federation,
+    rounds: Vec<Weights>,
+}
+
+impl<'s> Path<'s> {
+    fn follow(setting: &'s BridgeSetting, task: Task) -> Self {
+        let Task { student, heterogeneity, rate, seed } = task;
+        let teacher = match setting.teacher {
+            Teacher::Softmax => Attention::Softmax,
+            Teacher::Linear => Attention::Linear(Phi::Identity),
         };
-        loss.is_finite().then_some(loss)
-    };
-    setting.warmups.iter().map(|&warmup| (warmup, ending(warmup))).collect()
+        let data = World {
+            sizes: setting.sizes,
+            teacher,
+            clients: setting.clients,
+            samples: setting.samples,
+            kernel_shift: heterogeneity,
+            value_shift: heterogeneity,
+            noise: setting.noise,
+        };
+        let network = student.network(setting);
+        let work = Work { local_steps: setting.local_steps, rate, cohort: setting.cohort };
+        let federation = Federation { clients: data.clients(seed), network, work, seed };
+        let start = network.start(setting.sizes, seed.of("student"));
+        let rounds = federation.train(start, setting.rounds, Learns::Everything);
+        Self { setting, federation, rounds }
+    }
+
+    /// Final loss for each warm-up.
+    fn sweep(&self) -> Sweep {
+        let ceiling = self.start();
+        let kept = |loss: &f64| *loss < ceiling;
+        let end = |&warmup: &u32| (warmup, self.end(warmup).filter(kept));
+        self.setting.warmups.iter().map(end).collect()
+    }
+
+    fn start(&self) -> f64 {
+        self.federation.loss(&self.rounds[0])
+    }
+
+    /// Final loss when the kernel is frozen after so many rounds.
+    fn end(&self, warmup: u32) -> Option<f64> {
+        let last = self.setting.rounds;
+        let at = self.rounds.get(warmup as usize)?;
+        if let Some(frozen) = FrozenAttention::at(&self.federation, at) {
+            return Some(self.federation.loss(&frozen.train(at.clone(), warmup, last)?));
+        }
+        let frozen = self.federation.freeze(at);
+        let values = frozen.train(at.value.clone(), warmup, last);
+        Some(frozen.loss(values.get((last - warmup) as usize)?))
+    }
+
+    fn still_falling(&self) -> Option<f64> {
+        let rounds = self.setting.rounds;
+        let loss = |round: u32| Some(self.federation.loss(self.rounds.get(round as usize)?));
+        Some(1.0 - loss(rounds)? / loss(rounds - rounds.div_ceil(6))?)
+            .filter(|share| share.is_finite())
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::network::Sizes;
 
-    fn small() -> BridgeSetting {
+    pub(super) fn small() -> BridgeSetting {
         BridgeSetting {
             seed: 1,
-            worlds: 1,
+            worlds: 2,
             sizes: Sizes { width: 4, key_width: 2, tokens: 3, outputs: 2 },
             teacher: Teacher::Softmax,
             clients: 3,
@@ -312,34 +222,43 @@ mod tests {
             cohort: 2,
             heterogeneities: vec![0.0, 1.0],
             warmups: vec![0, 2, 4],
-            rate: Rates { linear: 0.05, softmax: 0.1, softmax_mlp: 0.05 },
+            rates: vec![0.02, 0.05],
+            tuned_at: TunedAt::Own,
         }
     }
 
     #[test]
     fn the_bridge_does_not_depend_on_the_number_of_threads() {
         let one = Bridge::run(&small(), 1, |_, _| {}).unwrap();
-        assert_eq!(one.runs, Bridge::run(&small(), 3, |_, _| {}).unwrap().runs);
-        assert_eq!(one.runs.len(), 6);
+        let three = Bridge::run(&small(), 3, |_, _| {}).unwrap();
+        assert_eq!((&one.choices, &one.runs), (&three.choices, &three.runs));
+        assert_eq!((one.choices.len(), one.runs.len(), one.paths()), (6, 12, 24));
         let losses = one.runs.iter().flat_map(|run| &run.final_by_warmup);
         assert!(losses.clone().all(|(_, loss)| loss.is_some_and(f64::is_finite)));
-        assert_eq!(losses.count(), 18);
+        assert_eq!(losses.count(), 36);
     }
 
     #[test]
-    fn values_that_mean_nothing_are_refused_by_their_key() {
-        let check = |change: fn(&mut BridgeSetting), key: &str| {
-            let mut setting = small();
-            change(&mut setting);
-            let refusal = setting.check().unwrap_err().to_string();
-            assert!(refusal.starts_with(key), "{refusal}");
-        };
-        check(|setting| setting.cohort = 4, "cohort: found 4");
-        check(|setting| setting.rate.softmax = f64::NAN, "rate.softmax: found NaN");
-        check(|setting| setting.warmups = vec![0, 2], "warmups: found [0, 2]");
-        check(|setting| setting.warmups = vec![0, 2, 5], "warmups");
-        check(|setting| setting.heterogeneities.reverse(), "heterogeneities");
-        check(|setting| setting.sizes.tokens = 0, "sizes.tokens: found 0");
-        assert!(small().check().is_ok());
+    fn every_run_is_counted_once_and_the_last_count_is_all() {
+        let counts = std::sync::Mutex::new(Vec::new());
+        Bridge::run(&small(), 2, |done, all| counts.lock().unwrap().push((done, all))).unwrap();
+        let mut counts = counts.into_inner().unwrap();
+        counts.sort_unstable();
+        // Three students, two heterogeneities: two rates to try, two worlds to judge.
+        assert_eq!(counts, (1..=24).map(|done| (done, 24)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_run_that_ends_above_where_it_began_has_no_loss_and_is_judged_as_if_never_begun() {
+        let setting = BridgeSetting { rates: vec![50.0], ..small() };
+        let bridge = Bridge::run(&setting, 2, |_, _| {}).unwrap();
+        let linear = bridge.select(Student::Linear, 1.0);
+        assert!(
+            linear.iter().all(|run| run.final_by_warmup.iter().all(|(_, loss)| loss.is_none()))
+        );
+        let judged = bridge.judge().into_iter().find(|judged| judged.heterogeneity == 1.0).unwrap();
+        assert_eq!((judged.student, judged.diverged, judged.seen), (Student::Linear, 6, false));
+        let gains = judged.dip.map(|dip| (dip.against_none.mean, dip.against_never.mean));
+        assert_eq!(gains, Some((0.0, 0.0)));
     }
 }

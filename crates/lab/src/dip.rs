@@ -10,6 +10,7 @@
 //! ```
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
@@ -37,6 +38,9 @@ pub struct Gain {
 
 /// Student's t at 97.5 % for 1 to 10 degrees of freedom (Abramowitz and Stegun, table 26.10).
 const T: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+
+/// How many worlds can be judged: those that [`T`] has a number for.
+pub(crate) const WORLDS: RangeInclusive<usize> = 2..=T.len() + 1;
 
 impl Dip {
     /// Judges the sweeps of 2 to 11 worlds over the same warm-ups; `None` for other numbers, and where a world

@@ -5,6 +5,7 @@ mod bridge;
 mod client;
 mod dip;
 mod federation;
+mod frozen_attention;
 mod matrix;
 mod network;
 pub mod parallel;
@@ -15,10 +16,14 @@ mod verdict;
 mod world;
 
 pub use attention::{Attended, Attention, Pulled};
-pub use bridge::{Bridge, BridgeError, BridgeRun, BridgeSetting, Rates, Student, Teacher};
+pub use bridge::{
+    Bridge, BridgeError, BridgeRun, BridgeSetting, Choice, Judgement, Shown, Student, Survival,
+    Teacher, Trial, TunedAt,
+};
 pub use client::{Client, Moments};
 pub use dip::{Dip, Gain};
 pub use federation::{Federation, Frozen, Work};
+pub use frozen_attention::FrozenAttention;
 pub use matrix::{Cholesky, Matrix};
 pub use network::{Learns, Network, Sizes, Weights};
 pub use phi::Phi;

@@ -175,7 +175,7 @@ impl Head {
         let [straight, up, down] = weights.rest.as_slice() else {
             return Self { output: attended, saved: None };
         };
-        let hidden = attended.times(up).map(f64::tanh);
+        let hidden = attended.times(up).map(tanh);
         let mut output = attended.times(straight);
         output.add_scaled(1.0, &hidden.times(down));
         Self { output, saved: Some((attended, hidden)) }
@@ -200,5 +200,25 @@ impl Head {
             hidden.transposed_times(&pull),
         ];
         (below, rest)
+    }
+}
+
+/// The hyperbolic tangent, to within a few units of the last place of 1: several times as fast as the standard
+/// one, which also keeps the relative accuracy near zero that a sum of hidden units has no use for.
+pub(crate) fn tanh(x: f64) -> f64 {
+    1.0 - 2.0 / ((2.0 * x).exp() + 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tanh;
+
+    #[test]
+    fn the_fast_tangent_is_the_standard_one_to_rounding() {
+        for n in -4000..=4000 {
+            let x = f64::from(n) / 100.0;
+            assert!((tanh(x) - x.tanh()).abs() < 4.0 * f64::EPSILON, "at {x}");
+        }
+        assert_eq!((tanh(1e6), tanh(-1e6)), (1.0, -1.0));
     }
 }

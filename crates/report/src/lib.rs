@@ -11,4 +11,4 @@ mod svg;
 
 pub use axis::Scale;
 pub use chart::{Chart, ChartError, Point, Series, Stroke};
-pub use page::{Figure, Page};
+pub use page::{Column, Figure, Page, Side, Table};

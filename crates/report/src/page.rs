@@ -13,8 +13,62 @@ pub struct Page {
     pub introduction: Vec<String>,
     /// The figures, in order.
     pub figures: Vec<Figure>,
-    /// A name and a text each, after the figures.
-    pub findings: Vec<(String, String)>,
+    /// Findings that make a table, before those in words.
+    pub table: Option<Table>,
+    /// A name and a few paragraphs each, before the figures.
+    pub findings: Vec<(String, Vec<String>)>,
+}
+
+/// Findings of one kind, a row each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// How to read it, above the table.
+    pub caption: String,
+    /// What each column holds.
+    pub columns: Vec<Column>,
+    /// As many cells in each as there are columns.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Its heading.
+    pub name: String,
+    /// To which side its cells are set.
+    pub side: Side,
+}
+
+/// A side of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// For words.
+    Left,
+    /// For numbers.
+    Right,
+}
+
+impl Table {
+    fn html(&self) -> String {
+        let cell = |kind: &str, (column, text): (&Column, &String)| {
+            let side = match column.side {
+                Side::Left => "",
+                Side::Right => " class=\"number\"",
+            };
+            format!("<{kind}{side}>{}</{kind}>", escaped(text))
+        };
+        let line = |kind: &str, cells: Vec<&String>| {
+            let cells = self.columns.iter().zip(cells).map(|pair| cell(kind, pair));
+            format!("<tr>{}</tr>\n", cells.collect::<String>())
+        };
+        let head = line("th", self.columns.iter().map(|column| &column.name).collect());
+        let rows = self.rows.iter().map(|row| line("td", row.iter().collect()));
+        format!(
+            "<p>{}</p>\n<div class=\"wide\"><table>\n<thead>{head}</thead>\n<tbody>\n{}</tbody>\n</table></div>",
+            escaped(&self.caption),
+            rows.collect::<String>()
+        )
+    }
 }
 
 /// A picture beside the page.
@@ -35,8 +89,11 @@ impl Page {
              <meta name=\"viewport\" content=\"width=device-width\">\n<meta name=\"color-scheme\" content=\"light\">\n<title>{title}</title>\n\
              <style>\nbody {{ font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; \
              padding: 0 1rem; color: #222; background: #fff }}\nimg {{ width: 100%; height: auto }}\n\
-             figure {{ margin: 2rem 0 }}\ndt {{ font-weight: 600; margin-top: .8rem }}\n\
-             dd {{ margin: 0 }}\n</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+             figure {{ margin: 2rem 0 }}\ndt {{ font-weight: 600; margin-top: 1rem }}\n\
+             dd {{ margin: .1rem 0 0 }}\n.wide {{ overflow-x: auto }}\ntable {{ border-collapse: collapse; font-size: .9rem }}\n\
+             th, td {{ text-align: left; padding: .25rem 1rem .25rem 0; white-space: nowrap; \
+             border-bottom: 1px solid #ddd }}\n.number {{ text-align: right; font-variant-numeric: tabular-nums }}\n\
+             </style>\n</head>\n<body>\n<h1>{title}</h1>\n"
         );
         let mut put = |line: std::fmt::Arguments<'_>| {
             writeln!(out, "{line}").expect("a string takes every text");
@@ -44,10 +101,19 @@ impl Page {
         for paragraph in &self.introduction {
             put(format_args!("<p>{}</p>", escaped(paragraph)));
         }
+        if self.table.is_some() || !self.findings.is_empty() {
+            put(format_args!("<h2>What was predicted, and what was seen</h2>"));
+        }
+        if let Some(table) = &self.table {
+            put(format_args!("{}", table.html()));
+        }
         if !self.findings.is_empty() {
-            put(format_args!("<h2>What was predicted, and what was seen</h2>\n<dl>"));
-            for (name, text) in &self.findings {
-                put(format_args!("<dt>{}</dt>\n<dd>{}</dd>", escaped(name), escaped(text)));
+            put(format_args!("<dl>"));
+            for (name, paragraphs) in &self.findings {
+                put(format_args!("<dt>{}</dt>", escaped(name)));
+                for paragraph in paragraphs {
+                    put(format_args!("<dd>{}</dd>", escaped(paragraph)));
+                }
             }
             put(format_args!("</dl>"));
         }

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use fedra_lab::{Bridge as Study, BridgeSetting, Student, Valley, mean, valley};
-use fedra_report::{Chart, Scale, Series, Stroke};
+use fedra_lab::{Bridge as Study, BridgeSetting, Judgement, Student, Survival, Sweep, TunedAt};
+use fedra_report::{Chart, Column, Point, Scale, Series, Side, Stroke, Table};
 
 use super::plots::{Findings, Plots, Shape, lowest_of, progress, summarised, threads};
 
@@ -16,8 +16,12 @@ Examples:
   fedra lab bridge experiments/frozen_bridge.toml --out runs/bridge --json
 
 Three students learn the same federated task: linear attention, softmax attention, softmax attention with an MLP.
-For each, the final loss by warm-up is drawn side by side, and one sentence says whether a minimum inside was
-seen: a warm-up that beats both freezing at once and never freezing by more than 0.1 %, in every world.";
+One world that judges nothing chooses the size of their steps. Five more judge, for each student and heterogeneity,
+whether a warm-up inside pays: each is frozen after the warm-up that was best on average in the other worlds, and
+what that gains against freezing at once and against never freezing needs a 95 % interval above zero. One sentence
+says whether the trade-off survives from student to student.
+
+About 100 s on two free cores. Files in DIR: index.html, one or two plots for each student, results.json.";
 
 /// The whole command.
 #[derive(Args)]
@@ -37,15 +41,6 @@ pub struct Bridge {
     json: bool,
 }
 
-/// What became of one curve.
-#[derive(serde::Serialize)]
-struct Finding {
-    student: Student,
-    heterogeneity: f64,
-    inside: bool,
-    valleys: Vec<Option<Valley>>,
-}
-
 impl Bridge {
     /// Runs, writes, prints.
     pub fn run(self) -> Result<()> {
@@ -56,101 +51,133 @@ impl Bridge {
         setting.check().with_context(|| shown.to_string())?;
         let plots = Plots::create(&self.out)?;
         let study = Study::run(&setting, threads(), progress)?;
-        let findings = findings(&study);
-        let charts: Vec<(String, Chart)> = Student::ALL
-            .into_iter()
-            .zip(["linear", "softmax", "softmax-mlp"])
-            .map(|(student, file)| (file.to_owned(), chart(&study, student)))
-            .collect();
+        let judgements = study.judge();
+        let survival = Survival::of(&judgements);
+        let charts = Student::ALL.into_iter().flat_map(|student| {
+            let file = student.short();
+            [
+                (file.to_owned(), losses(&study, student)),
+                (format!("{file}-gain"), gains(&study, student)),
+            ]
+        });
         let told = Findings {
-            title: "From linear attention towards a Transformer: final loss by warm-up".to_owned(),
-            introduction: vec![format!(
-                "{} clients with {} samples each, {} rounds of {} local steps, {} worlds (seed {}). Lines are means \
-                 over worlds, bands reach from the lowest to the highest.",
-                setting.clients,
-                setting.samples,
-                setting.rounds,
-                setting.local_steps,
-                setting.worlds,
-                setting.seed
-            )],
-            charts,
-            results: serde_json::json!({ "study": &study, "findings": &findings }),
-            shapes: findings.iter().map(Finding::shape).collect(),
-            conclusion: Some(conclusion(&findings)),
-            runs: study.runs.len(),
+            title: "From linear attention towards a Transformer".to_owned(),
+            introduction: vec![survival.to_string(), introduction(&setting)],
+            charts: charts.collect(),
+            results: serde_json::json!({
+                "study": &study,
+                "judgements": &judgements,
+                "survival": &survival,
+                "conclusion": survival.to_string(),
+            }),
+            table: Some(table(&judgements)),
+            shapes: vec![shape(&survival)],
+            conclusion: Some(survival.to_string()),
+            runs: study.paths(),
         };
         told.tell(&plots, self.json.into(), begun)
     }
 }
 
-impl Finding {
-    fn shape(&self) -> Shape {
-        let (student, h) = (self.student.name(), self.heterogeneity);
-        let name = format!("{student}, h {h}: a minimum inside");
-        Shape { seen: self.inside, name, criterion: None, numbers: self.numbers() }
-    }
-
-    fn numbers(&self) -> String {
-        let known = || self.valleys.iter().flatten();
-        let show =
-            |loss: Option<f64>| loss.map_or("diverged".to_owned(), |loss| format!("{loss:.4}"));
-        let best: Vec<String> = known().map(|valley| valley.best.to_string()).collect();
-        format!(
-            "W 0 {}, best {} at W {}, never frozen {}",
-            show(mean(known().map(|valley| valley.never))),
-            show(mean(known().map(|valley| Some(valley.lowest)))),
-            best.join(" and "),
-            show(mean(known().map(|valley| valley.always))),
-        )
-    }
-}
-
-fn findings(study: &Study) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for student in Student::ALL {
-        for &heterogeneity in &study.setting.heterogeneities {
-            let runs = study.select(student, heterogeneity);
-            let valleys: Vec<Option<Valley>> =
-                runs.iter().map(|run| valley(&run.final_by_warmup)).collect();
-            let inside = valleys.iter().all(|valley| valley.is_some_and(|valley| valley.inside));
-            findings.push(Finding { student, heterogeneity, inside, valleys });
-        }
-    }
-    findings
-}
-
-/// The sentence that the bridge is for.
-fn conclusion(findings: &[Finding]) -> String {
-    let seen = |student: Student| {
-        let mut mine = findings.iter().filter(|finding| finding.student == student);
-        mine.any(|finding| finding.heterogeneity > 0.0 && finding.inside)
+fn introduction(setting: &BridgeSetting) -> String {
+    let steps: Vec<String> = setting.rates.iter().map(f64::to_string).collect();
+    let chosen = match (steps.len(), setting.tuned_at) {
+        (1, _) => format!("Steps have size {}.", steps[0]),
+        (_, TunedAt::Own) => format!(
+            "Steps have the size, out of {}, with which never freezing ends lowest in a further world of the same \
+             heterogeneity.",
+            steps.join(", ")
+        ),
+        (_, TunedAt::Zero) => format!(
+            "Steps have the size, out of {}, with which never freezing ends lowest in a further world without \
+             heterogeneity.",
+            steps.join(", ")
+        ),
     };
-    let words: Vec<String> = Student::ALL
-        .into_iter()
-        .map(|student| {
-            let word = if seen(student) { "yes" } else { "no" };
-            format!("{} {word}", student.name())
-        })
-        .collect();
-    format!("A warm-up that pays, at some heterogeneity: {}.", words.join(", "))
+    format!(
+        "{} clients with {} samples each, {} rounds of {} local steps, {} worlds (seed {}). h is how far the clients' \
+         teachers lie apart. {chosen} Lines are means over worlds, bands reach from the lowest to the highest. All \
+         numbers are in results.json.",
+        setting.clients,
+        setting.samples,
+        setting.rounds,
+        setting.local_steps,
+        setting.worlds,
+        setting.seed
+    )
 }
 
-fn chart(study: &Study, student: Student) -> Chart {
-    let lines = study.setting.heterogeneities.iter().enumerate();
-    let mut series: Vec<Series> = lines
-        .map(|(colour, &h)| {
-            let worlds: Vec<Vec<(f64, Option<f64>)>> = study
-                .select(student, h)
-                .iter()
-                .map(|run| {
-                    run.final_by_warmup.iter().map(|(w, loss)| (f64::from(*w), *loss)).collect()
-                })
-                .collect();
-            let points = summarised(&worlds);
-            Series { name: format!("h = {h}"), points, stroke: Stroke::Marked, colour }
-        })
-        .collect();
+/// A word, and what else a reader must know.
+fn verdict(judged: &Judgement) -> String {
+    let word = if judged.seen { "seen" } else { "not seen" };
+    match judged.diverged {
+        0 => word.to_owned(),
+        runs => format!("{word} ({runs} diverged)"),
+    }
+}
+
+/// One row for each curve.
+fn table(judgements: &[Judgement]) -> Table {
+    let column = |name: &str, side| Column { name: name.to_owned(), side };
+    let row = |judged: &Judgement| {
+        let missing = || "diverged".to_owned();
+        let dip = judged.dip.as_ref();
+        let chosen = |dip: &fedra_lab::Dip| {
+            dip.chosen.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+        };
+        vec![
+            judged.student.short().to_owned(),
+            judged.heterogeneity.to_string(),
+            judged.rate.to_string(),
+            dip.map_or_else(missing, chosen),
+            dip.map_or_else(missing, |dip| dip.against_none.to_string()),
+            dip.map_or_else(missing, |dip| dip.against_never.to_string()),
+            judged.still_falling.map_or_else(missing, |share| format!("{:.1} %", 100.0 * share)),
+            verdict(judged),
+        ]
+    };
+    Table {
+        caption: format!(
+            "Verdict: a minimum inside is seen if {}. Chosen W: the warm-up of each world. A run that diverged counts with the loss it began with. Still falling: which share of its \
+             loss never freezing lost over the last sixth of the rounds.",
+            Judgement::CRITERION
+        ),
+        columns: vec![
+            column("student", Side::Left),
+            column("h", Side::Right),
+            column("step", Side::Right),
+            column("chosen W", Side::Left),
+            column("gain on W 0", Side::Right),
+            column("gain on never", Side::Right),
+            column("still falling", Side::Right),
+            column("verdict", Side::Left),
+        ],
+        rows: judgements.iter().map(row).collect(),
+    }
+}
+
+fn shape(survival: &Survival) -> Shape {
+    let count = |one: &fedra_lab::Shown| {
+        let zero = if one.seen_at_zero { ", and at h = 0 too" } else { "" };
+        format!("{} at {} of {}{zero}", one.student.name(), one.seen, one.of)
+    };
+    Shape {
+        seen: survival.survives,
+        name: "the trade-off survives from linear attention to softmax to softmax with an MLP"
+            .to_owned(),
+        criterion: Some(Survival::CRITERION.to_owned()),
+        numbers: survival.students.iter().map(count).collect::<Vec<_>>().join("; "),
+    }
+}
+
+/// Final loss by warm-up.
+fn losses(study: &Study, student: Student) -> Chart {
+    let mut series = lines(
+        study,
+        student,
+        |_| true,
+        |sweep| sweep.iter().map(|(warmup, loss)| (f64::from(*warmup), *loss)).collect(),
+    );
     series.push(lowest_of(&series));
     Chart {
         title: format!("Final loss by warm-up: {}", student.name()),
@@ -163,4 +190,56 @@ fn chart(study: &Study, student: Student) -> Chart {
         y: ("final global loss".to_owned(), Scale::Linear),
         series,
     }
+}
+
+/// The right arm of the same curves where clients differ: next to W = 0 it is too low to be seen.
+fn gains(study: &Study, student: Student) -> Chart {
+    let from = study.setting.rounds / 2;
+    let mut series = lines(
+        study,
+        student,
+        |h| h > 0.0,
+        |sweep| {
+            let never = sweep.last().and_then(|(_, loss)| *loss);
+            let gain = |loss: Option<f64>| Some(100.0 * (1.0 - loss? / never?));
+            let late = sweep.iter().filter(|(warmup, _)| *warmup >= from);
+            late.map(|(warmup, loss)| (f64::from(*warmup), gain(*loss))).collect()
+        },
+    );
+    if series.iter().any(|line| !line.points.is_empty()) {
+        let ends = [from, study.setting.rounds].map(|warmup| Point::new(f64::from(warmup), 0.0));
+        let (name, points) = ("never frozen".to_owned(), ends.to_vec());
+        series.push(Series { name, points, stroke: Stroke::Dashed, colour: 6 });
+    }
+    Chart {
+        title: format!("Gain on never freezing: {}", student.name()),
+        caption: format!(
+            "How much lower the final loss is than never freezing's in the same world, for warm-ups of {from} rounds \
+             and more: above the dashed line freezing pays. A line's best point is chosen on what the line shows; \
+             the table's gains are not."
+        ),
+        x: ("warm-up rounds W".to_owned(), Scale::Linear),
+        y: ("gain on never freezing, %".to_owned(), Scale::Linear),
+        series,
+    }
+}
+
+/// One line for each heterogeneity that is shown; `values` gives x and y of one world's sweep.
+fn lines(
+    study: &Study,
+    student: Student,
+    shown: impl Fn(f64) -> bool,
+    values: impl Fn(&Sweep) -> Vec<(f64, Option<f64>)>,
+) -> Vec<Series> {
+    // A heterogeneity has the same colour in every plot.
+    let levels = study.setting.heterogeneities.iter().enumerate();
+    levels
+        .filter(|(_, h)| shown(**h))
+        .map(|(colour, &h)| {
+            let runs = study.select(student, h);
+            let worlds: Vec<_> = runs.iter().map(|run| values(&run.final_by_warmup)).collect();
+            let (points, stroke) = (summarised(&worlds), Stroke::Marked);
+            Series { name: format!("h = {h}"), points, stroke, colour }
+        })
+        .collect()
 }

@@ -94,6 +94,7 @@ impl Frozen {
             charts,
             results: serde_json::json!({ "study": &study, "verdicts": &verdicts }),
             shapes: verdicts.into_iter().map(shape).collect(),
+            table: None,
             conclusion: None,
             runs: study.runs.len(),
         };

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use fedra_report::{Chart, Figure, Page, Point, Series, Stroke};
+use fedra_report::{Chart, Figure, Page, Point, Series, Side, Stroke, Table};
 use serde_json::Value;
 
 use crate::console;
+use crate::grid::Grid;
 
 /// A folder that exists, so that a mistyped path is refused before the work.
 pub struct Plots {
@@ -54,6 +55,8 @@ pub struct Findings {
     pub introduction: Vec<String>,
     /// The plots and their names.
     pub charts: Vec<(String, Chart)>,
+    /// What became of many predictions of one kind.
+    pub table: Option<Table>,
     /// What was predicted, and what became of it.
     pub shapes: Vec<Shape>,
     /// A last sentence for the terminal.
@@ -90,21 +93,24 @@ impl Findings {
     pub fn tell(self, plots: &Plots, telling: Telling, begun: Instant) -> Result<()> {
         let entry = |shape: &Shape| {
             let word = if shape.seen { "Seen" } else { "Not seen" };
-            let criterion = shape.criterion.as_ref();
-            let criterion = criterion.map_or(String::new(), |text| format!("Criterion: {text}. "));
-            let text = format!("{criterion}Numbers: {}.", shape.numbers);
+            let criterion = shape.criterion.iter().map(|text| format!("Criterion: {text}."));
+            let text = criterion.chain([format!("Numbers: {}.", shape.numbers)]).collect();
             (format!("{word}: {}", shape.name), text)
         };
         let page = Page {
             title: self.title,
             introduction: self.introduction,
             figures: Vec::new(),
+            table: self.table.clone(),
             findings: self.shapes.iter().map(entry).collect(),
         };
         plots.write(&self.charts, page, &self.results)?;
         match telling {
             Telling::Json => console::data(&self.results),
             Telling::Words => {
+                for line in self.table.iter().flat_map(lines) {
+                    console::data(line);
+                }
                 for shape in &self.shapes {
                     let word = if shape.seen { "seen    " } else { "NOT SEEN" };
                     console::data(format_args!("{word}  {}", shape.name));
@@ -126,6 +132,21 @@ impl Findings {
         }
         Ok(())
     }
+}
+
+/// A table for a terminal, with its caption below and a blank line after it.
+fn lines(table: &Table) -> Vec<String> {
+    let heading = |column: &fedra_report::Column| match column.side {
+        Side::Left => column.name.clone(),
+        Side::Right => format!(">{}", column.name),
+    };
+    let mut grid = Grid::with(&table.columns.iter().map(heading).collect::<Vec<_>>());
+    for row in &table.rows {
+        grid.add(row.clone());
+    }
+    let mut lines = grid.lines();
+    lines.extend([String::new(), table.caption.clone(), String::new()]);
+    lines
 }
 
 impl From<bool> for Telling {

@@ -1,0 +1,169 @@
+//! The settings of the bridge, and the checks that keep them meaningful.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dip;
+use crate::network::Sizes;
+
+/// Everything that decides the bridge's numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BridgeSetting {
+    /// Where all draws start.
+    pub seed: u64,
+    /// Worlds that judge, 2 to 11; one more, which judges nothing, chooses the rates.
+    #[serde(default = "five")]
+    pub worlds: u32,
+    /// Sizes of tokens, keys and outputs.
+    pub sizes: Sizes,
+    /// Which attention made the targets: softmax or linear (with the identity map).
+    pub teacher: Teacher,
+    /// Clients.
+    pub clients: usize,
+    /// Samples of each.
+    pub samples: usize,
+    /// Standard deviation of the noise on targets, whose clean mean square is 1.
+    pub noise: f64,
+    /// The weight of the ridge.
+    pub ridge: f64,
+    /// Hidden width of the MLP.
+    pub hidden: usize,
+    /// Rounds of every run.
+    pub rounds: u32,
+    /// Local gradient steps in a round.
+    pub local_steps: u32,
+    /// Clients in a round.
+    pub cohort: usize,
+    /// Values of `h_kernel = h_value`, rising.
+    pub heterogeneities: Vec<f64>,
+    /// Warm-ups to sweep, rising from 0 to `rounds`.
+    pub warmups: Vec<u32>,
+    /// Sizes of a gradient step that every student chooses from, rising.
+    pub rates: Vec<f64>,
+    /// At which heterogeneity it chooses.
+    #[serde(default)]
+    pub tuned_at: TunedAt,
+}
+
+/// As many worlds as the sweep of `fedra lab frozen` has.
+fn five() -> u32 {
+    5
+}
+
+/// At which heterogeneity the world that judges nothing is drawn when rates are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TunedAt {
+    /// At each curve's own: never freezing, which freezing must beat, gets the step that suits it best.
+    #[default]
+    Own,
+    /// At none, for every curve: one step for each student, chosen where nothing can drift.
+    Zero,
+}
+
+/// Which attention made the targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Teacher {
+    /// Softmax attention.
+    Softmax,
+    /// Linear attention with the identity map.
+    Linear,
+}
+
+impl BridgeSetting {
+    /// Refuses values that mean nothing: the key, what was found and what was expected.
+    pub fn check(&self) -> Result<(), BridgeError> {
+        let refuse = |key, found: String, expected| Err(BridgeError { key, found, expected });
+        let counts = [
+            ("sizes.width", self.sizes.width),
+            ("sizes.key_width", self.sizes.key_width),
+            ("sizes.tokens", self.sizes.tokens),
+            ("sizes.outputs", self.sizes.outputs),
+            ("clients", self.clients),
+            ("samples", self.samples),
+            ("hidden", self.hidden),
+            ("rounds", self.rounds as usize),
+            ("local_steps", self.local_steps as usize),
+            ("cohort", self.cohort),
+        ];
+        for (key, count) in counts {
+            if !(1..=100_000).contains(&count) {
+                return refuse(key, count.to_string(), "a whole number from 1 to 100000");
+            }
+        }
+        if !dip::WORLDS.contains(&(self.worlds as usize)) {
+            return refuse("worlds", self.worlds.to_string(), "a whole number from 2 to 11");
+        }
+        if self.cohort > self.clients {
+            return refuse("cohort", self.cohort.to_string(), "at most as many as clients");
+        }
+        if !(self.ridge.is_finite() && self.ridge > 0.0) {
+            return refuse("ridge", self.ridge.to_string(), "a number above 0");
+        }
+        let rising = self.rates.windows(2).all(|pair| pair[0] < pair[1]);
+        let steps = self.rates.iter().all(|rate| rate.is_finite() && *rate > 0.0);
+        if self.rates.is_empty() || !rising || !steps {
+            let found = format!("{:?}", self.rates);
+            return refuse("rates", found, "rising numbers above 0, at least one");
+        }
+        if !(self.noise.is_finite() && self.noise >= 0.0) {
+            return refuse("noise", self.noise.to_string(), "a number, 0 or more");
+        }
+        let rising = self.heterogeneities.windows(2).all(|pair| pair[0] < pair[1]);
+        let known = self.heterogeneities.iter().all(|h| h.is_finite() && *h >= 0.0);
+        if self.heterogeneities.is_empty() || !rising || !known {
+            let found = format!("{:?}", self.heterogeneities);
+            return refuse("heterogeneities", found, "rising numbers, 0 or more");
+        }
+        let rising = self.warmups.windows(2).all(|pair| pair[0] < pair[1]);
+        let ends = (self.warmups.first(), self.warmups.last()) == (Some(&0), Some(&self.rounds));
+        if self.warmups.len() < 3 || !rising || !ends {
+            let found = format!("{:?}", self.warmups);
+            return refuse(
+                "warmups",
+                found,
+                "at least three, rising from 0 to the number of rounds",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A value that means nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: found {found}, expected {expected}")]
+pub struct BridgeError {
+    key: &'static str,
+    found: String,
+    expected: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_mean_nothing_are_refused_by_their_key() {
+        let check = |change: fn(&mut BridgeSetting), key: &str| {
+            let mut setting = super::super::tests::small();
+            change(&mut setting);
+            let refusal = setting.check().unwrap_err().to_string();
+            assert!(refusal.starts_with(key), "{refusal}");
+        };
+        check(|setting| setting.cohort = 4, "cohort: found 4");
+        check(
+            |setting| setting.worlds = 1,
+            "worlds: found 1, expected a whole number from 2 to 11",
+        );
+        check(|setting| setting.worlds = 12, "worlds: found 12");
+        check(|setting| setting.rates = vec![0.1, f64::NAN], "rates: found [0.1, NaN]");
+        check(|setting| setting.rates.reverse(), "rates: found");
+        check(|setting| setting.rates.clear(), "rates: found []");
+        check(|setting| setting.warmups = vec![0, 2], "warmups: found [0, 2]");
+        check(|setting| setting.warmups = vec![0, 2, 5], "warmups");
+        check(|setting| setting.heterogeneities.reverse(), "heterogeneities");
+        check(|setting| setting.sizes.tokens = 0, "sizes.tokens: found 0");
+        assert!(super::super::tests::small().check().is_ok());
+    }
+}
