@@ -1,11 +1,12 @@
 //! What a client and the server hold in memory, roughly, without the program itself.
 //!
 //! A simulation shares the weights among its clients, so a client costs nothing while it waits,
-//! unless its method keeps something for it between rounds ([`Kept`]); that is then there once for
-//! every client, and where there are many of them it is nearly all the memory of a run.
+//! unless its method keeps something for it between rounds ([`Kept`]). That is there once for every
+//! client that is ever drawn: in memory, or, where it would be too much, in a scratch file
+//! ([`crate::keeping`]).
 
 use anyhow::Result;
-use fedra_client::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
+use fedra_client::{JOBS_AHEAD, PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 use fedra_compute::Seed;
 use fedra_engine::{
     Choice, ClientId, ClientInfo, LocalRule, Population, Recipe, ServerRule, Solver,
@@ -14,6 +15,7 @@ use fedra_model::Model;
 use fedra_plan::{ByteCount, Probe, Round, Scope, Selector, Site, View};
 
 use crate::experiment::{Complaint, Experiment};
+use crate::keeping::{Home, Keeping};
 
 /// Values that a block keeps of each token for the backward pass, in multiples of the width: its
 /// input, query, key, value, context, two norms and four and four again in the feed-forward layer.
@@ -99,21 +101,26 @@ fn pattern(model: &Model, longest: Option<usize>) -> u64 {
     numbers.min(PATTERN_NUMBERS) as u64
 }
 
-/// All clients in one process: the server, what every client keeps, and one client in training on
-/// each thread.
+/// All clients in one process: the server, what idle clients keep in memory, and on each thread one
+/// client in training and what it and the one before it will keep.
 pub fn simulation(
-    (model, clients): (&Model, usize),
+    (model, keeping): (&Model, &Keeping),
     (recipe, experiment): (&Recipe, &Experiment),
     learns: &Scope,
 ) -> ByteCount {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = experiment.draft.threads.unwrap_or_else(cores).min(clients) as u64;
+    let threads = experiment.draft.threads.unwrap_or_else(cores).min(keeping.keepers) as u64;
     let kept = Kept::of(model, (recipe, experiment), learns).bytes().0;
     let shared = 4 * model.layout().elements() as u64;
     // The shared weights are there once, and what waits is counted with the clients.
     let training = client(model, (recipe, experiment), learns).0 - shared - kept;
     let server = server(model, recipe, learns).0;
-    ByteCount(server + shared + clients as u64 * kept + threads * training)
+    let in_memory = match keeping.home {
+        Home::Memory => keeping.keepers as u64,
+        Home::Disk => threads,
+    };
+    let begun = threads * JOBS_AHEAD as u64;
+    ByteCount(server + shared + (in_memory + begun) * kept + threads * training)
 }
 
 /// A client that trains this part: the model, a copy of what trains, its gradient, moments and
@@ -146,6 +153,12 @@ pub fn client(
 /// The model, the sum, the update that is being added, and what a server optimiser or a control
 /// variate remembers.
 pub fn server(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
+    let trained = learns.elements(model.layout()) as u64;
+    ByteCount(saved(model, recipe, learns).0 + 4 * 2 * trained)
+}
+
+/// What of the server is in a checkpoint: the model and what is remembered.
+pub fn saved(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
     let layout = model.layout();
     let moments = match recipe.server {
         ServerRule::Average { .. } => 0,
@@ -157,7 +170,7 @@ pub fn server(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
     let trained = learns.elements(layout) as u64;
-    ByteCount(4 * (layout.elements() as u64 + trained * (2 + moments + variates)))
+    ByteCount(4 * (layout.elements() as u64 + trained * (moments + variates)))
 }
 
 /// The most blocks that a client may train within a budget.
