@@ -102,7 +102,7 @@ fn pattern(model: &Model, longest: Option<usize>) -> u64 {
 }
 
 /// All clients in one process: the server, what idle clients keep in memory, and on each thread one
-/// client in training and what it and the one before it will keep.
+/// client in training, the answer of one that waits for its turn, and what both will keep.
 pub fn simulation(
     (model, keeping): (&Model, &Keeping),
     (recipe, experiment): (&Recipe, &Experiment),
@@ -119,12 +119,23 @@ pub fn simulation(
         Home::Memory => keeping.keepers as u64,
         Home::Disk => threads,
     };
-    let begun = threads * JOBS_AHEAD as u64;
-    ByteCount(server + shared + (in_memory + begun) * kept + threads * training)
+    let (begun, waiting) = (threads * JOBS_AHEAD as u64, threads * (JOBS_AHEAD as u64 - 1));
+    let answer = 4 * learns.elements(model.layout()) as u64 * payloads(recipe);
+    let idle = (in_memory + begun) * kept;
+    ByteCount(server + shared + idle + threads * training + waiting * answer)
+}
+
+/// How many models' worth a client's answer is, at most.
+fn payloads(recipe: &Recipe) -> u64 {
+    match recipe.work.local {
+        LocalRule::Scaffold => 2,
+        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 1,
+    }
 }
 
 /// A client that trains this part: the model, a copy of what trains, its gradient, moments and
 /// encoded change, the activations of all blocks from the lowest that learns, and what it keeps.
+/// SCAFFOLD adds the server's variate, the mean gradient, the variate's change and that encoded.
 pub fn client(
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
@@ -146,7 +157,11 @@ pub fn client(
     });
     let recorded = (model.blocks() - below) as u64;
     let activations = tokens * model.width() as u64 * recorded * KEPT_WIDTHS;
-    let held = layout.elements() as u64 + trained * (3 + moments) + activations;
+    let variates = match recipe.work.local {
+        LocalRule::Scaffold => 4,
+        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
+    };
+    let held = layout.elements() as u64 + trained * (3 + moments + variates) + activations;
     ByteCount(4 * held + Kept::of(model, (recipe, experiment), learns).bytes().0)
 }
 
