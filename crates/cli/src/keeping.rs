@@ -107,9 +107,14 @@ impl Keeping {
 
     /// The fleet with its cupboard, in this folder if it is to be on disk.
     pub fn furnish(&self, fleet: NearFleet, folder: &Path) -> Result<NearFleet> {
-        Ok(match self.home {
-            Home::Memory => fleet,
-            Home::Disk => fleet.with_cupboard(Cupboard::on_disk(&folder.join(SCRATCH))?),
-        })
+        let path = folder.join(SCRATCH);
+        match self.home {
+            Home::Memory => {
+                // What a killed run left where a file cannot lose its name early; elsewhere nothing.
+                let _absent = std::fs::remove_file(path);
+                Ok(fleet)
+            }
+            Home::Disk => Ok(fleet.with_cupboard(Cupboard::on_disk(&path)?)),
+        }
     }
 }

@@ -190,7 +190,7 @@ fn planned_memory_holds_in_both_places() {
 #[test]
 fn advice_writes_only_where_it_was_told_to_and_is_the_same() {
     let place = Place::new();
-    let advise = |more: &[&str]| {
+    let advise = |more: &[&'static str]| {
         let base = "method.base={ name = \"scaffold\" }";
         let frozen = ["method.name=fedfrozen", base, "data.shares.validation=0.2"];
         [&["advise", "tiny.toml", "--json", "--quiet"], &sets(&frozen)[..], more].concat()
