@@ -66,7 +66,7 @@ fn a_killed_run_leaves_no_scratch_file_and_resumes_to_the_same_bytes() {
     assert!(!place.path("parts/summary.json").exists());
     assert!(!place.path("parts").join(SCRATCH).exists());
     // Where a file cannot lose its name early, this is what would be left. It is not believed.
-    fs::write(place.path("parts").join(SCRATCH), [0xff; 100_000]).unwrap();
+    fs::write(place.path("parts").join(SCRATCH), vec![0xff; 100_000]).unwrap();
 
     place.succeed(&["run", "--resume", "parts", "--quiet"]);
     assert!(!place.path("parts").join(SCRATCH).exists());
