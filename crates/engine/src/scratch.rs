@@ -219,7 +219,7 @@ mod tests {
     fn pages_that_come_back_are_used_again_and_the_file_does_not_grow() {
         let folder = tempfile::tempdir().unwrap();
         let scratch = Scratch::create(&folder.path().join("scratch")).unwrap();
-        let pages: Vec<u64> = (0..5_u8).map(|n| scratch.write(&[n; PAGE]).unwrap()).collect();
+        let pages: Vec<u64> = (0..5_u8).map(|n| scratch.write(&vec![n; PAGE]).unwrap()).collect();
         assert_eq!(pages, [0, 1, 2, 3, 4]);
         scratch.give_back(&[3, 1]);
         assert_eq!([8_u8, 9, 10].map(|n| scratch.write(&[n; 100]).unwrap()), [1, 3, 5]);
