@@ -161,7 +161,8 @@ fn more_than_a_gigabyte_goes_to_disk_and_the_plan_says_so() {
     assert_eq!((about(&none, "scratch file"), about(&none, "checkpoint")), (None, None));
 }
 
-/// What the disk saves is what the plan says it saves, as the operating system counts it.
+/// What the disk saves is what the plan says it saves, as the operating system counts it. One thread,
+/// because threads have heaps of their own, and how full those are differs from run to run.
 #[cfg(target_os = "linux")]
 #[test]
 fn planned_memory_holds_in_both_places() {
@@ -170,12 +171,15 @@ fn planned_memory_holds_in_both_places() {
         let (out, keep) = (format!("{method}-{keep}"), format!("keep={keep}"));
         let method = format!("method.name={method}");
         let clients = ["federation.clients=100", "data.partition.by=iid", "data.clinic.notes=150"];
-        let model = ["model.width=64", "federation.rounds=2", "threads=2", "work.batch=2"];
+        let model = ["model.width=64", "federation.rounds=2", "threads=1", "work.batch=2"];
         let all = sets(&[&clients[..], &model, &[&method, &keep]].concat());
         let plan = place.succeed(&[&["plan", "tiny.toml"], &all[..]].concat());
         place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", &out], &all[..]].concat());
         let measured = place.summary(&out)["peak_rss_bytes"].as_f64().unwrap();
-        (about(&plan, "run memory").unwrap(), measured)
+        let planned = about(&plan, "run memory").unwrap();
+        // The plan leaves out the program, its threads and the notes.
+        assert!((planned..planned + 40e6).contains(&measured), "{out}: {measured} for {planned}");
+        (planned, measured)
     };
     for method in ["scaffold", "feddyn"] {
         let (planned, measured) = planned_and_measured(method, "memory");
@@ -183,7 +187,7 @@ fn planned_memory_holds_in_both_places() {
         let (planned, measured) = (planned - planned_on_disk, measured - measured_on_disk);
         assert!(planned > 30e6, "{method}: {planned} would drown in the noise");
         let ratio = measured / planned;
-        assert!((0.75..1.25).contains(&ratio), "{method}: {measured} for {planned} planned");
+        assert!((0.9..1.2).contains(&ratio), "{method}: {measured} for {planned} planned");
     }
 }
 
