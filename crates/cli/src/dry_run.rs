@@ -21,7 +21,8 @@ use crate::experiment::{Experiment, Written, idle};
 use crate::federate::Run;
 use crate::grid::{Grid, grouped};
 use crate::guess::{Foreseen, Guess, Overlap};
-use crate::memory::{self, Kept};
+use crate::keeping::{Home, Keeping};
+use crate::memory;
 use crate::prepared::Prepared;
 use crate::summary::travelled;
 
@@ -57,12 +58,20 @@ pub fn least_bytes(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe
     Ok(Forecast::of(experiment, prepared, recipe, Overlap::Most)?.total())
 }
 
+/// What clients will keep between the rounds of a run.
+pub fn keeping(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Keeping> {
+    Ok(Forecast::of(experiment, prepared, recipe, Overlap::Most)?
+        .keeping(experiment, prepared, recipe))
+}
+
 /// What the rounds of a run will send.
 struct Forecast {
     /// Bytes of each round.
     rounds: Vec<Bytes>,
     /// The part that learns, from the round it starts to.
     stages: Vec<(u32, Scope)>,
+    /// Everybody who takes part in a round.
+    drawn: BTreeSet<ClientId>,
 }
 
 impl Forecast {
@@ -84,7 +93,7 @@ impl Forecast {
             .collect();
         let ids: Vec<ClientId> = clients.iter().map(|client| client.id).collect();
         let mut holds = Holds::new(recipe.start, &ids, layout);
-        let mut forecast = Self { rounds: Vec::new(), stages: Vec::new() };
+        let mut forecast = Self { rounds: Vec::new(), stages: Vec::new(), drawn: BTreeSet::new() };
         let (mut guess, mut ranked) = (Guess::new(overlap), None);
         for number in 0..experiment.rounds {
             let round = Round(number);
@@ -94,6 +103,7 @@ impl Forecast {
             let drawn = recipe.sampler.draw(seed, round, &here);
             let cohort: Vec<&ClientInfo> =
                 clients.iter().filter(|client| drawn.contains(&client.id)).collect();
+            forecast.drawn.extend(drawn);
             let choice = Choice { recipe, rule: &recipe.learns, layout, round, seed };
             let foreseen = guess.round(&choice, &cohort)?;
             // Blocks that change from round to round are one stage: their number does not change.
@@ -114,6 +124,12 @@ impl Forecast {
             });
         }
         Ok(forecast)
+    }
+
+    fn keeping(&self, experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Keeping {
+        let parts = self.stages.iter().map(|(_, scope)| scope);
+        let counts = (self.drawn.len(), prepared.shards.clients.len());
+        Keeping::of_parts((&prepared.model, experiment, recipe), parts, counts)
     }
 
     fn total(&self) -> Bytes {
@@ -293,18 +309,24 @@ fn costs(
     let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
     fact("client memory", format!("about {client} in training"));
     fact("server memory", format!("about {server}"));
-    let together = stages()
-        .map(|scope| memory::simulation((model, clients.len()), (recipe, experiment), scope));
-    let kept = stages().map(|scope| Kept::of(model, (recipe, experiment), scope));
-    let kept = kept.max_by_key(|kept| kept.bytes()).unwrap_or_default();
+    let keeping = least.keeping(experiment, prepared, recipe);
+    let together =
+        stages().map(|scope| memory::simulation((model, &keeping), (recipe, experiment), scope));
     let count = grouped(clients.len() as u64);
-    if kept.bytes().0 > 0 {
-        let (each, what) = (kept.bytes(), kept.in_words(recipe));
-        let all = ByteCount(each.0 * clients.len() as u64);
-        fact(
-            "kept by clients",
-            format!("{each} each between rounds, {what}: {all} for all {count}"),
-        );
+    let each = keeping.each.bytes();
+    if each.0 > 0 {
+        let (what, all, whose) = (keeping.each.in_words(recipe), keeping.total(), keeping.whose());
+        fact("kept by clients", format!("{each} each between rounds, {what}: {all} for {whose}"));
+        let server = stages().map(|scope| memory::saved(model, recipe, scope)).max();
+        let checkpoint = ByteCount(server.unwrap_or_default().0 + keeping.total().0);
+        fact("checkpoint", format!("about {checkpoint}; two of them while one is written"));
+    }
+    match keeping.home {
+        Home::Memory => {}
+        Home::Disk => fact(
+            "scratch file",
+            format!("about {} in the run's folder, gone when it ends", keeping.scratch()),
+        ),
     }
     let together = together.max().unwrap_or_default();
     fact("run memory", format!("about {together} with all {count} clients in one process"));

@@ -18,6 +18,7 @@ use crate::experiment::{Experiment, complaint_of};
 use crate::folder::Folder;
 use crate::grid::grouped;
 use crate::holdings::Holdings;
+use crate::keeping::Keeping;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
@@ -119,9 +120,11 @@ impl<'e> Run<'e> {
         let examples = shards.clients.iter().map(|shard| shard.train.len() as u64).sum();
         let seed = Seed(self.experiment.draft.seed);
 
-        let mut fleet =
+        let keeping = Keeping::of(self.experiment, &self.prepared, &self.recipe)?;
+        let fleet =
             NearFleet::new(model.clone(), params.clone(), self.device.clone(), shards.clone())?
                 .with_depths(&self.recipe.depths)?;
+        let mut fleet = keeping.furnish(fleet, folder.path())?;
         let initial = to_tensors(params);
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
@@ -181,9 +184,10 @@ impl<'e> Run<'e> {
     fn central_scores(&self, fleet: &NearFleet, global: &Tensors) -> Result<SetScores> {
         let Prepared { model, shards, .. } = &self.prepared;
         let mut each = Vec::new();
-        for state in fleet.state() {
+        for kept in fleet.kept() {
+            let state = kept.state()?;
             let mut own = global.clone();
-            own.absorb(state.personal);
+            own.absorb(state.personal.clone());
             let params = to_params(&self.device, model.layout(), &own)?;
             let scores = fleet.score(&params, &shards.central_test)?;
             each.push(scores.scored(Some(state.client)));

@@ -7,6 +7,9 @@
 //! summary.json      there once the run is over
 //! model/            Hugging Face layout
 //! ```
+//!
+//! While a run is on there may be a scratch file too, which has no name and ends with the process
+//! ([`crate::keeping`]).
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -79,14 +82,15 @@ impl Folder {
         Ok(Some(summary).filter(|summary| summary.rounds >= experiment.rounds))
     }
 
-    /// What a folder holds of an experiment; the number of threads makes no other experiment.
+    /// What a folder holds of an experiment; the number of threads and the place of idle clients'
+    /// states make no other experiment.
     pub fn standing(path: &Path, experiment: &Experiment) -> Standing {
         if !path.join(EXPERIMENT).is_file() {
             return Standing::Absent;
         }
         let Ok((_, held)) = Self::open(path) else { return Standing::Other };
         let mut held = held.draft;
-        held.threads = experiment.draft.threads;
+        (held.threads, held.keep) = (experiment.draft.threads, experiment.draft.keep);
         if held != experiment.draft {
             return Standing::Other;
         }

@@ -11,6 +11,7 @@ mod folder;
 mod grid;
 mod guess;
 mod holdings;
+mod keeping;
 mod lab;
 mod memory;
 mod prepared;

@@ -1,11 +1,12 @@
 //! What a client and the server hold in memory, roughly, without the program itself.
 //!
 //! A simulation shares the weights among its clients, so a client costs nothing while it waits,
-//! unless its method keeps something for it between rounds ([`Kept`]); that is then there once for
-//! every client, and where there are many of them it is nearly all the memory of a run.
+//! unless its method keeps something for it between rounds ([`Kept`]). That is there once for every
+//! client that is ever drawn: in memory, or, where it would be too much, in a scratch file
+//! ([`crate::keeping`]).
 
 use anyhow::Result;
-use fedra_client::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
+use fedra_client::{JOBS_AHEAD, PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 use fedra_compute::Seed;
 use fedra_engine::{
     Choice, ClientId, ClientInfo, LocalRule, Population, Recipe, ServerRule, Solver,
@@ -14,6 +15,7 @@ use fedra_model::Model;
 use fedra_plan::{ByteCount, Probe, Round, Scope, Selector, Site, View};
 
 use crate::experiment::{Complaint, Experiment};
+use crate::keeping::{Home, Keeping};
 
 /// Values that a block keeps of each token for the backward pass, in multiples of the width: its
 /// input, query, key, value, context, two norms and four and four again in the feed-forward layer.
@@ -99,25 +101,41 @@ fn pattern(model: &Model, longest: Option<usize>) -> u64 {
     numbers.min(PATTERN_NUMBERS) as u64
 }
 
-/// All clients in one process: the server, what every client keeps, and one client in training on
-/// each thread.
+/// All clients in one process: the server, what idle clients keep in memory, and on each thread one
+/// client in training, the answer of one that waits for its turn, and what both will keep.
 pub fn simulation(
-    (model, clients): (&Model, usize),
+    (model, keeping): (&Model, &Keeping),
     (recipe, experiment): (&Recipe, &Experiment),
     learns: &Scope,
 ) -> ByteCount {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = experiment.draft.threads.unwrap_or_else(cores).min(clients) as u64;
+    let threads = experiment.draft.threads.unwrap_or_else(cores).min(keeping.keepers) as u64;
     let kept = Kept::of(model, (recipe, experiment), learns).bytes().0;
     let shared = 4 * model.layout().elements() as u64;
     // The shared weights are there once, and what waits is counted with the clients.
     let training = client(model, (recipe, experiment), learns).0 - shared - kept;
     let server = server(model, recipe, learns).0;
-    ByteCount(server + shared + clients as u64 * kept + threads * training)
+    let in_memory = match keeping.home {
+        Home::Memory => keeping.keepers as u64,
+        Home::Disk => threads,
+    };
+    let (begun, waiting) = (threads * JOBS_AHEAD as u64, threads * (JOBS_AHEAD as u64 - 1));
+    let answer = 4 * learns.elements(model.layout()) as u64 * payloads(recipe);
+    let idle = (in_memory + begun) * kept;
+    ByteCount(server + shared + idle + threads * training + waiting * answer)
+}
+
+/// How many models' worth a client's answer is, at most.
+fn payloads(recipe: &Recipe) -> u64 {
+    match recipe.work.local {
+        LocalRule::Scaffold => 2,
+        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 1,
+    }
 }
 
 /// A client that trains this part: the model, a copy of what trains, its gradient, moments and
 /// encoded change, the activations of all blocks from the lowest that learns, and what it keeps.
+/// SCAFFOLD adds the server's variate, the mean gradient, the variate's change and that encoded.
 pub fn client(
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
@@ -139,13 +157,23 @@ pub fn client(
     });
     let recorded = (model.blocks() - below) as u64;
     let activations = tokens * model.width() as u64 * recorded * KEPT_WIDTHS;
-    let held = layout.elements() as u64 + trained * (3 + moments) + activations;
+    let variates = match recipe.work.local {
+        LocalRule::Scaffold => 4,
+        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
+    };
+    let held = layout.elements() as u64 + trained * (3 + moments + variates) + activations;
     ByteCount(4 * held + Kept::of(model, (recipe, experiment), learns).bytes().0)
 }
 
 /// The model, the sum, the update that is being added, and what a server optimiser or a control
 /// variate remembers.
 pub fn server(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
+    let trained = learns.elements(model.layout()) as u64;
+    ByteCount(saved(model, recipe, learns).0 + 4 * 2 * trained)
+}
+
+/// What of the server is in a checkpoint: the model and what is remembered.
+pub fn saved(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
     let layout = model.layout();
     let moments = match recipe.server {
         ServerRule::Average { .. } => 0,
@@ -157,7 +185,7 @@ pub fn server(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
     let trained = learns.elements(layout) as u64;
-    ByteCount(4 * (layout.elements() as u64 + trained * (2 + moments + variates)))
+    ByteCount(4 * (layout.elements() as u64 + trained * (moments + variates)))
 }
 
 /// The most blocks that a client may train within a budget.

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fedra_compute::{Device, Params};
 use fedra_engine::{
-    Adaptation, Arrival, ClientInfo, ClientState, EngineError, EvaluationSet, Evidence,
-    Examination, Fleet, Inquiry, LocalRule, Look, Order, Outcome, Scored, Seen, Shift, Verdict,
+    Adaptation, Arrival, ClientInfo, ClientState, Cupboard, EngineError, EvaluationSet, Evidence,
+    Examination, Fleet, Inquiry, Kept, LocalRule, Look, Order, Outcome, Scored, Shift, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::ByteCount;
@@ -43,8 +43,8 @@ pub struct NearFleet {
     shared: Params,
     shards: Shards,
     infos: Vec<ClientInfo>,
-    /// Locked by the one thread that works for the client, or that settles its answer.
-    states: Vec<Mutex<ClientState>>,
+    /// What they keep between rounds; those at work hold a copy, the others nothing.
+    cupboard: Cupboard,
     limits: Limits,
     observer: Arc<dyn Observer>,
 }
@@ -77,15 +77,19 @@ impl NearFleet {
                 examples: shard.train.len() as u64,
             })
             .collect();
-        let states = infos.iter().map(|info| Mutex::new(ClientState::empty(info.id))).collect();
         let (limits, observer) = (Limits::default(), Arc::new(Silent));
-        let shallow = BTreeMap::new();
-        Ok(Self { model, shallow, device, shared, shards, infos, states, limits, observer })
+        let (shallow, cupboard) = (BTreeMap::new(), Cupboard::in_memory());
+        Ok(Self { model, shallow, device, shared, shards, infos, cupboard, limits, observer })
     }
 
     /// The same fleet within other limits.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same fleet before its first round, whose clients keep their states there.
+    pub fn with_cupboard(self, cupboard: Cupboard) -> Self {
+        Self { cupboard, ..self }
     }
 
     /// The same fleet, in which some clients, by name, have only so many of the blocks.
@@ -159,11 +163,6 @@ impl NearFleet {
         Err(EngineError::Fleet { doing: "find a client", reason })
     }
 
-    fn state_of(&self, place: usize) -> MutexGuard<'_, ClientState> {
-        // A client's state is replaced as a whole, so a panic elsewhere cannot leave half of one.
-        self.states[place].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes the downloads of a round on the shared model; for each order, what went wrong.
     ///
     /// Clients that lack the same share one payload, which is read once.
@@ -190,12 +189,17 @@ impl NearFleet {
         failures
     }
 
-    /// One client's order, from start to arrival, and the state to keep if it is taken.
-    fn carry_out(&self, order: &Order, failed: Option<&String>) -> (Arrival, Option<ClientState>) {
+    /// One client's order, from start to arrival, and the state to keep if it is taken. A client
+    /// may fail; that its state cannot be read is no failure of the client's.
+    fn carry_out(
+        &self,
+        order: &Order,
+        failed: Option<&String>,
+    ) -> Result<(Arrival, Option<ClientState>), EngineError> {
         let place = order.client.0 as usize;
         let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
         self.observer.started(info, order.round);
-        let state = self.state_of(place);
+        let state = self.cupboard.state_of(order.client)?;
         let desk = Desk { info, train: &shard.train, state: &state };
         let outcome = match failed {
             Some(reason) => Err(reason.clone()),
@@ -210,7 +214,7 @@ impl NearFleet {
         };
         let arrival = Arrival { client: order.client, outcome };
         self.observer.finished(info, order.round, &arrival);
-        (arrival, next)
+        Ok((arrival, next))
     }
 
     /// One client's score of the global model with what is its own in place.
@@ -219,9 +223,21 @@ impl NearFleet {
         global: &Params,
         (place, on): (usize, Part),
         by: &Examination<'_>,
+    ) -> Result<Scored, EngineError> {
+        let state = self.cupboard.state_of(self.infos[place].id)?;
+        self.examine_with(&state, global, (place, on), by)
+            .map_err(|error| failure("evaluate the model", &error))
+    }
+
+    fn examine_with(
+        &self,
+        state: &ClientState,
+        global: &Params,
+        (place, on): (usize, Part),
+        by: &Examination<'_>,
     ) -> Result<Scored> {
         let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
-        let mut params = self.worker(place, global).params_of(&self.state_of(place))?;
+        let mut params = self.worker(place, global).params_of(state)?;
         if let Some(adaptation) = by.adapt.filter(|_| !shard.train.is_empty()) {
             self.adapt(&mut params, (info, shard), adaptation, by.seed)?;
         }
@@ -256,9 +272,14 @@ impl NearFleet {
     }
 
     /// One client's measurement of the blocks, on a sample of its training examples.
-    fn measure(&self, global: &Params, place: usize, inquiry: &Inquiry<'_>) -> Result<Evidence> {
+    fn measure(
+        &self,
+        global: &Params,
+        (place, state): (usize, &ClientState),
+        inquiry: &Inquiry<'_>,
+    ) -> Result<Evidence> {
         let info = &self.infos[place];
-        let params = self.worker(place, global).params_of(&self.state_of(place))?;
+        let params = self.worker(place, global).params_of(state)?;
         let all = self.shards.clients[place].train.encoded();
         let seed = inquiry.seed.with(u64::from(info.id.0));
         let sample = sample(all, inquiry.examples as usize, seed);
@@ -271,16 +292,21 @@ impl NearFleet {
 
 /// Attention and how it moves.
 impl NearFleet {
-    /// One client's comparison, and what it will remember.
-    fn gaze(&self, global: &Params, place: usize, look: &Look<'_>) -> Result<(Shift, Seen)> {
+    /// One client's comparison, and its state with what it will remember.
+    fn gaze(
+        &self,
+        global: &Params,
+        (place, state): (usize, &ClientState),
+        look: &Look<'_>,
+    ) -> Result<(Shift, ClientState)> {
         let info = &self.infos[place];
-        let state = self.state_of(place);
-        let params = self.worker(place, global).params_of(&state)?;
+        let params = self.worker(place, global).params_of(state)?;
         let all = self.shards.clients[place].train.encoded();
         let sample = sample(all, PATTERN_EXAMPLES, look.seed.with(u64::from(info.id.0)));
         let gaze = Gaze { model: self.model_of(place), device: &self.device };
         let (moved, seen) = gaze.compare(&params, (&info.name, &sample), &state.attention)?;
-        Ok((Shift { client: info.id, moved }, seen))
+        let next = ClientState { attention: seen, ..state.clone() };
+        Ok((Shift { client: info.id, moved }, next))
     }
 }
 
@@ -302,13 +328,12 @@ impl Fleet for NearFleet {
         in_order(
             orders.len(),
             |number| fleet.carry_out(&orders[number], failures[number].as_ref()),
-            |(arrival, next)| {
-                let place = arrival.client.0 as usize;
+            |carried_out| {
+                let (arrival, next) = carried_out?;
                 match (arrive(arrival)?, next) {
-                    (Verdict::Taken, Some(next)) => *fleet.state_of(place) = next,
-                    (Verdict::Taken, None) | (Verdict::Refused, _) => {}
+                    (Verdict::Taken, Some(next)) => fleet.cupboard.put(Arc::new(next)),
+                    (Verdict::Taken, None) | (Verdict::Refused, _) => Ok(()),
                 }
-                Ok(())
             },
         )
     }
@@ -333,7 +358,7 @@ impl Fleet for NearFleet {
             asked.len(),
             |number| fleet.examine(&global, (asked[number], on), examination),
             |scored| {
-                all.push(scored.map_err(failed)?);
+                all.push(scored?);
                 Ok::<(), EngineError>(())
             },
         )?;
@@ -348,9 +373,13 @@ impl Fleet for NearFleet {
         let (fleet, mut all, mut first) = (&*self, Vec::with_capacity(places.len()), None);
         in_order(
             places.len(),
-            |number| fleet.measure(&global, places[number], inquiry),
-            |evidence| {
-                match evidence {
+            |number| {
+                let (place, client) = (places[number], inquiry.clients[number]);
+                let state = fleet.cupboard.state_of(client)?;
+                Ok(fleet.measure(&global, (place, &state), inquiry))
+            },
+            |evidence: Result<_, EngineError>| {
+                match evidence? {
                     Ok(evidence) => all.push(evidence),
                     Err(error) => first = first.take().or(Some(error)),
                 }
@@ -372,52 +401,40 @@ impl Fleet for NearFleet {
         let (fleet, mut all) = (&*self, Vec::with_capacity(places.len()));
         in_order(
             places.len(),
-            |number| fleet.gaze(&global, places[number], look),
+            |number| {
+                let (place, client) = (places[number], look.clients[number]);
+                let state = fleet.cupboard.state_of(client)?;
+                fleet.gaze(&global, (place, &state), look).map_err(failed)
+            },
             |compared| {
-                all.push(compared.map_err(failed)?);
+                let (shift, next) = compared?;
+                fleet.cupboard.put(Arc::new(next))?;
+                all.push(shift);
                 Ok::<(), EngineError>(())
             },
         )?;
-        let mut shifts = Vec::with_capacity(all.len());
-        for (place, (shift, seen)) in places.into_iter().zip(all) {
-            self.state_of(place).attention = seen;
-            shifts.push(shift);
-        }
-        Ok(shifts)
+        Ok(all)
     }
 
-    fn state(&self) -> Vec<ClientState> {
-        let states = (0..self.states.len()).map(|place| self.state_of(place).clone());
-        states.filter(|state| !state.is_empty()).collect()
+    fn kept(&self) -> Vec<Kept> {
+        self.cupboard.kept()
     }
 
-    fn each_state(
-        &self,
-        visit: &mut dyn FnMut(&ClientState) -> Result<(), EngineError>,
+    fn restore(
+        &mut self,
+        shared: &Tensors,
+        states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError> {
-        for place in 0..self.states.len() {
-            let state = self.state_of(place);
-            if !state.is_empty() {
-                visit(&state)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError> {
         let failed = |error: ClientError| failure("restore the clients", &error);
-        let mut fresh: Vec<ClientState> =
-            self.infos.iter().map(|info| ClientState::empty(info.id)).collect();
-        for state in states {
+        self.shared = to_params(&self.device, self.model.layout(), shared).map_err(failed)?;
+        let checked = |state: Arc<ClientState>| {
             for tensors in [&state.personal, &state.correction, &state.residual] {
                 tensors.check(self.model.layout())?;
             }
-            let place = self.place(state.client)?;
-            fresh[place] = state;
-        }
-        self.shared = to_params(&self.device, self.model.layout(), shared).map_err(failed)?;
-        self.states = fresh.into_iter().map(Mutex::new).collect();
-        Ok(())
+            self.place(state.client)?;
+            Ok(state)
+        };
+        self.cupboard.replace(&mut states.map(|state| state.and_then(checked)))
     }
 }
 

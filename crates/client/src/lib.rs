@@ -69,6 +69,7 @@ pub use fleet::{Limits, NearFleet};
 pub use gaze::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 pub use observer::{Observer, Silent};
 pub use prober::Prober;
+pub use relay::AHEAD as JOBS_AHEAD;
 pub use scores::{Counts, Scores};
 pub use shards::{Shard, Shards};
 pub use trainer::{Learnt, Lesson, Trainer};

@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use fedra_compute::Crew;
 
 /// Jobs begun and not yet handed over, for each worker: one being done, one waiting its turn.
-const AHEAD: usize = 2;
+pub const AHEAD: usize = 2;
 
 /// Runs jobs `0 .. count` on as many threads as the current crew has.
 ///

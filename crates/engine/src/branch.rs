@@ -11,9 +11,10 @@
 
 use fedra_plan::{Round, Rule};
 
+use crate::cupboard::Kept;
 use crate::error::EngineError;
 use crate::federation::Federation;
-use crate::fleet::{ClientState, Fleet};
+use crate::fleet::Fleet;
 use crate::recipe::Recipe;
 use crate::stage::{Begins, Stage, Treatment};
 
@@ -21,13 +22,13 @@ use crate::stage::{Begins, Stage, Treatment};
 #[derive(Clone, Debug)]
 pub struct Moment {
     federation: Federation,
-    clients: Vec<ClientState>,
+    clients: Vec<Kept>,
 }
 
 impl Federation {
     /// What there is now, server and clients.
     pub fn moment(&self, fleet: &dyn Fleet) -> Moment {
-        Moment { federation: self.without_checkpoints(), clients: fleet.state() }
+        Moment { federation: self.without_checkpoints(), clients: fleet.kept() }
     }
 }
 
@@ -37,7 +38,8 @@ impl Moment {
         recipe.fits(&self.federation.layout)?;
         let mut federation = self.federation.clone();
         federation.recipe = recipe;
-        fleet.restore(&federation.as_received()?, self.clients.clone())?;
+        let states = &mut self.clients.iter().map(Kept::state);
+        fleet.restore(&federation.as_received()?, states)?;
         Ok(federation)
     }
 }

@@ -1,10 +1,10 @@
 //! Everything a run needs to go on, in one file that is there whole or not at all.
 //!
 //! The file is written beside its place and moved into it, so a run that dies at any moment leaves
-//! the last complete round behind. It is written section by section: a thousand clients' states are
-//! in memory once, in the fleet, and not a second time on their way to the disk. Tensors are stored
-//! as payloads: what reads them is the decoder that hostile bytes go through, hence a torn or edited
-//! checkpoint is refused, not loaded.
+//! the last complete round behind. It is written and read section by section: wherever a fleet keeps
+//! a thousand clients' states, one of them at a time is in memory on its way to the disk or back.
+//! Tensors are stored as payloads: what reads them is the decoder that hostile bytes go through,
+//! hence a torn or edited checkpoint is refused, not loaded.
 //!
 //! ```text
 //! "FDCK" version   { u64 length, bytes } for each section   CRC-32
@@ -14,7 +14,7 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,10 +23,12 @@ use fedra_plan::{Digest, Round};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
 use serde::{Deserialize, Serialize};
 
+use crate::cupboard::Kept;
 use crate::diary::Diary;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::{ClientState, Fleet, Seen};
+use crate::sections::Sections;
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::versions::Versions;
@@ -34,6 +36,8 @@ use crate::versions::Versions;
 const FILE: &str = "checkpoint.fedra";
 const UNFINISHED: &str = "checkpoint.fedra.part";
 const MAGIC: &[u8] = b"FDCK\x01";
+/// The first section that is a client's: before it come the notes, the model and the server's three.
+const FIRST_CLIENT: usize = 5;
 
 #[derive(Serialize, Deserialize)]
 struct Notes {
@@ -60,12 +64,8 @@ pub(crate) fn save(
     fleet: &dyn Fleet,
     directory: &Path,
 ) -> Result<(), EngineError> {
-    let (mut clients, mut watching) = (Vec::new(), Vec::new());
-    fleet.each_state(&mut |state| {
-        clients.push(state.client);
-        watching.extend((!state.attention.is_empty()).then_some(state.client));
-        Ok(())
-    })?;
+    let kept = fleet.kept();
+    let watching: Vec<&Kept> = kept.iter().filter(|kept| kept.remembers_attention()).collect();
     let notes = Notes {
         layout: federation.layout.digest(),
         seed: federation.seed.0,
@@ -74,8 +74,8 @@ pub(crate) fn save(
         versions: federation.versions.clone(),
         diary: federation.diary.clone(),
         selection: federation.memory.clone(),
-        clients,
-        watching,
+        clients: kept.iter().map(Kept::client).collect(),
+        watching: watching.iter().map(|kept| kept.client()).collect(),
     };
     let notes =
         serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
@@ -88,100 +88,114 @@ pub(crate) fn save(
     for tensors in [&federation.model, first, second, variate] {
         file.put(&pack(tensors)?)?;
     }
-    fleet.each_state(&mut |state| {
+    for kept in &kept {
+        let state = kept.state()?;
         for tensors in [&state.personal, &state.correction, &state.residual] {
             file.put(&pack(tensors)?)?;
         }
-        Ok(())
-    })?;
-    fleet.each_state(&mut |state| {
-        if !state.attention.is_empty() {
-            let Seen { first, last } = &state.attention;
-            file.put(&numbers(first))?;
-            file.put(&numbers(last))?;
-        }
-        Ok(())
-    })?;
+    }
+    for kept in watching {
+        let Seen { first, last } = &kept.state()?.attention;
+        file.put(&numbers(first))?;
+        file.put(&numbers(last))?;
+    }
     file.finish(directory)
 }
 
-/// Reads it back into a federation of the same recipe, layout and seed; the clients' states are
-/// the caller's to hand on. `None` when the directory has no checkpoint.
-pub(crate) fn load(
-    federation: &mut Federation,
-    directory: &Path,
-) -> Result<Option<Vec<ClientState>>, EngineError> {
-    let path = directory.join(FILE);
-    let bytes = match fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(disk("reading", &path, source)),
-    };
-    let refuse = |reason: &str| unusable(&path, reason);
-    let (content, checksum) =
-        bytes.split_last_chunk::<4>().ok_or_else(|| refuse("it is too short"))?;
-    if crc32fast::hash(content) != u32::from_le_bytes(*checksum) {
-        return Err(refuse("its checksum does not match its content"));
-    }
-    let mut rest =
-        content.strip_prefix(MAGIC).ok_or_else(|| refuse("it is of another kind or version"))?;
-    let mut section = || take(&mut rest).ok_or_else(|| refuse("a section is cut short"));
+/// A checkpoint that is one of this recipe, layout and seed.
+pub(crate) struct Loaded {
+    /// The federation as it was.
+    pub(crate) federation: Federation,
+    sections: Sections,
+    clients: Vec<ClientId>,
+    watching: Vec<ClientId>,
+}
 
-    let notes: Notes =
-        serde_json::from_slice(section()?).map_err(|error| unusable(&path, error.to_string()))?;
+/// Reads back all but the clients' states; `None` when the directory has no checkpoint.
+pub(crate) fn load(
+    federation: &Federation,
+    directory: &Path,
+) -> Result<Option<Loaded>, EngineError> {
+    let path = directory.join(FILE);
+    let Some(sections) = Sections::open(&path, MAGIC)? else {
+        return Ok(None);
+    };
+    let notes: Notes = serde_json::from_slice(&sections.read(0)?)
+        .map_err(|error| sections.refuse(error.to_string()))?;
     let expected = federation.layout.digest();
     if notes.layout != expected {
         return Err(EngineError::OtherModel { found: notes.layout, expected });
     }
     if notes.seed != federation.seed.0 {
         let (found, expected) = (notes.seed, federation.seed.0);
-        return Err(unusable(&path, format!("its seed is {found}: expected {expected}")));
+        return Err(sections.refuse(format!("its seed is {found}: expected {expected}")));
     }
     if notes.recipe != recipe_text(federation, &path)? {
-        return Err(refuse("its recipe is another: expected that of this experiment"));
+        return Err(sections.refuse("its recipe is another: expected that of this experiment"));
+    }
+    let Notes { round, clients, watching, .. } = notes;
+    let expected = FIRST_CLIENT + 3 * clients.len() + 2 * watching.len();
+    if sections.len() != expected {
+        let found = sections.len();
+        return Err(sections.refuse(format!("it has {found} sections: expected {expected}")));
+    }
+    if watching.iter().any(|client| !clients.contains(client)) {
+        return Err(sections.refuse("it has attention of an unknown client"));
+    }
+    let mut loaded = Loaded { federation: federation.clone(), sections, clients, watching };
+    loaded.federation.round = round;
+    let model = loaded.tensors(1)?;
+    if model.len() != federation.layout.len() {
+        return Err(loaded.sections.refuse("its model is not whole"));
+    }
+    let (first, second, variate) = (loaded.tensors(2)?, loaded.tensors(3)?, loaded.tensors(4)?);
+    let found = &mut loaded.federation;
+    (found.model, found.server) = (model, ServerState { first, second, variate });
+    (found.versions, found.diary, found.memory) = (notes.versions, notes.diary, notes.selection);
+    Ok(Some(loaded))
+}
+
+impl Loaded {
+    /// What the clients kept, read one after another.
+    pub(crate) fn states(
+        &self,
+    ) -> impl Iterator<Item = Result<Arc<ClientState>, EngineError>> + use<'_> {
+        (0..self.clients.len()).map(|place| self.state(place).map(Arc::new))
     }
 
-    let expectation = Expectation {
-        layout: &federation.layout,
-        kind: Kind::Values,
-        encoding: Encoding::F32,
-        round: notes.round,
-        client: ClientId::SERVER,
-        scope: None,
-    };
-    let mut unpack = || -> Result<Tensors, EngineError> {
-        let (_, tensors) =
-            decode(section()?, &expectation).map_err(|error| unusable(&path, error.to_string()))?;
-        Ok(tensors)
-    };
-    let model = unpack()?;
-    if model.len() != federation.layout.len() {
-        return Err(refuse("its model is not whole"));
-    }
-    let server = ServerState { first: unpack()?, second: unpack()?, variate: unpack()? };
-    let mut states = Vec::with_capacity(notes.clients.len());
-    for client in notes.clients {
-        let (personal, correction, residual) = (unpack()?, unpack()?, unpack()?);
-        let attention = Seen::default();
-        states.push(ClientState { client, personal, correction, residual, attention });
-    }
-    for client in notes.watching {
-        let mut pattern = || take(&mut rest).and_then(read_numbers);
-        let (Some(first), Some(last)) = (pattern(), pattern()) else {
-            return Err(refuse("a client's attention is cut short"));
+    fn state(&self, place: usize) -> Result<ClientState, EngineError> {
+        let (client, first) = (self.clients[place], FIRST_CLIENT + 3 * place);
+        let patterns = FIRST_CLIENT + 3 * self.clients.len();
+        let attention = match self.watching.iter().position(|watching| *watching == client) {
+            None => Seen::default(),
+            Some(watching) => Seen {
+                first: self.pattern(patterns + 2 * watching)?,
+                last: self.pattern(patterns + 2 * watching + 1)?,
+            },
         };
-        let state = states.iter_mut().find(|state| state.client == client);
-        let state = state.ok_or_else(|| refuse("it has attention of an unknown client"))?;
-        state.attention = Seen { first, last };
+        let (personal, correction, residual) =
+            (self.tensors(first)?, self.tensors(first + 1)?, self.tensors(first + 2)?);
+        Ok(ClientState { client, personal, correction, residual, attention })
     }
-    if !rest.is_empty() {
-        return Err(refuse("bytes follow its last section"));
+
+    fn tensors(&self, section: usize) -> Result<Tensors, EngineError> {
+        let expectation = Expectation {
+            layout: &self.federation.layout,
+            kind: Kind::Values,
+            encoding: Encoding::F32,
+            round: self.federation.round,
+            client: ClientId::SERVER,
+            scope: None,
+        };
+        let (_, tensors) = decode(&self.sections.read(section)?, &expectation)
+            .map_err(|error| self.sections.refuse(error.to_string()))?;
+        Ok(tensors)
     }
-    (federation.model, federation.server) = (model, server);
-    (federation.versions, federation.round) = (notes.versions, notes.round);
-    federation.diary = notes.diary;
-    federation.memory = notes.selection;
-    Ok(Some(states))
+
+    fn pattern(&self, section: usize) -> Result<Arc<[f32]>, EngineError> {
+        let numbers = read_numbers(&self.sections.read(section)?);
+        numbers.ok_or_else(|| self.sections.refuse("a client's attention is cut short"))
+    }
 }
 
 fn recipe_text(federation: &Federation, path: &Path) -> Result<String, EngineError> {
@@ -197,14 +211,6 @@ fn read_numbers(section: &[u8]) -> Option<Arc<[f32]>> {
     rest.is_empty().then(|| numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
 }
 
-fn take<'bytes>(rest: &mut &'bytes [u8]) -> Option<&'bytes [u8]> {
-    let (length, after) = rest.split_first_chunk::<8>()?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-    let (section, after) = after.split_at_checked(length)?;
-    *rest = after;
-    Some(section)
-}
-
 /// A checkpoint on its way to the disk, beside its place.
 struct Unfinished {
     path: PathBuf,
@@ -214,9 +220,11 @@ struct Unfinished {
 
 impl Unfinished {
     fn create(directory: &Path) -> Result<Self, EngineError> {
-        fs::create_dir_all(directory).map_err(|error| disk("creating", directory, error))?;
+        fs::create_dir_all(directory)
+            .map_err(|error| EngineError::disk("creating", directory, error))?;
         let path = directory.join(UNFINISHED);
-        let file = File::create(&path).map_err(|error| disk("writing", &path, error))?;
+        let file =
+            File::create(&path).map_err(|error| EngineError::disk("writing", &path, error))?;
         let (file, checksum) = (BufWriter::new(file), Hasher::new());
         let mut unfinished = Self { path, file, checksum };
         unfinished.write(MAGIC)?;
@@ -230,7 +238,7 @@ impl Unfinished {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
         self.checksum.update(bytes);
-        self.file.write_all(bytes).map_err(|error| disk("writing", &self.path, error))
+        self.file.write_all(bytes).map_err(|error| EngineError::disk("writing", &self.path, error))
     }
 
     /// Takes the place of the old one; a crash leaves one of the two.
@@ -244,12 +252,8 @@ impl Unfinished {
             // The move itself has to reach the disk too.
             File::open(directory)?.sync_all()
         };
-        finish().map_err(|error| disk("writing", &directory.join(FILE), error))
+        finish().map_err(|error| EngineError::disk("writing", &directory.join(FILE), error))
     }
-}
-
-fn disk(doing: &'static str, path: &Path, source: std::io::Error) -> EngineError {
-    EngineError::Disk { doing, path: path.display().to_string(), source }
 }
 
 fn unusable(path: &Path, reason: impl Into<String>) -> EngineError {

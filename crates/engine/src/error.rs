@@ -1,5 +1,7 @@
 //! Everything that can stop a federation. A bad update does not: it is refused and counted.
 
+use std::path::Path;
+
 use fedra_plan::{Digest, PlanError};
 use fedra_wire::{ClientId, WireError};
 
@@ -71,11 +73,11 @@ pub enum EngineError {
     #[error("a round report could not be written: {0}")]
     Sink(String),
 
-    /// A checkpoint could not be read or written.
+    /// A checkpoint or a scratch file could not be read or written.
     #[error("{doing} {path}: {source}")]
     Disk {
         /// What was being done, as in "writing".
-        doing: &'static str,
+        doing: String,
         /// The file.
         path: String,
         /// What the system said.
@@ -97,4 +99,11 @@ pub enum EngineError {
         /// Digest of the layout here.
         expected: Digest,
     },
+}
+
+impl EngineError {
+    /// What the system said when this was done to a file.
+    pub(crate) fn disk(doing: impl Into<String>, path: &Path, source: std::io::Error) -> Self {
+        Self::Disk { doing: doing.into(), path: path.display().to_string(), source }
+    }
 }

@@ -81,10 +81,11 @@ impl Federation {
     /// Goes back to the checkpoint in a directory, and brings the fleet along; says whether there
     /// was one.
     pub fn resume(&mut self, directory: &Path, fleet: &mut dyn Fleet) -> Result<bool, EngineError> {
-        let Some(states) = checkpoint::load(self, directory)? else {
+        let Some(loaded) = checkpoint::load(self, directory)? else {
             return Ok(false);
         };
-        fleet.restore(&self.as_received()?, states)?;
+        fleet.restore(&loaded.federation.as_received()?, &mut loaded.states())?;
+        *self = loaded.federation;
         Ok(true)
     }
 

@@ -28,6 +28,7 @@ use fedra_seed::Seed;
 use fedra_wire::{ClientId, Tensors};
 use serde::{Deserialize, Serialize};
 
+use crate::cupboard::Kept;
 use crate::error::EngineError;
 use crate::work::Work;
 
@@ -61,20 +62,17 @@ pub trait Fleet {
     fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError>;
 
     /// What the clients keep between rounds, in client order; clients that keep nothing are absent.
-    fn state(&self) -> Vec<ClientState>;
+    /// Handles: nothing is copied or read before somebody asks one for its state.
+    fn kept(&self) -> Vec<Kept>;
 
-    /// The same, one after another. A fleet that holds states in memory lends them instead of copying
-    /// all of them at once.
-    fn each_state(
-        &self,
-        visit: &mut dyn FnMut(&ClientState) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
-        self.state().iter().try_for_each(visit)
-    }
-
-    /// Makes the clients what they were when [`Fleet::state`] was taken, and their shared model the
-    /// one given. Clients that are absent from the list keep nothing.
-    fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError>;
+    /// Makes the clients what they were when [`Fleet::kept`] was asked, and their shared model the
+    /// one given. Clients that are absent keep nothing. States come one after another, so that there
+    /// need not be a moment at which all are in memory; after an error the fleet is of no more use.
+    fn restore(
+        &mut self,
+        shared: &Tensors,
+        states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
+    ) -> Result<(), EngineError>;
 }
 
 /// A client as it signed up.

@@ -22,6 +22,7 @@ mod sampler;
 mod selection;
 mod work;
 
+mod cupboard;
 mod fleet;
 mod fold;
 mod gather;
@@ -38,6 +39,8 @@ mod checkpoint;
 mod downloads;
 mod effort;
 mod report;
+mod scratch;
+mod sections;
 mod versions;
 
 pub mod methods;
@@ -47,6 +50,7 @@ mod error;
 pub use attention::{AttentionDrift, SHIFT_BYTES};
 pub use branch::Moment;
 pub use conditions::{Away, Conditions, Slow};
+pub use cupboard::{Cupboard, Kept};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
 pub use error::EngineError;
 pub use federation::Federation;

@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fedra_plan::{Layout, Probe, Round, Rule, Scope, Selector, View};
 use serde::{Deserialize, Serialize};
@@ -232,19 +233,17 @@ impl Federation {
             return Ok(());
         }
         self.server.forget(&forgotten);
-        let mut states = fleet.state();
-        let kept = |states: &[crate::fleet::ClientState]| -> usize {
-            states.iter().map(|state| state.correction.len() + state.residual.len()).sum()
-        };
-        let before = kept(&states);
-        for state in &mut states {
-            for id in &forgotten {
-                state.correction.remove(id);
-                state.residual.remove(id);
-            }
-        }
-        if kept(&states) < before {
-            fleet.restore(&self.as_received()?, states)?;
+        let kept = fleet.kept();
+        if kept.iter().any(|kept| kept.remembers(&forgotten)) {
+            let mut states = kept.into_iter().map(|kept| {
+                let mut state = Arc::unwrap_or_clone(kept.state()?);
+                for id in &forgotten {
+                    state.correction.remove(id);
+                    state.residual.remove(id);
+                }
+                Ok(Arc::new(state))
+            });
+            fleet.restore(&self.as_received()?, &mut states)?;
         }
         Ok(())
     }

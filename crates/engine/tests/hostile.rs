@@ -2,6 +2,8 @@
 
 mod fleet;
 
+use std::sync::Arc;
+
 use fedra_engine::*;
 use fedra_plan::Scope;
 use fedra_wire::{Header, Kind, encode};
@@ -161,11 +163,15 @@ impl Fleet for Intruder {
         self.0.compare_attention(look)
     }
 
-    fn state(&self) -> Vec<ClientState> {
-        self.0.state()
+    fn kept(&self) -> Vec<Kept> {
+        self.0.kept()
     }
 
-    fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        shared: &Tensors,
+        states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
+    ) -> Result<(), EngineError> {
         self.0.restore(shared, states)
     }
 }

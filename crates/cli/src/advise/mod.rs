@@ -3,13 +3,14 @@
 //! What a warm-up of W rounds is worth is measured and not inferred: the method beneath runs as the
 //! trunk, and from some of its rounds a branch goes on with query and key frozen. Trunk and branch
 //! meet again in the last round and are compared client by client, on what the clients put aside to
-//! validate ([`decision`]). Nothing is written, and the test sets are thrown away before the first
+//! validate ([`decision`]). Nothing is left behind, and the test sets are thrown away before the first
 //! round, so nothing can look at them ([`pilot`]).
 
 mod decision;
 mod pilot;
 mod told;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -17,8 +18,9 @@ use clap::Args;
 use fedra_compute::Crew;
 
 use crate::console;
-use crate::experiment::{Complaint, Experiment, Written};
+use crate::experiment::{Complaint, Experiment, Keep, Written};
 use crate::federate::Run;
+use crate::keeping::{Home, Keeping};
 use crate::progress::Voice;
 use pilot::{Outcome, Pilot};
 use told::Advice;
@@ -41,7 +43,7 @@ A branch that is clearly behind half-way is not followed further.
 
 What it costs: some four runs of the experiment; the number of rounds is said before it starts. --rounds N
 looks only N rounds ahead. It needs validation examples (data.shares.validation or a validation file), never
-looks at a test example, and writes nothing. One pilot is one seed: the interval says how far clients agree,
+looks at a test example, and writes nothing but, with --scratch, a file that is gone at the end. One pilot is one seed: the interval says how far clients agree,
 not what another seed would give.";
 
 /// The whole command.
@@ -59,6 +61,9 @@ pub struct Advise {
     /// How much score one would give up to send less; never more than a tenth of what the pilot gains
     #[arg(long, value_name = "SCORE", default_value_t = 0.01)]
     tolerance: f64,
+    /// Where a scratch file may lie if clients keep too much for memory [default: nowhere]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
     /// Print the advice as one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -79,9 +84,12 @@ impl Advise {
         if voice == Voice::Lively {
             console::say(pilot.introduction());
         }
+        let (prepared, recipe) = run.parts();
+        let keeping = Keeping::of(&trunk, prepared, recipe)?;
+        let scratch = self.scratch(&keeping, &trunk, voice)?.map(|folder| (&keeping, folder));
         let outcome = match trunk.draft.threads {
-            Some(threads) => Crew::new(threads)?.install(|| pilot.run(voice)),
-            None => pilot.run(voice),
+            Some(threads) => Crew::new(threads)?.install(|| pilot.run(voice, scratch)),
+            None => pilot.run(voice, scratch),
         };
         let Outcome::Complete(measured) = outcome? else {
             console::say("stopped; advice needs the whole pilot, and nothing was written");
@@ -94,6 +102,30 @@ impl Advise {
             console::data(advice.text());
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Where states go that are not to stay in memory. Without a folder that the user named they
+    /// stay: a pilot writes nothing of its own accord.
+    fn scratch(
+        &self,
+        keeping: &Keeping,
+        trunk: &Experiment,
+        voice: Voice,
+    ) -> Result<Option<&Path>, Complaint> {
+        if keeping.home == Home::Memory || self.scratch.is_some() {
+            return Ok(self.scratch.as_deref());
+        }
+        if trunk.draft.keep == Keep::Disk {
+            return Err(Complaint::new("--scratch", "none", "a folder, since keep is \"disk\""));
+        }
+        if voice == Voice::Lively {
+            let (total, whose) = (keeping.total(), keeping.whose());
+            console::say(format_args!(
+                "note: {total} of what {whose} clients keep stay in memory, and as much again for \
+                 each branch;\n      --scratch DIR lets them lie in a file there"
+            ));
+        }
+        Ok(None)
     }
 
     /// What is to be tried.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use fedra_client::{Examples, NearFleet, Shards, to_tensors};
@@ -24,6 +25,7 @@ use crate::dry_run;
 use crate::experiment::{Complaint, Experiment};
 use crate::federate::{Run, interrupted};
 use crate::grid::grouped;
+use crate::keeping::Keeping;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
 use crate::summary::headline_of;
@@ -187,8 +189,8 @@ impl<'e> Pilot<'e> {
         recipe.context("the method has no second stage")
     }
 
-    /// Trunk, branches, kernels.
-    pub fn run(&self, voice: Voice) -> Result<Outcome> {
+    /// Trunk, branches, kernels. What clients keep lies in the folder, if there is one.
+    pub fn run(&self, voice: Voice, scratch: Option<(&Keeping, &Path)>) -> Result<Outcome> {
         let Prepared { model, params, .. } = self.prepared;
         let Plan { horizon, warmups, .. } = &self.plan;
         let clients = self.shards.clients.len() as u64;
@@ -197,6 +199,9 @@ impl<'e> Pilot<'e> {
         let mut fleet =
             NearFleet::new(model.clone(), params.clone(), Device::cpu(), self.shards.clone())?
                 .with_depths(&self.recipe.depths)?;
+        if let Some((keeping, folder)) = scratch {
+            fleet = keeping.furnish(fleet, folder)?;
+        }
         let seed = Seed(self.experiment.draft.seed);
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
         let mut federation = Federation::new(recipe, layout, initial.clone(), seed)?;

@@ -1,12 +1,14 @@
 //! `fedra bench round`: what a federation costs when its clients cost nothing.
 
+use std::sync::Arc;
+
 use anyhow::{Result, bail};
 use clap::Args;
 use fedra_compute::Seed;
 use fedra_engine::{
     Arrival, ClientInfo, ClientState, EngineError, Evaluation, Evidence, Examination, Federation,
-    Fleet, Inquiry, Look, Order, Outcome, Recipe, Reply, Scored, Shift, Solver, Tensors, Verdict,
-    Work,
+    Fleet, Inquiry, Kept, Look, Order, Outcome, Recipe, Reply, Scored, Shift, Solver, Tensors,
+    Verdict, Work,
 };
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Layout, ParamId, Part, Role, Scope, Shape, Site};
@@ -131,11 +133,15 @@ impl Fleet for Trivial {
         Ok(Vec::new())
     }
 
-    fn state(&self) -> Vec<ClientState> {
+    fn kept(&self) -> Vec<Kept> {
         Vec::new()
     }
 
-    fn restore(&mut self, _shared: &Tensors, _states: Vec<ClientState>) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        _shared: &Tensors,
+        _states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
+    ) -> Result<(), EngineError> {
         Ok(())
     }
 }

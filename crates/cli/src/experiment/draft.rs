@@ -27,6 +27,8 @@ pub struct Draft {
     /// How many threads; all cores unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+    /// Where a simulation keeps what its idle clients keep.
+    pub keep: Keep,
     /// What is learnt from.
     pub data: Data,
     /// What learns.
@@ -59,6 +61,7 @@ impl Default for Draft {
             seed: 1,
             device: "auto".to_owned(),
             threads: None,
+            keep: Keep::default(),
             data: Data::default(),
             model: Model::default(),
             federation: Federation::default(),
@@ -71,6 +74,19 @@ impl Default for Draft {
             privacy: None,
         }
     }
+}
+
+/// Where idle clients' states lie; changes memory and time and no result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// In memory, unless it is too much ([`crate::keeping`]).
+    #[default]
+    Auto,
+    /// In memory.
+    Memory,
+    /// In a scratch file in the run's folder.
+    Disk,
 }
 
 /// `[data]`

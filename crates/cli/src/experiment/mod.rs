@@ -21,7 +21,7 @@ mod shorthand;
 
 pub use check::complaint as complaint_of;
 pub use complaint::Complaint;
-pub use draft::Draft;
+pub use draft::{Draft, Keep};
 pub use idle::idle;
 pub use kind::read_setting;
 pub use layers::value_of as read_value;

@@ -3,6 +3,7 @@
 
 mod data;
 mod folders;
+mod keeping;
 mod plan;
 mod refusals;
 mod run;

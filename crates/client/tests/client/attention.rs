@@ -2,12 +2,12 @@
 
 use fedra_client::{NearFleet, PATTERN_EXAMPLES, to_tensors};
 use fedra_data::Task;
-use fedra_engine::{ClientId, Fleet, Look, Moved};
+use fedra_engine::{ClientId, Fleet, Kept, Look, Moved};
 use fedra_plan::{ParamId, Part, Role, Site};
 use fedra_seed::Seed;
 use fedra_wire::Tensors;
 
-use crate::world::{Size, World, with_threads};
+use crate::world::{Size, World, kept_by, with_threads};
 
 const CLIENTS: [ClientId; 2] = [ClientId(0), ClientId(2)];
 
@@ -35,7 +35,7 @@ fn the_same_model_has_moved_by_exactly_nothing_and_the_first_look_compares_nothi
     let still = Moved { since_first: vec![0.0; 2], since_last: vec![0.0; 2] };
     assert_eq!(look(&mut fleet, &model), [Some(still.clone()), Some(still)]);
     // Who has not looked remembers nothing.
-    let states = fleet.state();
+    let states = kept_by(&fleet);
     assert_eq!(states.iter().map(|state| state.client).collect::<Vec<_>>(), CLIENTS);
 }
 
@@ -102,6 +102,6 @@ fn looking_does_not_depend_on_threads_and_is_carried_over_by_the_clients_state()
     assert_eq!(both(1), both(3));
     let (mut first, mut second) = (world.fleet(), world.fleet());
     look(&mut first, &model);
-    second.restore(&model, first.state()).unwrap();
+    second.restore(&model, &mut first.kept().iter().map(Kept::state)).unwrap();
     assert_eq!(look(&mut second, &next), both(1));
 }

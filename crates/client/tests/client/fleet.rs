@@ -1,6 +1,6 @@
 //! A fleet gives the same bits whatever runs it, and keeps only what was taken.
 
-use crate::world::{Size, World, with_threads};
+use crate::world::{Size, World, kept_by, with_threads};
 use fedra_client::{NearFleet, Observer, to_tensors};
 use fedra_data::Task;
 use fedra_engine::{
@@ -81,7 +81,7 @@ fn an_error_of_the_engine_ends_the_round_and_keeps_nothing() {
     let failure = || fedra_engine::EngineError::Sink("full".to_owned());
     let outcome = fleet.train(orders, &mut |_| Err(failure()));
     assert_eq!(outcome.unwrap_err().to_string(), failure().to_string());
-    assert!(fleet.state().is_empty());
+    assert!(kept_by(&fleet).is_empty());
 }
 
 #[test]
@@ -124,20 +124,21 @@ fn only_taken_answers_change_what_a_client_keeps() {
         let mut fleet = world.fleet();
         let given = orders(&world, &fleet, change);
         let refused = train(&mut fleet, given.clone(), Verdict::Refused);
-        assert!(fleet.state().is_empty());
+        assert!(kept_by(&fleet).is_empty());
         let taken = train(&mut fleet, given.clone(), Verdict::Taken);
         assert_eq!(payload(&refused[0]), payload(&taken[0]));
-        let states = fleet.state();
+        let states = kept_by(&fleet);
         assert_eq!(states.len(), 3);
 
         // A second round from a restored state is the second round.
         let second = train(&mut fleet, given.clone(), Verdict::Taken);
         assert_ne!(payload(&second[0]), payload(&taken[0]));
         let mut restored = world.fleet();
+        let states = &mut states.into_iter().map(|state| Ok(Arc::new(state)));
         restored.restore(&to_tensors(&world.params), states).unwrap();
         let again = train(&mut restored, given, Verdict::Taken);
         assert_eq!(payload(&again[0]), payload(&second[0]));
-        assert!(fleet.state() == restored.state());
+        assert!(kept_by(&fleet) == kept_by(&restored));
     }
 }
 
@@ -164,7 +165,7 @@ fn the_change_of_a_variate_is_the_mean_gradient_less_the_old_one() {
         scope: Some(&everything),
     };
     let (_, change) = decode(reply.extra.as_ref().unwrap(), &expected).unwrap();
-    assert!(change == fleet.state()[0].correction);
+    assert!(change == kept_by(&fleet)[0].correction);
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn personal_parameters_stay_and_count_at_their_client_only() {
         scope: Some(&sent),
     };
     assert!(decode(payload(&arrivals[0]), &expected).is_ok());
-    let states = fleet.state();
+    let states = kept_by(&fleet);
     assert_eq!(states[0].personal.scope(), world.head());
     assert!(states[0].personal != states[1].personal);
 
@@ -200,7 +201,7 @@ fn personal_parameters_stay_and_count_at_their_client_only() {
     let adaptation = Adaptation { learns: world.head(), work: crate::world::adamw(1e-2) };
     let adapted = fleet.evaluate(&ask(EvaluationSet::ClientTest, Some(&adaptation))).unwrap();
     assert_ne!(adapted[0].loss, own[0].loss);
-    assert!(fleet.state() == states);
+    assert!(kept_by(&fleet) == states);
 }
 
 #[test]
@@ -210,7 +211,7 @@ fn training_alone_uploads_nothing_and_keeps_everything() {
     let given = orders(&world, &fleet, |order| order.personal = order.learns.clone());
     let first = train(&mut fleet, given.clone(), Verdict::Taken);
     assert!(payload(&first[0]).len() < 128, "nothing but a header and a checksum");
-    let after_one = fleet.state();
+    let after_one = kept_by(&fleet);
     let nothing = orders(&world, &fleet, |order| {
         order.personal = order.learns.clone();
         let header = Header::download(Kind::Values, Encoding::F32, Round(0));
@@ -218,7 +219,7 @@ fn training_alone_uploads_nothing_and_keeps_everything() {
         order.payload = none.into();
     });
     train(&mut fleet, nothing, Verdict::Taken);
-    assert!(fleet.state()[0].personal != after_one[0].personal);
+    assert!(kept_by(&fleet)[0].personal != after_one[0].personal);
     assert!(to_tensors(fleet.shared()) == to_tensors(&world.params));
 }
 

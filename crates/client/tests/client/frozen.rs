@@ -1,10 +1,10 @@
 //! `FedFrozen` with real clients: query and key keep their bits under `AdamW` and its decay.
 
-use crate::world::{Size, World, adamw};
+use crate::world::{Size, World, adamw, kept_by};
 use fedra_client::to_tensors;
 use fedra_data::Task;
 use fedra_engine::methods::Method;
-use fedra_engine::{Encoding, Federation, Fleet, Recipe};
+use fedra_engine::{Encoding, Federation, Recipe};
 use fedra_plan::{Role, Scope};
 use fedra_seed::Seed;
 
@@ -37,7 +37,7 @@ fn frozen_query_and_key_stay_bit_identical_under_adamw_whatever_lies_beneath() {
         let (now, still) = (federation.model(), |id| warm.get(id) == federation.model().get(id));
         assert!(kernel.iter().all(still), "{base}");
         assert!(now.scope().iter().any(|id| !still(id)), "{base}");
-        for state in fleet.state() {
+        for state in kept_by(&fleet) {
             assert!((state.correction.scope() & &kernel).is_empty(), "{base}");
             assert!((state.residual.scope() & &kernel).is_empty(), "{base}");
         }

@@ -5,6 +5,7 @@
 mod attention;
 mod fleet;
 mod frozen;
+mod keeping;
 mod learning;
 mod scoring;
 mod selection;

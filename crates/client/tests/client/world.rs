@@ -3,13 +3,19 @@
 use fedra_client::{Lesson, NearFleet, Shards};
 use fedra_compute::{Crew, Device, Params};
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
-use fedra_engine::{ClientInfo, Encoding, Order, Solver, Work};
+use fedra_engine::{ClientInfo, ClientState, Encoding, Fleet, Order, Solver, Work};
 use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Head, Model};
 use fedra_plan::{Role, Round, Scope, Site};
 use fedra_seed::Seed;
 use fedra_wire::{Header, Kind, Tensors, encode};
 use std::sync::Arc;
+
+/// What the clients keep, all at once.
+pub fn kept_by(fleet: &NearFleet) -> Vec<ClientState> {
+    let states = fleet.kept().into_iter().map(|kept| kept.state().map(Arc::unwrap_or_clone));
+    states.collect::<Result<_, _>>().unwrap()
+}
 
 pub struct World {
     pub model: Model,

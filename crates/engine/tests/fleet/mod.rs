@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fedra_engine::*;
 use fedra_plan::{BlockScores, Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
@@ -70,6 +71,11 @@ impl Quadratics {
             shared: initial(),
             states: BTreeMap::new(),
         }
+    }
+
+    /// What the clients keep.
+    pub fn state(&self) -> Vec<ClientState> {
+        self.states.values().filter(|state| !state.is_empty()).cloned().collect()
     }
 
     fn expectation(&self, kind: Kind, encoding: Encoding, round: Round) -> Expectation<'_> {
@@ -308,13 +314,18 @@ impl Fleet for Quadratics {
         Ok(answers)
     }
 
-    fn state(&self) -> Vec<ClientState> {
-        self.states.values().filter(|state| !state.is_empty()).cloned().collect()
+    fn kept(&self) -> Vec<Kept> {
+        self.state().into_iter().map(|state| Kept::new(Arc::new(state))).collect()
     }
 
-    fn restore(&mut self, shared: &Tensors, states: Vec<ClientState>) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        shared: &Tensors,
+        states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
+    ) -> Result<(), EngineError> {
         self.shared = shared.clone();
-        self.states = states.into_iter().map(|state| (state.client, state)).collect();
+        let state = |state: Arc<ClientState>| (state.client, Arc::unwrap_or_clone(state));
+        self.states = states.map(|next| next.map(state)).collect::<Result<_, _>>()?;
         Ok(())
     }
 }

@@ -1,0 +1,299 @@
+//! Where a simulation keeps what its clients keep between rounds: in memory, or in a scratch file.
+//!
+//! A state is put in whole and taken out whole, so the two forms give the same bits and only the
+//! clients that are at work hold theirs in memory. What comes out is a handle, [`Kept`]: whoever has
+//! one still gets that state after the client has moved on, hence a moment of a federation is a list
+//! of handles and copies nothing.
+//!
+//! ```text
+//! put(state) --> Kept { client, Held(state) | Filed { record, contents } } --> state()
+//! ```
+//!
+//! The file holds numbers and nothing else; which parameters they belong to stays in memory. So it
+//! cannot be read by anyone but its writer, and the checkpoint remains the only truth about a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fedra_plan::{ByteCount, ParamId, Scope};
+use fedra_wire::{ClientId, Tensors};
+
+use crate::error::EngineError;
+use crate::fleet::{ClientState, Seen};
+use crate::scratch::{PAGE, Record, Scratch};
+
+/// The states of all clients of a simulation.
+#[derive(Debug)]
+pub struct Cupboard {
+    form: Form,
+    kept: Mutex<BTreeMap<ClientId, Kept>>,
+}
+
+#[derive(Debug)]
+enum Form {
+    Memory,
+    Disk(Arc<Scratch>),
+}
+
+impl Cupboard {
+    /// An empty one in memory.
+    pub const fn in_memory() -> Self {
+        Self { form: Form::Memory, kept: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// An empty one in a scratch file at this place, which is gone when the last state is.
+    pub fn on_disk(path: &Path) -> Result<Self, EngineError> {
+        let scratch = Scratch::create(path)
+            .map_err(|error| EngineError::disk("creating the scratch file", path, error))?;
+        Ok(Self { form: Form::Disk(Arc::new(scratch)), kept: Mutex::new(BTreeMap::new()) })
+    }
+
+    /// What a so large state takes on disk.
+    pub const fn on_disk_bytes(state: ByteCount) -> ByteCount {
+        ByteCount(state.0.next_multiple_of(PAGE as u64))
+    }
+
+    /// What a client keeps.
+    pub fn state_of(&self, client: ClientId) -> Result<Arc<ClientState>, EngineError> {
+        // The lock is not held while a file is read.
+        let kept = self.all().get(&client).cloned();
+        kept.map_or_else(|| Ok(Arc::new(ClientState::empty(client))), |kept| kept.state())
+    }
+
+    /// Replaces what a client keeps. On an error it is what it was.
+    pub fn put(&self, state: Arc<ClientState>) -> Result<(), EngineError> {
+        let client = state.client;
+        if state.is_empty() {
+            self.all().remove(&client);
+            return Ok(());
+        }
+        let kept = match &self.form {
+            Form::Memory => Kept::new(state),
+            Form::Disk(scratch) => {
+                Kept { client, place: Place::Filed(Arc::new(Filed::write(scratch, &state)?)) }
+            }
+        };
+        self.all().insert(client, kept);
+        Ok(())
+    }
+
+    /// Replaces everything, one state after another. After an error some are old and some are new.
+    pub fn replace(
+        &self,
+        states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
+    ) -> Result<(), EngineError> {
+        let mut seen = BTreeSet::new();
+        for state in states {
+            let state = state?;
+            seen.insert(state.client);
+            self.put(state)?;
+        }
+        self.all().retain(|client, _| seen.contains(client));
+        Ok(())
+    }
+
+    /// All there is, in client order.
+    pub fn kept(&self) -> Vec<Kept> {
+        self.all().values().cloned().collect()
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<ClientId, Kept>> {
+        // An entry is replaced as a whole, so a panic elsewhere cannot leave half of one.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One client's state at one moment, wherever it lies.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    client: ClientId,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Held(Arc<ClientState>),
+    Filed(Arc<Filed>),
+}
+
+impl Kept {
+    /// One in memory.
+    pub fn new(state: Arc<ClientState>) -> Self {
+        Self { client: state.client, place: Place::Held(state) }
+    }
+
+    /// Whose it is.
+    pub const fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The state itself.
+    pub fn state(&self) -> Result<Arc<ClientState>, EngineError> {
+        match &self.place {
+            Place::Held(state) => Ok(state.clone()),
+            Place::Filed(filed) => filed.read(self.client).map(Arc::new),
+        }
+    }
+
+    /// Whether it holds an attention pattern. Reads nothing.
+    pub fn remembers_attention(&self) -> bool {
+        match &self.place {
+            Place::Held(state) => !state.attention.is_empty(),
+            Place::Filed(filed) => filed.contents.attention != [0, 0],
+        }
+    }
+
+    /// Whether it holds a correction or a residual of any of these parameters. Reads nothing.
+    pub fn remembers(&self, part: &Scope) -> bool {
+        match &self.place {
+            Place::Held(state) => {
+                let ids = [&state.correction, &state.residual].map(Tensors::scope);
+                ids.iter().any(|ids| !(ids & part).is_empty())
+            }
+            Place::Filed(filed) => {
+                let Contents { personal: _, correction, residual, attention: _ } = &filed.contents;
+                correction.iter().chain(residual).any(|(id, _)| part.contains(*id))
+            }
+        }
+    }
+}
+
+/// A state in a scratch file.
+#[derive(Debug)]
+struct Filed {
+    record: Record,
+    contents: Contents,
+}
+
+/// What the numbers of a state are, in the order in which they lie.
+#[derive(Debug)]
+struct Contents {
+    personal: Vec<(ParamId, usize)>,
+    correction: Vec<(ParamId, usize)>,
+    residual: Vec<(ParamId, usize)>,
+    /// Numbers in the first and in the last pattern.
+    attention: [usize; 2],
+}
+
+impl Filed {
+    fn write(scratch: &Arc<Scratch>, state: &ClientState) -> Result<Self, EngineError> {
+        let ClientState { client, personal, correction, residual, attention } = state;
+        let list = |tensors: &Tensors| tensors.iter().map(|(id, n)| (id, n.len())).collect();
+        let contents = Contents {
+            personal: list(personal),
+            correction: list(correction),
+            residual: list(residual),
+            attention: [attention.first.len(), attention.last.len()],
+        };
+        let tensors = [personal, correction, residual].into_iter().flat_map(Tensors::iter);
+        let numbers = tensors.map(|(_, numbers)| numbers);
+        let numbers = numbers.chain([&*attention.first, &*attention.last]);
+        let record = Record::write(scratch, numbers).map_err(|error| {
+            let bytes = ByteCount(contents.bytes());
+            let doing = format!("writing what client {client} keeps ({bytes}) to");
+            EngineError::disk(doing, scratch.path(), error)
+        })?;
+        Ok(Self { record, contents })
+    }
+
+    fn read(&self, client: ClientId) -> Result<ClientState, EngineError> {
+        self.read_numbers(client).map_err(|error| {
+            let doing = format!("reading what client {client} keeps from");
+            EngineError::disk(doing, self.record.path(), error)
+        })
+    }
+
+    fn read_numbers(&self, client: ClientId) -> io::Result<ClientState> {
+        let mut numbers = self.record.read();
+        let mut tensors = |list: &[(ParamId, usize)]| -> io::Result<Tensors> {
+            list.iter().map(|(id, count)| Ok((*id, numbers.take(*count)?))).collect()
+        };
+        let Contents { personal, correction, residual, attention: [first, last] } = &self.contents;
+        let (personal, correction, residual) =
+            (tensors(personal)?, tensors(correction)?, tensors(residual)?);
+        let attention =
+            Seen { first: numbers.take(*first)?.into(), last: numbers.take(*last)?.into() };
+        numbers.finish()?;
+        Ok(ClientState { client, personal, correction, residual, attention })
+    }
+}
+
+impl Contents {
+    fn bytes(&self) -> u64 {
+        let Self { personal, correction, residual, attention } = self;
+        let tensors = personal.iter().chain(correction).chain(residual);
+        4 * tensors.map(|(_, numbers)| numbers).chain(attention).sum::<usize>() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fedra_plan::{Part, Role, Site};
+
+    const ID: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+
+    fn state(client: u32, value: f32) -> Arc<ClientState> {
+        let mut state = ClientState::empty(ClientId(client));
+        state.correction.insert(ID, vec![value; 100_000]);
+        state.residual.insert(ID, vec![-value, f32::NAN]);
+        state.attention = Seen { first: vec![value; 3].into(), last: Arc::new([]) };
+        Arc::new(state)
+    }
+
+    fn forms(folder: &Path) -> [Cupboard; 2] {
+        [Cupboard::in_memory(), Cupboard::on_disk(&folder.join("scratch")).unwrap()]
+    }
+
+    #[test]
+    fn both_forms_give_back_the_same_bits() {
+        let folder = tempfile::tempdir().unwrap();
+        for cupboard in forms(folder.path()) {
+            for client in [7, 2, 9] {
+                cupboard.put(state(client, client as f32)).unwrap();
+            }
+            cupboard.put(state(2, 0.5)).unwrap();
+            cupboard.put(Arc::new(ClientState::empty(ClientId(9)))).unwrap();
+            let kept: Vec<u32> = cupboard.kept().iter().map(|kept| kept.client().0).collect();
+            assert_eq!(kept, [2, 7]);
+            let found = cupboard.state_of(ClientId(2)).unwrap();
+            // `Debug` shows every number and, unlike `==`, takes NaN for itself.
+            assert_eq!(format!("{found:?}"), format!("{:?}", state(2, 0.5)));
+            assert!(cupboard.state_of(ClientId(9)).unwrap().is_empty());
+            let kept = cupboard.kept();
+            assert!(
+                kept[0].remembers_attention() && kept[0].remembers(&[ID].into_iter().collect())
+            );
+            assert!(!kept[0].remembers(&Scope::empty()));
+        }
+    }
+
+    #[test]
+    fn a_handle_outlives_what_replaces_its_state() {
+        let folder = tempfile::tempdir().unwrap();
+        for cupboard in forms(folder.path()) {
+            cupboard.put(state(1, 1.0)).unwrap();
+            cupboard.put(state(2, 2.0)).unwrap();
+            let before = cupboard.kept();
+            cupboard.put(state(1, 3.0)).unwrap();
+            cupboard.replace(&mut [Ok(state(1, 4.0))].into_iter()).unwrap();
+            assert_eq!(cupboard.kept().len(), 1);
+            let value = |kept: &Kept| kept.state().unwrap().correction.get(ID).unwrap()[0];
+            assert_eq!(before.iter().map(value).collect::<Vec<_>>(), [1.0, 2.0]);
+            cupboard.replace(&mut before.iter().map(Kept::state)).unwrap();
+            assert_eq!(cupboard.kept().iter().map(value).collect::<Vec<_>>(), [1.0, 2.0]);
+        }
+    }
+
+    #[test]
+    fn a_scratch_file_that_cannot_be_made_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let nowhere = folder.path().join("no such folder").join("scratch");
+        let error = Cupboard::on_disk(&nowhere).unwrap_err().to_string();
+        assert!(
+            error.starts_with("creating the scratch file ") && error.contains("no such folder")
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! A checkpoint as a list of sections, each read when it is wanted.
+//!
+//! The file may be larger than memory, so it is read twice: once from end to end for its checksum,
+//! then section by section. Lengths are held against the file's own before memory is taken for them.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crc32fast::Hasher;
+
+use crate::error::EngineError;
+
+/// Bytes of the checksum at the end.
+const CHECKSUM: u64 = 4;
+
+/// The sections of a file whose checksum is right.
+#[derive(Debug)]
+pub(crate) struct Sections {
+    path: PathBuf,
+    file: File,
+    /// Where each begins, and its length.
+    spans: Vec<(u64, usize)>,
+}
+
+impl Sections {
+    /// Opens a file that begins with `magic`; `None` when there is none.
+    pub(crate) fn open(path: &Path, magic: &[u8]) -> Result<Option<Self>, EngineError> {
+        let failed = |error| EngineError::disk("reading", path, error);
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let length = file.metadata().map_err(failed)?.len();
+        let mut sections = Self { path: path.to_owned(), file, spans: Vec::new() };
+        let end = length.checked_sub(CHECKSUM).ok_or_else(|| sections.refuse("it is too short"))?;
+        if !sections.checksum_matches(end).map_err(failed)? {
+            return Err(sections.refuse("its checksum does not match its content"));
+        }
+        let mut start = vec![0; magic.len()];
+        sections.file.rewind().map_err(failed)?;
+        if end < magic.len() as u64
+            || sections.file.read_exact(&mut start).is_err()
+            || start != magic
+        {
+            return Err(sections.refuse("it is of another kind or version"));
+        }
+        sections.spans = sections.find_spans(magic.len() as u64, end)?;
+        Ok(Some(sections))
+    }
+
+    /// How many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// One of them.
+    pub(crate) fn read(&self, number: usize) -> Result<Vec<u8>, EngineError> {
+        let cut = || self.refuse("a section is cut short");
+        let &(start, length) = self.spans.get(number).ok_or_else(cut)?;
+        let mut bytes = vec![0; length];
+        // A file's position is its own, not this value's: `&File` moves it.
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(start))
+            .and_then(|_| file.read_exact(&mut bytes))
+            .map_err(|error| EngineError::disk("reading", &self.path, error))?;
+        Ok(bytes)
+    }
+
+    /// That the file cannot be used, and why.
+    pub(crate) fn refuse(&self, reason: impl Into<String>) -> EngineError {
+        EngineError::Checkpoint { path: self.path.display().to_string(), reason: reason.into() }
+    }
+
+    fn checksum_matches(&self, end: u64) -> io::Result<bool> {
+        let (mut content, mut checksum) = ((&self.file).take(end), Hasher::new());
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let count = content.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            checksum.update(&buffer[..count]);
+        }
+        let mut found = [0; CHECKSUM as usize];
+        (&self.file).read_exact(&mut found)?;
+        Ok(checksum.finalize() == u32::from_le_bytes(found))
+    }
+
+    /// Every section from one place to another.
+    fn find_spans(&self, mut at: u64, end: u64) -> Result<Vec<(u64, usize)>, EngineError> {
+        let cut = || self.refuse("a section is cut short");
+        let (mut file, mut spans) = (&self.file, Vec::new());
+        while at < end {
+            let (mut length, start) = ([0; 8], at + 8);
+            file.seek(SeekFrom::Start(at))
+                .and_then(|_| file.read_exact(&mut length))
+                .map_err(|error| EngineError::disk("reading", &self.path, error))?;
+            let length = u64::from_le_bytes(length);
+            at = start.checked_add(length).filter(|next| *next <= end).ok_or_else(cut)?;
+            spans.push((start, usize::try_from(length).map_err(|_| cut())?));
+        }
+        Ok(spans)
+    }
+}
