@@ -1,0 +1,112 @@
+//! `[model]`: a fresh one by its sizes, or a folder.
+
+use std::path::Path;
+
+use fedra_model::hf::Config;
+use fedra_model::{Adapters, Preset};
+
+use super::{Result, at_least_one, existing};
+use crate::experiment::{Complaint, Draft, ModelSource};
+
+/// The name of the small preset in files, beside those of [`Preset`].
+const TINY_ENCODER: &str = "tiny-encoder";
+/// Pieces of a vocabulary that is grown, unless the file says otherwise.
+const USUAL_VOCABULARY: usize = 1000;
+
+/// What learns.
+pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
+    let model = &mut draft.model;
+    if let Some(lora) = &model.lora {
+        Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied()).map_err(|error| {
+            let complaint = Complaint::worded(&error.to_string());
+            let key = complaint.key().trim_start_matches("LoRA ").to_owned();
+            complaint.about(key).within("model.lora")
+        })?;
+    }
+    if let Some(path) = &mut model.path {
+        if let Some(preset) = &model.preset {
+            let expected = "no preset beside model.path";
+            return Err(Complaint::new("model.preset", format!("{preset:?}"), expected));
+        }
+        for (key, given) in [
+            ("model.vocabulary", model.vocabulary),
+            ("model.blocks", model.blocks),
+            ("model.width", model.width),
+            ("model.heads", model.heads),
+        ] {
+            if let Some(given) = given {
+                return Err(Complaint::new(key, given, "nothing: the folder decides"));
+            }
+        }
+        *path = existing("model.path", path)?;
+        let config = open_config(path)?;
+        fits(&config, tokens)?;
+        return Ok(ModelSource::Folder(path.clone()));
+    }
+    let name = model.preset.get_or_insert_with(|| TINY_ENCODER.to_owned()).clone();
+    let preset = if name == TINY_ENCODER { Some(Preset::Tiny) } else { Preset::parse(&name) };
+    let Some(preset) = preset else {
+        let names = Preset::ALL.map(Preset::name);
+        let expected = format!("{TINY_ENCODER} or one of {}", names.join(", "));
+        return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
+    };
+    let mut config = preset.config();
+    let Config::Bert(bert) = &mut config else {
+        let expected = "an encoder; a decoder comes with its own tokenizer: use model.path";
+        return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
+    };
+    for (key, size) in
+        [("model.blocks", model.blocks), ("model.width", model.width), ("model.heads", model.heads)]
+    {
+        at_least_one(key, size)?;
+    }
+    bert.num_hidden_layers = model.blocks.unwrap_or(bert.num_hidden_layers);
+    bert.hidden_size = model.width.unwrap_or(bert.hidden_size);
+    bert.intermediate_size = 4 * bert.hidden_size;
+    bert.num_attention_heads = model.heads.unwrap_or(bert.num_attention_heads);
+    if !bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
+        let (width, heads) = (bert.hidden_size, bert.num_attention_heads);
+        let expected = format!("a multiple of the {heads} attention heads");
+        return Err(Complaint::new("model.width", width, expected));
+    }
+    // Positions that no example reaches would be parameters that never learn.
+    bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
+    fits(&config, tokens)?;
+    config.check().map_err(|error| Complaint::new("model", error, "a legal shape"))?;
+    let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
+    at_least_one("model.vocabulary", Some(vocabulary))?;
+    Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+/// The shape of a model.
+pub(super) fn config(model: &ModelSource) -> Result<Config> {
+    match model {
+        ModelSource::Fresh(config, _) => Ok(config.as_ref().clone()),
+        ModelSource::Folder(path) => open_config(path),
+    }
+}
+
+fn open_config(path: &Path) -> Result<Config> {
+    let file = path.join(fedra_model::hf::config::FILE);
+    if !file.is_file() {
+        let found = format!("no {} in {}", fedra_model::hf::config::FILE, path.display());
+        return Err(Complaint::new("model.path", found, "a folder in Hugging Face layout"));
+    }
+    Config::open(path).map_err(|error| {
+        let complaint = Complaint::worded(&error.to_string());
+        let within = format!("model.path: {}", complaint.key());
+        complaint.about(within)
+    })
+}
+
+fn fits(config: &Config, tokens: usize) -> Result<()> {
+    let longest = match config {
+        Config::Bert(bert) => bert.max_position_embeddings,
+        Config::Llama(llama) => llama.max_position_embeddings,
+    };
+    if tokens > longest {
+        let expected = format!("at most the {longest} positions of the model");
+        return Err(Complaint::new("data.max_tokens", tokens, expected));
+    }
+    Ok(())
+}
