@@ -22,7 +22,7 @@ use crate::federate::Run;
 use crate::grid::{Grid, grouped};
 use crate::guess::{Foreseen, Guess, Overlap};
 use crate::keeping::{Home, Keeping};
-use crate::memory;
+use crate::memory::{self, Upkeep};
 use crate::prepared::Prepared;
 use crate::summary::travelled;
 
@@ -60,8 +60,7 @@ pub fn least_bytes(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe
 
 /// What clients will keep between the rounds of a run.
 pub fn keeping(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Keeping> {
-    Ok(Forecast::of(experiment, prepared, recipe, Overlap::Most)?
-        .keeping(experiment, prepared, recipe))
+    Ok(Forecast::of(experiment, prepared, recipe, Overlap::Most)?.keeping(experiment, prepared))
 }
 
 /// What the rounds of a run will send.
@@ -72,6 +71,8 @@ struct Forecast {
     stages: Vec<(u32, Scope)>,
     /// Everybody who takes part in a round.
     drawn: BTreeSet<ClientId>,
+    /// The most that any of them keeps.
+    most: Upkeep,
 }
 
 impl Forecast {
@@ -93,7 +94,12 @@ impl Forecast {
             .collect();
         let ids: Vec<ClientId> = clients.iter().map(|client| client.id).collect();
         let mut holds = Holds::new(recipe.start, &ids, layout);
-        let mut forecast = Self { rounds: Vec::new(), stages: Vec::new(), drawn: BTreeSet::new() };
+        let mut forecast = Self {
+            rounds: Vec::new(),
+            stages: Vec::new(),
+            drawn: BTreeSet::new(),
+            most: Upkeep::default(),
+        };
         let (mut guess, mut ranked) = (Guess::new(overlap), None);
         for number in 0..experiment.rounds {
             let round = Round(number);
@@ -108,6 +114,13 @@ impl Forecast {
             let foreseen = guess.round(&choice, &cohort)?;
             // Blocks that change from round to round are one stage: their number does not change.
             let ranks = recipe.learns.probe(round) != Probe::Nothing;
+            // Neighbours mostly learn the same: each part is looked at once.
+            let mut before = None;
+            for part in foreseen.learns.values().filter(|part| before.replace(*part) != Some(part))
+            {
+                let kept = Upkeep::of(&prepared.model, (recipe, experiment), part);
+                forecast.most = forecast.most.max_by_bytes(kept);
+            }
             let part = foreseen.learns.values().next().cloned();
             if let Some(part) = part
                 && forecast.stages.last().is_none_or(|(_, last)| *last != part)
@@ -126,10 +139,8 @@ impl Forecast {
         Ok(forecast)
     }
 
-    fn keeping(&self, experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Keeping {
-        let parts = self.stages.iter().map(|(_, scope)| scope);
-        let counts = (self.drawn.len(), prepared.shards.clients.len());
-        Keeping::of_parts((&prepared.model, experiment, recipe), parts, counts)
+    fn keeping(&self, experiment: &Experiment, prepared: &Prepared) -> Keeping {
+        Keeping::new(experiment, self.most, (self.drawn.len(), prepared.shards.clients.len()))
     }
 
     fn total(&self) -> Bytes {
@@ -309,7 +320,7 @@ fn costs(
     let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
     fact("client memory", format!("about {client} in training"));
     fact("server memory", format!("about {server}"));
-    let keeping = least.keeping(experiment, prepared, recipe);
+    let keeping = least.keeping(experiment, prepared);
     let together =
         stages().map(|scope| memory::simulation((model, &keeping), (recipe, experiment), scope));
     let count = grouped(clients.len() as u64);

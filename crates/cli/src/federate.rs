@@ -18,7 +18,7 @@ use crate::experiment::{Experiment, complaint_of};
 use crate::folder::Folder;
 use crate::grid::grouped;
 use crate::holdings::Holdings;
-use crate::keeping::Keeping;
+use crate::keeping::{Keeping, SCRATCH};
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
@@ -124,7 +124,7 @@ impl<'e> Run<'e> {
         let fleet =
             NearFleet::new(model.clone(), params.clone(), self.device.clone(), shards.clone())?
                 .with_depths(&self.recipe.depths)?;
-        let mut fleet = keeping.furnish(fleet, folder.path())?;
+        let mut fleet = keeping.furnish(fleet, &folder.path().join(SCRATCH))?;
         let initial = to_tensors(params);
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;

@@ -9,13 +9,12 @@ use std::path::Path;
 use anyhow::Result;
 use fedra_client::NearFleet;
 use fedra_engine::{Cupboard, Recipe};
-use fedra_model::Model;
 use fedra_plan::{ByteCount, Scope};
 
 use crate::dry_run;
 use crate::experiment::{Experiment, Keep};
 use crate::grid::grouped;
-use crate::memory::Kept;
+use crate::memory::Upkeep;
 use crate::prepared::Prepared;
 
 /// The most that stays in memory unless the experiment says otherwise: half of the two gigabytes
@@ -29,7 +28,9 @@ pub const SCRATCH: &str = "clients.fedra.scratch";
 #[derive(Clone, Copy, Debug)]
 pub struct Keeping {
     /// The most that one client keeps.
-    pub each: Kept,
+    pub each: Upkeep,
+    /// How many moments of a client are kept at once: one in a run, more where it branches.
+    pub moments: usize,
     /// Clients that are ever drawn: the others keep nothing.
     pub keepers: usize,
     /// All clients.
@@ -52,7 +53,7 @@ impl Keeping {
     pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Self> {
         let model = &prepared.model;
         let everything = Scope::everything(model.layout());
-        let most = Kept::of(model, (recipe, experiment), &everything);
+        let most = Upkeep::of(model, (recipe, experiment), &everything);
         let clients = prepared.shards.clients.len();
         let bound = Self::new(experiment, most, (clients, clients));
         match bound.home {
@@ -61,38 +62,36 @@ impl Keeping {
         }
     }
 
-    /// What is kept if these parts learn, one after another, at the clients that are drawn.
-    pub fn of_parts<'s>(
-        (model, experiment, recipe): (&Model, &Experiment, &Recipe),
-        parts: impl Iterator<Item = &'s Scope>,
-        (keepers, clients): (usize, usize),
-    ) -> Self {
-        let kept = parts.map(|part| Kept::of(model, (recipe, experiment), part));
-        let each = kept.max_by_key(|kept| kept.bytes()).unwrap_or_default();
-        Self::new(experiment, each, (keepers, clients))
+    /// The same with so many moments of everybody at once.
+    pub fn with_moments(self, experiment: &Experiment, moments: usize) -> Self {
+        Self { moments, ..self }.settled(experiment)
     }
 
-    fn new(experiment: &Experiment, each: Kept, (keepers, clients): (usize, usize)) -> Self {
-        let mut keeping = Self { each, keepers, clients, home: Home::Memory };
+    /// What is kept by so many out of so many clients, of which none keeps more than this.
+    pub fn new(experiment: &Experiment, each: Upkeep, (keepers, clients): (usize, usize)) -> Self {
+        let home = Home::Memory;
+        Self { each, moments: 1, keepers, clients, home }.settled(experiment)
+    }
+
+    /// The same where it belongs.
+    fn settled(self, experiment: &Experiment) -> Self {
         let disk = match experiment.draft.keep {
             Keep::Memory => false,
-            Keep::Disk => each.bytes().0 > 0,
-            Keep::Auto => keeping.total() > ROOM,
+            Keep::Disk => self.each.bytes().0 > 0,
+            Keep::Auto => self.total() > ROOM,
         };
-        if disk {
-            keeping.home = Home::Disk;
-        }
-        keeping
+        Self { home: if disk { Home::Disk } else { Home::Memory }, ..self }
     }
 
     /// Of all clients together.
     pub fn total(&self) -> ByteCount {
-        ByteCount(self.each.bytes().0 * self.keepers as u64)
+        ByteCount(self.each.bytes().0 * (self.keepers * self.moments) as u64)
     }
 
     /// The length of the scratch file: everybody's state, and one that is about to replace another.
     pub fn scratch(&self) -> ByteCount {
-        ByteCount(Cupboard::on_disk_bytes(self.each.bytes()).0 * (self.keepers as u64 + 1))
+        let states = (self.keepers * self.moments) as u64 + 1;
+        ByteCount(Cupboard::on_disk_bytes(self.each.bytes()).0 * states)
     }
 
     /// Whose it is, in words.
@@ -105,16 +104,15 @@ impl Keeping {
         }
     }
 
-    /// The fleet with its cupboard, in this folder if it is to be on disk.
-    pub fn furnish(&self, fleet: NearFleet, folder: &Path) -> Result<NearFleet> {
-        let path = folder.join(SCRATCH);
+    /// The fleet with its cupboard, which is this file if it is to be on disk.
+    pub fn furnish(&self, fleet: NearFleet, file: &Path) -> Result<NearFleet> {
         match self.home {
             Home::Memory => {
                 // What a killed run left where a file cannot lose its name early; elsewhere nothing.
-                let _absent = std::fs::remove_file(path);
+                let _absent = std::fs::remove_file(file);
                 Ok(fleet)
             }
-            Home::Disk => Ok(fleet.with_cupboard(Cupboard::on_disk(&path)?)),
+            Home::Disk => Ok(fleet.with_cupboard(Cupboard::on_disk(file)?)),
         }
     }
 }

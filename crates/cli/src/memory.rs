@@ -1,7 +1,7 @@
 //! What a client and the server hold in memory, roughly, without the program itself.
 //!
 //! A simulation shares the weights among its clients, so a client costs nothing while it waits,
-//! unless its method keeps something for it between rounds ([`Kept`]). That is there once for every
+//! unless its method keeps something for it between rounds ([`Upkeep`]). That is there once for every
 //! client that is ever drawn: in memory, or, where it would be too much, in a scratch file
 //! ([`crate::keeping`]).
 
@@ -23,7 +23,7 @@ const KEPT_WIDTHS: u64 = 16;
 
 /// What a client keeps from round to round, in elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct Upkeep {
     /// Parameters of its own.
     personal: u64,
     /// A control variate (SCAFFOLD) or a linear term (`FedDyn`).
@@ -34,7 +34,7 @@ pub struct Kept {
     attention: u64,
 }
 
-impl Kept {
+impl Upkeep {
     /// What is kept by a client for which this part learns; of blocks that are chosen anew in each
     /// round, all may come to be kept.
     pub fn of(model: &Model, (recipe, experiment): (&Recipe, &Experiment), learns: &Scope) -> Self {
@@ -63,6 +63,11 @@ impl Kept {
             residual: if recipe.work.encoding.feedback() { sent } else { 0 },
             attention,
         }
+    }
+
+    /// The larger of the two.
+    pub fn max_by_bytes(self, other: Self) -> Self {
+        if other.bytes() > self.bytes() { other } else { self }
     }
 
     /// In f32.
@@ -110,7 +115,7 @@ pub fn simulation(
 ) -> ByteCount {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = experiment.draft.threads.unwrap_or_else(cores).min(keeping.keepers) as u64;
-    let kept = Kept::of(model, (recipe, experiment), learns).bytes().0;
+    let kept = Upkeep::of(model, (recipe, experiment), learns).bytes().0;
     let shared = 4 * model.layout().elements() as u64;
     // The shared weights are there once, and what waits is counted with the clients.
     let training = client(model, (recipe, experiment), learns).0 - shared - kept;
@@ -162,7 +167,7 @@ pub fn client(
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
     let held = layout.elements() as u64 + trained * (3 + moments + variates) + activations;
-    ByteCount(4 * held + Kept::of(model, (recipe, experiment), learns).bytes().0)
+    ByteCount(4 * held + Upkeep::of(model, (recipe, experiment), learns).bytes().0)
 }
 
 /// The model, the sum, the update that is being added, and what a server optimiser or a control

@@ -224,7 +224,7 @@ impl NearFleet {
         (place, on): (usize, Part),
         by: &Examination<'_>,
     ) -> Result<Scored, EngineError> {
-        let state = self.cupboard.state_of(self.infos[place].id)?;
+        let state = self.cupboard.own_of(self.infos[place].id)?;
         self.examine_with(&state, global, (place, on), by)
             .map_err(|error| failure("evaluate the model", &error))
     }
@@ -375,7 +375,7 @@ impl Fleet for NearFleet {
             places.len(),
             |number| {
                 let (place, client) = (places[number], inquiry.clients[number]);
-                let state = fleet.cupboard.state_of(client)?;
+                let state = fleet.cupboard.own_of(client)?;
                 Ok(fleet.measure(&global, (place, &state), inquiry))
             },
             |evidence: Result<_, EngineError>| {

@@ -242,18 +242,30 @@ impl Unfinished {
     }
 
     /// Takes the place of the old one; a crash leaves one of the two.
-    fn finish(self, directory: &Path) -> Result<(), EngineError> {
-        let Self { path, mut file, checksum } = self;
-        let finish = || {
-            file.write_all(&checksum.finalize().to_le_bytes())?;
-            file.flush()?;
-            file.get_ref().sync_all()?;
-            fs::rename(&path, directory.join(FILE))?;
+    fn finish(mut self, directory: &Path) -> Result<(), EngineError> {
+        let mut finish = || {
+            self.file.write_all(&self.checksum.clone().finalize().to_le_bytes())?;
+            self.file.flush()?;
+            self.file.get_ref().sync_all()?;
+            fs::rename(&self.path, directory.join(FILE))?;
             // The move itself has to reach the disk too.
             File::open(directory)?.sync_all()
         };
         finish().map_err(|error| EngineError::disk("writing", &directory.join(FILE), error))
     }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // A finished one has its place by now; what was cut short only takes room.
+        let _absent = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes what a process that was killed left of a checkpoint: it may be as large as a whole one.
+pub(crate) fn discard_unfinished(directory: &Path) {
+    // What cannot be removed is written over.
+    let _absent = fs::remove_file(directory.join(UNFINISHED));
 }
 
 fn unusable(path: &Path, reason: impl Into<String>) -> EngineError {

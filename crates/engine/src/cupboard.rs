@@ -62,6 +62,12 @@ impl Cupboard {
         kept.map_or_else(|| Ok(Arc::new(ClientState::empty(client))), |kept| kept.state())
     }
 
+    /// What a client keeps as far as it is the client's own parameters; the rest may be left out.
+    pub fn own_of(&self, client: ClientId) -> Result<Arc<ClientState>, EngineError> {
+        let kept = self.all().get(&client).filter(|kept| kept.has_parameters()).cloned();
+        kept.map_or_else(|| Ok(Arc::new(ClientState::empty(client))), |kept| kept.state())
+    }
+
     /// Replaces what a client keeps. On an error it is what it was.
     pub fn put(&self, state: Arc<ClientState>) -> Result<(), EngineError> {
         let client = state.client;
@@ -134,6 +140,14 @@ impl Kept {
         match &self.place {
             Place::Held(state) => Ok(state.clone()),
             Place::Filed(filed) => filed.read(self.client).map(Arc::new),
+        }
+    }
+
+    /// Whether it holds parameters of the client's own. Reads nothing.
+    fn has_parameters(&self) -> bool {
+        match &self.place {
+            Place::Held(state) => !state.personal.is_empty(),
+            Place::Filed(filed) => !filed.contents.personal.is_empty(),
         }
     }
 
@@ -267,6 +281,20 @@ mod tests {
                 kept[0].remembers_attention() && kept[0].remembers(&[ID].into_iter().collect())
             );
             assert!(!kept[0].remembers(&Scope::empty()));
+        }
+    }
+
+    #[test]
+    fn who_wants_a_clients_parameters_reads_no_state_without_any() {
+        let folder = tempfile::tempdir().unwrap();
+        for cupboard in forms(folder.path()) {
+            cupboard.put(state(1, 1.0)).unwrap();
+            assert!(cupboard.own_of(ClientId(1)).unwrap().is_empty());
+            let mut own = (*state(1, 1.0)).clone();
+            own.personal.insert(ID, vec![2.5]);
+            cupboard.put(Arc::new(own)).unwrap();
+            assert_eq!(cupboard.own_of(ClientId(1)).unwrap().personal.get(ID), Some(&[2.5][..]));
+            assert!(cupboard.own_of(ClientId(2)).unwrap().is_empty());
         }
     }
 

@@ -73,9 +73,12 @@ impl Federation {
         })
     }
 
-    /// Writes a checkpoint into this directory after every round, over the one before.
+    /// Writes a checkpoint into this directory after every round, over the one before. What a
+    /// killed process left of an unfinished one is removed.
     pub fn keep_checkpoints(&mut self, directory: impl Into<PathBuf>) {
-        self.checkpoints = Some(directory.into());
+        let directory = directory.into();
+        checkpoint::discard_unfinished(&directory);
+        self.checkpoints = Some(directory);
     }
 
     /// Goes back to the checkpoint in a directory, and brings the fleet along; says whether there

@@ -230,6 +230,27 @@ fn a_torn_or_foreign_checkpoint_is_refused_and_none_is_no_error() {
         std::fs::write(&file, &bad).expect("a place to write");
         assert!(resume(recipe("scaffold", "{}"), 1).is_err(), "flipped at {place}");
     }
+    // Under a right checksum too: a first section that ends past the file or nowhere, and one that
+    // is missing or too many.
+    let sealed = |content: &[u8]| {
+        let checksum = crc32fast::hash(content).to_le_bytes();
+        [content, &checksum].concat()
+    };
+    let (content, _) = good.split_at(good.len() - 4);
+    let (magic, sections) = content.split_at(5);
+    let length = |length: u64| [magic, &length.to_le_bytes(), &sections[8..]].concat();
+    let past = sections.len() as u64;
+    for (bad, expected) in [
+        (length(u64::MAX), "a section is cut short"),
+        (length(past), "a section is cut short"),
+        (magic.to_vec(), "a section is cut short"),
+        (content[..content.len() - 3].to_vec(), "a section is cut short"),
+        ([content, &0_u64.to_le_bytes()[..]].concat(), "sections: expected"),
+    ] {
+        std::fs::write(&file, sealed(&bad)).expect("a place to write");
+        let refused = resume(recipe("scaffold", "{}"), 1).expect_err("made up").to_string();
+        assert!(refused.contains(expected), "{refused}: expected {expected}");
+    }
     std::fs::write(&file, &good).expect("a place to write");
     assert!(resume(recipe("scaffold", "{}"), 1).expect("whole again"));
 }

@@ -10,7 +10,7 @@ mod decision;
 mod pilot;
 mod told;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -20,7 +20,7 @@ use fedra_compute::Crew;
 use crate::console;
 use crate::experiment::{Complaint, Experiment, Keep, Written};
 use crate::federate::Run;
-use crate::keeping::{Home, Keeping};
+use crate::keeping::{Home, Keeping, SCRATCH};
 use crate::progress::Voice;
 use pilot::{Outcome, Pilot};
 use told::Advice;
@@ -43,8 +43,8 @@ A branch that is clearly behind half-way is not followed further.
 
 What it costs: some four runs of the experiment; the number of rounds is said before it starts. --rounds N
 looks only N rounds ahead. It needs validation examples (data.shares.validation or a validation file), never
-looks at a test example, and writes nothing but, with --scratch, a file that is gone at the end. One pilot is one seed: the interval says how far clients agree,
-not what another seed would give.";
+looks at a test example, and writes nothing but, with --scratch, a file that is gone at the end. One pilot
+is one seed: the interval says how far clients agree, not what another seed would give.";
 
 /// The whole command.
 #[derive(Args)]
@@ -61,7 +61,7 @@ pub struct Advise {
     /// How much score one would give up to send less; never more than a tenth of what the pilot gains
     #[arg(long, value_name = "SCORE", default_value_t = 0.01)]
     tolerance: f64,
-    /// Where a scratch file may lie if clients keep too much for memory [default: nowhere]
+    /// Let what clients keep between rounds lie in a scratch file there [default: in memory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Print the advice as one JSON object instead of tables
@@ -78,6 +78,12 @@ impl Advise {
         let experiment = self.written.experiment()?;
         let trunk = experiment.warming_up()?;
         let plan = self.plan(&trunk)?;
+        if let Some(folder) = self.scratch.as_ref().filter(|folder| !folder.is_dir()) {
+            let expected = "a folder that exists";
+            return Err(Complaint::new("--scratch", folder.display(), expected).into());
+        }
+        // What clients keep is there once for every moment that a branch starts from, and once more.
+        let moments = 1 + plan.warmups.iter().filter(|warmup| **warmup > 0).count();
         let run = Run::prepare(&trunk)?;
         let pilot = Pilot::new(&trunk, &run, plan)?;
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
@@ -85,8 +91,9 @@ impl Advise {
             console::say(pilot.introduction());
         }
         let (prepared, recipe) = run.parts();
-        let keeping = Keeping::of(&trunk, prepared, recipe)?;
-        let scratch = self.scratch(&keeping, &trunk, voice)?.map(|folder| (&keeping, folder));
+        let keeping = Keeping::of(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
+        let scratch = self.scratch(keeping, &trunk, voice)?;
+        let scratch = scratch.as_ref().map(|(keeping, file)| (keeping, file.as_path()));
         let outcome = match trunk.draft.threads {
             Some(threads) => Crew::new(threads)?.install(|| pilot.run(voice, scratch)),
             None => pilot.run(voice, scratch),
@@ -104,26 +111,44 @@ impl Advise {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Where states go that are not to stay in memory. Without a folder that the user named they
-    /// stay: a pilot writes nothing of its own accord.
+    /// The file for what clients keep. Without a folder that the user named it stays in memory: a
+    /// pilot writes nothing of its own accord.
     fn scratch(
         &self,
-        keeping: &Keeping,
+        keeping: Keeping,
         trunk: &Experiment,
         voice: Voice,
-    ) -> Result<Option<&Path>, Complaint> {
-        if keeping.home == Home::Memory || self.scratch.is_some() {
-            return Ok(self.scratch.as_deref());
+    ) -> Result<Option<(Keeping, PathBuf)>, Complaint> {
+        let note = |text: String| {
+            if voice == Voice::Lively {
+                console::say(text);
+            }
+        };
+        if keeping.each.bytes().0 == 0 {
+            return Ok(None);
         }
-        if trunk.draft.keep == Keep::Disk {
-            return Err(Complaint::new("--scratch", "none", "a folder, since keep is \"disk\""));
+        if let Some(folder) = &self.scratch {
+            let most = keeping.scratch();
+            note(format!("note: a scratch file in {} grows to {most} at most", folder.display()));
+            // Others may use the folder for the same.
+            let file = folder.join(format!("{SCRATCH}.{}", std::process::id()));
+            return Ok(Some((Keeping { home: Home::Disk, ..keeping }, file)));
         }
-        if voice == Voice::Lively {
-            let (total, whose) = (keeping.total(), keeping.whose());
-            console::say(format_args!(
-                "note: {total} of what {whose} clients keep stay in memory, and as much again for \
-                 each branch;\n      --scratch DIR lets them lie in a file there"
-            ));
+        match keeping.home {
+            Home::Memory => {}
+            Home::Disk if trunk.draft.keep == Keep::Disk => {
+                return Err(Complaint::new(
+                    "--scratch",
+                    "none",
+                    "a folder, since keep is \"disk\"",
+                ));
+            }
+            Home::Disk => note(format!(
+                "note: up to {} of what {} clients keep, with all branches, stay in memory;\n      \
+                 --scratch DIR lets them lie in a file there",
+                keeping.total(),
+                keeping.whose()
+            )),
         }
         Ok(None)
     }

@@ -189,7 +189,7 @@ impl<'e> Pilot<'e> {
         recipe.context("the method has no second stage")
     }
 
-    /// Trunk, branches, kernels. What clients keep lies in the folder, if there is one.
+    /// Trunk, branches, kernels. What clients keep lies in the file, if there is one.
     pub fn run(&self, voice: Voice, scratch: Option<(&Keeping, &Path)>) -> Result<Outcome> {
         let Prepared { model, params, .. } = self.prepared;
         let Plan { horizon, warmups, .. } = &self.plan;
@@ -199,8 +199,8 @@ impl<'e> Pilot<'e> {
         let mut fleet =
             NearFleet::new(model.clone(), params.clone(), Device::cpu(), self.shards.clone())?
                 .with_depths(&self.recipe.depths)?;
-        if let Some((keeping, folder)) = scratch {
-            fleet = keeping.furnish(fleet, folder)?;
+        if let Some((keeping, file)) = scratch {
+            fleet = keeping.furnish(fleet, file)?;
         }
         let seed = Seed(self.experiment.draft.seed);
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());

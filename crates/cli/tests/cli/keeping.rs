@@ -44,9 +44,13 @@ fn memory_and_disk_leave_the_same_files() {
 fn begin(place: &Place, arguments: &[&str], (out, rounds): (&str, usize)) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
     command.current_dir(place.folder.path()).args(arguments).args(["--out", out]);
-    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let log = place.path(out).join("rounds.jsonl");
     while fs::read_to_string(&log).unwrap_or_default().lines().count() < rounds {
+        if child.try_wait().unwrap().is_some() {
+            let output = child.wait_with_output().unwrap();
+            panic!("it ended before {rounds} rounds: {}", text(&output.stderr));
+        }
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     child
@@ -94,18 +98,55 @@ fn a_full_disk_is_named_with_what_was_being_written_and_the_checkpoint_stays_goo
     let expected = "error: writing what client 1 keeps (41.8 kB) to full/clients.fedra.scratch: ";
     assert!(said.starts_with(expected), "{said}");
     assert!(!place.path("full").join(SCRATCH).exists());
+
+    // The same once there is a checkpoint: going on fills a new scratch file from it.
+    let many = ["method.name=scaffold", "federation.rounds=40", "keep=disk"];
+    let many = [&["run", "tiny.toml", "--quiet"], &sets(&many)[..]].concat();
+    let mut child = begin(&place, &many, ("parts", 3));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let checkpoint = || fs::read(place.path("parts/checkpoint.fedra")).unwrap();
+    let before = checkpoint();
+    // What a process leaves that is killed while it writes one.
+    let unfinished = place.path("parts/checkpoint.fedra.part");
+    fs::write(&unfinished, "half of one").unwrap();
+    let output = run("--resume parts", limit);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("writing what client 1 keeps"), "{said}");
+    assert!(checkpoint() == before && !unfinished.exists());
+
     // There is room again.
-    assert!(run("--resume full", "").status.success());
-    place.succeed(&[
-        "run",
-        "tiny.toml",
-        "--quiet",
-        "--set",
-        "method.name=scaffold",
-        "--out",
-        "whole",
-    ]);
-    assert_eq!(place.weights("full"), place.weights("whole"));
+    assert!(run("--resume parts", "").status.success());
+    place.succeed(&[&many[..], &["--out", "whole"]].concat());
+    assert_eq!(place.weights("parts"), place.weights("whole"));
+}
+
+#[test]
+fn a_place_that_does_not_exist_is_refused() {
+    let place = Place::new();
+    for (set, found) in [("keep=ram", "\"ram\""), ("keep=true", "true")] {
+        let refused = place.refused(&["run", "tiny.toml", "--set", set]);
+        let expected = format!("keep: found {found}, expected one of auto, memory, disk");
+        assert!(refused.contains(&expected), "{refused}");
+    }
+    let frozen = sets(&["method.name=fedfrozen", "data.shares.validation=0.2"]);
+    let advise = [&["advise", "tiny.toml", "--scratch", "nowhere"], &frozen[..]].concat();
+    let refused = place.refused(&advise);
+    assert!(refused.contains("--scratch: found nowhere, expected a folder"), "{refused}");
+}
+
+#[test]
+fn the_client_that_keeps_most_is_the_one_that_counts() {
+    let place = Place::new();
+    let kept = |more: &[&'static str]| {
+        let int8 = ["wire.encoding={ int8 = { feedback = true } }"];
+        let plan =
+            place.succeed(&[&["plan", "tiny.toml"], &sets(&[&int8, more].concat())[..]].concat());
+        plan.lines().find(|line| line.starts_with("kept by clients")).unwrap().to_owned()
+    };
+    // The first client has one block of two; the others are as large as ever.
+    assert_eq!(kept(&["federation.depths={ \"hospital-1\" = 1 }"]), kept(&[]));
 }
 
 #[test]
@@ -205,5 +246,6 @@ fn advice_writes_only_where_it_was_told_to_and_is_the_same() {
     fs::create_dir(place.path("scratch")).unwrap();
     let on_disk = place.succeed(&advise(&[&disk[..], &["--scratch", "scratch"]].concat()));
     assert_eq!(on_disk, place.succeed(&advise(&[])));
+    assert_eq!(on_disk, place.succeed(&advise(&["--scratch", "scratch"])));
     assert!(fs::read_dir(place.path("scratch")).unwrap().next().is_none());
 }
