@@ -84,13 +84,13 @@ fn introduction(setting: &BridgeSetting) -> String {
     let chosen = match (steps.len(), setting.tuned_at) {
         (1, _) => format!("Steps have size {}.", steps[0]),
         (_, TunedAt::Own) => format!(
-            "Steps have the size, out of {}, with which never freezing ends lowest in a further world of the same \
-             heterogeneity.",
+            "Steps have the size, out of {}, with which no warm-up diverges and never freezing ends lowest in a further \
+             world of the same heterogeneity.",
             steps.join(", ")
         ),
         (_, TunedAt::Zero) => format!(
-            "Steps have the size, out of {}, with which never freezing ends lowest in a further world without \
-             heterogeneity.",
+            "Steps have the size, out of {}, with which no warm-up diverges and never freezing ends lowest in a further \
+             world without heterogeneity.",
             steps.join(", ")
         ),
     };

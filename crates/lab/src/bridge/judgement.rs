@@ -43,7 +43,7 @@ impl Judgement {
     /// The criterion, in words.
     pub const CRITERION: &'static str = "each world is frozen after the warm-up that was best on average in the other \
          worlds; the 95 % intervals over worlds of what that gains against W = 0 and against never freezing both \
-         lie above zero, and never freezing diverged in none of them";
+         lie above zero, and never freezing diverged in no world";
 
     pub(super) fn of(choice: &Choice, worlds: &[&BridgeRun]) -> Self {
         let sweeps: Vec<&Sweep> = worlds.iter().map(|run| &run.final_by_warmup).collect();
