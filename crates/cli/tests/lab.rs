@@ -92,9 +92,29 @@ fn the_bridge_reads_its_file_and_judges_three_students_in_words_page_and_numbers
     let verdicts =
         page.matches("<td>not seen</td>").count() + page.matches("<td>seen</td>").count();
     assert_eq!(verdicts, 6, "a verdict for each");
+    let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("{text} is not in\n{said}"));
+    assert!(place("Verdict: a minimum inside") < place("chosen W "), "the caption is above");
     let conclusion = results["conclusion"].as_str().unwrap();
     assert!(said.contains(conclusion) && page.contains(conclusion), "{conclusion}");
     assert_eq!(results["study"]["choices"][0]["trials"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn where_never_freezing_diverged_the_bridge_says_so_and_counts_nothing_as_a_gain() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = BRIDGE.replace("[0.05, 0.1]", "[500.0]");
+    fs::write(folder.path().join("bridge.toml"), text).unwrap();
+    let output = fedra(folder.path(), &["lab", "bridge", "bridge.toml", "--out", "lab"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let words = "not seen: never freezing diverged";
+    assert_eq!(said.matches(words).count(), 6, "three students, two heterogeneities:\n{said}");
+    let page = fs::read_to_string(folder.path().join("lab/index.html")).unwrap();
+    assert_eq!(page.matches(&format!("<td>{words}</td>")).count(), 6);
+    let text = fs::read_to_string(folder.path().join("lab/results.json")).unwrap();
+    let results: Value = serde_json::from_str(&text).unwrap();
+    let judgements = results["judgements"].as_array().unwrap();
+    assert!(judgements.iter().all(|judged| judged["dip"].is_null() && judged["seen"] == false));
 }
 
 #[test]
@@ -111,6 +131,8 @@ fn a_bridge_file_with_a_slip_is_refused_and_nothing_is_written() {
         (BRIDGE.replace("cohort = 2", "cohort = 3"), "cohort: found 3"),
         (BRIDGE.replace("[0.05, 0.1]", "[-1.0, 0.1]"), "rates: found [-1.0, 0.1]"),
         (BRIDGE.replace("worlds = 2", "worlds = 1"), "worlds: found 1"),
+        (BRIDGE.replace("[0.0, 1.0]", "[0.0]"), "heterogeneities: found [0.0], expected 0 and"),
+        (BRIDGE.replace("[0.0, 1.0]", "[0.5, 1.0]"), "heterogeneities: found [0.5, 1.0]"),
         (BRIDGE.replace("seed = 1", "tuned_at = 'one'\nseed = 1"), "tuned_at"),
         (BRIDGE.replace("'linear'", "'cubic'"), "cubic"),
     ];

@@ -57,7 +57,8 @@ pub struct BridgeRun {
     pub final_by_warmup: Sweep,
     /// The global loss of the weights that every warm-up begins with.
     pub start: f64,
-    /// Which share of its loss never freezing still lost over the last sixth of the rounds: how far from done.
+    /// Which share of its loss never freezing still lost over the last sixth of the rounds: how far from done;
+    /// absent where it diverged.
     pub still_falling: Option<f64>,
 }
 
@@ -196,8 +197,8 @@ impl<'s> Path<'s> {
     fn still_falling(&self) -> Option<f64> {
         let rounds = self.setting.rounds;
         let loss = |round: u32| Some(self.federation.loss(self.rounds.get(round as usize)?));
-        Some(1.0 - loss(rounds)? / loss(rounds - rounds.div_ceil(6))?)
-            .filter(|share| share.is_finite())
+        let end = loss(rounds).filter(|loss| *loss < self.start())?;
+        Some(1.0 - end / loss(rounds - rounds.div_ceil(6))?).filter(|share| share.is_finite())
     }
 }
 
@@ -249,7 +250,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_above_where_it_began_has_no_loss_and_is_judged_as_if_never_begun() {
+    fn a_run_that_ends_above_where_it_began_has_no_loss_and_without_never_freezing_no_gain() {
         let setting = BridgeSetting { rates: vec![50.0], ..small() };
         let bridge = Bridge::run(&setting, 2, |_, _| {}).unwrap();
         let linear = bridge.select(Student::Linear, 1.0);
@@ -258,7 +259,6 @@ pub(crate) mod tests {
         );
         let judged = bridge.judge().into_iter().find(|judged| judged.heterogeneity == 1.0).unwrap();
         assert_eq!((judged.student, judged.diverged, judged.seen), (Student::Linear, 6, false));
-        let gains = judged.dip.map(|dip| (dip.against_none.mean, dip.against_never.mean));
-        assert_eq!(gains, Some((0.0, 0.0)));
+        assert_eq!((judged.dip, judged.still_falling), (None, None));
     }
 }

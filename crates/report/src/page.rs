@@ -92,7 +92,8 @@ impl Page {
              figure {{ margin: 2rem 0 }}\ndt {{ font-weight: 600; margin-top: 1rem }}\n\
              dd {{ margin: .1rem 0 0 }}\n.wide {{ overflow-x: auto }}\ntable {{ border-collapse: collapse; font-size: .9rem }}\n\
              th, td {{ text-align: left; padding: .25rem 1rem .25rem 0; white-space: nowrap; \
-             border-bottom: 1px solid #ddd }}\n.number {{ text-align: right; font-variant-numeric: tabular-nums }}\n\
+             border-bottom: 1px solid #ddd }}\ntd:last-child {{ white-space: normal }}\n\
+             .number {{ text-align: right; font-variant-numeric: tabular-nums }}\n\
              </style>\n</head>\n<body>\n<h1>{title}</h1>\n"
         );
         let mut put = |line: std::fmt::Arguments<'_>| {

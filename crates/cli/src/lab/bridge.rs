@@ -16,12 +16,12 @@ Examples:
   fedra lab bridge experiments/frozen_bridge.toml --out runs/bridge --json
 
 Three students learn the same federated task: linear attention, softmax attention, softmax attention with an MLP.
-One world that judges nothing chooses the size of their steps. Five more judge, for each student and heterogeneity,
-whether a warm-up inside pays: each is frozen after the warm-up that was best on average in the other worlds, and
-what that gains against freezing at once and against never freezing needs a 95 % interval above zero. One sentence
-says whether the trade-off survives from student to student.
+One world that judges nothing chooses the size of their steps. As many more as the file says (`worlds`, 2 to 11) judge,
+for each student and heterogeneity, whether a warm-up inside pays: each is frozen after the warm-up that was best on
+average in the other worlds, and what that gains against freezing at once and against never freezing needs a 95 %
+interval above zero. One sentence says whether the trade-off survives from student to student.
 
-About 100 s on two free cores. Files in DIR: index.html, one or two plots for each student, results.json.";
+The file above takes about 100 s on two free cores. Files in DIR: index.html, one or two plots for each student, results.json.";
 
 /// The whole command.
 #[derive(Args)]
@@ -84,13 +84,13 @@ fn introduction(setting: &BridgeSetting) -> String {
     let chosen = match (steps.len(), setting.tuned_at) {
         (1, _) => format!("Steps have size {}.", steps[0]),
         (_, TunedAt::Own) => format!(
-            "Steps have the size, out of {}, with which never freezing ends lowest in a further world of the same \
-             heterogeneity.",
+            "Steps have the size, out of {}, with which no warm-up diverges and never freezing ends lowest in a further \
+             world of the same heterogeneity.",
             steps.join(", ")
         ),
         (_, TunedAt::Zero) => format!(
-            "Steps have the size, out of {}, with which never freezing ends lowest in a further world without \
-             heterogeneity.",
+            "Steps have the size, out of {}, with which no warm-up diverges and never freezing ends lowest in a further \
+             world without heterogeneity.",
             steps.join(", ")
         ),
     };
@@ -110,9 +110,10 @@ fn introduction(setting: &BridgeSetting) -> String {
 /// A word, and what else a reader must know.
 fn verdict(judged: &Judgement) -> String {
     let word = if judged.seen { "seen" } else { "not seen" };
-    match judged.diverged {
-        0 => word.to_owned(),
-        runs => format!("{word} ({runs} diverged)"),
+    match (&judged.dip, judged.diverged) {
+        (None, _) => format!("{word}: never freezing diverged"),
+        (Some(_), 0) => word.to_owned(),
+        (Some(_), runs) => format!("{word} ({runs} diverged)"),
     }
 }
 
@@ -120,7 +121,8 @@ fn verdict(judged: &Judgement) -> String {
 fn table(judgements: &[Judgement]) -> Table {
     let column = |name: &str, side| Column { name: name.to_owned(), side };
     let row = |judged: &Judgement| {
-        let missing = || "diverged".to_owned();
+        // The verdict says why.
+        let missing = || "-".to_owned();
         let dip = judged.dip.as_ref();
         let chosen = |dip: &fedra_lab::Dip| {
             dip.chosen.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
@@ -138,8 +140,9 @@ fn table(judgements: &[Judgement]) -> Table {
     };
     Table {
         caption: format!(
-            "Verdict: a minimum inside is seen if {}. Chosen W: the warm-up of each world. A run that diverged counts with the loss it began with. Still falling: which share of its \
-             loss never freezing lost over the last sixth of the rounds.",
+            "Verdict: a minimum inside is seen if {}. Chosen W: the warm-up of each world. A frozen run that diverged \
+             counts with the loss it began with. Still falling: which share of its loss never freezing lost over the \
+             last sixth of the rounds.",
             Judgement::CRITERION
         ),
         columns: vec![

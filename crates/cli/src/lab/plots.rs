@@ -134,7 +134,7 @@ impl Findings {
     }
 }
 
-/// A table for a terminal, with its caption below and a blank line after it.
+/// A table for a terminal, below its caption and with a blank line after it.
 fn lines(table: &Table) -> Vec<String> {
     let heading = |column: &fedra_report::Column| match column.side {
         Side::Left => column.name.clone(),
@@ -144,8 +144,9 @@ fn lines(table: &Table) -> Vec<String> {
     for row in &table.rows {
         grid.add(row.clone());
     }
-    let mut lines = grid.lines();
-    lines.extend([String::new(), table.caption.clone(), String::new()]);
+    let mut lines = vec![table.caption.clone(), String::new()];
+    lines.extend(grid.lines());
+    lines.push(String::new());
     lines
 }
 

@@ -34,7 +34,8 @@ pub struct BridgeSetting {
     pub local_steps: u32,
     /// Clients in a round.
     pub cohort: usize,
-    /// Values of `h_kernel = h_value`, rising.
+    /// Values of `h_kernel = h_value`, rising from 0: the trade-off must show where clients differ, and not where
+    /// they do not.
     pub heterogeneities: Vec<f64>,
     /// Warm-ups to sweep, rising from 0 to `rounds`.
     pub warmups: Vec<u32>,
@@ -111,10 +112,11 @@ impl BridgeSetting {
             return refuse("noise", self.noise.to_string(), "a number, 0 or more");
         }
         let rising = self.heterogeneities.windows(2).all(|pair| pair[0] < pair[1]);
-        let known = self.heterogeneities.iter().all(|h| h.is_finite() && *h >= 0.0);
-        if self.heterogeneities.is_empty() || !rising || !known {
+        let known = self.heterogeneities.iter().all(|h| h.is_finite());
+        let both = self.heterogeneities.len() > 1 && self.heterogeneities[0] == 0.0;
+        if !both || !rising || !known {
             let found = format!("{:?}", self.heterogeneities);
-            return refuse("heterogeneities", found, "rising numbers, 0 or more");
+            return refuse("heterogeneities", found, "0 and at least one number above it, rising");
         }
         let rising = self.warmups.windows(2).all(|pair| pair[0] < pair[1]);
         let ends = (self.warmups.first(), self.warmups.last()) == (Some(&0), Some(&self.rounds));
@@ -162,7 +164,20 @@ mod tests {
         check(|setting| setting.rates.clear(), "rates: found []");
         check(|setting| setting.warmups = vec![0, 2], "warmups: found [0, 2]");
         check(|setting| setting.warmups = vec![0, 2, 5], "warmups");
-        check(|setting| setting.heterogeneities.reverse(), "heterogeneities");
+        check(|setting| setting.heterogeneities.reverse(), "heterogeneities: found [1.0, 0.0]");
+        check(|setting| setting.heterogeneities.clear(), "heterogeneities: found []");
+        check(
+            |setting| setting.heterogeneities = vec![0.0],
+            "heterogeneities: found [0.0], expected 0 and at least one number above it, rising",
+        );
+        check(
+            |setting| setting.heterogeneities = vec![0.5, 1.0],
+            "heterogeneities: found [0.5, 1.0]",
+        );
+        check(
+            |setting| setting.heterogeneities = vec![0.0, f64::INFINITY],
+            "heterogeneities: found [0.0, inf]",
+        );
         check(|setting| setting.sizes.tokens = 0, "sizes.tokens: found 0");
         assert!(super::super::tests::small().check().is_ok());
     }
