@@ -127,8 +127,8 @@ fn a_place_that_does_not_exist_is_refused() {
     let place = Place::new();
     for (set, found) in [("keep=ram", "\"ram\""), ("keep=true", "true")] {
         let refused = place.refused(&["run", "tiny.toml", "--set", set]);
-        let expected = format!("keep: found {found}, expected one of auto, memory, disk");
-        assert!(refused.contains(&expected), "{refused}");
+        assert!(refused.contains(&format!("keep: found {found}, expected ")), "{refused}");
+        assert!(["auto", "memory", "disk"].iter().all(|word| refused.contains(word)), "{refused}");
     }
     let frozen = sets(&["method.name=fedfrozen", "data.shares.validation=0.2"]);
     let advise = [&["advise", "tiny.toml", "--scratch", "nowhere"], &frozen[..]].concat();
