@@ -16,9 +16,10 @@ use fedra_plan::{Round, Scope, Selector, View};
 use crate::bench::memory::peak_resident_bytes;
 use crate::experiment::{Experiment, complaint_of};
 use crate::folder::Folder;
+use crate::forecast;
 use crate::grid::grouped;
 use crate::holdings::Holdings;
-use crate::keeping::{Keeping, SCRATCH};
+use crate::keeping::SCRATCH;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
@@ -120,7 +121,7 @@ impl<'e> Run<'e> {
         let examples = shards.clients.iter().map(|shard| shard.train.len() as u64).sum();
         let seed = Seed(self.experiment.draft.seed);
 
-        let keeping = Keeping::of(self.experiment, &self.prepared, &self.recipe)?;
+        let keeping = forecast::keeping(self.experiment, &self.prepared, &self.recipe)?;
         let fleet =
             NearFleet::new(model.clone(), params.clone(), self.device.clone(), shards.clone())?
                 .with_depths(&self.recipe.depths)?;

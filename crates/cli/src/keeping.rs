@@ -8,14 +8,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use fedra_client::NearFleet;
-use fedra_engine::{Cupboard, Recipe};
-use fedra_plan::{ByteCount, Scope};
+use fedra_engine::Cupboard;
+use fedra_plan::ByteCount;
 
-use crate::dry_run;
 use crate::experiment::{Experiment, Keep};
 use crate::grid::grouped;
-use crate::memory::Upkeep;
-use crate::prepared::Prepared;
+use crate::upkeep::Upkeep;
 
 /// The most that stays in memory unless the experiment says otherwise: half of the two gigabytes
 /// that a thousand clients of a small model are to fit in.
@@ -49,19 +47,6 @@ pub enum Home {
 }
 
 impl Keeping {
-    /// What this run will keep. Rounds are gone through only if that can matter.
-    pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Self> {
-        let model = &prepared.model;
-        let everything = Scope::everything(model.layout());
-        let most = Upkeep::of(model, (recipe, experiment), &everything);
-        let clients = prepared.shards.clients.len();
-        let bound = Self::new(experiment, most, (clients, clients));
-        match bound.home {
-            Home::Memory => Ok(bound),
-            Home::Disk => dry_run::keeping(experiment, prepared, recipe),
-        }
-    }
-
     /// The same with so many moments of everybody at once.
     pub fn with_moments(self, experiment: &Experiment, moments: usize) -> Self {
         Self { moments, ..self }.settled(experiment)

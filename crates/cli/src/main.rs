@@ -8,6 +8,7 @@ mod dry_run;
 mod experiment;
 mod federate;
 mod folder;
+mod forecast;
 mod grid;
 mod guess;
 mod holdings;
@@ -20,6 +21,7 @@ mod quickstart;
 mod run;
 mod show;
 mod summary;
+mod upkeep;
 mod vacancy;
 
 use std::process::ExitCode;

@@ -23,11 +23,12 @@ use fedra_plan::{Digest, Round};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
 use serde::{Deserialize, Serialize};
 
+use crate::client_state::{ClientState, Seen};
 use crate::cupboard::Kept;
 use crate::diary::Diary;
 use crate::error::EngineError;
 use crate::federation::Federation;
-use crate::fleet::{ClientState, Fleet, Seen};
+use crate::fleet::Fleet;
 use crate::sections::Sections;
 use crate::selection::Memory;
 use crate::server::ServerState;

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fedra_plan::{ByteCount, ParamId, Scope};
 use fedra_wire::{ClientId, Tensors};
 
+use crate::client_state::{ClientState, Seen};
 use crate::error::EngineError;
-use crate::fleet::{ClientState, Seen};
 use crate::scratch::{PAGE, Record, Scratch};
 
 /// The states of all clients of a simulation.

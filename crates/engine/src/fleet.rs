@@ -28,6 +28,7 @@ use fedra_seed::Seed;
 use fedra_wire::{ClientId, Tensors};
 use serde::{Deserialize, Serialize};
 
+use crate::client_state::ClientState;
 use crate::cupboard::Kept;
 use crate::error::EngineError;
 use crate::work::Work;
@@ -164,57 +165,6 @@ pub enum Verdict {
     Taken,
     /// It does not: the client's state stays what it was before the order.
     Refused,
-}
-
-/// What a client keeps between rounds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClientState {
-    /// Whose it is.
-    pub client: ClientId,
-    /// Its own values of the parameters that never leave it (`FedPer`, local-only).
-    pub personal: Tensors,
-    /// Its control variate (SCAFFOLD) or its linear term (`FedDyn`); absent means zero.
-    pub correction: Tensors,
-    /// What the encoding of its last updates lost (error feedback); absent means zero.
-    pub residual: Tensors,
-    /// The attention it has seen, for it to compare with.
-    pub attention: Seen,
-}
-
-/// What a client remembers of a model's attention on its sample. It is never sent; the checkpoint of
-/// a simulation holds it with the client's other state.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
-    /// When it first looked; empty before.
-    pub first: Arc<[f32]>,
-    /// When it last looked; empty before.
-    pub last: Arc<[f32]>,
-}
-
-impl Seen {
-    /// Whether it has never looked.
-    pub fn is_empty(&self) -> bool {
-        self.first.is_empty() && self.last.is_empty()
-    }
-}
-
-impl ClientState {
-    /// A client that keeps nothing yet.
-    pub fn empty(client: ClientId) -> Self {
-        Self {
-            client,
-            personal: Tensors::new(),
-            correction: Tensors::new(),
-            residual: Tensors::new(),
-            attention: Seen::default(),
-        }
-    }
-
-    /// Whether there is nothing to keep.
-    pub fn is_empty(&self) -> bool {
-        let Self { client: _, personal, correction, residual, attention } = self;
-        personal.is_empty() && correction.is_empty() && residual.is_empty() && attention.is_empty()
-    }
 }
 
 /// A question about how good the model is.

@@ -22,6 +22,7 @@ mod sampler;
 mod selection;
 mod work;
 
+mod client_state;
 mod cupboard;
 mod fleet;
 mod fold;
@@ -49,6 +50,7 @@ mod error;
 
 pub use attention::{AttentionDrift, SHIFT_BYTES};
 pub use branch::Moment;
+pub use client_state::{ClientState, Seen};
 pub use conditions::{Away, Conditions, Slow};
 pub use cupboard::{Cupboard, Kept};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
@@ -56,8 +58,8 @@ pub use error::EngineError;
 pub use federation::Federation;
 pub use fedra_wire::{ClientId, Encoding, Tensors};
 pub use fleet::{
-    Adaptation, Arrival, ClientInfo, ClientState, EvaluationSet, Evidence, Examination, Fleet,
-    Inquiry, Look, Moved, Order, Outcome, Reply, Scored, Seen, Shift, Tally, Verdict,
+    Adaptation, Arrival, ClientInfo, EvaluationSet, Evidence, Examination, Fleet, Inquiry, Look,
+    Moved, Order, Outcome, Reply, Scored, Shift, Tally, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};

@@ -20,6 +20,7 @@ use fedra_compute::Crew;
 use crate::console;
 use crate::experiment::{Complaint, Experiment, Keep, Written};
 use crate::federate::Run;
+use crate::forecast;
 use crate::keeping::{Home, Keeping, SCRATCH};
 use crate::progress::Voice;
 use pilot::{Outcome, Pilot};
@@ -91,7 +92,7 @@ impl Advise {
             console::say(pilot.introduction());
         }
         let (prepared, recipe) = run.parts();
-        let keeping = Keeping::of(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
+        let keeping = forecast::keeping(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
         let scratch = self.scratch(keeping, &trunk, voice)?;
         let scratch = scratch.as_ref().map(|(keeping, file)| (keeping, file.as_path()));
         let outcome = match trunk.draft.threads {

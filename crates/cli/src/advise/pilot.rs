@@ -21,9 +21,9 @@ use serde::Serialize;
 use super::Plan;
 use super::decision::{Gap, Paired};
 use crate::console;
-use crate::dry_run;
 use crate::experiment::{Complaint, Experiment};
 use crate::federate::{Run, interrupted};
+use crate::forecast;
 use crate::grid::grouped;
 use crate::keeping::Keeping;
 use crate::prepared::Prepared;
@@ -181,7 +181,7 @@ impl<'e> Pilot<'e> {
     /// What a whole run with this warm-up sends; `None` is a run that never freezes.
     pub fn bytes(&self, warmup: Option<u32>) -> Result<Bytes> {
         let recipe = self.freezing_at(warmup.unwrap_or(self.experiment.rounds))?;
-        dry_run::least_bytes(self.experiment, self.prepared, &recipe)
+        forecast::least_bytes(self.experiment, self.prepared, &recipe)
     }
 
     fn freezing_at(&self, warmup: u32) -> Result<Recipe> {
