@@ -19,7 +19,6 @@ mod work_plan;
 mod written;
 
 pub use statistics::quantile;
-pub use written::CompareTable;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

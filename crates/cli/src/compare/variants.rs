@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use toml::Value;
 
-use super::written::{self, Axis, NamedVariant};
-use crate::experiment::Complaint;
+use super::written::{self, Axis};
+use crate::experiment::{Complaint, NamedVariant};
 
 /// A key and its value.
 pub type Assignment = (String, Value);

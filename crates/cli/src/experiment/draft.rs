@@ -12,7 +12,7 @@ use fedra_engine::{Conditions, Encoding, Sampler, Schedule, Solver, Start};
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::CompareTable;
+use super::compare_table::CompareTable;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@
 
 mod catalogue;
 mod check;
+mod compare_table;
 mod complaint;
 mod draft;
 mod idle;
@@ -20,6 +21,7 @@ mod reference;
 mod shorthand;
 
 pub use check::complaint as complaint_of;
+pub use compare_table::{CompareTable, NamedVariant};
 pub use complaint::Complaint;
 pub use draft::{Draft, Keep};
 pub use idle::idle;
@@ -33,8 +35,6 @@ use clap::Args;
 use fedra_data::{Clinic, Format, Mimic, Partition, Split, Task};
 use fedra_engine::Recipe;
 use fedra_model::hf::Config;
-
-use crate::compare::CompareTable;
 
 /// An experiment whose values make sense together.
 #[derive(Clone, Debug)]
