@@ -40,7 +40,8 @@ rounds each branch is compared with the trunk, client by client, on the clients'
   as good         it lies above -TOLERANCE; if none is better, the earliest of these is proposed: it sends least
   worse, or no difference seen
                   neither; if there is nothing else, the proposal is never to freeze
-A branch that is clearly behind half-way is not followed further.
+A branch that half-way is clearly behind where the trunk was an eighth of the rounds before is not followed
+further.
 
 What it costs: some four runs of the experiment; the number of rounds is said before it starts. --rounds N
 looks only N rounds ahead. It needs validation examples (data.shares.validation or a validation file), never
@@ -201,12 +202,13 @@ impl Plan {
         u64::from(self.horizon) + branches.sum::<u64>()
     }
 
-    /// Where branches that are clearly behind are given up.
+    /// Where branches that are clearly behind, and not merely late, are given up.
     fn middle(&self) -> u32 {
         self.horizon / 2
     }
 
-    /// Over so many last rounds a comparison is averaged: single rounds swing.
+    /// Over so many last rounds a comparison is averaged, because single rounds swing; and who is
+    /// less than this behind is merely late.
     fn window(&self) -> u32 {
         (self.horizon / 8).max(1)
     }

@@ -270,8 +270,7 @@ impl<'e> Pilot<'e> {
             if federation.completed().0 < until {
                 return Ok(None);
             }
-            let gap = self.gap(&branch, trunk, until);
-            if until < horizon && gap.is_some_and(|gap| gap.is_clearly_behind(tolerance)) {
+            if until < horizon && self.is_hopeless(&branch, (trunk, tolerance), until) {
                 branch.end = End::Behind(until);
                 break;
             }
@@ -279,13 +278,33 @@ impl<'e> Pilot<'e> {
         Ok(Some(branch))
     }
 
+    /// Whether a branch is clearly behind the trunk, and not merely late: behind where the trunk is
+    /// and behind where it was some rounds before. While scores still rise steeply, a kernel that
+    /// stands still may cost a round and nothing in the end.
+    fn is_hopeless(&self, branch: &Branch, (trunk, tolerance): (&Course, f64), until: u32) -> bool {
+        [0, self.plan.window()].into_iter().all(|before| {
+            let gap = self.gap_before(branch, (trunk, before), until);
+            gap.is_some_and(|gap| gap.is_clearly_behind(tolerance))
+        })
+    }
+
     /// How a branch compares with the trunk over the last rounds up to one.
     pub fn gap(&self, branch: &Branch, trunk: &Course, until: u32) -> Option<Gap> {
+        self.gap_before(branch, (trunk, 0), until)
+    }
+
+    /// The same with the trunk as it was so many rounds before.
+    fn gap_before(
+        &self,
+        branch: &Branch,
+        (trunk, before): (&Course, u32),
+        until: u32,
+    ) -> Option<Gap> {
         let from = until.saturating_sub(self.plan.window()).max(branch.warmup) + 1;
         let mut clients: BTreeMap<ClientId, Vec<Paired>> = BTreeMap::new();
         for round in from..=until {
             let (Some(here), Some(there)) =
-                (branch.course.scenes.get(&round), trunk.scenes.get(&round))
+                (branch.course.scenes.get(&round), trunk.scenes.get(&round.saturating_sub(before)))
             else {
                 continue;
             };

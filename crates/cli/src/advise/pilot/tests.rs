@@ -1,4 +1,4 @@
-//! Branches that leave the finite numbers.
+//! Branches that leave the finite numbers, and branches that are not worth following.
 
 use fedra_engine::ServerRule;
 
@@ -79,4 +79,20 @@ fn a_branch_that_diverged_is_told_by_that_round_and_the_score_before_it() {
         let text = advice.text();
         assert!(text.contains(&format!("diverged in round {round} ")), "{text}");
     }
+}
+
+#[test]
+fn a_branch_is_given_up_if_it_is_behind_and_not_if_it_is_late() {
+    let experiment = experiment();
+    let run = Run::prepare(&experiment).unwrap();
+    let pilot = Pilot::new(&experiment, &run, plan()).unwrap();
+    let trunk = course(0.4, 4);
+    let is_hopeless = |start: f64, until: u32| {
+        let branch = Branch { warmup: 0, course: course(start, until), end: End::Horizon };
+        pilot.is_hopeless(&branch, (&trunk, 0.01), until)
+    };
+    // Half a round behind a trunk that rises by 0.1 a round; one and a half; and ahead of it.
+    assert_eq!([0.35, 0.25, 0.45].map(|start| is_hopeless(start, 2)), [false, true, false]);
+    // Before its first round the trunk has no score to be behind of.
+    assert!(!is_hopeless(0.0, 1));
 }
