@@ -362,19 +362,6 @@ impl Opened<'_> {
             (id, values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum())
         })
     }
-
-    /// Adds the values, times the weight, to the sum, straight from the bytes.
-    ///
-    /// A parameter that the sum lacks starts from zero.
-    pub fn add_to(&self, sum: &mut Tensors, weight: f32) {
-        for &(id, shape, bytes) in &self.parts {
-            let sum = sum.or_zeros(id, shape.elements());
-            let encoding = self.header.encoding.at(id, shape);
-            codec::visit(encoding, (id, shape), bytes, sum, |place, value| {
-                *place += weight * value;
-            });
-        }
-    }
 }
 
 /// The exact length of a payload: it depends on nothing but these three.

@@ -145,8 +145,16 @@ fn the_client_that_keeps_most_is_the_one_that_counts() {
             place.succeed(&[&["plan", "tiny.toml"], &sets(&[&int8, more].concat())[..]].concat());
         plan.lines().find(|line| line.starts_with("kept by clients")).unwrap().to_owned()
     };
-    // The first client has one block of two; the others are as large as ever.
-    assert_eq!(kept(&["federation.depths={ \"hospital-1\" = 1 }"]), kept(&[]));
+    // Whoever has one block of two, the others are as large as ever; until everybody has but one.
+    for depths in [
+        "federation.depths={ \"hospital-1\" = 1 }",
+        "federation.depths={ \"hospital-2\" = 1 }",
+        "federation.depths={ \"hospital-3\" = 1 }",
+    ] {
+        assert_eq!(kept(&[depths]), kept(&[]), "{depths}");
+    }
+    let all = "federation.depths={ \"hospital-1\" = 1, \"hospital-2\" = 1, \"hospital-3\" = 1 }";
+    assert_ne!(kept(&[all]), kept(&[]));
 }
 
 #[test]
