@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use fedra_engine::{Choice, ClientId, ClientInfo, Criterion, Masks, Recipe, Sampler};
+use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
 use fedra_plan::{Layout, Probe, Scope, Selector, View};
 use fedra_wire::{Mask, Measured};
 
@@ -74,27 +74,18 @@ impl Guess {
             let step = std::mem::take(&mut self.step);
             self.advance(step, layout);
         }
-        let races = recipe.selection.criterion == Criterion::Race;
-        let known = !probe.asks_clients() && (!races || everybody_always(recipe));
-        let mut dealt = choice.dealt(cohort);
+        let known = !probe.asks_clients();
         let ragged = probe.asks_clients() && !recipe.depths.is_empty() && !cohort.is_empty();
-        if (ragged || races && !known && !cohort.is_empty()) && self.overlap == Overlap::Least {
+        if ragged && self.overlap == Overlap::Least {
             foreseen.may_change = Scope::of_blocks(layout, 0..layout.blocks());
         }
         for client in cohort {
-            let order = match (known, dealt.remove(&client.id)) {
-                (true, Some(hand)) => hand,
-                (true, None) => choice.order(client, &[]),
-                (false, _) => self.order(layout),
-            };
+            let order = if known { choice.order(client, &[]) } else { self.order(layout) };
             let has = choice.blocks(&client.name);
             let order: Vec<u16> = order.into_iter().filter(|block| *block < has).collect();
             let scope = choice.learns(&client.name, &order)?;
             foreseen.learns.insert(client.id, scope);
             foreseen.masks_down += Mask::length(layout) as u64;
-            if recipe.selection.trial_examples(round).is_some() {
-                foreseen.scores_up += Measured::length(1) as u64;
-            }
             if probe.asks_clients() && due {
                 foreseen.scores_up += Measured::length(usize::from(has)) as u64;
             }
@@ -121,14 +112,6 @@ impl Guess {
     fn advance(&mut self, by: u16, layout: &Layout) {
         self.next = (self.next + by) % layout.blocks().max(1);
     }
-}
-
-/// Whether everybody takes equally many blocks and receives in each round what changed in the last,
-/// so that it makes no difference to bytes which blocks that was.
-fn everybody_always(recipe: &Recipe) -> bool {
-    let Recipe { sampler, conditions, depths, selection, .. } = recipe;
-    let alike = depths.is_empty() && selection.counts.is_empty();
-    *sampler == Sampler::All && conditions.away.is_empty() && alike
 }
 
 /// Whether all clients of a round take their blocks from one list.

@@ -47,7 +47,6 @@ mod worker;
 mod correction;
 mod heads;
 mod trainer;
-mod trial;
 
 mod evaluator;
 mod prober;

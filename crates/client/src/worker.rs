@@ -18,7 +18,6 @@ use crate::examples::Examples;
 use crate::heads::Dropped;
 use crate::prober::Prober;
 use crate::trainer::{Learnt, Lesson, Trainer};
-use crate::trial::Trial;
 
 /// What every client of a fleet has in common.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +56,9 @@ impl Worker<'_> {
             seed: order.seed,
         };
         let trainer = Trainer { model: self.model, device: self.device, cache: self.cache };
-        let trial = Trial::begin(order, (self.model, self.device), desk.train.encoded(), &params)?;
         let prober = Prober { model: self.model, device: self.device, labels: self.labels };
         let dropped = Dropped::choose(order, prober, desk.train.encoded(), &params)?;
         let learnt = trainer.train(&mut params, &lesson)?;
-        let trial = trial.map(|trial| trial.end(order, &params)).transpose()?;
 
         let header = Header {
             kind: Kind::Change,
@@ -94,7 +91,7 @@ impl Worker<'_> {
         state.attention = desk.state.attention.clone();
         state.residual = desk.state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
-        Ok((Reply { payload, extra, trial, seconds: begun.elapsed().as_secs_f64() }, state))
+        Ok((Reply { payload, extra, seconds: begun.elapsed().as_secs_f64() }, state))
     }
 
     /// The shared model with what is the client's own in its place. Copies nothing else.

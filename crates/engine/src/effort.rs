@@ -13,8 +13,8 @@
 //! Embedding tables are looked up, not multiplied. When examples come again in later epochs, the
 //! forward pass of a frozen prefix is counted once, as it is computed once. What clients measure
 //! before a choice of blocks is counted too, on the examples they look at: an attention score is a
-//! forward pass without the head, a gradient all three products with every block learning, a trial
-//! two forward passes. A client that lacks the upper blocks does not pay for them. Attention
+//! forward pass without the head, a gradient all three products with every block learning.
+//! A client that lacks the upper blocks does not pay for them. Attention
 //! scores, norms, scoring (attention that is watched by `evaluate.attention` included) and rows
 //! that a head does not read are left out: this is an estimate to compare runs of one model by, not
 //! a bill.
@@ -70,12 +70,10 @@ impl Multiplied<'_> {
             Some(steps) => all.min(u64::from(steps) * u64::from(work.batch)),
             None => all,
         };
-        let asked = work.trial.map_or(0, |most| examples.min(u64::from(most)));
-        let trial = 2 * asked * (prefix + rest);
         let watched = work
             .watch
             .map_or(0, |watch| self.probing(watch.probe, examples.min(u64::from(watch.examples))));
-        visits.min(examples) * prefix + visits * (2 * rest + gradient) + trial + watched
+        visits.min(examples) * prefix + visits * (2 * rest + gradient) + watched
     }
 
     /// What it takes to answer a probe on so many examples.
@@ -147,10 +145,6 @@ mod tests {
         let layout = layout();
         let model = Multiplied { layout: &layout, has: &Scope::everything(&layout) };
         assert_eq!(model.training(learns, &work, 7), expected);
-        // A trial asks five of the seven examples twice.
-        let tried = Work { trial: Some(5), ..work };
-        let more = if learns.is_empty() { 0 } else { 2 * 5 * 65 };
-        assert_eq!(model.training(learns, &tried, 7), expected + more);
     }
 
     #[test]

@@ -126,17 +126,12 @@ impl Federation {
         let cohort = self.draw(&clients);
         self.turn(fleet)?;
         let (attention, looked) = self.look(fleet, &cohort)?;
-        let (learns, mut selection) = self.plan(fleet, &clients, &cohort)?;
+        let (learns, selection) = self.plan(fleet, &clients, &cohort)?;
         let Dispatch { orders, absent, down } = self.dispatch(&clients, &learns)?;
         let probing = selection.as_ref().map_or(0, |selection| selection.effort);
         let effort = probing + effort::of(&self.recipe, &self.layout, &orders, &clients);
         let mut gathered = self.gather(fleet, orders, &clients)?;
         gathered.up += looked;
-        self.take_trials(&learns, &gathered.trials);
-        match &mut selection {
-            Some(selection) => selection.scores_up += gathered.trials_up,
-            None => gathered.up += gathered.trials_up,
-        }
         self.apply(&gathered, clients.len())?;
         self.watch(gathered.drift.as_ref());
         self.round = round.next();
@@ -233,8 +228,7 @@ impl Federation {
         clients: &[ClientInfo],
         learns: &BTreeMap<ClientId, Scope>,
     ) -> Result<Dispatch, EngineError> {
-        let trial = self.recipe.selection.trial_examples(self.round);
-        let work = Work { damped: self.damped()?, trial, ..self.recipe.work.at(self.round) };
+        let work = Work { damped: self.damped()?, ..self.recipe.work.at(self.round) };
         let personal = self.personal()?;
         let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
         let reach = |id: ClientId| {

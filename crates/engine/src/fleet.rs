@@ -151,9 +151,6 @@ pub struct Reply {
     /// The change of the client's variate over [`Order::uploads`], as
     /// [`Kind::Variate`](fedra_wire::Kind::Variate) in f32, when the order brought one.
     pub extra: Option<Vec<u8>>,
-    /// By which share the loss on [`Work::trial`] examples fell, as a message of
-    /// [`Measured`](fedra_wire::Measured) with one score, when the order asked for it.
-    pub trial: Option<Vec<u8>>,
     /// How long it worked.
     pub seconds: f64,
 }

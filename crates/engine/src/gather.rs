@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, Measured, WireError,
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, WireError,
 };
 
 use crate::drift::{Drift, DriftReport};
@@ -32,7 +32,6 @@ struct Due {
 struct Answer {
     change: Accepted,
     variate: Option<Accepted>,
-    trial: Option<f32>,
 }
 
 /// A round's answers on their way into one mean.
@@ -63,10 +62,6 @@ pub(crate) struct Gathered {
     pub(crate) failed: Vec<Absence>,
     pub(crate) refused: Vec<Absence>,
     pub(crate) loss: Option<f64>,
-    /// By which share clients say their loss fell, in client order.
-    pub(crate) trials: Vec<(ClientId, f32)>,
-    /// What saying so weighed; not part of `up`.
-    pub(crate) trials_up: ByteCount,
     pub(crate) up: ByteCount,
     pub(crate) answers: u64,
     pub(crate) slowest: f64,
@@ -119,7 +114,6 @@ impl<'round> Gather<'round> {
         };
         let extra = reply.extra.as_ref().map_or(0, Vec::len);
         self.result.up += ByteCount((reply.payload.len() + extra) as u64);
-        self.result.trials_up += ByteCount(reply.trial.as_ref().map_or(0, Vec::len) as u64);
         self.result.answers += 1;
         if !self.unsettled.contains(&client) {
             let asked = self.due.contains_key(&client);
@@ -179,9 +173,7 @@ impl<'round> Gather<'round> {
     /// Whether the answer is one update, as it should be, that nobody has to look at again.
     fn is_plain(&self, client: ClientId, reply: &Reply) -> bool {
         let due = self.due.get(&client);
-        let more_is_due = |due: &Due| due.variate || due.work.trial.is_some();
-        let more_came = reply.extra.is_some() || reply.trial.is_some();
-        self.drift.is_none() && !more_came && due.is_some_and(|due| !more_is_due(due))
+        self.drift.is_none() && reply.extra.is_none() && due.is_some_and(|due| !due.variate)
     }
 
     /// Checks and folds an answer at once.
@@ -212,20 +204,7 @@ impl<'round> Gather<'round> {
                 return Err(Refusal::Extra { what, found: found.is_some(), expected });
             }
         };
-        let trial = match (reply.trial, due.work.trial) {
-            (Some(told), Some(_)) => {
-                let told = Measured::decode(&told, (self.round, client), 1)?;
-                let what = "the drop of its loss";
-                let missing = Refusal::Extra { what, found: false, expected: true };
-                Some(told.scores.first().copied().ok_or(missing)?)
-            }
-            (None, None) => None,
-            (found, expected) => {
-                let (found, expected) = (found.is_some(), expected.is_some());
-                return Err(Refusal::Extra { what: "the drop of its loss", found, expected });
-            }
-        };
-        Ok(Answer { change, variate, trial })
+        Ok(Answer { change, variate })
     }
 
     fn expectation<'due>(&self, client: ClientId, kind: Kind, due: &'due Due) -> Expectation<'due>
@@ -264,7 +243,6 @@ impl<'round> Gather<'round> {
         if let Some(variate) = &answer.variate {
             self.variates.add(&variate.opened(), Contribution::weighing(1.0));
         }
-        self.result.trials.extend(answer.trial.map(|drop| (client, drop)));
         self.settle(client, update.header());
     }
 

@@ -15,7 +15,6 @@
 mod choose;
 mod memory;
 mod order;
-mod race;
 mod report;
 
 use std::collections::BTreeMap;
@@ -42,8 +41,6 @@ pub struct Selection {
     pub profile_every: u32,
     /// Clients stop measuring after so many measurements, and the choice stands still.
     pub settle: Option<u32>,
-    /// In so many rounds at the beginning clients try different blocks; for [`Criterion::Race`].
-    pub trial: u32,
     /// Most examples that a client looks at to measure.
     pub profile_examples: u32,
     /// How many blocks these clients take, by name; all others take as many as the rule says.
@@ -59,7 +56,6 @@ impl Default for Selection {
             explore: 0,
             profile_every: 1,
             settle: None,
-            trial: 0,
             profile_examples: 32,
             counts: BTreeMap::new(),
             budget: None,
@@ -77,9 +73,6 @@ impl Selection {
         }
         if self.settle == Some(0) {
             return refuse("method.settle", "0".to_owned(), "at least 1 measurement");
-        }
-        if self.criterion == Criterion::Race && self.trial == 0 {
-            return refuse("method.trial", "0".to_owned(), "at least 1 round");
         }
         if self.profile_examples == 0 {
             return refuse("method.profile_examples", "0".to_owned(), "at least 1");
@@ -104,16 +97,9 @@ impl Selection {
         open && (measurements == 0 || round.0.is_multiple_of(self.profile_every.max(1)))
     }
 
-    /// On how many examples a client compares the loss before and after its work of a round; none
-    /// unless the round is one of trial.
-    pub fn trial_examples(&self, round: Round) -> Option<u32> {
-        let trial = self.criterion == Criterion::Race && round.0 < self.trial;
-        trial.then_some(self.profile_examples)
-    }
-
     /// Whether the choice is meant to come to rest.
     pub(crate) fn stands_still(&self) -> bool {
-        self.criterion.is_fixed() || self.settle.is_some() || self.criterion == Criterion::Race
+        self.criterion.is_fixed() || self.settle.is_some()
     }
 
     /// Whether a choice ranks by the mean of all measurements so far. A change since earlier ones

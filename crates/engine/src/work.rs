@@ -36,10 +36,6 @@ pub struct Work {
     /// What learns at a lower rate; the engine's to say, round by round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damped: Option<Damped>,
-    /// On how many of its examples the client compares the loss before and after, if it is to tell
-    /// by which share the loss fell; the engine's to say, round by round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trial: Option<u32>,
     /// How the client looks for the heads it sends under [`Encoding::Heads`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
@@ -63,7 +59,6 @@ impl Work {
             clip: None,
             local: LocalRule::Plain,
             damped: None,
-            trial: None,
             watch: None,
             encoding: Encoding::F32,
             download: Encoding::F32,

@@ -49,7 +49,7 @@ fn forged(order: &Order, change: impl FnOnce(&mut Header, &mut Tensors)) -> Vec<
     let mut tensors = Tensors::zeros(&layout(), &order.learns);
     change(&mut header, &mut tensors);
     let payload = encode(&layout(), &header, &tensors, None).expect("well formed");
-    vec![Outcome::Finished(Reply { payload, extra: None, trial: None, seconds: 0.0 })]
+    vec![Outcome::Finished(Reply { payload, extra: None, seconds: 0.0 })]
 }
 
 /// The same with four raw bytes of the values replaced and the checksum made right again.

@@ -17,11 +17,8 @@ fn safl(settings: &str) -> Recipe {
 #[test]
 fn all_blocks_with_learning_embeddings_are_fedavg_to_the_bit() {
     let expected = train(recipe("fedavg", "{}"), &mut Quadratics::new(&EXAMPLES), 4);
-    for selector in ["attention", "cover", "random", "even", "cyclic", "gradient_cover", "race"] {
+    for selector in ["attention", "cover", "random", "even", "cyclic", "gradient_cover"] {
         for mask in ["consensus", "per_client"] {
-            if (selector, mask) == ("race", "per_client") {
-                continue;
-            }
             let settings = format!(
                 r#"{{"k":2,"embeddings":"learn","selector":"{selector}","mask":"{mask}"}}"#
             );
@@ -176,8 +173,6 @@ fn a_resumed_run_chooses_and_ends_as_one_that_was_not_interrupted() {
         r#"{"k":1,"selector":"disagreement","mask":"per_client","profile_every":4}"#,
         r#"{"k":2,"explore":1,"prune":0.5}"#,
         r#"{"k":1,"settle":2,"profile_every":4,"mask":"per_client"}"#,
-        r#"{"k":1,"selector":"race","trial":6}"#,
-        r#"{"k":1,"selector":"race","trial":3}"#,
     ] {
         let mut recipe = safl(settings);
         recipe.sampler = Sampler::Uniform(3);
@@ -230,61 +225,6 @@ fn a_choice_that_has_settled_is_measured_no_more_and_stands_still_without_a_warn
 }
 
 #[test]
-fn a_race_deals_every_block_and_then_stays_with_the_one_that_lowered_the_loss_most() {
-    for best in [0, 1] {
-        // Every client is far from its target in one block and nearly there in the other.
-        let mut fleet = Quadratics::new(&EXAMPLES);
-        for (id, shift) in [(block(0), 1 - best), (block(1), best)] {
-            for target in &mut fleet.targets {
-                let near = initial().get(id).expect("whole").to_vec();
-                let far = near.iter().map(|value| value + 5.0 * f32::from(shift) + 0.1).collect();
-                target.insert(id, far);
-            }
-        }
-        let (_, reports) = run(safl(r#"{"k":1,"selector":"race"}"#), &mut fleet, 5);
-        let told = ByteCount(5 * Measured::length(1) as u64);
-        for report in &reports {
-            let selection = report.selection.as_ref().expect("chosen");
-            if report.round.0 < 2 {
-                // Five clients, two blocks: two and three of them try each.
-                let mut clients = selection.clients.clone();
-                clients.sort_unstable();
-                assert_eq!(clients, [2, 3]);
-                assert_eq!(selection.scores_up, told);
-            } else {
-                assert_eq!(report.blocks, [best].into(), "{:?}", selection.scores);
-                assert_eq!(selection.scores_up, ByteCount(0));
-                let other = usize::from(1 - best);
-                assert!(selection.scores[usize::from(best)] > selection.scores[other]);
-            }
-            assert!(report.refused.is_empty());
-        }
-    }
-}
-
-#[test]
-fn an_answer_that_keeps_its_drop_to_itself_is_refused_in_a_round_of_trial() {
-    let mut fleet = Quadratics::new(&EXAMPLES);
-    fleet.tamper = Some(Box::new(|order, mut reply| {
-        if order.client == ClientId(2) {
-            reply.trial = None;
-        }
-        vec![Outcome::Finished(reply)]
-    }));
-    let (_, reports) = run(safl(r#"{"k":1,"selector":"race"}"#), &mut fleet, 3);
-    for round in [0, 1] {
-        assert_eq!(reports[round].refused[0].client, ClientId(2));
-        assert!(reports[round].refused[0].reason.contains("without the drop of its loss"));
-    }
-    assert!(reports[2].refused.is_empty());
-}
-
-fn block(number: u16) -> ParamId {
-    let role = if number == 0 { Role::Query } else { Role::Value };
-    ParamId::new(Site::Block(number), role, Part::Weight)
-}
-
-#[test]
 fn named_blocks_learn_and_no_others() {
     let sites = |settings: &str| {
         let after = train(safl(settings), &mut Quadratics::new(&EXAMPLES), 2);
@@ -330,7 +270,6 @@ fn bad_settings_are_refused_by_name() {
     refused(r#"{"k":1,"explore":1}"#, "method.explore");
     refused(r#"{"profile_every":0}"#, "method.profile_every");
     refused(r#"{"settle":0}"#, "method.settle");
-    refused(r#"{"selector":"race","trial":0}"#, "method.trial");
     refused(r#"{"prune":0.0}"#, "method.prune");
     refused(r#"{"prune":1.5}"#, "method.prune");
     refused(r#"{"selector":{"blocks":[0,2]}}"#, "`method.selector` is block 2 of 2 blocks");
@@ -341,7 +280,6 @@ fn bad_settings_are_refused_by_name() {
     };
     unread(r#"{"selector":{"blocks":[]}}"#, "`method.selector` is no block");
     unread(r#"{"selector":{"blocks":[1,1]}}"#, "`method.selector` is block 1 twice");
-    unread(r#"{"selector":"race","mask":"per_client"}"#, "`method.mask` is \"per_client\"");
     unread(r#"{"k":1,"selector":{"blocks":[1,0]}}"#, "`method.k` is 1");
     let unknown: serde_json::Value = serde_json::from_str(r#"{"selector":"best"}"#).expect("JSON");
     let error = methods::Method::by_name("safl", unknown).expect_err("no such selector");

@@ -100,7 +100,7 @@ impl Trivial {
         };
         let change = Tensors::zeros(&self.layout, &order.uploads());
         let payload = encode(&self.layout, &header, &change, None)?;
-        Ok(Reply { payload, extra: None, trial: None, seconds: 0.0 })
+        Ok(Reply { payload, extra: None, seconds: 0.0 })
     }
 }
 

@@ -18,11 +18,10 @@ pub fn idle(experiment: &Experiment) -> Vec<String> {
     let watches = recipe.work.watch.is_some();
     let attends = matches!(probe, Probe::Attention { .. }) || watches;
     let measures = probe.asks_clients();
-    let races = selection.criterion == Criterion::Race;
     let draws = matches!(selection.criterion, Criterion::Random | Criterion::RandomFixed);
     let own_masks = measures || draws || selection.explore > 0;
     let consensus = recipe.masks == Masks::Consensus;
-    let looks = measures || races || watches;
+    let looks = measures || watches;
     let unmeasured = "with this selector clients measure nothing";
     let once = if measures { "the choice settles with the first measurement" } else { unmeasured };
     let facts = [
@@ -31,7 +30,6 @@ pub fn idle(experiment: &Experiment) -> Vec<String> {
         ("profile_every", measures && selection.settle != Some(1), once),
         ("profile_examples", looks, unmeasured),
         ("settle", measures, unmeasured),
-        ("trial", races, "only the selector \"race\" has rounds of trial"),
         ("mask", own_masks || consensus, "this selector takes the same blocks at every client"),
     ];
     let idle = facts.into_iter().filter(|(key, works, _)| !works && settings.contains_key(*key));

@@ -34,7 +34,6 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
         ],
         &["method.name=safl", "method.k=1", "method.selector=gradient_cover", "method.settle=1"],
         &["method.name=safl", "method.k=1", "method.prune={ heads = 0.5 }"],
-        &["method.name=safl", "method.k=1", "model.blocks=3", "method.selector=race"],
         &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
         &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
         &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
@@ -80,8 +79,6 @@ fn where_choices_may_overlap_the_plan_is_a_range_that_holds_the_run() {
     for (out, set) in [
         ("own", "method.mask=per_client"),
         ("ragged", "federation.depths={ \"hospital-3\" = 1 }"),
-        ("race", "method.selector=race\nfederation.sample={ uniform = 2 }"),
-        ("ragged-race", "method.selector=race\nfederation.depths={ \"hospital-3\" = 2 }"),
     ] {
         let sets = ["method.name=safl", "method.k=1", "model.blocks=3"];
         let sets = sets.into_iter().chain(set.lines());

@@ -12,7 +12,7 @@ use fedra_engine::{
 use fedra_model::{Batch, BlockProbe, Relevant};
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Role, Round, Scope, Site};
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Expectation, HeadSlices, Kind, Measured, decode};
+use fedra_wire::{ClientId, Expectation, HeadSlices, Kind, decode};
 use std::collections::BTreeMap;
 
 const ENTITIES: Probe =
@@ -115,22 +115,6 @@ fn answer(world: &World, change: impl Fn(&mut Work)) -> Reply {
         })
         .unwrap();
     replies.pop().unwrap()
-}
-
-#[test]
-fn a_trial_tells_by_which_share_the_loss_fell_and_changes_nothing_else() {
-    let world = World::new(Task::Concepts, Size::SMALL);
-    let (plain, tried) = (answer(&world, |_| ()), answer(&world, |work| work.trial = Some(8)));
-    assert_eq!(plain.payload, tried.payload);
-    assert_eq!(plain.trial, None);
-    let told = Measured::decode(&tried.trial.unwrap(), (Round(4), ClientId(0)), 1).unwrap();
-    assert!(told.scores[0] > 0.0 && told.scores[0] < 1.0, "{told:?}");
-    let still = answer(&world, |work| {
-        work.trial = Some(8);
-        work.solver = fedra_engine::Solver::Sgd { rate: 0.0, weight_decay: 0.0 };
-    });
-    let told = Measured::decode(&still.trial.unwrap(), (Round(4), ClientId(0)), 1).unwrap();
-    assert_eq!(told.scores, [0.0]);
 }
 
 #[test]

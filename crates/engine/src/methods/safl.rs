@@ -38,8 +38,6 @@ pub use selector::BlockSelector;
 
 /// How many blocks learn unless the file says.
 const USUAL_COUNT: u16 = 2;
-/// Rounds of trial before a race is decided, unless the file says.
-const USUAL_TRIAL: u32 = 2;
 
 /// The method's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,10 +63,6 @@ pub struct Safl {
     /// Clients stop measuring after so many measurements, and the choice stands still.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settle: Option<u32>,
-    /// For [`BlockSelector::Race`]: in so many rounds at the beginning clients try different
-    /// blocks; 2 unless given, and never more than half of the rounds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trial: Option<u32>,
     /// Most examples that a client looks at to measure.
     pub profile_examples: u32,
     /// By whose weights a block's sum is divided.
@@ -95,7 +89,6 @@ impl Default for Safl {
             side: None,
             profile_every,
             settle: None,
-            trial: None,
             profile_examples,
             denominator: Denominator::Participants,
             prune: None,
@@ -109,7 +102,7 @@ impl Default for Safl {
 impl Safl {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let (probe, criterion) = (self.probe(), self.selector.criterion());
-        let (count, trial, attention) = (self.count(), self.trials(), self.attention());
+        let (count, attention) = (self.count(), self.attention());
         let base = self.base.recipe(base);
         let (usual, counts, budget) = match count {
             BlockCount::Everywhere(k) => (k, BTreeMap::new(), None),
@@ -141,7 +134,6 @@ impl Safl {
                 explore: self.explore,
                 profile_every: self.profile_every,
                 settle: self.settle,
-                trial,
                 profile_examples: self.profile_examples,
                 counts,
                 budget,
@@ -153,10 +145,7 @@ impl Safl {
     }
 
     pub(super) fn over(self, rounds: u32) -> Self {
-        let most = (rounds / 2).max(1);
-        let races = self.selector == BlockSelector::Race;
-        let trial = if races { Some(self.trials().min(most)) } else { self.trial };
-        Self { base: self.base.over(rounds), trial, ..self }
+        Self { base: self.base.over(rounds), ..self }
     }
 
     /// Refuses methods that cannot lie beneath, and blocks that contradict their number.
@@ -169,13 +158,6 @@ impl Safl {
                 key: "method.k",
                 found: given.to_string(),
                 expected: "the number of blocks that method.selector names, or no k at all",
-            });
-        }
-        if (&self.selector, self.mask) == (&BlockSelector::Race, Masks::PerClient) {
-            return Err(EngineError::Setting {
-                key: "method.mask",
-                found: "\"per_client\" beside the selector \"race\"".to_owned(),
-                expected: "\"consensus\": all clients together decide the race",
             });
         }
         self.base.check(&[
@@ -194,12 +176,6 @@ impl Safl {
             AttentionSide::Query => RelevantTokens::All,
         };
         Probe::Attention { side, tokens: self.relevant.unwrap_or(usual) }
-    }
-
-    /// Rounds of trial; none where blocks do not race.
-    fn trials(&self) -> u32 {
-        let races = self.selector == BlockSelector::Race;
-        if races { self.trial.unwrap_or(USUAL_TRIAL) } else { 0 }
     }
 
     /// How many blocks learn.
@@ -223,7 +199,6 @@ impl Safl {
             | BlockSelector::Last
             | BlockSelector::Even
             | BlockSelector::Cyclic
-            | BlockSelector::Race
             | BlockSelector::Blocks(_) => Probe::ServerOrder,
         }
     }

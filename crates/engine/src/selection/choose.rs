@@ -117,15 +117,11 @@ impl Federation {
         let profile = self.memory.profile.clone().unwrap_or_default();
         let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
         let choice = Choice { recipe, rule, layout, round, seed: self.seed };
-        let mut dealt = choice.dealt(cohort);
         let mut learns = BTreeMap::new();
         let mut agreements = Vec::new();
         let mut masks_down = ByteCount(0);
         for client in cohort {
-            let common = match dealt.remove(&client.id) {
-                Some(hand) => hand,
-                None => choice.order(client, &profile.basis.0),
-            };
+            let common = choice.order(client, &profile.basis.0);
             // A client that never measured follows the others.
             let own = profile.own.get(&client.id).map(|own| choice.order(client, &own.0));
             if let Some(own) = own.as_ref().filter(|_| answered.contains(&client.id)) {

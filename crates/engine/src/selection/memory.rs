@@ -7,7 +7,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Selection;
 use super::order::Look;
-use super::race::Trial;
 use crate::exact::Exact;
 
 /// All that later rounds need to know of earlier ones.
@@ -19,9 +18,6 @@ pub(crate) struct Memory {
     /// How often each client measured.
     #[serde(default)]
     answers: BTreeMap<ClientId, u32>,
-    /// What was tried so far, where blocks race.
-    #[serde(default)]
-    pub(super) trials: Vec<Trial>,
     /// The blocks that learned anywhere in the last round.
     pub(super) last: Option<BTreeSet<u16>>,
     /// For how many rounds, the last one included, they have been the same.
@@ -98,12 +94,6 @@ impl Memory {
         self.usual = std::mem::take(&mut self.usual).averaged(scores.clone(), self.measurements);
         self.measurements += 1;
         self.profile = Some(Profile { scores: Numbers(scores), basis, own: all });
-    }
-
-    /// Ranks blocks by what came of their trials from now on.
-    pub(super) fn race(&mut self, effects: Vec<f64>) {
-        let (scores, basis) = (Numbers(effects.clone()), Numbers(effects));
-        self.profile = Some(Profile { scores, basis, own: BTreeMap::new() });
     }
 
     /// How many measurements were taken so far.

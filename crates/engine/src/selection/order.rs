@@ -35,9 +35,6 @@ pub enum Criterion {
     Even,
     /// In turn: each round goes on where the last one ended (`FedPart`).
     Cyclic,
-    /// Of each of K bands of the depth the block that did best in the rounds of trial; of equals
-    /// the one in the middle.
-    Race,
     /// These, in this order.
     Named(Vec<u16>),
 }
@@ -83,7 +80,7 @@ impl Criterion {
     const fn nature(&self) -> Nature {
         let (looks, fixed, nested) = match self {
             Self::Highest | Self::Lowest => (Some(Look::Score), false, true),
-            Self::Cover | Self::Race => (Some(Look::Score), false, false),
+            Self::Cover => (Some(Look::Score), false, false),
             Self::Corrected => (Some(Look::Change), false, true),
             Self::Disagreement => (Some(Look::Spread), false, true),
             Self::Random => (None, false, true),
@@ -148,19 +145,6 @@ impl Criterion {
                     u64::from(turn.round.0) * u64::from(turn.k) % u64::from(turn.blocks.max(1));
                 let start = start as u16;
                 blocks.clone().skip(usize::from(start)).chain(0..start).collect()
-            }
-            Self::Race => {
-                let best = bands(turn.k, turn.blocks).filter_map(|band| {
-                    let from_middle = |block: &u16| block.abs_diff(middle(&band));
-                    let ahead = |left: &u16, right: &u16| {
-                        let by_score = score(*right).total_cmp(&score(*left));
-                        by_score.then(from_middle(left).cmp(&from_middle(right)))
-                    };
-                    band.clone().min_by(ahead)
-                });
-                let chosen = by(best, score);
-                let rest = by(blocks.filter(|block| !chosen.contains(block)), score);
-                [chosen, rest].concat()
             }
             Self::Named(named) => {
                 let has = |block: &u16| *block < turn.blocks;
@@ -233,7 +217,6 @@ mod tests {
         check(&Criterion::Lowest, 2, &[2, 4]);
         // The best of blocks 0 to 2 and the best of blocks 3 to 5.
         check(&Criterion::Cover, 2, &[0, 5]);
-        check(&Criterion::Race, 2, &[0, 5]);
         check(&Criterion::First, 2, &[0, 1]);
         check(&Criterion::Last, 2, &[5, 4]);
         check(&Criterion::Even, 2, &[1, 4]);
@@ -241,12 +224,6 @@ mod tests {
         // Rounds 0 and 1 took blocks 0 to 3.
         check(&Criterion::Cyclic, 2, &[4, 5]);
         check(&Criterion::Named(vec![4, 0, 3]), 3, &[4, 0, 3]);
-    }
-
-    #[test]
-    fn a_race_without_a_winner_ends_in_the_middles() {
-        let undecided = Turn { basis: &[0.0; 6], ..turn(2) };
-        assert_eq!(Criterion::Race.order(&undecided)[..2], [1, 4]);
     }
 
     #[test]

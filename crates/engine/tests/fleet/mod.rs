@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fedra_engine::*;
 use fedra_plan::{BlockScores, Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
 use fedra_seed::Seed;
-use fedra_wire::{Expectation, Header, Kind, Measured, decode, encode};
+use fedra_wire::{Expectation, Header, Kind, decode, encode};
 
 /// One embedding, two blocks, a head: 6 + 2 * 4 + 2 elements.
 pub fn layout() -> Layout {
@@ -91,12 +91,6 @@ impl Quadratics {
     }
 
     /// By which share the loss of a client fell, as it tells the server.
-    fn told(&self, order: &Order, (before, after): (&Tensors, &Tensors)) -> Vec<u8> {
-        let loss = |model| self.loss(order.client.0 as usize, model);
-        let scores = vec![(1.0 - loss(after) / loss(before)) as f32];
-        Measured { round: order.round, client: order.client, scores }.encode().expect("finite")
-    }
-
     /// Trains one client; gives back its answer and its state, should the answer be taken.
     fn work(&mut self, order: &Order) -> (Reply, ClientState) {
         let work = &order.work;
@@ -199,8 +193,7 @@ impl Quadratics {
                 }
             }
         }
-        let trial = work.trial.map(|_| self.told(order, (&received, &model)));
-        (Reply { payload: payload.expect("finite"), extra, trial, seconds: 0.0 }, state)
+        (Reply { payload: payload.expect("finite"), extra, seconds: 0.0 }, state)
     }
 }
 

@@ -39,8 +39,6 @@ pub enum BlockSelector {
     Disagreement,
     /// Candidate: the highest relative gradient norm of each of K bands of the depth.
     GradientCover,
-    /// Candidate: of each of K bands the block that lowered the loss most when clients tried them.
-    Race,
     /// Exactly these blocks, in every round: `{ blocks = [1, 4] }`.
     Blocks(Vec<u16>),
 }
@@ -59,7 +57,6 @@ impl BlockSelector {
             Self::Cover | Self::GradientCover => Criterion::Cover,
             Self::Corrected => Criterion::Corrected,
             Self::Disagreement => Criterion::Disagreement,
-            Self::Race => Criterion::Race,
             Self::Blocks(blocks) => Criterion::Named(blocks.clone()),
         }
     }
@@ -80,8 +77,7 @@ impl BlockSelector {
             | Self::Cover
             | Self::Corrected
             | Self::Disagreement
-            | Self::GradientCover
-            | Self::Race => USUAL_COUNT,
+            | Self::GradientCover => USUAL_COUNT,
         })
     }
 
