@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 use fedra_engine::{Begins, Masks, Population, Recipe};
-use fedra_plan::{ByteCount, Layout, Probe, Round, Scope, Selector, Site, View};
+use fedra_plan::{ByteCount, Layout, Scope, Site};
 use fedra_wire::payload_length;
 
 use crate::console;
@@ -48,8 +48,7 @@ pub fn run(written: &Written) -> Result<()> {
 
 /// One line a site: what it holds, what of it learns, what travels.
 fn parts(layout: &Layout, stages: &[(u32, Scope)], recipe: &Recipe) -> Result<Grid> {
-    let view = View { layout, round: Round(0), scores: None };
-    let personal = recipe.personal.select(view)?;
+    let personal = recipe.personal.select(layout)?;
     let mut grid =
         Grid::new(["site", ">parameters", ">learn", ">travel", ">bytes up", "from round"]);
     let blocks = (0..layout.blocks()).map(Site::Block);
@@ -95,7 +94,7 @@ fn costs(
     let steps: u64 = clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum();
     fact("steps a round", format!("{} if all take part", grouped(steps)));
     fact("encoding", format!("{} up, {} down", recipe.work.encoding, recipe.work.download));
-    if recipe.learns.probe(Round(experiment.rounds - 1)) != Probe::Nothing {
+    if recipe.learns.needs_choice() {
         fact("choice", choice(recipe, prepared.model.layout()));
     }
     let first = least.rounds.first().copied().unwrap_or_default();
@@ -169,7 +168,7 @@ fn costs(
 
 /// How many blocks learn, who says which, and that the table shows a stand-in.
 fn choice(recipe: &Recipe, layout: &Layout) -> String {
-    let (k, blocks) = (recipe.learns.block_count().unwrap_or(0), layout.blocks());
+    let (k, blocks) = (recipe.selection.k, layout.blocks());
     let who = match recipe.masks {
         Masks::Consensus => "the same at all clients",
         Masks::PerClient => "each client its own",

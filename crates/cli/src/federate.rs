@@ -11,7 +11,7 @@ use fedra_engine::{
 };
 use fedra_model::hf::Precision;
 use fedra_model::{Saving, save};
-use fedra_plan::{Round, Scope, Selector, View};
+use fedra_plan::Scope;
 
 use crate::bench::memory::peak_resident_bytes;
 use crate::experiment::{Experiment, complaint_of};
@@ -54,7 +54,7 @@ impl<'e> Run<'e> {
         recipe.check(prepared.shards.clients.len())?;
         if let Some(budget) = recipe.selection.budget.take() {
             let k = memory::blocks_within(budget, &prepared.model, (&recipe, experiment))?;
-            recipe.learns = recipe.learns.with_block_count(k);
+            recipe.selection.k = k;
             recipe.check(prepared.shards.clients.len()).map_err(complaint_of)?;
         }
         let names: Vec<&str> =
@@ -103,8 +103,7 @@ impl<'e> Run<'e> {
 
     fn personal(&self) -> Result<Scope> {
         let layout = self.prepared.model.layout();
-        let view = View { layout, round: Round(0), scores: None };
-        Ok(self.recipe.personal.select(view)?)
+        Ok(self.recipe.personal.select(layout)?)
     }
 
     /// Runs the rounds in a folder, from its checkpoint if it has one.

@@ -12,7 +12,7 @@ use fedra_engine::{
     Bytes, Choice, ClientId, ClientInfo, Encoding, LocalRule, Population, Recipe, SHIFT_BYTES,
     Start,
 };
-use fedra_plan::{ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, View};
+use fedra_plan::{ByteCount, Layout, ParamId, Round, Scope};
 use fedra_wire::payload_length;
 
 use crate::experiment::Experiment;
@@ -83,17 +83,18 @@ impl Forecast {
         let (mut guess, mut ranked) = (Guess::new(overlap), None);
         for number in 0..experiment.rounds {
             let round = Round(number);
-            let personal = recipe.personal.select(View { layout, round, scores: None })?;
+            let personal = recipe.personal.select(layout)?;
             let here = |client: &&ClientInfo| recipe.conditions.is_here(&client.name, round);
             let here: Vec<ClientId> = clients.iter().filter(here).map(|client| client.id).collect();
             let drawn = recipe.sampler.draw(seed, round, &here);
             let cohort: Vec<&ClientInfo> =
                 clients.iter().filter(|client| drawn.contains(&client.id)).collect();
             forecast.drawn.extend(drawn);
-            let choice = Choice { recipe, rule: &recipe.learns, layout, round, seed };
+            let rule = &recipe.learns_in(round);
+            let choice = Choice { recipe, rule, layout, round, seed };
             let foreseen = guess.round(&choice, &cohort)?;
             // Blocks that change from round to round are one stage: their number does not change.
-            let ranks = recipe.learns.probe(round) != Probe::Nothing;
+            let ranks = rule.needs_choice();
             // Neighbours mostly learn the same: each part is looked at once.
             let mut before = None;
             for part in foreseen.learns.values().filter(|part| before.replace(*part) != Some(part))

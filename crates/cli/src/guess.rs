@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
-use fedra_plan::{Layout, Probe, Scope, Selector, View};
+use fedra_plan::{Layout, Scope};
 use fedra_wire::{Mask, Measured};
 
 /// How much the choices of clients and rounds overlap.
@@ -53,16 +53,15 @@ impl Guess {
     /// One round.
     pub fn round(&mut self, choice: &Choice<'_>, cohort: &[&ClientInfo]) -> Result<Foreseen> {
         let Choice { recipe, layout, round, .. } = *choice;
-        let probe = recipe.learns.probe(round);
         let mut foreseen = Foreseen {
             learns: BTreeMap::new(),
             scores_up: 0,
             masks_down: 0,
             may_change: Scope::empty(),
         };
-        if probe == Probe::Nothing {
-            let view = View { layout, round, scores: None };
-            let scope = recipe.learns.select(view)?;
+        let measures = recipe.selection.probe.is_some();
+        if !choice.rule.needs_choice() {
+            let scope = choice.rule.select(layout)?;
             for client in cohort {
                 foreseen.learns.insert(client.id, &scope & &recipe.reach(&client.name, layout));
             }
@@ -74,8 +73,8 @@ impl Guess {
             let step = std::mem::take(&mut self.step);
             self.advance(step, layout);
         }
-        let known = !probe.asks_clients();
-        let ragged = probe.asks_clients() && !recipe.depths.is_empty() && !cohort.is_empty();
+        let known = !measures;
+        let ragged = measures && !recipe.depths.is_empty() && !cohort.is_empty();
         if ragged && self.overlap == Overlap::Least {
             foreseen.may_change = Scope::of_blocks(layout, 0..layout.blocks());
         }
@@ -86,14 +85,14 @@ impl Guess {
             let scope = choice.learns(&client.name, &order)?;
             foreseen.learns.insert(client.id, scope);
             foreseen.masks_down += Mask::length(layout) as u64;
-            if probe.asks_clients() && due {
+            if measures && due {
                 foreseen.scores_up += Measured::length(usize::from(has)) as u64;
             }
             if !together {
                 self.advance(choice.count(&client.name), layout);
             }
         }
-        if probe.asks_clients() && due && !cohort.is_empty() {
+        if measures && due && !cohort.is_empty() {
             self.measured += 1;
         }
         let most = cohort.iter().map(|client| choice.count(&client.name)).max();

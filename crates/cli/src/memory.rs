@@ -117,7 +117,8 @@ pub fn blocks_within(
     (recipe, experiment): (&Recipe, &Experiment),
 ) -> Result<u16> {
     let needed = |k: u16| -> Result<ByteCount> {
-        let recipe = Recipe { learns: recipe.learns.with_block_count(k), ..recipe.clone() };
+        let mut recipe = recipe.clone();
+        recipe.selection.k = k;
         let (layout, seed) = (model.layout(), Seed(experiment.draft.seed));
         let rule = &recipe.learns;
         let choice = Choice { recipe: &recipe, rule, layout, round: Round(0), seed };

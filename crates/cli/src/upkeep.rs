@@ -3,7 +3,7 @@
 use fedra_client::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 use fedra_engine::{LocalRule, Population, Recipe};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Probe, Round, Scope, Selector, View};
+use fedra_plan::{ByteCount, Scope};
 
 use crate::experiment::Experiment;
 
@@ -33,10 +33,9 @@ impl Upkeep {
         if recipe.population == Population::Pooled {
             return Self { attention, ..Self::default() };
         }
-        let view = View { layout, round: Round(0), scores: None };
-        let personal = recipe.personal.select(view).unwrap_or_default();
-        let chosen = recipe.learns.probe(Round(0)) != Probe::Nothing;
-        let blocks = if chosen && !stays(recipe) { layout.blocks() } else { 0 };
+        let personal = recipe.personal.select(layout).unwrap_or_default();
+        let blocks =
+            if recipe.learns.needs_choice() && !stays(recipe) { layout.blocks() } else { 0 };
         let learns = learns.clone() | Scope::of_blocks(layout, 0..blocks);
         let sent = (&learns - &personal).elements(layout) as u64;
         Self {

@@ -41,7 +41,6 @@ impl Prober<'_> {
             return Err(ClientError::Nothing { client, what: "example to probe with" });
         }
         let scores = match probe {
-            Probe::Nothing | Probe::ServerOrder => vec![0.0; self.model.blocks()],
             Probe::Attention { side, tokens } => {
                 self.attention(params, (probe, side, tokens), examples)?.means()
             }

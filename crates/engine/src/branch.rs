@@ -9,14 +9,14 @@
 //! branch           \----------------------------> rounds      recipe.with_stage_at(W1)
 //! ```
 
-use fedra_plan::{Round, Rule};
+use fedra_plan::Round;
 
 use crate::cupboard::Kept;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::Fleet;
 use crate::recipe::Recipe;
-use crate::stage::{Begins, Stage, Treatment};
+use crate::stage::{Begins, Stage};
 
 /// A federation between two rounds.
 #[derive(Clone, Debug)]
@@ -47,16 +47,7 @@ impl Moment {
 impl Recipe {
     /// The same with its second stage from another round on; `None` when it has none.
     pub fn with_stage_at(self, round: Round) -> Option<Self> {
-        let Stage { begins, part, treatment } = self.stage?;
-        let before = match (begins, treatment, self.learns) {
-            (Begins::At(_), Treatment::Frozen, Rule::Switch { before, .. }) => *before,
-            (_, _, learns) => learns,
-        };
-        let learns = match treatment {
-            Treatment::Frozen => Rule::switch(before.clone(), round, before - part.clone()),
-            Treatment::Damped(_) | Treatment::Reset => before,
-        };
-        let stage = Some(Stage { begins: Begins::At(round), part, treatment });
-        Some(Self { learns, stage, ..self })
+        let stage = Stage { begins: Begins::At(round), ..self.stage? };
+        Some(Self { stage: Some(stage), ..self })
     }
 }

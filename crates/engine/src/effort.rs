@@ -85,7 +85,6 @@ impl Multiplied<'_> {
         );
         examples
             * match probe {
-                Probe::Nothing | Probe::ServerOrder => 0,
                 Probe::Attention { .. } => embedding + blocks,
                 Probe::GradientNorm | Probe::RelativeGradient => {
                     embedding + 2 * (blocks + head) + blocks
@@ -177,7 +176,6 @@ mod tests {
             let model = Multiplied { layout: &layout, has };
             assert_eq!(model.probing(attention, 4), 4 * blocks);
             assert_eq!(model.probing(Probe::GradientNorm, 4), 4 * (3 * blocks + 2 * 5));
-            assert_eq!(model.probing(Probe::ServerOrder, 4), 0);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fedra_plan::{Digest, PlanError};
+use fedra_plan::{Digest, PlanError, Probe};
 use fedra_wire::{ClientId, WireError};
 
 /// Why an experiment cannot start, or a round cannot end.
@@ -25,6 +25,14 @@ pub enum EngineError {
         found: String,
         /// The names there are.
         expected: String,
+    },
+    /// Blocks were to be chosen by what clients measure, and nobody measured anything.
+    #[error("round {round}: no client measured {probe}: expected scores from at least one")]
+    Unmeasured {
+        /// The round, counted from 1.
+        round: u32,
+        /// What was asked for.
+        probe: Probe,
     },
     /// The settings of a method cannot be read.
     #[error("the settings of the method `{method}` are wrong: {reason}")]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fedra_plan::{ByteCount, Layout, ParamId, Probe, Round, Scope, Selector, View};
+use fedra_plan::{ByteCount, Layout, ParamId, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::payload_length;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
@@ -208,16 +208,17 @@ impl Federation {
         let cohort: Vec<&ClientInfo> =
             clients.iter().filter(|client| cohort.contains(&client.id)).collect();
         let rule = self.rule();
-        if rule.probe(self.round) != Probe::Nothing && !cohort.is_empty() {
+        if rule.needs_choice() && !cohort.is_empty() {
             let chosen = self.choose(fleet, &rule, &cohort)?;
             return Ok((chosen.learns, Some(chosen.report)));
         }
-        let view = View { layout: &self.layout, round: self.round, scores: None };
-        let scope = rule.select(view);
         let mut learns = BTreeMap::new();
+        if cohort.is_empty() {
+            return Ok((learns, None));
+        }
+        let scope = rule.select(&self.layout)?;
         for client in cohort {
-            let reach = self.recipe.reach(&client.name, &self.layout);
-            learns.insert(client.id, &scope.clone()? & &reach);
+            learns.insert(client.id, &scope & &self.recipe.reach(&client.name, &self.layout));
         }
         Ok((learns, None))
     }
@@ -350,10 +351,9 @@ impl Federation {
         let adapt = match &self.recipe.adapt {
             None => None,
             Some(adapt) => {
-                let view = View { layout: &self.layout, round: self.round, scores: None };
                 let mut work = self.recipe.work.at(self.round);
                 (work.epochs, work.local) = (adapt.epochs, LocalRule::Plain);
-                Some(Adaptation { learns: adapt.learns.select(view)?, work })
+                Some(Adaptation { learns: adapt.learns.select(&self.layout)?, work })
             }
         };
         let each = fleet.evaluate(&Examination {
@@ -371,8 +371,7 @@ impl Federation {
 /// Smaller matters.
 impl Federation {
     fn personal(&self) -> Result<Scope, EngineError> {
-        let view = View { layout: &self.layout, round: self.round, scores: None };
-        Ok(self.recipe.personal.select(view)?)
+        Ok(self.recipe.personal.select(&self.layout)?)
     }
 
     /// The seed of a client's draws: whoever else takes part, it is the same.

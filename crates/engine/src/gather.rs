@@ -7,9 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
-use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, WireError,
-};
+use fedra_wire::{Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, WireError};
 
 use crate::drift::{Drift, DriftReport};
 use crate::fleet::{Arrival, Order, Outcome, Reply, Verdict};

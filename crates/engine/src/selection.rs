@@ -1,13 +1,12 @@
 //! How the blocks that learn in a round are chosen.
 //!
-//! The [`Rule`] of a recipe says that K blocks are taken from the top of a ranking; this says where
-//! the ranking comes from. Every selector is the same three steps, so that a control differs from
+//! The [`Rule`] of a recipe says what becomes of the chosen blocks; this says which are chosen. Every selector is the same three steps, so that a control differs from
 //! the real thing in one word:
 //!
 //! ```text
 //! scores of clients --mean, correct, spread--> one basis --Criterion::order--> blocks, best first
 //!                                                        --explore----------> some by lot instead
-//! the rule takes the first K, and whatever else it always takes
+//! the first K are handed to the rule, which adds whatever else always learns
 //! ```
 //! Everything that is drawn comes from the experiment's seed, and everything that is remembered is
 //! in a [`Memory`], which a checkpoint holds.
@@ -19,7 +18,7 @@ mod report;
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{ByteCount, Round, Rule};
+use fedra_plan::{ByteCount, Probe, Round, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
@@ -33,6 +32,10 @@ pub use report::{SelectionReport, Warning, WarningKind};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selection {
+    /// How many blocks a client takes, unless it has a number of its own.
+    pub k: u16,
+    /// What clients measure; absent, the server orders blocks by place, by turn or by lot.
+    pub probe: Option<Probe>,
     /// What comes first.
     pub criterion: Criterion,
     /// How many of the blocks that a client takes are drawn by lot.
@@ -43,7 +46,7 @@ pub struct Selection {
     pub settle: Option<u32>,
     /// Most examples that a client looks at to measure.
     pub profile_examples: u32,
-    /// How many blocks these clients take, by name; all others take as many as the rule says.
+    /// How many blocks these clients take, by name.
     pub counts: BTreeMap<String, u16>,
     /// Memory of a client from which the number of blocks is still to be derived.
     pub budget: Option<ByteCount>,
@@ -52,6 +55,8 @@ pub struct Selection {
 impl Default for Selection {
     fn default() -> Self {
         Self {
+            k: 1,
+            probe: None,
             criterion: Criterion::default(),
             explore: 0,
             profile_every: 1,
@@ -77,8 +82,10 @@ impl Selection {
         if self.profile_examples == 0 {
             return refuse("method.profile_examples", "0".to_owned(), "at least 1");
         }
-        let Some(usual) = rule.block_count() else { return Ok(()) };
-        let all = self.counts.values().copied().chain(self.budget.is_none().then_some(usual));
+        if !rule.needs_choice() {
+            return Ok(());
+        }
+        let all = self.counts.values().copied().chain(self.budget.is_none().then_some(self.k));
         for count in all {
             if count == 0 {
                 return refuse("method.k", "0".to_owned(), "at least 1 block");
@@ -115,7 +122,9 @@ impl Selection {
         blocks: u16,
         names: impl IntoIterator<Item = &'n str>,
     ) -> Result<(), EngineError> {
-        let Some(usual) = rule.block_count() else { return Ok(()) };
+        if !rule.needs_choice() {
+            return Ok(());
+        }
         let refuse = |found: String, expected| {
             Err(EngineError::Setting { key: "method.k", found, expected })
         };
@@ -131,7 +140,7 @@ impl Selection {
                 expected: "blocks of the model, of which the first is 0",
             });
         }
-        for count in self.counts.values().copied().chain([usual]) {
+        for count in self.counts.values().copied().chain([self.k]) {
             if count > blocks {
                 let found = format!("{count} of {blocks} blocks");
                 return refuse(found, "no more blocks than the model has");

@@ -1,18 +1,18 @@
 //! A second stage: from some round on, one part of the model is treated differently.
 //!
-//! When the round is known beforehand, what learns is a [`Rule::Switch`] in the recipe and this
-//! module only clears what was remembered about the part. When evidence decides, the round is found
-//! out on the way and belongs to the server's state: it is in every checkpoint.
+//! The moment has one representation, [`Stage::treated`]: the part that is in its second stage in a
+//! round. When the round is known beforehand it follows from the recipe alone. When evidence decides,
+//! the round is found out on the way and belongs to the server's state: it is in every checkpoint.
 //!
 //! ```text
 //! gather -> drift of query and key -> watch: is it time?  -> state: since round t + 1
 //! turn (before each round): what enters its second stage now loses moments, variates, residuals
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fedra_plan::{Layout, Probe, Round, Rule, Scope, Selector, View};
+use fedra_plan::{Layout, Round, Rule, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::drift::{DriftReport, RoleDrift, RoleGroup};
@@ -20,6 +20,7 @@ use crate::error::EngineError;
 use crate::exact::Exact;
 use crate::federation::Federation;
 use crate::fleet::Fleet;
+use crate::recipe::Recipe;
 use crate::work::Damped;
 
 /// What a second stage is about, when it begins and what it does.
@@ -112,24 +113,18 @@ impl Stage {
             let (key, found) = ("method.warmup", share.to_string());
             return Err(EngineError::Setting { key, found, expected });
         }
-        let (before, after) = match (self.begins, learns) {
-            (Begins::At(_), Rule::Switch { before, after, .. }) => {
-                ((**before).clone(), (**after).clone())
-            }
-            _ => (learns.clone(), learns.clone() - self.part.clone()),
-        };
-        let view = View { layout, round: Round(0), scores: None };
-        let known = |rule: &Rule| rule.probe(Round(0)) == Probe::Nothing;
-        let is_reset = self.treatment == Treatment::Reset;
-        if known(&before) && !is_reset {
-            let about = before.select(view)? & self.part.select(view)?;
+        if learns.needs_choice() {
+            return Ok(());
+        }
+        let (learns, part) = (learns.select(layout)?, self.part.select(layout)?);
+        if self.treatment != Treatment::Reset {
+            let about = &learns & &part;
             if about.is_empty() {
                 let expected = "a part that learns (with LoRA, add its roles to model.lora.roles)";
                 return refuse("a part of which nothing learns", expected);
             }
         }
-        let frozen = self.treatment == Treatment::Frozen;
-        if frozen && known(&after) && after.select(view)?.is_empty() {
+        if self.treatment == Treatment::Frozen && (learns - part).is_empty() {
             return refuse("everything that learns", "that something is left to learn");
         }
         Ok(())
@@ -147,8 +142,9 @@ impl Stage {
         if whole {
             return self.part.clone();
         }
-        let blocks = blocks.iter().filter(|(_, at)| begun(at)).map(|(block, _)| *block).collect();
-        self.part.clone() & Rule::Blocks(blocks)
+        let begun: BTreeSet<u16> =
+            blocks.iter().filter(|(_, at)| begun(at)).map(|(block, _)| *block).collect();
+        if begun.is_empty() { Rule::Nothing } else { self.part.clone() & Rule::Blocks(begun) }
     }
 }
 
@@ -190,18 +186,31 @@ impl StageState {
     }
 }
 
-/// The second stage in the course of a federation.
-impl Federation {
-    /// The rule in force: the recipe's, less what evidence has frozen.
-    pub(crate) fn rule(&self) -> Rule {
-        let learns = self.recipe.learns.clone();
-        match &self.recipe.stage {
-            Some(Stage { begins: Begins::At(_) | Begins::Share(_), .. }) | None => learns,
-            Some(stage) => match stage.treatment {
-                Treatment::Frozen => learns - stage.treated(&self.diary.stage, self.round),
-                Treatment::Damped(_) | Treatment::Reset => learns,
+impl Recipe {
+    /// What learns in a round as far as that is known before the first one: a stage that waits for
+    /// evidence has not begun.
+    pub fn learns_in(&self, round: Round) -> Rule {
+        self.rule_in(round, &StageState::default())
+    }
+
+    /// What learns in a round, given how far the second stage has come.
+    fn rule_in(&self, round: Round, state: &StageState) -> Rule {
+        let learns = self.learns.clone();
+        match &self.stage {
+            None => learns,
+            Some(stage) => match (stage.treatment, stage.treated(state, round)) {
+                (Treatment::Damped(_) | Treatment::Reset, _) | (_, Rule::Nothing) => learns,
+                (Treatment::Frozen, frozen) => learns - frozen,
             },
         }
+    }
+}
+
+/// The second stage in the course of a federation.
+impl Federation {
+    /// The rule in force: the recipe's, less what is frozen by now.
+    pub(crate) fn rule(&self) -> Rule {
+        self.recipe.rule_in(self.round, &self.diary.stage)
     }
 
     /// What learns at a lower rate in this round.
@@ -276,7 +285,6 @@ impl Federation {
         let Some(stage) = &self.recipe.stage else {
             return Ok(Scope::empty());
         };
-        let view = View { layout: &self.layout, round, scores: None };
-        Ok(stage.treated(&self.diary.stage, round).select(view)?)
+        Ok(stage.treated(&self.diary.stage, round).select(&self.layout)?)
     }
 }

@@ -92,18 +92,23 @@ fn centralised_training_wants_a_single_client() {
     assert!(refused.expect_err("four clients").to_string().contains("centralised"));
 }
 
+/// So many blocks with the largest gradients.
+fn by_gradient(k: u16) -> Selection {
+    Selection { k, probe: Some(Probe::GradientNorm), ..Selection::default() }
+}
+
 #[test]
 fn selecting_every_block_and_the_rest_is_fedavg() {
     let rest = Rule::Sites([Site::Embedding, Site::Head].into());
-    let all = Rule::TopBlocks { k: 2, probe: Probe::GradientNorm } | rest;
+    let (learns, selection) = (Rule::Chosen | rest, by_gradient(2));
     let fedavg = recipe("fedavg", "{}");
-    check_equal(Recipe { learns: all, ..fedavg.clone() }, fedavg, 3);
+    check_equal(Recipe { learns, selection, ..fedavg.clone() }, fedavg, 3);
 }
 
 #[test]
 fn consensus_gives_all_clients_one_mask_and_per_client_masks_give_each_its_own() {
-    let learns = Rule::TopBlocks { k: 1, probe: Probe::GradientNorm };
-    let base = Recipe { learns, ..recipe("fedavg", "{}") };
+    let (learns, selection) = (Rule::Chosen, by_gradient(1));
+    let base = Recipe { learns, selection, ..recipe("fedavg", "{}") };
     let (after, reports) = run(base.clone(), &mut Quadratics::new(&EXAMPLES), 1);
     assert_eq!(changed(&initial(), after.model()).blocks(), [0].into());
     assert_eq!(reports[0].blocks, [0].into());
@@ -114,14 +119,16 @@ fn consensus_gives_all_clients_one_mask_and_per_client_masks_give_each_its_own()
 }
 
 #[test]
-fn a_switch_past_the_last_round_is_fedavg_and_a_frozen_part_keeps_its_bits() {
-    let frozen = Rule::Everything - Rule::Roles([Role::Query, Role::Key].into());
-    let switch = |at| Rule::switch(Rule::Everything, fedra_plan::Round(at), frozen.clone());
+fn a_stage_past_the_last_round_is_fedavg_and_a_frozen_part_keeps_its_bits() {
+    let freezing = |at| {
+        let part = Rule::Roles([Role::Query, Role::Key].into());
+        let begins = Begins::At(fedra_plan::Round(at));
+        Some(Stage { begins, part, treatment: Treatment::Frozen })
+    };
     let fedavg = recipe("fedavg", "{}");
-    check_equal(Recipe { learns: switch(4), ..fedavg.clone() }, fedavg, 4);
+    check_equal(Recipe { stage: freezing(4), ..fedavg.clone() }, fedavg, 4);
     for name in ["fedadam", "fedavgm", "scaffold", "feddyn"] {
-        let learns = switch(2);
-        let recipe = Recipe { learns, ..recipe(name, "{}") };
+        let recipe = Recipe { stage: freezing(2), ..recipe(name, "{}") };
         let before = train(recipe.clone(), &mut Quadratics::new(&EXAMPLES), 2);
         let after = train(recipe, &mut Quadratics::new(&EXAMPLES), 5);
         let query = Scope::of_roles(&layout(), [Role::Query]);

@@ -2,9 +2,7 @@
 //!
 //! One enum for the crate; each message names what was found and what was expected.
 
-use crate::evidence::Probe;
 use crate::id::ParamId;
-use crate::round::Round;
 use crate::shape::Shape;
 
 /// Why a layout, scope, cut, plan or rule was refused.
@@ -142,56 +140,9 @@ pub enum PlanError {
         /// Number of blocks in the model.
         blocks: u16,
     },
-    /// A rule asks for no block or for more blocks than there are.
-    #[error("a rule takes the top {k} blocks: expected 1 to {blocks}")]
-    BlockCount {
-        /// How many blocks were asked for.
-        k: u16,
-        /// Number of blocks in the model.
-        blocks: u16,
-    },
-    /// A rule ranks blocks by nothing.
-    #[error(
-        "a rule takes the top {k} blocks by no evidence: expected an attention or gradient probe"
-    )]
-    NothingToRankBy {
-        /// How many blocks were asked for.
-        k: u16,
-    },
-    /// One round of a rule asks for two kinds of evidence.
-    #[error("round {round} of a rule needs both {first} and {second}: expected one probe a round")]
-    TwoProbes {
-        /// The first round in which this happens.
-        round: Round,
-        /// The probe met first.
-        first: Probe,
-        /// The probe that differs.
-        second: Probe,
-    },
-    /// A rule ranks blocks but the round brought no scores.
-    #[error("round {round} brought no block scores: expected {expected}")]
-    MissingScores {
-        /// The round.
-        round: Round,
-        /// The evidence the rule asked for.
-        expected: Probe,
-    },
-    /// Scores measure something other than the rule asked for.
-    #[error("block scores measure {found}: expected {expected}")]
-    OtherProbe {
-        /// What was measured.
-        found: Probe,
-        /// What the rule asked for.
-        expected: Probe,
-    },
-    /// There is not one score for each block.
-    #[error("{found} block scores were found: expected one for each of {expected} blocks")]
-    ScoreCount {
-        /// Number of scores found.
-        found: usize,
-        /// Number of blocks in the model.
-        expected: u16,
-    },
+    /// A rule stands on chosen blocks and none were handed over.
+    #[error("a rule takes the chosen blocks: expected blocks to be chosen first")]
+    NothingChosen,
     /// A score cannot be ranked.
     #[error("the score of block {block} is {found}: expected a finite number")]
     ScoreNotFinite {

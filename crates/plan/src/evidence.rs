@@ -1,7 +1,6 @@
 //! What a round measures before it decides which blocks learn.
 //!
-//! A [`Probe`] is plain data that says *what* to measure; [`BlockScores`] is the answer and
-//! remembers the probe, so that a rule can refuse scores of another kind.
+//! A [`Probe`] is plain data that says *what* to measure; [`BlockScores`] is the answer.
 
 use std::fmt;
 
@@ -10,12 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::PlanError;
 
 /// What evidence a round needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Probe {
-    /// None: the choice is made without looking at data.
-    #[default]
-    Nothing,
     /// The share of attention that lands on the relevant tokens, per block.
     Attention {
         /// Whose attention counts.
@@ -27,19 +23,6 @@ pub enum Probe {
     GradientNorm,
     /// The norm of the gradient relative to the norm of the block's parameters.
     RelativeGradient,
-    /// Nothing that a client could measure: the server puts the blocks in an order of its own, by
-    /// place, by turn or by lot, and hands it over as scores.
-    ServerOrder,
-}
-
-impl Probe {
-    /// Whether clients have to look at their data for it.
-    pub const fn asks_clients(self) -> bool {
-        match self {
-            Self::Nothing | Self::ServerOrder => false,
-            Self::Attention { .. } | Self::GradientNorm | Self::RelativeGradient => true,
-        }
-    }
 }
 
 /// Whose attention counts.
@@ -81,17 +64,6 @@ impl BlockScores {
         }
     }
 
-    /// Scores that rank the given blocks in the given order, and all others below them.
-    pub fn of_order(probe: Probe, order: &[u16], blocks: u16) -> Self {
-        let mut scores = vec![0.0; usize::from(blocks)];
-        for (place, block) in order.iter().enumerate() {
-            if let Some(score) = scores.get_mut(usize::from(*block)) {
-                *score = (order.len() - place) as f64;
-            }
-        }
-        Self { probe, scores }
-    }
-
     /// What was measured.
     pub const fn probe(&self) -> Probe {
         self.probe
@@ -101,28 +73,16 @@ impl BlockScores {
     pub fn as_slice(&self) -> &[f64] {
         &self.scores
     }
-
-    /// The blocks from the highest score to the lowest; of equals the lower block comes first.
-    pub fn ranking(&self) -> Vec<u16> {
-        let mut ranked: Vec<(u16, f64)> = (0..=u16::MAX).zip(self.scores.iter().copied()).collect();
-        // A stable sort keeps equal scores, and -0 counts as 0, in block order.
-        ranked.sort_by(|(_, left), (_, right)| {
-            right.partial_cmp(left).expect("the constructor refuses scores that do not compare")
-        });
-        ranked.into_iter().map(|(block, _)| block).collect()
-    }
 }
 
 impl fmt::Display for Probe {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => formatter.write_str("nothing"),
             Self::Attention { side, tokens } => {
                 write!(formatter, "attention ({side} side, {tokens})")
             }
             Self::GradientNorm => formatter.write_str("gradient norms"),
             Self::RelativeGradient => formatter.write_str("relative gradient norms"),
-            Self::ServerOrder => formatter.write_str("an order of the server"),
         }
     }
 }
@@ -149,18 +109,6 @@ impl fmt::Display for RelevantTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks_rank_by_score_and_ties_go_to_the_lower_block() {
-        let scores = BlockScores::new(Probe::GradientNorm, vec![0.0, 3.0, -0.0, 3.0, -1.0]);
-        assert_eq!(scores.expect("finite").ranking(), [1, 3, 0, 2, 4]);
-    }
-
-    #[test]
-    fn an_order_becomes_scores_that_rank_like_it() {
-        let scores = BlockScores::of_order(Probe::ServerOrder, &[3, 0], 4);
-        assert_eq!(scores.ranking(), [3, 0, 1, 2]);
-    }
 
     #[test]
     fn a_score_that_is_not_finite_is_refused() {

@@ -21,27 +21,23 @@
 //!     })
 //! }))?;
 //!
-//! // SAFL: the two blocks with the most attention on the classification token, and the head.
-//! let probe = Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Cls };
-//! let safl = Rule::TopBlocks { k: 2, probe } | Rule::Sites([Site::Head].into());
+//! // SAFL: the blocks that were chosen by attention, and the head.
+//! let safl = Rule::Chosen | Rule::Sites([Site::Head].into());
 //!
-//! // FedFrozen: everything for three rounds, then everything but query and key.
-//! let frozen = Rule::Everything - Rule::Roles([Role::Query, Role::Key].into());
-//! let fedfrozen = Rule::switch(Rule::Everything, Round(3), frozen);
+//! // FedFrozen, in its second stage: everything but query and key.
+//! let fedfrozen = Rule::Everything - Rule::Roles([Role::Query, Role::Key].into());
 //!
 //! // FedSEA-LLaMA: adapters everywhere; all but the first and last two blocks at the server.
 //! let fedsea = Rule::Parts([Part::LoraA, Part::LoraB].into());
 //! let cut = Cut::keep(2, 2, layout.blocks())?;
 //!
-//! let scores = BlockScores::new(probe, vec![0.1, 0.2, 0.4, 0.3, 0.2, 0.1])?;
-//! let view = View { layout: &layout, round: Round(3), scores: Some(&scores) };
 //! for rule in [&safl, &fedfrozen, &fedsea] {
 //!     rule.check(&layout)?;
 //! }
-//! assert_eq!(safl.select(view)?.blocks(), [2, 3].into());
-//! assert_eq!(fedfrozen.select(view)?, Scope::of_roles(&layout, [Role::Value]));
+//! assert_eq!(safl.select_with(&layout, &[2, 3].into())?.blocks(), [2, 3].into());
+//! assert_eq!(fedfrozen.select(&layout)?, Scope::of_roles(&layout, [Role::Value]));
 //!
-//! let plan = Plan::new(&layout, fedsea.select(view)?, cut)?;
+//! let plan = Plan::new(&layout, fedsea.select(&layout)?, cut)?;
 //! assert_eq!(plan.uploads().blocks(), [0, 1, 4, 5].into());
 //! assert_eq!(plan.trained_by(Side::Server).blocks(), [2, 3].into());
 //! let hidden = HiddenStates { tokens: 1000, width: 8 };
@@ -68,7 +64,6 @@ mod traffic;
 mod evidence;
 mod round;
 mod rule;
-mod selector;
 
 mod error;
 mod text;
@@ -88,6 +83,5 @@ pub use role::{Part, Role};
 pub use round::Round;
 pub use rule::Rule;
 pub use scope::Scope;
-pub use selector::{Selector, View};
 pub use shape::Shape;
 pub use traffic::{HiddenStates, Traffic};

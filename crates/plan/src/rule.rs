@@ -1,17 +1,8 @@
-//! A selector as a value: sets of parameters, combined, and possibly switched at some round.
+//! Which part of a model, written down: sets of parameters, combined.
 //!
-//! A rule is data and not code, so that an experiment file can hold it, two rules can be compared,
-//! and everything a rule may ask for can be checked before anything trains. In TOML:
-//!
-//! ```toml
-//! [rule.switch]
-//! before = "everything"
-//! at = 3
-//! after = { without = { of = "everything", minus = { roles = ["query", "key"] } } }
-//! ```
-
-mod check;
-mod count;
+//! A rule is data and not code, so that two rules can be compared and everything that a rule names can
+//! be checked before anything trains. It knows neither rounds nor evidence: whoever chooses blocks
+//! from round to round hands them over, and [`Rule::Chosen`] stands for them.
 
 use std::collections::BTreeSet;
 use std::ops::{BitAnd, BitOr, Sub};
@@ -20,16 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::error::PlanError;
-use crate::evidence::{BlockScores, Probe};
 use crate::id::{ParamId, Site};
 use crate::layout::Layout;
 use crate::role::{Part, Role};
-use crate::round::Round;
 use crate::scope::Scope;
-use crate::selector::{Selector, View};
 use crate::shape::Shape;
 
-/// Which part learns, written down.
+/// Which part, written down.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Rule {
@@ -45,13 +33,8 @@ pub enum Rule {
     Parts(BTreeSet<Part>),
     /// These whole blocks.
     Blocks(BTreeSet<u16>),
-    /// The whole blocks with the highest scores; of equal scores the lower block wins.
-    TopBlocks {
-        /// How many blocks (K in SAFL).
-        k: u16,
-        /// What to score them by.
-        probe: Probe,
-    },
+    /// The whole blocks that were chosen for the round and the client (SAFL).
+    Chosen,
     /// Some parameters of a set, as if at random: as many elements as another rule selects, or
     /// somewhat fewer where no parameter fits into the rest. One `draw` names one choice, on every
     /// machine.
@@ -74,62 +57,97 @@ pub enum Rule {
         /// The rule that says what is taken away.
         minus: Box<Rule>,
     },
-    /// One rule in the first rounds and another from then on.
-    Switch {
-        /// The rule in rounds `0 .. at`.
-        before: Box<Rule>,
-        /// The first round of the other rule; hence the number of rounds before (W in FedFrozen).
-        at: Round,
-        /// The rule in round `at` and later.
-        after: Box<Rule>,
-    },
 }
 
 impl Rule {
-    /// `before` in rounds `0 .. at`, `after` from round `at` on.
-    pub fn switch(before: Self, at: Round, after: Self) -> Self {
-        Self::Switch { before: Box::new(before), at, after: Box::new(after) }
-    }
-}
-
-impl Selector for Rule {
-    fn probe(&self, round: Round) -> Probe {
-        let asked = self.probes(round);
-        asked.into_iter().find(|probe| *probe != Probe::Nothing).unwrap_or(Probe::Nothing)
+    /// The part of a model, for a rule that needs no chosen blocks; others are refused.
+    pub fn select(&self, layout: &Layout) -> Result<Scope, PlanError> {
+        self.select_from(layout, None)
     }
 
-    fn select(&self, view: View<'_>) -> Result<Scope, PlanError> {
-        let layout = view.layout;
-        self.check_own(layout)?;
+    /// The part of a model when these blocks were chosen.
+    pub fn select_with(&self, layout: &Layout, chosen: &BTreeSet<u16>) -> Result<Scope, PlanError> {
+        self.select_from(layout, Some(chosen))
+    }
+
+    /// Whether blocks have to be chosen before the rule selects anything.
+    pub fn needs_choice(&self) -> bool {
+        *self == Self::Chosen || self.inner().into_iter().any(Self::needs_choice)
+    }
+
+    /// Refuses a rule that names a block which the model does not have.
+    pub fn check(&self, layout: &Layout) -> Result<(), PlanError> {
+        let blocks = layout.blocks();
+        let exists = |block: u16| {
+            if block < blocks { Ok(()) } else { Err(PlanError::NoSuchBlock { block, blocks }) }
+        };
+        match self {
+            Self::Sites(sites) => sites.iter().filter_map(|site| site.block()).try_for_each(exists),
+            Self::Blocks(numbers) => numbers.iter().copied().try_for_each(exists),
+            Self::Everything
+            | Self::Nothing
+            | Self::Roles(_)
+            | Self::Parts(_)
+            | Self::Chosen
+            | Self::Drawn { .. }
+            | Self::Union(_)
+            | Self::Intersection(_)
+            | Self::Without { .. } => {
+                self.inner().into_iter().try_for_each(|rule| rule.check(layout))
+            }
+        }
+    }
+
+    fn select_from(
+        &self,
+        layout: &Layout,
+        chosen: Option<&BTreeSet<u16>>,
+    ) -> Result<Scope, PlanError> {
+        let select = |rule: &Self| rule.select_from(layout, chosen);
         match self {
             Self::Everything => Ok(Scope::everything(layout)),
             Self::Nothing => Ok(Scope::empty()),
-            Self::Sites(sites) => Ok(Scope::of_sites(layout, sites.iter().copied())),
             Self::Roles(roles) => Ok(Scope::of_roles(layout, roles.iter().copied())),
             Self::Parts(parts) => Ok(Scope::of_parts(layout, parts.iter().copied())),
-            Self::Blocks(blocks) => Ok(Scope::of_blocks(layout, blocks.iter().copied())),
-            Self::TopBlocks { k, probe } => {
-                let top = scores_for(*probe, view)?.ranking().into_iter().take(usize::from(*k));
-                Ok(Scope::of_blocks(layout, top))
+            Self::Sites(sites) => {
+                self.check(layout)?;
+                Ok(Scope::of_sites(layout, sites.iter().copied()))
+            }
+            Self::Blocks(blocks) => {
+                self.check(layout)?;
+                Ok(Scope::of_blocks(layout, blocks.iter().copied()))
+            }
+            Self::Chosen => {
+                let blocks = chosen.ok_or(PlanError::NothingChosen)?;
+                Self::Blocks(blocks.clone()).select(layout)
             }
             Self::Drawn { from, like, draw } => {
-                let size = like.select(view)?.elements(layout);
-                Ok(drawn(layout, &from.select(view)?, size, *draw))
+                let size = select(like)?.elements(layout);
+                Ok(drawn(layout, &select(from)?, size, *draw))
             }
             Self::Union(rules) => {
-                rules.iter().try_fold(Scope::empty(), |scope, rule| Ok(scope | rule.select(view)?))
+                rules.iter().try_fold(Scope::empty(), |scope, rule| Ok(scope | select(rule)?))
             }
             Self::Intersection(rules) => rules
                 .iter()
-                .try_fold(Scope::everything(layout), |scope, rule| Ok(scope & rule.select(view)?)),
-            Self::Without { of, minus } => Ok(of.select(view)? - minus.select(view)?),
-            Self::Switch { before, at, after } => {
-                if view.round < *at {
-                    before.select(view)
-                } else {
-                    after.select(view)
-                }
-            }
+                .try_fold(Scope::everything(layout), |scope, rule| Ok(scope & select(rule)?)),
+            Self::Without { of, minus } => Ok(select(of)? - select(minus)?),
+        }
+    }
+
+    /// The rules this one is made of.
+    fn inner(&self) -> Vec<&Self> {
+        match self {
+            Self::Union(rules) | Self::Intersection(rules) => rules.iter().collect(),
+            Self::Without { of, minus } => vec![of, minus],
+            Self::Drawn { from, like, draw: _ } => vec![from, like],
+            Self::Everything
+            | Self::Nothing
+            | Self::Sites(_)
+            | Self::Roles(_)
+            | Self::Parts(_)
+            | Self::Blocks(_)
+            | Self::Chosen => Vec::new(),
         }
     }
 }
@@ -148,21 +166,6 @@ fn drawn(layout: &Layout, from: &Scope, size: usize, draw: u64) -> Scope {
         fits
     };
     order.into_iter().filter(fits).map(|(_, id)| id).collect()
-}
-
-/// The scores of the view, if they are of the right kind and number.
-fn scores_for(expected: Probe, view: View<'_>) -> Result<&BlockScores, PlanError> {
-    let Some(scores) = view.scores else {
-        return Err(PlanError::MissingScores { round: view.round, expected });
-    };
-    if scores.probe() != expected {
-        return Err(PlanError::OtherProbe { found: scores.probe(), expected });
-    }
-    let (found, blocks) = (scores.as_slice().len(), view.layout.blocks());
-    if found != usize::from(blocks) {
-        return Err(PlanError::ScoreCount { found, expected: blocks });
-    }
-    Ok(scores)
 }
 
 impl BitOr for Rule {
@@ -194,52 +197,35 @@ mod tests {
     use super::*;
     use crate::fixture::layout;
 
-    const TOP_TWO: Rule = Rule::TopBlocks { k: 2, probe: Probe::GradientNorm };
-
-    fn scores(values: &[f64]) -> BlockScores {
-        BlockScores::new(Probe::GradientNorm, values.to_vec()).expect("finite")
-    }
-
-    fn select(rule: &Rule, scores: Option<&BlockScores>) -> Result<Scope, PlanError> {
-        rule.select(View { layout: &layout(4), round: Round(0), scores })
-    }
-
     #[test]
-    fn top_blocks_takes_the_highest_scores_and_the_lower_of_equal_blocks() {
-        let scope = select(&TOP_TWO, Some(&scores(&[1.0, 2.0, 1.0, 1.0]))).expect("legal");
-        assert_eq!(scope, Scope::of_blocks(&layout(4), [0, 1]));
-    }
-
-    #[test]
-    fn top_blocks_takes_whole_blocks_and_the_head_joins_by_union() {
-        let rule = TOP_TWO | Rule::Sites([Site::Head].into());
-        let scope = select(&rule, Some(&scores(&[0.0, 0.0, 5.0, 7.0]))).expect("legal");
+    fn chosen_blocks_are_taken_whole_and_the_head_joins_by_union() {
+        let rule = Rule::Chosen | Rule::Sites([Site::Head].into());
+        let scope = rule.select_with(&layout(4), &[2, 3].into()).expect("legal");
         let sites = [Site::Block(2), Site::Block(3), Site::Head];
         assert_eq!(scope, Scope::of_sites(&layout(4), sites));
     }
 
     #[test]
-    fn scores_that_are_missing_short_or_of_another_kind_are_refused() {
-        assert_eq!(
-            select(&TOP_TWO, None).expect_err("no scores").to_string(),
-            "round 0 brought no block scores: expected gradient norms"
-        );
-        assert_eq!(
-            select(&TOP_TWO, Some(&scores(&[1.0]))),
-            Err(PlanError::ScoreCount { found: 1, expected: 4 })
-        );
-        let other = BlockScores::new(Probe::Nothing, vec![0.0; 4]).expect("finite");
-        assert_eq!(
-            select(&TOP_TWO, Some(&other)),
-            Err(PlanError::OtherProbe { found: Probe::Nothing, expected: Probe::GradientNorm })
-        );
+    fn a_choice_that_is_missing_or_of_another_model_is_refused() {
+        let deep = Rule::Everything - (Rule::Nothing | Rule::Chosen);
+        assert!(deep.needs_choice());
+        assert_eq!(deep.select(&layout(4)), Err(PlanError::NothingChosen));
+        let refused = deep.select_with(&layout(4), &[4].into());
+        assert_eq!(refused, Err(PlanError::NoSuchBlock { block: 4, blocks: 4 }));
+        assert!(!Rule::Blocks([1].into()).needs_choice());
     }
 
     #[test]
-    fn a_rule_asks_for_evidence_only_in_the_rounds_that_need_it() {
-        let rule = Rule::switch(Rule::Everything, Round(2), Rule::Nothing | TOP_TWO);
-        assert_eq!(rule.probe(Round(1)), Probe::Nothing);
-        assert_eq!(rule.probe(Round(2)), Probe::GradientNorm);
+    fn a_block_the_model_lacks_is_refused_however_deep_it_lies() {
+        let refused = |rule: Rule| rule.check(&layout(4)).expect_err("illegal").to_string();
+        assert_eq!(
+            refused(Rule::Everything - (Rule::Nothing | Rule::Blocks([4].into()))),
+            "a rule names block 4: expected a block within 0..4"
+        );
+        assert_eq!(
+            refused(Rule::Sites([Site::Block(7), Site::Head].into())),
+            "a rule names block 7: expected a block within 0..4"
+        );
     }
 
     #[test]
@@ -249,7 +235,7 @@ mod tests {
         let value = Rule::Roles([Role::Value].into());
         let draw = |draw, from: &Rule| {
             let (from, like) = (from.clone().into(), query.clone().into());
-            select(&Rule::Drawn { from, like, draw }, None).expect("legal")
+            Rule::Drawn { from, like, draw }.select(&layout).expect("legal")
         };
         for number in 0..20 {
             let scope = draw(number, &value);
@@ -265,23 +251,21 @@ mod tests {
 
     #[test]
     fn an_empty_union_is_nothing_and_an_empty_intersection_everything() {
-        assert_eq!(select(&Rule::Union(vec![]), None), Ok(Scope::empty()));
+        assert_eq!(Rule::Union(vec![]).select(&layout(4)), Ok(Scope::empty()));
         let everything = Scope::everything(&layout(4));
-        assert_eq!(select(&Rule::Intersection(vec![]), None), Ok(everything));
+        assert_eq!(Rule::Intersection(vec![]).select(&layout(4)), Ok(everything));
     }
 
     #[test]
     fn a_rule_reads_from_plain_words_and_refuses_unknown_ones() {
-        let text = r#"{"switch":{"before":"everything","at":3,"after":
-            {"without":{"of":"everything","minus":{"roles":["query","key"]}}}}}"#;
-        let frozen = Rule::Everything - Rule::Roles([Role::Query, Role::Key].into());
-        let expected = Rule::switch(Rule::Everything, Round(3), frozen);
+        let text = r#"{"without":{"of":"chosen","minus":{"roles":["query","key"]}}}"#;
+        let expected = Rule::Chosen - Rule::Roles([Role::Query, Role::Key].into());
         assert_eq!(serde_json::from_str::<Rule>(text).expect("legal"), expected);
         for typo in [
             r#""everyone""#,
             r#"{"roles":["kwery"]}"#,
             r#"{"sites":["block.x"]}"#,
-            r#"{"top_blocks":{"k":2,"probe":"gradient_norm","n":1}}"#,
+            r#"{"without":{"of":"chosen","minus":"nothing","n":1}}"#,
         ] {
             assert!(serde_json::from_str::<Rule>(typo).is_err(), "{typo} was accepted");
         }

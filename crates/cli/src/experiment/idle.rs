@@ -4,7 +4,7 @@
 //! so they are told and not refused.
 
 use fedra_engine::{Criterion, Masks};
-use fedra_plan::{Probe, Round, Selector};
+use fedra_plan::Probe;
 use toml::Table;
 
 use super::Experiment;
@@ -14,10 +14,9 @@ pub fn idle(experiment: &Experiment) -> Vec<String> {
     let Some((table, settings)) = safl(experiment) else { return Vec::new() };
     let recipe = &experiment.recipe;
     let selection = &recipe.selection;
-    let probe = recipe.learns.probe(Round(experiment.rounds.saturating_sub(1)));
     let watches = recipe.work.watch.is_some();
-    let attends = matches!(probe, Probe::Attention { .. }) || watches;
-    let measures = probe.asks_clients();
+    let attends = matches!(selection.probe, Some(Probe::Attention { .. })) || watches;
+    let measures = selection.probe.is_some();
     let draws = matches!(selection.criterion, Criterion::Random | Criterion::RandomFixed);
     let own_masks = measures || draws || selection.explore > 0;
     let consensus = recipe.masks == Masks::Consensus;

@@ -76,10 +76,9 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
 #[test]
 fn where_choices_may_overlap_the_plan_is_a_range_that_holds_the_run() {
     let place = Place::new();
-    for (out, set) in [
-        ("own", "method.mask=per_client"),
-        ("ragged", "federation.depths={ \"hospital-3\" = 1 }"),
-    ] {
+    for (out, set) in
+        [("own", "method.mask=per_client"), ("ragged", "federation.depths={ \"hospital-3\" = 1 }")]
+    {
         let sets = ["method.name=safl", "method.k=1", "model.blocks=3"];
         let sets = sets.into_iter().chain(set.lines());
         let sets: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();

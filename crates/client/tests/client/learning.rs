@@ -5,7 +5,8 @@ use fedra_client::{NearFleet, Shards, to_tensors};
 use fedra_data::{LabelScore, Target, Task};
 use fedra_engine::methods::Method;
 use fedra_engine::{
-    EvaluationSet, Federation, Fleet, Population, Recipe, RoundReport, Scored, Sink, Tensors, Work,
+    EvaluationSet, Federation, Fleet, Population, Recipe, RoundReport, Scored, Selection, Sink,
+    Tensors, Work,
 };
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Rule, Site};
 use fedra_seed::Seed;
@@ -106,8 +107,9 @@ fn every_method_of_the_engine_runs_on_this_fleet() {
 fn blocks_chosen_by_attention_are_all_that_changes_on_any_number_of_threads() {
     let world = World::new(Task::Concepts, Size::SMALL);
     let probe = Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Entities };
-    let learns = Rule::TopBlocks { k: 1, probe } | Rule::Sites([Site::Head].into());
-    let recipe = Recipe { learns, ..Recipe::new(Work { epochs: 2, ..adamw(1e-2) }) };
+    let learns = Rule::Chosen | Rule::Sites([Site::Head].into());
+    let selection = Selection { k: 1, probe: Some(probe), ..Selection::default() };
+    let recipe = Recipe { learns, selection, ..Recipe::new(Work { epochs: 2, ..adamw(1e-2) }) };
     let model = |threads| {
         let (world, recipe) = (&world, recipe.clone());
         with_threads(threads, || run(world, world.shards.clone(), recipe, 2))

@@ -92,15 +92,9 @@ impl FedFrozen {
             (Freeze::Qk | Freeze::V | Freeze::Random, Some(rate)) => Treatment::Damped(rate),
             (Freeze::Qk | Freeze::V | Freeze::Random, None) => Treatment::Frozen,
         };
-        let learns = match (begins, treatment) {
-            (Begins::At(warmup), Treatment::Frozen) => {
-                Rule::switch(base.learns.clone(), warmup, base.learns - part.clone())
-            }
-            _ => base.learns,
-        };
         let mut evaluation = base.evaluation;
         evaluation.drift = true;
-        Recipe { learns, stage: Some(Stage { begins, part, treatment }), evaluation, ..base }
+        Recipe { stage: Some(Stage { begins, part, treatment }), evaluation, ..base }
     }
 
     /// What stage 2 is about.

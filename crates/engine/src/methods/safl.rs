@@ -114,7 +114,7 @@ impl Safl {
             Embeddings::Frozen => [Site::Head].into(),
             Embeddings::Learn => [Site::Embedding, Site::Head].into(),
         };
-        let part = Rule::TopBlocks { k: usual, probe } | Rule::Sites(always);
+        let part = Rule::Chosen | Rule::Sites(always);
         let mut work = base.work;
         match self.prune {
             None => {}
@@ -130,6 +130,8 @@ impl Safl {
             learns: if base.learns == Rule::Everything { part } else { base.learns & part },
             masks: self.mask,
             selection: Selection {
+                k: usual,
+                probe,
                 criterion,
                 explore: self.explore,
                 profile_every: self.profile_every,
@@ -183,23 +185,23 @@ impl Safl {
         self.k.clone().unwrap_or_else(|| self.selector.usual_count())
     }
 
-    /// What clients measure.
-    pub fn probe(&self) -> Probe {
+    /// What clients measure, if anything.
+    pub fn probe(&self) -> Option<Probe> {
         match &self.selector {
             BlockSelector::Attention
             | BlockSelector::Bottom
             | BlockSelector::Cover
             | BlockSelector::Corrected
-            | BlockSelector::Disagreement => self.attention(),
-            BlockSelector::GradientNorm => Probe::GradientNorm,
-            BlockSelector::GradientCover => Probe::RelativeGradient,
+            | BlockSelector::Disagreement => Some(self.attention()),
+            BlockSelector::GradientNorm => Some(Probe::GradientNorm),
+            BlockSelector::GradientCover => Some(Probe::RelativeGradient),
             BlockSelector::Random
             | BlockSelector::RandomFixed
             | BlockSelector::First
             | BlockSelector::Last
             | BlockSelector::Even
             | BlockSelector::Cyclic
-            | BlockSelector::Blocks(_) => Probe::ServerOrder,
+            | BlockSelector::Blocks(_) => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{BlockScores, ByteCount, Layout, PlanError, Round, Rule, Scope, Selector, View};
+use fedra_plan::{ByteCount, Layout, PlanError, Round, Rule, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Mask, Measured};
 
@@ -39,8 +39,7 @@ impl Choice<'_> {
     /// How many blocks the named client takes: no more than it has.
     pub fn count(&self, name: &str) -> u16 {
         let (selection, blocks) = (&self.recipe.selection, self.blocks(name));
-        let usual = self.rule.block_count().unwrap_or(0);
-        let count = selection.counts.get(name).copied().unwrap_or(usual);
+        let count = selection.counts.get(name).copied().unwrap_or(selection.k);
         match selection.criterion.among(blocks) {
             Some(named) => count.min(named),
             None => count.min(blocks),
@@ -64,11 +63,9 @@ impl Choice<'_> {
 
     /// What learns at a client that takes its blocks in this order.
     pub fn learns(&self, name: &str, order: &[u16]) -> Result<Scope, PlanError> {
-        let probe = self.rule.probe(self.round);
-        let scores = BlockScores::of_order(probe, order, self.layout.blocks());
-        let view = View { layout: self.layout, round: self.round, scores: Some(&scores) };
-        let chosen = self.rule.with_block_count(self.count(name)).select(view)?;
-        Ok(&chosen & &self.recipe.reach(name, self.layout))
+        let chosen = order.iter().copied().take(usize::from(self.count(name))).collect();
+        let learns = self.rule.select_with(self.layout, &chosen)?;
+        Ok(&learns & &self.recipe.reach(name, self.layout))
     }
 }
 
@@ -87,9 +84,9 @@ impl Federation {
         cohort: &[&ClientInfo],
     ) -> Result<Chosen, EngineError> {
         let selection = self.recipe.selection.clone();
-        let probe = rule.probe(self.round);
         let (mut answered, mut scores_up, mut effort) = (BTreeSet::new(), ByteCount(0), 0);
-        if probe.asks_clients() && selection.is_due(self.round, self.memory.measurements()) {
+        let is_due = selection.is_due(self.round, self.memory.measurements());
+        if let Some(probe) = selection.probe.filter(|_| is_due) {
             let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
             let evidence = fleet.probe(&Inquiry {
                 model: &self.model,
@@ -101,8 +98,7 @@ impl Federation {
             })?;
             let (measured, bytes) = travel(&evidence, self.round, self.layout.blocks())?;
             if measured.is_empty() {
-                let expected = probe;
-                return Err(PlanError::MissingScores { round: self.round, expected }.into());
+                return Err(EngineError::Unmeasured { round: self.round.0 + 1, probe });
             }
             scores_up = bytes;
             answered = measured.iter().map(|one| one.client).collect();
@@ -139,7 +135,7 @@ impl Federation {
         let observed = Observed {
             selection: &selection,
             masks: recipe.masks,
-            k: rule.block_count().unwrap_or(0),
+            k: selection.k,
             blocks: layout.blocks(),
             learns: &learns,
             agreements: &agreements,

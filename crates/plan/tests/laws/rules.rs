@@ -1,42 +1,36 @@
 //! Laws of rules: a rule is the set algebra of what its parts select.
 
-use fedra_plan::{BlockScores, Layout, Probe, Round, Rule, Scope, Selector, Site, View};
-use proptest::collection::vec;
+use std::collections::BTreeSet;
+
+use fedra_plan::{Layout, PlanError, Rule, Scope, Site};
+use proptest::collection::btree_set;
 use proptest::prelude::*;
 
-use crate::strategies::{any_rule, layout, rule};
+use crate::strategies::{layout, rule};
 
-/// A layout, its scores, a round, and two rules that fit.
-fn setting() -> impl Strategy<Value = (Layout, BlockScores, Round, Rule, Rule)> {
+/// A layout, the blocks that were chosen, and two rules that fit.
+fn setting() -> impl Strategy<Value = (Layout, BTreeSet<u16>, Rule, Rule)> {
     layout().prop_flat_map(|layout| {
         let blocks = layout.blocks();
-        // Few distinct values, so that ties are common.
-        let scores = vec((-2_i8..3).prop_map(f64::from), usize::from(blocks)).prop_map(|values| {
-            BlockScores::new(Probe::GradientNorm, values).expect("drawn finite")
-        });
-        let round = (0_u32..6).prop_map(Round);
-        (Just(layout), scores, round, rule(blocks), rule(blocks))
+        let chosen = btree_set(0..blocks, 0..=usize::from(blocks));
+        (Just(layout), chosen, rule(blocks), rule(blocks))
     })
 }
 
-fn select(rule: &Rule, (layout, scores, round): (&Layout, &BlockScores, Round)) -> Scope {
-    rule.select(View { layout, round, scores: Some(scores) }).expect("drawn for this layout")
+fn select(rule: &Rule, (layout, chosen): (&Layout, &BTreeSet<u16>)) -> Scope {
+    rule.select_with(layout, chosen).expect("drawn for this layout")
 }
 
 proptest! {
     #[test]
-    fn a_rule_drawn_for_its_model_passes_its_check(
-        (layout, scores, round, rule, _) in setting()
-    ) {
+    fn a_rule_drawn_for_its_model_passes_its_check((layout, chosen, rule, _) in setting()) {
         prop_assert_eq!(rule.check(&layout), Ok(()));
-        prop_assert_eq!(select(&rule, (&layout, &scores, round)).check(&layout), Ok(()));
+        prop_assert_eq!(select(&rule, (&layout, &chosen)).check(&layout), Ok(()));
     }
 
     #[test]
-    fn operators_on_rules_are_operators_on_what_they_select(
-        (layout, scores, round, a, b) in setting()
-    ) {
-        let at = (&layout, &scores, round);
+    fn operators_on_rules_are_operators_on_what_they_select((layout, chosen, a, b) in setting()) {
+        let at = (&layout, &chosen);
         let (left, right) = (select(&a, at), select(&b, at));
         prop_assert_eq!(select(&(a.clone() | b.clone()), at), &left | &right);
         prop_assert_eq!(select(&(a.clone() & b.clone()), at), &left & &right);
@@ -44,66 +38,30 @@ proptest! {
     }
 
     #[test]
-    fn a_switch_is_its_first_rule_before_the_turn_and_its_second_from_then_on(
-        (layout, scores, round, before, after) in setting(),
-        turn in (0_u32..6).prop_map(Round),
-    ) {
-        let at = (&layout, &scores, round);
-        let active = if round < turn { &before } else { &after };
-        let (expected, probe) = (select(active, at), active.probe(round));
-        let switch = Rule::switch(before, turn, after);
-        prop_assert_eq!(select(&switch, at), expected);
-        prop_assert_eq!(switch.probe(round), probe);
+    fn the_chosen_blocks_are_those_handed_over((layout, chosen, _, _) in setting()) {
+        let scope = select(&Rule::Chosen, (&layout, &chosen));
+        prop_assert_eq!(scope, Scope::of_blocks(&layout, chosen));
     }
 
     #[test]
-    fn no_chosen_block_scores_below_one_left_out(
-        (layout, scores, round, _, _) in setting(),
-        share in 0.0..1.0_f64,
-    ) {
-        let k = 1 + (share * f64::from(layout.blocks())) as u16;
-        let k = k.min(layout.blocks());
-        let rule = Rule::TopBlocks { k, probe: Probe::GradientNorm };
-        let scope = select(&rule, (&layout, &scores, round));
-        let chosen = scope.blocks();
-        prop_assert_eq!(chosen.len(), usize::from(k));
-        prop_assert_eq!(&scope, &Scope::of_blocks(&layout, chosen.iter().copied()));
-        let score = |block: u16| scores.as_slice()[usize::from(block)];
-        for inside in &chosen {
-            for outside in (0..layout.blocks()).filter(|block| !chosen.contains(block)) {
-                let wins = score(*inside) > score(outside)
-                    || (score(*inside) == score(outside) && *inside < outside);
-                prop_assert!(wins, "block {} over block {}", inside, outside);
-            }
+    fn all_blocks_with_both_ends_are_everything((layout, _, _, _) in setting()) {
+        let rule = Rule::Chosen | Rule::Sites([Site::Embedding, Site::Head].into());
+        let all = (0..layout.blocks()).collect();
+        prop_assert_eq!(select(&rule, (&layout, &all)), Scope::everything(&layout));
+    }
+
+    #[test]
+    fn a_rule_selects_without_a_choice_unless_it_needs_one((layout, chosen, rule, _) in setting()) {
+        let blind = rule.select(&layout);
+        if rule.needs_choice() {
+            prop_assert_eq!(blind, Err(PlanError::NothingChosen));
+        } else {
+            prop_assert_eq!(blind, Ok(select(&rule, (&layout, &chosen))));
         }
     }
 
     #[test]
-    fn the_top_of_all_blocks_with_both_ends_is_everything(
-        (layout, scores, round, _, _) in setting()
-    ) {
-        let top = Rule::TopBlocks { k: layout.blocks(), probe: Probe::GradientNorm };
-        let rule = top | Rule::Sites([Site::Embedding, Site::Head].into());
-        let scope = select(&rule, (&layout, &scores, round));
-        prop_assert_eq!(scope, Scope::everything(&layout));
-    }
-
-    #[test]
-    fn a_rule_that_asks_for_nothing_selects_without_scores(
-        (layout, scores, round, rule, _) in setting()
-    ) {
-        let blind = rule.select(View { layout: &layout, round, scores: None });
-        match rule.probe(round) {
-            Probe::Nothing => prop_assert_eq!(blind, Ok(select(&rule, (&layout, &scores, round)))),
-            Probe::Attention { .. }
-            | Probe::GradientNorm
-            | Probe::RelativeGradient
-            | Probe::ServerOrder => prop_assert!(blind.is_err()),
-        }
-    }
-
-    #[test]
-    fn a_rule_reads_back_from_json(rule in any_rule()) {
+    fn a_rule_reads_back_from_json(rule in rule(6)) {
         let json = serde_json::to_string(&rule).expect("plain data");
         prop_assert_eq!(serde_json::from_str::<Rule>(&json).expect("just written"), rule);
     }

@@ -1,9 +1,6 @@
 //! How ids, layouts, scopes, cuts and rules are drawn.
 
-use fedra_plan::{
-    AttentionSide, Cut, Layout, ParamId, Part, Probe, RelevantTokens, Role, Round, Rule, Scope,
-    Shape, Site,
-};
+use fedra_plan::{Cut, Layout, ParamId, Part, Role, Rule, Scope, Shape, Site};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -92,29 +89,8 @@ pub(crate) fn plan_parts() -> impl Strategy<Value = (Layout, Scope, Cut)> {
     })
 }
 
-pub(crate) fn probe() -> impl Strategy<Value = Probe> {
-    let side = select(vec![AttentionSide::Key, AttentionSide::Query]);
-    let tokens = select(vec![RelevantTokens::Cls, RelevantTokens::Entities, RelevantTokens::All]);
-    prop_oneof![
-        Just(Probe::GradientNorm),
-        (side, tokens).prop_map(|(side, tokens)| Probe::Attention { side, tokens }),
-    ]
-}
-
-/// A rule for models of so many blocks that ranks by gradient norms, if at all.
+/// A rule for models of this many blocks.
 pub(crate) fn rule(blocks: u16) -> impl Strategy<Value = Rule> {
-    nested(blocks, Just(Probe::GradientNorm))
-}
-
-/// A rule of any form, not necessarily one that passes its check.
-pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
-    nested(6, probe())
-}
-
-fn nested(
-    blocks: u16,
-    probe: impl Strategy<Value = Probe> + 'static,
-) -> impl Strategy<Value = Rule> {
     let leaf = prop_oneof![
         Just(Rule::Everything),
         Just(Rule::Nothing),
@@ -122,19 +98,14 @@ fn nested(
         btree_set(role(), 0..6).prop_map(Rule::Roles),
         btree_set(part(), 0..3).prop_map(Rule::Parts),
         btree_set(0..blocks, 0..4).prop_map(Rule::Blocks),
-        (1..=blocks, probe).prop_map(|(k, probe)| Rule::TopBlocks { k, probe }),
+        Just(Rule::Chosen),
     ];
     leaf.prop_recursive(3, 16, 3, |inner| {
         let rules = vec(inner.clone(), 0..4);
         prop_oneof![
             rules.clone().prop_map(Rule::Union),
             rules.prop_map(Rule::Intersection),
-            (inner.clone(), inner.clone()).prop_map(|(of, minus)| of - minus),
-            (inner.clone(), 0_u32..5, inner).prop_map(|(before, at, after)| Rule::switch(
-                before,
-                Round(at),
-                after
-            )),
+            (inner.clone(), inner).prop_map(|(of, minus)| of - minus),
         ]
     })
 }

@@ -133,9 +133,9 @@ fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -
             return Err(Complaint::new("method.prune", "heads beside model.lora", expected));
         }
         *of = heads as u16;
-        watched = safl.attention();
+        watched = Some(safl.attention());
     }
-    let Probe::Attention { side, tokens } = watched else { return Ok(()) };
+    let Some(Probe::Attention { side, tokens }) = watched else { return Ok(()) };
     let named = |tokens| match tokens {
         RelevantTokens::Cls => "\"cls\"",
         RelevantTokens::Entities => "\"entities\"",
