@@ -1,8 +1,9 @@
 //! Which part of a Transformer learns, which part travels, where each part lives.
 //!
-//! Those three questions have one answer here, a [`Plan`]: a [`Scope`] of parameters that learn
-//! and a [`Cut`] that says where blocks live. All traffic and the reach of the backward pass are
-//! derived from it. A [`Rule`] chooses the scope of each round. The crate holds no tensor, file,
+//! Those three questions have one answer here, a [`Plan`] for each client and round: the [`Scope`]
+//! that the client has, the scope that learns, the scope it keeps to itself, and a [`Cut`] that says
+//! where blocks live. Traffic, work and the reach of the backward pass are derived from it. A
+//! [`Rule`] says which part learns. The crate holds no tensor, file,
 //! clock or random number, so both ends of a federation compute the same plan from the same words.
 //!
 //! The three methods at the heart of Fedra differ only in their rule and their cut:
@@ -41,7 +42,8 @@
 //! assert_eq!(plan.uploads().blocks(), [0, 1, 4, 5].into());
 //! assert_eq!(plan.trained_by(Side::Server).blocks(), [2, 3].into());
 //! let hidden = HiddenStates { tokens: 1000, width: 8 };
-//! let traffic = plan.bytes(&layout, ElementWidth::F32, hidden)?;
+//! let back = &plan.uploads();
+//! let traffic = plan.bytes(&layout, ElementWidth::F32, (back, hidden))?;
 //! assert_eq!(traffic.crossing().to_string(), "128.0 kB");
 //! # Ok::<(), PlanError>(())
 //! ```
@@ -60,6 +62,8 @@ mod cut;
 mod bytes;
 mod plan;
 mod traffic;
+mod versions;
+mod work;
 
 mod evidence;
 mod round;
@@ -85,3 +89,5 @@ pub use rule::Rule;
 pub use scope::Scope;
 pub use shape::Shape;
 pub use traffic::{HiddenStates, Traffic};
+pub use versions::{Held, Versions};
+pub use work::Visits;

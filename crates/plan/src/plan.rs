@@ -1,7 +1,8 @@
-//! A plan: which part learns, and where each part lives.
+//! A plan: what one client has of the model in one round, which part learns, which part it keeps to
+//! itself, and where each part lives.
 //!
-//! A plan is those two choices and nothing else. What travels, how far the backward pass runs and
-//! what crosses the cut are derived from them here and never configured beside them.
+//! A plan is those four choices and nothing else. What travels, how far the backward pass runs, what
+//! crosses the cut and what is computed are derived from them here and never configured beside them.
 //!
 //! The loss is at the head, and the backward pass runs from there down to the lowest trained site
 //! and no further. So a cut is crossed backwards exactly when something below it trains, and
@@ -10,31 +11,63 @@
 use crate::bytes::{ByteCount, ElementWidth};
 use crate::cut::{Crossing, Cut, Side};
 use crate::error::PlanError;
-use crate::id::Site;
+use crate::id::{ParamId, Site};
 use crate::layout::Layout;
 use crate::scope::Scope;
 use crate::traffic::{HiddenStates, Traffic};
+use crate::versions::{Held, Versions};
 
-/// What one round trains, and where.
+/// One client's part in one round. Its scopes lie within its layout, what learns lies within what
+/// the client has, and so does what it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    scope: Scope,
+    has: Scope,
+    learns: Scope,
+    keeps: Scope,
     cut: Cut,
     // Of the layout the plan was checked against: what "all blocks are frozen" counts.
     blocks: u16,
 }
 
 impl Plan {
-    /// Joins a scope and a cut; refuses either if the layout does not have what it names.
-    pub fn new(layout: &Layout, scope: Scope, cut: Cut) -> Result<Self, PlanError> {
-        scope.check(layout)?;
+    /// The whole model, of which a part learns and nothing is personal; refuses a part or a cut
+    /// that the layout does not have.
+    pub fn new(layout: &Layout, learns: Scope, cut: Cut) -> Result<Self, PlanError> {
+        learns.check(layout)?;
         cut.check(layout.blocks())?;
-        Ok(Self { scope, cut, blocks: layout.blocks() })
+        let (has, keeps) = (Scope::everything(layout), Scope::empty());
+        Ok(Self { has, learns, keeps, cut, blocks: layout.blocks() })
+    }
+
+    /// The same for a client that has only this part of the model.
+    #[must_use]
+    pub fn within(mut self, part: &Scope) -> Self {
+        self.has = &self.has & part;
+        self.learns = &self.learns & part;
+        self.keeps = &self.keeps & part;
+        self
+    }
+
+    /// The same for a client that keeps this part to itself.
+    #[must_use]
+    pub fn keeping(mut self, personal: &Scope) -> Self {
+        self.keeps = &self.has & personal;
+        self
+    }
+
+    /// What the client's model is made of, wherever it lives.
+    pub const fn has(&self) -> &Scope {
+        &self.has
     }
 
     /// The part that learns, on either side.
-    pub const fn scope(&self) -> &Scope {
-        &self.scope
+    pub const fn learns(&self) -> &Scope {
+        &self.learns
+    }
+
+    /// The part that never leaves the client.
+    pub const fn keeps(&self) -> &Scope {
+        &self.keeps
     }
 
     /// Where each part lives.
@@ -46,25 +79,32 @@ impl Plan {
 /// Who holds and trains what, and what travels for it.
 impl Plan {
     /// What lives at a side, trained or frozen.
-    pub fn held_by(&self, side: Side, layout: &Layout) -> Scope {
-        layout.ids().filter(|id| self.cut.side(id.site) == side).collect()
+    pub fn held_by(&self, side: Side) -> Scope {
+        self.has.filter(|id| self.cut.side(id.site) == side)
     }
 
     /// What a side trains.
     pub fn trained_by(&self, side: Side) -> Scope {
-        self.scope.filter(|id| self.cut.side(id.site) == side)
+        self.learns.filter(|id| self.cut.side(id.site) == side)
     }
 
-    /// What a client sends up after training: all that it trained. The server's part is already
-    /// where it is needed.
+    /// What a client sends up after training: all that it trained, less what it keeps. The server's
+    /// part is already where it is needed.
     pub fn uploads(&self) -> Scope {
-        self.trained_by(Side::Client)
+        self.trained_by(Side::Client) - &self.keeps
     }
 
-    /// What a client receives once the round is folded: the new value of all that was sent up.
-    /// A client that sat out earlier rounds needs what those changed as well.
-    pub fn downloads(&self) -> Scope {
-        self.uploads()
+    /// What a client receives before it trains: of what lives with it, all that has changed since
+    /// it was last brought up to date. What it keeps comes once, as the value to start from.
+    pub fn downloads(&self, versions: &Versions, held: Held) -> Scope {
+        let here = |id: ParamId| self.cut.side(id.site) == Side::Client;
+        match held {
+            Held::Nothing => self.has.filter(here),
+            Held::After(rounds) => {
+                let stale = |id: ParamId| versions.changed_after(id, rounds);
+                self.has.filter(|id| here(id) && stale(id) && !self.keeps.contains(id))
+            }
+        }
     }
 
     /// The boundaries that hidden states cross, in forward order.
@@ -86,7 +126,7 @@ impl Plan {
 impl Plan {
     /// The first site of the forward pass that trains: where the backward pass may stop.
     pub fn lowest_trained(&self) -> Option<Site> {
-        self.scope.lowest_site()
+        self.learns.lowest_site()
     }
 
     /// The lowest site of a side that the backward pass runs through, trained there or merely on
@@ -111,20 +151,21 @@ impl Plan {
 
 /// What it costs to send.
 impl Plan {
-    /// The bytes one client moves in a round in which it passes these hidden states.
+    /// The bytes one client moves in a round in which it receives these parameters and passes these
+    /// hidden states.
     ///
     /// This counts values only; masks, scores and framing are the encoding's to add.
     pub fn bytes(
         &self,
         layout: &Layout,
         width: ElementWidth,
-        hidden: HiddenStates,
+        (downloads, hidden): (&Scope, HiddenStates),
     ) -> Result<Traffic, PlanError> {
-        self.scope.check(layout)?;
-        let parameters = |scope: Scope| ByteCount::of(scope.elements(layout) as u64, width);
+        self.has.check(layout)?;
+        let parameters = |scope: &Scope| ByteCount::of(scope.elements(layout) as u64, width);
         let mut traffic = Traffic {
-            parameters_up: parameters(self.uploads()),
-            parameters_down: parameters(self.downloads()),
+            parameters_up: parameters(&self.uploads()),
+            parameters_down: parameters(downloads),
             ..Traffic::default()
         };
         let states = ByteCount::of(hidden.elements(), width);
@@ -149,6 +190,7 @@ mod tests {
     use super::*;
     use crate::fixture::{id, layout};
     use crate::role::Part;
+    use crate::round::Round;
 
     const STATES: HiddenStates = HiddenStates { tokens: 10, width: 4 };
 
@@ -177,7 +219,8 @@ mod tests {
         let (_, plan) = cut_plan(|layout| Scope::of_parts(layout, [Part::LoraA, Part::LoraB]));
         assert_eq!(Vec::from_iter(plan.uploads().blocks()), [0, 1, 4, 5]);
         assert_eq!(Vec::from_iter(plan.trained_by(Side::Server).blocks()), [2, 3]);
-        assert_eq!(plan.downloads(), plan.uploads());
+        let everything = plan.downloads(&Versions::default(), Held::Nothing);
+        assert_eq!(Vec::from_iter(everything.blocks()), [0, 1, 4, 5]);
     }
 
     #[track_caller]
@@ -221,7 +264,8 @@ mod tests {
     #[test]
     fn bytes_follow_from_the_plan() {
         let (layout, plan) = cut_plan(|layout| Scope::of_blocks(layout, [3, 5]));
-        let traffic = plan.bytes(&layout, ElementWidth::F32, STATES).expect("same layout");
+        let back = &plan.uploads();
+        let traffic = plan.bytes(&layout, ElementWidth::F32, (back, STATES)).expect("same layout");
         // Block 5 has 64 elements; block 3 is trained where it lives. Ten tokens of width 4 take
         // 160 bytes: up and down as states, and up once more as the gradient block 3 needs.
         let expected = Traffic {
@@ -236,6 +280,26 @@ mod tests {
     #[test]
     fn bytes_under_another_layout_are_refused() {
         let (_, plan) = cut_plan(Scope::everything);
-        assert!(plan.bytes(&layout(3), ElementWidth::F32, STATES).is_err());
+        let nothing = &Scope::empty();
+        assert!(plan.bytes(&layout(3), ElementWidth::F32, (nothing, STATES)).is_err());
+    }
+
+    #[test]
+    fn what_a_client_lacks_or_keeps_does_not_travel() {
+        let layout = layout(3);
+        let shallow = Scope::everything(&layout).filter(|id| id.site != Site::Block(2));
+        let head = Scope::of_sites(&layout, [Site::Head]);
+        let plan = Plan::new(&layout, Scope::everything(&layout), Cut::none())
+            .expect("legal")
+            .within(&shallow)
+            .keeping(&head);
+        assert_eq!(plan.learns(), &shallow);
+        assert_eq!(plan.uploads(), &shallow - &head);
+        // Everything comes once, what is kept included; later only what the others changed.
+        let mut versions = Versions::default();
+        assert_eq!(plan.downloads(&versions, Held::Nothing), shallow);
+        versions.change(&Scope::everything(&layout), Round(4));
+        assert_eq!(plan.downloads(&versions, Held::After(Round(4))), &shallow - &head);
+        assert_eq!(plan.downloads(&versions, Held::After(Round(5))), Scope::empty());
     }
 }

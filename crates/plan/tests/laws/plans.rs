@@ -22,7 +22,7 @@ proptest! {
     fn the_two_sides_divide_the_layout((layout, scope, cut) in plan_parts()) {
         let plan = Plan::new(&layout, scope, cut).expect("drawn for this layout");
         let (client, server) =
-            (plan.held_by(Side::Client, &layout), plan.held_by(Side::Server, &layout));
+            (plan.held_by(Side::Client), plan.held_by(Side::Server));
         prop_assert!((&client & &server).is_empty());
         prop_assert!(plan.trained_by(Side::Client).is_subset(&client));
         prop_assert!(plan.trained_by(Side::Server).is_subset(&server));
@@ -55,7 +55,8 @@ proptest! {
         (layout, scope, _, _) in three_scopes()
     ) {
         let plan = Plan::new(&layout, scope.clone(), Cut::none()).expect("within the layout");
-        let traffic = plan.bytes(&layout, ElementWidth::F32, STATES).expect("same layout");
+        let traffic =
+            plan.bytes(&layout, ElementWidth::F32, (&scope, STATES)).expect("same layout");
         prop_assert_eq!(plan.uploads(), scope.clone());
         prop_assert_eq!(traffic.up(), ByteCount(4 * scope.elements(&layout) as u64));
         prop_assert_eq!(traffic.crossing(), ByteCount(0));
@@ -72,7 +73,8 @@ proptest! {
         let whole = &first | &second;
         let bytes = |scope: Scope| {
             let plan = Plan::new(&layout, scope, cut.clone()).expect("drawn for this layout");
-            plan.bytes(&layout, ElementWidth::F16, STATES).expect("same layout")
+            let back = &plan.uploads();
+            plan.bytes(&layout, ElementWidth::F16, (back, STATES)).expect("same layout")
         };
         let (whole, first, second) = (bytes(whole), bytes(first), bytes(second));
         prop_assert_eq!(whole.parameters_up, first.parameters_up + second.parameters_up);
@@ -84,7 +86,8 @@ proptest! {
         (layout, scope, cut) in plan_parts()
     ) {
         let plan = Plan::new(&layout, scope, cut).expect("drawn for this layout");
-        let traffic = plan.bytes(&layout, ElementWidth::F32, STATES).expect("same layout");
+        let back = &plan.uploads();
+        let traffic = plan.bytes(&layout, ElementWidth::F32, (back, STATES)).expect("same layout");
         let passes = (plan.crossings().len() + plan.gradient_crossings().len()) as u64;
         prop_assert_eq!(traffic.crossing(), ByteCount(passes * 7 * 5 * 4));
     }
