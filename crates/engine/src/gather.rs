@@ -14,7 +14,7 @@ use fedra_wire::{
 use crate::drift::{Drift, DriftReport};
 use crate::fleet::{Arrival, Order, Outcome, Reply, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
-use crate::recipe::{Pace, Recipe, Weighting};
+use crate::recipe::{Pace, Recipe};
 use crate::report::Absence;
 use crate::work::{LocalRule, Solver, Work};
 
@@ -59,7 +59,12 @@ pub(crate) struct Gathered {
     pub(crate) variate: Mean,
     /// How far the clients went apart, if anybody wants to know.
     pub(crate) drift: Option<DriftReport>,
+    /// In client order.
     pub(crate) arrived: Vec<ClientId>,
+    /// The steps behind each of their updates.
+    pub(crate) steps: BTreeMap<ClientId, u32>,
+    /// The weights of their updates together.
+    pub(crate) weight: f64,
     pub(crate) failed: Vec<Absence>,
     pub(crate) refused: Vec<Absence>,
     pub(crate) loss: Option<f64>,
@@ -97,7 +102,8 @@ impl<'round> Gather<'round> {
             waiting: BTreeMap::new(),
             unsettled: orders.iter().map(|order| order.client).collect(),
             changes: Fold::new(recipe.denominator),
-            variates: Fold::new(Denominator::Participants),
+            // Who did not train a parameter has not changed its variate.
+            variates: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
             loss: (0.0, 0.0),
             result: Gathered::default(),
@@ -262,7 +268,8 @@ impl<'round> Gather<'round> {
             drift.add(&update, contribution);
         }
         if let Some(variate) = &answer.variate {
-            self.variates.add(&variate.opened(), Contribution::weighing(1.0));
+            let weight = contribution.weight;
+            self.variates.add(&variate.opened(), Contribution::weighing(weight));
         }
         self.result.trials.extend(answer.trial.map(|drop| (client, drop)));
         self.settle(client, update.header());
@@ -273,6 +280,8 @@ impl<'round> Gather<'round> {
         self.loss.0 += f64::from(header.loss) * header.examples as f64;
         self.loss.1 += header.examples as f64;
         self.result.arrived.push(client);
+        self.result.steps.insert(client, header.steps);
+        self.result.weight += self.recipe.weighting.of(header.examples);
     }
 }
 
@@ -289,10 +298,7 @@ impl Due {
     /// How much an answer with such a header counts.
     fn contribution(&self, recipe: &Recipe, header: &Header) -> Contribution {
         Contribution {
-            weight: match recipe.weighting {
-                Weighting::Examples => header.examples as f64,
-                Weighting::Uniform => 1.0,
-            },
+            weight: recipe.weighting.of(header.examples),
             pace: match recipe.pace {
                 Pace::Ignored => 1.0,
                 Pace::Normalised => pace(&self.work, header),

@@ -16,10 +16,10 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
         ("method.selector={ blocks = [] }", "method.selector: found no block, expected at least"),
         ("method.selector={ blocks = [0, 2] }", "method.selector: found block 2 of 2 blocks"),
         ("method.selector={ blocks = [0] }\nmethod.k=2", "method.k: found 2, expected the number"),
-        ("method.prune=0.0", "method.prune: found 0, expected above 0 and at most 1"),
-        ("method.prune={ heads = 0.0 }", "method.prune: found 0, expected above 0 and at most 1"),
+        ("method.prune=0.0", "method.prune: found 0, expected a share above 0 and at most 1"),
+        ("method.prune={ heads = 0.0 }", "method.prune: found 0, expected a share above 0"),
         ("wire.encoding={ heads = { share = 0.5, of = 2 } }", "wire.encoding: found heads 0.5"),
-        ("method.prune=1.5", "method.prune: found 1.5, expected above 0 and at most 1"),
+        ("method.prune=1.5", "method.prune: found 1.5, expected a share above 0"),
         ("method.explore=2", "method.explore: found 2 of 2 blocks, expected less than k"),
         ("method.profile_every=0", "method.profile_every: found 0, expected at least 1"),
         ("method.mask=both", "method.mask: found \"both\", expected consensus or per_client"),
@@ -88,7 +88,7 @@ fn bad_values_are_refused_before_anything_is_written() {
     for (set, expected) in [
         ("federation.rounds=0", "federation.rounds: found 0, expected at least 1"),
         ("federation.clients=-1", "federation.clients: found -1, expected a whole number"),
-        ("work.batch=0", "work.batch: found 0, expected finite and above 0"),
+        ("work.batch=0", "work.batch: found 0, expected at least 1"),
         ("data.source=xml", "data.source: found \"xml\", expected synthetic-clinic, jsonl"),
         ("data.source=csv", "data.clinic: found a table beside data.source = \"csv\", expected"),
         (
@@ -127,7 +127,7 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("wire.encoding=int4", "\nhint: the nearest is \"int8\""),
         (
             "wire.encoding={ top_k = 3 }",
-            "wire.encoding: found an encoding keeps a share of 3, expected",
+            "wire.encoding: found a share of 3 to keep, expected above 0 and at most 1",
         ),
         ("privacy.epsilon=1", "privacy: found a table, expected no such table"),
         ("name=../up", "name: found \"../up\", expected letters"),

@@ -45,6 +45,8 @@ pub(super) fn recipe(
         start: draft.federation.start,
         sampler: draft.federation.sample,
         conditions: draft.conditions.clone().unwrap_or_default(),
+        min_arrivals: draft.federation.min_arrivals,
+        retries: draft.federation.retries,
         depths: depths(draft, model)?,
         evaluation,
         learns: trainable(draft),
@@ -183,6 +185,6 @@ pub fn complaint(error: EngineError) -> Complaint {
             }
         }
         EngineError::MethodSettings { reason, .. } => Complaint::worded(&reason).within("method"),
-        other => Complaint::new("method", other, "another setting"),
+        other => Complaint::sentence("method", other),
     }
 }
