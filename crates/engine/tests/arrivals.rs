@@ -88,6 +88,7 @@ fn rounds_may_be_empty_if_the_file_says_so_but_not_all_of_them() {
 fn a_repeated_round_has_a_new_cohort_and_new_luck_and_its_first_attempt_is_as_ever() {
     let mut recipe = recipe("fedavg", "{}");
     (recipe.sampler, recipe.conditions) = (Sampler::Uniform(3), failing(0.4));
+    recipe.min_arrivals = MinArrivals::Count(0);
     let (_, once) = run(recipe.clone(), &mut Quadratics::new(&EXAMPLES), 12);
     (recipe.min_arrivals, recipe.retries) = (MinArrivals::Share(1.0), 100);
     let (_, reports) = run(recipe, &mut Quadratics::new(&EXAMPLES), 12);
@@ -110,7 +111,7 @@ fn a_repeated_round_has_a_new_cohort_and_new_luck_and_its_first_attempt_is_as_ev
 
 #[test]
 fn a_failed_attempt_leaves_nothing_behind_but_its_bill() {
-    let settings = r#"{"k":1,"selector":"corrected_attention","mask":"per_client"}"#;
+    let settings = r#"{"k":1,"selector":"corrected","mask":"per_client"}"#;
     let race = r#"{"k":1,"selector":"race"}"#;
     for (name, settings, encoding) in [
         ("fedavg", "{}", Encoding::TopK { share: 0.25, feedback: true }),

@@ -154,7 +154,12 @@ impl Error for Complaint {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new("", in_words(found), type_in_words(&expected.to_string()))
+        let expected = expected.to_string();
+        // A whole number that does not fit is no other kind of value: it is too large.
+        if let (Unexpected::Unsigned(number), Some(most)) = (found, most_of(&expected)) {
+            return Self::new("", number, format!("a whole number up to {most}"));
+        }
+        Self::new("", in_words(found), type_in_words(&expected))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -212,6 +217,16 @@ fn in_words(found: Unexpected<'_>) -> String {
     }
 }
 
+/// The largest value of a type of whole numbers, by its name in Rust.
+fn most_of(name: &str) -> Option<u64> {
+    match name {
+        "u8" => Some(u64::from(u8::MAX)),
+        "u16" => Some(u64::from(u16::MAX)),
+        "u32" => Some(u64::from(u32::MAX)),
+        _ => None,
+    }
+}
+
 /// Rust's names of types in the words of a person who writes TOML.
 fn type_in_words(expected: &str) -> &str {
     match expected {
@@ -264,6 +279,15 @@ mod tests {
         assert_eq!(nearest("ronuds", &known), Some("rounds"));
         assert_eq!(nearest("client", &known), Some("clients"));
         assert_eq!(nearest("epsilon", &known), None);
+    }
+
+    #[test]
+    fn a_whole_number_that_is_too_large_is_told_the_limit() {
+        let refused = Complaint::invalid_value(Unexpected::Unsigned(1 << 32), &"u32");
+        let shown = refused.within("federation.rounds").to_string();
+        let expected =
+            "federation.rounds: found 4294967296, expected a whole number up to 4294967295";
+        assert_eq!(shown, expected);
     }
 
     #[test]

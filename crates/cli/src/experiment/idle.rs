@@ -3,7 +3,7 @@
 //! They are no mistake by themselves, since a sweep over methods or selectors keeps one table for
 //! all of them, so they are told and not refused.
 
-use fedra_engine::{Begins, Criterion, Masks, Schedule, USUAL_RETRIES};
+use fedra_engine::{Begins, Criterion, Masks, Schedule, ServerRule, USUAL_RETRIES};
 use fedra_plan::{Probe, Round, Selector};
 use toml::Table;
 
@@ -11,9 +11,9 @@ use super::Experiment;
 
 /// One line for each setting that changes nothing in this experiment.
 pub fn idle(experiment: &Experiment) -> Vec<String> {
-    let all = work(experiment).into_iter().chain(conditions(experiment)).chain(warmup(experiment));
-    let safl = safl(experiment);
-    all.chain(safl).map(|(key, why)| format!("note: {key} does nothing here: {why}")).collect()
+    let facts = [work, conditions, method, warmup, safl].map(|look| look(experiment)).concat();
+    let line = |(key, why)| format!("note: {key} does nothing here: {why}");
+    facts.into_iter().map(line).collect()
 }
 
 /// A key and why it does nothing.
@@ -59,15 +59,38 @@ fn conditions(experiment: &Experiment) -> Vec<Fact> {
     facts
 }
 
+/// A server that does not move, and trials that the run has no time for.
+fn method(experiment: &Experiment) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let rate = match experiment.recipe.server {
+        ServerRule::Average { rate }
+        | ServerRule::Momentum { rate, .. }
+        | ServerRule::Adaptive { rate, .. } => Some(rate),
+        ServerRule::Dynamic { .. } => None,
+    };
+    if rate == Some(0.0) {
+        let why = "the server's rate is 0, so the model never changes";
+        facts.push((experiment.recipe.method.clone(), why.to_owned()));
+    }
+    let trial = safl_table(experiment).and_then(|(table, settings)| {
+        let given = settings.get("trial")?.as_integer()?;
+        let most = experiment.recipe.selection.trial;
+        (most > 0 && given > i64::from(most)).then(|| format!("{table}.trial beyond {most}"))
+    });
+    facts.extend(trial.map(|key| (key, "trials take half of the rounds at most".to_owned())));
+    facts
+}
+
 /// A second stage that the run does not live to see.
-fn warmup(experiment: &Experiment) -> Option<Fact> {
+fn warmup(experiment: &Experiment) -> Vec<Fact> {
     let rounds = experiment.rounds;
-    match experiment.recipe.stage.as_ref()?.begins {
-        Begins::At(round) if round.0 >= rounds => {
+    match experiment.recipe.stage.as_ref().map(|stage| stage.begins) {
+        Some(Begins::At(round)) if round.0 >= rounds => {
             let why = format!("it begins after {} rounds, and the run has {rounds}", round.0);
-            Some(("the second stage of fedfrozen".to_owned(), why))
+            vec![("the second stage of fedfrozen".to_owned(), why)]
         }
-        Begins::At(_) | Begins::Share(_) | Begins::Evidence(_) | Begins::ByBlock(_) => None,
+        Some(Begins::At(_) | Begins::Share(_) | Begins::Evidence(_) | Begins::ByBlock(_))
+        | None => Vec::new(),
     }
 }
 

@@ -84,7 +84,8 @@ fn sample(draft: &Draft) -> Result<()> {
         }
         Sampler::Poisson(rate) if rate > 0.0 && rate <= 1.0 => Ok(()),
         Sampler::Poisson(rate) => {
-            Err(Complaint::new("federation.sample.poisson", rate, "above 0 and at most 1"))
+            let expected = "a probability above 0 and at most 1";
+            Err(Complaint::new("federation.sample.poisson", rate, expected))
         }
     }
 }
