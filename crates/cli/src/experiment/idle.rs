@@ -69,8 +69,8 @@ fn method(experiment: &Experiment) -> Vec<Fact> {
         ServerRule::Dynamic { .. } => None,
     };
     if rate == Some(0.0) {
-        let why = "the server's rate is 0, so the model never changes";
-        facts.push((experiment.recipe.method.clone(), why.to_owned()));
+        let why = "its rate is 0, so the model never changes";
+        facts.push(("the server".to_owned(), why.to_owned()));
     }
     let trial = safl_table(experiment).and_then(|(table, settings)| {
         let given = settings.get("trial")?.as_integer()?;

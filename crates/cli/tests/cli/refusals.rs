@@ -94,7 +94,7 @@ fn settings_that_can_do_nothing_in_this_run_are_named() {
             "federation.min_arrivals=0\nfederation.retries=5",
             "federation.retries does nothing here: federation.min_arrivals = 0",
         ),
-        ("method.rate=0", "fedavg does nothing here: the server's rate is 0"),
+        ("method.rate=0", "the server does nothing here: its rate is 0"),
         (
             "method.name=fedfrozen\nmethod.warmup=3",
             "the second stage of fedfrozen does nothing here: it begins after 3 rounds",
