@@ -160,7 +160,11 @@ fn costs(
     let together = together.max().unwrap_or_default();
     fact("run memory", format!("about {together} with all {count} clients in one process"));
     if experiment.draft.conditions.is_some() {
-        fact("note", "bytes are of rounds in which nobody fails or is late".to_owned());
+        fact(
+            "note",
+            "bytes are of rounds in which nobody fails or is late, so that none is repeated"
+                .to_owned(),
+        );
     }
     fact("privacy", "none".to_owned());
     grid.lines()[1..].join("\n")

@@ -1,8 +1,9 @@
 //! What the rounds of a run will send and keep, gone through without training.
 //!
 //! Payload lengths follow from layout, scope and encoding alone, so the bytes are those that a run
-//! reports, to the last one, as long as no client fails. Where a rule chooses blocks by evidence that
-//! only a run has, the first blocks stand for the chosen ones ([`crate::guess`]).
+//! reports, to the last one, as long as no client fails and hence no round is repeated. Where a
+//! rule chooses blocks by evidence that only a run has, the first blocks stand for the chosen ones
+//! ([`crate::guess`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,9 +87,9 @@ impl Forecast {
             let personal = recipe.personal.select(layout)?;
             let here = |client: &&ClientInfo| recipe.conditions.is_here(&client.name, round);
             let here: Vec<ClientId> = clients.iter().filter(here).map(|client| client.id).collect();
-            let drawn = recipe.sampler.draw(seed, round, &here);
+            let drawn = recipe.cohort(seed, round, &here);
             let cohort: Vec<&ClientInfo> =
-                clients.iter().filter(|client| drawn.contains(&client.id)).collect();
+                clients.iter().filter(|client| drawn.binary_search(&client.id).is_ok()).collect();
             forecast.drawn.extend(drawn);
             let rule = &recipe.learns_in(round);
             let choice = Choice { recipe, rule, layout, round, seed };

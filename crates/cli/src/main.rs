@@ -108,6 +108,8 @@ fn status(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<EngineError>() {
         Some(
             EngineError::Diverged { .. }
+            | EngineError::TooFewArrivals { .. }
+            | EngineError::NobodyArrived { .. }
             | EngineError::Fleet { .. }
             | EngineError::Sink(_)
             | EngineError::Disk { .. },

@@ -81,6 +81,15 @@ impl Sink for Progress {
         let cohort = self.bar.length().unwrap_or(0) / u64::from(rounds.max(1));
         self.bar.set_position(u64::from(round) * cohort);
         self.bar.set_message(line);
+        for failed in report.failed_attempts.iter().filter(|_| self.voice == Voice::Lively) {
+            let (arrived, needed) = (failed.arrived.len(), failed.needed);
+            let cohort = failed.cohort.len();
+            let warning = format!(
+                "warning: round {round}: tried again, for {arrived} of {cohort} clients came back, \
+                 expected at least {needed}"
+            );
+            self.bar.suspend(|| console::say(&warning));
+        }
         let absences = report.failed.iter().chain(&report.refused);
         for absence in absences.filter(|_| self.voice == Voice::Lively) {
             let warning =

@@ -8,7 +8,7 @@
 //! all there is to say: who is away in rounds 1 to 5 joins late, who is away from round 8 on has
 //! left, and who is away in between comes back and downloads what it missed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::Round;
 use fedra_seed::Seed;
@@ -72,8 +72,9 @@ pub(crate) enum Fate {
 }
 
 impl Conditions {
-    /// Refuses probabilities that are none, and rounds that close with nobody.
-    pub fn check(&self) -> Result<(), EngineError> {
+    /// Refuses probabilities that are none, and rounds that close with nobody or with more clients
+    /// than the most that a round has.
+    pub fn check(&self, most: usize) -> Result<(), EngineError> {
         let refuse = |key, found: f64, expected| {
             Err(EngineError::Setting { key, found: found.to_string(), expected })
         };
@@ -84,10 +85,23 @@ impl Conditions {
             return refuse("conditions.slow.share", self.slow.share, "a probability from 0 to 1");
         }
         if !(self.slow.factor.is_finite() && self.slow.factor >= 1.0) {
-            return refuse("conditions.slow.factor", self.slow.factor, "finite and at least 1");
+            return refuse(
+                "conditions.slow.factor",
+                self.slow.factor,
+                "a finite number, 1 or more",
+            );
         }
         if self.close_with == Some(0) {
             return refuse("conditions.close_with", 0.0, "at least 1");
+        }
+        if let Some(count) = self.close_with
+            && count as usize > most
+        {
+            return Err(EngineError::Setting {
+                key: "conditions.close_with",
+                found: format!("{count} of at most {most} clients in a round"),
+                expected: "no more clients than can take part in a round",
+            });
         }
         for (name, away) in &self.away {
             let wrong = |one: &&Away| one.from == 0 || one.to.is_some_and(|to| to < one.from);
@@ -104,8 +118,8 @@ impl Conditions {
     }
 
     /// Refuses absences of clients that there are not.
-    pub(crate) fn check_names(&self, names: &[&str]) -> Result<(), EngineError> {
-        match self.away.keys().find(|name| !names.contains(&name.as_str())) {
+    pub(crate) fn check_names(&self, names: &BTreeSet<&str>) -> Result<(), EngineError> {
+        match self.away.keys().find(|name| !names.contains(name.as_str())) {
             None => Ok(()),
             Some(stranger) => Err(EngineError::Setting {
                 key: "conditions.away",
@@ -146,10 +160,10 @@ impl Conditions {
         }
         finishes.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
         let in_time = self.close_with.map_or(finishes.len(), |count| count as usize);
-        for (_, late) in finishes.into_iter().skip(in_time) {
-            for (_, fate) in fates.iter_mut().filter(|(client, _)| *client == late) {
-                *fate = Fate::Late;
-            }
+        let late: BTreeSet<ClientId> =
+            finishes.into_iter().skip(in_time).map(|(_, client)| client).collect();
+        for (_, fate) in fates.iter_mut().filter(|(client, _)| late.contains(client)) {
+            *fate = Fate::Late;
         }
         fates
     }
@@ -183,6 +197,15 @@ mod tests {
     }
 
     #[test]
+    fn a_round_cannot_wait_for_more_answers_than_it_has_clients() {
+        let closing = |count| Conditions { close_with: Some(count), ..Conditions::default() };
+        assert!(closing(8).check(8).is_ok());
+        let refused = closing(9).check(8).expect_err("nine of eight").to_string();
+        assert!(refused.contains("9 of at most 8 clients"), "{refused}");
+        assert!(closing(0).check(8).is_err());
+    }
+
+    #[test]
     fn intervals_say_who_joins_late_who_leaves_and_who_comes_back() {
         let text = r#"{"away":{"late":[{"from":1,"to":2}],"gone":[{"from":3}],
             "twice":[{"from":2,"to":2},{"from":4,"to":4}]}}"#;
@@ -194,12 +217,12 @@ mod tests {
         assert_eq!(rounds("gone"), [true, true, false, false, false]);
         assert_eq!(rounds("twice"), [true, false, true, false, true]);
         assert_eq!(rounds("faithful"), [true; 5]);
-        assert!(conditions.check().is_ok());
-        assert!(conditions.check_names(&["late", "gone"]).is_err());
+        assert!(conditions.check(8).is_ok());
+        assert!(conditions.check_names(&["late", "gone"].into()).is_err());
         for bad in [r#"{"from":0}"#, r#"{"from":3,"to":2}"#] {
             let text = format!(r#"{{"away":{{"x":[{bad}]}}}}"#);
             let conditions: Conditions = serde_json::from_str(&text).expect("legal words");
-            assert!(conditions.check().is_err(), "{bad}");
+            assert!(conditions.check(8).is_err(), "{bad}");
         }
     }
 

@@ -13,6 +13,8 @@ use crate::stage::StageState;
 #[serde(default)]
 pub(crate) struct Diary {
     pub(crate) stage: StageState,
+    /// Whether any client's update has ever been in the model.
+    pub(crate) arrived: bool,
     swings: BTreeMap<String, Swing>,
 }
 

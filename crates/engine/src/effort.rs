@@ -1,4 +1,4 @@
-//! How much the clients of a round computed, counted from their orders.
+//! How much the clients of a round computed, counted from the steps behind their updates.
 //!
 //! Seconds depend on the machine and on what else it does; this count depends on nothing but the
 //! plan, so two methods can be compared at equal work. A training example costs, for each of its
@@ -18,31 +18,29 @@
 //! scores, norms, scoring (attention that is watched by `evaluate.attention` included) and rows
 //! that a head does not read are left out: this is an estimate to compare runs of one model by, not
 //! a bill.
-
-use std::collections::BTreeMap;
+//!
+//! Only those count whose update was taken. A client that failed, was late or was refused may have
+//! worked too, but nobody knows how much.
 
 use fedra_plan::{Layout, ParamId, Probe, Role, Scope, Site};
-use fedra_wire::ClientId;
 
-use crate::fleet::{ClientInfo, Order};
+use crate::fleet::ClientInfo;
 use crate::recipe::Recipe;
 use crate::work::Work;
 
-/// Multiply-adds of all orders, had every example one token.
-pub(crate) fn of(
-    recipe: &Recipe,
-    layout: &Layout,
-    orders: &[Order],
-    clients: &[ClientInfo],
+/// Multiply-adds of those who made so many steps on what learned at them, had every example one
+/// token.
+pub(crate) fn of<'a>(
+    (recipe, layout): (&Recipe, &Layout),
+    work: &Work,
+    worked: impl IntoIterator<Item = (&'a ClientInfo, &'a Scope, u32)>,
 ) -> u64 {
-    let known: BTreeMap<ClientId, &ClientInfo> =
-        clients.iter().map(|client| (client.id, client)).collect();
-    let one = |order: &Order| {
-        let Some(client) = known.get(&order.client) else { return 0 };
+    let one = |(client, learns, steps): (&ClientInfo, &Scope, u32)| {
         let model = Multiplied { layout, has: &recipe.reach(&client.name, layout) };
-        model.training(&order.learns, &order.work, client.examples)
+        let done = Work { max_steps: Some(steps), ..work.clone() };
+        model.training(learns, &done, client.examples)
     };
-    orders.iter().map(one).sum()
+    worked.into_iter().map(one).sum()
 }
 
 /// The model of one client, as far as it is multiplied with.

@@ -68,6 +68,38 @@ pub enum EngineError {
         /// The round that did it, counted from 1 as people count.
         round: u32,
     },
+    /// Too few clients came back in every attempt at a round; the last checkpoint is of the round
+    /// before.
+    #[error(
+        "round {round} was given up after {}: {arrived} of {cohort} clients came back at best{reason}, \
+         expected at least {expected} (federation.min_arrivals)\n\
+         hint: the rounds before it are kept; to go on, raise federation.retries in the run's \
+         experiment.toml and resume the run",
+        counted(*attempts)
+    )]
+    TooFewArrivals {
+        /// The round, counted from 1 as people count.
+        round: u32,
+        /// How often it was tried.
+        attempts: usize,
+        /// Updates that arrived in the best attempt.
+        arrived: usize,
+        /// Clients that were drawn for it.
+        cohort: usize,
+        /// Updates that it needed.
+        expected: usize,
+        /// Why a client of it is missing, with a blank before it; empty when nobody was asked.
+        reason: String,
+    },
+    /// Rounds may be empty, and all of them were.
+    #[error(
+        "no client's update arrived in any of the {rounds} rounds: the model is the one that the run \
+         started from"
+    )]
+    NobodyArrived {
+        /// The rounds.
+        rounds: u32,
+    },
 
     /// A client or the fleet itself cannot go on.
     #[error("the fleet could not {doing}: {reason}")]
@@ -114,4 +146,8 @@ impl EngineError {
     pub(crate) fn disk(doing: impl Into<String>, path: &Path, source: std::io::Error) -> Self {
         Self::Disk { doing: doing.into(), path: path.display().to_string(), source }
     }
+}
+
+fn counted(attempts: usize) -> String {
+    if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") }
 }

@@ -3,31 +3,27 @@
 //! [`Federation::round`] is the whole algorithm, top to bottom; everything it calls is one of the
 //! recipe's choices or a helper with a name.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fedra_plan::{ByteCount, Layout, ParamId, Round, Scope};
+use fedra_plan::{Layout, ParamId, Round, Scope};
 use fedra_seed::Seed;
-use fedra_wire::payload_length;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
 
+use crate::attempt::Attempt;
 use crate::attention::AttentionDrift;
 use crate::checkpoint;
-use crate::conditions::Fate;
 use crate::diary::Diary;
-use crate::downloads::Downloads;
 use crate::drift::DriftReport;
-use crate::effort;
 use crate::error::EngineError;
-use crate::fleet::{Adaptation, ClientInfo, EvaluationSet, Examination, Fleet, Order};
-use crate::gather::{Gather, Gathered};
-use crate::recipe::{Population, Recipe, Start};
-use crate::report::{Absence, Bytes, RoundReport, SetScores, Sink};
-use crate::selection::{Memory, SelectionReport};
+use crate::fleet::{Adaptation, ClientInfo, EvaluationSet, Examination, Fleet};
+use crate::gather::Gathered;
+use crate::recipe::Recipe;
+use crate::report::{RoundReport, SetScores, Sink};
+use crate::selection::Memory;
 use crate::server::{ServerState, Step};
 use crate::versions::Versions;
-use crate::work::{LocalRule, Work};
+use crate::work::LocalRule;
 
 /// A model, the recipe that trains it, and all that the server remembers.
 #[derive(Clone, Debug)]
@@ -92,7 +88,9 @@ impl Federation {
         Ok(true)
     }
 
-    /// Runs rounds until so many are complete in all, or until `stop` says so between two rounds.
+    /// Runs rounds until so many are complete in all, or until `stop` says so between two rounds or
+    /// two attempts at one. A round in which too few updates arrive is tried again and then stops
+    /// the run; the last checkpoint is of the round before.
     pub fn run(
         &mut self,
         fleet: &mut dyn Fleet,
@@ -106,7 +104,9 @@ impl Federation {
         check_clients(fleet.clients())?;
         while self.round.0 < rounds && !stop() {
             let is_last = self.round.0 + 1 == rounds;
-            let report = self.round(fleet, is_last)?;
+            let Some(report) = self.round(fleet, is_last, stop)? else {
+                return Ok(());
+            };
             for sink in &mut *sinks {
                 sink.round(&report)?;
             }
@@ -114,40 +114,53 @@ impl Federation {
                 checkpoint::save(self, &*fleet, directory)?;
             }
         }
+        let may_be_empty = self.recipe.min_arrivals.of(0) == 0;
+        if may_be_empty && !self.diary.arrived && self.round.0 >= rounds && rounds > 0 {
+            return Err(EngineError::NobodyArrived { rounds });
+        }
         Ok(())
     }
 
-    /// One round.
-    fn round(&mut self, fleet: &mut dyn Fleet, is_last: bool) -> Result<RoundReport, EngineError> {
+    /// One round; `None` when it was told to stop between two attempts at it.
+    fn round(
+        &mut self,
+        fleet: &mut dyn Fleet,
+        is_last: bool,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<RoundReport>, EngineError> {
         let begun = Instant::now();
         let round = self.round;
-        let clients = fleet.clients().to_vec();
-
-        let cohort = self.draw(&clients);
         self.turn(fleet)?;
-        let (attention, looked) = self.look(fleet, &cohort)?;
-        let (learns, selection) = self.plan(fleet, &clients, &cohort)?;
-        let Dispatch { orders, absent, down } = self.dispatch(&clients, &learns)?;
-        let probing = selection.as_ref().map_or(0, |selection| selection.effort);
-        let effort = probing + effort::of(&self.recipe, &self.layout, &orders, &clients);
-        let mut gathered = self.gather(fleet, orders, &clients)?;
-        gathered.up += looked;
-        self.apply(&gathered, clients.len())?;
-        self.watch(gathered.drift.as_ref());
+        let Some((mut attempt, failed_attempts)) = self.attempts(fleet, stop)? else {
+            return Ok(None);
+        };
+        self.note_downloads(&attempt)?;
+        self.apply(&attempt.gathered, fleet.clients())?;
+        self.watch(attempt.gathered.drift.as_ref());
+        self.diary.arrived |= !attempt.gathered.arrived.is_empty();
         self.round = round.next();
         let scores = self.evaluate(fleet, is_last)?;
 
-        Ok(RoundReport {
+        let (mut bytes, mut effort) = (attempt.bytes, attempt.effort);
+        for failed in &failed_attempts {
+            bytes += failed.bytes;
+            effort += failed.effort;
+        }
+        let (failed, refused) = attempt.absences();
+        let (cohort, blocks) = (attempt.ids(), attempt.blocks());
+        let Attempt { selection, attention, gathered, .. } = attempt;
+        Ok(Some(RoundReport {
             round,
-            bytes: self.bytes(round, cohort.len(), (down, selection.as_ref()), &gathered),
-            effort,
-            blocks: learns.values().flat_map(Scope::blocks).collect(),
-            changed: gathered.mean.elements() as u64,
             cohort,
+            failed,
+            refused,
+            failed_attempts,
+            blocks,
+            changed: gathered.mean.elements() as u64,
             arrived: gathered.arrived,
-            failed: in_client_order(absent, gathered.failed),
-            refused: in_client_order(gathered.refused, Vec::new()),
             loss: gathered.loss,
+            bytes,
+            effort,
             seconds: begun.elapsed().as_secs_f64(),
             slowest: gathered.slowest,
             most_updates_held: gathered.most_held,
@@ -155,7 +168,7 @@ impl Federation {
             stage: self.stage_report(),
             scores,
             selection,
-        })
+        }))
     }
 
     /// The global model.
@@ -179,133 +192,28 @@ impl Federation {
     }
 }
 
-/// The orders of a round, who will not get one, and what the downloads weigh.
-struct Dispatch {
-    orders: Vec<Order>,
-    absent: Vec<Absence>,
-    down: ByteCount,
-}
-
-/// The steps of a round, in order.
+/// What becomes of the answers.
 impl Federation {
-    /// Draws the cohort. A client without examples is never drawn.
-    fn draw(&self, clients: &[ClientInfo]) -> Vec<ClientId> {
-        let here = |name: &str| self.recipe.conditions.is_here(name, self.round);
-        let with_examples =
-            clients.iter().filter(|client| client.examples > 0 && here(&client.name));
-        let ids: Vec<ClientId> = with_examples.map(|client| client.id).collect();
-        self.recipe.sampler.draw(self.seed, self.round, &ids)
-    }
-
-    /// Decides which part learns at each client of the cohort; a rule that ranks blocks asks for
-    /// evidence first and tells how it chose.
-    fn plan(
-        &mut self,
-        fleet: &mut dyn Fleet,
-        clients: &[ClientInfo],
-        cohort: &[ClientId],
-    ) -> Result<(BTreeMap<ClientId, Scope>, Option<SelectionReport>), EngineError> {
-        let cohort: Vec<&ClientInfo> =
-            clients.iter().filter(|client| cohort.contains(&client.id)).collect();
-        let rule = self.rule();
-        if rule.needs_choice() && !cohort.is_empty() {
-            let chosen = self.choose(fleet, &rule, &cohort)?;
-            return Ok((chosen.learns, Some(chosen.report)));
-        }
-        let mut learns = BTreeMap::new();
-        if cohort.is_empty() {
-            return Ok((learns, None));
-        }
-        let scope = rule.select(&self.layout)?;
-        for client in cohort {
-            learns.insert(client.id, &scope & &self.recipe.reach(&client.name, &self.layout));
-        }
-        Ok((learns, None))
-    }
-
-    /// Encodes what each client lacks and writes the orders of those whom fate lets work.
-    fn dispatch(
-        &self,
-        clients: &[ClientInfo],
-        learns: &BTreeMap<ClientId, Scope>,
-    ) -> Result<Dispatch, EngineError> {
-        let work = Work { damped: self.damped()?, ..self.recipe.work.at(self.round) };
+    /// Notes what those hold now whose updates arrived; of the others nothing is known.
+    fn note_downloads(&mut self, attempt: &Attempt) -> Result<(), EngineError> {
         let personal = self.personal()?;
-        let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
-        let reach = |id: ClientId| {
-            let client = clients.iter().find(|client| client.id == id);
-            self.recipe.reach(client.map_or("", |client| &client.name), &self.layout)
-        };
-        let asked: Vec<(ClientId, u64)> =
-            clients.iter().filter(|client| learns.contains_key(&client.id)).map(steps).collect();
-
-        let mut dispatch = Dispatch { orders: Vec::new(), absent: Vec::new(), down: ByteCount(0) };
-        let place = (&self.layout, self.round);
-        let mut values = Downloads::new(Kind::Values, work.download);
-        let mut variates = Downloads::new(Kind::Variate, Encoding::F32);
-        for (client, fate) in self.recipe.conditions.fates(self.seed, self.round, &asked) {
-            let learns = learns.get(&client).cloned().unwrap_or_default();
-            let lacks = self.versions.lacks(client, &self.layout, &personal);
-            let lacks = if self.recipe.depths.is_empty() { lacks } else { &lacks & &reach(client) };
-            let payload = values.get(place, &self.model, lacks)?;
-            let extra = match work.local {
-                LocalRule::Scaffold => {
-                    Some(variates.get(place, &self.server.variate, &learns - &personal)?)
-                }
-                LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => None,
-            };
-            let extra_length = extra.as_ref().map_or(0, |extra| extra.len());
-            dispatch.down += ByteCount((payload.len() + extra_length) as u64);
-            let reason = match fate {
-                Fate::Works => {
-                    dispatch.orders.push(Order {
-                        client,
-                        round: self.round,
-                        seed: self.client_seed(client),
-                        payload,
-                        extra,
-                        learns,
-                        personal: personal.clone(),
-                        work: work.clone(),
-                    });
-                    continue;
-                }
-                Fate::Fails => "failed (simulated)",
-                Fate::Late => "late: the round had closed (simulated)",
-            };
-            dispatch.absent.push(Absence { client, reason: reason.to_owned() });
+        let arrived = &attempt.gathered.arrived;
+        let is_here = |client: &&ClientInfo| arrived.binary_search(&client.id).is_ok();
+        for client in attempt.cohort.iter().filter(is_here) {
+            let lacked = self.lacks(client, &personal);
+            self.versions.received(client.id, &lacked);
         }
-        Ok(dispatch)
-    }
-
-    /// Lets the fleet train, checks what comes back and folds it.
-    fn gather(
-        &mut self,
-        fleet: &mut dyn Fleet,
-        orders: Vec<Order>,
-        clients: &[ClientInfo],
-    ) -> Result<Gathered, EngineError> {
-        let personal = self.personal()?;
-        let examples = clients.iter().map(|client| (client.id, client.examples)).collect();
-        let mut gather = Gather::new(&self.layout, &self.recipe, &orders, &examples);
-        if !orders.is_empty() {
-            fleet.train(orders, &mut |arrival| Ok(gather.arrive(arrival)))?;
-        }
-        let gathered = gather.close();
-        for client in clients.iter().filter(|client| gathered.arrived.contains(&client.id)) {
-            let lacked = self.versions.lacks(client.id, &self.layout, &personal);
-            let reach = self.recipe.reach(&client.name, &self.layout);
-            self.versions.received(client.id, &(&lacked & &reach));
-        }
-        Ok(gathered)
+        Ok(())
     }
 
     /// Moves the global model, and with SCAFFOLD the server's variate.
-    fn apply(&mut self, gathered: &Gathered, clients: usize) -> Result<(), EngineError> {
-        let share = gathered.arrived.len() as f64 / clients.max(1) as f64;
+    fn apply(&mut self, gathered: &Gathered, clients: &[ClientInfo]) -> Result<(), EngineError> {
+        let weighting = self.recipe.weighting;
+        let everyone: f64 = clients.iter().map(|client| weighting.of(client.examples)).sum();
+        let share = if everyone > 0.0 { gathered.weight / everyone } else { 0.0 };
         let step = Step { mean: &gathered.mean, share };
         self.recipe.server.apply(&mut self.server, &mut self.model, &step);
-        // c += |S| / N * mean of the clients' changes.
+        // c stays the weighted mean of all c_i: see methods/scaffold.rs.
         for (id, changes) in gathered.variate.iter() {
             let variate = self.server.variate.or_zeros(id, changes.len());
             variate
@@ -370,38 +278,22 @@ impl Federation {
 
 /// Smaller matters.
 impl Federation {
-    fn personal(&self) -> Result<Scope, EngineError> {
+    pub(crate) fn personal(&self) -> Result<Scope, EngineError> {
         Ok(self.recipe.personal.select(&self.layout)?)
     }
 
-    /// The seed of a client's draws: whoever else takes part, it is the same.
-    fn client_seed(&self, client: ClientId) -> Seed {
-        self.seed.of("client").with(u64::from(self.round.0)).with(u64::from(client.0))
+    /// What a client lacks of the part of the model that it has.
+    pub(crate) fn lacks(&self, client: &ClientInfo, personal: &Scope) -> Scope {
+        let lacks = self.versions.lacks(client.id, &self.layout, personal);
+        if self.recipe.depths.is_empty() {
+            return lacks;
+        }
+        &lacks & &self.recipe.reach(&client.name, &self.layout)
     }
 
-    fn bytes(
-        &self,
-        round: Round,
-        cohort: usize,
-        (down, selection): (ByteCount, Option<&SelectionReport>),
-        gathered: &Gathered,
-    ) -> Bytes {
-        let talk = |part: fn(&SelectionReport) -> ByteCount| selection.map_or(ByteCount(0), part);
-        let length = |scope: &Scope| payload_length(&self.layout, scope, Encoding::F32) as u64;
-        let full = length(&Scope::everything(&self.layout));
-        let full_download = match self.recipe.start {
-            Start::Shared if round == Round(0) => length(&Scope::empty()),
-            Start::Sent | Start::Shared => full,
-        };
-        match self.recipe.population {
-            Population::Pooled => Bytes::default(),
-            Population::Federated => Bytes {
-                up: gathered.up + talk(|report| report.scores_up),
-                down: down + talk(|report| report.masks_down),
-                full_up: ByteCount(full * gathered.answers),
-                full_down: ByteCount(full_download * cohort as u64),
-            },
-        }
+    /// The seed of a client's draws: whoever else takes part, it is the same.
+    pub(crate) fn client_seed(&self, client: ClientId) -> Seed {
+        self.seed.of("client").with(u64::from(self.round.0)).with(u64::from(client.0))
     }
 
     /// The same, which writes no checkpoint.
@@ -442,12 +334,6 @@ fn drift_report(
         (None, None) => None,
         (drift, attention) => Some(DriftReport { attention, ..drift.unwrap_or_default() }),
     }
-}
-
-fn in_client_order(mut first: Vec<Absence>, second: Vec<Absence>) -> Vec<Absence> {
-    first.extend(second);
-    first.sort_by_key(|absence| absence.client);
-    first
 }
 
 /// Refuses a fleet whose clients are not in strictly ascending order.

@@ -12,7 +12,7 @@ use fedra_wire::{Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, 
 use crate::drift::{Drift, DriftReport};
 use crate::fleet::{Arrival, Order, Outcome, Reply, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
-use crate::recipe::{Pace, Recipe, Weighting};
+use crate::recipe::{Pace, Recipe};
 use crate::report::Absence;
 use crate::work::{LocalRule, Solver, Work};
 
@@ -56,7 +56,12 @@ pub(crate) struct Gathered {
     pub(crate) variate: Mean,
     /// How far the clients went apart, if anybody wants to know.
     pub(crate) drift: Option<DriftReport>,
+    /// In client order.
     pub(crate) arrived: Vec<ClientId>,
+    /// The steps behind each of their updates.
+    pub(crate) steps: BTreeMap<ClientId, u32>,
+    /// The weights of their updates together.
+    pub(crate) weight: f64,
     pub(crate) failed: Vec<Absence>,
     pub(crate) refused: Vec<Absence>,
     pub(crate) loss: Option<f64>,
@@ -90,7 +95,8 @@ impl<'round> Gather<'round> {
             waiting: BTreeMap::new(),
             unsettled: orders.iter().map(|order| order.client).collect(),
             changes: Fold::new(recipe.denominator),
-            variates: Fold::new(Denominator::Participants),
+            // Who did not train a parameter has not changed its variate.
+            variates: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
             loss: (0.0, 0.0),
             result: Gathered::default(),
@@ -239,7 +245,8 @@ impl<'round> Gather<'round> {
             drift.add(&update, contribution);
         }
         if let Some(variate) = &answer.variate {
-            self.variates.add(&variate.opened(), Contribution::weighing(1.0));
+            let weight = contribution.weight;
+            self.variates.add(&variate.opened(), Contribution::weighing(weight));
         }
         self.settle(client, update.header());
     }
@@ -249,6 +256,8 @@ impl<'round> Gather<'round> {
         self.loss.0 += f64::from(header.loss) * header.examples as f64;
         self.loss.1 += header.examples as f64;
         self.result.arrived.push(client);
+        self.result.steps.insert(client, header.steps);
+        self.result.weight += self.recipe.weighting.of(header.examples);
     }
 }
 
@@ -265,10 +274,7 @@ impl Due {
     /// How much an answer with such a header counts.
     fn contribution(&self, recipe: &Recipe, header: &Header) -> Contribution {
         Contribution {
-            weight: match recipe.weighting {
-                Weighting::Examples => header.examples as f64,
-                Weighting::Uniform => 1.0,
-            },
+            weight: recipe.weighting.of(header.examples),
             pace: match recipe.pace {
                 Pace::Ignored => 1.0,
                 Pace::Normalised => pace(&self.work, header),

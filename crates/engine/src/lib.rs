@@ -14,10 +14,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attempt;
 mod federation;
 mod recipe;
 
 mod conditions;
+mod min_arrivals;
 mod sampler;
 mod selection;
 mod work;
@@ -62,8 +64,11 @@ pub use fleet::{
     Moved, Order, Outcome, Reply, Scored, Shift, Tally, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
-pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};
-pub use report::{Absence, Bytes, RoundReport, SetScores, Sink, Spread};
+pub use min_arrivals::MinArrivals;
+pub use recipe::{
+    Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting,
+};
+pub use report::{Absence, Bytes, FailedAttempt, RoundReport, SetScores, Sink, Spread};
 pub use sampler::Sampler;
 pub use selection::{Choice, Criterion, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};

@@ -3,7 +3,7 @@
 //! [`Recipe::new`] is `FedAvg`; every other method is that with some of its choices replaced, so
 //! methods combine wherever their choices do not collide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{Layout, Rule, Scope, Site};
 use serde::{Deserialize, Serialize};
@@ -12,11 +12,17 @@ use crate::conditions::Conditions;
 use crate::error::EngineError;
 use crate::fleet::EvaluationSet;
 use crate::fold::Denominator;
+use crate::min_arrivals::MinArrivals;
 use crate::sampler::Sampler;
 use crate::selection::Selection;
 use crate::server::ServerRule;
 use crate::stage::Stage;
 use crate::work::{LocalRule, Work};
+
+/// Repetitions of a round unless given.
+pub const USUAL_RETRIES: u32 = 3;
+/// Who needs more than these has another problem than bad luck.
+const MOST_RETRIES: u32 = 1000;
 
 /// Everything that is decided before the first round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +38,13 @@ pub struct Recipe {
     pub sampler: Sampler,
     /// What goes wrong.
     pub conditions: Conditions,
+    /// The fewest updates with which a round counts.
+    #[serde(default, skip_serializing_if = "MinArrivals::is_usual")]
+    pub min_arrivals: MinArrivals,
+    /// How often a round with fewer is repeated before the run stops. It is not written down: no
+    /// complete round depends on it, so a run that stopped may go on with more.
+    #[serde(skip_serializing, default = "usual_retries")]
+    pub retries: u32,
     /// Which part learns, round by round.
     pub learns: Rule,
     /// A second stage in which a part is treated differently.
@@ -71,6 +84,8 @@ impl Recipe {
             start: Start::Sent,
             sampler: Sampler::All,
             conditions: Conditions::default(),
+            min_arrivals: MinArrivals::default(),
+            retries: USUAL_RETRIES,
             learns: Rule::Everything,
             stage: None,
             masks: Masks::Consensus,
@@ -104,8 +119,14 @@ impl Recipe {
     pub fn check(&self, clients: usize) -> Result<(), EngineError> {
         self.work.check()?;
         self.server.check()?;
-        self.conditions.check()?;
         self.sampler.check(clients)?;
+        self.conditions.check(self.sampler.most(clients))?;
+        self.min_arrivals.check((self.sampler, clients), self.conditions.close_with)?;
+        if self.retries > MOST_RETRIES {
+            let (key, found) = ("federation.retries", self.retries.to_string());
+            let expected = "from 0 to 1000";
+            return Err(EngineError::Setting { key, found, expected });
+        }
         self.selection.check(&self.learns)?;
         self.check_depths()?;
         match self.population {
@@ -124,13 +145,14 @@ impl Recipe {
     /// Refuses choices that make no sense for this model and these clients.
     pub fn check_model(&self, layout: &Layout, names: &[&str]) -> Result<(), EngineError> {
         let blocks = layout.blocks();
-        self.selection.check_model(&self.learns, blocks, names.iter().copied())?;
-        self.conditions.check_names(names)?;
+        let names: BTreeSet<&str> = names.iter().copied().collect();
+        self.selection.check_model(&self.learns, blocks, &names)?;
+        self.conditions.check_names(&names)?;
         for (name, depth) in &self.depths {
             let refuse = |found, expected| {
                 Err(EngineError::Setting { key: "federation.depths", found, expected })
             };
-            if !names.contains(&name.as_str()) {
+            if !names.contains(name.as_str()) {
                 let expected = "the name of a client; `fedra data` lists them";
                 return refuse(format!("a depth for {name:?}"), expected);
             }
@@ -177,6 +199,10 @@ impl Recipe {
     }
 }
 
+const fn usual_retries() -> u32 {
+    USUAL_RETRIES
+}
+
 /// Who holds the examples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -217,6 +243,16 @@ pub enum Weighting {
     Examples,
     /// Like any other.
     Uniform,
+}
+
+impl Weighting {
+    /// The weight of a client with so many examples; one without any has none.
+    pub(crate) fn of(self, examples: u64) -> f64 {
+        match self {
+            Self::Examples => examples as f64,
+            Self::Uniform => f64::from(u8::from(examples > 0)),
+        }
+    }
 }
 
 /// Whether an update is divided by its steps.

@@ -35,16 +35,19 @@ pub struct RoundReport {
     pub failed: Vec<Absence>,
     /// Whose answers were refused, and why.
     pub refused: Vec<Absence>,
-    /// Blocks that learned at one client or more.
+    /// Attempts at this round to which too few came, in order; see [`FailedAttempt`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_attempts: Vec<FailedAttempt>,
+    /// Blocks that learned at one client or more whose update arrived.
     pub blocks: BTreeSet<u16>,
     /// Elements that changed in the global model.
     pub changed: u64,
     /// Mean training loss by examples; absent if nobody arrived.
     pub loss: Option<f64>,
-    /// What travelled.
+    /// What travelled, in failed attempts too.
     pub bytes: Bytes,
-    /// What the clients computed, in multiply-adds for one token an example; see the docs of the
-    /// count in `effort.rs`.
+    /// What the clients computed whose updates arrived, in failed attempts too, in multiply-adds for
+    /// one token an example; see the docs of the count in `effort.rs`.
     #[serde(default)]
     pub effort: u64,
     /// How long the round took, evaluation included.
@@ -64,6 +67,27 @@ pub struct RoundReport {
     /// How the blocks that learned were chosen; absent when nothing had to be chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection: Option<SelectionReport>,
+}
+
+/// A cohort of which too few came back, so that the round was tried again. It changed nothing: who
+/// arrived is as if it had not been asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailedAttempt {
+    /// Who was drawn.
+    pub cohort: Vec<ClientId>,
+    /// How many updates the round needed.
+    pub needed: usize,
+    /// Whose updates came, in vain.
+    pub arrived: Vec<ClientId>,
+    /// Who sent no update, and why.
+    pub failed: Vec<Absence>,
+    /// Whose answers were refused, and why.
+    pub refused: Vec<Absence>,
+    /// What travelled; part of the round's bytes.
+    pub bytes: Bytes,
+    /// What was computed; part of the round's effort.
+    pub effort: u64,
 }
 
 /// A client that is not in the model, and why.

@@ -46,6 +46,14 @@ impl Sampler {
         }
     }
 
+    /// The most clients that a cohort can have, out of so many.
+    pub(crate) fn most(self, clients: usize) -> usize {
+        match self {
+            Self::All | Self::Poisson(_) => clients,
+            Self::Uniform(count) => clients.min(count as usize),
+        }
+    }
+
     /// The cohort of a round, out of clients in ascending order; in ascending order too.
     pub fn draw(self, experiment: Seed, round: Round, clients: &[ClientId]) -> Vec<ClientId> {
         let mut generator = experiment.of("cohort").with(u64::from(round.0)).generator();

@@ -16,7 +16,7 @@ mod memory;
 mod order;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Probe, Round, Rule};
 use serde::{Deserialize, Serialize};
@@ -116,11 +116,11 @@ impl Selection {
     }
 
     /// Refuses what makes no sense for a model of so many blocks and clients of these names.
-    pub(crate) fn check_model<'n>(
+    pub(crate) fn check_model(
         &self,
         rule: &Rule,
         blocks: u16,
-        names: impl IntoIterator<Item = &'n str>,
+        names: &BTreeSet<&str>,
     ) -> Result<(), EngineError> {
         if !rule.needs_choice() {
             return Ok(());
@@ -146,8 +146,7 @@ impl Selection {
                 return refuse(found, "no more blocks than the model has");
             }
         }
-        let names: Vec<&str> = names.into_iter().collect();
-        match self.counts.keys().find(|name| !names.contains(&name.as_str())) {
+        match self.counts.keys().find(|name| !names.contains(name.as_str())) {
             None => Ok(()),
             Some(stranger) => refuse(
                 format!("a number for {stranger:?}"),

@@ -84,22 +84,31 @@ impl ServerState {
 impl ServerRule {
     /// Refuses settings that make no sense.
     pub fn check(self) -> Result<(), EngineError> {
+        let refuse = |key, found: f32, expected| {
+            Err(EngineError::Setting { key, found: found.to_string(), expected })
+        };
         let share = |key, found: f32| {
             if (0.0..=1.0).contains(&found) {
                 return Ok(());
             }
-            let expected = "at least 0 and at most 1";
-            Err(EngineError::Setting { key, found: found.to_string(), expected })
+            refuse(key, found, "a number from 0 to 1")
+        };
+        // With 1 nothing is ever forgotten, and FedAdam's mean change would stay 0.
+        let decay = |key, found: f32| {
+            if (0.0..1.0).contains(&found) {
+                return Ok(());
+            }
+            refuse(key, found, "a number from 0 to below 1")
         };
         match self {
             Self::Average { rate } => not_negative("method.rate", rate),
             Self::Momentum { rate, beta } => {
                 not_negative("method.rate", rate)?;
-                share("method.beta", beta)
+                decay("method.beta", beta)
             }
             Self::Adaptive { rate, beta1, beta2, tau, .. } => {
                 not_negative("method.rate", rate)?;
-                share("method.beta1", beta1)?;
+                decay("method.beta1", beta1)?;
                 share("method.beta2", beta2)?;
                 positive("method.tau", f64::from(tau))
             }
@@ -153,7 +162,7 @@ impl ServerRule {
 pub struct Step<'round> {
     /// The mean change.
     pub mean: &'round Mean,
-    /// The share of all clients whose updates are in it.
+    /// Which share of all clients, by their weights, has its updates in it.
     pub share: f64,
 }
 
@@ -203,6 +212,23 @@ mod tests {
         check(adaptive(SecondMoment::Adagrad), &[4.0], &[1.0 + 4.0 / (17.0_f32.sqrt() + 1.0)]);
         // h = -0.5, w = 1 + 2 + 1; h = -1.0, w = 4 + 2 + 2
         check(ServerRule::Dynamic { alpha: 0.5 }, &[2.0, 2.0], &[4.0, 8.0]);
+    }
+
+    #[test]
+    fn a_mean_that_never_moves_is_refused_and_a_second_moment_may_stand_still() {
+        let rule = |beta1, beta2| ServerRule::Adaptive {
+            second: SecondMoment::Adam,
+            rate: 1.0,
+            beta1,
+            beta2,
+            tau: 1.0,
+        };
+        assert!(rule(0.0, 1.0).check().is_ok());
+        for wrong in [rule(1.0, 0.5), rule(0.5, 1.5), rule(f32::NAN, 0.5), rule(-0.5, 0.5)] {
+            assert!(wrong.check().is_err(), "{wrong:?}");
+        }
+        assert!(ServerRule::Momentum { rate: 1.0, beta: 1.0 }.check().is_err());
+        assert!(ServerRule::Average { rate: f32::INFINITY }.check().is_err());
     }
 
     #[test]

@@ -67,19 +67,14 @@ impl Work {
 
     /// Refuses settings that make no sense.
     pub fn check(&self) -> Result<(), EngineError> {
-        positive("work.epochs", f64::from(self.epochs))?;
-        positive("work.batch", f64::from(self.batch))?;
-        self.max_steps.map_or(Ok(()), |steps| positive("work.max_steps", f64::from(steps)))?;
+        at_least_one("work.epochs", self.epochs)?;
+        at_least_one("work.batch", self.batch)?;
+        self.max_steps.map_or(Ok(()), |steps| at_least_one("work.max_steps", steps))?;
         self.clip.map_or(Ok(()), |norm| positive("work.clip", f64::from(norm)))?;
         self.solver.check()?;
+        self.schedule.check()?;
         self.local.check()?;
-        if let (Encoding::Pruned { share, .. } | Encoding::Heads { share, .. }, Err(_)) =
-            (self.encoding, self.encoding.check())
-        {
-            let (key, expected) = ("method.prune", "above 0 and at most 1");
-            return Err(EngineError::Setting { key, found: share.to_string(), expected });
-        }
-        self.encoding.check()?;
+        self.check_share()?;
         match self.download {
             Encoding::F32 | Encoding::F16 | Encoding::Bf16 | Encoding::Int8 { feedback: false } => {
                 Ok(())
@@ -93,6 +88,22 @@ impl Work {
                 expected: "f32, f16, bf16 or int8: values go down, not changes",
             }),
         }
+    }
+
+    /// Refuses an encoding that keeps nothing, or more than there is.
+    fn check_share(&self) -> Result<(), EngineError> {
+        let (key, share) = match self.encoding {
+            Encoding::F32 | Encoding::F16 | Encoding::Bf16 | Encoding::Int8 { .. } => return Ok(()),
+            Encoding::TopK { share, .. } => ("wire.encoding", share),
+            Encoding::Pruned { share, .. } | Encoding::Heads { share, .. } => {
+                ("method.prune", share)
+            }
+        };
+        let wrong = |_| {
+            let (found, expected) = (share.to_string(), "a share above 0 and at most 1");
+            EngineError::Setting { key, found, expected }
+        };
+        self.encoding.check().map_err(wrong)
     }
 
     /// The steps that so many examples take.
@@ -198,7 +209,7 @@ impl Solver {
             if (0.0..1.0).contains(&found) {
                 return Ok(());
             }
-            let expected = "at least 0 and below 1";
+            let expected = "a number from 0 to below 1";
             Err(EngineError::Setting { key, found: found.to_string(), expected })
         };
         not_negative("work.optimiser.rate", self.rate())?;
@@ -213,7 +224,8 @@ impl Solver {
             Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
                 share("work.optimiser.beta1", beta1)?;
                 share("work.optimiser.beta2", beta2)?;
-                not_negative("work.optimiser.epsilon", epsilon)?;
+                // An element whose gradients were all zero would become 0 / 0.
+                positive("work.optimiser.epsilon", f64::from(epsilon))?;
                 not_negative("work.optimiser.weight_decay", weight_decay)
             }
         }
@@ -301,6 +313,15 @@ pub enum Schedule {
 }
 
 impl Schedule {
+    /// Refuses a schedule that is over before it begins.
+    fn check(self) -> Result<(), EngineError> {
+        match self {
+            Self::Constant => Ok(()),
+            Self::Linear { rounds } => at_least_one("work.schedule.linear.rounds", rounds),
+            Self::Cosine { rounds } => at_least_one("work.schedule.cosine.rounds", rounds),
+        }
+    }
+
     /// The factor of a round.
     pub fn factor(self, round: Round) -> f32 {
         let progress = |rounds: u32| (f64::from(round.0) / f64::from(rounds.max(1))).min(1.0);
@@ -315,18 +336,29 @@ impl Schedule {
     }
 }
 
+fn at_least_one(key: &'static str, found: u32) -> Result<(), EngineError> {
+    match found {
+        0 => Err(EngineError::Setting { key, found: "0".to_owned(), expected: "at least 1" }),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn positive(key: &'static str, found: f64) -> Result<(), EngineError> {
     if found.is_finite() && found > 0.0 {
         return Ok(());
     }
-    Err(EngineError::Setting { key, found: found.to_string(), expected: "finite and above 0" })
+    Err(EngineError::Setting { key, found: found.to_string(), expected: "a finite number above 0" })
 }
 
 pub(crate) fn not_negative(key: &'static str, found: f32) -> Result<(), EngineError> {
     if found.is_finite() && found >= 0.0 {
         return Ok(());
     }
-    Err(EngineError::Setting { key, found: found.to_string(), expected: "finite and at least 0" })
+    Err(EngineError::Setting {
+        key,
+        found: found.to_string(),
+        expected: "a finite number, 0 or more",
+    })
 }
 
 #[cfg(test)]
@@ -358,8 +390,21 @@ mod tests {
             let refused = work.check().expect_err(key).to_string();
             assert!(refused.contains(key), "{refused}");
         };
-        check(&|work| work.epochs = 0, "work.epochs");
-        check(&|work| work.batch = 0, "work.batch");
+        check(&|work| work.epochs = 0, "`work.epochs` is 0: expected at least 1");
+        check(&|work| work.batch = 0, "`work.batch` is 0: expected at least 1");
+        check(&|work| work.max_steps = Some(0), "`work.max_steps` is 0: expected at least 1");
+        check(&|work| work.clip = Some(0.0), "`work.clip` is 0: expected a finite number above 0");
+        let never = Schedule::Linear { rounds: 0 };
+        check(
+            &|work| work.schedule = never,
+            "`work.schedule.linear.rounds` is 0: expected at least",
+        );
+        let never = Schedule::Cosine { rounds: 0 };
+        check(&|work| work.schedule = never, "work.schedule.cosine.rounds");
+        let nothing = Encoding::TopK { share: 0.0, feedback: false };
+        check(&|work| work.encoding = nothing, "`wire.encoding` is 0: expected a share above 0");
+        let nothing = Encoding::Pruned { share: 0.0, feedback: false };
+        check(&|work| work.encoding = nothing, "`method.prune` is 0: expected a share above 0");
         check(&|work| work.solver = work.solver.scaled(f32::NAN), "work.optimiser.rate");
         check(&|work| work.local = LocalRule::Dynamic { alpha: 0.0 }, "method.alpha");
         check(&|work| work.local = LocalRule::Proximal { mu: -1.0 }, "method.mu");

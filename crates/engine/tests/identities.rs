@@ -199,6 +199,71 @@ fn scaffold_and_feddyn_reach_the_optimum_that_fedavg_misses() {
     assert!(away("feddyn", r#"{"alpha":1}"#, 400) < 1e-3);
 }
 
+/// One client with 10 examples whose optimum is 0 everywhere, one with 90 whose optimum is 1: by
+/// examples the federation's optimum is 0.9, and 0.5 when both count alike.
+fn ten_and_ninety() -> Quadratics {
+    let mut fleet = Quadratics::new(&[10, 90]);
+    (fleet.noise, fleet.curvatures) = (0.0, vec![1.0, 1.0]);
+    for (target, value) in fleet.targets.iter_mut().zip([0.0, 1.0]) {
+        for (_, values) in target.iter_mut() {
+            values.fill(value);
+        }
+    }
+    fleet
+}
+
+fn constant(value: f32) -> Tensors {
+    layout().iter().map(|(id, shape)| (id, vec![value; shape.elements()])).collect()
+}
+
+#[test]
+fn scaffold_stands_still_at_the_optimum_of_fedavg_by_either_weighting() {
+    for (settings, weighting, optimum) in [
+        ("{}", Weighting::Examples, 0.9),
+        (r#"{"weighting":"examples"}"#, Weighting::Examples, 0.9),
+        (r#"{"weighting":"uniform"}"#, Weighting::Uniform, 0.5),
+    ] {
+        // One step of FedAvg is a step down the federation's own loss: its limit is the optimum.
+        let mut fedavg = Recipe { weighting, ..recipe("fedavg", "{}") };
+        fedavg.work.max_steps = Some(1);
+        let aim = train(fedavg, &mut ten_and_ninety(), 600);
+        assert!(distance(&aim, &constant(optimum)) < ROUNDING, "{settings}");
+        // SCAFFOLD gets there with one step at one client and nine at the other.
+        let found = train(recipe("scaffold", settings), &mut ten_and_ninety(), 600);
+        let away = distance(&found, &constant(optimum));
+        assert!(away < 1e-5, "{settings}: {away} away from {optimum}");
+    }
+}
+
+#[test]
+fn the_servers_variate_is_the_weighted_mean_of_all_clients_variates() {
+    // Two of four clients a round, each with blocks of its own choice: whatever S and whatever was
+    // trained, c = sum_i p_i c_i over all clients.
+    for (settings, weights) in [
+        (r#"{"weighting":"examples"}"#, EXAMPLES.map(|count| count as f32 / 220.0)),
+        (r#"{"weighting":"uniform"}"#, [0.25; 4]),
+    ] {
+        let mut recipe = recipe("scaffold", settings);
+        recipe.sampler = Sampler::Uniform(2);
+        recipe.learns = Rule::TopBlocks { k: 1, probe: Probe::GradientNorm };
+        recipe.masks = Masks::PerClient;
+        let mut fleet = Quadratics::new(&EXAMPLES);
+        let (federation, reports) = run(recipe, &mut fleet, 9);
+        assert!(reports.iter().any(|report| report.blocks.len() == 2));
+        let mut expected = Tensors::new();
+        for state in fleet.state() {
+            let weight = weights[state.client.0 as usize];
+            for (id, values) in state.correction.iter() {
+                let mean = expected.or_zeros(id, values.len());
+                mean.iter_mut().zip(values).for_each(|(mean, value)| *mean += weight * value);
+            }
+        }
+        let found = &federation.server().variate;
+        assert_eq!(found.scope(), expected.scope());
+        assert!(distance(found, &expected) < 1e-5, "{settings}");
+    }
+}
+
 #[test]
 fn fednova_removes_the_bias_of_unequal_steps() {
     // Equal curvature, equal weight, unequal steps: the optimum is the plain mean of the targets.

@@ -26,7 +26,7 @@ pub enum WireError {
         expected: usize,
     },
     /// A share of elements to keep makes no sense.
-    #[error("an encoding keeps a share of {found}: expected above 0 and at most 1")]
+    #[error("a share of {found} to keep: expected above 0 and at most 1")]
     Share {
         /// The share as found.
         found: f64,

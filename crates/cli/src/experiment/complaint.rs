@@ -27,14 +27,25 @@ impl Complaint {
         Self { key: key.to_owned(), found, expected, hint: None }
     }
 
+    /// A complaint that is a sentence of its own, where no value was found in place of another.
+    pub(super) fn sentence(key: &str, text: impl fmt::Display) -> Self {
+        Self::new(key, text, "")
+    }
+
     /// A complaint of this kind that went through text.
     pub(super) fn worded(text: &str) -> Self {
         let (message, hint) = text.split_once("\nhint: ").unwrap_or((text, ""));
         let read = message
             .split_once(": found ")
             .and_then(|(key, rest)| rest.split_once(", expected ").map(|(f, e)| (key, f, e)));
-        let (key, found, expected) = read.unwrap_or(("", message, "another setting"));
-        let complaint = Self::new(key, found, expected);
+        let complaint = match read {
+            // A parser says what it expected at a place, not what it found there.
+            Some((key, found, expected)) if found.starts_with("expected ") => {
+                Self::new(key, format!("what cannot be read ({found})"), expected)
+            }
+            Some((key, found, expected)) => Self::new(key, found, expected),
+            None => Self::sentence("", message),
+        };
         let hint = Some(hint.to_owned()).filter(|hint| !hint.is_empty());
         Self { hint, ..complaint }
     }
@@ -110,7 +121,12 @@ const UNKNOWN: &str = "an unknown key";
 
 impl fmt::Display for Complaint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: found {}, expected {}", self.key, self.found, self.expected)?;
+        let Self { key, found, expected, hint: _ } = self;
+        match (key.as_str(), expected.as_str()) {
+            ("", "") => write!(formatter, "{found}")?,
+            (key, "") => write!(formatter, "{key}: {found}")?,
+            (key, expected) => write!(formatter, "{key}: found {found}, expected {expected}")?,
+        }
         match &self.hint {
             Some(hint) => write!(formatter, "\nhint: {hint}"),
             None => Ok(()),
@@ -128,13 +144,22 @@ impl Error for Complaint {
             return Self::new("", "", expected);
         }
         match message.split_once(": expected ") {
-            Some((found, expected)) => Self::new("", found, expected),
-            None => Self::new("", message, "another value"),
+            Some((found, expected)) => {
+                // `lots` is not a number of bytes: the value alone is what was found.
+                let found = found.split_once(" is not ").map_or(found, |(value, _)| value);
+                Self::new("", found, expected)
+            }
+            None => Self::sentence("", message),
         }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new("", in_words(found), type_in_words(&expected.to_string()))
+        let expected = expected.to_string();
+        // A whole number that does not fit is no other kind of value: it is too large.
+        if let (Unexpected::Unsigned(number), Some(most)) = (found, most_of(&expected)) {
+            return Self::new("", number, format!("a whole number up to {most}"));
+        }
+        Self::new("", in_words(found), type_in_words(&expected))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -192,6 +217,16 @@ fn in_words(found: Unexpected<'_>) -> String {
     }
 }
 
+/// The largest value of a type of whole numbers, by its name in Rust.
+fn most_of(name: &str) -> Option<u64> {
+    match name {
+        "u8" => Some(u64::from(u8::MAX)),
+        "u16" => Some(u64::from(u16::MAX)),
+        "u32" => Some(u64::from(u32::MAX)),
+        _ => None,
+    }
+}
+
 /// Rust's names of types in the words of a person who writes TOML.
 fn type_in_words(expected: &str) -> &str {
     match expected {
@@ -244,6 +279,38 @@ mod tests {
         assert_eq!(nearest("ronuds", &known), Some("rounds"));
         assert_eq!(nearest("client", &known), Some("clients"));
         assert_eq!(nearest("epsilon", &known), None);
+    }
+
+    #[test]
+    fn a_whole_number_that_is_too_large_is_told_the_limit() {
+        let refused = Complaint::invalid_value(Unexpected::Unsigned(1 << 32), &"u32");
+        let shown = refused.within("federation.rounds").to_string();
+        let expected =
+            "federation.rounds: found 4294967296, expected a whole number up to 4294967295";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn every_message_reads_as_a_sentence() {
+        let check = |complaint: Complaint, expected: &str| {
+            assert_eq!(complaint.within("table").to_string(), expected);
+        };
+        check(Complaint::worded("key: found 3, expected 2"), "table.key: found 3, expected 2");
+        check(Complaint::worded("no room is left"), "table: no room is left");
+        check(
+            Complaint::worded("c.json: found expected ident at line 1, expected a JSON object"),
+            "table.c.json: found what cannot be read (expected ident at line 1), expected a JSON \
+             object",
+        );
+        check(Complaint::custom("memory beside numbers"), "table: memory beside numbers");
+        check(
+            Complaint::custom("`lots` is not a byte count: expected such as 2 MB"),
+            "table: found `lots`, expected such as 2 MB",
+        );
+        check(
+            Complaint::custom("a share of 0: expected more"),
+            "table: found a share of 0, expected more",
+        );
     }
 
     #[test]

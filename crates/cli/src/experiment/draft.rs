@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use fedra_data::{Clinic, Columns, Mimic, Shares, Small, Task};
-use fedra_engine::{Conditions, Encoding, Sampler, Schedule, Solver, Start};
+use fedra_engine::{
+    Conditions, Encoding, MinArrivals, Sampler, Schedule, Solver, Start, USUAL_RETRIES,
+};
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
 
@@ -241,7 +243,7 @@ impl Default for Lora {
 }
 
 /// `[federation]`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Federation {
     /// How many rounds.
@@ -252,12 +254,30 @@ pub struct Federation {
     pub clients: Option<usize>,
     /// Who takes part in a round.
     pub sample: Sampler,
+    /// The fewest updates with which a round counts: a number of clients, or a share of the cohort.
+    pub min_arrivals: MinArrivals,
+    /// How often a round with fewer is repeated, with a new cohort, before the run stops.
+    pub retries: u32,
     /// What clients hold before the first round: nothing (`sent`), or the model (`shared`).
     pub start: Start,
     /// How many of the blocks a client has, by name; all of them unless given. `default` may say
     /// the model's own number.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub depths: BTreeMap<String, u16>,
+}
+
+impl Default for Federation {
+    fn default() -> Self {
+        Self {
+            rounds: None,
+            clients: None,
+            sample: Sampler::default(),
+            min_arrivals: MinArrivals::default(),
+            retries: USUAL_RETRIES,
+            start: Start::default(),
+            depths: BTreeMap::new(),
+        }
+    }
 }
 
 /// `[work]`

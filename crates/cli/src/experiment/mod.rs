@@ -297,7 +297,7 @@ mod tests {
         );
         refused(
             &["work.optimiser.rate=-1.0"],
-            "work.optimiser.rate: found -1, expected finite and at least 0",
+            "work.optimiser.rate: found -1, expected a finite number, 0 or more",
         );
         refused(&["device=cuda:0"], "device: found \"cuda:0\", expected auto or cpu");
         refused(

@@ -16,12 +16,17 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
         ("method.selector={ blocks = [] }", "method.selector: found no block, expected at least"),
         ("method.selector={ blocks = [0, 2] }", "method.selector: found block 2 of 2 blocks"),
         ("method.selector={ blocks = [0] }\nmethod.k=2", "method.k: found 2, expected the number"),
-        ("method.prune=0.0", "method.prune: found 0, expected above 0 and at most 1"),
-        ("method.prune={ heads = 0.0 }", "method.prune: found 0, expected above 0 and at most 1"),
+        ("method.prune=0.0", "method.prune: found 0, expected a share above 0 and at most 1"),
+        ("method.prune={ heads = 0.0 }", "method.prune: found 0, expected a share above 0"),
         ("wire.encoding={ heads = { share = 0.5, of = 2 } }", "wire.encoding: found heads 0.5"),
-        ("method.prune=1.5", "method.prune: found 1.5, expected above 0 and at most 1"),
+        ("method.prune=1.5", "method.prune: found 1.5, expected a share above 0"),
         ("method.explore=2", "method.explore: found 2 of 2 blocks, expected less than k"),
         ("method.profile_every=0", "method.profile_every: found 0, expected at least 1"),
+        ("method.k={ memory = \"lots\" }", "method.k: found `lots`, expected one such as `200 MB`"),
+        (
+            "method.k={ memory = \"1 MB\", default = 2 }",
+            "method.k: found memory beside numbers of blocks, expected one or the other",
+        ),
         ("method.mask=both", "method.mask: found \"both\", expected consensus or per_client"),
         ("federation.depths={ \"hospital-9\" = 1 }", "federation.depths: found a depth for"),
         ("federation.depths={ default = 3 }", "federation.depths.default: found 3, expected the 2"),
@@ -70,6 +75,45 @@ fn a_setting_of_safl_that_does_nothing_is_named_once_and_not_refused() {
 }
 
 #[test]
+fn settings_that_can_do_nothing_in_this_run_are_named() {
+    let place = Place::new();
+    for (sets, expected) in [
+        ("work.optimiser.rate=0", "work.optimiser does nothing here: its rate is 0"),
+        (
+            "work.schedule={ linear = { rounds = 1 } }",
+            "training from round 2 on does nothing here: work.schedule takes the rate to 0",
+        ),
+        ("conditions.slow.share=0.5", "conditions.slow does nothing here: without"),
+        (
+            "conditions.away={ \"hospital-1\" = [{ from = 9 }] }",
+            "conditions.away of \"hospital-1\" from round 9 does nothing here: the run has 3 rounds",
+        ),
+        (
+            "federation.min_arrivals=0\nfederation.retries=5",
+            "federation.retries does nothing here: federation.min_arrivals = 0",
+        ),
+        ("method.rate=0", "the server does nothing here: its rate is 0"),
+        (
+            "method.name=fedfrozen\nmethod.warmup=3",
+            "the second stage of fedfrozen does nothing here: it begins after 3 rounds",
+        ),
+        (
+            "method.name=safl\nmethod.selector=race\nmethod.trial=9",
+            "method.trial beyond 1 does nothing here: trials take half of the rounds at most",
+        ),
+    ] {
+        let sets: Vec<&str> = sets.lines().flat_map(|set| ["--set", set]).collect();
+        let output = place.fedra(&[&["plan", "tiny.toml"], &sets[..]].concat());
+        let notes = text(&output.stderr);
+        assert!(output.status.success(), "{notes}");
+        assert_eq!(notes.lines().count(), 1, "{notes}");
+        assert!(notes.starts_with("note: ") && notes.contains(expected), "{notes}");
+    }
+    let output = place.fedra(&["plan", "tiny.toml", "--set", "conditions.close_with=3"]);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     let place = Place::new();
     let message = place.refused(&["run", "tiny.toml", "--set", "federation.ronuds=3"]);
@@ -86,7 +130,44 @@ fn bad_values_are_refused_before_anything_is_written() {
     for (set, expected) in [
         ("federation.rounds=0", "federation.rounds: found 0, expected at least 1"),
         ("federation.clients=-1", "federation.clients: found -1, expected a whole number"),
-        ("work.batch=0", "work.batch: found 0, expected finite and above 0"),
+        ("federation.rounds=4294967296", "found 4294967296, expected a whole number up to"),
+        ("work.batch=0", "work.batch: found 0, expected at least 1"),
+        ("work.epochs=0", "work.epochs: found 0, expected at least 1"),
+        ("work.max_steps=0", "work.max_steps: found 0, expected at least 1"),
+        ("work.clip=0.0", "work.clip: found 0, expected a finite number above 0"),
+        (
+            "work.schedule={ linear = { rounds = 0 } }",
+            "work.schedule.linear.rounds: found 0, expected at least 1",
+        ),
+        (
+            "work.schedule={ cosine = { rounds = 0 } }",
+            "work.schedule.cosine.rounds: found 0, expected at least 1",
+        ),
+        (
+            "work.optimiser.epsilon=0",
+            "work.optimiser.epsilon: found 0, expected a finite number above 0",
+        ),
+        ("work.optimiser.beta1=1.0", "work.optimiser.beta1: found 1, expected a number from 0 to"),
+        (
+            "federation.sample={ poisson = 0.0 }",
+            "federation.sample.poisson: found 0, expected a probability above 0",
+        ),
+        (
+            "federation.min_arrivals=4",
+            "federation.min_arrivals: found 4 of at most 3 clients in a round, expected no more",
+        ),
+        ("federation.min_arrivals=1.5", "federation.min_arrivals: found 1.5, expected a whole"),
+        ("federation.min_arrivals=-1", "federation.min_arrivals: found -1, expected a whole"),
+        (
+            "federation.min_arrivals=half",
+            "federation.min_arrivals: found \"half\", expected a whole",
+        ),
+        ("federation.retries=1001", "federation.retries: found 1001, expected from 0 to 1000"),
+        (
+            "conditions.close_with=4",
+            "conditions.close_with: found 4 of at most 3 clients in a round, expected no more",
+        ),
+        ("model.blocks=70000", "model.blocks: found 70000, expected a whole number from 1 to 1024"),
         ("data.source=xml", "data.source: found \"xml\", expected synthetic-clinic, jsonl"),
         ("data.source=csv", "data.clinic: found a table beside data.source = \"csv\", expected"),
         (
@@ -125,8 +206,9 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("wire.encoding=int4", "\nhint: the nearest is \"int8\""),
         (
             "wire.encoding={ top_k = 3 }",
-            "wire.encoding: found an encoding keeps a share of 3, expected",
+            "wire.encoding: found a share of 3 to keep, expected above 0 and at most 1",
         ),
+        ("wire.encoding={ top_k = nan }", "wire.encoding: found a share of NaN to keep, expected"),
         ("privacy.epsilon=1", "privacy: found a table, expected no such table"),
         ("name=../up", "name: found \"../up\", expected letters"),
         ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),

@@ -9,10 +9,13 @@
 //!
 //! It is [`FedAvg`](super::FedAvg) over a pooled population, so "one client with everything is
 //! centralised training" holds by construction. A round is an epoch and the solver starts afresh in
-//! it. Nothing travels, hence no bytes are reported.
+//! it. Nothing travels, hence no bytes are reported, and there is nobody else to wait for: how many
+//! answers a round closes with or needs is a question for federations.
 
 use serde::{Deserialize, Serialize};
 
+use crate::conditions::Conditions;
+use crate::min_arrivals::MinArrivals;
 use crate::recipe::{Population, Recipe};
 use crate::sampler::Sampler;
 
@@ -23,6 +26,12 @@ pub struct Centralised {}
 
 impl Centralised {
     pub(super) fn recipe(base: Recipe) -> Recipe {
-        Recipe { population: Population::Pooled, sampler: Sampler::All, ..base }
+        Recipe {
+            population: Population::Pooled,
+            sampler: Sampler::All,
+            conditions: Conditions { close_with: None, ..base.conditions },
+            min_arrivals: MinArrivals::default(),
+            ..base
+        }
     }
 }

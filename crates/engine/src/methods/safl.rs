@@ -308,7 +308,9 @@ impl<'de> Visitor<'de> for Words {
         match (default, memory) {
             (Some(default), None) => Ok(BlockCount::Named { default, counts }),
             (None, Some(budget)) if counts.is_empty() => Ok(BlockCount::Memory(budget)),
-            (Some(_) | None, Some(_)) => Err(M::Error::custom("memory beside numbers of blocks")),
+            (Some(_) | None, Some(_)) => {
+                Err(M::Error::custom("memory beside numbers of blocks: expected one or the other"))
+            }
             (None, None) => Err(M::Error::missing_field("default")),
         }
     }

@@ -72,10 +72,23 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     // Positions that no example reaches would be parameters that never learn.
     bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
     fits(&config, tokens)?;
-    config.check().map_err(|error| Complaint::new("model", error, "a legal shape"))?;
+    config.check().map_err(|error| shape(&error.to_string()))?;
     let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
     at_least_one("model.vocabulary", Some(vocabulary))?;
     Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+/// A complaint about a size that a file of a model would have under another name.
+fn shape(error: &str) -> Complaint {
+    let complaint = Complaint::worded(error);
+    let key = match complaint.key().rsplit(": ").next().unwrap_or_default() {
+        "num_hidden_layers" => "model.blocks".to_owned(),
+        "hidden_size" => "model.width".to_owned(),
+        "num_attention_heads" => "model.heads".to_owned(),
+        "" => "model".to_owned(),
+        other => format!("model: {other}"),
+    };
+    complaint.about(key)
 }
 
 /// The shape of a model.

@@ -45,6 +45,8 @@ pub(super) fn recipe(
         start: draft.federation.start,
         sampler: draft.federation.sample,
         conditions: draft.conditions.clone().unwrap_or_default(),
+        min_arrivals: draft.federation.min_arrivals,
+        retries: draft.federation.retries,
         depths: depths(draft, model)?,
         evaluation,
         learns: trainable(draft),
@@ -82,7 +84,8 @@ fn sample(draft: &Draft) -> Result<()> {
         }
         Sampler::Poisson(rate) if rate > 0.0 && rate <= 1.0 => Ok(()),
         Sampler::Poisson(rate) => {
-            Err(Complaint::new("federation.sample.poisson", rate, "above 0 and at most 1"))
+            let expected = "a probability above 0 and at most 1";
+            Err(Complaint::new("federation.sample.poisson", rate, expected))
         }
     }
 }
@@ -183,6 +186,6 @@ pub fn complaint(error: EngineError) -> Complaint {
             }
         }
         EngineError::MethodSettings { reason, .. } => Complaint::worded(&reason).within("method"),
-        other => Complaint::new("method", other, "another setting"),
+        other => Complaint::sentence("method", other),
     }
 }

@@ -1,0 +1,350 @@
+//! One attempt at a round: a cohort is drawn, asked and heard, and either enough updates arrive or
+//! the attempt is taken back and the round is tried again.
+//!
+//! ```text
+//! attempt 0    cohort and bad luck are drawn from the experiment's seed and the round
+//! attempt a    both are drawn from the seed of the a-th attempt; all other draws stay the same
+//! too few      what clients keep and what selection remembers become what they were; the model,
+//!              the server's history and who holds which version have not been touched yet
+//! enough       the round goes on: see Federation::round
+//! ```
+//!
+//! So a failed attempt leaves its bill behind, bytes and effort, and nothing else: a client that
+//! answered in vain is as if it had not been asked, and downloads again what it was sent. A cohort
+//! that is too small from the start fails without anybody being asked. The states of the clients
+//! are taken down beforehand, as handles, only where an attempt with some arrivals can fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fedra_plan::{ByteCount, Round, Scope};
+use fedra_seed::Seed;
+use fedra_wire::{ClientId, Encoding, Kind, payload_length};
+
+use crate::attention::AttentionDrift;
+use crate::conditions::Fate;
+use crate::cupboard::Kept;
+use crate::downloads::Downloads;
+use crate::effort;
+use crate::error::EngineError;
+use crate::federation::Federation;
+use crate::fleet::{ClientInfo, Fleet, Order};
+use crate::gather::{Gather, Gathered};
+use crate::recipe::{Population, Recipe, Start};
+use crate::report::{Absence, Bytes, FailedAttempt};
+use crate::selection::{Memory, SelectionReport};
+use crate::work::{LocalRule, Work};
+
+/// What came of asking one cohort.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    pub(crate) cohort: Vec<ClientInfo>,
+    /// The fewest updates with which it counts.
+    needed: usize,
+    /// What was to learn at each client of the cohort.
+    pub(crate) learns: BTreeMap<ClientId, Scope>,
+    pub(crate) selection: Option<SelectionReport>,
+    pub(crate) attention: Option<AttentionDrift>,
+    pub(crate) gathered: Gathered,
+    /// Who did not get an order, beside those whom the fleet reports.
+    absent: Vec<Absence>,
+    pub(crate) bytes: Bytes,
+    pub(crate) effort: u64,
+}
+
+impl Attempt {
+    fn suffices(&self) -> bool {
+        self.gathered.arrived.len() >= self.needed
+    }
+
+    /// The numbers of the cohort.
+    pub(crate) fn ids(&self) -> Vec<ClientId> {
+        self.cohort.iter().map(|client| client.id).collect()
+    }
+
+    /// Who sent no update and whose answer was refused, in client order.
+    pub(crate) fn absences(&mut self) -> (Vec<Absence>, Vec<Absence>) {
+        let in_order = |mut absences: Vec<Absence>| {
+            absences.sort_by_key(|absence| absence.client);
+            absences
+        };
+        let mut failed = std::mem::take(&mut self.absent);
+        failed.append(&mut self.gathered.failed);
+        (in_order(failed), in_order(std::mem::take(&mut self.gathered.refused)))
+    }
+
+    /// Blocks that learned at a client whose update arrived.
+    pub(crate) fn blocks(&self) -> BTreeSet<u16> {
+        let learned = self.gathered.arrived.iter().filter_map(|client| self.learns.get(client));
+        learned.flat_map(Scope::blocks).collect()
+    }
+
+    fn failed(mut self) -> FailedAttempt {
+        let (failed, refused) = self.absences();
+        FailedAttempt {
+            cohort: self.ids(),
+            needed: self.needed,
+            arrived: self.gathered.arrived,
+            failed,
+            refused,
+            bytes: self.bytes,
+            effort: self.effort,
+        }
+    }
+}
+
+/// What an attempt changes before it is known whether it counts; absent: nothing of the kind.
+struct Before {
+    memory: Option<Memory>,
+    kept: Option<Vec<Kept>>,
+}
+
+/// The orders of an attempt, who will not get one, and what the downloads weigh.
+struct Dispatch {
+    work: Work,
+    orders: Vec<Order>,
+    absent: Vec<Absence>,
+    down: ByteCount,
+}
+
+/// Where the draws of an attempt at a round start: those of the first at the experiment's seed.
+fn seed_of_attempt(experiment: Seed, attempt: u32) -> Seed {
+    match attempt {
+        0 => experiment,
+        again => experiment.of("attempt").with(u64::from(again)),
+    }
+}
+
+impl Recipe {
+    /// The first cohort of a round that is large enough, out of these clients, and so the one that
+    /// makes the round if nobody fails; empty when no attempt draws one.
+    pub fn cohort(&self, experiment: Seed, round: Round, clients: &[ClientId]) -> Vec<ClientId> {
+        let draw =
+            |attempt| self.sampler.draw(seed_of_attempt(experiment, attempt), round, clients);
+        let is_enough = |cohort: &Vec<ClientId>| cohort.len() >= self.min_arrivals.of(cohort.len());
+        (0..=self.retries).map(draw).find(is_enough).unwrap_or_default()
+    }
+}
+
+impl Federation {
+    /// Tries the round until enough updates arrive; what came of the attempts before is told
+    /// beside the one that counts. `None` when it was told to stop between two of them.
+    pub(crate) fn attempts(
+        &mut self,
+        fleet: &mut dyn Fleet,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<(Attempt, Vec<FailedAttempt>)>, EngineError> {
+        let mut failed: Vec<FailedAttempt> = Vec::new();
+        for number in 0..=self.recipe.retries {
+            if number > 0 && stop() {
+                return Ok(None);
+            }
+            let attempt = self.attempt(fleet, seed_of_attempt(self.seed, number))?;
+            if attempt.suffices() {
+                return Ok(Some((attempt, failed)));
+            }
+            failed.push(attempt.failed());
+        }
+        Err(gave_up(self.round, &failed))
+    }
+
+    /// Asks one cohort. If too few answer, all is as it was before.
+    fn attempt(&mut self, fleet: &mut dyn Fleet, seed: Seed) -> Result<Attempt, EngineError> {
+        let cohort = self.draw(fleet.clients(), seed);
+        let needed = self.recipe.min_arrivals.of(cohort.len());
+        if cohort.len() < needed {
+            return Ok(Attempt { cohort, needed, ..Attempt::default() });
+        }
+        let before = self.before(fleet, needed);
+        let mut attempt = Attempt { cohort, needed, ..Attempt::default() };
+        let (attention, looked) = self.look(fleet, &attempt.ids())?;
+        (attempt.learns, attempt.selection) = self.plan(fleet, &attempt.cohort)?;
+        let dispatch = self.dispatch(&attempt.cohort, &attempt.learns, seed)?;
+        let Dispatch { work, orders, absent, down } = dispatch;
+        let mut gathered = self.gather(fleet, orders, &attempt.cohort)?;
+        gathered.up += looked;
+        (attempt.attention, attempt.absent, attempt.gathered) = (attention, absent, gathered);
+        attempt.effort = self.effort(&attempt, &work);
+        attempt.bytes = self.bytes(&attempt, down);
+        if !attempt.suffices() {
+            self.take_back(fleet, before, &attempt)?;
+        }
+        Ok(attempt)
+    }
+
+    /// Takes down what has to be there again if the attempt fails.
+    fn before(&self, fleet: &dyn Fleet, needed: usize) -> Before {
+        let chooses = self.rule().needs_choice();
+        let looks = self.recipe.evaluation.attention;
+        Before {
+            memory: chooses.then(|| self.memory.clone()),
+            kept: (needed > 1 || looks).then(|| fleet.kept()),
+        }
+    }
+
+    /// Makes the clients and the selection what they were.
+    fn take_back(
+        &mut self,
+        fleet: &mut dyn Fleet,
+        before: Before,
+        attempt: &Attempt,
+    ) -> Result<(), EngineError> {
+        if let Some(memory) = before.memory {
+            self.memory = memory;
+        }
+        let is_touched = !attempt.gathered.arrived.is_empty() || attempt.attention.is_some();
+        if let Some(kept) = before.kept.filter(|_| is_touched) {
+            fleet.restore(&self.as_received()?, &mut kept.iter().map(Kept::state))?;
+        }
+        Ok(())
+    }
+}
+
+/// The steps of an attempt, in order.
+impl Federation {
+    /// Draws the cohort. A client without examples is never drawn.
+    fn draw(&self, clients: &[ClientInfo], seed: Seed) -> Vec<ClientInfo> {
+        let here = |name: &str| self.recipe.conditions.is_here(name, self.round);
+        let with_examples =
+            clients.iter().filter(|client| client.examples > 0 && here(&client.name));
+        let ids: Vec<ClientId> = with_examples.map(|client| client.id).collect();
+        let drawn = self.recipe.sampler.draw(seed, self.round, &ids);
+        let is_drawn = |client: &&ClientInfo| drawn.binary_search(&client.id).is_ok();
+        clients.iter().filter(is_drawn).cloned().collect()
+    }
+
+    /// Decides which part learns at each client of the cohort; a rule that ranks blocks asks for
+    /// evidence first and tells how it chose.
+    fn plan(
+        &mut self,
+        fleet: &mut dyn Fleet,
+        cohort: &[ClientInfo],
+    ) -> Result<(BTreeMap<ClientId, Scope>, Option<SelectionReport>), EngineError> {
+        let rule = self.rule();
+        if rule.needs_choice() && !cohort.is_empty() {
+            let cohort: Vec<&ClientInfo> = cohort.iter().collect();
+            let chosen = self.choose(fleet, &rule, &cohort)?;
+            return Ok((chosen.learns, Some(chosen.report)));
+        }
+        let mut learns = BTreeMap::new();
+        if cohort.is_empty() {
+            return Ok((learns, None));
+        }
+        let scope = rule.select(&self.layout)?;
+        for client in cohort {
+            learns.insert(client.id, &scope & &self.recipe.reach(&client.name, &self.layout));
+        }
+        Ok((learns, None))
+    }
+
+    /// Encodes what each client lacks and writes the orders of those whom fate lets work.
+    fn dispatch(
+        &self,
+        cohort: &[ClientInfo],
+        learns: &BTreeMap<ClientId, Scope>,
+        seed: Seed,
+    ) -> Result<Dispatch, EngineError> {
+        let work = Work { damped: self.damped()?, ..self.recipe.work.at(self.round) };
+        let personal = self.personal()?;
+        let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
+        let asked: Vec<(ClientId, u64)> = cohort.iter().map(steps).collect();
+        let fates = self.recipe.conditions.fates(seed, self.round, &asked);
+
+        let (mut orders, mut absent, mut down) = (Vec::new(), Vec::new(), ByteCount(0));
+        let place = (&self.layout, self.round);
+        let mut values = Downloads::new(Kind::Values, work.download);
+        let mut variates = Downloads::new(Kind::Variate, Encoding::F32);
+        for (info, (client, fate)) in cohort.iter().zip(fates) {
+            let learns = learns.get(&client).cloned().unwrap_or_default();
+            let payload = values.get(place, &self.model, self.lacks(info, &personal))?;
+            let extra = match work.local {
+                LocalRule::Scaffold => {
+                    Some(variates.get(place, &self.server.variate, &learns - &personal)?)
+                }
+                LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => None,
+            };
+            let extra_length = extra.as_ref().map_or(0, |extra| extra.len());
+            down += ByteCount((payload.len() + extra_length) as u64);
+            let reason = match fate {
+                Fate::Works => {
+                    orders.push(Order {
+                        client,
+                        round: self.round,
+                        seed: self.client_seed(client),
+                        payload,
+                        extra,
+                        learns,
+                        personal: personal.clone(),
+                        work: work.clone(),
+                    });
+                    continue;
+                }
+                Fate::Fails => "failed (simulated)",
+                Fate::Late => "late: the round had closed (simulated)",
+            };
+            absent.push(Absence { client, reason: reason.to_owned() });
+        }
+        Ok(Dispatch { work, orders, absent, down })
+    }
+
+    /// Lets the fleet train, checks what comes back and folds it.
+    fn gather(
+        &self,
+        fleet: &mut dyn Fleet,
+        orders: Vec<Order>,
+        cohort: &[ClientInfo],
+    ) -> Result<Gathered, EngineError> {
+        let examples = cohort.iter().map(|client| (client.id, client.examples)).collect();
+        let mut gather = Gather::new(&self.layout, &self.recipe, &orders, &examples);
+        if !orders.is_empty() {
+            fleet.train(orders, &mut |arrival| Ok(gather.arrive(arrival)))?;
+        }
+        Ok(gather.close())
+    }
+
+    /// What those computed who measured, and those whose updates arrived.
+    fn effort(&self, attempt: &Attempt, work: &Work) -> u64 {
+        let probing = attempt.selection.as_ref().map_or(0, |selection| selection.effort);
+        let worked = attempt.cohort.iter().filter_map(|client| {
+            let steps = *attempt.gathered.steps.get(&client.id)?;
+            Some((client, attempt.learns.get(&client.id)?, steps))
+        });
+        probing + effort::of((&self.recipe, &self.layout), work, worked)
+    }
+
+    fn bytes(&self, attempt: &Attempt, down: ByteCount) -> Bytes {
+        let talk = |part: fn(&SelectionReport) -> ByteCount| {
+            attempt.selection.as_ref().map_or(ByteCount(0), part)
+        };
+        let length = |scope: &Scope| payload_length(&self.layout, scope, Encoding::F32) as u64;
+        let full = length(&Scope::everything(&self.layout));
+        let full_download = match self.recipe.start {
+            Start::Shared if self.round == Round(0) => length(&Scope::empty()),
+            Start::Sent | Start::Shared => full,
+        };
+        match self.recipe.population {
+            Population::Pooled => Bytes::default(),
+            Population::Federated => Bytes {
+                up: attempt.gathered.up + talk(|report| report.scores_up),
+                down: down + talk(|report| report.masks_down),
+                full_up: ByteCount(full * attempt.gathered.answers),
+                full_down: ByteCount(full_download * attempt.cohort.len() as u64),
+            },
+        }
+    }
+}
+
+/// The error of a round in which no attempt brought enough updates: the best one is told.
+fn gave_up(round: Round, failed: &[FailedAttempt]) -> EngineError {
+    let best = failed.iter().rev().max_by_key(|attempt| attempt.arrived.len());
+    let reason = best.and_then(|best| best.failed.iter().chain(&best.refused).next());
+    EngineError::TooFewArrivals {
+        round: round.0 + 1,
+        attempts: failed.len(),
+        arrived: best.map_or(0, |best| best.arrived.len()),
+        cohort: best.map_or(0, |best| best.cohort.len()),
+        expected: best.map_or(0, |best| best.needed),
+        reason: reason.map_or(String::new(), |absence| {
+            format!(" (client {}: {})", absence.client, absence.reason)
+        }),
+    }
+}
