@@ -5,15 +5,15 @@
 //! rule chooses blocks by evidence that only a run has, the first blocks stand for the chosen ones
 //! ([`crate::guess`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::Result;
 use fedra_compute::Seed;
 use fedra_engine::{
-    Bytes, Choice, ClientId, ClientInfo, Encoding, LocalRule, Population, Recipe, SHIFT_BYTES,
-    Start,
+    Bytes, Choice, ClientId, ClientInfo, ClientVersions, Encoding, LocalRule, Population, Recipe,
+    SHIFT_BYTES, Start,
 };
-use fedra_plan::{ByteCount, Layout, ParamId, Round, Scope};
+use fedra_plan::{ByteCount, Layout, Plan, Round, Scope};
 use fedra_wire::payload_length;
 
 use crate::experiment::Experiment;
@@ -73,8 +73,7 @@ impl Forecast {
                 examples: shard.train.len() as u64,
             })
             .collect();
-        let ids: Vec<ClientId> = clients.iter().map(|client| client.id).collect();
-        let mut holds = Holds::new(recipe.start, &ids, layout);
+        let mut holds = Holds::new(recipe.start);
         let mut forecast = Self {
             rounds: Vec::new(),
             stages: Vec::new(),
@@ -84,7 +83,6 @@ impl Forecast {
         let (mut guess, mut ranked) = (Guess::new(overlap), None);
         for number in 0..experiment.rounds {
             let round = Round(number);
-            let personal = recipe.personal.select(layout)?;
             let here = |client: &&ClientInfo| recipe.conditions.is_here(&client.name, round);
             let here: Vec<ClientId> = clients.iter().filter(here).map(|client| client.id).collect();
             let drawn = recipe.cohort(seed, round, &here);
@@ -98,12 +96,12 @@ impl Forecast {
             let ranks = rule.needs_choice();
             // Neighbours mostly learn the same: each part is looked at once.
             let mut before = None;
-            for part in foreseen.learns.values().filter(|part| before.replace(*part) != Some(part))
-            {
+            let parts = || foreseen.plans.values().map(Plan::learns);
+            for part in parts().filter(|part| before.replace(*part) != Some(part)) {
                 let kept = Upkeep::of(&prepared.model, (recipe, experiment), part);
                 forecast.most = forecast.most.max_by_bytes(kept);
             }
-            let part = foreseen.learns.values().next().cloned();
+            let part = parts().next().cloned();
             if let Some(part) = part
                 && forecast.stages.last().is_none_or(|(_, last)| *last != part)
                 && !(ranks && ranked == Some(true))
@@ -113,9 +111,7 @@ impl Forecast {
             ranked = Some(ranks);
             forecast.rounds.push(match recipe.population {
                 Population::Pooled => Bytes::default(),
-                Population::Federated => {
-                    holds.bytes(recipe, (round, &cohort), (&foreseen, &personal), layout)
-                }
+                Population::Federated => holds.bytes(recipe, (round, &cohort), &foreseen, layout),
             });
         }
         Ok(forecast)
@@ -136,23 +132,16 @@ impl Forecast {
     }
 }
 
-/// Which version of each parameter everybody has; a client downloads what it lacks.
+/// What everybody holds as rounds go by.
 struct Holds {
-    newest: BTreeMap<ParamId, u32>,
-    held: BTreeMap<ClientId, BTreeMap<ParamId, u32>>,
+    versions: ClientVersions,
     /// Who has looked at the model's attention.
     looked: BTreeSet<ClientId>,
 }
 
 impl Holds {
-    fn new(start: Start, clients: &[ClientId], layout: &Layout) -> Self {
-        let all = |version: u32| layout.ids().map(|id| (id, version)).collect();
-        let first = match start {
-            Start::Sent => BTreeMap::new(),
-            Start::Shared => all(0),
-        };
-        let held = clients.iter().map(|id| (*id, first.clone())).collect();
-        Self { newest: all(0), held, looked: BTreeSet::new() }
+    fn new(start: Start) -> Self {
+        Self { versions: ClientVersions::new(start), looked: BTreeSet::new() }
     }
 
     /// The bytes of a round in which everybody drawn answers.
@@ -160,7 +149,7 @@ impl Holds {
         &mut self,
         recipe: &Recipe,
         (round, cohort): (Round, &[&ClientInfo]),
-        (foreseen, personal): (&Foreseen, &Scope),
+        foreseen: &Foreseen,
         layout: &Layout,
     ) -> Bytes {
         let length = |scope: &Scope, encoding| payload_length(layout, scope, encoding) as u64;
@@ -177,26 +166,16 @@ impl Holds {
         };
         let mut changed = foreseen.may_change.clone();
         for client in cohort {
-            let learns = foreseen.learns.get(&client.id).cloned().unwrap_or_default();
-            let sent = &learns - personal;
-            let (variate_up, variate_down) = match recipe.work.local {
-                LocalRule::Scaffold => {
-                    (length(&learns, Encoding::F32), length(&sent, Encoding::F32))
-                }
-                LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => (0, 0),
+            let Some(plan) = foreseen.plans.get(&client.id) else { continue };
+            let sent = plan.uploads();
+            let variate = match recipe.work.local {
+                LocalRule::Scaffold => length(&sent, Encoding::F32),
+                LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
             };
-            let held = self.held.entry(client.id).or_default();
-            let lacks: Scope = recipe
-                .reach(&client.name, layout)
-                .into_iter()
-                .filter(|id| match held.get(id) {
-                    None => true,
-                    Some(own) => *own != self.newest[id] && !personal.contains(*id),
-                })
-                .collect();
-            held.extend(lacks.iter().map(|id| (id, self.newest[&id])));
-            bytes.down += ByteCount(length(&lacks, recipe.work.download) + variate_down);
-            bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate_up);
+            let lacks = self.versions.lacks(client.id, plan);
+            self.versions.received(client.id, round);
+            bytes.down += ByteCount(length(&lacks, recipe.work.download) + variate);
+            bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate);
             // Who looks for the first time has nothing to compare with and sends nothing.
             if recipe.evaluation.attention && !self.looked.insert(client.id) {
                 let blocks = recipe.depths.get(&client.name).copied().unwrap_or(layout.blocks());
@@ -206,7 +185,7 @@ impl Holds {
             bytes.full_down += ByteCount(full_down);
             changed = changed | sent;
         }
-        self.newest.extend(changed.iter().map(|id| (id, round.0 + 1)));
+        self.versions.changed(&changed, round);
         bytes
     }
 }

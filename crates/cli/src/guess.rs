@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
-use fedra_plan::{Layout, Scope};
+use fedra_plan::{Layout, Plan, Scope};
 use fedra_wire::{Mask, Measured};
 
 /// How much the choices of clients and rounds overlap.
@@ -33,8 +33,8 @@ pub struct Guess {
 
 /// What a round is about to do.
 pub struct Foreseen {
-    /// What learns at each client of the cohort.
-    pub learns: BTreeMap<ClientId, Scope>,
+    /// The plan of each client of the cohort.
+    pub plans: BTreeMap<ClientId, Plan>,
     /// Bytes of scores, of the whole cohort.
     pub scores_up: u64,
     /// Bytes of notices, of the whole cohort.
@@ -54,7 +54,7 @@ impl Guess {
     pub fn round(&mut self, choice: &Choice<'_>, cohort: &[&ClientInfo]) -> Result<Foreseen> {
         let Choice { recipe, layout, round, .. } = *choice;
         let mut foreseen = Foreseen {
-            learns: BTreeMap::new(),
+            plans: BTreeMap::new(),
             scores_up: 0,
             masks_down: 0,
             may_change: Scope::empty(),
@@ -63,7 +63,8 @@ impl Guess {
         if !choice.rule.needs_choice() {
             let scope = choice.rule.select(layout)?;
             for client in cohort {
-                foreseen.learns.insert(client.id, &scope & &recipe.reach(&client.name, layout));
+                let plan = recipe.plan(&client.name, scope.clone(), layout)?;
+                foreseen.plans.insert(client.id, plan);
             }
             return Ok(foreseen);
         }
@@ -82,8 +83,7 @@ impl Guess {
             let order = if known { choice.order(client, &[]) } else { self.order(layout) };
             let has = choice.blocks(&client.name);
             let order: Vec<u16> = order.into_iter().filter(|block| *block < has).collect();
-            let scope = choice.learns(&client.name, &order)?;
-            foreseen.learns.insert(client.id, scope);
+            foreseen.plans.insert(client.id, choice.plan(&client.name, &order)?);
             foreseen.masks_down += Mask::length(layout) as u64;
             if measures && due {
                 foreseen.scores_up += Measured::length(usize::from(has)) as u64;

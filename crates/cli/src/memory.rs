@@ -128,7 +128,7 @@ pub fn blocks_within(
         } else {
             (0..layout.blocks()).collect()
         };
-        Ok(client(model, (&recipe, experiment), &choice.learns(&anyone.name, &order)?))
+        Ok(client(model, (&recipe, experiment), choice.plan(&anyone.name, &order)?.learns()))
     };
     let mut fits = None;
     for k in 1..=model.layout().blocks() {

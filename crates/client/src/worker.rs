@@ -50,7 +50,7 @@ impl Worker<'_> {
         let lesson = Lesson {
             client: &desk.info.name,
             examples: desk.train.encoded(),
-            scope: &order.learns,
+            scope: order.plan.learns(),
             work: &order.work,
             correction: correction(order.work.local, &desk.state.correction, &server),
             seed: order.seed,
@@ -71,7 +71,7 @@ impl Worker<'_> {
         };
         let mut state = ClientState::empty(order.client);
         state.personal = desk.state.personal.clone();
-        state.personal.absorb(copied(&params, &order.personal)?);
+        state.personal.absorb(copied(&params, order.plan.keeps())?);
         let (next, variate) = next_correction(order, desk.state, &learnt);
         state.correction = next;
         let extra = match variate.filter(|_| order.extra.is_some()) {

@@ -5,7 +5,7 @@ use fedra_compute::Device;
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
 use fedra_engine::{Encoding, Fleet, Order, Outcome, Solver, Verdict, Work};
 use fedra_model::{Head, Model, Preset};
-use fedra_plan::{Round, Scope};
+use fedra_plan::{Cut, Plan, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{Header, Kind, encode};
 use std::sync::Arc;
@@ -47,8 +47,7 @@ fn a_thousand_clients_of_the_tiny_model_fit_in_two_gigabytes() {
         seed: Seed(1).with(u64::from(client.id.0)),
         payload: payload.clone(),
         extra: None,
-        learns: Scope::everything(&layout),
-        personal: Scope::empty(),
+        plan: Plan::new(&layout, Scope::everything(&layout), Cut::none()).unwrap(),
         work: work.clone(),
     };
     let orders: Vec<Order> = fleet.clients().iter().map(order).collect();

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{ByteCount, Round, Scope};
+use fedra_plan::{ByteCount, Plan, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Kind, payload_length};
 
@@ -24,7 +24,6 @@ use crate::attention::AttentionDrift;
 use crate::conditions::Fate;
 use crate::cupboard::Kept;
 use crate::downloads::Downloads;
-use crate::effort;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::{ClientInfo, Fleet, Order};
@@ -40,8 +39,8 @@ pub(crate) struct Attempt {
     pub(crate) cohort: Vec<ClientInfo>,
     /// The fewest updates with which it counts.
     needed: usize,
-    /// What was to learn at each client of the cohort.
-    pub(crate) learns: BTreeMap<ClientId, Scope>,
+    /// The plan of each client of the cohort.
+    pub(crate) plans: BTreeMap<ClientId, Plan>,
     pub(crate) selection: Option<SelectionReport>,
     pub(crate) attention: Option<AttentionDrift>,
     pub(crate) gathered: Gathered,
@@ -74,8 +73,8 @@ impl Attempt {
 
     /// Blocks that learned at a client whose update arrived.
     pub(crate) fn blocks(&self) -> BTreeSet<u16> {
-        let learned = self.gathered.arrived.iter().filter_map(|client| self.learns.get(client));
-        learned.flat_map(Scope::blocks).collect()
+        let learned = self.gathered.arrived.iter().filter_map(|client| self.plans.get(client));
+        learned.flat_map(|plan| plan.learns().blocks()).collect()
     }
 
     fn failed(mut self) -> FailedAttempt {
@@ -157,8 +156,8 @@ impl Federation {
         let before = self.before(fleet, needed);
         let mut attempt = Attempt { cohort, needed, ..Attempt::default() };
         let (attention, looked) = self.look(fleet, &attempt.ids())?;
-        (attempt.learns, attempt.selection) = self.plan(fleet, &attempt.cohort)?;
-        let dispatch = self.dispatch(&attempt.cohort, &attempt.learns, seed)?;
+        (attempt.plans, attempt.selection) = self.plan(fleet, &attempt.cohort)?;
+        let dispatch = self.dispatch(&attempt.cohort, &attempt.plans, seed)?;
         let Dispatch { work, orders, absent, down } = dispatch;
         let mut gathered = self.gather(fleet, orders, &attempt.cohort)?;
         gathered.up += looked;
@@ -218,33 +217,33 @@ impl Federation {
         &mut self,
         fleet: &mut dyn Fleet,
         cohort: &[ClientInfo],
-    ) -> Result<(BTreeMap<ClientId, Scope>, Option<SelectionReport>), EngineError> {
+    ) -> Result<(BTreeMap<ClientId, Plan>, Option<SelectionReport>), EngineError> {
         let rule = self.rule();
         if rule.needs_choice() && !cohort.is_empty() {
             let cohort: Vec<&ClientInfo> = cohort.iter().collect();
             let chosen = self.choose(fleet, &rule, &cohort)?;
-            return Ok((chosen.learns, Some(chosen.report)));
+            return Ok((chosen.plans, Some(chosen.report)));
         }
-        let mut learns = BTreeMap::new();
+        let mut plans = BTreeMap::new();
         if cohort.is_empty() {
-            return Ok((learns, None));
+            return Ok((plans, None));
         }
-        let scope = rule.select(&self.layout)?;
+        let learns = rule.select(&self.layout)?;
         for client in cohort {
-            learns.insert(client.id, &scope & &self.recipe.reach(&client.name, &self.layout));
+            let plan = self.recipe.plan(&client.name, learns.clone(), &self.layout)?;
+            plans.insert(client.id, plan);
         }
-        Ok((learns, None))
+        Ok((plans, None))
     }
 
     /// Encodes what each client lacks and writes the orders of those whom fate lets work.
     fn dispatch(
         &self,
         cohort: &[ClientInfo],
-        learns: &BTreeMap<ClientId, Scope>,
+        plans: &BTreeMap<ClientId, Plan>,
         seed: Seed,
     ) -> Result<Dispatch, EngineError> {
         let work = Work { damped: self.damped()?, ..self.recipe.work.at(self.round) };
-        let personal = self.personal()?;
         let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
         let asked: Vec<(ClientId, u64)> = cohort.iter().map(steps).collect();
         let fates = self.recipe.conditions.fates(seed, self.round, &asked);
@@ -253,12 +252,12 @@ impl Federation {
         let place = (&self.layout, self.round);
         let mut values = Downloads::new(Kind::Values, work.download);
         let mut variates = Downloads::new(Kind::Variate, Encoding::F32);
-        for (info, (client, fate)) in cohort.iter().zip(fates) {
-            let learns = learns.get(&client).cloned().unwrap_or_default();
-            let payload = values.get(place, &self.model, self.lacks(info, &personal))?;
+        for (client, fate) in fates {
+            let plan = plans.get(&client).expect("everybody in the cohort has a plan");
+            let payload = values.get(place, &self.model, self.versions.lacks(client, plan))?;
             let extra = match work.local {
                 LocalRule::Scaffold => {
-                    Some(variates.get(place, &self.server.variate, &learns - &personal)?)
+                    Some(variates.get(place, &self.server.variate, plan.uploads())?)
                 }
                 LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => None,
             };
@@ -272,8 +271,7 @@ impl Federation {
                         seed: self.client_seed(client),
                         payload,
                         extra,
-                        learns,
-                        personal: personal.clone(),
+                        plan: plan.clone(),
                         work: work.clone(),
                     });
                     continue;
@@ -306,9 +304,10 @@ impl Federation {
         let probing = attempt.selection.as_ref().map_or(0, |selection| selection.effort);
         let worked = attempt.cohort.iter().filter_map(|client| {
             let steps = *attempt.gathered.steps.get(&client.id)?;
-            Some((client, attempt.learns.get(&client.id)?, steps))
+            let plan = attempt.plans.get(&client.id)?;
+            Some(work.effort(plan, &self.layout, (client.examples, steps)))
         });
-        probing + effort::of((&self.recipe, &self.layout), work, worked)
+        probing + worked.sum::<u64>()
     }
 
     fn bytes(&self, attempt: &Attempt, down: ByteCount) -> Bytes {

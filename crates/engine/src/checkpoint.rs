@@ -32,7 +32,7 @@ use crate::fleet::Fleet;
 use crate::sections::Sections;
 use crate::selection::Memory;
 use crate::server::ServerState;
-use crate::versions::Versions;
+use crate::versions::ClientVersions;
 
 const FILE: &str = "checkpoint.fedra";
 const UNFINISHED: &str = "checkpoint.fedra.part";
@@ -47,7 +47,7 @@ struct Notes {
     round: Round,
     /// As text: what was written is compared, so no float has to survive a parser.
     recipe: String,
-    versions: Versions,
+    versions: ClientVersions,
     /// A checkpoint of before there was one has nothing to say.
     #[serde(default)]
     diary: Diary,

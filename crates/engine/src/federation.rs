@@ -22,7 +22,7 @@ use crate::recipe::Recipe;
 use crate::report::{RoundReport, SetScores, Sink};
 use crate::selection::Memory;
 use crate::server::{ServerState, Step};
-use crate::versions::Versions;
+use crate::versions::ClientVersions;
 use crate::work::LocalRule;
 
 /// A model, the recipe that trains it, and all that the server remembers.
@@ -34,7 +34,7 @@ pub struct Federation {
     pub(crate) round: Round,
     pub(crate) model: Tensors,
     pub(crate) server: ServerState,
-    pub(crate) versions: Versions,
+    pub(crate) versions: ClientVersions,
     pub(crate) diary: Diary,
     pub(crate) memory: Memory,
     checkpoints: Option<PathBuf>,
@@ -54,7 +54,7 @@ impl Federation {
             return Err(EngineError::InitialModel { found, expected });
         }
         recipe.fits(&layout)?;
-        let versions = Versions::new(recipe.start);
+        let versions = ClientVersions::new(recipe.start);
         Ok(Self {
             recipe,
             layout,
@@ -134,7 +134,7 @@ impl Federation {
         let Some((mut attempt, failed_attempts)) = self.attempts(fleet, stop)? else {
             return Ok(None);
         };
-        self.note_downloads(&attempt)?;
+        self.note_downloads(&attempt);
         self.apply(&attempt.gathered, fleet.clients())?;
         self.watch(attempt.gathered.drift.as_ref());
         self.diary.arrived |= !attempt.gathered.arrived.is_empty();
@@ -195,15 +195,10 @@ impl Federation {
 /// What becomes of the answers.
 impl Federation {
     /// Notes what those hold now whose updates arrived; of the others nothing is known.
-    fn note_downloads(&mut self, attempt: &Attempt) -> Result<(), EngineError> {
-        let personal = self.personal()?;
-        let arrived = &attempt.gathered.arrived;
-        let is_here = |client: &&ClientInfo| arrived.binary_search(&client.id).is_ok();
-        for client in attempt.cohort.iter().filter(is_here) {
-            let lacked = self.lacks(client, &personal);
-            self.versions.received(client.id, &lacked);
+    fn note_downloads(&mut self, attempt: &Attempt) {
+        for client in &attempt.gathered.arrived {
+            self.versions.received(*client, self.round);
         }
-        Ok(())
     }
 
     /// Moves the global model, and with SCAFFOLD the server's variate.
@@ -278,19 +273,6 @@ impl Federation {
 
 /// Smaller matters.
 impl Federation {
-    pub(crate) fn personal(&self) -> Result<Scope, EngineError> {
-        Ok(self.recipe.personal.select(&self.layout)?)
-    }
-
-    /// What a client lacks of the part of the model that it has.
-    pub(crate) fn lacks(&self, client: &ClientInfo, personal: &Scope) -> Scope {
-        let lacks = self.versions.lacks(client.id, &self.layout, personal);
-        if self.recipe.depths.is_empty() {
-            return lacks;
-        }
-        &lacks & &self.recipe.reach(&client.name, &self.layout)
-    }
-
     /// The seed of a client's draws: whoever else takes part, it is the same.
     pub(crate) fn client_seed(&self, client: ClientId) -> Seed {
         self.seed.of("client").with(u64::from(self.round.0)).with(u64::from(client.0))

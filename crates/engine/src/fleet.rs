@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fedra_plan::{BlockScores, Probe, Round, Scope};
+use fedra_plan::{BlockScores, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Tensors};
 use serde::{Deserialize, Serialize};
@@ -104,18 +104,17 @@ pub struct Order {
     /// The server's variate over [`Order::uploads`] ([`Kind::Variate`](fedra_wire::Kind::Variate), f32), for
     /// [`LocalRule::Scaffold`](crate::LocalRule::Scaffold) only.
     pub extra: Option<Arc<[u8]>>,
-    /// What trains. All else stays identical to the bit.
-    pub learns: Scope,
-    /// What stays with the client: taken from its state and kept there, never sent up.
-    pub personal: Scope,
+    /// What the client has, what of it trains (all else stays identical to the bit) and what it keeps
+    /// in its state and never sends up.
+    pub plan: Plan,
     /// How it trains.
     pub work: Work,
 }
 
 impl Order {
-    /// What goes up: all that trains, less what is personal.
+    /// What goes up.
     pub fn uploads(&self) -> Scope {
-        &self.learns - &self.personal
+        self.plan.uploads()
     }
 }
 

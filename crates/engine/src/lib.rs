@@ -40,7 +40,6 @@ mod stage;
 
 mod checkpoint;
 mod downloads;
-mod effort;
 mod report;
 mod scratch;
 mod sections;
@@ -73,4 +72,5 @@ pub use sampler::Sampler;
 pub use selection::{Choice, Criterion, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};
 pub use stage::{Begins, Criteria, Stage, StageReport, Treatment};
+pub use versions::ClientVersions;
 pub use work::{Damped, LocalRule, Schedule, Solver, Watch, Work};

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{Layout, Rule, Scope, Site};
+use fedra_plan::{Cut, Layout, Plan, PlanError, Rule, Scope, Site};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -168,8 +168,18 @@ impl Recipe {
         Ok(())
     }
 
+    /// The plan of the named client in a round in which this part learns.
+    pub fn plan(&self, name: &str, learns: Scope, layout: &Layout) -> Result<Plan, PlanError> {
+        let plan = Plan::new(layout, learns, Cut::none())?.keeping(&self.personal.select(layout)?);
+        Ok(if self.depths.contains_key(name) {
+            plan.within(&self.reach(name, layout))
+        } else {
+            plan
+        })
+    }
+
     /// The part of the model that the named client has: blocks past its depth are absent.
-    pub fn reach(&self, name: &str, layout: &Layout) -> Scope {
+    fn reach(&self, name: &str, layout: &Layout) -> Scope {
         let depth = self.depths.get(name).copied().unwrap_or(u16::MAX);
         Scope::everything(layout).filter(|id| match id.site {
             Site::Block(block) => block < depth,

@@ -3,7 +3,7 @@
 //! Plain data without a tensor in it, so that it can be written in a file, sent over a network and
 //! carried out by any kind of client.
 
-use fedra_plan::{Probe, Round, Scope};
+use fedra_plan::{Layout, Plan, Probe, Round, Scope, Side, Visits};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,21 @@ pub struct Work {
 }
 
 impl Work {
+    /// What a client computes that makes this many steps, in multiply-adds for one token an example:
+    /// training and, where heads are chosen by attention, looking at them.
+    pub fn effort(&self, plan: &Plan, layout: &Layout, (examples, steps): (u64, u32)) -> u64 {
+        if plan.learns().is_empty() {
+            return 0;
+        }
+        let most = u64::from(self.epochs) * examples;
+        let passes = most.min(u64::from(steps) * u64::from(self.batch));
+        let watched = self.watch.map_or(0, |watch| {
+            let looked = examples.min(u64::from(watch.examples));
+            plan.probing_work(Side::Client, layout, (watch.probe, looked))
+        });
+        plan.training_work(Side::Client, layout, Visits { examples, passes }) + watched
+    }
+
     /// One epoch in batches of 16, nothing added to the gradient, everything sent in f32.
     pub const fn new(solver: Solver) -> Self {
         Self {

@@ -226,8 +226,9 @@ fn a_cohort_that_is_too_small_is_drawn_again_and_costs_nothing() {
 fn reports_tell_what_happened_and_not_what_was_ordered() {
     // Even clients choose block 0, odd ones block 1; the odd ones have no power.
     let odd = |order: &Order| order.client.0 % 2 == 1;
-    let learns = Rule::TopBlocks { k: 1, probe: Probe::GradientNorm };
-    let base = Recipe { learns, masks: Masks::PerClient, ..recipe("fedavg", "{}") };
+    let (learns, probe) = (Rule::Chosen, Some(Probe::GradientNorm));
+    let selection = Selection { k: 1, probe, ..Selection::default() };
+    let base = Recipe { learns, selection, masks: Masks::PerClient, ..recipe("fedavg", "{}") };
     let (_, whole) = run(base.clone(), &mut Quadratics::new(&EXAMPLES), 1);
     let mut fleet = Quadratics::new(&EXAMPLES);
     fleet.tamper = Some(Box::new(move |order, reply| {

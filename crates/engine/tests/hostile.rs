@@ -46,7 +46,7 @@ fn forged(order: &Order, change: impl FnOnce(&mut Header, &mut Tensors)) -> Vec<
         steps: 7,
         loss: 1.0,
     };
-    let mut tensors = Tensors::zeros(&layout(), &order.learns);
+    let mut tensors = Tensors::zeros(&layout(), order.plan.learns());
     change(&mut header, &mut tensors);
     let payload = encode(&layout(), &header, &tensors, None).expect("well formed");
     vec![Outcome::Finished(Reply { payload, extra: None, seconds: 0.0 })]

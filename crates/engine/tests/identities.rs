@@ -245,7 +245,7 @@ fn the_servers_variate_is_the_weighted_mean_of_all_clients_variates() {
     ] {
         let mut recipe = recipe("scaffold", settings);
         recipe.sampler = Sampler::Uniform(2);
-        recipe.learns = Rule::TopBlocks { k: 1, probe: Probe::GradientNorm };
+        (recipe.learns, recipe.selection) = (Rule::Chosen, by_gradient(1));
         recipe.masks = Masks::PerClient;
         let mut fleet = Quadratics::new(&EXAMPLES);
         let (federation, reports) = run(recipe, &mut fleet, 9);

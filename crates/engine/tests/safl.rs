@@ -309,7 +309,7 @@ fn a_shallow_client_trains_and_receives_the_blocks_it_has() {
         let orders = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let log = std::rc::Rc::clone(&orders);
         fleet.tamper = Some(Box::new(move |order, reply| {
-            log.borrow_mut().push((order.client, order.learns.blocks()));
+            log.borrow_mut().push((order.client, order.plan.learns().blocks()));
             vec![Outcome::Finished(reply)]
         }));
         let (_, reports) = run(recipe, &mut fleet, 2);

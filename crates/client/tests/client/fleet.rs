@@ -77,7 +77,9 @@ fn a_failing_client_is_reported_and_the_others_go_on() {
 fn an_error_of_the_engine_ends_the_round_and_keeps_nothing() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let mut fleet = world.fleet();
-    let orders = orders(&world, &fleet, |order| order.personal = order.learns.clone());
+    let orders = orders(&world, &fleet, |order| {
+        order.plan = world.plan(world.everything()).keeping(&world.everything())
+    });
     let failure = || fedra_engine::EngineError::Sink("full".to_owned());
     let outcome = fleet.train(orders, &mut |_| Err(failure()));
     assert_eq!(outcome.unwrap_err().to_string(), failure().to_string());
@@ -172,7 +174,8 @@ fn the_change_of_a_variate_is_the_mean_gradient_less_the_old_one() {
 fn personal_parameters_stay_and_count_at_their_client_only() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let mut fleet = world.fleet();
-    let given = orders(&world, &fleet, |order| order.personal = world.head());
+    let given =
+        orders(&world, &fleet, |order| order.plan = order.plan.clone().keeping(&world.head()));
     let arrivals = train(&mut fleet, given, Verdict::Taken);
     let sent = world.everything() - world.head();
     let expected = Expectation {
@@ -208,12 +211,14 @@ fn personal_parameters_stay_and_count_at_their_client_only() {
 fn training_alone_uploads_nothing_and_keeps_everything() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let mut fleet = world.fleet();
-    let given = orders(&world, &fleet, |order| order.personal = order.learns.clone());
+    let given = orders(&world, &fleet, |order| {
+        order.plan = world.plan(world.everything()).keeping(&world.everything())
+    });
     let first = train(&mut fleet, given.clone(), Verdict::Taken);
     assert!(payload(&first[0]).len() < 128, "nothing but a header and a checksum");
     let after_one = kept_by(&fleet);
     let nothing = orders(&world, &fleet, |order| {
-        order.personal = order.learns.clone();
+        order.plan = world.plan(world.everything()).keeping(&world.everything());
         let header = Header::download(Kind::Values, Encoding::F32, Round(0));
         let none = encode(world.model.layout(), &header, &Tensors::new(), None).unwrap();
         order.payload = none.into();
@@ -317,7 +322,7 @@ fn an_observer_hears_of_every_client_twice() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let counter = Arc::new(Counter::default());
     let mut fleet = world.fleet().with_observer(counter.clone());
-    let given = orders(&world, &fleet, |order| order.learns = world.head());
+    let given = orders(&world, &fleet, |order| order.plan = world.plan(world.head()));
     train(&mut fleet, given, Verdict::Taken);
     let heard = (counter.started.load(Ordering::SeqCst), counter.finished.load(Ordering::SeqCst));
     assert_eq!(heard, (3, 3));

@@ -6,7 +6,7 @@ use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
 use fedra_engine::{ClientInfo, ClientState, Encoding, Fleet, Order, Solver, Work};
 use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Head, Model};
-use fedra_plan::{Role, Round, Scope, Site};
+use fedra_plan::{Cut, Plan, Role, Round, Scope, Site};
 use fedra_seed::Seed;
 use fedra_wire::{Header, Kind, Tensors, encode};
 use std::sync::Arc;
@@ -96,6 +96,11 @@ impl World {
         }
     }
 
+    /// A plan in which this part learns and nothing is personal.
+    pub fn plan(&self, learns: Scope) -> Plan {
+        Plan::new(self.model.layout(), learns, Cut::none()).unwrap()
+    }
+
     /// The same order for every client, with the given values to start from.
     pub fn orders(&self, clients: &[ClientInfo], round: Round, values: &Tensors) -> Vec<Order> {
         let header = Header::download(Kind::Values, Encoding::F32, round);
@@ -106,8 +111,7 @@ impl World {
             seed: Seed(9).with(u64::from(round.0)).with(u64::from(client.id.0)),
             payload: payload.clone(),
             extra: None,
-            learns: self.everything(),
-            personal: Scope::empty(),
+            plan: self.plan(self.everything()),
             work: adamw(1e-2),
         };
         clients.iter().map(order).collect()

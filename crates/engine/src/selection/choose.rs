@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{ByteCount, Layout, PlanError, Round, Rule, Scope};
+use fedra_plan::{ByteCount, Layout, Plan, PlanError, Round, Rule, Scope, Side};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Mask, Measured};
 
 use super::order::{Turn, explored};
 use super::report::{Round as Observed, SelectionReport};
-use crate::effort::Multiplied;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::{ClientInfo, Evidence, Fleet, Inquiry};
@@ -61,17 +60,17 @@ impl Choice<'_> {
         explored(selection.criterion.order(&turn), selection.explore, &turn)
     }
 
-    /// What learns at a client that takes its blocks in this order.
-    pub fn learns(&self, name: &str, order: &[u16]) -> Result<Scope, PlanError> {
+    /// The plan of a client that takes its blocks in this order.
+    pub fn plan(&self, name: &str, order: &[u16]) -> Result<Plan, PlanError> {
         let chosen = order.iter().copied().take(usize::from(self.count(name))).collect();
         let learns = self.rule.select_with(self.layout, &chosen)?;
-        Ok(&learns & &self.recipe.reach(name, self.layout))
+        self.recipe.plan(name, learns, self.layout)
     }
 }
 
 /// What was chosen, and what choosing cost.
 pub(crate) struct Chosen {
-    pub(crate) learns: BTreeMap<ClientId, Scope>,
+    pub(crate) plans: BTreeMap<ClientId, Plan>,
     pub(crate) report: SelectionReport,
 }
 
@@ -103,9 +102,9 @@ impl Federation {
             scores_up = bytes;
             answered = measured.iter().map(|one| one.client).collect();
             for client in cohort.iter().filter(|client| answered.contains(&client.id)) {
-                let has = &self.recipe.reach(&client.name, &self.layout);
                 let looked = client.examples.min(u64::from(selection.profile_examples));
-                effort += Multiplied { layout: &self.layout, has }.probing(probe, looked);
+                let plan = self.recipe.plan(&client.name, Scope::empty(), &self.layout)?;
+                effort += plan.probing_work(Side::Client, &self.layout, (probe, looked));
             }
             self.memory.take(&selection, &measured, self.layout.blocks());
         }
@@ -113,7 +112,7 @@ impl Federation {
         let profile = self.memory.profile.clone().unwrap_or_default();
         let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
         let choice = Choice { recipe, rule, layout, round, seed: self.seed };
-        let mut learns = BTreeMap::new();
+        let mut plans = BTreeMap::new();
         let mut agreements = Vec::new();
         let mut masks_down = ByteCount(0);
         for client in cohort {
@@ -127,22 +126,22 @@ impl Federation {
                 Masks::Consensus => common,
                 Masks::PerClient => own.unwrap_or(common),
             };
-            let scope = choice.learns(&client.name, &order)?;
-            let notice = Mask { round, client: client.id, learns: scope };
+            let plan = choice.plan(&client.name, &order)?;
+            let notice = Mask { round, client: client.id, learns: plan.learns().clone() };
             masks_down += ByteCount(notice.encode(layout)?.len() as u64);
-            learns.insert(client.id, notice.learns);
+            plans.insert(client.id, plan);
         }
         let observed = Observed {
             selection: &selection,
             masks: recipe.masks,
             k: selection.k,
             blocks: layout.blocks(),
-            learns: &learns,
+            plans: &plans,
             agreements: &agreements,
         };
         let report = observed.report(&mut self.memory);
         let report = SelectionReport { scores_up, masks_down, effort, ..report };
-        Ok(Chosen { learns, report })
+        Ok(Chosen { plans, report })
     }
 }
 

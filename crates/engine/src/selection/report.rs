@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{ByteCount, Scope};
+use fedra_plan::{ByteCount, Plan};
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
@@ -80,14 +80,15 @@ pub(super) struct Round<'a> {
     pub masks: Masks,
     pub k: u16,
     pub blocks: u16,
-    pub learns: &'a BTreeMap<ClientId, Scope>,
+    pub plans: &'a BTreeMap<ClientId, Plan>,
     pub agreements: &'a [f64],
 }
 
 impl Round<'_> {
     /// The report, without bytes; the memory learns of the choice.
     pub(super) fn report(&self, memory: &mut Memory) -> SelectionReport {
-        let trained: Vec<BTreeSet<u16>> = self.learns.values().map(Scope::blocks).collect();
+        let trained: Vec<BTreeSet<u16>> =
+            self.plans.values().map(|plan| plan.learns().blocks()).collect();
         let chosen: BTreeSet<u16> = trained.iter().flatten().copied().collect();
         let churn = memory.note(&chosen);
         let looks = self.selection.criterion.looks_at_data();

@@ -102,7 +102,7 @@ impl Quadratics {
             .cloned()
             .unwrap_or_else(|| ClientState::empty(order.client));
         for (id, values) in download {
-            if !order.personal.contains(id) {
+            if !order.plan.keeps().contains(id) {
                 self.shared.insert(id, values);
             } else if state.personal.get(id).is_none() {
                 state.personal.insert(id, values);
@@ -120,11 +120,11 @@ impl Quadratics {
         let steps = work.steps(examples) as u32;
         let mut generator = order.seed.generator();
         let mut model = received.clone();
-        let mut gradients = Tensors::zeros(&self.layout, &order.learns);
+        let mut gradients = Tensors::zeros(&self.layout, order.plan.learns());
         let mut velocity = gradients.clone();
         let mut loss = 0.0;
         for _ in 0..steps {
-            for id in &order.learns {
+            for id in order.plan.learns() {
                 let target = self.targets[number].get(id).expect("whole");
                 let start = received.get(id).expect("whole");
                 let zeros = vec![0.0; target.len()];
@@ -170,7 +170,7 @@ impl Quadratics {
             loss: loss / steps as f32,
         };
         let payload = encode(&self.layout, &header, &change, Some(&mut state.residual));
-        state.personal.absorb(model.subset(&order.personal));
+        state.personal.absorb(model.subset(&order.plan.keeps()));
         let mut extra = None;
         match work.local {
             LocalRule::Plain | LocalRule::Proximal { .. } => {}
