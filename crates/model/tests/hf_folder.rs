@@ -303,7 +303,7 @@ fn harmless_extras_are_reported() {
         tensors.insert("lm_head.weight".into(), token);
     });
     let found = Checkpoint::open(dir.path()).unwrap().find(&layout, never).unwrap();
-    let reasons: Vec<Reason> = found.ignored.iter().map(|ignored| ignored.reason).collect();
+    let reasons: Vec<Reason> = found.ignored.iter().map(|ignored| ignored.reason.clone()).collect();
     let token = "embedding.token.weight".parse().unwrap();
     assert_eq!(reasons, [Reason::Buffer, Reason::OtherHead, Reason::Copy(token)]);
 }
