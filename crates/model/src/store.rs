@@ -74,8 +74,12 @@ pub fn load_checkpoint(
     (device, seed): (&Device, Seed),
 ) -> Result<Loaded, ModelError> {
     let Wanted { head, classifier, adapters } = wanted;
-    if let Some(answers) = head.answers() {
-        checkpoint.trained_head(answers)?;
+    match (&classifier, head.answers()) {
+        // A head that nobody wants may be what it likes.
+        (Classifier::Fresh(_), _) | (_, None) => {}
+        (Classifier::Stored | Classifier::Rows(_), Some(answers)) => {
+            checkpoint.trained_head(answers)?;
+        }
     }
     let model = Model::new(checkpoint.config().clone(), head, adapters)?;
     let mut found = checkpoint.find(model.layout(), may_be_fresh)?;

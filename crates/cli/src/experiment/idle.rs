@@ -38,6 +38,11 @@ pub fn idle(experiment: &Experiment) -> Vec<String> {
     idle.map(|(key, _, why)| format!("note: {table}.{key} does nothing here: {why}")).collect()
 }
 
+/// The name of SAFL's table, if it is the method or lies beneath it.
+pub fn safl_table(experiment: &Experiment) -> Option<&'static str> {
+    safl(experiment).map(|(table, _)| table)
+}
+
 /// SAFL's table and its name, if it is the method or lies beneath it.
 fn safl(experiment: &Experiment) -> Option<(&'static str, &Table)> {
     let method = &experiment.draft.method;

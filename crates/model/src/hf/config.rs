@@ -134,6 +134,14 @@ impl Config {
         }
     }
 
+    /// Rows of the token embedding.
+    pub fn vocabulary(&self) -> usize {
+        match self {
+            Self::Bert(config) => config.vocab_size,
+            Self::Llama(config) => config.vocab_size,
+        }
+    }
+
     /// Standard deviation of weights that are drawn anew beside those of a folder.
     pub fn initializer_range(&self) -> f64 {
         match self {
@@ -164,12 +172,18 @@ impl Config {
 
 /// Largest accepted sizes. All are several times what published models have, and small enough that
 /// the product of any two is far from overflowing.
-mod limit {
+pub mod limit {
+    /// Rows of a token embedding.
     pub const VOCABULARY: usize = 1 << 24;
+    /// Width of hidden states, and inside a feed-forward layer.
     pub const WIDTH: usize = 1 << 18;
+    /// Blocks.
     pub const BLOCKS: usize = 1 << 10;
+    /// Attention heads of a block.
     pub const HEADS: usize = 1 << 12;
+    /// Positions.
     pub const POSITIONS: usize = 1 << 26;
+    /// Rows of a segment embedding.
     pub const SEGMENTS: usize = 1 << 10;
 }
 
