@@ -43,8 +43,17 @@ impl Weights {
         if index.exists() {
             return Self::sharded(dir, index);
         }
-        let pickled = dir.join("pytorch_model.bin").exists();
-        let found = if pickled { "only pickled PyTorch weights" } else { "neither" };
+        let has = |ending: &str| {
+            let mut files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            files.any(|file| file.file_name().to_string_lossy().ends_with(ending))
+        };
+        let found = if has(".gguf") {
+            "only a quantised checkpoint (gguf)"
+        } else if has(".bin") || has(".pt") || has(".pth") {
+            "only pickled PyTorch weights"
+        } else {
+            "neither"
+        };
         Err(ModelError::file(dir, found, format!("{SINGLE} or {INDEX}")))
     }
 
