@@ -3,7 +3,9 @@
     python tools/check_transformers.py FOLDER [FOLDER ...]
 
 Beside its model, each folder holds `answers.json`: {"ids": sequences, "logits": packed numbers},
-the logits that our model gave for these sequences. A folder passes when the class named in its
+the logits that our model gave for these sequences. Where it has "names" too, the logits of a row
+stand in the order of these classes, which need not be the folder's: they are looked up in id2label.
+A folder passes when the class named in its
 config.json loads it with no weight missing, left over or of another shape, and its f32 logits are
 ours. The test `transformers` of the model crate makes such folders and runs this script with the
 Python that FEDRA_PYTHON names:
@@ -41,6 +43,10 @@ def check(folder):
         outputs = [model(input_ids=torch.tensor([row])) for row in answers["ids"]]
     logits = [getattr(o, "logits", None) for o in outputs]
     found = [o.last_hidden_state if l is None else l for o, l in zip(outputs, logits)]
+    if "names" in answers:
+        places = {name: int(row) for row, name in model.config.id2label.items()}
+        order = [places[name] for name in answers["names"]]
+        found = [part[..., order] for part in found]
     found = torch.cat([part.flatten() for part in found])
     ours = torch.tensor(answers["logits"])
     assert found.shape == ours.shape, f"{len(ours)} numbers of ours, {len(found)} of theirs"

@@ -37,6 +37,7 @@ pub fn run(written: &Written) -> Result<()> {
     let (prepared, recipe) = run.parts();
     let layout = prepared.model.layout();
     idle(experiment).iter().for_each(console::say);
+    run.notes().for_each(console::say);
     let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
 

@@ -24,6 +24,7 @@ use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
 use crate::summary::Summary;
+use crate::untrained::untrained;
 
 /// How a run ended.
 pub enum Ending {
@@ -46,7 +47,7 @@ impl<'e> Run<'e> {
     pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
         let device = Device::cpu();
         let holdings = Holdings::of(experiment)?;
-        let mut prepared = Prepared::of(experiment, &holdings, &device)?;
+        let mut prepared = Prepared::of(experiment, holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
             prepared.shards = prepared.shards.pooled();
@@ -61,6 +62,7 @@ impl<'e> Run<'e> {
             prepared.shards.clients.iter().map(|shard| shard.name.as_str()).collect();
         recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
         recipe.fits(prepared.model.layout())?;
+        prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
         let mut run = Self { experiment, prepared, recipe: recipe.clone(), device };
         recipe.evaluation.on = run.sets()?;
         run.recipe = recipe;
@@ -80,6 +82,11 @@ impl<'e> Run<'e> {
             grouped(shards.central_test.len() as u64),
             model.blocks(),
         )
+    }
+
+    /// What a person should know before it runs, a line each.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.prepared.notes.iter().map(|note| format!("note: {note}"))
     }
 
     /// What it starts from, and the recipe it follows.

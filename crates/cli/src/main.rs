@@ -2,6 +2,7 @@
 
 mod advise;
 mod bench;
+mod classes;
 mod compare;
 mod console;
 mod dry_run;
@@ -21,6 +22,7 @@ mod quickstart;
 mod run;
 mod show;
 mod summary;
+mod untrained;
 mod upkeep;
 mod vacancy;
 

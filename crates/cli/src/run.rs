@@ -90,6 +90,7 @@ impl Run {
         let run = federate::Run::prepare(&experiment)?;
         if voice == Voice::Lively {
             idle(&experiment).iter().for_each(console::say);
+            run.notes().for_each(console::say);
         }
         let folder = match earlier {
             Some(folder) => {

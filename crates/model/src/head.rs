@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use crate::error::ModelError;
+use crate::hf::Answers;
 use crate::model::{Backbone, Model};
 use crate::reading::Reading;
 use fedra_compute::{Activation, Tape, Value, Weights};
@@ -26,6 +27,25 @@ pub enum Head {
     },
     /// A word of the vocabulary per token: the next one, or the one behind a mask.
     Language,
+}
+
+impl Head {
+    /// What it classifies, if it does.
+    pub const fn answers(self) -> Option<Answers> {
+        match self {
+            Self::Sequence { .. } => Some(Answers::Sequences),
+            Self::Tokens { .. } => Some(Answers::Tokens),
+            Self::Bare | Self::Language => None,
+        }
+    }
+
+    /// The number of its classes, if it has any.
+    pub const fn classes(self) -> Option<usize> {
+        match self {
+            Self::Sequence { classes, .. } | Self::Tokens { classes } => Some(classes),
+            Self::Bare | Self::Language => None,
+        }
+    }
 }
 
 /// What the answers should have been.

@@ -5,8 +5,7 @@ use crate::model::Model;
 use fedra_compute::{Device, Params, Seed, Tensor};
 use fedra_plan::{ParamId, Part, Role, Shape};
 
-/// Standard deviation of fresh embeddings, and of a fresh head on a checkpoint, as BERT and LLaMA
-/// have it.
+/// Standard deviation of fresh embeddings, as BERT and LLaMA have it.
 const DEVIATION: f64 = 0.02;
 
 impl Model {
@@ -33,27 +32,19 @@ pub fn matrix_shape(shape: &Shape) -> (usize, usize) {
     }
 }
 
-/// One fresh parameter beside those of a checkpoint: norms are the identity, biases and LoRA's B
-/// are zero, weights are small.
-pub fn fresh(
-    device: &Device,
-    seed: Seed,
-    id: ParamId,
-    shape: &Shape,
-) -> Result<Tensor, ModelError> {
-    Drawn { id, shape, deviation: DEVIATION }.tensor(device, seed)
-}
-
-/// A parameter about to be drawn.
-struct Drawn<'a> {
-    id: ParamId,
-    shape: &'a Shape,
+/// A parameter about to be drawn: norms are the identity, biases and LoRA's B are zero.
+pub struct Drawn<'a> {
+    /// Which one.
+    pub id: ParamId,
+    /// Its shape.
+    pub shape: &'a Shape,
     /// Of its weights, if it has any that are drawn.
-    deviation: f64,
+    pub deviation: f64,
 }
 
 impl Drawn<'_> {
-    fn tensor(&self, device: &Device, seed: Seed) -> Result<Tensor, ModelError> {
+    /// Its values, from a seed of its own.
+    pub fn tensor(&self, device: &Device, seed: Seed) -> Result<Tensor, ModelError> {
         let (rows, cols) = matrix_shape(self.shape);
         let mut generator = seed.of(&self.id.to_string()).generator();
         let mut values = vec![0.0f32; rows * cols];

@@ -98,6 +98,16 @@ fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
     }
     for (ParamId { site, role, .. }, shape) in weights {
         let &[outputs, inputs] = shape.dims() else { continue };
+        // A correction of a higher rank than the matrix has would be the matrix twice over.
+        if adapters.rank() > outputs.min(inputs) {
+            let found = adapters.rank().to_string();
+            let smaller = outputs.min(inputs);
+            let expected = format!(
+                "at most {smaller}, the smaller side of {} ({outputs} x {inputs})",
+                ParamId::new(site, role, Part::Weight)
+            );
+            return Err(ModelError::Structure { what: "LoRA rank", found, expected });
+        }
         let (a, b) = ((adapters.rank(), inputs), (outputs, adapters.rank()));
         list.0.push((ParamId::new(site, role, Part::LoraA), Shape::matrix(a.0, a.1)));
         list.0.push((ParamId::new(site, role, Part::LoraB), Shape::matrix(b.0, b.1)));

@@ -21,6 +21,7 @@ mod reading;
 
 mod init;
 mod layout;
+mod load_report;
 mod preset;
 mod store;
 
@@ -32,10 +33,11 @@ pub use bert::Bert;
 pub use error::ModelError;
 pub use head::{Head, Targets};
 pub use llama::Llama;
+pub use load_report::{Fresh, LoadReport};
 pub use lora::Adapters;
 pub use model::{Backbone, Model};
 pub use prefix::PrefixCache;
 pub use preset::Preset;
 pub use probe::{BlockProbe, Relevant};
 pub use reading::Reading;
-pub use store::{Loaded, Saving, load, save};
+pub use store::{Classifier, Loaded, Saving, Wanted, load, load_checkpoint, save};

@@ -13,21 +13,20 @@ use crate::parts::Parts;
 use crate::reading::Reading;
 use fedra_compute::{Angles, Attention, AttentionProbe, Mask, Projected, Span, Tape, Value};
 use fedra_plan::Role;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// A LLaMA decoder's structure.
 #[derive(Clone, Debug)]
 pub struct Llama {
     config: LlamaConfig,
-    angles: Arc<Angles>,
+    angles: Arc<RwLock<Arc<Angles>>>,
 }
 
 impl Llama {
     /// The decoder that a configuration describes.
     pub fn new(config: LlamaConfig) -> Self {
-        let (positions, width) = (config.max_position_embeddings, config.head_dim);
-        let angles = Arc::new(Angles::new(positions, width, config.rope_theta));
-        Self { config, angles }
+        let angles = Arc::new(Angles::new(0, config.head_dim, config.rope_theta));
+        Self { config, angles: Arc::new(RwLock::new(angles)) }
     }
 
     /// Its configuration.
@@ -59,12 +58,13 @@ impl Llama {
             [Role::Query, Role::Key, Role::Value].map(|r| parts.projection(r));
         let (query, key, value) = (query?, key?, value?);
         let geometry = self.geometry();
+        let angles = self.angles(positions);
         let normed = self.norm(tape, parts, hidden, Role::AttentionNorm)?;
         let (attended, residual) = match reading {
             Reading::All => {
                 let together = tape.linear(&normed, &[query, key, value])?;
                 let turning = geometry.heads + geometry.kv_heads;
-                let together = tape.rotary(together, turning, positions, &self.angles)?;
+                let together = tape.rotary(together, turning, positions, &angles)?;
                 let projected = Projected::Together(&together);
                 (tape.attention(geometry, projected, spans, probe)?, hidden.clone())
             }
@@ -72,10 +72,10 @@ impl Llama {
                 let (read, normed_read) = (tape.rows(hidden, rows)?, tape.rows(&normed, rows)?);
                 let keys_values = tape.linear(&normed, &[key, value])?;
                 let keys_values =
-                    tape.rotary(keys_values, geometry.kv_heads, positions, &self.angles)?;
+                    tape.rotary(keys_values, geometry.kv_heads, positions, &angles)?;
                 let queries = tape.linear(&normed_read, &[query])?;
                 let at: Vec<u32> = rows.iter().map(|&row| positions[row as usize]).collect();
-                let queries = tape.rotary(queries, geometry.heads, &at, &self.angles)?;
+                let queries = tape.rotary(queries, geometry.heads, &at, &angles)?;
                 let projected = Projected::Apart { queries: &queries, keys_values: &keys_values };
                 (tape.attention(geometry, projected, spans, probe)?, read)
             }
@@ -110,6 +110,25 @@ impl Llama {
         role: Role,
     ) -> Result<Value, ModelError> {
         Ok(tape.rms_norm(x, &parts.weight(role)?, self.config.rms_norm_eps as f32)?)
+    }
+
+    /// Rotary angles for these positions. The configuration may promise millions, so a table is
+    /// made for the positions that sequences really have, and made again when a longer one comes.
+    fn angles(&self, positions: &[u32]) -> Arc<Angles> {
+        let needed = positions.iter().max().map_or(0, |&last| last as usize + 1);
+        let known = self.angles.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.positions() >= needed {
+            return known;
+        }
+        let mut table = self.angles.write().unwrap_or_else(PoisonError::into_inner);
+        if table.positions() < needed {
+            // Powers of two: sequences of all lengths cost a handful of tables.
+            let most = self.config.max_position_embeddings.max(needed);
+            let length = needed.next_power_of_two().min(most);
+            let angles = Angles::new(length, self.config.head_dim, self.config.rope_theta);
+            *table = Arc::new(angles);
+        }
+        table.clone()
     }
 
     fn geometry(&self) -> Attention {

@@ -1,15 +1,17 @@
-//! Models from folders and into folders.
+//! Models from folders and into folders. Whatever of a folder is not loaded as it is stored is told
+//! in a [`LoadReport`]: the caller decides whom to tell, and nothing happens in silence.
 
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::hf::config::{Labels, Problem};
-use crate::hf::{Architecture, Checkpoint, Companions, Config, Folder, Precision};
-use crate::init::{fresh, matrix_shape};
+use crate::hf::{Architecture, Checkpoint, Companions, Config, Folder, Precision, WhyFresh};
+use crate::init::{Drawn, matrix_shape};
 use crate::layout;
+use crate::load_report::LoadReport;
 use crate::lora::Adapters;
 use crate::model::Model;
 use fedra_compute::{Device, Params, Seed, Tensor};
-use fedra_plan::{ParamId, Part, Site};
+use fedra_plan::{ParamId, Part, Role, Site};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -22,43 +24,115 @@ pub struct Loaded {
     pub params: Params,
     /// Tokenizer and other files that belong to it.
     pub companions: Companions,
-    /// Parameters that the folder does not have and that were made anew (a new head, adapters).
-    pub fresh: Vec<ParamId>,
-    /// Tensors of the folder that the model has no use for, and why, for people to read.
-    pub ignored: Vec<String>,
+    /// What was drawn anew and what was left aside.
+    pub report: LoadReport,
 }
 
-/// Reads a model folder, and puts the given head and adapters on it.
+/// What to put on a folder's backbone.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The head.
+    pub head: Head,
+    /// Where the rows of a classification head come from.
+    pub classifier: Classifier,
+    /// Adapters, which are always fresh.
+    pub adapters: Option<Adapters>,
+}
+
+/// Where the rows of a classification head come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Classifier {
+    /// The folder's, in the order they have there; drawn anew where the folder has none of the
+    /// wanted shape.
+    Stored,
+    /// The folder's: row `i` of the model is row `rows[i]` of the folder.
+    Rows(Vec<usize>),
+    /// Drawn anew, for this reason.
+    Fresh(WhyFresh),
+}
+
+/// Reads a model folder and puts the given head and adapters on it, with the rows of a
+/// classification head as they are stored.
 ///
-/// A head that the folder does not have, or has for other classes, is made fresh from `seed`; a
-/// backbone tensor that is missing, superfluous or of another shape is an error.
+/// A head that the folder does not have, or has for another number of classes, is made fresh from
+/// `seed`; a backbone tensor that is missing, superfluous or of another shape is an error, and so
+/// is a decoder's output vocabulary that is neither stored nor tied.
 pub fn load(
     dir: &Path,
     head: Head,
     adapters: Option<Adapters>,
+    how: (&Device, Seed),
+) -> Result<Loaded, ModelError> {
+    let wanted = Wanted { head, classifier: Classifier::Stored, adapters };
+    load_checkpoint(&Checkpoint::open(dir)?, wanted, how)
+}
+
+/// Loads an open folder; no memory is taken for values before all shapes were compared.
+pub fn load_checkpoint(
+    checkpoint: &Checkpoint,
+    wanted: Wanted,
     (device, seed): (&Device, Seed),
 ) -> Result<Loaded, ModelError> {
-    let checkpoint = Checkpoint::open(dir)?;
+    let Wanted { head, classifier, adapters } = wanted;
+    match (&classifier, head.answers()) {
+        // A head that nobody wants may be what it likes.
+        (Classifier::Fresh(_), _) | (_, None) => {}
+        (Classifier::Stored | Classifier::Rows(_), Some(answers)) => {
+            checkpoint.trained_head(answers)?;
+        }
+    }
     let model = Model::new(checkpoint.config().clone(), head, adapters)?;
-    let may_be_fresh = |id: ParamId| {
-        id.site == Site::Head && id.role != fedra_plan::Role::FinalNorm
-            || matches!(id.part, Part::LoraA | Part::LoraB)
-    };
-    let found = checkpoint.find(model.layout(), may_be_fresh)?;
+    let mut found = checkpoint.find(model.layout(), may_be_fresh)?;
+    let is_classifier = |id: ParamId| id.site == Site::Head && id.role == Role::Classifier;
+    if let Classifier::Fresh(_) = classifier {
+        for id in model.layout().ids().filter(|id| is_classifier(*id)) {
+            found.redraw(id);
+        }
+    }
     let mut params = Params::default();
     for tensor in checkpoint.tensors(&found) {
-        let (id, values) = tensor?;
+        let (id, mut values) = tensor?;
         let shape = model.layout().get(id).expect("only wanted parameters are found");
         let (rows, cols) = matrix_shape(shape);
+        if let Classifier::Rows(order) = &classifier
+            && is_classifier(id)
+        {
+            values = in_order(&values, order, head.classes().unwrap_or(0))?;
+        }
         params.insert(id, Tensor::from_slice(device, rows, cols, &values)?);
     }
+    let deviation = checkpoint.config().initializer_range();
     for &id in &found.fresh {
         let shape = model.layout().get(id).expect("only wanted parameters are made");
-        params.insert(id, fresh(device, seed, id, shape)?);
+        params.insert(id, Drawn { id, shape, deviation }.tensor(device, seed)?);
     }
-    let ignored = found.ignored.iter().map(|i| format!("{}: {}", i.tensor, i.reason)).collect();
+    let report = LoadReport::new(&model, found, classifier);
     let companions = checkpoint.companions().clone();
-    Ok(Loaded { model, params, companions, fresh: found.fresh, ignored })
+    Ok(Loaded { model, params, companions, report })
+}
+
+/// Heads and adapters may begin anew. A final norm and a decoder's output vocabulary were trained
+/// with the backbone, and a random one would ruin it without a word.
+fn may_be_fresh(id: ParamId) -> bool {
+    let trained =
+        id.role == Role::FinalNorm || id.role == Role::Vocabulary && id.part == Part::Weight;
+    id.site == Site::Head && !trained || matches!(id.part, Part::LoraA | Part::LoraB)
+}
+
+/// The rows of a classifier's weight or bias in another order.
+fn in_order(values: &[f32], order: &[usize], classes: usize) -> Result<Vec<f32>, ModelError> {
+    let mut seen = vec![false; classes];
+    for &row in order {
+        if let Some(seen) = seen.get_mut(row) {
+            *seen = true;
+        }
+    }
+    if order.len() != classes || seen.contains(&false) {
+        let (found, expected) = (format!("{order:?}"), format!("each of 0..{classes} once"));
+        return Err(ModelError::Structure { what: "rows of the head", found, expected });
+    }
+    let width = values.len() / classes;
+    Ok(order.iter().flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect())
 }
 
 /// How to save a model.
@@ -83,7 +157,7 @@ pub fn save(
 ) -> Result<(), ModelError> {
     let mut config = model.config();
     if let Head::Sequence { classes, .. } | Head::Tokens { classes } = model.head() {
-        let numbered = || (0..classes).map(|class| format!("LABEL_{class}")).collect();
+        let numbered = || (0..classes).map(Labels::numbered).collect();
         let names: Vec<String> = saving.labels.clone().unwrap_or_else(numbered);
         if names.len() != classes {
             let (found, expected) = (names.len().to_string(), classes.to_string());
@@ -102,7 +176,7 @@ pub fn save(
 }
 
 /// The class that reads a backbone with this head.
-fn architecture(config: &Config, head: Head) -> Result<Architecture, ModelError> {
+pub(crate) fn architecture(config: &Config, head: Head) -> Result<Architecture, ModelError> {
     Ok(match (config, head) {
         (Config::Bert(_), Head::Bare) => Architecture::BertModel,
         (Config::Bert(_), Head::Sequence { pooler: true, .. }) => {

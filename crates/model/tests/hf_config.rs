@@ -105,7 +105,11 @@ fn sizes_must_make_sense() {
 fn what_is_not_supported_is_named() {
     check(&bert(), json!({"model_type": "roberta"}), r#"found "roberta", expected one of "bert""#);
     check(&bert(), json!({"model_type": null}), "model_type: found null");
-    check(&bert(), json!({"hidden_act": "gelu_new"}), r#"found "gelu_new", expected "gelu""#);
+    check(
+        &bert(),
+        json!({"hidden_act": "gelu_new"}),
+        r#"found "gelu_new", expected "gelu" or "gelu_python""#,
+    );
     check(&bert(), json!({"position_embedding_type": "relative_key"}), r#"expected "absolute""#);
     check(&bert(), json!({"is_decoder": true}), "is_decoder: found true, expected false");
     check(&bert(), json!({"pruned_heads": {"1": [0]}}), "pruned_heads");
@@ -113,7 +117,18 @@ fn what_is_not_supported_is_named() {
     check(&llama(), json!({"hidden_act": "gelu"}), r#"expected "silu""#);
     check(&llama(), json!({"attention_bias": true}), "attention_bias");
     check(&llama(), json!({"mlp_bias": true}), "mlp_bias");
-    check(&llama(), json!({"quantization_config": {"bits": 4}}), "quantization_config");
+    for (config, method) in [
+        (json!({"quant_method": "gptq", "bits": 4}), "(gptq)"),
+        (json!({"load_in_4bit": true}), "(bitsandbytes)"),
+        (json!({"bits": 4}), "(by a method that it does not name)"),
+    ] {
+        let expected = format!(
+            "quantization_config: found a quantised checkpoint {method}, expected weights stored as \
+             F32, F16 or BF16"
+        );
+        check(&llama(), json!({ "quantization_config": config }), &expected);
+        check(&bert(), json!({ "quantization_config": config }), &expected);
+    }
     let linear = json!({"type": "linear", "factor": 2.0});
     check(&llama(), json!({"rope_scaling": linear}), r#"rope_scaling.type: found "linear""#);
     let llama3 = json!({"rope_type": "llama3", "rope_theta": 5e5});
@@ -126,6 +141,30 @@ fn what_is_not_supported_is_named() {
     check(&llama(), json!({"rope_parameters": partial}), "partial_rotary_factor: found 0.5");
     let two = json!({"rope_theta": 1.0, "rope_parameters": {"rope_theta": 2.0}});
     check(&llama(), two, "rope_parameters.rope_theta: found 2.0, expected 1, as said elsewhere");
+}
+
+#[test]
+fn other_names_of_what_there_is_are_accepted() {
+    assert!(parse(&with(bert(), json!({"hidden_act": "gelu_python"}))).is_ok());
+    assert!(parse(&with(llama(), json!({"hidden_act": "swish"}))).is_ok());
+    for other in ["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu"] {
+        check(&bert(), json!({ "hidden_act": other }), &format!("hidden_act: found {other:?}"));
+        check(&llama(), json!({ "hidden_act": other }), &format!("hidden_act: found {other:?}"));
+    }
+}
+
+#[test]
+fn the_deviation_of_new_weights_is_read_and_kept() {
+    for base in [bert(), llama()] {
+        assert_eq!(parse(&base).unwrap().initializer_range(), 0.02);
+        let config = parse(&with(base.clone(), json!({"initializer_range": 0.1}))).unwrap();
+        assert_eq!(config.initializer_range(), 0.1);
+        check(&base, json!({"initializer_range": -0.1}), "initializer_range: found -0.1");
+        check(&base, json!({"initializer_range": "0.1"}), "a finite number above zero");
+    }
+    let config = LlamaConfig { initializer_range: 0.1, ..LlamaConfig::default() };
+    let json = Config::Llama(config).to_json(Architecture::LlamaModel, Precision::F32);
+    assert_eq!(json["initializer_range"], 0.1);
 }
 
 #[test]
@@ -155,6 +194,11 @@ fn labels_are_read_and_must_be_consistent() {
     assert_eq!(read.problem, Some(Problem::MultiLabel));
     assert_eq!(labels(json!({"num_labels": 3})).names, ["LABEL_0", "LABEL_1", "LABEL_2"]);
     check(&bert(), json!({"id2label": {"0": "a", "2": "b"}}), "without a gap");
+    check(
+        &bert(),
+        json!({"id2label": {"0": "a", "1": "a"}}),
+        "id2label: found {\"0\":\"a\",\"1\":\"a\"}, expected a name of its own for each class",
+    );
     check(&bert(), json!({"id2label": {}}), "without a gap");
     check(&bert(), json!({"id2label": {"0": 1}}), "without a gap");
     let inverse = json!({"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}});

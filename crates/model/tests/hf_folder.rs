@@ -303,9 +303,44 @@ fn harmless_extras_are_reported() {
         tensors.insert("lm_head.weight".into(), token);
     });
     let found = Checkpoint::open(dir.path()).unwrap().find(&layout, never).unwrap();
-    let reasons: Vec<Reason> = found.ignored.iter().map(|ignored| ignored.reason).collect();
+    let reasons: Vec<Reason> = found.ignored.iter().map(|ignored| ignored.reason.clone()).collect();
     let token = "embedding.token.weight".parse().unwrap();
     assert_eq!(reasons, [Reason::Buffer, Reason::OtherHead, Reason::Copy(token)]);
+}
+
+#[test]
+fn a_second_copy_that_differs_is_refused() {
+    let copied = |change: fn(&mut (Vec<usize>, Vec<f32>))| {
+        move |tensors: &mut Tensors| {
+            let mut copy = tensors[TOKEN].clone();
+            change(&mut copy);
+            tensors.insert("lm_head.weight".into(), copy);
+        }
+    };
+    check_refused(
+        copied(|(_, values)| values[7] += 1.0),
+        "tensor \"lm_head.weight\": found other values, first at element 7, expected an equal copy \
+         of \"model.embed_tokens.weight\"",
+    );
+    check_refused(copied(|(shape, _)| *shape = vec![4, 10]), "found shape [4, 10], not [10, 4]");
+}
+
+#[test]
+fn a_quantised_checkpoint_is_called_that_whatever_its_configuration_says() {
+    for (tensor, method) in [
+        ("model.layers.0.self_attn.q_proj.qweight", "gptq or awq"),
+        ("model.layers.0.self_attn.q_proj.g_idx", "gptq"),
+        ("model.layers.0.self_attn.q_proj.weight.absmax", "bitsandbytes"),
+        ("model.layers.0.self_attn.q_proj.SCB", "bitsandbytes"),
+    ] {
+        let (dir, _) = changed(|t| drop(t.insert(tensor.into(), (vec![1], vec![0.0]))));
+        let message = Checkpoint::open(dir.path()).unwrap_err().to_string();
+        let expected = format!(
+            "tensor {tensor:?}: found a part of a quantised checkpoint ({method}), expected weights \
+             stored as F32, F16 or BF16"
+        );
+        assert!(message.ends_with(&expected), "{message}");
+    }
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use fedra_model::error::ModelError;
-use fedra_model::hf::dtype::{Dtype, Precision};
 use fedra_model::hf::safetensors::Reader;
 use fedra_model::hf::writer::{self, Outline};
+use fedra_model::hf::{Dtype, Precision};
 
 /// A file from its header's text and its data.
 fn file(header: &str, data: &[u8]) -> Vec<u8> {
@@ -142,8 +142,8 @@ fn headers_that_are_no_headers_are_refused() {
 #[test]
 fn deep_nesting_is_refused_without_a_deep_stack() {
     let deep = 1_000_000;
-    check(&file(&format!("{{\"a\":{}", "[".repeat(deep)), &[]), "invalid type");
-    check(&file(&format!("{{\"a\":{}", "{\"a\":".repeat(deep)), &[]), "unknown field `a`");
+    check(&file(&format!("{{\"a\":{}", "[".repeat(deep)), &[]), "header: tensor");
+    check(&file(&format!("{{\"a\":{}", "{\"a\":".repeat(deep)), &[]), "header: tensor");
     let shape = format!("{{\"a\":{{\"shape\":{}", "[".repeat(deep));
     check(&file(&shape, &[]), "invalid type");
 }
@@ -167,10 +167,16 @@ fn offsets_must_cover_the_data_exactly() {
     };
     check(&two("[0,4]", "[4,8]", 8), "");
     check(&two("[4,8]", "[0,4]", 8), "");
-    check(&two("[0,4]", "[2,6]", 6), r#"tensor "b": found an overlap"#);
-    check(&two("[0,4]", "[0,4]", 4), "found an overlap");
-    check(&two("[0,4]", "[5,9]", 9), r#"tensor "b": found a gap"#);
-    check(&two("[1,5]", "[5,9]", 9), r#"tensor "a": found a gap"#);
+    check(&two("[0,4]", "[2,6]", 6), r#"tensor "b": found data beginning at byte 2, an overlap"#);
+    check(&two("[0,4]", "[0,4]", 4), "an overlap");
+    check(
+        &two("[0,4]", "[5,9]", 9),
+        r#"tensor "b": found data beginning at byte 5, an overlap or a gap"#,
+    );
+    check(
+        &two("[1,5]", "[5,9]", 9),
+        r#"tensor "a": found data beginning at byte 1, an overlap or a gap"#,
+    );
     check(&two("[0,4]", "[4,8]", 9), "found 9 bytes of data, expected 8");
     check(&two("[0,4]", "[8,4]", 8), "expected an ascending range");
     check(&two("[0,4]", "[4,8]", 7), "within 7 bytes of data");
@@ -191,36 +197,65 @@ fn shapes_must_match_the_data() {
     check(&shaped("[0]", 0), "");
     check(&shaped("[0,18446744073709551615]", 0), "");
     check(&shaped("[1,1,1,1,1,1,1,1]", 4), "");
-    check(&shaped("[1,1,1,1,1,1,1,1,1]", 4), r#"tensor "a": more than 8 dimensions"#);
-    check(&shaped(&format!("[{}1]", "1,".repeat(63)), 4), "more than 8 dimensions");
-    check(&shaped("[2]", 4), "found 4 bytes of data, expected 8 for F32 of shape [2]");
-    check(&shaped("[2]", 9), "found 9 bytes of data, expected 8");
-    check(&shaped("[4294967296,4294967296]", 0), "more than 2^64");
-    check(&shaped("[4611686018427387905]", 4), "more than 2^64");
+    check(
+        &shaped("[1,1,1,1,1,1,1,1,1]", 4),
+        r#"tensor "a": found 9 dimensions, expected at most 8"#,
+    );
+    check(&shaped(&format!("[{}1]", "1,".repeat(63)), 4), "found 64 dimensions");
+    check(&shaped("[2]", 4), "found 4 bytes of data, expected as many as F32 of shape [2] needs");
+    check(&shaped("[2]", 9), "found 9 bytes of data, expected as many as F32 of shape [2]");
+    check(&shaped("[4294967296,4294967296]", 0), "as many as F32 of shape");
+    check(&shaped("[4611686018427387905]", 4), "as many as F32 of shape");
     check(&shaped("[-1]", 4), "invalid value");
     check(&shaped("[1.5]", 4), "invalid type");
-    check(&shaped("7", 4), "at most 8 dimensions");
+    check(&shaped("7", 4), "expected a sequence");
 }
 
 #[test]
-fn a_zero_size_tensor_reads_as_nothing_whatever_its_other_dimensions() {
-    let shape = "[18446744073709551615,18446744073709551615,0]";
-    let attributes = format!(r#""dtype":"F16","shape":{shape},"data_offsets":[0,0]"#);
-    assert!(open(&one(&attributes, 0)).unwrap().read_f32("a").unwrap().is_empty());
+fn a_zero_size_tensor_reads_as_nothing_unless_its_dimensions_overflow() {
+    let shaped =
+        |shape: &str| one(&format!(r#""dtype":"F16","shape":{shape},"data_offsets":[0,0]"#), 0);
+    let reader = open(&shaped("[0,18446744073709551615]")).unwrap();
+    assert!(reader.read_f32("a").unwrap().is_empty());
+    check(&shaped("[18446744073709551615,18446744073709551615,0]"), "found 0 bytes of data");
+}
+
+#[test]
+fn a_tensor_of_any_type_of_the_format_may_be_there_and_is_refused_only_when_read() {
+    for (dtype, bytes) in [
+        ("BOOL", 2),
+        ("U8", 2),
+        ("I64", 16),
+        ("F64", 16),
+        ("F8_E4M3", 2),
+        ("F8_E8M0", 2),
+        ("C64", 16),
+        ("F4", 1),
+    ] {
+        let odd = format!(r#""odd":{{"dtype":"{dtype}","shape":[2],"data_offsets":[0,{bytes}]}}"#);
+        let (begin, end) = (bytes, bytes + 4);
+        let even = format!(r#""w":{{"dtype":"F32","shape":[1],"data_offsets":[{begin},{end}]}}"#);
+        let reader = open(&file(&format!("{{{odd},{even}}}"), &vec![0; end])).unwrap();
+        assert_eq!(reader.read_f32("w").unwrap(), [0.0], "{dtype}");
+        let message = reader.read_f32("odd").unwrap_err().to_string();
+        let expected = format!("found {dtype}, expected F32, F16 or BF16");
+        assert!(message.ends_with(&expected), "{message}");
+    }
 }
 
 #[test]
 fn attributes_must_be_known_and_single() {
     let rest = r#""shape":[1],"data_offsets":[0,4]"#;
     check(&one(&format!(r#""dtype":"F32",{rest}"#), 4), "");
-    check(&one(&format!(r#""dtype":"F31",{rest}"#), 4), r#"found dtype "F31""#);
-    check(&one(&format!(r#""dtype":"f32",{rest}"#), 4), "a dtype of the format");
-    check(&one(&format!(r#""dtype":7,{rest}"#), 4), "expected a string");
+    check(
+        &one(&format!(r#""dtype":"F31",{rest}"#), 4),
+        r#"tensor "a": dtype `F31`, which the format does not have"#,
+    );
+    check(&one(&format!(r#""dtype":"f32",{rest}"#), 4), "dtype `f32`, which");
+    check(&one(&format!(r#""dtype":7,{rest}"#), 4), "expected value");
     check(&one(&format!(r#""dtype":"F32","dtype":"F32",{rest}"#), 4), "duplicate field `dtype`");
-    check(&one(&format!(r#""dtype":"F32","x":0,{rest}"#), 4), "unknown field `x`");
     let long = "x".repeat(1 << 20);
-    check(&one(&format!(r#""dtype":"{long}",{rest}"#), 4), "found dtype");
-    check(&one(&format!(r#""dtype":"F32","{long}":0,{rest}"#), 4), "unknown field");
+    check(&one(&format!(r#""dtype":"{long}",{rest}"#), 4), "dtype `xxx");
     let a = r#""a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}"#;
     check(&file(&format!("{{{a},{a}}}"), &[0]), r#"a second tensor "a""#);
 }

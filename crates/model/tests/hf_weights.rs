@@ -106,6 +106,8 @@ fn a_folder_without_weights_says_what_it_lacks() {
     assert!(message(dir.path()).contains("found neither, expected model.safetensors or"));
     std::fs::write(dir.path().join("pytorch_model.bin"), b"x").unwrap();
     assert!(message(dir.path()).contains("found only pickled PyTorch weights"));
+    std::fs::write(dir.path().join("model-q4.gguf"), b"").unwrap();
+    assert!(message(dir.path()).contains("found only a quantised checkpoint (gguf)"));
     std::fs::create_dir(dir.path().join("model.safetensors")).unwrap();
     assert!(message(dir.path()).contains("expected a regular file"));
 }

@@ -109,7 +109,10 @@ impl Compare {
             Some(out) => out.clone(),
             None => Path::new("runs").join(format!("compare-{name}")),
         };
-        plan.check()?;
+        let notes = plan.check()?;
+        if voice == Voice::Lively {
+            notes.iter().for_each(console::say);
+        }
         let shown = out.display();
         fs::create_dir_all(&out).with_context(|| format!("cannot make the folder {shown}"))?;
         let lock = File::create(out.join("lock")).context("cannot write the lock")?;

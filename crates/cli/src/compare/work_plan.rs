@@ -36,8 +36,10 @@ pub struct WorkPlan {
 }
 
 impl WorkPlan {
-    /// Refuses the whole comparison if any of its runs would be refused.
-    pub fn check(&self) -> Result<()> {
+    /// Refuses the whole comparison if any of its runs would be refused; otherwise what a person
+    /// should know about them, each note once.
+    pub fn check(&self) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
         // Data differ by seed, and a client may be left without rows; many variants share them.
         let mut seen = Vec::new();
         for variant in &self.variants {
@@ -56,6 +58,9 @@ impl WorkPlan {
                 }
                 if number == 0 {
                     let run = federate::Run::prepare(&experiment).with_context(within)?;
+                    notes.extend(
+                        run.notes().filter(|note| !notes.contains(note)).collect::<Vec<_>>(),
+                    );
                     let (prepared, recipe) = run.parts();
                     recipe.learns.check(prepared.model.layout()).with_context(within)?;
                     recipe.personal.check(prepared.model.layout()).with_context(within)?;
@@ -71,7 +76,7 @@ impl WorkPlan {
                 seen.push(key);
             }
         }
-        Ok(())
+        Ok(notes)
     }
 
     fn experiment(

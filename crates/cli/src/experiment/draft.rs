@@ -219,9 +219,23 @@ pub struct Model {
     /// Another number of attention heads than the preset has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<usize>,
+    /// Whether a folder's trained head is left aside; kept where its labels are the data's unless
+    /// given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<HeadChoice>,
     /// Low-rank adapters that learn in place of the model's weights; absent: the weights learn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,
+}
+
+/// `[model] head`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeadChoice {
+    /// Drawn anew whatever the folder has.
+    Fresh,
+    /// The folder's, or an error: never drawn anew.
+    Trained,
 }
 
 /// `[model] lora`

@@ -23,8 +23,8 @@ mod shorthand;
 pub use check::complaint as complaint_of;
 pub use compare_table::{CompareTable, NamedVariant};
 pub use complaint::Complaint;
-pub use draft::{Draft, Keep};
-pub use idle::idle;
+pub use draft::{Draft, HeadChoice, Keep};
+pub use idle::{idle, safl_table};
 pub use kind::read_setting;
 pub use layers::value_of as read_value;
 

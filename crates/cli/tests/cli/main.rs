@@ -5,6 +5,7 @@ mod arrivals;
 mod data;
 mod folders;
 mod keeping;
+mod models;
 mod plan;
 mod refusals;
 mod run;

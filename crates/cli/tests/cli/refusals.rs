@@ -213,6 +213,26 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("name=../up", "name: found \"../up\", expected letters"),
         ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),
         ("model.vocabulary=5", "model.vocabulary"),
+        (
+            "model.lora={ rank = 1000000 }",
+            "model.lora.rank: found 1000000, expected at most 16, the smaller side of block.0.query",
+        ),
+        ("model.lora={ alpha = nan }", "model.lora.alpha: found NaN, expected a positive number"),
+        ("model.lora={ alpha = 1e300 }", "model.lora.alpha: found inf, expected a positive number"),
+        (
+            "model.lora={ roles = [\"gate\"] }",
+            "model.lora.roles: found gate, expected a projection that the model has",
+        ),
+        ("model.blocks=1000000", "model.blocks: found 1000000, expected at most 1024"),
+        ("model.width=65538", "model.width: found 65538, expected at most 65536"),
+        ("model.width=4611686018427387904", "expected at most 65536"),
+        ("model.heads=1000000", "model.heads: found 1000000, expected at most 4096"),
+        (
+            "model.vocabulary=99999999",
+            "model.vocabulary: found 99999999, expected at most 16777216",
+        ),
+        ("model.head=fresh", "model.head: found a choice, expected it only beside model.path"),
+        ("model.head=new", "model.head: found \"new\", expected fresh or trained"),
         ("model.lora={ rank = 0 }", "model.lora.rank: found 0, expected at least 1"),
         ("model.lora={ roles = [\"head\"] }", "model.lora.roles[0]: found"),
     ] {

@@ -14,7 +14,8 @@ use std::path::Path;
 use fedra_plan::{Layout, ParamId, Part, Role, Shape, Site};
 
 use super::companions::Companions;
-use super::config::Config;
+use super::config::{Config, UNQUANTISED};
+use super::dtype::Precision;
 use super::names::{Architecture, Family, Meaning};
 use super::weights::Weights;
 use crate::error::ModelError;
@@ -48,7 +49,7 @@ pub struct Ignored {
 }
 
 /// Why a tensor is not loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A constant that is computed, not learnt.
     Buffer,
@@ -56,10 +57,17 @@ pub enum Reason {
     OtherHead,
     /// Part of a head that the wanted layout does not have.
     UnwantedHead(ParamId),
-    /// A second copy of a shared parameter.
+    /// A second copy of a shared parameter, equal to the bit.
     Copy(ParamId),
     /// A head of another shape, where a fresh one was allowed: another number of classes, say.
-    OtherShape(ParamId),
+    OtherShape {
+        /// The parameter in its place.
+        id: ParamId,
+        /// The folder's shape.
+        stored: Vec<usize>,
+    },
+    /// A head whose outputs mean something else than the new head's.
+    OtherMeaning(ParamId),
 }
 
 impl fmt::Display for Reason {
@@ -69,7 +77,8 @@ impl fmt::Display for Reason {
             Self::OtherHead => f.write_str("a head of another task"),
             Self::UnwantedHead(id) => write!(f, "{id}, which the model to be loaded does not have"),
             Self::Copy(id) => write!(f, "a second copy of {id}"),
-            Self::OtherShape(id) => write!(f, "{id} in another shape than the new head"),
+            Self::OtherShape { id, .. } => write!(f, "{id} in another shape than the new head"),
+            Self::OtherMeaning(id) => write!(f, "{id} of a head that answers with other classes"),
         }
     }
 }
@@ -77,11 +86,9 @@ impl fmt::Display for Reason {
 impl Checkpoint {
     /// Opens a folder: reads its configuration and companions, checks the headers of its weights.
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
-        Ok(Self {
-            config: Config::open(dir)?,
-            weights: Weights::open(dir)?,
-            companions: Companions::open(dir)?,
-        })
+        let (config, weights) = (Config::open(dir)?, Weights::open(dir)?);
+        refuse_quantised(&weights)?;
+        Ok(Self { config, weights, companions: Companions::open(dir)? })
     }
 
     /// What the folder says the model is.
@@ -116,8 +123,10 @@ impl Checkpoint {
                     found.tensors.insert(id, tensor.to_owned());
                 }
                 Some(tensor) if fresh => {
+                    let stored = self.weights.info(tensor).map(|info| info.shape.to_vec());
+                    let stored = stored.unwrap_or_default();
                     found.fresh.push(id);
-                    found.ignore(tensor, Reason::OtherShape(id));
+                    found.ignore(tensor, Reason::OtherShape { id, stored });
                 }
                 Some(tensor) => return Err(self.misfit(id, tensor, shape)),
                 None if fresh => found.fresh.push(id),
@@ -186,7 +195,8 @@ impl Checkpoint {
                 Entry::Vacant(place) => {
                     place.insert(tensor);
                 }
-                Entry::Occupied(_) => {
+                Entry::Occupied(place) => {
+                    self.check_copy(place.get(), tensor)?;
                     ignored.push(Ignored { tensor: tensor.to_owned(), reason: Reason::Copy(id) });
                 }
             }
@@ -205,16 +215,35 @@ impl Checkpoint {
         meaning
     }
 
+    /// Two tensors for one parameter contradict each other unless they are equal.
+    fn check_copy(&self, original: &str, copy: &str) -> Result<(), ModelError> {
+        let info = |name| self.weights.info(name).map(|info| info.shape.to_vec());
+        let expected = format!("an equal copy of {original:?}: config.json says that they are one");
+        let (first, second) = (info(original).unwrap_or_default(), info(copy).unwrap_or_default());
+        if first != second {
+            let found = format!("shape {second:?}, not {first:?}");
+            return Err(self.tensor_error(copy, found, &expected));
+        }
+        match self.weights.first_difference(original, copy)? {
+            None => Ok(()),
+            Some(at) => {
+                let found = format!("other values, first at element {at}");
+                Err(self.tensor_error(copy, found, &expected))
+            }
+        }
+    }
+
     fn fits(&self, tensor: &str, shape: &Shape) -> bool {
         self.weights
             .info(tensor)
-            .is_some_and(|info| info.shape == shape.dims() && info.dtype.precision().is_some())
+            .is_some_and(|info| info.shape == shape.dims() && Precision::of(info.dtype).is_some())
     }
 
     fn misfit(&self, id: ParamId, tensor: &str, shape: &Shape) -> ModelError {
-        let found = self.weights.info(tensor).map_or_else(String::new, |info| {
-            format!("{} of shape {:?}", info.dtype.name(), info.shape)
-        });
+        let found = self
+            .weights
+            .info(tensor)
+            .map_or_else(String::new, |info| format!("{} of shape {:?}", info.dtype, info.shape));
         ModelError::Parameter {
             path: self.weights.path_of(tensor).to_path_buf(),
             id,
@@ -236,7 +265,14 @@ impl Checkpoint {
             id,
             tensor: architecture.tensor_name(id).unwrap_or_default(),
             found: format!("no such tensor{also}"),
-            expected: format!("one of shape {shape}"),
+            expected: if id.role == Role::Vocabulary && id.part == Part::Weight {
+                format!(
+                    "one of shape {shape}, or \"tie_word_embeddings\": true in config.json where \
+                     the token embedding is the output vocabulary too"
+                )
+            } else {
+                format!("one of shape {shape}")
+            },
         }
     }
 
@@ -262,4 +298,37 @@ impl Found {
     fn ignore(&mut self, tensor: &str, reason: Reason) {
         self.ignored.push(Ignored { tensor: tensor.to_owned(), reason });
     }
+
+    /// Leaves a parameter of the folder aside, to begin anew because it means something else.
+    pub fn redraw(&mut self, id: ParamId) {
+        if let Some(tensor) = self.tensors.remove(&id) {
+            self.ignore(&tensor, Reason::OtherMeaning(id));
+            self.fresh.push(id);
+            self.fresh.sort_unstable();
+        }
+    }
+}
+
+/// Quantised weights beside a configuration that does not say so. Their tensors have names and
+/// types of their own, of which the first would otherwise be called unknown.
+fn refuse_quantised(weights: &Weights) -> Result<(), ModelError> {
+    const SUFFIXES: [(&str, &str); 10] = [
+        (".g_idx", "gptq"),
+        (".qweight", "gptq or awq"),
+        (".qzeros", "gptq or awq"),
+        (".absmax", "bitsandbytes"),
+        (".quant_map", "bitsandbytes"),
+        (".SCB", "bitsandbytes"),
+        (".weight_format", "bitsandbytes"),
+        (".weight_packed", "compressed-tensors"),
+        (".weight_scale", "scaled integers or 8-bit floats"),
+        (".weight_scale_inv", "scaled 8-bit floats"),
+    ];
+    for (suffix, method) in SUFFIXES {
+        if let Some(tensor) = weights.names().find(|name| name.ends_with(suffix)) {
+            let found = format!("a part of a quantised checkpoint ({method})");
+            return Err(ModelError::tensor(weights.path_of(tensor), tensor, found, UNQUANTISED));
+        }
+    }
+    Ok(())
 }

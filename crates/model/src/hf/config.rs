@@ -21,7 +21,7 @@ use self::fields::Fields;
 use super::dtype::Precision;
 use super::file;
 use super::names::{Architecture, Family};
-use crate::error::ModelError;
+use crate::error::{ModelError, shortened};
 
 /// The file's name in a model folder.
 pub const FILE: &str = "config.json";
@@ -134,6 +134,22 @@ impl Config {
         }
     }
 
+    /// Rows of the token embedding.
+    pub fn vocabulary(&self) -> usize {
+        match self {
+            Self::Bert(config) => config.vocab_size,
+            Self::Llama(config) => config.vocab_size,
+        }
+    }
+
+    /// Standard deviation of weights that are drawn anew beside those of a folder.
+    pub fn initializer_range(&self) -> f64 {
+        match self {
+            Self::Bert(config) => config.initializer_range,
+            Self::Llama(config) => config.initializer_range,
+        }
+    }
+
     /// The original keys, overwritten by the checked fields.
     fn object(&self) -> Map<String, Value> {
         let mut object = match self {
@@ -156,16 +172,49 @@ impl Config {
 
 /// Largest accepted sizes. All are several times what published models have, and small enough that
 /// the product of any two is far from overflowing.
-mod limit {
+pub mod limit {
+    /// Rows of a token embedding.
     pub const VOCABULARY: usize = 1 << 24;
+    /// Width of hidden states, and inside a feed-forward layer.
     pub const WIDTH: usize = 1 << 18;
+    /// Blocks.
     pub const BLOCKS: usize = 1 << 10;
+    /// Attention heads of a block.
     pub const HEADS: usize = 1 << 12;
+    /// Positions.
     pub const POSITIONS: usize = 1 << 26;
+    /// Rows of a segment embedding.
     pub const SEGMENTS: usize = 1 << 10;
+}
+
+/// What both families draw new weights with unless the file says otherwise.
+const INITIALIZER_RANGE: f64 = 0.02;
+
+/// Writes the deviation of new weights where the file says another than the usual one.
+fn write_initializer_range(range: f64, object: &mut Map<String, Value>) {
+    if range != INITIALIZER_RANGE {
+        object.insert("initializer_range".into(), json!(range));
+    }
 }
 
 /// Refuses what changes the meaning of the weights in any family.
 fn refuse_quantised(fields: &Fields<'_>) -> Result<(), ModelError> {
-    fields.must_be_absent("quantization_config", "weights stored as F32, F16 or BF16")
+    let key = "quantization_config";
+    let Some(value) = fields.get(key) else { return Ok(()) };
+    let flag = |name: &str| value.get(name).and_then(Value::as_bool) == Some(true);
+    let method = match value.get("quant_method").and_then(Value::as_str) {
+        Some(method) => method,
+        // What its files said before they named themselves.
+        None if flag("load_in_4bit") || flag("load_in_8bit") => "bitsandbytes",
+        None => "by a method that it does not name",
+    };
+    Err(ModelError::Config {
+        path: fields.path.to_path_buf(),
+        key: key.into(),
+        found: shortened(format!("a quantised checkpoint ({method})")),
+        expected: UNQUANTISED.into(),
+    })
 }
+
+/// What is expected where weights are quantised.
+pub(super) const UNQUANTISED: &str = "weights stored as F32, F16 or BF16";

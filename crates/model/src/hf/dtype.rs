@@ -1,106 +1,9 @@
-//! Element types of a safetensors file. All of them can be named and measured, because a file may
-//! carry integers that nobody asks for; only three of them can be read as numbers and written.
+//! The three element types that convert to f32 without loss, out of all that a safetensors file may
+//! carry. A file with integers in it is no mistake; reading one of them as a weight would be.
 
+use ::safetensors::Dtype;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-
-/// The type of a stored element, as the format spells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each name is the whole description")]
-pub enum Dtype {
-    F64,
-    F32,
-    F16,
-    BF16,
-    F8E4M3,
-    F8E5M2,
-    I64,
-    I32,
-    I16,
-    I8,
-    U64,
-    U32,
-    U16,
-    U8,
-    Bool,
-}
-
-impl Dtype {
-    const ALL: [Self; 15] = [
-        Self::F64,
-        Self::F32,
-        Self::F16,
-        Self::BF16,
-        Self::F8E4M3,
-        Self::F8E5M2,
-        Self::I64,
-        Self::I32,
-        Self::I16,
-        Self::I8,
-        Self::U64,
-        Self::U32,
-        Self::U16,
-        Self::U8,
-        Self::Bool,
-    ];
-
-    /// The type with this name in a header, if the format has it.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
-    }
-
-    /// The name in a header.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F64 => "F64",
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::BF16 => "BF16",
-            Self::F8E4M3 => "F8_E4M3",
-            Self::F8E5M2 => "F8_E5M2",
-            Self::I64 => "I64",
-            Self::I32 => "I32",
-            Self::I16 => "I16",
-            Self::I8 => "I8",
-            Self::U64 => "U64",
-            Self::U32 => "U32",
-            Self::U16 => "U16",
-            Self::U8 => "U8",
-            Self::Bool => "BOOL",
-        }
-    }
-
-    /// Bytes per element.
-    pub const fn width(self) -> usize {
-        match self {
-            Self::F64 | Self::I64 | Self::U64 => 8,
-            Self::F32 | Self::I32 | Self::U32 => 4,
-            Self::F16 | Self::BF16 | Self::I16 | Self::U16 => 2,
-            Self::F8E4M3 | Self::F8E5M2 | Self::I8 | Self::U8 | Self::Bool => 1,
-        }
-    }
-
-    /// How to read elements of this type as f32, or nothing where that would not be exact.
-    pub const fn precision(self) -> Option<Precision> {
-        match self {
-            Self::F32 => Some(Precision::F32),
-            Self::F16 => Some(Precision::F16),
-            Self::BF16 => Some(Precision::BF16),
-            Self::F64
-            | Self::F8E4M3
-            | Self::F8E5M2
-            | Self::I64
-            | Self::I32
-            | Self::I16
-            | Self::I8
-            | Self::U64
-            | Self::U32
-            | Self::U16
-            | Self::U8
-            | Self::Bool => None,
-        }
-    }
-}
 
 /// An element type that converts to f32 without loss, and that weights can be saved in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,6 +18,21 @@ pub enum Precision {
 }
 
 impl Precision {
+    const ALL: [Self; 3] = [Self::F32, Self::F16, Self::BF16];
+
+    /// How to read elements of a type as f32, or nothing where that would not be exact.
+    pub fn of(dtype: Dtype) -> Option<Self> {
+        Self::ALL.into_iter().find(|precision| precision.dtype() == dtype)
+    }
+
+    /// Bytes per element.
+    pub const fn width(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+        }
+    }
+
     /// The element type this is.
     pub const fn dtype(self) -> Dtype {
         match self {

@@ -1,6 +1,8 @@
-//! The JSON header of a safetensors file, checked. Nothing in it is believed before it has been
-//! compared with the number of data bytes the file really has, so a header can neither make us
-//! allocate nor read outside the file.
+//! The JSON header of a safetensors file, checked. The `safetensors` crate says what a tensor is and
+//! that all of them together cover the data without overlap or gap; what it takes on trust is
+//! checked here: names that come twice or cannot be printed, the number of tensors and dimensions,
+//! and the data bytes the file really has. So a header can neither make us allocate nor read
+//! outside the file, and a refusal names the tensor.
 //!
 //! ```text
 //! | header length: u64 le | header: JSON, padded with spaces | data: the tensors, back to back |
@@ -10,10 +12,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use ::safetensors::SafeTensorError;
+use ::safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
-use super::dtype::Dtype;
 use super::unique::Unique;
 use crate::error::ModelError;
 
@@ -33,30 +36,9 @@ pub const METADATA: &str = "__metadata__";
 #[derive(Debug)]
 pub struct Header {
     /// The tensors by name.
-    pub tensors: BTreeMap<String, Entry>,
+    pub tensors: BTreeMap<String, TensorInfo>,
     /// Free-form text, such as `format: pt`.
     pub metadata: BTreeMap<String, String>,
-}
-
-/// One tensor's type, shape and place in the data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Element type.
-    pub dtype: Dtype,
-    /// Dimensions, outermost first; empty for a scalar.
-    pub shape: Vec<usize>,
-    /// First byte, counted from the start of the data.
-    pub begin: u64,
-    /// One past the last byte.
-    pub end: u64,
-}
-
-impl Entry {
-    /// Number of elements, from the bytes: a zero-size shape may have dimensions whose product
-    /// overflows.
-    pub fn elements(&self) -> usize {
-        (self.end - self.begin) as usize / self.dtype.width()
-    }
 }
 
 impl Header {
@@ -66,134 +48,74 @@ impl Header {
         if json.first() != Some(&b'{') {
             return Err(ModelError::file(path, "a header that does not begin with `{`", "JSON"));
         }
-        let raw: RawHeader = serde_json::from_slice(json)
+        let header: Self = serde_json::from_slice(json)
             .map_err(|e| ModelError::file(path, format!("header: {e}"), "a safetensors header"))?;
-        let mut tensors = BTreeMap::new();
-        for (name, raw) in raw.tensors {
-            let entry = raw
-                .check(data_length)
-                .map_err(|(found, expected)| ModelError::tensor(path, &name, found, expected))?;
-            tensors.insert(name, entry);
+        for (name, info) in &header.tensors {
+            check_tensor(name, info, data_length)
+                .map_err(|(found, expected)| ModelError::tensor(path, name, found, expected))?;
         }
-        check_cover(path, &tensors, data_length)?;
-        Ok(Self { tensors, metadata: raw.metadata })
+        header.check_cover(path, data_length)?;
+        Ok(header)
+    }
+
+    /// Every byte of the data belongs to exactly one tensor.
+    fn check_cover(&self, path: &Path, data_length: u64) -> Result<(), ModelError> {
+        let mut in_order: Vec<(String, TensorInfo)> =
+            self.tensors.iter().map(|(name, info)| (name.clone(), info.clone())).collect();
+        in_order.sort_by_key(|(_, info)| info.data_offsets);
+        let covered = Metadata::new(None, in_order).map_err(|error| {
+            let SafeTensorError::InvalidOffset(name) = &error else {
+                return ModelError::file(path, error.to_string(), "tensors that cover the data");
+            };
+            let begin = self.tensors.get(name).map_or(0, |info| info.data_offsets.0);
+            let found = format!("data beginning at byte {begin}, an overlap or a gap");
+            ModelError::tensor(path, name, found, "it where the tensor before it ends")
+        })?;
+        if covered.data_len() as u64 != data_length {
+            return Err(ModelError::file(
+                path,
+                format!("{data_length} bytes of data"),
+                format!("{}, the sum of all tensors in the header", covered.data_len()),
+            ));
+        }
+        Ok(())
     }
 }
 
-/// Every byte of the data belongs to exactly one tensor.
-fn check_cover(
-    path: &Path,
-    tensors: &BTreeMap<String, Entry>,
-    data_length: u64,
-) -> Result<(), ModelError> {
-    let mut in_order: Vec<_> = tensors.iter().collect();
-    in_order.sort_by_key(|(_, entry)| (entry.begin, entry.end));
-    let mut covered = 0;
-    for (name, entry) in in_order {
-        if entry.begin != covered {
-            let kind = if entry.begin < covered { "an overlap" } else { "a gap" };
-            let found = format!("{kind}: data beginning at byte {}", entry.begin);
-            let expected = format!("byte {covered}, where the tensor before it ends");
-            return Err(ModelError::tensor(path, name, found, expected));
-        }
-        covered = entry.end;
-    }
-    if covered != data_length {
-        return Err(ModelError::file(
-            path,
-            format!("{data_length} bytes of data"),
-            format!("{covered}, the sum of all tensors in the header"),
+/// What is wrong with one tensor by itself: what was found and what was expected.
+fn check_tensor(name: &str, info: &TensorInfo, data_length: u64) -> Result<(), (String, String)> {
+    let (begin, end) = info.data_offsets;
+    if begin > end || end as u64 > data_length {
+        return Err((
+            format!("data_offsets [{begin}, {end}]"),
+            format!("an ascending range within {data_length} bytes of data"),
         ));
     }
-    Ok(())
-}
-
-struct RawHeader {
-    tensors: BTreeMap<String, RawEntry>,
-    metadata: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawEntry {
-    dtype: String,
-    shape: RawShape,
-    data_offsets: (u64, u64),
-}
-
-impl RawEntry {
-    /// The checked entry, or what was found and what was expected.
-    fn check(self, data_length: u64) -> Result<Entry, (String, String)> {
-        let Some(dtype) = Dtype::parse(&self.dtype) else {
-            return Err((format!("dtype {:?}", self.dtype), "a dtype of the format".into()));
-        };
-        let (begin, end) = self.data_offsets;
-        if begin > end || end > data_length {
-            return Err((
-                format!("data_offsets [{begin}, {end}]"),
-                format!("an ascending range within {data_length} bytes of data"),
-            ));
-        }
-        let shape = self.shape.0;
-        // Zero is absorbing, so a zero-size shape has no overflow whatever its other dimensions
-        // say.
-        let bytes = if shape.contains(&0) {
-            Some(0)
-        } else {
-            shape.iter().try_fold(dtype.width() as u64, |product, &dim| product.checked_mul(dim))
-        };
-        if bytes != Some(end - begin) {
-            let bytes = bytes.map_or("more than 2^64".into(), |b| b.to_string());
-            return Err((
-                format!("{} bytes of data", end - begin),
-                format!("{bytes} for {} of shape {shape:?}", dtype.name()),
-            ));
-        }
-        let shape = shape.iter().map(|&dim| usize::try_from(dim)).collect::<Result<_, _>>();
-        let shape = shape.map_err(|_| ("a dimension beyond this machine".into(), "less".into()))?;
-        Ok(Entry { dtype, shape, begin, end })
+    if info.shape.len() > MAX_RANK {
+        return Err((
+            format!("{} dimensions", info.shape.len()),
+            format!("at most {MAX_RANK} dimensions"),
+        ));
     }
+    // Asked about the tensor alone, the crate's answer is about this tensor.
+    let alone = TensorInfo { data_offsets: (0, end - begin), ..info.clone() };
+    Metadata::new(None, vec![(name.to_owned(), alone)]).map(drop).map_err(|_| {
+        let needed = format!("as many as {} of shape {:?} needs", info.dtype, info.shape);
+        (format!("{} bytes of data", end - begin), needed)
+    })
 }
 
-/// A shape that stops reading after [`MAX_RANK`] dimensions instead of collecting a hostile list.
-struct RawShape(Vec<u64>);
-
-impl<'de> Deserialize<'de> for RawShape {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Dims;
-        impl<'de> Visitor<'de> for Dims {
-            type Value = RawShape;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a list of at most {MAX_RANK} dimensions")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RawShape, A::Error> {
-                let mut dims = Vec::new();
-                while let Some(dim) = list.next_element()? {
-                    if dims.len() == MAX_RANK {
-                        return Err(A::Error::custom(format!("more than {MAX_RANK} dimensions")));
-                    }
-                    dims.push(dim);
-                }
-                Ok(RawShape(dims))
-            }
-        }
-        deserializer.deserialize_seq(Dims)
-    }
-}
-
-impl<'de> Deserialize<'de> for RawHeader {
+impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
         impl<'de> Visitor<'de> for Entries {
-            type Value = RawHeader;
+            type Value = Header;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with one entry per tensor")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
                 let mut tensors = BTreeMap::new();
                 let mut metadata = None;
                 while let Some(name) = map.next_key::<String>()? {
@@ -205,21 +127,29 @@ impl<'de> Deserialize<'de> for RawHeader {
                         continue;
                     }
                     check_name(&name).map_err(A::Error::custom)?;
-                    let entry: RawEntry = map
-                        .next_value()
-                        .map_err(|e| A::Error::custom(format!("tensor {name:?}: {e}")))?;
+                    let info: TensorInfo =
+                        map.next_value().map_err(|e| A::Error::custom(about(&name, &e)))?;
                     if tensors.len() == MAX_TENSORS {
                         return Err(A::Error::custom(format!("more than {MAX_TENSORS} tensors")));
                     }
                     if tensors.contains_key(&name) {
                         return Err(A::Error::custom(format!("a second tensor {name:?}")));
                     }
-                    tensors.insert(name, entry);
+                    tensors.insert(name, info);
                 }
-                Ok(RawHeader { tensors, metadata: metadata.unwrap_or_default() })
+                Ok(Header { tensors, metadata: metadata.unwrap_or_default() })
             }
         }
         deserializer.deserialize_map(Entries)
+    }
+}
+
+/// What the crate says about an entry, with the tensor's name. The format calls a variant a dtype.
+fn about(name: &str, error: &impl fmt::Display) -> String {
+    let said = error.to_string();
+    match said.strip_prefix("unknown variant ").and_then(|rest| rest.split(", expected").next()) {
+        Some(dtype) => format!("tensor {name:?}: dtype {dtype}, which the format does not have"),
+        None => format!("tensor {name:?}: {said}"),
     }
 }
 

@@ -16,6 +16,7 @@
 
 pub mod checkpoint;
 pub mod folder;
+pub mod trained;
 
 pub mod companions;
 pub mod config;
@@ -33,7 +34,10 @@ mod unique;
 pub use checkpoint::{Checkpoint, Found};
 pub use companions::Companions;
 pub use config::{BertConfig, Config, Labels, LlamaConfig, Problem};
-pub use dtype::{Dtype, Precision};
+pub use dtype::Precision;
 pub use folder::Folder;
-pub use names::Architecture;
+pub use names::{Answers, Architecture};
+pub use trained::{HeadFit, TrainedHead, WhyFresh};
 pub use weights::Weights;
+
+pub use ::safetensors::Dtype;

@@ -72,6 +72,21 @@ impl Architecture {
         }
     }
 
+    /// What the class's head answers with, if it is a classification head.
+    pub const fn answers(self) -> Option<Answers> {
+        match self {
+            Self::BertForSequenceClassification | Self::LlamaForSequenceClassification => {
+                Some(Answers::Sequences)
+            }
+            Self::BertForTokenClassification | Self::LlamaForTokenClassification => {
+                Some(Answers::Tokens)
+            }
+            Self::BertModel | Self::BertForMaskedLM | Self::LlamaModel | Self::LlamaForCausalLM => {
+                None
+            }
+        }
+    }
+
     /// What stands before the names of the backbone.
     const fn prefix(self) -> &'static str {
         match self {
@@ -126,6 +141,25 @@ impl Architecture {
             Site::Embedding | Site::Head => String::new(),
         };
         Some(format!("{adapter}{backbone}{block}{}{}", row.module, suffix(part)))
+    }
+}
+
+/// What a classification head classifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// Whole sequences.
+    Sequences,
+    /// Each token.
+    Tokens,
+}
+
+impl Answers {
+    /// The kind of task, in words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sequences => "sequence classification",
+            Self::Tokens => "token classification",
+        }
     }
 }
 

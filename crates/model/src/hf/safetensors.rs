@@ -7,12 +7,16 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::dtype::Dtype;
+use ::safetensors::Dtype;
+use ::safetensors::tensor::TensorInfo;
+
+use super::dtype::Precision;
 use super::file;
-use super::header::{Entry, Header, MAX_HEADER};
+use super::header::{Header, MAX_HEADER};
 use crate::error::ModelError;
 
 /// Bytes of the header's length, at the start of the file.
@@ -93,39 +97,64 @@ impl Reader {
 
     /// The values of a tensor stored as F32, F16 or BF16.
     pub fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
-        let Some(entry) = self.header.tensors.get(name) else {
+        let (info, precision) = self.readable(name)?;
+        let elements = elements(info, precision);
+        let mut values = Vec::new();
+        // A sparse file may be larger than memory, which is an error and no abort.
+        values.try_reserve_exact(elements).map_err(|_| {
+            self.tensor_error(name, &format!("{elements} elements"), "as many as fit in memory")
+        })?;
+        self.read_into(info, precision, 0..elements, &mut values)?;
+        Ok(values)
+    }
+
+    /// Some elements of a tensor stored as F32, F16 or BF16; fewer where it ends before.
+    pub fn read_part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        let (info, precision) = self.readable(name)?;
+        let end = part.end.min(elements(info, precision));
+        let mut values = Vec::new();
+        self.read_into(info, precision, part.start.min(end)..end, &mut values)?;
+        Ok(values)
+    }
+
+    fn readable(&self, name: &str) -> Result<(&TensorInfo, Precision), ModelError> {
+        let Some(info) = self.header.tensors.get(name) else {
             return Err(self.tensor_error(name, "no such tensor", "one of the file's tensors"));
         };
-        let Some(precision) = entry.dtype.precision() else {
-            return Err(self.tensor_error(name, entry.dtype.name(), "F32, F16 or BF16"));
-        };
-        let mut values = self.reserve(name, entry)?;
+        match Precision::of(info.dtype) {
+            Some(precision) => Ok((info, precision)),
+            None => Err(self.tensor_error(name, &info.dtype.to_string(), "F32, F16 or BF16")),
+        }
+    }
+
+    fn read_into(
+        &self,
+        info: &TensorInfo,
+        precision: Precision,
+        part: Range<usize>,
+        values: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = SeekFrom::Start(self.data_start + entry.begin);
+        let first = info.data_offsets.0 + part.start * precision.width();
+        let start = SeekFrom::Start(self.data_start + first as u64);
         file.seek(start).map_err(ModelError::io("seek in", &self.path))?;
-        let mut left = (entry.end - entry.begin) as usize;
+        let mut left = part.len() * precision.width();
         let mut chunk = vec![0; left.min(CHUNK)];
         while left > 0 {
             let part = &mut chunk[..left.min(CHUNK)];
             file.read_exact(part).map_err(ModelError::io("read", &self.path))?;
-            precision.decode(part, &mut values);
+            precision.decode(part, values);
             left -= part.len();
         }
-        Ok(values)
-    }
-
-    /// Room for the values. A sparse file may be larger than memory, which is an error and no
-    /// abort.
-    fn reserve(&self, name: &str, entry: &Entry) -> Result<Vec<f32>, ModelError> {
-        let mut values = Vec::new();
-        values.try_reserve_exact(entry.elements()).map_err(|_| {
-            let found = format!("{} elements", entry.elements());
-            self.tensor_error(name, &found, "as many as fit in memory")
-        })?;
-        Ok(values)
+        Ok(())
     }
 
     fn tensor_error(&self, name: &str, found: &str, expected: &str) -> ModelError {
         ModelError::tensor(&self.path, name, found, expected)
     }
+}
+
+/// Number of elements, from the bytes: what the file really has.
+fn elements(info: &TensorInfo, precision: Precision) -> usize {
+    (info.data_offsets.1 - info.data_offsets.0) / precision.width()
 }

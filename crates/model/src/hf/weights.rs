@@ -43,8 +43,17 @@ impl Weights {
         if index.exists() {
             return Self::sharded(dir, index);
         }
-        let pickled = dir.join("pytorch_model.bin").exists();
-        let found = if pickled { "only pickled PyTorch weights" } else { "neither" };
+        let has = |ending: &str| {
+            let mut files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            files.any(|file| file.file_name().to_string_lossy().ends_with(ending))
+        };
+        let found = if has(".gguf") {
+            "only a quantised checkpoint (gguf)"
+        } else if has(".bin") || has(".pt") || has(".pth") {
+            "only pickled PyTorch weights"
+        } else {
+            "neither"
+        };
         Err(ModelError::file(dir, found, format!("{SINGLE} or {INDEX}")))
     }
 
@@ -124,6 +133,32 @@ impl Weights {
             return Err(ModelError::tensor(&self.path, name, "no such tensor", expected));
         };
         self.shards[shard].read_f32(name)
+    }
+
+    /// The first element in which two tensors of one shape differ, read a piece at a time so that
+    /// neither is ever held whole.
+    pub fn first_difference(&self, one: &str, other: &str) -> Result<Option<usize>, ModelError> {
+        const PIECE: usize = 1 << 18;
+        let shard = |name: &str| self.places.get(name).map(|&shard| &self.shards[shard]);
+        let (Some(left), Some(right)) = (shard(one), shard(other)) else {
+            let expected = "two of the folder's tensors";
+            return Err(ModelError::tensor(&self.path, one, "no such tensor", expected));
+        };
+        let mut start = 0;
+        loop {
+            let part = start..start + PIECE;
+            let (a, b) = (left.read_part(one, part.clone())?, right.read_part(other, part)?);
+            if let Some(at) = a.iter().zip(&b).position(|(a, b)| a.to_bits() != b.to_bits()) {
+                return Ok(Some(start + at));
+            }
+            if a.len() != b.len() {
+                return Ok(Some(start + a.len().min(b.len())));
+            }
+            if a.len() < PIECE {
+                return Ok(None);
+            }
+            start += PIECE;
+        }
     }
 }
 

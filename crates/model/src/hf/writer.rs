@@ -85,11 +85,11 @@ fn write_tensor(
         let expected = format!("{elements} for shape {:?}", outline.shape);
         return Err(ModelError::tensor(path, &outline.name, found, expected));
     }
-    let mut bytes = Vec::with_capacity(elements.min(CHUNK) * precision.dtype().width());
+    let mut bytes = Vec::with_capacity(elements.min(CHUNK) * precision.width());
     for chunk in values.chunks(CHUNK) {
         bytes.clear();
         precision.encode(chunk, &mut bytes).map_err(|value| {
-            let expected = format!("a value within the range of {}", precision.dtype().name());
+            let expected = format!("a value within the range of {}", precision.dtype());
             ModelError::tensor(path, &outline.name, value.to_string(), expected)
         })?;
         out.write_all(&bytes).map_err(ModelError::io("write", path))?;
@@ -102,17 +102,17 @@ fn header(path: &Path, outlines: &[Outline], precision: Precision) -> Result<Vec
     let mut entries = Map::new();
     // Other libraries refuse files that do not say which framework's layout they use.
     entries.insert(METADATA.to_owned(), json!({ "format": "pt" }));
-    let dtype = precision.dtype();
+    let (dtype, width) = (precision.dtype().to_string(), precision.width());
     let mut begin = 0;
     for Outline { name, shape } in outlines {
         check_name(name)
             .map_err(|found| ModelError::tensor(path, name, found, "a short printable name"))?;
-        let bytes = shape.iter().try_fold(dtype.width(), |product, &dim| product.checked_mul(dim));
+        let bytes = shape.iter().try_fold(width, |product, &dim| product.checked_mul(dim));
         let end = bytes.and_then(|bytes| bytes.checked_add(begin)).ok_or_else(|| {
             let found = format!("shape {shape:?}");
             ModelError::tensor(path, name, found, "a size this machine can address")
         })?;
-        let entry = json!({ "dtype": dtype.name(), "shape": shape, "data_offsets": [begin, end] });
+        let entry = json!({ "dtype": dtype, "shape": shape, "data_offsets": [begin, end] });
         if entries.insert(name.clone(), entry).is_some() {
             let found = "a second tensor of this name";
             return Err(ModelError::tensor(path, name, found, "distinct names"));

@@ -44,7 +44,7 @@ fn check(dir: &Path, golden: &CheckpointCase) -> String {
         (Backbone::Llama(_), _) => Architecture::LlamaForCausalLM,
     };
     let names = names(&loaded.model, architecture);
-    let fresh: BTreeSet<_> = loaded.fresh.iter().copied().collect();
+    let fresh: BTreeSet<_> = loaded.report.fresh.iter().map(|fresh| fresh.id).collect();
     assert_eq!(fresh, golden.head.keys().map(|name| names[name]).collect());
     let mut step = Step {
         name: format!("{:?}", case.task),

@@ -160,7 +160,7 @@ fn a_saved_adapted_model_is_its_merged_model() {
         save(dir.path(), &adapted.model, &adapted.params, &saving).unwrap();
         let how = (&base.device, Seed(1));
         let loaded = load(dir.path(), base.model.head(), None, how).unwrap();
-        assert!(loaded.fresh.is_empty() && loaded.ignored.is_empty());
+        assert!(loaded.report.fresh.is_empty() && loaded.report.ignored.is_empty());
         let loaded = Step { model: loaded.model, params: loaded.params, ..base.clone() };
         let off = relative_f32(&loaded.logits().to_host(), &adapted.logits().to_host());
         assert!(off < MERGED, "{}: {off:.1e}", base.name);
@@ -179,7 +179,7 @@ fn adapters_put_on_a_folder_are_fresh_and_start_as_the_folder() {
     let how = (&base.device, Seed(1));
     let loaded = load(dir.path(), base.model.head(), Some(adapters), how).unwrap();
     let parts = Scope::of_parts(loaded.model.layout(), [Part::LoraA, Part::LoraB]);
-    assert_eq!(loaded.fresh.iter().copied().collect::<Scope>(), parts);
+    assert_eq!(loaded.report.fresh.iter().map(|fresh| fresh.id).collect::<Scope>(), parts);
     assert_eq!(parts.len(), 2 * 2 * base.model.blocks());
     let loaded = Step { model: loaded.model, params: loaded.params, ..base.clone() };
     assert_eq!(bits(&loaded.logits().to_host()), bits(&base.logits().to_host()));

@@ -23,5 +23,6 @@ mod threads;
 mod lora;
 
 mod folders;
+mod heads;
 mod refusals;
 mod transformers;

@@ -1,8 +1,10 @@
 //! Other libraries: what is saved here loads in transformers, and answers the same there.
 
 use crate::folders::every_architecture;
-use fedra_model::hf::{Companions, Precision};
-use fedra_model::{Saving, save};
+use crate::step::Step;
+use fedra_compute::Seed;
+use fedra_model::hf::{Checkpoint, Companions, HeadFit, Precision};
+use fedra_model::{Classifier, Saving, Wanted, load_checkpoint, save};
 use std::path::Path;
 use std::process::Command;
 
@@ -19,15 +21,14 @@ fn transformers_loads_every_saved_folder_unchanged_and_answers_the_same() {
     for (number, step) in every_architecture().iter().enumerate() {
         let dir = root.path().join(format!("{number}"));
         let companions = Companions::default();
-        let saving = Saving {
-            precision: Precision::F32,
-            labels: None,
-            problem: None,
-            companions: &companions,
-        };
+        let classes = step.model.head().classes();
+        // No order that sorting would give.
+        let labels =
+            classes.map(|_| ["mild", "absent", "severe", "none", "grave"].map(Into::into).into());
+        let saving =
+            Saving { precision: Precision::F32, labels, problem: None, companions: &companions };
         save(&dir, &step.model, &step.params, &saving).unwrap();
-        let logits = step.logits();
-        let answers = serde_json::json!({ "ids": step.sequences(), "logits": logits.to_host() });
+        let answers = answers(&dir, step);
         std::fs::write(dir.join("answers.json"), answers.to_string()).unwrap();
         command.arg(dir);
     }
@@ -35,4 +36,25 @@ fn transformers_loads_every_saved_folder_unchanged_and_answers_the_same() {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     println!("{}", text(&output.stdout));
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// What our model answers from the folder; that of classes, in the order of their names.
+fn answers(dir: &Path, step: &Step) -> serde_json::Value {
+    let Some(answers) = step.model.head().answers() else {
+        return serde_json::json!({ "ids": step.sequences(), "logits": step.logits().to_host() });
+    };
+    let checkpoint = Checkpoint::open(dir).unwrap();
+    let mut names = checkpoint.config().labels().unwrap().names.clone();
+    names.sort();
+    let HeadFit::Kept(stored) = checkpoint.trained_head(answers).unwrap().fit(&names) else {
+        panic!("the same labels")
+    };
+    let place = |name| stored.iter().position(|other| other == name).unwrap();
+    let classifier = Classifier::Rows(names.iter().map(place).collect());
+    let wanted = Wanted { head: step.model.head(), classifier, adapters: None };
+    let loaded = load_checkpoint(&checkpoint, wanted, (&step.device, Seed(1))).unwrap();
+    let sorted = Step { model: loaded.model, params: loaded.params, ..step.clone() };
+    serde_json::json!({
+        "ids": sorted.sequences(), "logits": sorted.logits().to_host(), "names": names,
+    })
 }

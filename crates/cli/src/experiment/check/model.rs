@@ -3,26 +3,29 @@
 use std::path::Path;
 
 use fedra_model::hf::Config;
-use fedra_model::{Adapters, Preset};
+use fedra_model::hf::config::limit;
+use fedra_model::{Adapters, Head, Model, ModelError, Preset};
 
 use super::{Result, at_least_one, existing};
 use crate::experiment::{Complaint, Draft, ModelSource};
 
 /// The name of the small preset in files, beside those of [`Preset`].
 const TINY_ENCODER: &str = "tiny-encoder";
+/// How much wider a preset is inside its feed-forward layers.
+const INNER: usize = 4;
 /// Pieces of a vocabulary that is grown, unless the file says otherwise.
 const USUAL_VOCABULARY: usize = 1000;
 
 /// What learns.
 pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     let model = &mut draft.model;
-    if let Some(lora) = &model.lora {
-        Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied()).map_err(|error| {
-            let complaint = Complaint::worded(&error.to_string());
-            let key = complaint.key().trim_start_matches("LoRA ").to_owned();
-            complaint.about(key).within("model.lora")
-        })?;
-    }
+    let adapters = match &model.lora {
+        None => None,
+        Some(lora) => Some(
+            Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())
+                .map_err(|error| about_lora(&error))?,
+        ),
+    };
     if let Some(path) = &mut model.path {
         if let Some(preset) = &model.preset {
             let expected = "no preset beside model.path";
@@ -41,6 +44,7 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         *path = existing("model.path", path)?;
         let config = open_config(path)?;
         fits(&config, tokens)?;
+        carries(&config, adapters)?;
         return Ok(ModelSource::Folder(path.clone()));
     }
     let name = model.preset.get_or_insert_with(|| TINY_ENCODER.to_owned()).clone();
@@ -55,14 +59,25 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         let expected = "an encoder; a decoder comes with its own tokenizer: use model.path";
         return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
     };
-    for (key, size) in
-        [("model.blocks", model.blocks), ("model.width", model.width), ("model.heads", model.heads)]
-    {
+    if model.head.is_some() {
+        let expected = "it only beside model.path: a preset has no trained head";
+        return Err(Complaint::new("model.head", "a choice", expected));
+    }
+    let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
+    for (key, size, most) in [
+        ("model.blocks", model.blocks, limit::BLOCKS),
+        ("model.width", model.width, limit::WIDTH / INNER),
+        ("model.heads", model.heads, limit::HEADS),
+        ("model.vocabulary", Some(vocabulary), limit::VOCABULARY),
+    ] {
         at_least_one(key, size)?;
+        if let Some(size) = size.filter(|size| *size > most) {
+            return Err(Complaint::new(key, size, format!("at most {most}")));
+        }
     }
     bert.num_hidden_layers = model.blocks.unwrap_or(bert.num_hidden_layers);
     bert.hidden_size = model.width.unwrap_or(bert.hidden_size);
-    bert.intermediate_size = 4 * bert.hidden_size;
+    bert.intermediate_size = INNER * bert.hidden_size;
     bert.num_attention_heads = model.heads.unwrap_or(bert.num_attention_heads);
     if !bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
         let (width, heads) = (bert.hidden_size, bert.num_attention_heads);
@@ -73,8 +88,7 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
     fits(&config, tokens)?;
     config.check().map_err(|error| shape(&error.to_string()))?;
-    let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
-    at_least_one("model.vocabulary", Some(vocabulary))?;
+    carries(&config, adapters)?;
     Ok(ModelSource::Fresh(Box::new(config), vocabulary))
 }
 
@@ -110,6 +124,26 @@ fn open_config(path: &Path) -> Result<Config> {
         let within = format!("model.path: {}", complaint.key());
         complaint.about(within)
     })
+}
+
+/// Whether the model has the projections that adapters are for, each large enough for their rank.
+fn carries(config: &Config, adapters: Option<Adapters>) -> Result<()> {
+    let Some(adapters) = adapters else { return Ok(()) };
+    match Model::new(config.clone(), Head::Bare, Some(adapters)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(about_lora(&error)),
+    }
+}
+
+/// A refusal of adapters, under the key that they stand under.
+fn about_lora(error: &ModelError) -> Complaint {
+    let complaint = Complaint::worded(&error.to_string());
+    let key = match complaint.key() {
+        "LoRA role" => "roles",
+        other => other.trim_start_matches("LoRA "),
+    };
+    let key = key.to_owned();
+    complaint.about(key).within("model.lora")
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {

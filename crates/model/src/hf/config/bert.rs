@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Fields, Labels, limit, refuse_quantised};
+use super::{Fields, INITIALIZER_RANGE, Labels, limit, refuse_quantised, write_initializer_range};
 use crate::error::ModelError;
 
 /// A BERT encoder with absolute positions and the exact GELU. Any other kind is refused when read.
@@ -25,6 +25,8 @@ pub struct BertConfig {
     pub type_vocab_size: usize,
     /// Added to the variance in every layer norm.
     pub layer_norm_eps: f64,
+    /// Standard deviation of weights that are drawn anew beside those of a folder.
+    pub initializer_range: f64,
     /// The token that fills short rows.
     pub pad_token_id: Option<u32>,
     /// Names of the classes.
@@ -45,6 +47,7 @@ impl Default for BertConfig {
             max_position_embeddings: 512,
             type_vocab_size: 2,
             layer_norm_eps: 1e-12,
+            initializer_range: INITIALIZER_RANGE,
             pad_token_id: Some(0),
             labels: None,
             original: Map::new(),
@@ -54,7 +57,7 @@ impl Default for BertConfig {
 
 impl BertConfig {
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, ModelError> {
-        fields.only("hidden_act", "gelu")?;
+        fields.one_of("hidden_act", &["gelu", "gelu_python"])?;
         fields.only("position_embedding_type", "absolute")?;
         fields.must_be_false("is_decoder")?;
         fields.must_be_false("add_cross_attention")?;
@@ -88,6 +91,7 @@ impl BertConfig {
                 standard.type_vocab_size,
             )?,
             layer_norm_eps: fields.positive_or("layer_norm_eps", standard.layer_norm_eps)?,
+            initializer_range: fields.positive_or("initializer_range", INITIALIZER_RANGE)?,
             pad_token_id: fields.padding_or(standard.pad_token_id, vocab_size)?,
             labels: Labels::read(fields)?,
             original: fields.object.clone(),
@@ -112,6 +116,7 @@ impl BertConfig {
         ] {
             object.insert(key.into(), value);
         }
+        write_initializer_range(self.initializer_range, &mut object);
         object
     }
 }

@@ -114,8 +114,16 @@ impl<'a> Fields<'a> {
 
     /// A string that has one supported value, which is also what its absence means.
     pub fn only(&self, key: &str, supported: &str) -> Result<(), ModelError> {
+        self.one_of(key, &[supported])
+    }
+
+    /// A string that has several names for the one supported thing, which its absence means too.
+    pub fn one_of(&self, key: &str, names: &[&str]) -> Result<(), ModelError> {
         match self.text(key)? {
-            Some(text) if text != supported => Err(self.refuse(key, format!("{supported:?}"))),
+            Some(text) if !names.contains(&text) => {
+                let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+                Err(self.refuse(key, quoted.join(" or ")))
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -123,11 +131,6 @@ impl<'a> Fields<'a> {
     /// A flag that would need code this crate does not have.
     pub fn must_be_false(&self, key: &str) -> Result<(), ModelError> {
         if self.flag_or(key, false)? { Err(self.refuse(key, "false")) } else { Ok(()) }
-    }
-
-    /// A feature that would need code this crate does not have.
-    pub fn must_be_absent(&self, key: &str, expected: &str) -> Result<(), ModelError> {
-        if self.get(key).is_some() { Err(self.refuse(key, expected)) } else { Ok(()) }
     }
 }
 

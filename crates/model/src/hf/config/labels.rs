@@ -1,5 +1,7 @@
 //! The classes a classification head tells apart, as `id2label`, `label2id` and `problem_type`.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
@@ -42,6 +44,16 @@ impl Problem {
 }
 
 impl Labels {
+    /// The name that stands for no name: the class's number.
+    pub fn numbered(class: usize) -> String {
+        format!("LABEL_{class}")
+    }
+
+    /// Whether the classes have names, and not only their numbers.
+    pub fn are_named(&self) -> bool {
+        self.names.iter().enumerate().any(|(class, name)| *name != Self::numbered(class))
+    }
+
     /// Reads the labels; absent when the file names none.
     pub(super) fn read(fields: &Fields<'_>) -> Result<Option<Self>, ModelError> {
         let problem = match fields.text("problem_type")? {
@@ -58,10 +70,14 @@ impl Labels {
             })?,
             None if fields.get("num_labels").is_some() => {
                 let count = fields.size("num_labels", 1..=MAX_LABELS)?;
-                (0..count).map(|class| format!("LABEL_{class}")).collect()
+                (0..count).map(Self::numbered).collect()
             }
             None => return Ok(None),
         };
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        if distinct.len() < names.len() {
+            return Err(fields.refuse("id2label", "a name of its own for each class"));
+        }
         if let Some(map) = fields.object("label2id")? {
             let agrees = |(name, class): (&String, &Value)| {
                 let class = class.as_u64().and_then(|class| names.get(class as usize));

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Fields, Labels, limit, refuse_quantised};
+use super::{Fields, INITIALIZER_RANGE, Labels, limit, refuse_quantised, write_initializer_range};
 use crate::error::ModelError;
 
 /// What rotary positions use unless the file says otherwise.
@@ -35,6 +35,8 @@ pub struct LlamaConfig {
     pub rope_theta: f64,
     /// Whether the output vocabulary shares the weight of the token embedding.
     pub tie_word_embeddings: bool,
+    /// Standard deviation of weights that are drawn anew beside those of a folder.
+    pub initializer_range: f64,
     /// The token that fills short rows.
     pub pad_token_id: Option<u32>,
     /// The token that begins a text.
@@ -62,6 +64,7 @@ impl Default for LlamaConfig {
             rms_norm_eps: 1e-5,
             rope_theta: ROPE_THETA,
             tie_word_embeddings: false,
+            initializer_range: INITIALIZER_RANGE,
             pad_token_id: None,
             bos_token_id: Some(1),
             eos_token_ids: vec![2],
@@ -73,7 +76,7 @@ impl Default for LlamaConfig {
 
 impl LlamaConfig {
     pub(super) fn read(fields: &Fields<'_>) -> Result<Self, ModelError> {
-        fields.only("hidden_act", "silu")?;
+        fields.one_of("hidden_act", &["silu", "swish"])?;
         fields.must_be_false("attention_bias")?;
         fields.must_be_false("mlp_bias")?;
         refuse_quantised(fields)?;
@@ -111,6 +114,7 @@ impl LlamaConfig {
             rms_norm_eps: fields.positive_or("rms_norm_eps", 1e-6)?,
             rope_theta: rope_theta(fields)?,
             tie_word_embeddings: fields.flag_or("tie_word_embeddings", false)?,
+            initializer_range: fields.positive_or("initializer_range", INITIALIZER_RANGE)?,
             pad_token_id: fields.padding_or(None, vocab_size)?,
             bos_token_id: fields.token_or("bos_token_id", Some(1))?,
             eos_token_ids: fields.tokens_or("eos_token_id", Some(2))?,
@@ -152,6 +156,7 @@ impl LlamaConfig {
         }
         // It was plain, or it would have been refused; `rope_parameters` says so now.
         object.remove("rope_scaling");
+        write_initializer_range(self.initializer_range, &mut object);
         object
     }
 }
