@@ -4,7 +4,7 @@
 //! overlap, they are a range. Memory is an estimate ([`crate::memory`]).
 
 use anyhow::Result;
-use fedra_engine::{Begins, Masks, Population, Recipe};
+use fedra_engine::{Begins, Bytes, Masks, Population, Recipe};
 use fedra_plan::{ByteCount, Layout, Scope, Site};
 use fedra_wire::payload_length;
 
@@ -160,6 +160,15 @@ fn costs(
     }
     let together = together.max().unwrap_or_default();
     fact("run memory", format!("about {together} with all {count} clients in one process"));
+    let hopeless = |bytes: &Bytes| bytes.full_down == ByteCount(0);
+    if recipe.population == Population::Federated
+        && recipe.min_arrivals.of(0) > 0
+        && let Some(round) = least.rounds.iter().position(hopeless)
+    {
+        let number = round + 1;
+        let found = format!("every attempt at round {number} draws too few clients: the run stops");
+        fact("note", found);
+    }
     if experiment.draft.conditions.is_some() {
         fact(
             "note",

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use fedra_compute::Seed;
 use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
-use fedra_plan::{BlockScores, Layout, ParamId, Part, Probe, Round, Scope, Selector, Site, View};
+use fedra_plan::{Layout, ParamId, Part, Round, Scope, Site};
 
 use crate::experiment::{Experiment, ModelSource, safl_table};
 use crate::grid::grouped;
@@ -31,7 +31,9 @@ pub fn untrained(
     let embedding = never.iter().any(|id| id.site == Site::Embedding);
     let remedy = match safl_table(experiment) {
         _ if experiment.draft.model.lora.is_some() => "without model.lora they learn".to_owned(),
-        Some(table) if embedding => format!("--set {table}.embeddings=learn lets embeddings learn"),
+        Some((table, _)) if embedding => {
+            format!("--set {table}.embeddings=learn lets embeddings learn")
+        }
         Some(_) | None => "let them learn".to_owned(),
     };
     Ok(Some(format!(
@@ -46,7 +48,7 @@ fn ever(experiment: &Experiment, recipe: &Recipe, layout: &Layout) -> Result<Sco
     let everything = Scope::everything(layout);
     let mut ever = Scope::empty();
     if let Some(adapt) = &recipe.adapt {
-        ever = adapt.learns.select(View { layout, round: Round(0), scores: None })?;
+        ever = adapt.learns.select(layout)?;
     }
     for number in 0..experiment.rounds {
         if ever == everything {
@@ -64,24 +66,21 @@ fn in_round(
     recipe: &Recipe,
     (layout, round): (&Layout, Round),
 ) -> Result<Scope> {
-    let probe = recipe.learns.probe(round);
-    if probe == Probe::Nothing {
-        return Ok(recipe.learns.select(View { layout, round, scores: None })?);
+    let rule = &recipe.learns_in(round);
+    if !rule.needs_choice() {
+        return Ok(rule.select(layout)?);
     }
     let selection = &recipe.selection;
     let alike = recipe.masks == Masks::Consensus && selection.counts.is_empty();
     if selection.criterion.is_fixed() && alike && selection.explore == 0 && recipe.depths.is_empty()
     {
         let seed = Seed(experiment.draft.seed);
-        let choice = Choice { recipe, rule: &recipe.learns, layout, round, seed };
+        let choice = Choice { recipe, rule, layout, round, seed };
         let anybody = ClientInfo { id: ClientId(0), name: String::new(), examples: 0 };
-        return Ok(choice.learns(&anybody.name, &choice.order(&anybody, &[]))?);
+        let plan = choice.plan(&anybody.name, &choice.order(&anybody, &[]))?;
+        return Ok(plan.learns().clone());
     }
-    let blocks = layout.blocks();
-    let order: Vec<u16> = (0..blocks).collect();
-    let scores = BlockScores::of_order(probe, &order, blocks);
-    let view = View { layout, round, scores: Some(&scores) };
-    Ok(recipe.learns.with_block_count(blocks).select(view)?)
+    Ok(rule.select_with(layout, &(0..layout.blocks()).collect())?)
 }
 
 /// `the embeddings, block.1, block.3, query, key`.

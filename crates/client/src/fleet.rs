@@ -94,8 +94,8 @@ impl NearFleet {
 
     /// The same fleet, in which some clients, by name, have only so many of the blocks.
     pub fn with_depths(mut self, depths: &BTreeMap<String, u16>) -> Result<Self> {
-        for (name, depth) in depths {
-            if let Some(place) = self.infos.iter().position(|info| info.name == *name) {
+        for (place, info) in self.infos.iter().enumerate() {
+            if let Some(depth) = depths.get(&info.name) {
                 self.shallow.insert(place, self.model.shallow(usize::from(*depth))?);
             }
         }

@@ -336,12 +336,15 @@ impl Federation {
 fn gave_up(round: Round, failed: &[FailedAttempt]) -> EngineError {
     let best = failed.iter().rev().max_by_key(|attempt| attempt.arrived.len());
     let reason = best.and_then(|best| best.failed.iter().chain(&best.refused).next());
+    let mut bytes = Bytes::default();
+    failed.iter().for_each(|attempt| bytes += attempt.bytes);
     EngineError::TooFewArrivals {
         round: round.0 + 1,
         attempts: failed.len(),
         arrived: best.map_or(0, |best| best.arrived.len()),
         cohort: best.map_or(0, |best| best.cohort.len()),
         expected: best.map_or(0, |best| best.needed),
+        bytes,
         reason: reason.map_or(String::new(), |absence| {
             format!(" (client {}: {})", absence.client, absence.reason)
         }),

@@ -5,6 +5,8 @@ use std::path::Path;
 use fedra_plan::{Digest, PlanError, Probe};
 use fedra_wire::{ClientId, WireError};
 
+use crate::report::Bytes;
+
 /// Why an experiment cannot start, or a round cannot end.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -72,10 +74,10 @@ pub enum EngineError {
     /// before.
     #[error(
         "round {round} was given up after {}: {arrived} of {cohort} clients came back at best{reason}, \
-         expected at least {expected} (federation.min_arrivals)\n\
+         expected at least {expected} (federation.min_arrivals); the attempts sent {} up and {} down\n\
          hint: the rounds before it are kept; to go on, raise federation.retries in the run's \
          experiment.toml and resume the run",
-        counted(*attempts)
+        counted(*attempts), bytes.up, bytes.down
     )]
     TooFewArrivals {
         /// The round, counted from 1 as people count.
@@ -88,6 +90,8 @@ pub enum EngineError {
         cohort: usize,
         /// Updates that it needed.
         expected: usize,
+        /// What all attempts sent.
+        bytes: Bytes,
         /// Why a client of it is missing, with a blank before it; empty when nobody was asked.
         reason: String,
     },

@@ -114,13 +114,8 @@ fn safl(experiment: &Experiment) -> Vec<Fact> {
     idle.map(|(key, _, why)| (format!("{table}.{key}"), why.to_owned())).collect()
 }
 
-/// The name of SAFL's table, if it is the method or lies beneath it.
-pub fn safl_table(experiment: &Experiment) -> Option<&'static str> {
-    safl(experiment).map(|(table, _)| table)
-}
-
 /// SAFL's table and its name, if it is the method or lies beneath it.
-fn safl_table(experiment: &Experiment) -> Option<(&'static str, &Table)> {
+pub fn safl_table(experiment: &Experiment) -> Option<(&'static str, &Table)> {
     let method = &experiment.draft.method;
     if method.name == "safl" {
         return Some(("method", &method.settings));

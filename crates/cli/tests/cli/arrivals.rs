@@ -28,12 +28,13 @@ fn a_run_in_which_everybody_fails_is_no_success() {
         let expected = match least {
             "1" => {
                 "error: round 1 was given up after 4 attempts: 0 of 3 clients came back at best \
-                 (client 0: failed (simulated)), expected at least 1 (federation.min_arrivals)\n\
-                 hint: the rounds before it are kept"
+                 (client 0: failed (simulated)), expected at least 1 (federation.min_arrivals); the \
+                 attempts sent 0 B up and "
             }
             _ => "error: no client's update arrived in any of the 3 rounds",
         };
         assert!(message.contains(expected), "{message}");
+        assert_eq!(message.contains("\nhint: the rounds before it are kept"), least == "1");
         assert!(!place.path(least).join("summary.json").exists());
         assert!(!place.path(least).join("model").exists());
         // It does not become one by being asked for again.
@@ -106,4 +107,24 @@ fn the_plan_draws_cohorts_that_are_too_small_again_as_the_run_does() {
         let predicted = line.split_whitespace().nth(2).unwrap().replace(',', "");
         assert_eq!(predicted, place.summary("run")["bytes"][key].to_string(), "{line}");
     }
+}
+
+#[test]
+fn a_run_whose_cohorts_are_all_too_small_is_foretold_and_stops_there() {
+    let place = Place::new();
+    let sets = ["--set", "federation.sample={ poisson = 0.001 }", "--set", "federation.retries=0"];
+    let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
+    let note = "every attempt at round 1 draws too few clients: the run stops";
+    assert!(plan.contains(note), "{plan}");
+    let output = place.fedra(&[&["run", "tiny.toml", "--out", "run"], &sets[..]].concat());
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    let expected = "error: round 1 was given up after 1 attempt: 0 of 0 clients came back at best, \
+                    expected at least 1";
+    assert!(message.contains(expected), "{message}");
+    // Empty rounds are what was asked for here, and nothing stops.
+    let empty =
+        ["--set", "federation.min_arrivals=0", "--set", "federation.sample={ poisson = 0.2 }"];
+    let plan = place.succeed(&[&["plan", "tiny.toml"], &empty[..]].concat());
+    assert!(!plan.contains("the run stops"), "{plan}");
 }

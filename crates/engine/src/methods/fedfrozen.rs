@@ -160,16 +160,21 @@ impl FedFrozen {
                 return refuse("method.qk_rate", rate.to_string(), expected);
             }
             if self.freeze != Freeze::Qk || self.stage2 != Stage2::Loose {
-                let expected = "it without freeze and stage2: query and key learn on, slower";
+                let expected =
+                    "no such key beside freeze or stage2: query and key learn on, slower";
                 return refuse("method.qk_rate", rate.to_string(), expected);
             }
         }
         if self.freeze != Freeze::Qk && self.stage2 != Stage2::Loose {
-            let expected = "it only with freeze = \"qk\"";
+            let expected = "no such key unless freeze = \"qk\"";
             return refuse("method.stage2", word(self.stage2.name()), expected);
         }
         if let Some(draw) = self.draw.filter(|_| self.freeze != Freeze::Random) {
-            return refuse("method.draw", draw.to_string(), "it only with freeze = \"random\"");
+            return refuse(
+                "method.draw",
+                draw.to_string(),
+                "no such key unless freeze = \"random\"",
+            );
         }
         let by_block = self.warmup == Warmup::PerBlock;
         if by_block && [Freeze::Random, Freeze::None].contains(&self.freeze) {
@@ -193,7 +198,11 @@ impl FedFrozen {
         ];
         for (key, found) in given {
             if let Some(found) = found.filter(|_| !is_found_out) {
-                return refuse(key, found, "it only with warmup = \"adaptive\" or \"per_block\"");
+                return refuse(
+                    key,
+                    found,
+                    "no such key unless warmup = \"adaptive\" or \"per_block\"",
+                );
             }
         }
         let share = |key, found: Option<f64>| match found {

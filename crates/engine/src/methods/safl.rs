@@ -166,7 +166,7 @@ impl Safl {
             ("centralised", "a federated method: one party alone sends no blocks"),
             ("local-only", "a method that aggregates: without it no block travels"),
             ("safl", "another method: blocks are chosen once"),
-            ("fedfrozen", "it on top: fedfrozen with base = { name = \"safl\", .. }"),
+            ("fedfrozen", "fedfrozen on top: fedfrozen with base = { name = \"safl\", .. }"),
         ])
     }
 
