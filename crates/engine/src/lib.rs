@@ -37,8 +37,10 @@ mod exact;
 mod stage;
 
 mod checkpoint;
+mod difference;
 mod downloads;
 mod effort;
+mod log_mark;
 mod report;
 mod scratch;
 mod sections;
@@ -61,6 +63,7 @@ pub use fleet::{
     Adaptation, Arrival, ClientInfo, EvaluationSet, Evidence, Examination, Fleet, Inquiry, Look,
     Moved, Order, Outcome, Reply, Scored, Shift, Tally, Verdict,
 };
+pub use log_mark::LogMark;
 pub use fold::{Contribution, Denominator, Fold};
 pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};
 pub use report::{Absence, Bytes, RoundReport, SetScores, Sink, Spread};
