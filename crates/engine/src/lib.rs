@@ -63,8 +63,8 @@ pub use fleet::{
     Adaptation, Arrival, ClientInfo, EvaluationSet, Evidence, Examination, Fleet, Inquiry, Look,
     Moved, Order, Outcome, Reply, Scored, Shift, Tally, Verdict,
 };
-pub use log_mark::LogMark;
 pub use fold::{Contribution, Denominator, Fold};
+pub use log_mark::LogMark;
 pub use recipe::{Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, Weighting};
 pub use report::{Absence, Bytes, RoundReport, SetScores, Sink, Spread};
 pub use sampler::Sampler;
