@@ -28,16 +28,17 @@ impl Breakdown {
             }
         }
     }
-
-    /// What to do next.
-    pub fn hint(&self) -> String {
-        format!("hint: once that is mended, fedra run --resume {} goes on", self.folder)
-    }
 }
 
+/// What is kept, and what to do next: it stands behind the error, as hints do.
 impl fmt::Display for Breakdown {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "the run stopped; {} of {} rounds are kept", self.rounds, self.of)
+        let Self { rounds, of, folder } = self;
+        write!(
+            formatter,
+            "hint: {rounds} of {of} rounds are kept; once this is mended, fedra run --resume \
+             {folder} goes on"
+        )
     }
 }
 

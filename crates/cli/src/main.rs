@@ -112,7 +112,7 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         console::say(format_args!("error: {}", told(&error)));
         if let Some(breakdown) = error.downcast_ref::<Breakdown>() {
-            console::say(breakdown.hint());
+            console::say(breakdown);
         }
         ExitCode::from(breakdown::status(&error))
     })
@@ -121,7 +121,9 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
 /// An error and its causes in one line; a cause that its error has told already is left out.
 fn told(error: &anyhow::Error) -> String {
     let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    // What a breakdown leaves is said last.
+    let around = usize::from(error.downcast_ref::<Breakdown>().is_some());
+    for cause in error.chain().skip(around).map(ToString::to_string) {
         if told.is_empty() {
             told = cause;
         } else if !told.ends_with(&cause) {

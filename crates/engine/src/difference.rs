@@ -50,10 +50,10 @@ fn key_of(path: &[String]) -> String {
         ["sampler", rest @ ..] => ("federation.sample", rest),
         ["start" | "depths", ..] => ("federation", &path),
         ["conditions", rest @ ..] => ("conditions", rest),
-        ["work", "solver", rest @ ..] => ("work.optimiser", rest),
         ["work", "encoding" | "download", ..] => ("wire", &path[1..]),
-        ["work", "epochs" | "batch" | "max_steps" | "clip" | "schedule", ..] => ("", &path),
-        ["evaluation", "on", ..] => ("evaluate.best, data.shares: scored", &[]),
+        ["work", "local" | "damped" | "watch" | "trial", ..] => ("method: its", &path[1..]),
+        ["work", ..] => ("", &path),
+        ["evaluation", "on", ..] => ("evaluate.best", &[]),
         ["evaluation", rest @ ..] => ("evaluate", rest),
         // What learns and how answers are put together is the method's choice, or its base's.
         [rest @ ..] => ("method: its", rest),
@@ -62,9 +62,7 @@ fn key_of(path: &[String]) -> String {
     match (table, place.as_str()) {
         ("", place) => place.to_owned(),
         (table, "") => table.to_owned(),
-        (table, place) if table.ends_with(|end: char| end == ':') || table.contains(' ') => {
-            format!("{table} {place}")
-        }
+        (table, place) if table.contains(' ') => format!("{table} {place}"),
         (table, place) => format!("{table}.{place}"),
     }
 }

@@ -41,6 +41,7 @@ mod difference;
 mod downloads;
 mod effort;
 mod log_mark;
+mod number;
 mod report;
 mod scratch;
 mod sections;

@@ -1,11 +1,14 @@
 //! The built binary on tiny experiments: what it prints, writes and refuses.
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
+mod best;
 mod data;
+mod endings;
 mod folders;
 mod keeping;
 mod plan;
 mod refusals;
 mod run;
+mod truth;
 
 mod place;
