@@ -102,24 +102,21 @@ impl Fingerprints {
     pub fn of(&mut self, experiment: &Experiment) -> Result<Inputs> {
         let key = data_key(experiment)?;
         let known = self.data.iter().find(|(known, _)| *known == key).map(|(_, data)| *data);
-        let data = match known {
-            Some(data) => data,
-            None => {
-                let data = Data::of(&Holdings::of(experiment)?);
-                self.data.push((key, data));
-                data
-            }
+        let data = if let Some(data) = known {
+            data
+        } else {
+            let data = Data::of(&Holdings::of(experiment)?);
+            self.data.push((key, data));
+            data
         };
         let folder = match &experiment.model {
             ModelSource::Fresh(..) => Folder::default(),
-            ModelSource::Folder(path) => match self.folders.get(path) {
-                Some(known) => *known,
-                None => {
-                    let folder = Folder::of(&experiment.model)?;
-                    self.folders.insert(path.clone(), folder);
-                    folder
-                }
-            },
+            ModelSource::Folder(path) => {
+                let known = self.folders.get(path).copied();
+                let folder = known.map_or_else(|| Folder::of(&experiment.model), Ok)?;
+                self.folders.insert(path.clone(), folder);
+                folder
+            }
         };
         Ok(Inputs::join(data, &folder))
     }
@@ -152,7 +149,9 @@ impl Data {
         let Holdings { table, division, .. } = holdings;
         let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
         labels.count(table.labels.names().len());
-        table.labels.names().iter().for_each(|name| labels.text(name));
+        for name in table.labels.names() {
+            labels.text(name);
+        }
         for example in &table.examples {
             add_row(&mut rows, example);
             match &example.labels {
@@ -179,7 +178,9 @@ fn add_row(sum: &mut Sum, example: &Example) {
         Body::Text(text) => sum.text(text),
         Body::Words(words) => {
             sum.count(words.len());
-            words.iter().for_each(|word| sum.text(word));
+            for word in words {
+                sum.text(word);
+            }
         }
     }
     let split = example.split.map(|split| match split {
@@ -280,7 +281,9 @@ impl Sum {
 
     fn numbers(&mut self, numbers: &[usize]) {
         self.count(numbers.len());
-        numbers.iter().for_each(|number| self.count(*number));
+        for number in numbers {
+            self.count(*number);
+        }
     }
 
     fn file(&mut self, path: &Path) -> std::io::Result<()> {

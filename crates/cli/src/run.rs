@@ -99,15 +99,15 @@ impl Run {
             idle(&experiment).iter().for_each(console::say);
         }
         let crew = run.crew()?;
-        let (folder, fresh) = match earlier {
-            Some(folder) => (folder, false),
-            None => {
-                let folder = Folder::claim(&out)?;
-                // Another run may have come and gone while data and model were opened.
-                vacancy::check_held(&out, &experiment, over)?;
-                folder.begin(&experiment)?;
-                (folder, true)
-            }
+        let fresh = earlier.is_none();
+        let folder = if let Some(folder) = earlier {
+            folder
+        } else {
+            let folder = Folder::claim(&out)?;
+            // Another run may have come and gone while data and model were opened.
+            vacancy::check_held(&out, &experiment, over)?;
+            folder.begin(&experiment)?;
+            folder
         };
         let shown = folder.path().display().to_string();
         let ending = match run.run(&folder, crew.as_ref(), voice) {

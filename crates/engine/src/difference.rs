@@ -56,7 +56,7 @@ fn key_of(path: &[String]) -> String {
         ["evaluation", "on", ..] => ("evaluate.best", &[]),
         ["evaluation", rest @ ..] => ("evaluate", rest),
         // What learns and how answers are put together is the method's choice, or its base's.
-        [rest @ ..] => ("method: its", rest),
+        rest => ("method: its", rest),
     };
     let place = rest.join(".");
     match (table, place.as_str()) {

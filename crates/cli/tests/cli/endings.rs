@@ -68,7 +68,7 @@ fn a_full_disk_ends_a_run_with_a_sentence_and_it_goes_on_to_the_same_bytes() {
     let (log, checkpoint) = (size("whole/rounds.jsonl"), size("whole/checkpoint.fedra"));
     assert!(log > 2 * checkpoint, "the log has to be what does not fit: {log}, {checkpoint}");
     // A limit on the length of files: the log grows into it, as it would into a full disk.
-    let limit = format!("trap '' XFSZ; ulimit -f {}", (checkpoint + log) / 2 / 1024);
+    let limit = format!("trap '' XFSZ; ulimit -f {}", u64::midpoint(checkpoint, log) / 1024);
     let output = shell(&place, &limit, &[&many[..], &["parts"]].concat());
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
