@@ -1,16 +1,41 @@
 //! The only places where the program speaks: data on stdout, words for people on stderr.
+//!
+//! Neither may end the program: whoever reads may stop listening, as `head` does, and a disk behind
+//! a redirection may be full. Data that could not be written are a failure all the same: it is said
+//! once, and the program's status tells ([`failed`]).
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A line of data. Whoever reads it may stop listening, as `head` does.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// A line of data.
 pub fn data(line: impl std::fmt::Display) {
-    if let Err(error) = writeln!(std::io::stdout(), "{line}") {
-        assert!(error.kind() == ErrorKind::BrokenPipe, "cannot write to stdout: {error}");
-    }
+    check(writeln!(io::stdout(), "{line}"));
 }
 
-/// A line for people.
-#[expect(clippy::print_stderr, reason = "stderr is where people read what happens")]
+/// Data as they are.
+pub fn bytes(bytes: &[u8]) {
+    let mut stdout = io::stdout();
+    check(stdout.write_all(bytes).and_then(|()| stdout.flush()));
+}
+
+/// A line for people. If nobody can read it, there is nobody to tell.
 pub fn say(line: impl std::fmt::Display) {
-    eprintln!("{line}");
+    let _unread = writeln!(io::stderr(), "{line}");
+}
+
+/// Whether data could not be written.
+pub fn failed() -> bool {
+    FAILED.load(Ordering::Relaxed)
+}
+
+/// Takes note of data that could not be written; a reader that is gone wanted no more.
+pub fn check(written: io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+        && !FAILED.swap(true, Ordering::Relaxed)
+    {
+        say(format_args!("error: cannot write to stdout: {error}"));
+    }
 }

@@ -1,29 +1,34 @@
 //! A whole federation in one process, from an experiment to its output folder.
 
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
 
 use anyhow::{Context, Result};
 use fedra_client::{NearFleet, Shards, to_params, to_tensors};
 use fedra_compute::{Crew, Device, Seed};
 use fedra_engine::{
-    Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, SetScores, Tensors,
+    Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, RoundReport, SetScores, Tensors,
 };
 use fedra_model::hf::Precision;
 use fedra_model::{Saving, save};
 use fedra_plan::Scope;
 
 use crate::bench::memory::peak_resident_bytes;
-use crate::experiment::{Experiment, complaint_of};
-use crate::folder::Folder;
+use crate::best::{self, Watch};
+use crate::breakdown::Breakdown;
+use crate::console;
+use crate::experiment::{Complaint, Experiment, complaint_of};
+use crate::fingerprint::Inputs;
+use crate::folder::{Folder, MODEL, MODEL_BEST, ROUNDS};
 use crate::forecast;
 use crate::grid::grouped;
 use crate::holdings::Holdings;
+use crate::interrupt::interrupted;
 use crate::keeping::SCRATCH;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
-use crate::summary::Summary;
+use crate::round_log::{self, RoundLog};
+use crate::summary::{Stopped, Summary};
 use crate::untrained::untrained;
 
 /// How a run ended.
@@ -40,6 +45,7 @@ pub struct Run<'e> {
     prepared: Prepared,
     recipe: Recipe,
     device: Device,
+    inputs: Inputs,
 }
 
 impl<'e> Run<'e> {
@@ -47,6 +53,7 @@ impl<'e> Run<'e> {
     pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
         let device = Device::cpu();
         let holdings = Holdings::of(experiment)?;
+        let inputs = Inputs::of(experiment, &holdings)?;
         let mut prepared = Prepared::of(experiment, holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
@@ -63,7 +70,7 @@ impl<'e> Run<'e> {
         recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
-        let mut run = Self { experiment, prepared, recipe: recipe.clone(), device };
+        let mut run = Self { experiment, prepared, recipe: recipe.clone(), device, inputs };
         recipe.evaluation.on = run.sets()?;
         run.recipe = recipe;
         Ok(run)
@@ -94,6 +101,11 @@ impl<'e> Run<'e> {
         (&self.prepared, &self.recipe)
     }
 
+    /// What it learns from, as digests.
+    pub const fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
     /// The sets of examples that there are. Where clients keep parameters of their own, the global
     /// model alone answers nothing: its central score waits for the end.
     fn sets(&self) -> Result<Vec<EvaluationSet>> {
@@ -105,6 +117,20 @@ impl<'e> Run<'e> {
         if shards.clients.iter().any(|shard| !shard.test.is_empty()) {
             sets.push(EvaluationSet::ClientTest);
         }
+        let validation = shards.clients.iter().any(|shard| !shard.validation.is_empty());
+        let evaluate = &self.experiment.draft.evaluate;
+        for (key, asked) in
+            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
+        {
+            if asked && !validation {
+                let expected = format!("examples for evaluate.{key} to decide by: above 0");
+                let found = "no validation example at any client";
+                return Err(Complaint::new("data.shares.validation", found, expected).into());
+            }
+        }
+        if validation && (evaluate.best != Some(false) || evaluate.patience.is_some()) {
+            sets.push(EvaluationSet::ClientValidation);
+        }
         Ok(sets)
     }
 
@@ -113,10 +139,17 @@ impl<'e> Run<'e> {
         Ok(self.recipe.personal.select(layout)?)
     }
 
+    /// The threads that the experiment asks for; `None` when it leaves that to the machine.
+    pub fn crew(&self) -> Result<Option<Crew>> {
+        let Some(threads) = self.experiment.draft.threads else { return Ok(None) };
+        let crew = Crew::new(threads);
+        crew.map(Some).with_context(|| format!("threads: cannot start {threads} of them"))
+    }
+
     /// Runs the rounds in a folder, from its checkpoint if it has one.
-    pub fn run(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
-        match self.experiment.draft.threads {
-            Some(threads) => Crew::new(threads)?.install(|| self.rounds(folder, voice)),
+    pub fn run(&self, folder: &Folder, crew: Option<&Crew>, voice: Voice) -> Result<Ending> {
+        match crew {
+            Some(crew) => crew.install(|| self.rounds(folder, voice)),
             None => self.rounds(folder, voice),
         }
     }
@@ -124,8 +157,8 @@ impl<'e> Run<'e> {
     fn rounds(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
         let Prepared { model, params, shards, .. } = &self.prepared;
         let (clients, rounds) = (shards.clients.len(), self.experiment.rounds);
-        let examples = shards.clients.iter().map(|shard| shard.train.len() as u64).sum();
         let seed = Seed(self.experiment.draft.seed);
+        folder.settle_inputs(&self.inputs)?;
 
         let keeping = forecast::keeping(self.experiment, &self.prepared, &self.recipe)?;
         let fleet =
@@ -137,54 +170,133 @@ impl<'e> Run<'e> {
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
         federation.keep_checkpoints(folder.path());
         federation.resume(folder.path(), &mut fleet)?;
-        let done = federation.completed().0;
-        folder.rounds_before(done)?;
+        let mut done = federation.completed().0;
+        let mut watch = Watch::default();
+        let mut log =
+            RoundLog::open(folder.path(), federation.log(), &mut |report| watch.note(&report))?;
+        // What can be refused has been: from here on the folder is this run's.
+        folder.forget_summary()?;
 
         let label = self.recipe.method.as_str();
         let mut progress = Progress::new(label, (done, rounds), clients as u64, voice);
         let mut fleet = fleet.with_observer(progress.observer());
-        let mut log = folder.round_log()?;
-        federation.run(&mut fleet, &mut [&mut log, &mut progress], rounds, &interrupted)?;
-        progress.finish();
-        if federation.completed().0 < rounds {
-            return Ok(Ending::Interrupted(federation.completed().0));
+        let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());
+        self.keep_best(folder, &federation, &watch).map_err(|error| broken(error, done))?;
+        while done < rounds && !self.has_waited(&watch) && !interrupted() {
+            // One round at a time, because what follows a round's checkpoint is done here.
+            let begun = Cell::new(false);
+            let sinks: &mut [&mut dyn fedra_engine::Sink] =
+                &mut [&mut log, &mut watch, &mut progress];
+            let run = federation.run(&mut fleet, sinks, rounds, &|| begun.replace(true));
+            run.map_err(|error| broken(error.into(), done))?;
+            done = federation.completed().0;
+            self.keep_best(folder, &federation, &watch).map_err(|error| broken(error, done))?;
         }
+        progress.finish();
+        if done < rounds && !self.has_waited(&watch) {
+            return Ok(Ending::Interrupted(done));
+        }
+        let summary = self.conclude(folder, (&federation, &mut fleet), &watch);
+        summary.map(Ending::Complete).map_err(|error| broken(error, done))
+    }
 
+    /// What the rounds came to, and their model.
+    fn conclude(
+        &self,
+        folder: &Folder,
+        (federation, fleet): (&Federation, &mut NearFleet),
+        watch: &Watch,
+    ) -> Result<Box<Summary>> {
+        let Prepared { model, shards, .. } = &self.prepared;
+        let mut reports: Vec<RoundReport> = Vec::new();
+        round_log::read(&folder.path().join(ROUNDS), federation.log(), &mut |report| {
+            // Only the last scores are summed up; those of all clients and rounds take much room.
+            reports.last_mut().into_iter().for_each(|earlier| earlier.scores = Vec::new());
+            reports.push(report);
+        })?;
         let personal = self.personal()?;
+        let patience = self.experiment.draft.evaluate.patience;
         let mut summary = Summary {
             name: self.experiment.name.clone(),
             method: self.recipe.method.clone(),
-            seed: seed.0,
-            rounds,
+            seed: self.experiment.draft.seed,
+            rounds: self.experiment.rounds,
             score: None,
             scores: std::collections::BTreeMap::new(),
+            best: watch.best(self.best_model(folder, watch)),
+            stopped: None,
             bytes: Bytes::default(),
             privacy: None,
             multiply_adds: 0,
-            model: (personal.len() < model.layout().len()).then(|| "model".to_owned()),
+            model: self.shares_a_model()?.then(|| MODEL.to_owned()),
+            inputs: Some(self.inputs.clone()),
+            log: federation.log(),
             tokens: mean_tokens(shards),
             stage: None,
             seconds: 0.0,
             peak_rss_bytes: 0,
-            clients,
-            examples,
+            clients: shards.clients.len(),
+            examples: shards.clients.iter().map(|shard| shard.train.len() as u64).sum(),
             parameters: model.layout().elements() as u64,
         }
-        .add_up(&folder.rounds_before(rounds)?);
-        // Nothing is decided by it within a run, so it is asked for once.
-        if let Some(set) = federation.examine(&mut fleet, EvaluationSet::ClientValidation)? {
+        .add_up(&reports);
+        if federation.completed().0 < self.experiment.rounds {
+            summary.stopped = patience.map(|patience| Stopped { patience });
+        }
+        // Where nothing is decided by it within a run, it is asked for once.
+        let on = EvaluationSet::ClientValidation;
+        if !self.recipe.evaluation.on.contains(&on)
+            && let Some(set) = federation.examine(fleet, on)?
+        {
             summary.add_scores(&set);
         }
         if !personal.is_empty() && !shards.central_test.is_empty() {
-            let set = self.central_scores(&fleet, federation.model())?;
+            let set = self.central_scores(fleet, federation.model())?;
             summary.add_scores(&set);
         }
         if summary.model.is_some() {
-            self.save(folder, federation.model())?;
+            self.save(folder, MODEL, federation.model())?;
         }
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
         folder.write_summary(&summary)?;
-        Ok(Ending::Complete(Box::new(summary)))
+        Ok(Box::new(summary))
+    }
+
+    /// Whether there is a global model: where every client keeps all of it there is none.
+    fn shares_a_model(&self) -> Result<bool> {
+        Ok(self.personal()?.len() < self.prepared.model.layout().len())
+    }
+
+    /// Whether the run is to stop early.
+    fn has_waited(&self, watch: &Watch) -> bool {
+        let patience = self.experiment.draft.evaluate.patience;
+        patience.is_some_and(|patience| watch.has_waited(patience))
+    }
+
+    /// Saves the model if the round that it comes from is the best so far.
+    fn keep_best(&self, folder: &Folder, federation: &Federation, watch: &Watch) -> Result<()> {
+        let wanted = self.experiment.draft.evaluate.best != Some(false);
+        if !wanted || !watch.is_at_best(federation.completed()) || !self.shares_a_model()? {
+            return Ok(());
+        }
+        best::forget(folder.path())?;
+        self.save(folder, MODEL_BEST, federation.model())?;
+        best::remember(folder.path(), federation.completed().0 - 1)
+    }
+
+    /// The folder of the best model, if it is there; somebody may have taken it away.
+    fn best_model(&self, folder: &Folder, watch: &Watch) -> Option<&'static str> {
+        let wanted = self.experiment.draft.evaluate.best != Some(false);
+        let round = watch.round().filter(|_| wanted && self.shares_a_model().unwrap_or(false))?;
+        if best::is_held(folder.path(), round) {
+            return Some(MODEL_BEST);
+        }
+        console::say(format_args!(
+            "warning: the model of round {}, the best on validation examples, is no longer in \
+             {MODEL_BEST}",
+            round + 1
+        ));
+        None
     }
 
     /// Every client's own model on the central test set; their mean is what a client can expect.
@@ -202,13 +314,14 @@ impl<'e> Run<'e> {
         Ok(SetScores::new(EvaluationSet::CentralTest, each))
     }
 
-    fn save(&self, folder: &Folder, tensors: &Tensors) -> Result<()> {
+    fn save(&self, folder: &Folder, name: &str, tensors: &Tensors) -> Result<()> {
         let Prepared { model, companions, shards, problem, .. } = &self.prepared;
         let params = to_params(&self.device, model.layout(), tensors)?;
         let labels = Some(shards.labels.names().to_vec()).filter(|names| !names.is_empty());
         let saving = Saving { precision: Precision::F32, labels, problem: *problem, companions };
-        let path = folder.model();
-        std::fs::create_dir_all(&path)?;
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot make the folder {}", path.display()))?;
         save(&path, model, &params, &saving).context("cannot save the model")
     }
 }
@@ -218,29 +331,4 @@ fn mean_tokens(shards: &Shards) -> f64 {
     let encoded = || shards.clients.iter().flat_map(|shard| shard.train.encoded());
     let tokens: usize = encoded().map(|example| example.ids.len()).sum();
     tokens as f64 / encoded().count().max(1) as f64
-}
-
-static PRESSED: AtomicBool = AtomicBool::new(false);
-
-/// Stops after the round that is on once standard input ends, as if Ctrl-C had been pressed: a
-/// comparison holds the other end and lets go of it when it stops or dies.
-pub fn stop_with_standard_input() {
-    std::thread::spawn(|| {
-        let _ended = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        PRESSED.store(true, Ordering::SeqCst);
-    });
-}
-
-/// Whether Ctrl-C was pressed. A second press ends the process at once.
-pub fn interrupted() -> bool {
-    static LISTENING: LazyLock<bool> = LazyLock::new(|| {
-        ctrlc::set_handler(|| {
-            if PRESSED.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
-            }
-            crate::console::say("\nstopping after this round; press Ctrl-C again to stop at once");
-        })
-        .is_ok()
-    });
-    *LISTENING && PRESSED.load(Ordering::SeqCst)
 }

@@ -2,23 +2,30 @@
 
 mod advise;
 mod bench;
+mod best;
+mod breakdown;
 mod classes;
 mod compare;
 mod console;
 mod dry_run;
+mod durable;
 mod experiment;
 mod federate;
+mod fingerprint;
 mod folder;
 mod forecast;
 mod grid;
 mod guess;
 mod holdings;
+mod interrupt;
 mod keeping;
 mod lab;
+mod lock;
 mod memory;
 mod prepared;
 mod progress;
 mod quickstart;
+mod round_log;
 mod run;
 mod show;
 mod summary;
@@ -31,7 +38,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use fedra_engine::EngineError;
+
+use breakdown::Breakdown;
+
+/// Running out of memory is an error with a sentence, not a signal.
+#[global_allocator]
+static ALLOCATOR: fedra_compute::Allocator = fedra_compute::Allocator;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,19 +95,37 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            console::say(format_args!("error: {}", told(&error)));
-            ExitCode::from(status(&error))
+    let code = match Arguments::try_parse() {
+        Ok(arguments) => ended(run(arguments)),
+        // Help and the version are data, a bad flag is a refusal.
+        Err(told) if told.use_stderr() => {
+            let _unread = told.print();
+            ExitCode::from(2)
         }
-    }
+        Err(told) => {
+            console::check(told.print());
+            ExitCode::SUCCESS
+        }
+    };
+    if console::failed() { ExitCode::FAILURE } else { code }
+}
+
+fn ended(outcome: Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        console::say(format_args!("error: {}", told(&error)));
+        if let Some(breakdown) = error.downcast_ref::<Breakdown>() {
+            console::say(breakdown);
+        }
+        ExitCode::from(breakdown::status(&error))
+    })
 }
 
 /// An error and its causes in one line; a cause that its error has told already is left out.
 fn told(error: &anyhow::Error) -> String {
     let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    // What a breakdown leaves is said last.
+    let around = usize::from(error.downcast_ref::<Breakdown>().is_some());
+    for cause in error.chain().skip(around).map(ToString::to_string) {
         if told.is_empty() {
             told = cause;
         } else if !told.ends_with(&cause) {
@@ -103,21 +133,6 @@ fn told(error: &anyhow::Error) -> String {
         }
     }
     told
-}
-
-/// 1 for a run that broke down on its way, 2 for an experiment or a flag that was refused.
-fn status(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<EngineError>() {
-        Some(
-            EngineError::Diverged { .. }
-            | EngineError::TooFewArrivals { .. }
-            | EngineError::NobodyArrived { .. }
-            | EngineError::Fleet { .. }
-            | EngineError::Sink(_)
-            | EngineError::Disk { .. },
-        ) => 1,
-        Some(_) | None => 2,
-    }
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -131,12 +146,9 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Arguments::command(),
-                "fedra",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "fedra", &mut script);
+            console::bytes(&script);
             Ok(())
         }
     };

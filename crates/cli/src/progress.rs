@@ -1,16 +1,19 @@
 //! What a person sees while rounds go by: a bar on a terminal, a line a round elsewhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::IsTerminal;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fedra_client::Observer;
-use fedra_engine::{Arrival, ClientInfo, EngineError, RoundReport, Sink, WarningKind};
+use fedra_engine::{
+    Arrival, ClientInfo, EngineError, EvaluationSet, RoundReport, Sink, WarningKind,
+};
 use fedra_plan::Round;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::console;
-use crate::summary::headline;
+use crate::summary::{duration, headline};
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +27,9 @@ pub enum Voice {
 /// Follows one run.
 pub struct Progress {
     bar: ProgressBar,
+    label: String,
     rounds: u32,
+    pace: Pace,
     lines: bool,
     voice: Voice,
     /// Warnings that have been said: once is enough, the log has them all.
@@ -48,7 +53,8 @@ impl Progress {
         bar.set_prefix(label.to_owned());
         bar.set_position(u64::from(done) * clients);
         bar.set_message(format!("round {}/{rounds}", done + 1));
-        Self { bar, rounds, lines: lively && !terminal, voice, said: BTreeSet::new() }
+        let (label, pace, lines) = (label.to_owned(), Pace::new(), lively && !terminal);
+        Self { bar, label, rounds, pace, lines, voice, said: BTreeSet::new() }
     }
 
     /// What the fleet tells about its clients.
@@ -70,13 +76,23 @@ impl Sink for Progress {
         let (round, rounds) = (report.round.0 + 1, self.rounds);
         let loss = report.loss.map_or(String::new(), |loss| format!("  loss {loss:.3}"));
         let score = match headline(&report.scores) {
-            Some((name, value, _)) => format!("  {name} {value:.3}"),
+            Some((name, value, EvaluationSet::ClientValidation)) => {
+                format!("  validation {name} {value:.3}")
+            }
+            Some((name, value, EvaluationSet::CentralTest | EvaluationSet::ClientTest)) => {
+                format!("  {name} {value:.3}")
+            }
             None => String::new(),
         };
         let line = format!("round {round}/{rounds}{loss}{score}");
+        let left = match self.pace.left(Instant::now(), rounds.saturating_sub(round)) {
+            Some(left) => format!(", about {} left", duration(left.as_secs_f64())),
+            None => String::new(),
+        };
         if self.lines {
-            console::say(format_args!("{line}  {:.1} s", report.seconds));
+            console::say(format_args!("{} {line}  {:.1} s{left}", self.label, report.seconds));
         }
+        let line = format!("{line}{left}");
         // A sampled cohort is smaller than the bar allows for.
         let cohort = self.bar.length().unwrap_or(0) / u64::from(rounds.max(1));
         self.bar.set_position(u64::from(round) * cohort);
@@ -107,6 +123,33 @@ impl Sink for Progress {
     }
 }
 
+/// How long rounds take, by the last few of them: they differ, and the first is often the slowest.
+struct Pace {
+    ends: VecDeque<Instant>,
+}
+
+/// Rounds that the time left is reckoned by.
+const RECENT: usize = 8;
+
+impl Pace {
+    fn new() -> Self {
+        Self { ends: [Instant::now()].into() }
+    }
+
+    /// The time that so many more rounds will take; `None` for none. Whatever happens between two
+    /// rounds counts too.
+    fn left(&mut self, now: Instant, rounds: u32) -> Option<Duration> {
+        self.ends.push_back(now);
+        if self.ends.len() > RECENT + 1 {
+            self.ends.pop_front();
+        }
+        let spent = now.duration_since(*self.ends.front()?);
+        let each = spent.as_secs_f64() / (self.ends.len() - 1) as f64;
+        let left = Duration::try_from_secs_f64(each * f64::from(rounds)).ok();
+        left.filter(|_| rounds > 0)
+    }
+}
+
 struct Clients {
     bar: ProgressBar,
 }
@@ -116,5 +159,25 @@ impl Observer for Clients {
 
     fn finished(&self, _client: &ClientInfo, _round: Round, _arrival: &Arrival) {
         self.bar.inc(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_that_of_the_last_rounds() {
+        let mut pace = Pace::new();
+        let begun = pace.ends[0];
+        let seconds = Duration::from_secs;
+        // A slow first round, then one a second.
+        assert_eq!(pace.left(begun + seconds(11), 9), Some(seconds(99)));
+        assert_eq!(pace.left(begun + seconds(12), 8), Some(seconds(48)));
+        for round in 3..=10 {
+            pace.left(begun + seconds(10 + round), 1);
+        }
+        assert_eq!(pace.left(begun + seconds(21), 5), Some(seconds(5)));
+        assert_eq!(pace.left(begun + seconds(22), 0), None);
     }
 }

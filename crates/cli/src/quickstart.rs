@@ -16,6 +16,7 @@ use crate::federate::{Ending, Run};
 use crate::folder::Folder;
 use crate::grid::Grid;
 use crate::holdings::Holdings;
+use crate::interrupt;
 use crate::progress::Voice;
 use crate::summary::{Summary, duration};
 use crate::vacancy::{self, Over};
@@ -86,6 +87,8 @@ impl Quickstart {
             vacancy::check(&self.out.join(method), &experiment, Over::Namesake)?;
             experiments.push((method, experiment));
         }
+        // Held to the end: another one would take turns with this one.
+        let whole = Folder::claim(&self.out)?;
         let mut summaries = Vec::new();
         let mut floor = 0.0;
         for (method, experiment) in experiments {
@@ -96,14 +99,15 @@ impl Quickstart {
                 say(format!("{}\n", run.introduction()));
             }
             let folder = Folder::create(&self.out.join(method), &experiment)?;
-            match run.run(&folder, voice)? {
+            match run.run(&folder, None, voice)? {
                 Ending::Complete(summary) => summaries.push(*summary),
                 Ending::Interrupted(_) => {
                     console::say("stopped; fedra quickstart starts anew");
-                    return Ok(ExitCode::from(130));
+                    return Ok(ExitCode::from(interrupt::STATUS));
                 }
             }
         }
+        drop(whole);
         say(String::new());
         console::data(table(floor, &summaries));
         let (spent, out) = (duration(begun.elapsed().as_secs_f64()), self.out.display());

@@ -6,11 +6,14 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::breakdown;
 use crate::console;
 use crate::experiment::{Experiment, Overrides, idle};
 use crate::federate::{self, Ending};
 use crate::folder::Folder;
 use crate::grid::counted;
+use crate::interrupt;
+use crate::lock::Lock;
 use crate::progress::Voice;
 use crate::summary::Summary;
 use crate::vacancy::{self, Over};
@@ -23,9 +26,11 @@ Examples:
   fedra run --resume runs/second
 
 The folder then holds experiment.toml (as resolved), rounds.jsonl (a line a round; there the first
-is round 0), summary.json, and model/ in Hugging Face layout. Ctrl-C stops after the round that is
-on; --resume goes on and ends with the same bytes as a run that was never stopped. A folder that
-holds a run is not written over unless --force says so.";
+is round 0), summary.json, and model/ in Hugging Face layout; where clients have validation
+examples, model-best/ is the model of the round that did best on them. Ctrl-C or SIGTERM stops
+after the round that is on; --resume goes on and ends with the same bytes as a run that was never
+stopped, provided that data and weights are still the same. A folder that holds a run is not
+written over unless --force says so, and one process at a time works in it.";
 
 /// The whole command.
 #[derive(Args)]
@@ -59,11 +64,13 @@ impl Run {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let (mut experiment, earlier) = match (&self.resume, &self.file) {
             (Some(path), _) => {
-                let (folder, experiment) = Folder::open(path)?;
+                let (mut folder, experiment) = Folder::open(path)?;
+                Lock::check(path, "--resume")?;
                 if let Some(summary) = folder.complete(&experiment)? {
                     show_complete(&folder, &summary, voice);
                     return Ok(ExitCode::SUCCESS);
                 }
+                folder.lock()?;
                 (experiment, Some(folder))
             }
             (None, Some(file)) => (Experiment::open(file, &self.overrides)?, None),
@@ -71,7 +78,7 @@ impl Run {
         };
         if let Some(threads) = self.leash {
             experiment.draft.threads = Some(threads);
-            federate::stop_with_standard_input();
+            interrupt::stop_with_standard_input();
         }
         if let (Some(_), Some(file), Voice::Lively) = (&experiment.compare, &self.file, voice) {
             let file = file.display();
@@ -82,8 +89,8 @@ impl Run {
         }
         let usual = || Path::new("runs").join(&experiment.name);
         let out = self.out.clone().unwrap_or_else(usual);
+        let over = if self.force { Over::AnyRun } else { Over::Nothing };
         if earlier.is_none() {
-            let over = if self.force { Over::AnyRun } else { Over::Nothing };
             vacancy::check(&out, &experiment, over)?;
         }
         // Data and model are opened before anything is written.
@@ -92,15 +99,29 @@ impl Run {
             idle(&experiment).iter().for_each(console::say);
             run.notes().for_each(console::say);
         }
-        let folder = match earlier {
-            Some(folder) => {
-                folder.forget_summary()?;
-                folder
-            }
-            None => Folder::create(&out, &experiment)?,
+        let crew = run.crew()?;
+        let fresh = earlier.is_none();
+        let folder = if let Some(folder) = earlier {
+            folder
+        } else {
+            let folder = Folder::claim(&out)?;
+            // Another run may have come and gone while data and model were opened.
+            vacancy::check_held(&out, &experiment, over)?;
+            folder.begin(&experiment)?;
+            folder
         };
-        let shown = folder.path().display();
-        match run.run(&folder, voice)? {
+        let shown = folder.path().display().to_string();
+        let ending = match run.run(&folder, crew.as_ref(), voice) {
+            Ok(ending) => ending,
+            Err(error) => {
+                // What is refused leaves nothing behind.
+                if fresh && breakdown::status(&error) == 2 {
+                    folder.abandon();
+                }
+                return Err(error);
+            }
+        };
+        match ending {
             Ending::Complete(summary) => {
                 if voice == Voice::Lively {
                     console::data(summary.table());
@@ -113,7 +134,7 @@ impl Run {
                 console::say(format_args!(
                     "stopped after {rounds} of {of} rounds; go on with: fedra run --resume {shown}"
                 ));
-                Ok(ExitCode::from(130))
+                Ok(ExitCode::from(interrupt::STATUS))
             }
         }
     }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use fedra_engine::{Bytes, EvaluationSet, RoundReport, SetScores, StageReport};
+use fedra_engine::{Bytes, EvaluationSet, LogMark, RoundReport, SetScores, StageReport};
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Serialize};
 
+use crate::best::Best;
+use crate::fingerprint::Inputs;
 use crate::grid::{Grid, counted, grouped};
 
 /// The result of a run.
@@ -23,12 +25,24 @@ pub struct Summary {
     pub score: Option<Score>,
     /// Every score on every set.
     pub scores: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The round that did best on the clients' validation examples, where that is followed.
+    #[serde(default)]
+    pub best: Option<Best>,
+    /// That the run stopped before its last round, because nothing better came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// What travelled, summed over rounds and clients.
     pub bytes: Bytes,
     /// What the clients computed in training, in multiply-adds; an estimate to compare runs by.
     pub multiply_adds: u64,
     /// The folder of the global model; absent when there is none because clients keep all of it.
     pub model: Option<String>,
+    /// Digests of what the run learned from.
+    #[serde(default)]
+    pub inputs: Option<Inputs>,
+    /// The log that this was summed up from.
+    #[serde(default)]
+    pub log: LogMark,
     /// Always null: none.
     pub privacy: Option<()>,
     /// Since when a method of two stages is in its second.
@@ -46,6 +60,13 @@ pub struct Summary {
     pub parameters: u64,
     /// Tokens of a training example, in the mean.
     pub tokens: f64,
+}
+
+/// That a run stopped early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// After so many scorings without a better one.
+    pub patience: u32,
 }
 
 /// The number the task is judged by.
@@ -70,9 +91,11 @@ pub fn headline_of(scores: &BTreeMap<String, f64>) -> Option<(&'static str, f64)
     HEADLINES.into_iter().find_map(|name| Some((name, *scores.get(name)?)))
 }
 
-/// Name, value and set of the headline of a round that was scored; the central set goes first.
+/// Name, value and set of the headline of a round that was scored; the central set goes first, and
+/// what values are chosen by goes last.
 pub fn headline(scores: &[SetScores]) -> Option<(&'static str, f64, EvaluationSet)> {
-    let set = scores.iter().min_by_key(|set| set.on)?;
+    let set =
+        scores.iter().min_by_key(|set| (set.on == EvaluationSet::ClientValidation, set.on))?;
     let (name, value) = headline_of(&set.mean)?;
     Some((name, value, set.on))
 }
@@ -139,6 +162,18 @@ impl Summary {
             let on = score.on.replace('_', " ");
             fact("score", format!("{} {:.3} on the {on}", score.name, score.value));
         }
+        if let Some(best) = &self.best {
+            let (round, kept) = (best.round + 1, best.model.as_ref());
+            let kept = kept.map_or(String::new(), |model| format!(", kept in {model}"));
+            fact(
+                "best",
+                format!("round {round}: {} {:.3} on validation{kept}", best.name, best.score),
+            );
+        }
+        if let Some(Stopped { patience }) = self.stopped {
+            let scorings = counted(u64::from(patience), "scoring");
+            fact("stopped early", format!("{scorings} in a row brought nothing better"));
+        }
         if let Some(stage) = &self.stage {
             let from = |round: fedra_plan::Round| format!("from round {}", round.0 + 1);
             let begun = |round: &fedra_plan::Round| round.0 < self.rounds;
@@ -186,9 +221,13 @@ impl Summary {
             rounds,
             score: None,
             scores: BTreeMap::new(),
+            best: None,
+            stopped: None,
             bytes: Bytes::default(),
             multiply_adds: 0,
             model: None,
+            inputs: None,
+            log: LogMark::default(),
             privacy: None,
             stage: None,
             seconds: 0.0,

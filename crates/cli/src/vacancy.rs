@@ -13,7 +13,10 @@ use anyhow::{Result, bail};
 use fedra_engine::RoundReport;
 
 use crate::experiment::{Complaint, Experiment, ModelSource};
-use crate::folder::{self, CHECKPOINT, EXPERIMENT, MODEL, ROUNDS, SUMMARY};
+use crate::folder::{
+    self, BEST, CHECKPOINT, EXPERIMENT, INPUTS, MODEL, MODEL_BEST, ROUNDS, SUMMARY,
+};
+use crate::lock::Lock;
 use crate::summary::Summary;
 
 /// How a checkpoint of any version begins.
@@ -32,18 +35,22 @@ pub enum Over {
 
 /// Refuses a folder in which the experiment may not begin.
 pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
+    Lock::check(path, "--out")?;
+    check_held(path, experiment, over)
+}
+
+/// The same for a folder whose lock is held by this process.
+pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
     let shown = path.display();
     if path.exists() && !path.is_dir() {
         bail!("--out: found the file {shown}, expected a folder");
     }
     folder::check_model(path)?;
     let has = |name: &str| path.join(name).exists();
-    let Some(found) = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT, MODEL].into_iter().find(|n| has(n))
-    else {
-        return Ok(());
-    };
+    let names = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT, MODEL, MODEL_BEST, INPUTS, BEST];
+    let Some(found) = names.into_iter().find(|name| has(name)) else { return Ok(()) };
     let same = is_written(path, experiment);
-    let begun_only = !has(SUMMARY) && !has(CHECKPOINT) && !has(MODEL);
+    let begun_only = [SUMMARY, CHECKPOINT, MODEL, MODEL_BEST].iter().all(|name| !has(name));
     if same && begun_only {
         // Not one round was complete, so nothing is lost.
         return Ok(());
@@ -115,7 +122,7 @@ fn is_written(path: &Path, experiment: &Experiment) -> bool {
 fn check_model(path: &Path, experiment: &Experiment) -> Result<()> {
     let ModelSource::Folder(model) = &experiment.model else { return Ok(()) };
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if real(model) == real(&path.join(MODEL)) {
+    if [MODEL, MODEL_BEST].iter().any(|name| real(model) == real(&path.join(name))) {
         let expected = "a model outside of the folder that the run writes to (--out)";
         return Err(Complaint::new("model.path", model.display(), expected).into());
     }

@@ -78,13 +78,13 @@ const TWO: [&str; 4] = ["compare", "tiny.toml", "--sweep", "method.name=fedavg,f
 #[test]
 fn every_variant_runs_with_every_seed_and_the_tables_are_of_their_summaries() {
     let place = Place::new();
-    let (table, _) = place.succeed(&[&TWO[..], &["--seeds", "2"]].concat());
+    let (table, _) = place.succeed(&[&TWO[..], &["--seeds", "3"]].concat());
     let out = "runs/compare-tiny";
     let result = place.json(&format!("{out}/compare.json"));
-    assert_eq!(result["seeds"], serde_json::json!([3, 4]));
+    assert_eq!(result["seeds"], serde_json::json!([3, 4, 5]));
     let page = fs::read_to_string(place.path(&format!("{out}/compare.md"))).unwrap();
     for (number, variant) in ["fedavg", "fedadam"].into_iter().enumerate() {
-        let scores = ["3", "4"].map(|seed| {
+        let scores = ["3", "4", "5"].map(|seed| {
             let run = format!("{out}/{variant}/seed-{seed}");
             assert!(place.path(&run).join("model/model.safetensors").is_file());
             let summary = place.json(&format!("{run}/summary.json"));
@@ -94,7 +94,7 @@ fn every_variant_runs_with_every_seed_and_the_tables_are_of_their_summaries() {
         });
         let line = &result["variants"][number];
         assert_eq!(line["name"], variant);
-        let mean = f64::midpoint(scores[0], scores[1]);
+        let mean = scores.iter().sum::<f64>() / 3.0;
         assert!((line["score"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12);
         let shown = format!("{mean:.3} ± {:.3}", line["score"]["margin"].as_f64().unwrap());
         assert!(table.contains(&shown) && page.contains(&shown), "{shown}: {table}\n{page}");
@@ -102,7 +102,16 @@ fn every_variant_runs_with_every_seed_and_the_tables_are_of_their_summaries() {
     assert_eq!(result["variants"][1]["baseline"], "fedavg");
     let verdict = result["variants"][1]["verdict"].as_str().unwrap().replace('_', " ");
     assert!(table.contains(&verdict) && page.contains(&verdict), "{verdict}: {table}");
-    assert!(table.contains("two seeds are few"), "{table}");
+
+    // Two of the seeds are not enough to say anything.
+    let (table, _) = place.succeed(&[&TWO[..], &["--seeds", "2"]].concat());
+    let result = place.json(&format!("{out}/compare.json"));
+    assert!(result["variants"][1]["verdict"].is_null(), "{result}");
+    assert!(table.contains(" no verdict from 2 seeds"), "{table}");
+    assert!(
+        table.contains("note: two seeds decide nothing: no verdicts; use --seeds 3"),
+        "{table}"
+    );
 }
 
 #[test]

@@ -33,16 +33,25 @@ pub(crate) fn in_order<T: Send, E>(
         Belt { count, room: AHEAD * workers, state: Mutex::default(), moved: Condvar::new() };
     let (belt, job) = (&belt, &job);
     std::thread::scope(|scope| {
+        let mut begun = 0;
         for worker in 0..workers {
             let size = threads / workers + usize::from(worker < threads % workers);
-            scope.spawn(move || {
+            let work = move || {
                 let _stop = StopOnPanic(belt);
                 match Crew::new(size) {
                     Ok(crew) => crew.install(|| belt.work(job)),
                     // No more threads to be had: the jobs then share what there is.
                     Err(_) => belt.work(job),
                 }
-            });
+            };
+            // Where no more threads are to be had, those that have begun do all the jobs.
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
+            begun += 1;
+        }
+        if begun == 0 {
+            return (0..count).try_for_each(|number| deliver(job(number)));
         }
         let _stop = StopOnPanic(belt);
         belt.hand_over(&mut deliver)

@@ -50,9 +50,17 @@ pub struct Crew {
 }
 
 impl Crew {
+    /// Most threads of a crew. Beyond some thousands a system may be able to begin a thread and then
+    /// not to give it its stack, which ends the process; no machine has so many cores.
+    pub const MOST: usize = 1024;
+
     /// A crew of so many threads, at least one: the caller of a loop is one of them.
     pub fn new(threads: usize) -> io::Result<Self> {
         let threads = threads.max(1);
+        if threads > Self::MOST {
+            let reason = format!("found {threads} threads, expected at most {}", Self::MOST);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
         let mut crew =
             Self { shared: Arc::new(Shared::new(threads)), helpers: Vec::with_capacity(threads) };
         for number in 1..threads {
@@ -377,6 +385,12 @@ mod tests {
                 assert_eq!(counts(threads, tasks), vec![1; tasks], "{threads} threads");
             }
         }
+    }
+
+    #[test]
+    fn more_threads_than_a_system_can_have_are_refused() {
+        let refused = Crew::new(20_000).map(drop).unwrap_err().to_string();
+        assert_eq!(refused, "found 20000 threads, expected at most 1024");
     }
 
     #[test]

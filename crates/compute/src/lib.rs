@@ -7,6 +7,7 @@
 //! Reading order: a [`Tensor`] lives on a [`Device`], [`Params`] hold a model's tensors, a [`Tape`]
 //! computes with them and turns back into [`Gradients`], an [`Optimiser`] applies those.
 
+mod allocator;
 pub mod cpu;
 mod crew;
 mod device;
@@ -18,6 +19,7 @@ mod pool;
 mod tape;
 mod tensor;
 
+pub use allocator::{Allocator, OUT_OF_MEMORY};
 pub use cpu::attention::Mask;
 pub use cpu::rotary::Angles;
 pub use crew::Crew;

@@ -26,9 +26,11 @@ use serde::{Deserialize, Serialize};
 use crate::client_state::{ClientState, Seen};
 use crate::cupboard::Kept;
 use crate::diary::Diary;
+use crate::difference::{self, Difference};
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::Fleet;
+use crate::log_mark::LogMark;
 use crate::sections::Sections;
 use crate::selection::Memory;
 use crate::server::ServerState;
@@ -36,7 +38,7 @@ use crate::versions::ClientVersions;
 
 const FILE: &str = "checkpoint.fedra";
 const UNFINISHED: &str = "checkpoint.fedra.part";
-const MAGIC: &[u8] = b"FDCK\x01";
+const MAGIC: &[u8] = b"FDCK\x02";
 /// The first section that is a client's: before it come the notes, the model and the server's three.
 const FIRST_CLIENT: usize = 5;
 
@@ -48,14 +50,12 @@ struct Notes {
     /// As text: what was written is compared, so no float has to survive a parser.
     recipe: String,
     versions: ClientVersions,
-    /// A checkpoint of before there was one has nothing to say.
-    #[serde(default)]
     diary: Diary,
-    #[serde(default)]
     selection: Memory,
+    /// The log of reports that belongs to this round.
+    log: LogMark,
     clients: Vec<ClientId>,
     /// Those who remember attention.
-    #[serde(default)]
     watching: Vec<ClientId>,
 }
 
@@ -75,6 +75,7 @@ pub(crate) fn save(
         versions: federation.versions.clone(),
         diary: federation.diary.clone(),
         selection: federation.memory.clone(),
+        log: federation.log,
         clients: kept.iter().map(Kept::client).collect(),
         watching: watching.iter().map(|kept| kept.client()).collect(),
     };
@@ -129,10 +130,12 @@ pub(crate) fn load(
     }
     if notes.seed != federation.seed.0 {
         let (found, expected) = (notes.seed, federation.seed.0);
-        return Err(sections.refuse(format!("its seed is {found}: expected {expected}")));
+        let reason = format!("`seed` is {found} there and {expected} in the experiment");
+        return Err(sections.refuse(reason));
     }
-    if notes.recipe != recipe_text(federation, &path)? {
-        return Err(sections.refuse("its recipe is another: expected that of this experiment"));
+    let recipe = recipe_text(federation, &path)?;
+    if notes.recipe != recipe {
+        return Err(sections.refuse(other_recipe(&notes.recipe, &recipe)));
     }
     let Notes { round, clients, watching, .. } = notes;
     let expected = FIRST_CLIENT + 3 * clients.len() + 2 * watching.len();
@@ -153,6 +156,7 @@ pub(crate) fn load(
     let found = &mut loaded.federation;
     (found.model, found.server) = (model, ServerState { first, second, variate });
     (found.versions, found.diary, found.memory) = (notes.versions, notes.diary, notes.selection);
+    found.log = notes.log;
     Ok(Some(loaded))
 }
 
@@ -201,6 +205,19 @@ impl Loaded {
 
 fn recipe_text(federation: &Federation, path: &Path) -> Result<String, EngineError> {
     serde_json::to_string(&federation.recipe).map_err(|error| unusable(path, error.to_string()))
+}
+
+/// Which setting differs between the recipe of a checkpoint and that of the experiment.
+fn other_recipe(held: &str, expected: &str) -> String {
+    let [held, expected] =
+        [held, expected].map(|text| serde_json::from_str(text).unwrap_or_default());
+    match difference::between(&held, &expected) {
+        Some(Difference { key, left, right }) => {
+            format!("`{key}` is {left} there and {right} in the experiment")
+        }
+        // The same values in another order of words: another version wrote it.
+        None => "its recipe is written by another version of fedra".to_owned(),
+    }
 }
 
 fn numbers(pattern: &[f32]) -> Vec<u8> {

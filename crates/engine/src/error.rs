@@ -136,7 +136,10 @@ pub enum EngineError {
         reason: String,
     },
     /// A checkpoint is of another model.
-    #[error("the checkpoint is for the layout {found}: expected {expected}")]
+    #[error(
+        "the checkpoint is for another model: its layout is {found} and that of `model` here, with the \
+         labels and the vocabulary of the data, is {expected}"
+    )]
     OtherModel {
         /// Digest found.
         found: Digest,

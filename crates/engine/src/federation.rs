@@ -18,6 +18,7 @@ use crate::drift::DriftReport;
 use crate::error::EngineError;
 use crate::fleet::{Adaptation, ClientInfo, EvaluationSet, Examination, Fleet};
 use crate::gather::Gathered;
+use crate::log_mark::LogMark;
 use crate::recipe::Recipe;
 use crate::report::{RoundReport, SetScores, Sink};
 use crate::selection::Memory;
@@ -37,6 +38,7 @@ pub struct Federation {
     pub(crate) versions: ClientVersions,
     pub(crate) diary: Diary,
     pub(crate) memory: Memory,
+    pub(crate) log: LogMark,
     checkpoints: Option<PathBuf>,
 }
 
@@ -65,6 +67,7 @@ impl Federation {
             versions,
             diary: Diary::default(),
             memory: Memory::default(),
+            log: LogMark::default(),
             checkpoints: None,
         })
     }
@@ -110,6 +113,7 @@ impl Federation {
             for sink in &mut *sinks {
                 sink.round(&report)?;
             }
+            self.log = self.log.with(&report.to_line()?)?;
             if let Some(directory) = &self.checkpoints {
                 checkpoint::save(self, &*fleet, directory)?;
             }
@@ -179,6 +183,11 @@ impl Federation {
     /// How many rounds are complete.
     pub const fn completed(&self) -> Round {
         self.round
+    }
+
+    /// The log of reports that belongs to what is complete.
+    pub const fn log(&self) -> LogMark {
+        self.log
     }
 
     /// What the server's optimiser remembers.

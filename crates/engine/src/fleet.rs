@@ -208,8 +208,10 @@ pub struct Scored {
     /// How many.
     pub examples: u64,
     /// The mean loss.
+    #[serde(deserialize_with = "crate::number::one")]
     pub loss: f64,
     /// Scores by name, such as `span_f1`.
+    #[serde(deserialize_with = "crate::number::by_name")]
     pub scores: BTreeMap<String, f64>,
     /// The counts behind those scores that are an F1 of counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

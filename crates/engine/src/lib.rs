@@ -39,7 +39,10 @@ mod exact;
 mod stage;
 
 mod checkpoint;
+mod difference;
 mod downloads;
+mod log_mark;
+mod number;
 mod report;
 mod scratch;
 mod sections;
@@ -63,6 +66,7 @@ pub use fleet::{
     Moved, Order, Outcome, Reply, Scored, Shift, Tally, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
+pub use log_mark::LogMark;
 pub use min_arrivals::MinArrivals;
 pub use recipe::{
     Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting,

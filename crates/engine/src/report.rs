@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::drift::DriftReport;
 use crate::error::EngineError;
 use crate::fleet::{EvaluationSet, Scored, Tally};
+use crate::number;
 use crate::selection::SelectionReport;
 use crate::stage::StageReport;
 
@@ -130,8 +131,10 @@ pub struct SetScores {
     /// The set.
     pub on: EvaluationSet,
     /// Mean loss by examples.
+    #[serde(deserialize_with = "number::one")]
     pub loss: f64,
     /// Mean scores by examples, over the clients that have the score.
+    #[serde(deserialize_with = "number::by_name")]
     pub mean: BTreeMap<String, f64>,
     /// F1 of all clients' counts together, which is not the mean of their F1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -142,7 +145,11 @@ pub struct SetScores {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread: BTreeMap<String, Spread>,
     /// Variance of the mean score's change from one scoring to the next, over the run so far.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "number::by_name"
+    )]
     pub swing: BTreeMap<String, f64>,
 }
 
@@ -151,10 +158,13 @@ pub struct SetScores {
 #[serde(deny_unknown_fields)]
 pub struct Spread {
     /// Standard deviation over the clients.
+    #[serde(deserialize_with = "number::one")]
     pub deviation: f64,
     /// The worst served client.
+    #[serde(deserialize_with = "number::one")]
     pub least: f64,
     /// The best served client.
+    #[serde(deserialize_with = "number::one")]
     pub most: f64,
 }
 

@@ -44,7 +44,7 @@ impl Sections {
             || sections.file.read_exact(&mut start).is_err()
             || start != magic
         {
-            return Err(sections.refuse("it is of another kind or version"));
+            return Err(sections.refuse("it is no checkpoint, or one of another version of fedra"));
         }
         sections.spans = sections.find_spans(magic.len() as u64, end)?;
         Ok(Some(sections))

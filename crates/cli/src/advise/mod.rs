@@ -15,12 +15,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use fedra_compute::Crew;
 
 use crate::console;
 use crate::experiment::{Complaint, Experiment, Keep, Written};
 use crate::federate::Run;
 use crate::forecast;
+use crate::interrupt;
 use crate::keeping::{Home, Keeping, SCRATCH};
 use crate::progress::Voice;
 use pilot::{Outcome, Pilot};
@@ -96,13 +96,13 @@ impl Advise {
         let keeping = forecast::keeping(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
         let scratch = self.scratch(keeping, &trunk, voice)?;
         let scratch = scratch.as_ref().map(|(keeping, file)| (keeping, file.as_path()));
-        let outcome = match trunk.draft.threads {
-            Some(threads) => Crew::new(threads)?.install(|| pilot.run(voice, scratch)),
+        let outcome = match run.crew()? {
+            Some(crew) => crew.install(|| pilot.run(voice, scratch)),
             None => pilot.run(voice, scratch),
         };
         let Outcome::Complete(measured) = outcome? else {
             console::say("stopped; advice needs the whole pilot, and nothing was written");
-            return Ok(ExitCode::from(130));
+            return Ok(ExitCode::from(interrupt::STATUS));
         };
         let advice = Advice::of(&experiment, &trunk, (&pilot, *measured))?;
         if self.json {

@@ -51,7 +51,11 @@ impl Step {
         if self.batch == 0 || self.seq == 0 || self.threads() == 0 || self.steps == 0 {
             bail!("--batch, --seq, --threads and --steps must be at least 1");
         }
-        let report = Crew::new(self.threads())?.install(|| self.measure())?;
+        if self.threads() > Crew::MOST {
+            bail!("--threads: found {}, expected at most {}", self.threads(), Crew::MOST);
+        }
+        let crew = Crew::new(self.threads()).context("--threads: cannot start them")?;
+        let report = crew.install(|| self.measure())?;
         print_report(&report, self.json);
         Ok(())
     }

@@ -11,7 +11,7 @@ use fedra_plan::ByteCount;
 use serde::Serialize;
 
 use super::results::{RunResult, SLACK, Spent};
-use super::statistics::{Average, CONFIDENCE, Verdict};
+use super::statistics::{Average, CONFIDENCE, FEWEST, Verdict};
 
 /// All of it.
 #[derive(Clone, Debug, Serialize)]
@@ -263,15 +263,9 @@ const MANY: usize = 5;
 
 fn warnings(seeds: &[u64], variants: &[Line]) -> Vec<String> {
     let mut notes = Vec::new();
-    match seeds.len() {
-        1 => notes.push(
-            "one seed decides nothing: no intervals, no verdicts; use --seeds 3 or more".to_owned(),
-        ),
-        2 => {
-            notes
-                .push("two seeds are few: at least three are needed to trust a verdict".to_owned());
-        }
-        _ => {}
+    if seeds.len() < FEWEST {
+        let few = if seeds.len() == 1 { "one seed decides" } else { "two seeds decide" };
+        notes.push(format!("{few} nothing: no verdicts; use --seeds {FEWEST} or more"));
     }
     for line in variants {
         let missing = line.by_seed.values().filter(|score| score.is_none()).count();

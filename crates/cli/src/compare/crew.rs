@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::federate::interrupted;
+use crate::interrupt::{self, interrupted};
 
 /// A run to be carried out: its folder holds the experiment.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl Crew {
         }
         Ok(match status.code() {
             Some(0) => Ending::Complete,
-            Some(130) => Ending::Interrupted,
+            Some(code) if code == i32::from(interrupt::STATUS) => Ending::Interrupted,
             Some(_) if !said.is_empty() => Ending::Failed(said),
             Some(_) | None => Ending::Failed(format!("its process ended with {status}")),
         })

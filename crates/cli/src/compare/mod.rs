@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every run is an ordinary run in an ordinary folder. What is complete is not run again, what was
-//! interrupted goes on, and what has changed in the file runs anew.
+//! interrupted goes on, and what has changed in the file, the data or the weights runs anew.
 
 mod comparison;
 mod crew;
@@ -21,7 +21,6 @@ mod written;
 pub use statistics::quantile;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -29,7 +28,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::console;
+use crate::durable;
 use crate::experiment::{Experiment, Overrides};
+use crate::folder::Folder;
+use crate::interrupt;
+use crate::lock::Lock;
 use crate::progress::Voice;
 use comparison::{Comparison, Entry};
 use crew::Crew;
@@ -48,7 +51,7 @@ Every combination of the swept values is a variant, and every variant runs with 
 key gets, for each variant by itself, the value with the best score on the clients' validation
 examples (data.shares.validation), with the first seed; the test set is not looked at. Differences
 to the baseline are taken seed by seed with a 95 % interval; where zero is inside, the table says
-\"no difference seen\". Three tables, because three budgets can be equal: rounds, bytes, and the
+\"no difference seen\", and fewer than three seeds give no verdict. Three tables, because three budgets can be equal: rounds, bytes, and the
 clients' compute.
 
 A file can hold all that itself:
@@ -109,26 +112,24 @@ impl Compare {
             Some(out) => out.clone(),
             None => Path::new("runs").join(format!("compare-{name}")),
         };
-        let notes = plan.check()?;
+        if out.exists() && !out.is_dir() {
+            bail!("--out: found the file {}, expected a folder", out.display());
+        }
+        Lock::check(&out, "--out")?;
+        let (fingerprints, notes) = plan.check()?;
         if voice == Voice::Lively {
             notes.iter().for_each(console::say);
         }
         let shown = out.display();
-        fs::create_dir_all(&out).with_context(|| format!("cannot make the folder {shown}"))?;
-        let lock = File::create(out.join("lock")).context("cannot write the lock")?;
-        if lock.try_lock().is_err() {
-            bail!("--out: found another comparison at work in {shown}, expected a free folder");
-        }
+        // Held until the tables are written.
+        let _held = Folder::claim(&out)?;
 
-        let mut progression = Progression::new(&plan, &out, voice);
-        let outcome = progression.run(self.crew());
-        drop(lock);
-        fs::remove_file(out.join("lock")).context("cannot remove the lock")?;
-        let Some(done) = outcome? else {
+        let mut progression = Progression::new(&plan, (&out, fingerprints), voice);
+        let Some(done) = progression.run(self.crew())? else {
             console::say(format_args!(
                 "stopped; the same command goes on where it was, what is complete is under {shown}"
             ));
-            return Ok(ExitCode::from(130));
+            return Ok(ExitCode::from(interrupt::STATUS));
         };
 
         let mut entries = Vec::new();
@@ -148,8 +149,10 @@ impl Compare {
         let page = Page::of(&comparison);
         let mut json = serde_json::to_string_pretty(&comparison)?;
         json.push('\n');
-        fs::write(out.join("compare.json"), &json).context("cannot write compare.json")?;
-        fs::write(out.join("compare.md"), page.markdown()).context("cannot write compare.md")?;
+        for (name, text) in [("compare.json", &json), ("compare.md", &page.markdown())] {
+            durable::write(&out.join(name), text.as_bytes())
+                .with_context(|| format!("cannot write {name}"))?;
+        }
         console::data(if self.json { json.trim_end().to_owned() } else { page.text() });
         if voice == Voice::Lively {
             console::say(format_args!("\nresults in {shown}"));

@@ -4,7 +4,7 @@ use fedra_plan::ByteCount;
 
 use super::comparison::{Comparison, Line, Row, Standing};
 use super::statistics::Average;
-use crate::grid::Grid;
+use crate::grid::{Grid, counted};
 use crate::summary::duration;
 
 /// Every table with its heading, and the notes.
@@ -128,7 +128,10 @@ fn score_cells(standing: &Standing) -> [String; 2] {
         standing.score.map_or_else(dash, |mean| format!("{:.3}{}", mean.mean, margin(&mean)));
     let difference = match (&standing.difference, &standing.baseline) {
         (Some(mean), _) => {
-            let verdict = standing.verdict.map_or("one seed decides nothing", |v| v.words());
+            let verdict = match standing.verdict {
+                Some(verdict) => verdict.words().to_owned(),
+                None => format!("no verdict from {}", counted(mean.seeds as u64, "seed")),
+            };
             format!("{:+.3}{} {verdict}", mean.mean, margin(mean))
         }
         (None, Some(_)) => dash(),

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use fedra_engine::{Bytes, RoundReport};
+use fedra_engine::{Bytes, LogMark, RoundReport};
 use serde::{Deserialize, Serialize};
 
 use crate::folder::Folder;
+use crate::round_log;
 use crate::summary::{headline_of, set_name};
 
 /// One complete run.
@@ -38,6 +39,8 @@ pub struct Summed {
     pub seconds: f64,
     /// The most memory the run's process held.
     pub peak_rss_bytes: u64,
+    /// The log that belongs to it.
+    pub log: LogMark,
     /// What the run promises, where it promises anything.
     pub privacy: Option<Privacy>,
 }
@@ -93,11 +96,8 @@ impl RunResult {
         };
         let summary: Summed = serde_json::from_str(&text(&summary)?)
             .with_context(|| format!("reading {}", summary.display()))?;
-        let reports: Vec<RoundReport> = text(&rounds)?
-            .lines()
-            .map(serde_json::from_str)
-            .collect::<Result<_, _>>()
-            .with_context(|| format!("reading {}", rounds.display()))?;
+        let mut reports: Vec<RoundReport> = Vec::new();
+        round_log::read(&rounds, summary.log, &mut |report| reports.push(report))?;
         let curve = curve(&summary, &reports);
         let changed = reports.iter().any(|report| report.changed > 0);
         Ok(Self { summary, curve, changed })
@@ -179,6 +179,7 @@ pub mod tests {
             multiply_adds: 10 * scores.len() as u64,
             seconds: 1.0,
             peak_rss_bytes: 1,
+            log: LogMark::default(),
             privacy: None,
         };
         RunResult { summary, curve, changed: true }

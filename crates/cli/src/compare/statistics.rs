@@ -9,6 +9,9 @@ use serde::Serialize;
 /// Share of such intervals that hold the true mean.
 pub const CONFIDENCE: f64 = 0.95;
 
+/// Seeds below which nothing is said about a difference: the spread of two is itself a guess.
+pub const FEWEST: usize = 3;
+
 /// A mean over seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Average {
@@ -37,9 +40,9 @@ impl Average {
         Some(Self { mean, margin, seeds })
     }
 
-    /// What a difference of this mean amounts to; `None` when one seed is all there is.
+    /// What a difference of this mean amounts to; `None` when there are too few seeds to say.
     pub fn verdict(&self) -> Option<Verdict> {
-        let margin = self.margin?;
+        let margin = self.margin.filter(|_| self.seeds >= FEWEST)?;
         Some(match self.mean {
             mean if mean > margin => Verdict::Better,
             mean if mean < -margin => Verdict::Worse,
@@ -144,6 +147,12 @@ mod tests {
         let mean = Average::of(&[0.7]).expect("a value");
         assert_eq!((mean.margin, mean.verdict()), (None, None));
         assert_eq!(Average::of(&[]), None);
+    }
+
+    #[test]
+    fn two_values_have_an_interval_and_decide_nothing() {
+        let mean = Average::of(&[0.2, 0.2]).expect("values");
+        assert_eq!((mean.margin, mean.verdict()), (Some(0.0), None));
     }
 
     #[test]

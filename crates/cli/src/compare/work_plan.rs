@@ -16,8 +16,8 @@ use super::variants::{Assignment, Variant, combinations, folder_name, label};
 use crate::console;
 use crate::experiment::{Complaint, Experiment, Overrides};
 use crate::federate;
+use crate::fingerprint::Fingerprints;
 use crate::folder::{Folder, Standing};
-use crate::holdings::Holdings;
 use crate::progress::Voice;
 
 /// Every variant and seed.
@@ -36,12 +36,12 @@ pub struct WorkPlan {
 }
 
 impl WorkPlan {
-    /// Refuses the whole comparison if any of its runs would be refused; otherwise what a person
-    /// should know about them, each note once.
-    pub fn check(&self) -> Result<Vec<String>> {
+    /// Refuses the whole comparison if any of its runs would be refused; otherwise what they learn
+    /// from, and what a person should know about them, each note once.
+    pub fn check(&self) -> Result<(Fingerprints, Vec<String>)> {
         let mut notes = Vec::new();
         // Data differ by seed, and a client may be left without rows; many variants share them.
-        let mut seen = Vec::new();
+        let mut fingerprints = Fingerprints::default();
         for variant in &self.variants {
             let within = || format!("variant {}", variant.name);
             for candidate in combinations(&variant.tuned) {
@@ -50,17 +50,16 @@ impl WorkPlan {
             let first = combinations(&variant.tuned).into_iter().next().unwrap_or_default();
             for (number, seed) in self.seeds.iter().enumerate() {
                 let experiment = self.experiment(variant, &first, *seed)?;
-                let draft = &experiment.draft;
-                let key = (draft.data.clone(), draft.federation.clients, *seed);
-                if number > 0 && !seen.contains(&key) {
-                    Holdings::of(&experiment)
-                        .with_context(|| format!("{}, seed {seed}", within()))?;
+                if number > 0 {
+                    let seed = || format!("{}, seed {seed}", within());
+                    fingerprints.of(&experiment).with_context(seed)?;
                 }
                 if number == 0 {
                     let run = federate::Run::prepare(&experiment).with_context(within)?;
                     notes.extend(
                         run.notes().filter(|note| !notes.contains(note)).collect::<Vec<_>>(),
                     );
+                    fingerprints.note(&experiment, run.inputs())?;
                     let (prepared, recipe) = run.parts();
                     recipe.learns.check(prepared.model.layout()).with_context(within)?;
                     recipe.personal.check(prepared.model.layout()).with_context(within)?;
@@ -68,15 +67,14 @@ impl WorkPlan {
                     let tuned = variant.tuned.iter().any(|axis| axis.values.len() > 1);
                     if tuned && clients.iter().all(|shard| shard.validation.is_empty()) {
                         let expected = "examples to tune by: above 0";
-                        let shares = draft.data.shares.validation;
+                        let shares = experiment.draft.data.shares.validation;
                         let complaint = Complaint::new("data.shares.validation", shares, expected);
                         return Err(complaint).with_context(within);
                     }
                 }
-                seen.push(key);
             }
         }
-        Ok(notes)
+        Ok((fingerprints, notes))
     }
 
     fn experiment(
@@ -108,6 +106,7 @@ pub struct Done {
 pub struct Progression<'a> {
     plan: &'a WorkPlan,
     out: &'a Path,
+    fingerprints: Fingerprints,
     voice: Voice,
     done: Done,
 }
@@ -121,8 +120,12 @@ struct Task {
 
 impl<'a> Progression<'a> {
     /// Nothing done yet.
-    pub fn new(plan: &'a WorkPlan, out: &'a Path, voice: Voice) -> Self {
-        Self { plan, out, voice, done: Done::default() }
+    pub fn new(
+        plan: &'a WorkPlan,
+        (out, fingerprints): (&'a Path, Fingerprints),
+        voice: Voice,
+    ) -> Self {
+        Self { plan, out, fingerprints, voice, done: Done::default() }
     }
 
     /// Carries out what is missing; `None` when interrupted.
@@ -137,10 +140,11 @@ impl<'a> Progression<'a> {
                 let experiment = plan.experiment(variant, chosen, *seed)?;
                 let folder = self.folder(variant, None, *seed);
                 let tried = self.folder(variant, Some(chosen.as_slice()), *seed);
-                if Folder::standing(&folder, &experiment) != Standing::Complete
-                    && Folder::standing(&tried, &experiment) == Standing::Complete
+                let inputs = self.fingerprints.of(&experiment)?;
+                if Folder::standing(&folder, &experiment, &inputs) != Standing::Complete
+                    && Folder::standing(&tried, &experiment, &inputs) == Standing::Complete
                 {
-                    Folder::create(&folder, &experiment)?;
+                    let _held = Folder::create(&folder, &experiment)?;
                     Folder::copy(&tried, &folder)?;
                 }
                 let name = format!("{} seed {seed}", variant.name);
@@ -246,14 +250,26 @@ impl<'a> Progression<'a> {
     fn wave(&mut self, what: &str, tasks: &[Task], crew: Crew) -> Result<bool> {
         let (mut jobs, mut rounds) = (Vec::new(), Vec::new());
         for task in tasks {
-            match Folder::standing(&task.folder, &task.experiment) {
+            let inputs = self.fingerprints.of(&task.experiment)?;
+            let why = match Folder::standing(&task.folder, &task.experiment, &inputs) {
                 Standing::Complete => continue,
-                Standing::Unfinished => {}
-                Standing::Absent => drop(Folder::create(&task.folder, &task.experiment)?),
-                Standing::Other => {
-                    self.say(format_args!("{}: the experiment has changed, runs anew", task.name));
-                    Folder::create(&task.folder, &task.experiment)?;
+                Standing::Unfinished => None,
+                Standing::Absent => Some(None),
+                Standing::OtherExperiment => Some(Some("the experiment has changed".to_owned())),
+                Standing::OtherLog => Some(Some("its log of rounds was changed".to_owned())),
+                Standing::OtherInputs(changes) if changes.is_empty() => {
+                    Some(Some("what it learned from is not known".to_owned()))
                 }
+                Standing::OtherInputs(changes) => {
+                    let names: Vec<&str> = changes.iter().map(|change| change.what).collect();
+                    Some(Some(format!("it learned from other {}", names.join(" and "))))
+                }
+            };
+            if let Some(why) = why {
+                if let Some(why) = why {
+                    self.say(format_args!("{}: {why}, runs anew", task.name));
+                }
+                drop(Folder::create(&task.folder, &task.experiment)?);
             }
             let (name, folder) = (task.name.clone(), task.folder.clone());
             jobs.push(Job { name, folder, threads: task.experiment.draft.threads });
@@ -269,10 +285,11 @@ impl<'a> Progression<'a> {
         let mut last = vec![String::new(); jobs.len()];
         let undisturbed = crew.run(&jobs, &mut |place, news| match news {
             News::Line(line) => {
-                if line.starts_with("round ") {
+                // `METHOD round 3/20 ...`; notes and warnings are left to the run's own log.
+                if let Some((_, round)) = line.split_once(" round ").filter(|_| is_round(&line)) {
                     bar.inc(1);
-                    bar.set_message(format!("{}  {line}", jobs[place].name));
-                    last[place] = line;
+                    last[place] = format!("round {round}");
+                    bar.set_message(format!("{}  {}", jobs[place].name, last[place]));
                 }
             }
             News::Over(Ending::Complete) => {
@@ -312,6 +329,11 @@ impl<'a> Progression<'a> {
             bar.suspend(|| console::say(line));
         }
     }
+}
+
+/// Whether a run's line tells of a round: a method's name, and then `round`.
+fn is_round(line: &str) -> bool {
+    line.split(' ').nth(1) == Some("round")
 }
 
 /// Assignments as `rate=0.001`.

@@ -8,6 +8,8 @@ pub use recipe::complaint;
 
 use std::path::{Path, PathBuf};
 
+use fedra_compute::Crew;
+
 use super::{Complaint, Draft, Experiment};
 
 type Result<T> = std::result::Result<T, Complaint>;
@@ -22,9 +24,13 @@ pub fn check(mut draft: Draft) -> Result<Experiment> {
         return Err(Complaint::new("device", format!("{:?}", draft.device), "auto or cpu"));
     }
     at_least_one("threads", draft.threads)?;
+    if let Some(threads) = draft.threads.filter(|threads| *threads > Crew::MOST) {
+        return Err(Complaint::new("threads", threads, format!("at most {}", Crew::MOST)));
+    }
     at_least_one("data.max_examples", draft.data.max_examples)?;
     at_least_one("data.max_test", draft.data.max_test)?;
     at_least_one("evaluate.every", Some(draft.evaluate.every as usize))?;
+    at_least_one("evaluate.patience", draft.evaluate.patience.map(|count| count as usize))?;
     if draft.privacy.is_some() {
         let expected = "no such table: this version trains without privacy";
         return Err(Complaint::new("privacy", "a table", expected));

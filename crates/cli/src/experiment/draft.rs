@@ -364,10 +364,17 @@ pub struct Evaluate {
     pub drift: bool,
     /// Follow the attention of the model on a fixed sample of each client's training examples.
     pub attention: bool,
+    /// Keep the model of the round that did best on the clients' validation examples too; so it is
+    /// unless given, where there are such examples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<bool>,
+    /// Stop once so many scorings in a row brought nothing better on those examples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience: Option<u32>,
 }
 
 impl Default for Evaluate {
     fn default() -> Self {
-        Self { every: 1, drift: false, attention: false }
+        Self { every: 1, drift: false, attention: false, best: None, patience: None }
     }
 }

@@ -2,12 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 mod arrivals;
+mod best;
 mod data;
+mod endings;
 mod folders;
 mod keeping;
 mod models;
 mod plan;
 mod refusals;
 mod run;
+mod truth;
 
 mod place;

@@ -1,0 +1,195 @@
+//! How the program ends when the machine will not go along: nothing panics, nothing aborts, and the
+//! status and one sentence tell what happened.
+#![cfg(unix)]
+
+use std::fs::{self, File};
+use std::process::{Command, Output, Stdio};
+
+use crate::place::{Place, rounds_without_times, text};
+
+const FEDRA: &str = env!("CARGO_BIN_EXE_fedra");
+
+/// Runs the program behind some shell commands.
+fn shell(place: &Place, before: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(format!("{before}; exec \"$0\" \"$@\"")).arg(FEDRA).args(arguments);
+    command.current_dir(place.folder.path()).output().unwrap()
+}
+
+fn no_panic(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(output.status.code().is_some_and(|code| code <= 2), "{}: {said}", output.status);
+}
+
+#[test]
+fn a_full_stdout_or_stderr_is_no_panic() {
+    let place = Place::new();
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["run", "--help"],
+        &["completions", "bash"],
+        &["data", "tiny.toml"],
+        &["plan", "tiny.toml"],
+        &["run", "tiny.toml", "--force"],
+        &["compare", "tiny.toml", "--seeds", "1", "--set", "federation.rounds=1"],
+    ] {
+        let mut command = Command::new(FEDRA);
+        command.current_dir(place.folder.path()).args(arguments);
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        no_panic(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("error: cannot write to stdout: No space left"), "{said}");
+
+        let mut command = Command::new(FEDRA);
+        command.current_dir(place.folder.path()).args(arguments);
+        let output = command.stderr(full()).stdout(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(!output.stdout.is_empty(), "{arguments:?}");
+    }
+    // What is refused is refused with a full stderr too.
+    let output = shell(&place, "exec 2>/dev/full", &["run", "tiny.toml", "--set", "seed=-1"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = shell(&place, "exec 2>/dev/full", &["run", "--nonsense"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = shell(&place, "exec >&- 2>&-", &["run", "tiny.toml", "--out", "closed"]);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_full_disk_ends_a_run_with_a_sentence_and_it_goes_on_to_the_same_bytes() {
+    let place = Place::new();
+    let many = ["run", "tiny.toml", "--set", "federation.rounds=150", "--quiet", "--out"];
+    place.succeed(&[&many[..], &["whole"]].concat());
+    let size = |name: &str| fs::metadata(place.path(name)).unwrap().len();
+    let (log, checkpoint) = (size("whole/rounds.jsonl"), size("whole/checkpoint.fedra"));
+    assert!(log > 2 * checkpoint, "the log has to be what does not fit: {log}, {checkpoint}");
+    // A limit on the length of files: the log grows into it, as it would into a full disk.
+    let limit = format!("trap '' XFSZ; ulimit -f {}", u64::midpoint(checkpoint, log) / 1024);
+    let output = shell(&place, &limit, &[&many[..], &["parts"]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = "error: a round report could not be written: parts/rounds.jsonl: File too large";
+    assert!(said.starts_with(expected), "{said}");
+    assert!(said.contains(" of 150 rounds are kept; once this is mended, "), "{said}");
+    assert!(said.contains("fedra run --resume parts goes on"), "{said}");
+    assert!(!place.path("parts/summary.json").exists());
+
+    place.succeed(&["run", "--resume", "parts", "--quiet"]);
+    assert_eq!(place.weights("parts"), place.weights("whole"));
+    let rounds = |run: &str| rounds_without_times(&place.path(run));
+    assert_eq!(rounds("parts"), rounds("whole"));
+
+    // Where not even a checkpoint fits, nothing is kept, and nothing half is left.
+    let output = shell(&place, "trap '' XFSZ; ulimit -f 8", &[&many[..], &["none"]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("0 of 150 rounds are kept"), "{said}");
+    assert!(!place.path("none/checkpoint.fedra.part").exists());
+}
+
+#[test]
+fn too_many_threads_are_refused_and_threads_that_cannot_be_had_are_done_without() {
+    let place = Place::new();
+    let message = place.refused(&["run", "tiny.toml", "--set", "threads=20000"]);
+    assert_eq!(message, "error: threads: found 20000, expected at most 1024\n");
+    let bench = place.fedra(&["bench", "step", "--threads", "20000", "--steps", "1"]);
+    no_panic(&bench);
+    assert!(text(&bench.stderr).contains("--threads: found 20000, expected at most 1024"));
+    place.succeed(&["run", "tiny.toml", "--set", "threads=300", "--quiet", "--out", "many"]);
+    place.succeed(&["run", "tiny.toml", "--set", "threads=1", "--quiet", "--out", "one"]);
+    assert_eq!(place.weights("many"), place.weights("one"));
+}
+
+#[test]
+fn too_little_memory_is_a_sentence_and_a_status() {
+    let place = Place::new();
+    let large = ["model.width=512", "model.heads=8", "model.blocks=12", "threads=1"];
+    let large: Vec<&str> = large.iter().flat_map(|set| ["--set", *set]).collect();
+    let output = shell(
+        &place,
+        "ulimit -v 300000",
+        &[&["run", "tiny.toml", "--out", "large"], &large[..]].concat(),
+    );
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: out of memory: "), "{said}");
+    assert!(said.contains("hint: fewer threads, a smaller batch"), "{said}");
+}
+
+#[test]
+fn a_sigterm_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes() {
+    let place = Place::new();
+    let many = ["run", "tiny.toml", "--set", "federation.rounds=150", "--out"];
+    place.succeed(&[&many[..], &["whole", "--quiet"]].concat());
+    let mut command = Command::new(FEDRA);
+    command.current_dir(place.folder.path()).args(many).arg("parts");
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let log = place.path("parts/rounds.jsonl");
+    while fs::read_to_string(&log).unwrap_or_default().lines().count() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("go on with: fedra run --resume parts"), "{said}");
+    // Lines of a run that nobody watches tell whose they are and how long it will take.
+    let line = said.lines().find(|line| line.contains("round 1/150")).unwrap();
+    assert!(line.starts_with("fedavg round 1/150  loss ") && line.ends_with(" left"), "{line}");
+    place.succeed(&["run", "--resume", "parts", "--quiet"]);
+    assert_eq!(place.weights("parts"), place.weights("whole"));
+}
+
+#[test]
+fn whatever_is_refused_leaves_nothing_behind() {
+    let place = Place::new();
+    fs::write(place.path("bad.toml"), "[data\n").unwrap();
+    fs::write(place.path("lab.toml"), include_str!("../tiny.toml")).unwrap();
+    fs::write(place.path("empty.jsonl"), "").unwrap();
+    fs::write(place.path("broken.jsonl"), "{\"text\": 1}\n").unwrap();
+    fs::create_dir(place.path("emptymodel")).unwrap();
+    let list = || {
+        let names = fs::read_dir(place.folder.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = list();
+    let jsonl = ["--set", "data.source=jsonl", "--set", "data.task=classes"];
+    for (arguments, more) in [
+        (&["run", "absent.toml"][..], &[][..]),
+        (&["run", "bad.toml"], &[]),
+        (&["run", "--resume", "absent"], &[]),
+        (&["run", "tiny.toml", "--set", "federation.rounds=0"], &[]),
+        (&["run", "tiny.toml", "--set", "no.such=1"], &[]),
+        (&["run", "tiny.toml", "--set", "threads=20000"], &[]),
+        (&["run", "tiny.toml", "--set", "federation.clients=4000"], &[]),
+        (&["run", "tiny.toml", "--set", "model.path=emptymodel"], &[]),
+        (&["run", "tiny.toml", "--set", "evaluate.best=true"], &[]),
+        (&["run", "tiny.toml", "--set", "evaluate.patience=3"], &[]),
+        (&["run", "tiny.toml", "--set", "evaluate.patience=0"], &[]),
+        (&["run", "tiny.toml", "--set", "method.name=safl", "--set", "method.k=9"], &[]),
+        (&["run", "tiny.toml", "--out", "tiny.toml/run"], &[]),
+        (&["run", "tiny.toml", "--out", "tiny.toml"], &[]),
+        (&["run", "tiny.toml", "--set", "data.path=empty.jsonl"], &jsonl),
+        (&["run", "tiny.toml", "--set", "data.path=broken.jsonl"], &jsonl),
+        (&["compare", "tiny.toml", "--sweep", "work.batch=8,0"], &[]),
+        (&["compare", "tiny.toml", "--out", "tiny.toml"], &[]),
+        (&["compare", "tiny.toml", "--tune", "work.batch=4,8"], &[]),
+        (&["plan", "bad.toml"], &[]),
+        (&["data", "absent.toml"], &[]),
+        (&["advise", "tiny.toml", "--scratch", "absent"], &[]),
+        (&["quickstart", "--out", "tiny.toml"], &[]),
+    ] {
+        let output = place.fedra(&[arguments, more].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.starts_with("error: "), "{arguments:?}: {said}");
+        assert_eq!(list(), before, "{arguments:?}");
+    }
+}

@@ -1,0 +1,85 @@
+//! The system's allocator, which says so in a sentence when there is no more memory.
+//!
+//! A program that runs out of memory can do little but end. The standard library then aborts, which
+//! leaves a signal and often a core file where people expect an error and a status. This one ends the
+//! process with [`OUT_OF_MEMORY`]; what was written before is whole, because files of a run are moved
+//! into their place. It is here and not where it is used because `unsafe` stays in this crate.
+//!
+//! ```no_run
+//! #[global_allocator]
+//! static ALLOCATOR: fedra_compute::Allocator = fedra_compute::Allocator;
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+
+/// The status of a process that ran out of memory: that of any run that broke down on its way.
+pub const OUT_OF_MEMORY: i32 = 1;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Allocator;
+
+// SAFETY: every call goes to the system's allocator as it is; the only difference is that a null
+// pointer never comes back, which callers have to expect anyway.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise about the layout.
+        checked(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise about the layout.
+        checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise about pointer, layout and size.
+        checked(unsafe { System.realloc(pointer, layout, size) }, size)
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise that the pointer is one of ours with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+fn checked(pointer: *mut u8, bytes: usize) -> *mut u8 {
+    if pointer.is_null() {
+        end(bytes);
+    }
+    pointer
+}
+
+/// Says what happened, without taking memory for it, and ends the process.
+#[cold]
+fn end(bytes: usize) -> ! {
+    let mut text = [0_u8; 256];
+    let room = text.len();
+    let mut rest = &mut text[..];
+    // The sentence is shorter than the room for it, and if nobody can read it there is nobody to tell.
+    let _short = write!(
+        rest,
+        "error: out of memory: {bytes} bytes more were wanted and the system has none\n\
+         hint: fewer threads, a smaller batch or data.max_tokens take less; what is complete is kept\n"
+    );
+    let written = room - rest.len();
+    tell(&text[..written]);
+    std::process::exit(OUT_OF_MEMORY)
+}
+
+/// Straight to the file: the lock of `stderr()` may be held by the very call that ran out of memory.
+#[cfg(unix)]
+fn tell(text: &[u8]) {
+    use std::fs::File;
+    use std::mem::ManuallyDrop;
+    use std::os::fd::FromRawFd;
+    // SAFETY: 2 is open in every process that the standard library started, and is not closed here.
+    let mut stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
+    let _unread = stderr.write_all(text);
+}
+
+#[cfg(not(unix))]
+fn tell(text: &[u8]) {
+    let _unread = std::io::stderr().write_all(text);
+}

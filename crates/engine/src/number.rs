@@ -1,0 +1,47 @@
+//! Numbers of a report that may be none.
+//!
+//! A loss can leave the numbers while the model is still finite. JSON has no word for that and null is
+//! written; here null is read back as what it was, so that such a report is not lost with its log.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+
+/// A number, or null.
+pub(crate) fn one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+/// Numbers by name, or nulls.
+pub(crate) fn by_name<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, f64>, D::Error> {
+    let read: BTreeMap<String, Option<f64>> = BTreeMap::deserialize(deserializer)?;
+    Ok(read.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use fedra_wire::ClientId;
+
+    use crate::fleet::{EvaluationSet, Scored};
+    use crate::report::SetScores;
+
+    #[test]
+    fn scores_that_are_no_numbers_come_back_from_a_log() {
+        let scored = |client, loss| Scored {
+            client: Some(ClientId(client)),
+            examples: 2,
+            loss,
+            scores: [("negative_loss".to_owned(), -loss)].into(),
+            tallies: [].into(),
+        };
+        let each = vec![scored(0, f64::NAN), scored(1, f64::INFINITY), scored(2, 0.1)];
+        let set = SetScores::new(EvaluationSet::ClientTest, each);
+        let line = serde_json::to_string(&set).expect("JSON");
+        let back: SetScores = serde_json::from_str(&line).expect("just written");
+        assert!(back.loss.is_nan() && back.each[1].loss.is_nan());
+        assert_eq!(back.each[2].loss.to_bits(), 0.1_f64.to_bits());
+        assert_eq!(serde_json::to_string(&back).expect("JSON"), line);
+    }
+}
