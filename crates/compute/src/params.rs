@@ -17,6 +17,11 @@ impl Params {
         self.0.get(&id).ok_or(ComputeError::Missing(id))
     }
 
+    /// The tensor of a parameter, if it is among these.
+    pub fn find(&self, id: ParamId) -> Option<&Tensor> {
+        self.0.get(&id)
+    }
+
     /// The tensor of a parameter, to be written.
     pub fn get_mut(&mut self, id: ParamId) -> Result<&mut Tensor, ComputeError> {
         self.0.get_mut(&id).ok_or(ComputeError::Missing(id))

@@ -14,11 +14,13 @@ mod step;
 mod checkpoints;
 mod tiny;
 
+mod decoding;
 mod packing;
 mod prefix;
 mod ranges;
 mod scopes;
 mod threads;
+mod weighted;
 
 mod lora;
 
