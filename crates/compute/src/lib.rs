@@ -14,6 +14,7 @@ mod device;
 mod error;
 mod gradients;
 mod kernels;
+mod operands;
 mod optimiser;
 mod params;
 mod pool;
