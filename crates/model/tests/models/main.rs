@@ -15,6 +15,7 @@ mod checkpoints;
 mod tiny;
 
 mod decoding;
+mod halves;
 mod packing;
 mod prefix;
 mod ranges;
