@@ -47,7 +47,7 @@ pub(crate) fn overwrite(params: &mut Params, tensors: &Tensors) -> Result<()> {
             let (found, expected) = (values.len(), tensor.elements());
             return Err(ClientError::Length { id, found, expected });
         }
-        tensor.update(|place| place.copy_from_slice(values));
+        tensor.overwrite(values)?;
     }
     Ok(())
 }

@@ -8,8 +8,8 @@
 //! Only gradients that exist are corrected, so what is frozen has nothing to add to. The terms reach
 //! every row of a table, hence a sparse embedding gradient becomes a dense one.
 
-use fedra_compute::{Device, Gradient, Gradients, Params, Tensor};
-use fedra_plan::ParamId;
+use fedra_compute::{Device, Gradients, Params, Tensor};
+use fedra_plan::{ParamId, Scope};
 use fedra_wire::Tensors;
 
 use crate::error::{ClientError, Result};
@@ -40,41 +40,52 @@ pub enum Correction<'a> {
     },
 }
 
-impl Correction<'_> {
-    /// Corrects the gradients of a step; `now` and `start` are the weights now and at the beginning.
-    pub(crate) fn apply(
-        self,
+/// A correction whose numbers are where the gradients are, brought there once per round.
+#[derive(Debug)]
+pub(crate) enum Placed {
+    Nothing,
+    Proximal { mu: f32 },
+    Variates { own: Params, server: Params },
+    Dynamic { alpha: f32, memory: Params },
+}
+
+impl Placed {
+    /// Brings the numbers of what learns to a device; `params` have their shapes.
+    pub fn on(
         device: &Device,
-        gradients: &mut Gradients,
-        (now, start): (&Params, &Params),
-    ) -> Result<()> {
-        if matches!(self, Self::Nothing) {
-            return Ok(());
-        }
+        correction: Correction<'_>,
+        (params, scope): (&Params, &Scope),
+    ) -> Result<Self> {
+        let place = |values| place(device, values, (params, scope));
+        Ok(match correction {
+            Correction::Nothing => Self::Nothing,
+            Correction::Proximal { mu } => Self::Proximal { mu },
+            Correction::Variates { own, server } => {
+                Self::Variates { own: place(own)?, server: place(server)? }
+            }
+            Correction::Dynamic { alpha, memory } => {
+                Self::Dynamic { alpha, memory: place(memory)? }
+            }
+        })
+    }
+
+    /// Corrects the gradients of a step; `now` and `start` are the weights now and at the beginning.
+    pub fn apply(&self, gradients: &mut Gradients, (now, start): (&Params, &Params)) -> Result<()> {
         for (id, gradient) in gradients.iter_mut() {
-            let dense = densified(device, gradient)?;
-            let (now, start) = (now.get(id)?.to_host(), start.get(id)?.to_host());
-            let pull = |g: &mut [f32], strength: f32| {
-                for ((g, w), w0) in g.iter_mut().zip(&*now).zip(&*start) {
-                    *g += strength * (w - w0);
-                }
-            };
             match self {
                 Self::Nothing => {}
-                Self::Proximal { mu } => dense.update(|g| pull(g, mu)),
+                Self::Proximal { mu } => {
+                    gradient.densify().add_scaled_difference(*mu, now.get(id)?, start.get(id)?)?;
+                }
                 Self::Variates { own, server } => {
-                    let (own, server) = (find(own, id, now.len())?, find(server, id, now.len())?);
-                    dense.update(|g| {
-                        add(g, -1.0, own);
-                        add(g, 1.0, server);
-                    });
+                    let sum = gradient.densify();
+                    add(sum, -1.0, own, id)?;
+                    add(sum, 1.0, server, id)?;
                 }
                 Self::Dynamic { alpha, memory } => {
-                    let memory = find(memory, id, now.len())?;
-                    dense.update(|g| {
-                        add(g, -1.0, memory);
-                        pull(g, alpha);
-                    });
+                    let sum = gradient.densify();
+                    add(sum, -1.0, memory, id)?;
+                    sum.add_scaled_difference(*alpha, now.get(id)?, start.get(id)?)?;
                 }
             }
         }
@@ -82,26 +93,23 @@ impl Correction<'_> {
     }
 }
 
-/// The gradient with every row in it.
-fn densified<'a>(device: &Device, gradient: &'a mut Gradient) -> Result<&'a mut Tensor> {
-    if let Gradient::Rows { of, values, .. } = &*gradient {
-        let (rows, cols) = (*of, values.cols());
-        *gradient = Gradient::Dense(Tensor::from_slice(device, rows, cols, &gradient.to_dense())?);
-    }
-    Ok(gradient.values_mut())
+/// Numbers of a scope on a device, in the shapes of their parameters.
+fn place(device: &Device, values: &Tensors, (params, scope): (&Params, &Scope)) -> Result<Params> {
+    let tensor = |(id, values): (ParamId, &[f32])| {
+        let (rows, cols) = params.get(id)?.shape();
+        if values.len() != rows * cols {
+            let (found, expected) = (values.len(), rows * cols);
+            return Err(ClientError::Length { id, found, expected });
+        }
+        Ok((id, Tensor::from_slice(device, rows, cols, values)?))
+    };
+    values.iter().filter(|(id, _)| scope.contains(*id)).map(tensor).collect()
 }
 
-/// A parameter's numbers, if there are any, of the right length.
-fn find(values: &Tensors, id: ParamId, expected: usize) -> Result<Option<&[f32]>> {
-    match values.get(id) {
-        None => Ok(None),
-        Some(found) if found.len() == expected => Ok(Some(found)),
-        Some(found) => Err(ClientError::Length { id, found: found.len(), expected }),
-    }
-}
-
-fn add(sum: &mut [f32], sign: f32, values: Option<&[f32]>) {
-    for (sum, value) in sum.iter_mut().zip(values.unwrap_or_default()) {
-        *sum += sign * value;
+/// Adds a parameter's numbers, if there are any.
+fn add(sum: &mut Tensor, factor: f32, values: &Params, id: ParamId) -> Result<()> {
+    match values.find(id) {
+        None => Ok(()),
+        Some(values) => Ok(sum.add_scaled(factor, values)?),
     }
 }

@@ -13,7 +13,8 @@ use fedra_plan::{ByteCount, Cut, Plan, Scope};
 use fedra_seed::Seed;
 use fedra_wire::Tensors;
 
-use crate::correction::Correction;
+use crate::convert::to_tensors;
+use crate::correction::{Correction, Placed};
 use crate::error::{ClientError, Result};
 use crate::question::Question;
 
@@ -77,9 +78,10 @@ impl Trainer<'_> {
             optimiser.damp(part.clone(), *factor)?;
         }
         let mut gathered = match lesson.correction {
-            Correction::Variates { .. } => Some(Tensors::zeros(self.model.layout(), lesson.scope)),
+            Correction::Variates { .. } => Some(self.zeros(params, lesson.scope)?),
             Correction::Nothing | Correction::Proximal { .. } | Correction::Dynamic { .. } => None,
         };
+        let correction = Placed::on(self.device, lesson.correction, (params, lesson.scope))?;
 
         let start = params.clone();
         let (mut steps, mut loss_sum, mut seen) = (0_u32, 0.0, 0_u64);
@@ -102,22 +104,32 @@ impl Trainer<'_> {
             seen += chosen.len() as u64;
             let mut gradients = tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?;
             if let Some(norm) = lesson.work.clip {
-                clip(&mut gradients, norm);
+                gradients.clip(norm);
             }
             if let Some(sum) = &mut gathered {
-                add(sum, &gradients);
+                add(sum, &gradients)?;
             }
-            lesson.correction.apply(self.device, &mut gradients, (params, &start))?;
+            correction.apply(&mut gradients, (params, &start))?;
             optimiser.step(params, &gradients)?;
         }
         if steps == 0 {
             return Err(nothing("labelled example to train on"));
         }
-        if let Some(sum) = &mut gathered {
-            divide(sum, steps);
-        }
+        let mean_gradient = gathered.map(|mut sum| {
+            sum.iter_mut().for_each(|(_, sum)| sum.divide(steps as f32));
+            to_tensors(&sum)
+        });
         let change = change(lesson.scope, params, &start)?;
-        Ok(Learnt { change, mean_gradient: gathered, steps, loss: loss_sum / seen as f64 })
+        Ok(Learnt { change, mean_gradient, steps, loss: loss_sum / seen as f64 })
+    }
+
+    /// A zero for every number of the scope.
+    fn zeros(&self, params: &Params, scope: &Scope) -> Result<Params> {
+        let zeros = |id| {
+            let (rows, cols) = params.get(id)?.shape();
+            Ok((id, Tensor::zeros(self.device, rows, cols)))
+        };
+        scope.iter().map(zeros).collect()
     }
 
     /// A cache, where it can save work: something is frozen in front, and examples come again.
@@ -141,7 +153,13 @@ impl Trainer<'_> {
             return Ok(self.model.loss(tape, weights, batch, targets)?);
         };
         let hidden = cache.hidden(tape, (self.model, params), batch, &names)?;
-        Ok(self.model.loss_from(tape, weights, (hidden, cache.blocks()), batch, targets)?)
+        Ok(self.model.loss_from(
+            tape,
+            weights,
+            (hidden, cache.blocks()),
+            batch.packing(),
+            targets,
+        )?)
     }
 }
 
@@ -168,40 +186,18 @@ fn solver(solver: fedra_engine::Solver) -> Solver {
     }
 }
 
-/// Scales gradients down to a norm over all of them.
-fn clip(gradients: &mut Gradients, norm: f32) {
-    let found = gradients.sum_of_squares().sqrt();
-    if found <= f64::from(norm) {
-        return;
-    }
-    let factor = (f64::from(norm) / found) as f32;
-    for (_, gradient) in gradients.iter_mut() {
-        gradient.values_mut().update(|values| values.iter_mut().for_each(|g| *g *= factor));
-    }
-}
-
-fn add(sum: &mut Tensors, gradients: &Gradients) {
+/// Adds a step's gradients to those before it.
+fn add(sum: &mut Params, gradients: &Gradients) -> Result<()> {
     for (id, sum) in sum.iter_mut() {
-        let Some(gradient) = gradients.get(id) else { continue };
-        for (sum, value) in sum.iter_mut().zip(gradient.to_dense()) {
-            *sum += value;
+        if let Some(gradient) = gradients.get(id) {
+            gradient.add_to(sum)?;
         }
     }
-}
-
-fn divide(sum: &mut Tensors, count: u32) {
-    for (_, sum) in sum.iter_mut() {
-        for value in sum {
-            *value /= count as f32;
-        }
-    }
+    Ok(())
 }
 
 /// What the scope has become less what it was.
 fn change(scope: &Scope, now: &Params, start: &Params) -> Result<Tensors> {
-    let difference = |id| {
-        let (now, start) = (now.get(id)?.to_host(), start.get(id)?.to_host());
-        Ok((id, now.iter().zip(&*start).map(|(now, start)| now - start).collect()))
-    };
+    let difference = |id| Ok((id, now.get(id)?.minus(start.get(id)?)?.to_host().into_owned()));
     scope.iter().map(difference).collect()
 }

@@ -47,6 +47,12 @@ pub enum ComputeError {
     /// A gradient arrived for a value that nothing was recorded for.
     #[error("backward: the value was computed without any trainable part, so it takes no gradient")]
     NoGradient,
+    /// Something trains through an operation that has no backward pass.
+    #[error("{operation}: something below it trains, but it has no backward pass")]
+    NoBackward {
+        /// The operation that refused.
+        operation: &'static str,
+    },
     /// A learning rate, decay or similar that makes no sense.
     #[error("{what} is {found}, expected {expected}")]
     Setting {

@@ -1,7 +1,8 @@
 //! What a backward pass brings back.
 
-use crate::cpu::elementwise::add_into;
+use crate::device::Device;
 use crate::error::ComputeError;
+use crate::kernels;
 use crate::tensor::Tensor;
 use fedra_plan::ParamId;
 use std::collections::BTreeMap;
@@ -37,6 +38,18 @@ impl Gradients {
     /// Sum of squares over all parameter gradients.
     pub fn sum_of_squares(&self) -> f64 {
         self.weights.values().map(|gradient| gradient.values().sum_of_squares()).sum()
+    }
+
+    /// Scales all parameter gradients down to a norm over all of them, if it is larger.
+    pub fn clip(&mut self, norm: f32) {
+        let found = self.sum_of_squares().sqrt();
+        if found <= f64::from(norm) {
+            return;
+        }
+        let factor = (f64::from(norm) / found) as f32;
+        for gradient in self.weights.values_mut() {
+            gradient.values_mut().scale(factor);
+        }
     }
 
     /// Adds the gradients of another batch.
@@ -97,39 +110,98 @@ impl Gradient {
     /// Every element on the host, zeros included.
     pub fn to_dense(&self) -> Vec<f32> {
         match self {
-            Self::Dense(tensor) => tensor.data().to_vec(),
+            Self::Dense(tensor) => tensor.to_host().into_owned(),
+            Self::Rows { .. } => self.clone().into_dense().to_host().into_owned(),
+        }
+    }
+
+    /// Every element on its device, zeros included.
+    pub fn into_dense(self) -> Tensor {
+        match self {
+            Self::Dense(tensor) => tensor,
             Self::Rows { of, rows, values } => {
-                let mut dense = vec![0.0; of * values.cols()];
-                scatter(&mut dense, rows, values);
+                let device = values.device();
+                let mut dense = Tensor::zeros(&device, of, values.cols());
+                kernels::scatter_add(&device, &mut dense, &rows, &values);
                 dense
             }
         }
     }
 
-    /// The sum of two gradients of one parameter; stays sparse only when both touch the same rows.
+    /// The same gradient with every row in it, to be written.
+    pub fn densify(&mut self) -> &mut Tensor {
+        if let Self::Rows { values, .. } = self {
+            let nothing = Self::Dense(Tensor::zeros(&values.device(), 0, 0));
+            *self = Self::Dense(std::mem::replace(self, nothing).into_dense());
+        }
+        self.values_mut()
+    }
+
+    /// Adds this gradient to a sum of the parameter's shape.
+    pub fn add_to(&self, sum: &mut Tensor) -> Result<(), ComputeError> {
+        self.check("gradient sum", sum.shape())?;
+        match self {
+            Self::Dense(values) => sum.add_scaled(1.0, values),
+            Self::Rows { rows, values, .. } => {
+                kernels::scatter_add(&sum.device(), sum, rows, values);
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses a gradient that is not of this shape, or whose rows are not ascending or not in it.
+    pub(crate) fn check(
+        &self,
+        operation: &'static str,
+        shape: (usize, usize),
+    ) -> Result<(), ComputeError> {
+        match self {
+            Self::Dense(values) => {
+                ComputeError::expect(operation, "gradient shape", values.shape(), shape)
+            }
+            Self::Rows { of, rows, values } => {
+                let found = (*of, values.cols());
+                ComputeError::expect(operation, "gradient shape", found, shape)?;
+                ComputeError::expect(operation, "gradient rows", values.rows(), rows.len())?;
+                ComputeError::within(operation, "gradient row", rows, *of)?;
+                if rows.is_sorted_by(|a, b| a < b) {
+                    return Ok(());
+                }
+                let (found, expected) = (format!("{rows:?}"), "ascending".to_owned());
+                Err(ComputeError::Shape { operation, what: "order of rows", found, expected })
+            }
+        }
+    }
+
+    /// Rows and columns of the parameter.
+    fn shape(&self) -> (usize, usize) {
+        match self {
+            Self::Dense(values) => values.shape(),
+            Self::Rows { of, values, .. } => (*of, values.cols()),
+        }
+    }
+
+    /// The sum of two gradients of one parameter; stays sparse only when both are.
     pub(crate) fn plus(self, other: &Self) -> Result<Self, ComputeError> {
         let cols = (self.values().cols(), other.values().cols());
         ComputeError::expect("gradient sum", "width", cols.0, cols.1)?;
+        self.check("gradient sum", self.shape())?;
+        other.check("gradient sum", self.shape())?;
         match (self, other) {
             (
                 Self::Rows { of, rows, mut values },
                 Self::Rows { rows: theirs, values: more, .. },
             ) if rows == *theirs => {
-                add_into(values.data_mut(), more.data());
+                values.add_scaled(1.0, more)?;
                 Ok(Self::Rows { of, rows, values })
             }
-            (Self::Dense(mut sum), Self::Dense(more)) => {
-                ComputeError::expect("gradient sum", "shape", sum.shape(), more.shape())?;
-                add_into(sum.data_mut(), more.data());
+            (Self::Dense(mut sum), more) => {
+                more.add_to(&mut sum)?;
                 Ok(Self::Dense(sum))
             }
-            (Self::Dense(mut sum), Self::Rows { rows, values, .. }) => {
-                scatter(sum.data_mut(), rows, values);
-                Ok(Self::Dense(sum))
-            }
-            (Self::Rows { rows, values, .. }, Self::Dense(more)) => {
+            (mine @ Self::Rows { .. }, Self::Dense(more)) => {
                 let mut sum = more.clone();
-                scatter(sum.data_mut(), &rows, &values);
+                mine.add_to(&mut sum)?;
                 Ok(Self::Dense(sum))
             }
             (Self::Rows { of, rows, values }, Self::Rows { rows: theirs, values: more, .. }) => {
@@ -139,26 +211,16 @@ impl Gradient {
     }
 }
 
-/// Adds each gradient row to its row of the table.
-fn scatter(table: &mut [f32], rows: &[u32], values: &Tensor) {
-    let cols = values.cols();
-    for (row, value) in rows.iter().zip(values.data().chunks_exact(cols)) {
-        add_into(&mut table[*row as usize * cols..][..cols], value);
-    }
-}
-
 fn merge(of: usize, mine: (&[u32], &Tensor), theirs: (&[u32], &Tensor)) -> Gradient {
     let mut rows: Vec<u32> = mine.0.iter().chain(theirs.0).copied().collect();
     rows.sort_unstable();
     rows.dedup();
-    let cols = mine.1.cols();
-    let mut values = mine.1.zeros_like(rows.len());
-    let into = values.data_mut();
+    let device: Device = mine.1.device();
+    let mut values = Tensor::zeros(&device, rows.len(), mine.1.cols());
+    let place = |row: &u32| rows.binary_search(row).expect("every row was collected above") as u32;
     for (from, part) in [mine, theirs] {
-        for (row, value) in from.iter().zip(part.data().chunks_exact(cols)) {
-            let place = rows.binary_search(row).expect("every row was collected above");
-            add_into(&mut into[place * cols..][..cols], value);
-        }
+        let places: Vec<u32> = from.iter().map(place).collect();
+        kernels::scatter_add(&device, &mut values, &places, part);
     }
     Gradient::Rows { of, rows, values }
 }

@@ -8,19 +8,23 @@
 //! computes with them and turns back into [`Gradients`], an [`Optimiser`] applies those.
 
 mod allocator;
-pub mod cpu;
+mod arithmetic;
+mod cpu;
 mod crew;
 mod device;
 mod error;
 mod gradients;
+mod kernels;
+mod operands;
 mod optimiser;
 mod params;
 mod pool;
+mod sequences;
+mod storage;
 mod tape;
 mod tensor;
 
 pub use allocator::{Allocator, OUT_OF_MEMORY};
-pub use cpu::attention::Mask;
 pub use cpu::rotary::Angles;
 pub use crew::Crew;
 pub use device::Device;
@@ -30,7 +34,9 @@ pub use gradients::{Gradient, Gradients};
 pub use optimiser::{Optimiser, Solver};
 pub use params::{Params, Weight, Weights};
 pub use pool::{Buffer, Pool, Usage};
+pub use sequences::Sequences;
 pub use tape::{
-    Activation, Attention, AttentionProbe, Lora, Projected, Projection, Span, Tape, Value,
+    Activation, Attention, AttentionProbe, Each, Lora, LossWeights, Mask, Projected, Projection,
+    Span, Tape, Value,
 };
 pub use tensor::Tensor;

@@ -4,12 +4,10 @@
 //! touches it. Embedding gradients stay sparse: rows that were never looked up have no moments, so
 //! they only decay, exactly as a dense `AdamW` would have it.
 
-use crate::cpu::elementwise::RUN;
-use crate::cpu::simd::vectorised;
-use crate::crew;
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
+use crate::kernels;
 use crate::params::Params;
 use crate::tensor::Tensor;
 use fedra_plan::{ParamId, Scope};
@@ -167,31 +165,31 @@ impl Optimiser {
     pub fn step(&mut self, params: &mut Params, gradients: &Gradients) -> Result<(), ComputeError> {
         for (id, gradient) in gradients.iter() {
             let (rows, cols) = params.get(id)?.shape();
-            let found = match gradient {
-                Gradient::Dense(tensor) => tensor.shape(),
-                Gradient::Rows { of, values, .. } => (*of, values.cols()),
-            };
-            ComputeError::expect("optimiser", "gradient shape", found, (rows, cols))?;
+            gradient.check("optimiser", (rows, cols))?;
             self.memory
                 .entry(id)
                 .or_insert_with(|| Memory::new(&self.device, self.solver, (rows, cols), gradient));
         }
-        let widest = gradients.iter().map(|(_, gradient)| gradient.values().cols()).max();
-        let zeros = vec![0.0; widest.unwrap_or(0)];
         let solvers: BTreeMap<ParamId, Solver> =
             gradients.iter().map(|(id, _)| (id, self.solver_of(id))).collect();
         let mut memories: BTreeMap<_, _> = self.memory.iter_mut().collect();
-        let mut jobs = Batches::default();
-        for (id, tensor) in params.iter_mut() {
+        let mut changes = Vec::with_capacity(solvers.len());
+        for (id, weight) in params.iter_mut() {
             let Some(gradient) = gradients.get(id) else { continue };
             let memory = memories.remove(&id).expect("made above for every gradient");
             memory.steps += 1;
             let step = Step::new(solvers[&id], memory.steps);
-            memory.jobs((tensor, gradient), step, &zeros, &mut jobs);
+            memory.touch(gradient, step);
+            let slope = match gradient {
+                Gradient::Dense(values) => Slope::Dense(values),
+                Gradient::Rows { rows, values, .. } => {
+                    Slope::Rows { rows, values, touched: memory.touched.as_deref() }
+                }
+            };
+            let moments = memory.moments.each_mut();
+            changes.push(Change { weight, moments, slope, step });
         }
-        crew::each_chunk(&mut jobs.batches, 1, |_, batches| {
-            batches.iter_mut().flatten().for_each(Job::run);
-        });
+        kernels::optimise(&self.device, &mut changes);
         Ok(())
     }
 }
@@ -223,43 +221,18 @@ impl Memory {
         Self { steps: 0, moments: [moment(0), moment(1)], touched }
     }
 
-    /// Cuts one parameter's step into jobs.
-    fn jobs<'a>(
-        &'a mut self,
-        (weight, gradient): (&'a mut Tensor, &'a Gradient),
-        step: Step,
-        zeros: &'a [f32],
-        jobs: &mut Batches<'a>,
-    ) {
-        let (rows, cols) = weight.shape();
-        let [m, v] = &mut self.moments;
-        let mut runs = Runs { w: weight.data_mut(), m: m.data_mut(), v: v.data_mut() };
+    /// Notes which rows have a gradient now; where every row has one or gets a moment without, there
+    /// is nothing to note any more.
+    fn touch(&mut self, gradient: &Gradient, step: Step) {
         match gradient {
-            Gradient::Dense(gradient) => {
-                self.touched = None;
-                for g in gradient.data().chunks(RUN) {
-                    let (w, m, v) = runs.next(g.len());
-                    jobs.push(Job { w, m, v, g, step });
-                }
-            }
-            Gradient::Rows { rows: given, values, .. } => {
+            Gradient::Dense(_) => self.touched = None,
+            Gradient::Rows { rows, .. } => {
                 if step.decay_enters_moments() {
                     self.touched = None;
                 }
-                for &row in given {
+                for &row in rows {
                     if let Some(touched) = &mut self.touched {
                         touched[row as usize] = true;
-                    }
-                }
-                let mut given = given.iter().zip(values.data().chunks_exact(cols)).peekable();
-                for row in 0..rows {
-                    let (w, m, v) = runs.next(cols);
-                    let g = given.next_if(|(at, _)| **at as usize == row);
-                    let g = g.map_or(&zeros[..cols], |(_, g)| g);
-                    if self.touched.as_ref().is_none_or(|touched| touched[row]) {
-                        jobs.push(Job { w, m, v, g, step });
-                    } else if step.decays() {
-                        jobs.push(Job { w, m: &mut [], v: &mut [], g, step });
                     }
                 }
             }
@@ -267,29 +240,36 @@ impl Memory {
     }
 }
 
-/// Weight and moments, cut off run by run.
-struct Runs<'a> {
-    w: &'a mut [f32],
-    m: &'a mut [f32],
-    v: &'a mut [f32],
+/// One parameter and what its step needs.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    pub weight: &'a mut Tensor,
+    /// Empty where the solver has fewer.
+    pub moments: [&'a mut Tensor; 2],
+    pub slope: Slope<'a>,
+    pub step: Step,
 }
 
-impl<'a> Runs<'a> {
-    fn next(&mut self, len: usize) -> (&'a mut [f32], &'a mut [f32], &'a mut [f32]) {
-        let w = self.w.split_off_mut(..len).expect("runs cover the weight once");
-        // A moment that the solver does not have is empty, and so is every run of it.
-        let m = self.m.split_off_mut(..len).unwrap_or_default();
-        let v = self.v.split_off_mut(..len).unwrap_or_default();
-        (w, m, v)
-    }
+/// The gradient of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slope<'a> {
+    /// Of every element.
+    Dense(&'a Tensor),
+    /// Of some rows, ascending; of the others it is zero.
+    Rows {
+        rows: &'a [u32],
+        values: &'a Tensor,
+        /// Which rows ever had one, if that is known: the others have no moments and only decay.
+        touched: Option<&'a [bool]>,
+    },
 }
 
 /// One solver's numbers at one step.
 #[derive(Clone, Copy, Debug)]
-struct Step {
-    solver: Solver,
+pub(crate) struct Step {
+    pub solver: Solver,
     /// `rate / (1 - beta1^t)` and `1 / (1 - beta2^t)`, for `AdamW`.
-    corrected: [f32; 2],
+    pub corrected: [f32; 2],
 }
 
 impl Step {
@@ -306,7 +286,7 @@ impl Step {
     }
 
     /// Whether a weight without gradient and moments changes at all.
-    fn decays(self) -> bool {
+    pub(crate) fn decays(self) -> bool {
         match self.solver {
             Solver::Sgd { weight_decay, .. }
             | Solver::Momentum { weight_decay, .. }
@@ -319,73 +299,6 @@ impl Step {
         match self.solver {
             Solver::Momentum { weight_decay, .. } => weight_decay != 0.0,
             Solver::Sgd { .. } | Solver::AdamW { .. } => false,
-        }
-    }
-}
-
-/// A run of one parameter; no moments means zeros that stay zero.
-struct Job<'a> {
-    w: &'a mut [f32],
-    m: &'a mut [f32],
-    v: &'a mut [f32],
-    g: &'a [f32],
-    step: Step,
-}
-
-/// Jobs in batches that are worth a task: the rows of a table are short.
-#[derive(Default)]
-struct Batches<'a> {
-    batches: Vec<Vec<Job<'a>>>,
-    /// Elements of the last batch.
-    filled: usize,
-}
-
-impl<'a> Batches<'a> {
-    fn push(&mut self, job: Job<'a>) {
-        if self.batches.is_empty() || self.filled + job.w.len() > RUN {
-            self.batches.push(Vec::new());
-            self.filled = 0;
-        }
-        self.filled += job.w.len();
-        self.batches.last_mut().expect("just made").push(job);
-    }
-}
-
-impl Job<'_> {
-    fn run(&mut self) {
-        run(self.w, self.m, self.v, self.g, self.step);
-    }
-}
-
-vectorised! {
-    fn run(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], step: Step) {
-        match step.solver {
-            Solver::Sgd { rate, weight_decay } => {
-                for (w, g) in w.iter_mut().zip(g) {
-                    *w -= rate * weight_decay.mul_add(*w, *g);
-                }
-            }
-            Solver::Momentum { rate, momentum, weight_decay } => {
-                for ((w, g), m) in w.iter_mut().zip(g).zip(m) {
-                    *m = momentum.mul_add(*m, weight_decay.mul_add(*w, *g));
-                    *w -= rate * *m;
-                }
-            }
-            Solver::AdamW { rate, beta1, beta2, epsilon, weight_decay } => {
-                let keep = 1.0 - rate * weight_decay;
-                let [rate, correction] = step.corrected;
-                if m.is_empty() {
-                    for w in w {
-                        *w *= keep;
-                    }
-                    return;
-                }
-                for (((w, g), m), v) in w.iter_mut().zip(g).zip(m).zip(v) {
-                    *m = beta1.mul_add(*m, (1.0 - beta1) * g);
-                    *v = beta2.mul_add(*v, (1.0 - beta2) * g * g);
-                    *w = *w * keep - rate * *m / ((*v * correction).sqrt() + epsilon);
-                }
-            }
         }
     }
 }

@@ -17,6 +17,11 @@ impl Params {
         self.0.get(&id).ok_or(ComputeError::Missing(id))
     }
 
+    /// The tensor of a parameter, if it is among these.
+    pub fn find(&self, id: ParamId) -> Option<&Tensor> {
+        self.0.get(&id)
+    }
+
     /// The tensor of a parameter, to be written.
     pub fn get_mut(&mut self, id: ParamId) -> Result<&mut Tensor, ComputeError> {
         self.0.get_mut(&id).ok_or(ComputeError::Missing(id))
@@ -50,6 +55,16 @@ impl Params {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// These parameters, those outside `scope` stored as bf16: a model's frozen part in half the
+    /// memory. What is already bf16 stays shared.
+    pub fn with_bf16_outside(&self, scope: &Scope) -> Self {
+        let stored = |(id, tensor): (ParamId, &Tensor)| {
+            let tensor = if scope.contains(id) { tensor.clone() } else { tensor.to_bf16() };
+            (id, tensor)
+        };
+        self.iter().map(stored).collect()
     }
 
     /// These parameters, of which those in `scope` are to be trained.

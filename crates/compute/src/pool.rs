@@ -112,6 +112,19 @@ impl Buffer {
         &self.pool
     }
 
+    /// The same memory as numbers of half the width, two for each float.
+    pub(crate) fn halves(&self) -> &[u16] {
+        // SAFETY: `len` floats are initialised memory of twice as many u16, which need less
+        // alignment and take any bits.
+        unsafe { std::slice::from_raw_parts(self.memory().start.as_ptr().cast(), 2 * self.len) }
+    }
+
+    /// The same, to be written.
+    pub(crate) fn halves_mut(&mut self) -> &mut [u16] {
+        // SAFETY: as in `halves`; any bits are a float, and `&mut self` makes the access unique.
+        unsafe { std::slice::from_raw_parts_mut(self.memory().start.as_ptr().cast(), 2 * self.len) }
+    }
+
     fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("memory is only taken away in drop")
     }
@@ -182,11 +195,14 @@ impl Drop for Memory {
 }
 
 fn bytes(class: usize) -> usize {
-    class * size_of::<f32>()
+    class.checked_mul(size_of::<f32>()).expect("a buffer is smaller than the address space")
 }
 
 /// Rounds up to a sixteenth of the next power of two: at most 12.5 % is wasted.
 fn size_class(len: usize) -> usize {
+    // Checked before anything is rounded up: a size that wraps around would be a small allocation
+    // behind a long slice.
+    assert!(len <= isize::MAX as usize / 8, "a buffer is smaller than the address space");
     let step = (len.next_power_of_two() / 16).max(16);
     len.max(1).next_multiple_of(step)
 }
@@ -201,6 +217,14 @@ mod tests {
             let class = size_class(len);
             assert!(class >= len && class.is_multiple_of(16), "{len} -> {class}");
             assert!(len < 256 || class - len <= len / 8, "{len} -> {class}");
+        }
+    }
+
+    #[test]
+    fn a_length_whose_bytes_do_not_fit_a_number_is_refused() {
+        for len in [usize::MAX, usize::MAX / 4 + 1, 1 << (usize::BITS - 2)] {
+            let taken = std::panic::catch_unwind(|| Pool::new().take(len));
+            assert!(taken.is_err(), "{len} floats");
         }
     }
 

@@ -2,35 +2,33 @@
 //!
 //! Transformers over packed sequences need nothing else: activations are tokens by features, a
 //! weight is outputs by inputs, a bias is one row. Clones share their numbers; writing to a shared
-//! tensor copies it first, so a thousand simulated clients hold one copy of what is frozen.
+//! tensor copies it first, so a thousand simulated clients hold one copy of what is frozen. A tensor
+//! may have room for more rows than it has, so that a key/value cache grows without being copied.
 
-use crate::cpu::math;
 use crate::cpu::matmul::Mat;
-use crate::cpu::simd::vectorised;
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::pool::Buffer;
+use crate::kernels;
+use crate::storage::{Numbers, Storage};
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::ops::Range;
 
 /// Rows by columns of f32.
 ///
 /// ```
 /// # use fedra_compute::{Device, Tensor};
 /// let device = Device::cpu();
-/// let x = Tensor::from_slice(&device, 2, 2, &[1.0, 2.0, 3.0, 4.0]).unwrap();
-/// assert_eq!(x.to_host()[3], 4.0);
+/// let mut x = Tensor::from_slice(&device, 2, 2, &[1.0, 2.0, 3.0, 4.0])?;
+/// x.append(&Tensor::from_slice(&device, 1, 2, &[5.0, 6.0])?)?;
+/// assert_eq!(x.shape(), (3, 2));
+/// assert_eq!(x.to_host()[5], 6.0);
+/// # Ok::<(), fedra_compute::ComputeError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Tensor {
     rows: usize,
     cols: usize,
     storage: Storage,
-}
-
-#[derive(Clone, Debug)]
-enum Storage {
-    Cpu(Arc<Buffer>),
 }
 
 impl Tensor {
@@ -44,41 +42,34 @@ impl Tensor {
         let expected = rows.saturating_mul(cols);
         ComputeError::expect("tensor", "number of values", data.len(), expected)?;
         let mut tensor = Self::scratch(device, rows, cols);
-        tensor.data_mut().copy_from_slice(data);
+        kernels::upload(device, &mut tensor, data);
         Ok(tensor)
     }
 
     /// All zeros.
     pub fn zeros(device: &Device, rows: usize, cols: usize) -> Self {
         let mut tensor = Self::scratch(device, rows, cols);
-        tensor.data_mut().fill(0.0);
+        kernels::clear(device, &mut tensor);
         tensor
     }
 
     /// One number.
     pub fn scalar(device: &Device, value: f32) -> Self {
         let mut tensor = Self::scratch(device, 1, 1);
-        tensor.data_mut()[0] = value;
+        kernels::upload(device, &mut tensor, &[value]);
         tensor
+    }
+
+    /// No rows yet, and room for so many.
+    pub fn with_capacity(device: &Device, capacity: usize, cols: usize) -> Self {
+        Self { rows: 0, ..Self::scratch(device, capacity, cols) }
     }
 
     /// Arbitrary contents, to be overwritten.
     pub(crate) fn scratch(device: &Device, rows: usize, cols: usize) -> Self {
-        match device {
-            Device::Cpu(pool) => {
-                let storage = Storage::Cpu(Arc::new(pool.take(rows * cols)));
-                Self { rows, cols, storage }
-            }
-        }
-    }
-
-    /// Zeros of the same width on the same device.
-    pub(crate) fn zeros_like(&self, rows: usize) -> Self {
-        match &self.storage {
-            Storage::Cpu(buffer) => {
-                Self::zeros(&Device::Cpu(buffer.pool().clone()), rows, self.cols)
-            }
-        }
+        // Checked, because everything behind it takes the product for the size of the memory.
+        let elements = rows.checked_mul(cols).expect("a tensor is smaller than the address space");
+        Self { rows, cols, storage: Storage::allocate(device, elements) }
     }
 
     /// Number of rows.
@@ -101,34 +92,56 @@ impl Tensor {
         self.rows * self.cols
     }
 
-    /// The numbers, row by row; borrowed where they are in main memory already.
+    /// How many rows there is room for.
+    pub fn capacity(&self) -> usize {
+        self.storage.capacity().checked_div(self.cols).unwrap_or(usize::MAX)
+    }
+
+    /// The device that the numbers are on.
+    pub fn device(&self) -> Device {
+        self.storage.device()
+    }
+
+    /// The numbers, row by row; borrowed where they are f32 in main memory already.
     pub fn to_host(&self) -> Cow<'_, [f32]> {
-        Cow::Borrowed(self.data())
+        match self.read() {
+            Numbers::Borrowed(numbers) => Cow::Borrowed(numbers),
+            Numbers::Converted(numbers) => Cow::Owned(numbers.to_vec()),
+        }
     }
 
     /// The one number of a one-element tensor (a loss).
     pub fn item(&self) -> f32 {
         assert_eq!(self.shape(), (1, 1), "item() reads tensors of one element");
-        self.data()[0]
+        self.read()[0]
     }
 
     /// Whether writing would have to copy first.
     pub fn is_shared(&self) -> bool {
-        match &self.storage {
-            Storage::Cpu(buffer) => Arc::strong_count(buffer) > 1,
-        }
+        self.storage.is_shared()
     }
 
     /// Whether two tensors are the same memory.
     pub fn same_storage(&self, other: &Self) -> bool {
-        match (&self.storage, &other.storage) {
-            (Storage::Cpu(a), Storage::Cpu(b)) => Arc::ptr_eq(a, b),
-        }
+        self.storage.is_same(&other.storage)
     }
 
-    /// Lets `change` rewrite the numbers; a shared tensor is copied first.
-    pub fn update(&mut self, change: impl FnOnce(&mut [f32])) {
-        change(self.data_mut());
+    /// Whether the numbers are stored as bf16.
+    pub fn is_bf16(&self) -> bool {
+        self.storage.is_bf16()
+    }
+
+    /// The same numbers, each rounded to the nearest bf16, in half the memory. Meant for weights
+    /// that do not train: whoever writes to it makes it f32 again.
+    pub fn to_bf16(&self) -> Self {
+        Self { storage: self.storage.to_bf16(self.elements()), ..*self }
+    }
+
+    /// Writes numbers from the host over all of the tensor's; a shared tensor is copied first.
+    pub fn overwrite(&mut self, data: &[f32]) -> Result<(), ComputeError> {
+        ComputeError::expect("tensor", "number of values", data.len(), self.elements())?;
+        kernels::upload(&self.device(), self, data);
+        Ok(())
     }
 
     /// Copies rows `first .. first + count`.
@@ -138,12 +151,13 @@ impl Tensor {
         first: usize,
         count: usize,
     ) -> Result<Self, ComputeError> {
-        if first + count > self.rows {
+        if first.checked_add(count).is_none_or(|end| end > self.rows) {
             let (found, expected) = (format!("{first}+{count}"), format!("at most {}", self.rows));
             return Err(ComputeError::Shape { operation: "rows", what: "range", found, expected });
         }
-        let from = &self.data()[first * self.cols..(first + count) * self.cols];
-        Self::from_slice(device, count, self.cols, from)
+        let mut part = Self::scratch(device, count, self.cols);
+        kernels::copy_rows(device, (&mut part, 0), (self, first..first + count));
+        Ok(part)
     }
 
     /// Stacks tensors of equal width.
@@ -151,48 +165,67 @@ impl Tensor {
         let cols = parts.first().map_or(0, Self::cols);
         let rows = parts.iter().map(Self::rows).sum();
         let mut whole = Self::scratch(device, rows, cols);
-        let mut rest = whole.data_mut();
+        let mut first = 0;
         for part in parts {
             ComputeError::expect("stack", "width", part.cols, cols)?;
-            let (now, later) = rest.split_at_mut(part.elements());
-            now.copy_from_slice(part.data());
-            rest = later;
+            kernels::copy_rows(device, (&mut whole, first), (part, 0..part.rows));
+            first += part.rows;
         }
         Ok(whole)
     }
 
-    /// Sum of squares, in f64 over fixed runs of the tensor, so that it is the same everywhere.
-    pub fn sum_of_squares(&self) -> f64 {
-        self.data().chunks(4096).map(|run| f64::from(squares(run))).sum()
+    /// Adds rows of equal width behind the last one. Where there is room nothing else is copied;
+    /// otherwise the room doubles.
+    pub fn append(&mut self, more: &Self) -> Result<(), ComputeError> {
+        self.append_rows(more, 0..more.rows)
     }
 
-    pub(crate) fn data(&self) -> &[f32] {
-        match &self.storage {
-            Storage::Cpu(buffer) => buffer,
+    /// Adds some rows of another tensor behind the last one; see [`Tensor::append`].
+    pub fn append_rows(&mut self, from: &Self, rows: Range<usize>) -> Result<(), ComputeError> {
+        ComputeError::expect("append", "width", from.cols, self.cols)?;
+        if rows.start > rows.end || rows.end > from.rows {
+            let (found, expected) = (format!("{rows:?}"), format!("inside 0..{}", from.rows));
+            let (operation, what) = ("append", "range of rows");
+            return Err(ComputeError::Shape { operation, what, found, expected });
         }
-    }
-
-    pub(crate) fn data_mut(&mut self) -> &mut [f32] {
-        match &mut self.storage {
-            Storage::Cpu(buffer) => {
-                if Arc::get_mut(buffer).is_none() {
-                    let mut copy = buffer.pool().take(buffer.len());
-                    copy.copy_from_slice(buffer);
-                    *buffer = Arc::new(copy);
-                }
-                Arc::get_mut(buffer).expect("just made unique")
-            }
+        let (first, device) = (self.rows, self.device());
+        let wanted = first.checked_add(rows.len()).expect("rows are fewer than can be counted");
+        let needed = wanted.checked_mul(self.cols).expect("both parts are in memory already");
+        if self.storage.is_shared() || self.is_bf16() || self.storage.capacity() < needed {
+            let room = if self.storage.capacity() < needed { 2 * needed } else { 0 };
+            self.storage.relocate(self.elements(), room.max(self.storage.capacity()));
         }
+        self.rows = wanted;
+        kernels::copy_rows(&device, (self, first), (from, rows));
+        Ok(())
     }
 
-    pub(crate) fn mat(&self) -> Mat<'_> {
-        Mat::new(self.data(), self.rows, self.cols)
+    /// Forgets all rows behind the first `rows`; their room stays.
+    pub fn truncate(&mut self, rows: usize) {
+        self.rows = self.rows.min(rows);
+    }
+
+    /// The numbers, for the kernels of the processor.
+    pub(crate) fn read(&self) -> Numbers<'_> {
+        self.storage.read(self.elements())
+    }
+
+    /// Some rows of a bf16 matrix; see [`Storage::read_rows`].
+    pub(crate) fn read_rows(&self, rows: &[u32]) -> Option<crate::pool::Buffer> {
+        self.storage.read_rows(self.cols, rows)
+    }
+
+    /// The numbers, to be written by the kernels of the processor.
+    pub(crate) fn write(&mut self) -> &mut [f32] {
+        let elements = self.elements();
+        self.storage.write(elements)
     }
 }
 
-vectorised! {
-    fn squares(x: &[f32]) -> f32 {
-        math::dot(x, x)
+impl Numbers<'_> {
+    /// These numbers as a matrix of a tensor's shape.
+    pub(crate) fn mat(&self, tensor: &Tensor) -> Mat<'_> {
+        Mat::new(self, tensor.rows, tensor.cols)
     }
 }
 
@@ -200,28 +233,100 @@ vectorised! {
 mod tests {
     use super::*;
 
+    fn counting(device: &Device, rows: usize, cols: usize) -> Tensor {
+        let numbers: Vec<f32> = (0..rows * cols).map(|i| i as f32).collect();
+        Tensor::from_slice(device, rows, cols, &numbers).unwrap()
+    }
+
     #[test]
     fn writing_to_a_shared_tensor_leaves_the_other_untouched() {
         let device = Device::cpu();
         let original = Tensor::from_slice(&device, 1, 3, &[1.0, 2.0, 3.0]).unwrap();
         let mut copy = original.clone();
         assert!(copy.same_storage(&original));
-        copy.update(|x| x[0] = 9.0);
+        copy.overwrite(&[9.0, 2.0, 3.0]).unwrap();
         assert_eq!(original.to_host()[0], 1.0);
         assert_eq!(copy.to_host()[0], 9.0);
     }
 
     #[test]
     fn a_wrong_number_of_values_is_refused_with_both_numbers() {
-        let error = Tensor::from_slice(&Device::cpu(), 2, 3, &[0.0; 5]).unwrap_err();
-        assert_eq!(error.to_string(), "tensor: number of values is 5, expected 6");
+        let device = Device::cpu();
+        let expected = "tensor: number of values is 5, expected 6";
+        let error = Tensor::from_slice(&device, 2, 3, &[0.0; 5]).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        let error = Tensor::zeros(&device, 2, 3).overwrite(&[0.0; 5]).unwrap_err();
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
-    fn sum_of_squares_is_exact_on_integers() {
-        let data: Vec<f32> = (0..10_001).map(|i| (i % 7) as f32).collect();
-        let tensor = Tensor::from_slice(&Device::cpu(), 1, data.len(), &data).unwrap();
-        let expected: f64 = data.iter().map(|x| f64::from(*x).powi(2)).sum();
-        assert_eq!(tensor.sum_of_squares(), expected);
+    fn rows_are_appended_in_place_while_there_is_room() {
+        let device = Device::cpu();
+        let rows = counting(&device, 100, 3);
+        let mut cache = Tensor::with_capacity(&device, 100, 3);
+        let room = cache.capacity();
+        let (place, allocations) = (cache.read().as_ptr(), device.usage().allocations);
+        for row in 0..room.min(100) {
+            cache.append_rows(&rows, row..row + 1).unwrap();
+        }
+        assert_eq!((cache.read().as_ptr(), device.usage().allocations), (place, allocations));
+        assert_eq!(cache.to_host(), rows.to_host());
+        // Past its room it moves once, to twice as much, and loses nothing.
+        cache.append(&rows).unwrap();
+        assert_eq!(cache.shape(), (200, 3));
+        assert!(cache.capacity() >= 400);
+        assert_eq!(cache.to_host()[300..], *rows.to_host());
+        cache.truncate(1);
+        assert_eq!(*cache.to_host(), [0.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn appending_to_a_shared_tensor_leaves_the_other_untouched() {
+        let device = Device::cpu();
+        let mut cache = Tensor::with_capacity(&device, 8, 2);
+        cache.append(&counting(&device, 2, 2)).unwrap();
+        let before = cache.clone();
+        cache.append(&counting(&device, 1, 2)).unwrap();
+        let mut other = before.clone();
+        other.append(&Tensor::from_slice(&device, 1, 2, &[7.0, 8.0]).unwrap()).unwrap();
+        assert_eq!(*before.to_host(), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(*cache.to_host(), [0.0, 1.0, 2.0, 3.0, 0.0, 1.0]);
+        assert_eq!(*other.to_host(), [0.0, 1.0, 2.0, 3.0, 7.0, 8.0]);
+    }
+
+    #[test]
+    fn rows_of_another_width_or_beyond_the_end_are_not_appended() {
+        let device = Device::cpu();
+        let (mut cache, more) = (Tensor::with_capacity(&device, 4, 2), counting(&device, 2, 2));
+        let error = cache.append(&counting(&device, 1, 3)).unwrap_err();
+        assert_eq!(error.to_string(), "append: width is 3, expected 2");
+        let error = cache.append_rows(&more, 1..3).unwrap_err();
+        assert_eq!(error.to_string(), "append: range of rows is 1..3, expected inside 0..2");
+        assert_eq!(cache.shape(), (0, 2));
+    }
+
+    #[test]
+    fn bf16_takes_half_the_memory_and_becomes_f32_when_written() {
+        let device = Device::cpu();
+        let x = counting(&device, 1001, 3);
+        let before = device.usage().live_bytes;
+        let half = x.to_bf16();
+        let used = device.usage().live_bytes - before;
+        assert!(half.is_bf16() && 10 * used < 6 * before, "{used} of {before} bytes");
+        // Integers up to 256 are exact in bf16.
+        assert_eq!(half.to_host()[..256], x.to_host()[..256]);
+        let mut written = half.clone();
+        written.scale(2.0);
+        assert!(!written.is_bf16() && half.is_bf16());
+        assert_eq!(written.to_host()[255], 510.0);
+        let mut longer = half.clone();
+        longer.append(&x).unwrap();
+        assert_eq!(longer.to_host()[..3003], *half.to_host());
+    }
+
+    #[test]
+    #[should_panic(expected = "a tensor is smaller than the address space")]
+    fn a_shape_whose_size_does_not_fit_a_number_is_not_made() {
+        Tensor::zeros(&Device::cpu(), 1 << (usize::BITS - 1), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! Token ids of several sequences, one after another, without padding.
 
 use crate::error::ModelError;
-use fedra_compute::Span;
+use crate::packing::Packing;
 
 /// A packed batch: `ids` of all sequences end to end, and how long each one is.
 ///
@@ -16,7 +16,7 @@ use fedra_compute::Span;
 pub struct Batch {
     ids: Vec<u32>,
     segments: Vec<u32>,
-    lengths: Vec<usize>,
+    packing: Packing,
 }
 
 impl Batch {
@@ -29,22 +29,14 @@ impl Batch {
 
     /// Takes ids that are packed already.
     pub fn packed(ids: Vec<u32>, lengths: Vec<usize>) -> Result<Self, ModelError> {
-        let refuse = |what, found: String, expected: &str| {
-            Err(ModelError::Batch { what, found, expected: expected.into() })
-        };
-        if lengths.is_empty() {
-            return refuse("number of sequences", "0".into(), "at least 1");
-        }
-        if let Some(empty) = lengths.iter().position(|&length| length == 0) {
-            return refuse("length of sequence", format!("0 (number {empty})"), "at least 1");
-        }
-        let total = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
-        if total != Some(ids.len()) {
-            let expected = format!("{total:?}, the sum of the lengths");
-            return refuse("number of ids", ids.len().to_string(), &expected);
+        let packing = Packing::new(lengths)?;
+        if packing.tokens() != ids.len() {
+            let found = ids.len().to_string();
+            let expected = format!("{}, the sum of the lengths", packing.tokens());
+            return Err(ModelError::Batch { what: "number of ids", found, expected });
         }
         let segments = vec![0; ids.len()];
-        Ok(Self { ids, segments, lengths })
+        Ok(Self { ids, segments, packing })
     }
 
     /// Takes a rectangle of ids and its mask of ones and zeros, and drops the padding.
@@ -79,6 +71,16 @@ impl Batch {
         Ok(self)
     }
 
+    /// Says how many tokens came before each sequence's first: they are in its cache.
+    pub fn continuing(self, offsets: Vec<usize>) -> Result<Self, ModelError> {
+        Ok(Self { packing: self.packing.with_offsets(offsets)?, ..self })
+    }
+
+    /// How the sequences lie in the rows: all that blocks need to know.
+    pub fn packing(&self) -> &Packing {
+        &self.packing
+    }
+
     /// All ids.
     pub fn ids(&self) -> &[u32] {
         &self.ids
@@ -91,7 +93,7 @@ impl Batch {
 
     /// The length of each sequence.
     pub fn lengths(&self) -> &[usize] {
-        &self.lengths
+        self.packing.lengths()
     }
 
     /// Number of tokens.
@@ -101,73 +103,37 @@ impl Batch {
 
     /// Number of sequences.
     pub fn sequences(&self) -> usize {
-        self.lengths.len()
+        self.packing.sequences()
     }
 
     /// Where each sequence starts.
     pub fn starts(&self) -> impl Iterator<Item = usize> {
-        self.lengths.iter().scan(0, |next, length| {
-            let start = *next;
-            *next += length;
-            Some(start)
-        })
+        self.packing.starts()
     }
 
     /// Each token's place in its sequence.
     pub fn positions(&self) -> Vec<u32> {
-        self.lengths.iter().flat_map(|&length| 0..length as u32).collect()
+        self.packing.positions()
     }
 
     /// The row of each sequence's first token.
     pub fn first_rows(&self) -> Vec<u32> {
-        self.starts().map(|start| start as u32).collect()
+        self.packing.first_rows()
     }
 
     /// The row of each sequence's last token.
     pub fn last_rows(&self) -> Vec<u32> {
-        self.starts()
-            .zip(&self.lengths)
-            .map(|(start, length)| (start + length - 1) as u32)
-            .collect()
+        self.packing.last_rows()
     }
 
     /// For each token the one that follows it in its sequence: what a language model predicts.
     pub fn next_tokens(&self) -> Vec<Option<u32>> {
         let mut next = Vec::with_capacity(self.ids.len());
-        for (start, &length) in self.starts().zip(&self.lengths) {
+        for (start, &length) in self.starts().zip(self.lengths()) {
             next.extend(self.ids[start + 1..start + length].iter().copied().map(Some));
             next.push(None);
         }
         next
-    }
-
-    /// Every token a query.
-    pub(crate) fn spans(&self) -> Vec<Span> {
-        let span = |(start, &length): (usize, &usize)| {
-            let rows = start..start + length;
-            Span { queries: rows.clone(), keys: rows, offset: 0 }
-        };
-        self.starts().zip(&self.lengths).map(span).collect()
-    }
-
-    /// Only the given rows are queries; they are ascending and every sequence has at least one.
-    pub(crate) fn spans_of_rows(&self, rows: &[u32]) -> Result<Vec<Span>, ModelError> {
-        let mut spans = Vec::with_capacity(self.lengths.len());
-        let mut next = 0;
-        for (start, &length) in self.starts().zip(&self.lengths) {
-            let keys = start..start + length;
-            let here =
-                rows[next..].iter().take_while(|&&row| keys.contains(&(row as usize))).count();
-            let Some(&first) = rows.get(next).filter(|_| here > 0) else {
-                let what = "number of rows read from a sequence";
-                let (found, expected) = ("0".into(), "at least 1".into());
-                return Err(ModelError::Batch { what, found, expected });
-            };
-            let offset = first as usize - start;
-            spans.push(Span { queries: next..next + here, keys, offset });
-            next += here;
-        }
-        Ok(spans)
     }
 }
 

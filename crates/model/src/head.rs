@@ -4,8 +4,9 @@ use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::hf::Answers;
 use crate::model::{Backbone, Model};
+use crate::packing::Packing;
 use crate::reading::Reading;
-use fedra_compute::{Activation, Tape, Value, Weights};
+use fedra_compute::{Activation, Each, LossWeights, Tape, Value, Weights};
 use fedra_plan::{Part, Role, Site};
 
 /// The kinds of head.
@@ -57,37 +58,59 @@ pub enum Targets<'a> {
     Labels(&'a [f32]),
 }
 
+/// Targets and what each of them counts in the loss.
+///
+/// Targets alone make the mean over those that are counted; for a vocabulary and for classes those
+/// are the ones that are not `None`, for labels every zero and one.
+#[derive(Clone, Copy, Debug)]
+pub struct Weighted<'a> {
+    /// What the answers should have been.
+    pub targets: Targets<'a>,
+    /// What each counts; weights by row have one for each row of targets.
+    pub weights: LossWeights<'a>,
+}
+
+impl<'a> From<Targets<'a>> for Weighted<'a> {
+    fn from(targets: Targets<'a>) -> Self {
+        let counted = match targets {
+            Targets::Classes(classes) => classes.iter().flatten().count(),
+            Targets::Labels(labels) => labels.len(),
+        };
+        Self { targets, weights: LossWeights::mean(counted) }
+    }
+}
+
 impl Model {
     /// The loss of a batch, from token ids: the whole of a training step's forward pass.
-    pub fn loss(
+    pub fn loss<'t>(
         &self,
         tape: &mut Tape,
         weights: Weights<'_>,
         batch: &Batch,
-        targets: Targets<'_>,
+        targets: impl Into<Weighted<'t>>,
     ) -> Result<Value, ModelError> {
         let hidden = self.embed(tape, weights, batch)?;
-        self.loss_from(tape, weights, (hidden, 0), batch, targets)
+        self.loss_from(tape, weights, (hidden, 0), batch.packing(), targets)
     }
 
     /// The loss from the hidden states in front of block `first` on.
-    pub fn loss_from(
+    pub fn loss_from<'t>(
         &self,
         tape: &mut Tape,
         weights: Weights<'_>,
         (hidden, first): (Value, usize),
-        batch: &Batch,
-        targets: Targets<'_>,
+        packing: &Packing,
+        targets: impl Into<Weighted<'t>>,
     ) -> Result<Value, ModelError> {
-        let (reading, targets_read) = self.reading(batch, targets)?;
+        let (reading, kept) = self.reading(packing, targets.into())?;
         let range = first..self.blocks();
-        let mut hidden = self.run_blocks(tape, weights, hidden, batch, range, &reading)?;
+        let mut hidden = self.run_blocks(tape, weights, hidden, packing, range, &reading)?;
         if let Reading::Rows(rows) = &reading
             && first == self.blocks()
         {
             hidden = tape.rows(&hidden, rows)?; // no block was left to drop the others
         }
-        self.head_loss(tape, weights, &hidden, targets_read.as_targets())
+        self.head_loss(tape, weights, &hidden, kept.as_weighted())
     }
 
     /// The head's logits for a batch: one row per sequence or per token.
@@ -99,36 +122,38 @@ impl Model {
     ) -> Result<Value, ModelError> {
         let hidden = self.embed(tape, weights, batch)?;
         let reading = match self.head() {
-            Head::Sequence { .. } => Reading::Rows(self.answer_rows(batch)),
+            Head::Sequence { .. } => Reading::Rows(self.answer_rows(batch.packing())),
             Head::Bare | Head::Tokens { .. } | Head::Language => Reading::All,
         };
         let range = 0..self.blocks();
-        let hidden = self.run_blocks(tape, weights, hidden, batch, range, &reading)?;
+        let hidden = self.run_blocks(tape, weights, hidden, batch.packing(), range, &reading)?;
         self.head_logits(tape, weights, &hidden)
     }
 
     /// The loss of hidden states that the last block has left, one row per target.
-    pub fn head_loss(
+    pub fn head_loss<'t>(
         &self,
         tape: &mut Tape,
         weights: Weights<'_>,
         hidden: &Value,
-        targets: Targets<'_>,
+        targets: impl Into<Weighted<'t>>,
     ) -> Result<Value, ModelError> {
+        let Weighted { targets, weights: counted } = targets.into();
         let classes = match targets {
             Targets::Classes(classes) => classes,
             Targets::Labels(labels) => {
                 let logits = self.head_logits(tape, weights, hidden)?;
-                return Ok(tape.multi_label(&logits, labels)?);
+                return Ok(tape.multi_label(&logits, labels, counted)?);
             }
         };
         if self.head() == Head::Language {
             let hidden = self.before_vocabulary(tape, weights, hidden)?;
             let (weight, bias) = self.vocabulary(weights)?;
-            return Ok(tape.vocabulary_cross_entropy(&hidden, &weight, bias.as_ref(), classes)?);
+            let vocabulary = (&weight, bias.as_ref());
+            return Ok(tape.vocabulary_cross_entropy(&hidden, vocabulary, classes, counted)?);
         }
         let logits = self.head_logits(tape, weights, hidden)?;
-        Ok(tape.cross_entropy(&logits, classes)?)
+        Ok(tape.cross_entropy(&logits, classes, counted)?)
     }
 
     /// The head's logits of hidden states that the last block has left.
@@ -165,34 +190,40 @@ impl Model {
     }
 
     /// The row of each sequence that a sequence head reads.
-    pub fn answer_rows(&self, batch: &Batch) -> Vec<u32> {
+    pub fn answer_rows(&self, packing: &Packing) -> Vec<u32> {
         match self.backbone() {
-            Backbone::Bert(_) => batch.first_rows(),
-            Backbone::Llama(_) => batch.last_rows(),
+            Backbone::Bert(_) => packing.first_rows(),
+            Backbone::Llama(_) => packing.last_rows(),
         }
     }
 
     /// Which rows the head will read, and the targets of just those.
     fn reading<'a>(
         &self,
-        batch: &Batch,
-        targets: Targets<'a>,
+        packing: &Packing,
+        given: Weighted<'a>,
     ) -> Result<(Reading, Kept<'a>), ModelError> {
         let expected = match self.head() {
             Head::Sequence { .. } => {
-                return Ok((Reading::Rows(self.answer_rows(batch)), Kept::As(targets)));
+                return Ok((Reading::Rows(self.answer_rows(packing)), Kept::As(given)));
             }
             Head::Tokens { .. } | Head::Language => "one class per token",
             Head::Bare => "a head",
         };
-        match targets {
+        match given.targets {
             Targets::Classes(classes) if self.head() != Head::Bare => {
-                if classes.len() != batch.tokens() {
-                    let found = format!("{} for {} tokens", classes.len(), batch.tokens());
+                if classes.len() != packing.tokens() {
+                    let found = format!("{} for {} tokens", classes.len(), packing.tokens());
                     let expected = expected.to_owned();
                     return Err(ModelError::Batch { what: "number of targets", found, expected });
                 }
-                Ok(self.labelled_rows(batch, classes))
+                if let Each::Row(weights) = given.weights.each
+                    && weights.len() != classes.len()
+                {
+                    let (found, expected) = (weights.len().to_string(), classes.len().to_string());
+                    return Err(ModelError::Batch { what: "number of weights", found, expected });
+                }
+                Ok(self.labelled_rows(packing, classes, given))
             }
             Targets::Classes(_) | Targets::Labels(_) => {
                 let found = format!("{:?}", self.head());
@@ -204,15 +235,24 @@ impl Model {
 
     /// An encoder's last block need only produce the rows that carry a target, if every sequence
     /// has one; a decoder's rows depend on their order, so it produces all.
-    fn labelled_rows<'a>(&self, batch: &Batch, classes: &'a [Option<u32>]) -> (Reading, Kept<'a>) {
+    fn labelled_rows<'a>(
+        &self,
+        packing: &Packing,
+        classes: &[Option<u32>],
+        given: Weighted<'a>,
+    ) -> (Reading, Kept<'a>) {
         let rows: Vec<u32> =
             (0..classes.len() as u32).filter(|&row| classes[row as usize].is_some()).collect();
         let encoder = matches!(self.backbone(), Backbone::Bert(_));
-        if !encoder || 2 * rows.len() > classes.len() || batch.spans_of_rows(&rows).is_err() {
-            return (Reading::All, Kept::As(Targets::Classes(classes)));
+        if !encoder || 2 * rows.len() > classes.len() || packing.spans_of_rows(&rows).is_err() {
+            return (Reading::All, Kept::As(given));
         }
-        let kept = rows.iter().map(|&row| classes[row as usize]).collect();
-        (Reading::Rows(rows), Kept::Some(kept))
+        let classes = rows.iter().map(|&row| classes[row as usize]).collect();
+        let kept = match given.weights.each {
+            Each::Row(weights) => Some(rows.iter().map(|&row| weights[row as usize]).collect()),
+            Each::One | Each::Sequence(_) => None,
+        };
+        (Reading::Rows(rows), Kept::Rows { classes, row_weights: kept, weights: given.weights })
     }
 
     /// What stands between the last block and the vocabulary.
@@ -253,15 +293,19 @@ impl Model {
 
 /// Targets as given, or those of the rows that are read.
 enum Kept<'a> {
-    As(Targets<'a>),
-    Some(Vec<Option<u32>>),
+    As(Weighted<'a>),
+    Rows { classes: Vec<Option<u32>>, row_weights: Option<Vec<f32>>, weights: LossWeights<'a> },
 }
 
 impl Kept<'_> {
-    fn as_targets(&self) -> Targets<'_> {
+    fn as_weighted(&self) -> Weighted<'_> {
         match self {
-            Self::As(targets) => *targets,
-            Self::Some(classes) => Targets::Classes(classes),
+            Self::As(given) => *given,
+            Self::Rows { classes, row_weights, weights } => {
+                let each = row_weights.as_deref().map_or(weights.each, Each::Row);
+                let weights = LossWeights { each, ..*weights };
+                Weighted { targets: Targets::Classes(classes), weights }
+            }
         }
     }
 }

@@ -5,15 +5,19 @@
 //! probed block by block. Sequences are packed without padding ([`Batch`]), so nothing a padded token
 //! could do can change a result.
 //!
+//! Blocks see hidden states and a [`Packing`], never a token id.
+//!
 //! Reading order: [`Batch`] goes through [`Bert`] or [`Llama`] into a [`Head`]; [`Model`] ties them
 //! together and knows its parameters' [`Layout`](fedra_plan::Layout); [`hf`] reads and writes folders.
 
 mod batch;
 mod bert;
+mod cache;
 mod head;
 mod llama;
 mod lora;
 mod model;
+mod packing;
 mod parts;
 mod prefix;
 mod probe;
@@ -30,12 +34,14 @@ pub mod hf;
 
 pub use batch::Batch;
 pub use bert::Bert;
+pub use cache::KeyValueCache;
 pub use error::ModelError;
-pub use head::{Head, Targets};
+pub use head::{Head, Targets, Weighted};
 pub use llama::Llama;
 pub use load_report::{Fresh, LoadReport};
 pub use lora::Adapters;
 pub use model::{Backbone, Model};
+pub use packing::Packing;
 pub use prefix::PrefixCache;
 pub use preset::Preset;
 pub use probe::{BlockProbe, Relevant};

@@ -9,9 +9,12 @@
 use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::hf::LlamaConfig;
+use crate::packing::Packing;
 use crate::parts::Parts;
 use crate::reading::Reading;
-use fedra_compute::{Angles, Attention, AttentionProbe, Mask, Projected, Span, Tape, Value};
+use fedra_compute::{
+    Angles, Attention, AttentionProbe, Mask, Projected, Span, Tape, Tensor, Value,
+};
 use fedra_plan::Role;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -81,6 +84,45 @@ impl Llama {
             }
         };
         drop(normed);
+        self.behind_attention(tape, parts, attended, residual)
+    }
+
+    /// One block over new rows of sequences whose keys and values are kept; theirs are added.
+    pub(crate) fn cached_block(
+        &self,
+        tape: &mut Tape,
+        parts: Parts<'_>,
+        hidden: &Value,
+        (packing, positions): (&Packing, &[u32]),
+        kept: Vec<&mut Tensor>,
+    ) -> Result<Value, ModelError> {
+        let geometry = self.geometry();
+        let angles = self.angles(positions);
+        let normed = self.norm(tape, parts, hidden, Role::AttentionNorm)?;
+        let queries = tape.linear(&normed, &[parts.projection(Role::Query)?])?;
+        let queries = tape.rotary(queries, geometry.heads, positions, &angles)?;
+        let both = [parts.projection(Role::Key)?, parts.projection(Role::Value)?];
+        let new = tape.linear(&normed, &both)?;
+        let new = tape.rotary(new, geometry.kv_heads, positions, &angles)?;
+        drop(normed);
+        let mut keys_values = Vec::with_capacity(kept.len());
+        for (kept, rows) in kept.into_iter().zip(packing.boundaries().ranges()) {
+            kept.append_rows(&new.tensor, rows)?;
+            keys_values.push(&*kept);
+        }
+        let projected = Projected::Cached { queries: &queries, keys_values: &keys_values };
+        let attended = tape.attention(geometry, projected, &packing.cached_spans(), None)?;
+        self.behind_attention(tape, parts, attended, hidden.clone())
+    }
+
+    /// The rest of a block.
+    fn behind_attention(
+        &self,
+        tape: &mut Tape,
+        parts: Parts<'_>,
+        attended: Value,
+        residual: Value,
+    ) -> Result<Value, ModelError> {
         let x = tape.linear_onto(&attended, &parts.projection(Role::Output)?, &residual)?;
         drop((attended, residual));
         let normed = self.norm(tape, parts, &x, Role::MlpNorm)?;

@@ -8,6 +8,7 @@ use crate::hf::Config;
 use crate::layout;
 use crate::llama::Llama;
 use crate::lora::Adapters;
+use crate::packing::Packing;
 use crate::parts::Parts;
 use crate::probe::{BlockProbe, Relevant};
 use crate::reading::Reading;
@@ -139,12 +140,13 @@ impl Model {
         weights: Weights<'_>,
         batch: &Batch,
     ) -> Result<Value, ModelError> {
-        self.check(batch)?;
+        self.check_packing(batch.packing())?;
         let parts = self.parts(weights, Site::Embedding);
-        match &self.backbone {
+        let hidden = match &self.backbone {
             Backbone::Bert(bert) => bert.embed(tape, parts, batch),
             Backbone::Llama(llama) => llama.embed(tape, parts, batch),
-        }
+        }?;
+        Ok(hidden.in_sequences(&batch.packing().boundaries())?)
     }
 
     /// Hidden states in front of `range.start` to those behind `range.end - 1`.
@@ -155,11 +157,11 @@ impl Model {
         tape: &mut Tape,
         weights: Weights<'_>,
         hidden: Value,
-        batch: &Batch,
+        packing: &Packing,
         range: Range<usize>,
         reading: &Reading,
     ) -> Result<Value, ModelError> {
-        self.blocks_with(tape, weights, (hidden, range), batch, reading, None)
+        self.blocks_with(tape, weights, (hidden, range), packing, reading, None)
     }
 
     /// The attention score of every block, from token ids; nothing is trained.
@@ -173,7 +175,7 @@ impl Model {
         let hidden = self.embed(tape, weights, batch)?;
         let all = (hidden, 0..self.blocks());
         let mut watched = probe.watch(batch)?;
-        self.blocks_with(tape, weights, all, batch, &Reading::All, Some(&mut watched))?;
+        self.blocks_with(tape, weights, all, batch.packing(), &Reading::All, Some(&mut watched))?;
         probe.record(&watched);
         Ok(())
     }
@@ -191,7 +193,7 @@ impl Model {
         let all = (hidden, 0..self.blocks());
         let mut watched = BlockProbe::new(Relevant::All).watch(batch)?;
         watched.patterns = Some(Vec::new());
-        self.blocks_with(tape, weights, all, batch, &Reading::All, Some(&mut watched))?;
+        self.blocks_with(tape, weights, all, batch.packing(), &Reading::All, Some(&mut watched))?;
         Ok(watched.patterns.unwrap_or_default())
     }
 
@@ -200,20 +202,18 @@ impl Model {
         tape: &mut Tape,
         weights: Weights<'_>,
         (mut hidden, range): (Value, Range<usize>),
-        batch: &Batch,
+        packing: &Packing,
         reading: &Reading,
         mut probe: Option<&mut fedra_compute::AttentionProbe>,
     ) -> Result<Value, ModelError> {
-        self.check(batch)?;
-        if range.start > range.end || range.end > self.blocks() {
-            let (found, expected) = (format!("{range:?}"), format!("inside 0..{}", self.blocks()));
-            return Err(ModelError::Structure { what: "block range", found, expected });
-        }
-        let (spans, positions) = (batch.spans(), batch.positions());
+        self.check_packing(packing)?;
+        self.check_range(&range)?;
+        let (spans, positions) = (packing.spans(), packing.positions());
+        hidden = hidden.in_sequences(&packing.boundaries())?;
         for block in range {
             let (spans_read, reading) = match reading {
                 Reading::Rows(rows) if block + 1 == self.blocks() => {
-                    (self.spans_read(batch, rows)?, reading)
+                    (self.spans_read(packing, rows)?, reading)
                 }
                 Reading::All | Reading::Rows(_) => (spans.clone(), &Reading::All),
             };
@@ -234,11 +234,11 @@ impl Model {
 
     /// The queries of the last block. A causal mask counts on from a sequence's first query, so a
     /// decoder's rows are refused where they might leave a gap.
-    fn spans_read(&self, batch: &Batch, rows: &[u32]) -> Result<Vec<Span>, ModelError> {
-        let spans = batch.spans_of_rows(rows)?;
+    fn spans_read(&self, packing: &Packing, rows: &[u32]) -> Result<Vec<Span>, ModelError> {
+        let spans = packing.spans_of_rows(rows)?;
         let decoder = matches!(self.backbone, Backbone::Llama(_));
-        if decoder && rows.len() != batch.sequences() {
-            let (found, expected) = (rows.len().to_string(), batch.sequences().to_string());
+        if decoder && rows.len() != packing.sequences() {
+            let (found, expected) = (rows.len().to_string(), packing.sequences().to_string());
             let what = "number of rows read from a decoder";
             return Err(ModelError::Batch { what, found, expected });
         }
@@ -250,11 +250,23 @@ impl Model {
         Parts::of(&self.layout, weights, site, scale)
     }
 
-    fn check(&self, batch: &Batch) -> Result<(), ModelError> {
-        let longest = batch.lengths().iter().copied().max().unwrap_or(0);
+    /// Refuses a sequence that ends behind the last position.
+    pub(crate) fn check_packing(&self, packing: &Packing) -> Result<(), ModelError> {
+        let ends = packing.lengths().iter().zip(packing.offsets());
+        let longest =
+            ends.map(|(length, offset)| offset.saturating_add(*length)).max().unwrap_or(0);
         if longest > self.longest() {
             let (found, expected) = (longest.to_string(), format!("at most {}", self.longest()));
             return Err(ModelError::Batch { what: "length of sequence", found, expected });
+        }
+        Ok(())
+    }
+
+    /// Refuses blocks that the model does not have.
+    pub(crate) fn check_range(&self, range: &Range<usize>) -> Result<(), ModelError> {
+        if range.start > range.end || range.end > self.blocks() {
+            let (found, expected) = (format!("{range:?}"), format!("inside 0..{}", self.blocks()));
+            return Err(ModelError::Structure { what: "block range", found, expected });
         }
         Ok(())
     }

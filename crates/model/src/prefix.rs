@@ -84,7 +84,8 @@ impl PrefixCache {
         let frozen = params.frozen();
         let hidden = model.embed(tape, frozen, batch)?;
         let range = 0..self.blocks;
-        let hidden = model.run_blocks(tape, frozen, hidden, batch, range, &Reading::All)?;
+        let hidden =
+            model.run_blocks(tape, frozen, hidden, batch.packing(), range, &Reading::All)?;
         for (&example, (start, ids)) in examples.iter().zip(sequences()) {
             let bytes = ids.len() * hidden.tensor.cols() * size_of::<f32>();
             if self.used + bytes <= self.budget && !self.kept.contains_key(&example) {

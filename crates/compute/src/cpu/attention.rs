@@ -16,45 +16,13 @@ use super::shared::Shared;
 use super::simd::vectorised;
 use crate::crew;
 use crate::pool::{Buffer, Pool};
+use crate::tape::{Attention, Mask, Span};
 use std::ops::Range;
 
 /// Queries per tile.
 const TILE: usize = 128;
 /// Queries per causal tile: smaller, because a tile computes up to its last query's key.
 const CAUSAL_TILE: usize = 56;
-
-/// Heads and their width.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Geometry {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads; a divisor of `heads`.
-    pub kv_heads: usize,
-    /// Features per head.
-    pub width: usize,
-    /// Which keys a query sees.
-    pub mask: Mask,
-}
-
-/// Which keys a query sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mask {
-    /// All of its sequence.
-    Bidirectional,
-    /// Those up to its own position.
-    Causal,
-}
-
-/// One sequence: which rows hold its queries and its keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Rows of the query tensor.
-    pub queries: Range<usize>,
-    /// Rows of the key and value tensor.
-    pub keys: Range<usize>,
-    /// Position, among the keys, of the first query.
-    pub offset: usize,
-}
 
 /// Queries, keys or values: columns of a row-major tensor.
 #[derive(Clone, Copy, Debug)]
@@ -74,15 +42,23 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The three inputs.
+/// The inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
     /// Queries.
     pub q: Columns<'a>,
-    /// Keys.
-    pub k: Columns<'a>,
-    /// Values.
-    pub v: Columns<'a>,
+    /// Keys and values: one pair for all spans, or one for each (a cache per sequence).
+    pub keys_values: &'a [[Columns<'a>; 2]],
+}
+
+impl<'a> Inputs<'a> {
+    /// Keys and values of a span.
+    pub fn of_span(&self, span: usize) -> [Columns<'a>; 2] {
+        match self.keys_values {
+            [all] => *all,
+            each => each[span],
+        }
+    }
 }
 
 /// Weights of a probe: how much each query row and each key row counts.
@@ -122,11 +98,9 @@ impl<'a> Target<'a> {
 /// q_i P_ij k_j`.
 pub fn forward(
     pool: &Pool,
-    geometry: Geometry,
-    spans: &[Span],
+    (geometry, spans): (Attention, &[Span]),
     inputs: Inputs<'_>,
-    out: &mut [f32],
-    log_sums: Option<&mut [f32]>,
+    (out, log_sums): (&mut [f32], Option<&mut [f32]>),
     probe: Option<ProbeWeights<'_>>,
 ) -> Vec<f64> {
     let (heads, width) = (geometry.heads, geometry.width);
@@ -136,8 +110,9 @@ pub fn forward(
     crew::each_chunk(&mut masses, 1, |task, mass| {
         let (span, kv_head) = part(geometry, spans, task);
         let mut work = Workspace::new(pool);
-        work.keys.repack(inputs.k.head(span.keys.clone(), kv_head, width).t());
-        work.values.repack(inputs.v.head(span.keys.clone(), kv_head, width));
+        let [k, v] = inputs.of_span(task / geometry.kv_heads);
+        work.keys.repack(k.head(span.keys.clone(), kv_head, width).t());
+        work.values.repack(v.head(span.keys.clone(), kv_head, width));
         for head in group(geometry, kv_head) {
             for tile in tiles(geometry, span) {
                 let rows = span.queries.start + tile.start..span.queries.start + tile.end;
@@ -187,11 +162,9 @@ pub fn forward(
 /// Attention backward: writes the gradients of queries, keys and values.
 pub fn backward(
     pool: &Pool,
-    geometry: Geometry,
-    spans: &[Span],
+    (geometry, spans): (Attention, &[Span]),
     inputs: Inputs<'_>,
-    log_sums: &[f32],
-    dout: &[f32],
+    (log_sums, dout): (&[f32], &[f32]),
     into: [Target<'_>; 3],
 ) {
     let (heads, width) = (geometry.heads, geometry.width);
@@ -200,9 +173,10 @@ pub fn backward(
     crew::each(spans.len() * geometry.kv_heads, |task| {
         let (span, kv_head) = part(geometry, spans, task);
         let mut work = Workspace::new(pool);
-        let keys = inputs.k.head(span.keys.clone(), kv_head, width);
+        let [k, v] = inputs.of_span(task / geometry.kv_heads);
+        let keys = k.head(span.keys.clone(), kv_head, width);
         work.keys.repack(keys.t());
-        work.values.repack(inputs.v.head(span.keys.clone(), kv_head, width).t());
+        work.values.repack(v.head(span.keys.clone(), kv_head, width).t());
         let key_rows = Right::rows(pool, keys);
         // SAFETY: this task alone writes this key head's rows.
         let (mut dk, mut dv) = unsafe {
@@ -251,7 +225,7 @@ pub fn backward(
     });
 }
 
-impl Geometry {
+impl Attention {
     fn scale(self) -> f32 {
         1.0 / (self.width as f32).sqrt()
     }
@@ -288,17 +262,17 @@ fn at_least(buffer: &mut Buffer, len: usize) -> &mut [f32] {
 }
 
 /// The sequence and the key head of a task.
-fn part(geometry: Geometry, spans: &[Span], task: usize) -> (&Span, usize) {
+fn part(geometry: Attention, spans: &[Span], task: usize) -> (&Span, usize) {
     (&spans[task / geometry.kv_heads], task % geometry.kv_heads)
 }
 
 /// Query heads that share a key head.
-fn group(geometry: Geometry, kv_head: usize) -> Range<usize> {
+fn group(geometry: Attention, kv_head: usize) -> Range<usize> {
     let size = geometry.heads / geometry.kv_heads;
     kv_head * size..(kv_head + 1) * size
 }
 
-fn tiles(geometry: Geometry, span: &Span) -> impl Iterator<Item = Range<usize>> + use<> {
+fn tiles(geometry: Attention, span: &Span) -> impl Iterator<Item = Range<usize>> + use<> {
     let count = span.queries.len();
     let size = match geometry.mask {
         Mask::Bidirectional => TILE,
@@ -308,7 +282,7 @@ fn tiles(geometry: Geometry, span: &Span) -> impl Iterator<Item = Range<usize>> 
 }
 
 /// How many keys query `i` of a span sees.
-fn visible(geometry: Geometry, span: &Span, i: usize) -> usize {
+fn visible(geometry: Attention, span: &Span, i: usize) -> usize {
     match geometry.mask {
         Mask::Bidirectional => span.keys.len(),
         Mask::Causal => (span.offset + i + 1).min(span.keys.len()),

@@ -1,24 +1,52 @@
 //! One pass over one or two arrays, in parallel over fixed runs.
 
+use super::math;
 use super::simd::vectorised;
 use crate::crew;
 
 /// Elements per task: small enough to balance, large enough to be worth a task.
 pub const RUN: usize = 1 << 14;
 
+/// Elements whose squares are added in f32 before the sum goes on in f64.
+const SQUARES: usize = 4096;
+
 /// `x *= y`.
 pub fn multiply_into(x: &mut [f32], y: &[f32]) {
     crew::each_chunk(x, RUN, |task, x| multiply_run(x, &y[task * RUN..]));
 }
 
-/// `x += y`.
-pub fn add_into(x: &mut [f32], y: &[f32]) {
-    crew::each_chunk(x, RUN, |task, x| add_run(x, &y[task * RUN..]));
+/// `x += factor * y`.
+pub fn add_scaled(x: &mut [f32], factor: f32, y: &[f32]) {
+    crew::each_chunk(x, RUN, |task, x| add_run(x, factor, &y[task * RUN..]));
+}
+
+/// `x += factor * (to - from)`.
+pub fn add_scaled_difference(x: &mut [f32], factor: f32, (to, from): (&[f32], &[f32])) {
+    crew::each_chunk(x, RUN, |task, x| {
+        add_difference_run(x, factor, &to[task * RUN..], &from[task * RUN..]);
+    });
+}
+
+/// `into = x - y`.
+pub fn subtract(into: &mut [f32], (x, y): (&[f32], &[f32])) {
+    crew::each_chunk(into, RUN, |task, into| {
+        subtract_run(into, &x[task * RUN..], &y[task * RUN..]);
+    });
 }
 
 /// `x *= factor`.
 pub fn scale(x: &mut [f32], factor: f32) {
     crew::each_chunk(x, RUN, |_, x| scale_run(x, factor));
+}
+
+/// `x /= divisor`.
+pub fn divide(x: &mut [f32], divisor: f32) {
+    crew::each_chunk(x, RUN, |_, x| divide_run(x, divisor));
+}
+
+/// The sum of squares, over fixed runs.
+pub fn sum_of_squares(x: &[f32]) -> f64 {
+    x.chunks(SQUARES).map(|run| f64::from(squares_run(run))).sum()
 }
 
 vectorised! {
@@ -30,9 +58,25 @@ vectorised! {
 }
 
 vectorised! {
-    fn add_run(x: &mut [f32], y: &[f32]) {
+    fn add_run(x: &mut [f32], factor: f32, y: &[f32]) {
         for (x, y) in x.iter_mut().zip(y) {
-            *x += y;
+            *x += factor * y;
+        }
+    }
+}
+
+vectorised! {
+    fn add_difference_run(x: &mut [f32], factor: f32, to: &[f32], from: &[f32]) {
+        for ((x, to), from) in x.iter_mut().zip(to).zip(from) {
+            *x += factor * (to - from);
+        }
+    }
+}
+
+vectorised! {
+    fn subtract_run(into: &mut [f32], x: &[f32], y: &[f32]) {
+        for ((into, x), y) in into.iter_mut().zip(x).zip(y) {
+            *into = x - y;
         }
     }
 }
@@ -42,5 +86,19 @@ vectorised! {
         for x in x {
             *x *= factor;
         }
+    }
+}
+
+vectorised! {
+    fn divide_run(x: &mut [f32], divisor: f32) {
+        for x in x {
+            *x /= divisor;
+        }
+    }
+}
+
+vectorised! {
+    fn squares_run(x: &[f32]) -> f32 {
+        math::dot(x, x)
     }
 }

@@ -4,19 +4,57 @@ use super::math;
 use super::shared::Shared;
 use super::simd::vectorised;
 use crate::crew;
+use std::ops::Range;
 
-/// Turns each row of logits into `factor * (softmax - one hot)` and returns the sum of losses.
+/// What each row counts in a loss: `sum over rows of weight * loss / divisor`.
+#[derive(Clone, Copy, Debug)]
+pub struct Factors<'a> {
+    /// One weight per row; all are one when absent.
+    pub weights: Option<&'a [f32]>,
+    /// What the sum is divided by.
+    pub divisor: f64,
+}
+
+impl Factors<'_> {
+    /// Those of some rows.
+    pub fn of(self, rows: Range<usize>) -> Self {
+        Self { weights: self.weights.map(|weights| &weights[rows]), ..self }
+    }
+
+    /// A weighted sum, divided.
+    pub fn divided(self, sum: f64) -> f32 {
+        (sum / self.divisor) as f32
+    }
+
+    fn weight(self, row: usize) -> f32 {
+        self.weights.map_or(1.0, |weights| weights[row])
+    }
+
+    /// What a row's gradient is multiplied with.
+    fn slope(self, row: usize) -> f32 {
+        self.weight(row) / self.divisor as f32
+    }
+}
+
+/// Turns each row of logits into `weight / divisor * (softmax - one hot)` and returns the weighted
+/// sum of losses.
 ///
-/// `target` names the column that should have been predicted.
-pub fn cross_entropy_rows(logits: &mut [f32], cols: usize, targets: &[u32], factor: f32) -> f64 {
+/// `targets` names the column that each row should have predicted.
+pub fn cross_entropy_rows(
+    logits: &mut [f32],
+    cols: usize,
+    targets: &[u32],
+    factors: Factors<'_>,
+) -> f64 {
     let mut losses = vec![0.0; targets.len()];
     let into = Shared::new(&mut losses);
     crew::each_chunk(logits, cols, |row, logits| {
-        let loss = cross_entropy_row(logits, targets[row] as usize, factor);
+        let loss = cross_entropy_row(logits, targets[row] as usize, factors.slope(row));
         // SAFETY: each task writes the loss of its own row.
         unsafe { into.segment(row, 1)[0] = loss };
     });
-    losses.into_iter().map(f64::from).sum()
+    let weighted = |(row, loss): (usize, f32)| f64::from(factors.weight(row)) * f64::from(loss);
+    losses.into_iter().enumerate().map(weighted).sum()
 }
 
 vectorised! {
@@ -36,14 +74,24 @@ vectorised! {
     }
 }
 
-/// Binary cross-entropy of logits `x` with targets in [0, 1]; `x` becomes `factor * (sigmoid - target)`.
-pub fn binary_cross_entropy(x: &mut [f32], targets: &[f32], factor: f32) -> f64 {
+/// Binary cross-entropy of logits `x` with targets in [0, 1], rows of `cols`; `x` becomes
+/// `weight / divisor * (sigmoid - target)`.
+pub fn binary_cross_entropy(
+    x: &mut [f32],
+    cols: usize,
+    targets: &[f32],
+    factors: Factors<'_>,
+) -> f64 {
     let mut sum = 0.0;
-    for (x, &target) in x.iter_mut().zip(targets) {
-        let (logit, wanted) = (f64::from(*x), f64::from(target));
-        // log(1 + e^-|x|) + max(x, 0) - x t, which overflows nowhere
-        sum += (-logit.abs()).exp().ln_1p() + logit.max(0.0) - logit * wanted;
-        *x = factor * (1.0 / (1.0 + (-*x).exp()) - target);
+    for (row, (x, targets)) in x.chunks_exact_mut(cols).zip(targets.chunks_exact(cols)).enumerate()
+    {
+        let (weight, slope) = (f64::from(factors.weight(row)), factors.slope(row));
+        for (x, &target) in x.iter_mut().zip(targets) {
+            let (logit, wanted) = (f64::from(*x), f64::from(target));
+            // log(1 + e^-|x|) + max(x, 0) - x t, which overflows nowhere
+            sum += weight * ((-logit.abs()).exp().ln_1p() + logit.max(0.0) - logit * wanted);
+            *x = slope * (1.0 / (1.0 + (-*x).exp()) - target);
+        }
     }
     sum
 }

@@ -1,10 +1,13 @@
-//! Kernels for the processor: plain slices in, plain slices out, no tape and no tensors.
+//! Kernels for the processor: plain slices in, plain slices out. Only [`kernels`](crate::kernels) calls
+//! them, with shapes that have been checked.
 //!
 //! Work is cut into tasks whose arithmetic does not depend on how many threads run them, so every
 //! result is the same to the bit on one thread and on sixty-four.
 
 pub mod attention;
+pub mod bf16;
 pub mod elementwise;
+pub mod linear;
 pub mod losses;
 pub mod math;
 pub mod matmul;
@@ -14,4 +17,6 @@ pub mod rotary;
 pub mod rows;
 pub mod shared;
 pub mod simd;
+pub mod solver;
 pub mod swiglu;
+pub mod vocabulary;

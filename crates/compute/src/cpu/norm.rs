@@ -99,8 +99,8 @@ pub struct Saved<'a> {
 pub struct Wanted<'a> {
     /// The input's gradient, and whether to add to what is there.
     pub x: Option<(&'a mut [f32], bool)>,
-    /// Weight gradients (overwritten): weight, then bias, each one row.
-    pub weights: Option<&'a mut [f32]>,
+    /// Gradients of weight and bias (overwritten), each one row.
+    pub weights: Option<[&'a mut [f32]; 2]>,
 }
 
 /// Gradients of a norm.
@@ -130,9 +130,9 @@ pub fn backward(pool: &Pool, kind: Kind, saved: Saved<'_>, dy: &[f32], wanted: W
             weight_rows(part, &dy[first..first + len], sums);
         }
     });
-    if let Some(into) = wanted.weights {
+    for (half, into) in wanted.weights.into_iter().flatten().enumerate() {
         into.fill(0.0);
-        for sums in partial.chunks_exact(2 * width) {
+        for sums in partial.chunks_exact(width).skip(half).step_by(2) {
             for (into, sum) in into.iter_mut().zip(sums) {
                 *into += sum;
             }

@@ -4,18 +4,19 @@
 //! sequences, and computes each row by itself in a fixed order, so the same inputs give the same
 //! bits.
 
-use super::attention::{Geometry, Inputs, Mask, Span};
+use super::attention::Inputs;
+use crate::tape::{Attention, Mask, Span};
 
 /// For each span, head and query, the weights of all of the span's keys; zero where the mask hides
 /// a key.
-pub fn pattern(geometry: Geometry, spans: &[Span], inputs: Inputs<'_>) -> Vec<f32> {
-    let Geometry { heads, kv_heads, width, mask } = geometry;
+pub fn pattern(geometry: Attention, spans: &[Span], inputs: Inputs<'_>) -> Vec<f32> {
+    let Attention { heads, kv_heads, width, mask } = geometry;
     let numbers: usize = spans.iter().map(|span| span.queries.len() * span.keys.len()).sum();
     let scale = 1.0 / (width as f64).sqrt();
     let mut all = Vec::with_capacity(heads * numbers);
-    for span in spans {
+    for (number, span) in spans.iter().enumerate() {
+        let (q, [k, _]) = (inputs.q, inputs.of_span(number));
         for head in 0..heads {
-            let (q, k) = (inputs.q, inputs.k);
             let (q_column, k_column) =
                 (q.column + head * width, k.column + head / (heads / kv_heads) * width);
             for (place, query) in span.queries.clone().enumerate() {

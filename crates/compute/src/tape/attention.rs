@@ -1,16 +1,47 @@
 //! Attention. Saves its projected inputs and one number per query and head.
 //!
-//! A probe reads the attention that passes by, without keeping any of it: the score of a block is a
-//! share in [0, 1], the same whatever the lengths in the batch.
+//! Keys and values come from the same projection as the queries, from one of their own, or from a
+//! cache for each sequence. A probe reads the attention that passes by, without keeping any of it:
+//! the score of a block is a share in [0, 1], the same whatever the lengths in the batch.
 
 use super::{Flow, Recorded, Slot, Tape, Value};
-use crate::cpu::attention::{self as kernel, Columns, Geometry, Inputs, ProbeWeights, Target};
-pub use crate::cpu::attention::{Geometry as Attention, Span};
-use crate::cpu::pattern::pattern;
-use crate::cpu::shared::Shared;
-use crate::device::Device;
 use crate::error::ComputeError;
+use crate::kernels::{self, Attended, ProbeWeights};
 use crate::tensor::Tensor;
+use std::ops::Range;
+
+/// Heads and their width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Features per head.
+    pub width: usize,
+    /// Which keys a query sees.
+    pub mask: Mask,
+}
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    /// All of its sequence.
+    Bidirectional,
+    /// Those up to its own position.
+    Causal,
+}
+
+/// One sequence: which rows hold its queries and its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Rows of the query tensor.
+    pub queries: Range<usize>,
+    /// Rows of the key and value tensor; of the sequence's own, if it has a cache.
+    pub keys: Range<usize>,
+    /// Position, among the keys, of the first query.
+    pub offset: usize,
+}
 
 /// Queries, keys and values as the projections left them.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +54,14 @@ pub enum Projected<'a> {
         queries: &'a Value,
         /// Keys, then values.
         keys_values: &'a Value,
+    },
+    /// Queries of new tokens; the keys and values of each sequence, the new ones among them, are in a
+    /// tensor of its own. Nothing can be trained through a cache.
+    Cached {
+        /// Queries.
+        queries: &'a Value,
+        /// For each span, keys, then values.
+        keys_values: &'a [&'a Tensor],
     },
 }
 
@@ -56,174 +95,204 @@ impl Tape {
         spans: &[Span],
         probe: Option<&mut AttentionProbe>,
     ) -> Result<Value, ComputeError> {
-        let layout = Layout::of(geometry, projected)?;
-        layout.check(spans)?;
-        let (rows, wanted) = (layout.queries.tensor.rows(), layout.wanted());
-        let mut out = Tensor::scratch(&self.device, rows, geometry.heads * geometry.width);
-        let mut log_sums = wanted.then(|| Tensor::scratch(&self.device, rows, geometry.heads));
-        let weights =
-            probe.as_ref().map(|probe| ProbeWeights { queries: &probe.queries, keys: &probe.keys });
-        if let Some(weights) = weights {
-            ComputeError::expect("attention probe", "query weights", weights.queries.len(), rows)?;
-            let keys = layout.keys_values.tensor.rows();
-            ComputeError::expect("attention probe", "key weights", weights.keys.len(), keys)?;
-        }
-        let masses = match &self.device {
-            Device::Cpu(pool) => kernel::forward(
-                pool,
-                geometry,
-                spans,
-                layout.inputs(),
-                out.data_mut(),
-                log_sums.as_mut().map(Tensor::data_mut),
-                weights,
-            ),
+        let (queries, keys_values, key_column) = sources(geometry, projected)?;
+        check_spans(geometry, projected, spans)?;
+        let given = Attended {
+            geometry,
+            spans,
+            queries: &queries.tensor,
+            keys_values: &keys_values,
+            key_column,
         };
+        let trained = Trained::of(projected)?;
+        let rows = queries.tensor.rows();
+        let mut out = Tensor::scratch(&self.device, rows, geometry.heads * geometry.width);
+        let mut log_sums =
+            trained.is_some().then(|| Tensor::scratch(&self.device, rows, geometry.heads));
+        let weights = probe.as_deref().map(|probe| probe.weights(&given)).transpose()?;
+        let into = (&mut out, log_sums.as_mut());
+        let masses = kernels::attention(&self.device, &given, into, weights);
         if let Some(probe) = probe {
-            let share = |span: &Span, mass: f64| {
-                let counted: f32 = probe.queries[span.queries.clone()].iter().sum();
-                if counted > 0.0 {
-                    mass / (geometry.heads as f64 * f64::from(counted))
-                } else {
-                    0.0
-                }
-            };
-            let by_head = || spans.iter().zip(masses.chunks_exact(geometry.kv_heads));
-            let score = |(span, heads): (&Span, &[f64])| share(span, heads.iter().sum());
-            let mut heads = vec![0.0; geometry.kv_heads];
-            for (span, masses) in by_head() {
-                heads.iter_mut().zip(masses).for_each(|(sum, mass)| *sum += share(span, *mass));
-            }
-            probe.scores.push(by_head().map(score).collect());
-            probe.heads.push(heads);
+            probe.record(geometry, spans, &masses);
             if let Some(patterns) = &mut probe.patterns {
-                patterns.push(match &self.device {
-                    Device::Cpu(_) => pattern(geometry, spans, layout.inputs()),
-                });
+                patterns.push(kernels::attention_pattern(&self.device, &given));
             }
         }
-        let Some(log_sums) = log_sums else { return Ok(self.constant(out)) };
-        Ok(self.finish(out, wanted, |result| Attended {
+        let (Some(log_sums), Some(trained)) = (log_sums, trained) else {
+            return Ok(self.constant(out).with_rows_of(queries));
+        };
+        let out = self.finish(out, true, |result| Backward {
             result,
-            layout,
+            geometry,
+            trained,
             spans: spans.to_vec(),
             log_sums,
-        }))
+        });
+        Ok(out.with_rows_of(queries))
     }
 }
 
-/// The projected tensors and where the columns of each kind start.
-#[derive(Debug)]
-struct Layout {
-    geometry: Geometry,
-    queries: Value,
-    keys_values: Value,
-    key_column: usize,
+/// Queries, keys and values, and the column where the keys begin; checks the columns.
+fn sources(
+    geometry: Attention,
+    projected: Projected<'_>,
+) -> Result<(&Value, Vec<&Tensor>, usize), ComputeError> {
+    let Attention { heads, kv_heads, width, .. } = geometry;
+    if heads == 0 || width == 0 {
+        return Err(ComputeError::Empty { operation: "attention", what: "set of heads" });
+    }
+    if kv_heads == 0 || heads % kv_heads != 0 {
+        let (found, expected) = (format!("{kv_heads}"), format!("a divisor of {heads}"));
+        let (operation, what) = ("attention", "number of key heads");
+        return Err(ComputeError::Shape { operation, what, found, expected });
+    }
+    let query_columns = heads.saturating_mul(width);
+    let (queries, keys_values, key_column) = match projected {
+        Projected::Together(all) => (all, vec![&all.tensor], query_columns),
+        Projected::Apart { queries, keys_values } => (queries, vec![&keys_values.tensor], 0),
+        Projected::Cached { queries, keys_values } => (queries, keys_values.to_vec(), 0),
+    };
+    if key_column == 0 {
+        let found = queries.tensor.cols();
+        ComputeError::expect("attention", "query columns", found, query_columns)?;
+    }
+    let pairs = kv_heads.saturating_mul(width).saturating_mul(2);
+    for tensor in &keys_values {
+        let expected = key_column.saturating_add(pairs);
+        ComputeError::expect("attention", "projected columns", tensor.cols(), expected)?;
+    }
+    Ok((queries, keys_values, key_column))
 }
 
-impl Layout {
-    fn of(geometry: Geometry, projected: Projected<'_>) -> Result<Self, ComputeError> {
-        let Geometry { heads, kv_heads, width, .. } = geometry;
-        if kv_heads == 0 || heads % kv_heads != 0 {
-            let (found, expected) = (format!("{kv_heads}"), format!("a divisor of {heads}"));
-            let (operation, what) = ("attention", "number of key heads");
+/// Spans must tile the query rows and, unless each sequence has a cache, the key rows, in order.
+fn check_spans(
+    geometry: Attention,
+    projected: Projected<'_>,
+    spans: &[Span],
+) -> Result<(), ComputeError> {
+    let (queries, key_rows) = match projected {
+        Projected::Together(all) => (all, all.tensor.rows()),
+        Projected::Apart { queries, keys_values } => (queries, keys_values.tensor.rows()),
+        Projected::Cached { queries, keys_values } => {
+            ComputeError::expect("attention", "number of caches", keys_values.len(), spans.len())?;
+            for (span, cache) in spans.iter().zip(keys_values) {
+                let (found, expected) = ((span.keys.start, span.keys.end), (0, cache.rows()));
+                ComputeError::expect("attention", "keys of a cache", found, expected)?;
+            }
+            (queries, spans.last().map_or(0, |span| span.keys.end))
+        }
+    };
+    let cached = matches!(projected, Projected::Cached { .. });
+    let (mut query, mut key) = (0, 0);
+    for span in spans {
+        ComputeError::expect("attention", "start of queries", span.queries.start, query)?;
+        if !cached {
+            ComputeError::expect("attention", "start of keys", span.keys.start, key)?;
+        }
+        (query, key) = (span.queries.end.max(query), span.keys.end.max(key));
+        if span.keys.is_empty() || span.queries.is_empty() {
+            return Err(ComputeError::Empty { operation: "attention", what: "sequence" });
+        }
+        let last = span.offset.saturating_add(span.queries.len());
+        if geometry.mask == Mask::Causal && last > span.keys.len() {
+            let (found, expected) = (last.to_string(), format!("at most {}", span.keys.len()));
+            let (operation, what) = ("attention", "position behind the last query");
             return Err(ComputeError::Shape { operation, what, found, expected });
         }
-        let (queries, keys_values, key_column) = match projected {
-            Projected::Together(all) => (all, all, heads * width),
-            Projected::Apart { queries, keys_values } => {
-                let found = queries.tensor.cols();
-                ComputeError::expect("attention", "query columns", found, heads * width)?;
-                (queries, keys_values, 0)
-            }
+    }
+    ComputeError::expect("attention", "query rows", query, queries.tensor.rows())?;
+    if cached {
+        return Ok(());
+    }
+    ComputeError::expect("attention", "key rows", key, key_rows)
+}
+
+impl AttentionProbe {
+    fn weights(&self, given: &Attended<'_>) -> Result<ProbeWeights<'_>, ComputeError> {
+        let (rows, keys) =
+            (given.queries.rows(), given.keys_values.first().map_or(0, |k| k.rows()));
+        ComputeError::expect("attention probe", "tensors of keys", given.keys_values.len(), 1)?;
+        ComputeError::expect("attention probe", "query weights", self.queries.len(), rows)?;
+        ComputeError::expect("attention probe", "key weights", self.keys.len(), keys)?;
+        Ok(ProbeWeights { queries: &self.queries, keys: &self.keys })
+    }
+
+    /// Notes the attention that counted, by span and key head.
+    fn record(&mut self, geometry: Attention, spans: &[Span], masses: &[f64]) {
+        let share = |span: &Span, mass: f64| {
+            let counted: f32 = self.queries[span.queries.clone()].iter().sum();
+            if counted > 0.0 { mass / (geometry.heads as f64 * f64::from(counted)) } else { 0.0 }
         };
-        let (found, expected) = (keys_values.tensor.cols(), key_column + 2 * kv_heads * width);
-        ComputeError::expect("attention", "projected columns", found, expected)?;
-        Ok(Self {
-            geometry,
-            queries: queries.clone(),
-            keys_values: keys_values.clone(),
-            key_column,
-        })
+        let by_head = || spans.iter().zip(masses.chunks_exact(geometry.kv_heads));
+        let score = |(span, heads): (&Span, &[f64])| share(span, heads.iter().sum());
+        let mut heads = vec![0.0; geometry.kv_heads];
+        for (span, masses) in by_head() {
+            heads.iter_mut().zip(masses).for_each(|(sum, mass)| *sum += share(span, *mass));
+        }
+        let scores = by_head().map(score).collect();
+        self.scores.push(scores);
+        self.heads.push(heads);
     }
+}
 
-    /// Spans must tile the query rows and the key rows, in order.
-    fn check(&self, spans: &[Span]) -> Result<(), ComputeError> {
-        let (mut query, mut key) = (0, 0);
-        for span in spans {
-            ComputeError::expect("attention", "start of queries", span.queries.start, query)?;
-            ComputeError::expect("attention", "start of keys", span.keys.start, key)?;
-            (query, key) = (span.queries.end.max(query), span.keys.end.max(key));
-            if span.keys.is_empty() || span.queries.is_empty() {
-                return Err(ComputeError::Empty { operation: "attention", what: "sequence" });
+/// Projections that something trained contributes to.
+#[derive(Debug)]
+enum Trained {
+    Together(Value),
+    Apart { queries: Value, keys_values: Value },
+}
+
+impl Trained {
+    /// `None` where nothing trains.
+    fn of(projected: Projected<'_>) -> Result<Option<Self>, ComputeError> {
+        let trains = |value: &Value| value.slot.is_some();
+        Ok(match projected {
+            Projected::Together(all) => trains(all).then(|| Self::Together(all.clone())),
+            Projected::Apart { queries, keys_values } => (trains(queries) || trains(keys_values))
+                .then(|| Self::Apart {
+                    queries: queries.clone(),
+                    keys_values: keys_values.clone(),
+                }),
+            Projected::Cached { queries, .. } if trains(queries) => {
+                return Err(ComputeError::NoBackward { operation: "attention over a cache" });
             }
-        }
-        ComputeError::expect("attention", "query rows", query, self.queries.tensor.rows())?;
-        ComputeError::expect("attention", "key rows", key, self.keys_values.tensor.rows())
-    }
-
-    fn wanted(&self) -> bool {
-        self.queries.slot.is_some() || self.keys_values.slot.is_some()
-    }
-
-    fn together(&self) -> bool {
-        self.key_column > 0
-    }
-
-    fn inputs(&self) -> Inputs<'_> {
-        let (queries, keys_values) = (&self.queries.tensor, &self.keys_values.tensor);
-        let stride = keys_values.cols();
-        let value_column = self.key_column + self.geometry.kv_heads * self.geometry.width;
-        Inputs {
-            q: Columns { data: queries.data(), stride: queries.cols(), column: 0 },
-            k: Columns { data: keys_values.data(), stride, column: self.key_column },
-            v: Columns { data: keys_values.data(), stride, column: value_column },
-        }
+            Projected::Cached { .. } => None,
+        })
     }
 }
 
 #[derive(Debug)]
-struct Attended {
+struct Backward {
     result: Slot,
-    layout: Layout,
+    geometry: Attention,
+    trained: Trained,
     spans: Vec<Span>,
     log_sums: Tensor,
 }
 
-impl Recorded for Attended {
+impl Recorded for Backward {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let Some(dout) = flow.take(self.result) else { return };
-        let layout = &self.layout;
+        let (queries, keys_values, key_column) = match &self.trained {
+            Trained::Together(all) => (all, all, self.geometry.heads * self.geometry.width),
+            Trained::Apart { queries, keys_values } => (queries, keys_values, 0),
+        };
         let gradient_of =
-            |tensor: &Tensor| Tensor::scratch(&flow.device, tensor.rows(), tensor.cols());
-        let mut d_keys_values = gradient_of(&layout.keys_values.tensor);
-        let mut d_queries = (!layout.together()).then(|| gradient_of(&layout.queries.tensor));
-        let inputs = layout.inputs();
-        let target = |data, columns: Columns<'_>| {
-            let Columns { stride, column, .. } = columns;
-            Target { data, stride, column }
+            |value: &Value| Tensor::scratch(&flow.device, value.tensor.rows(), value.tensor.cols());
+        let mut d_keys_values = gradient_of(keys_values);
+        let mut d_queries = (key_column == 0).then(|| gradient_of(queries));
+        let given = Attended {
+            geometry: self.geometry,
+            spans: &self.spans,
+            queries: &queries.tensor,
+            keys_values: &[&keys_values.tensor],
+            key_column,
         };
-        let shared = Shared::new(d_keys_values.data_mut());
-        let into_queries = match &mut d_queries {
-            Some(apart) => Shared::new(apart.data_mut()),
-            None => shared,
-        };
-        let into =
-            [target(into_queries, inputs.q), target(shared, inputs.k), target(shared, inputs.v)];
-        match &flow.device {
-            Device::Cpu(pool) => kernel::backward(
-                pool,
-                layout.geometry,
-                &self.spans,
-                inputs,
-                self.log_sums.data(),
-                dout.data(),
-                into,
-            ),
-        }
-        flow.add(layout.keys_values.slot, d_keys_values);
+        let into = (d_queries.as_mut(), &mut d_keys_values);
+        kernels::attention_backward(&flow.device, &given, (&self.log_sums, &dout), into);
+        flow.add(keys_values.slot, d_keys_values);
         if let Some(d_queries) = d_queries {
-            flow.add(layout.queries.slot, d_queries);
+            flow.add(queries.slot, d_queries);
         }
     }
 }

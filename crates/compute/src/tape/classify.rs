@@ -2,38 +2,38 @@
 //!
 //! The gradient of the logits is computed with the loss and kept in their stead.
 
-use super::{Flow, Recorded, Slot, Tape, Value};
-use crate::cpu::{elementwise, losses, rows};
-use crate::device::Device;
+use super::{Flow, LossWeights, Recorded, Slot, Tape, Value};
 use crate::error::ComputeError;
+use crate::kernels;
 use crate::tensor::Tensor;
 
 impl Tape {
-    /// Mean cross-entropy over the rows that have a target; `None` rows are ignored.
+    /// Cross-entropy of the rows that have a target; `None` rows are ignored.
     pub fn cross_entropy(
         &mut self,
         logits: &Value,
         targets: &[Option<u32>],
+        weights: LossWeights<'_>,
     ) -> Result<Value, ComputeError> {
         let (count, classes) = logits.tensor.shape();
         ComputeError::expect("cross-entropy", "number of targets", targets.len(), count)?;
         let (places, labels) = labelled(targets, classes)?;
+        let weights = weights.resolve("cross-entropy", logits)?.at(&places);
         let mut picked = Tensor::scratch(&self.device, places.len(), classes);
-        let factor = 1.0 / places.len() as f32;
-        let sum = match &self.device {
-            Device::Cpu(_) => {
-                let into = picked.data_mut();
-                rows::gather(into, classes, &[(logits.tensor.data(), &places)]);
-                losses::cross_entropy_rows(into, classes, &labels, factor)
-            }
-        };
+        kernels::gather(&self.device, &mut picked, &[(&logits.tensor, &places)]);
+        let loss = kernels::cross_entropy(&self.device, &mut picked, &labels, weights.factors());
         let mut gradient = Tensor::zeros(&self.device, count, classes);
-        rows::scatter_add(gradient.data_mut(), classes, &places, picked.data());
-        Ok(self.loss(sum / places.len() as f64, logits.slot, gradient))
+        kernels::scatter_add(&self.device, &mut gradient, &places, &picked);
+        Ok(self.loss(loss, logits.slot, gradient))
     }
 
-    /// Mean binary cross-entropy over every logit; targets are rows of zeros and ones.
-    pub fn multi_label(&mut self, logits: &Value, targets: &[f32]) -> Result<Value, ComputeError> {
+    /// Binary cross-entropy of every logit; targets are rows of zeros and ones.
+    pub fn multi_label(
+        &mut self,
+        logits: &Value,
+        targets: &[f32],
+        weights: LossWeights<'_>,
+    ) -> Result<Value, ComputeError> {
         let count = logits.tensor.elements();
         ComputeError::expect("multi-label loss", "number of targets", targets.len(), count)?;
         if count == 0 {
@@ -43,15 +43,15 @@ impl Tape {
             let (what, expected) = ("multi-label target", "between 0 and 1");
             return Err(ComputeError::Setting { what, found, expected });
         }
+        let weights = weights.resolve("multi-label loss", logits)?;
         let mut gradient = logits.tensor.clone();
-        let factor = 1.0 / count as f32;
-        let sum = losses::binary_cross_entropy(gradient.data_mut(), targets, factor);
-        Ok(self.loss(sum / count as f64, logits.slot, gradient))
+        let (device, factors) = (&self.device, weights.factors());
+        let loss = kernels::binary_cross_entropy(device, &mut gradient, targets, factors);
+        Ok(self.loss(loss, logits.slot, gradient))
     }
 
     /// A loss whose gradient with respect to one value is already known.
-    pub(super) fn loss(&mut self, loss: f64, from: Option<Slot>, gradient: Tensor) -> Value {
-        let value = Tensor::scalar(&self.device, loss as f32);
+    fn loss(&mut self, value: Tensor, from: Option<Slot>, gradient: Tensor) -> Value {
         self.finish(value, from.is_some(), |result| Loss { result, from, gradient })
     }
 }
@@ -88,9 +88,7 @@ struct Loss {
 impl Recorded for Loss {
     fn backward(mut self: Box<Self>, flow: &mut Flow) {
         let Some(upstream) = flow.take(self.result) else { return };
-        if upstream.item() != 1.0 {
-            elementwise::scale(self.gradient.data_mut(), upstream.item());
-        }
+        kernels::scale_by(&flow.device, &mut self.gradient, &upstream);
         flow.add(self.from, self.gradient);
     }
 }

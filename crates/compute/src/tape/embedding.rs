@@ -1,10 +1,9 @@
 //! Sums of table look-ups: token, position, segment. Saves the indices; gradients stay sparse.
 
 use super::{Flow, Recorded, Slot, Tape, Value};
-use crate::cpu::rows::{Occurrences, gather};
-use crate::device::Device;
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
+use crate::kernels;
 use crate::params::Weight;
 use crate::tensor::Tensor;
 
@@ -18,19 +17,17 @@ impl Tape {
         if tokens == 0 {
             return Err(ComputeError::Empty { operation: "embedding", what: "batch" });
         }
+        if width == 0 {
+            return Err(ComputeError::Empty { operation: "embedding", what: "row of a table" });
+        }
         for (table, index) in tables {
             ComputeError::expect("embedding", "table width", table.tensor.cols(), width)?;
             ComputeError::expect("embedding", "number of indices", index.len(), tokens)?;
             ComputeError::within("embedding", table.id.role.name(), index, table.tensor.rows())?;
         }
         let mut sum = Tensor::scratch(&self.device, tokens, width);
-        match &self.device {
-            Device::Cpu(_) => {
-                let sources: Vec<_> =
-                    tables.iter().map(|(table, index)| (table.tensor.data(), *index)).collect();
-                gather(sum.data_mut(), width, &sources);
-            }
-        }
+        let sources: Vec<_> = tables.iter().map(|(table, index)| (&table.tensor, *index)).collect();
+        kernels::gather(&self.device, &mut sum, &sources);
         let trained: Vec<_> = tables.iter().filter(|(table, _)| table.trains).collect();
         Ok(self.finish(sum, !trained.is_empty(), |result| Embedding {
             result,
@@ -52,13 +49,9 @@ impl Recorded for Embedding {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let Some(dy) = flow.take(self.result) else { return };
         for (table, index) in self.tables {
-            let occurrences = Occurrences::of(&index);
-            let mut values = Tensor::scratch(&flow.device, occurrences.rows.len(), dy.cols());
-            match &flow.device {
-                Device::Cpu(_) => occurrences.sum_rows(values.data_mut(), dy.cols(), dy.data()),
-            }
+            let (rows, values) = kernels::sum_by_row(&flow.device, &index, &dy);
             let of = table.tensor.rows();
-            flow.add_gradient(table.id, Gradient::Rows { of, rows: occurrences.rows, values });
+            flow.add_gradient(table.id, Gradient::Rows { of, rows, values });
         }
     }
 }

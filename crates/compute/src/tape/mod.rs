@@ -15,16 +15,18 @@ mod rotary;
 mod rows;
 mod swiglu;
 mod vocabulary;
+mod weights;
 
-pub use attention::{Attention, AttentionProbe, Projected, Span};
+pub use attention::{Attention, AttentionProbe, Mask, Projected, Span};
 pub use projection::{Activation, Lora, Projection};
+pub use weights::{Each, LossWeights};
 
-use crate::cpu::elementwise::add_into;
-use crate::cpu::matmul::Start;
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
+use crate::kernels::{self, Fill};
 use crate::params::Weight;
+use crate::sequences::Sequences;
 use crate::tensor::Tensor;
 use fedra_plan::ParamId;
 
@@ -54,6 +56,27 @@ pub struct Value {
     /// The numbers.
     pub tensor: Tensor,
     pub(crate) slot: Option<Slot>,
+    sequences: Option<Sequences>,
+}
+
+impl Value {
+    /// Where sequences begin among the rows, if whoever made the value said so.
+    pub fn sequences(&self) -> Option<&Sequences> {
+        self.sequences.as_ref()
+    }
+
+    /// The same value with its rows divided into sequences; what is computed from it row by row
+    /// inherits them.
+    pub fn in_sequences(self, sequences: &Sequences) -> Result<Self, ComputeError> {
+        let (found, expected) = (sequences.rows(), self.tensor.rows());
+        ComputeError::expect("sequences", "number of rows", found, expected)?;
+        Ok(Self { sequences: Some(sequences.clone()), ..self })
+    }
+
+    /// The same value, whose rows are those of another.
+    fn with_rows_of(self, other: &Self) -> Self {
+        Self { sequences: other.sequences.clone(), ..self }
+    }
 }
 
 /// Where a value's gradient gathers during backward.
@@ -85,7 +108,7 @@ impl Tape {
 
     /// A tensor whose gradient nobody wants (a cached frozen prefix).
     pub fn constant(&self, tensor: Tensor) -> Value {
-        Value { tensor, slot: None }
+        Value { tensor, slot: None, sequences: None }
     }
 
     /// Replays the tape backward from the given values and their gradients.
@@ -118,7 +141,7 @@ impl Tape {
     fn value(&mut self, tensor: Tensor) -> Value {
         let slot = Slot(self.shapes.len());
         self.shapes.push(tensor.shape());
-        Value { tensor, slot: Some(slot) }
+        Value { tensor, slot: Some(slot), sequences: None }
     }
 
     /// Wraps a result; records the operation that `record` builds only if `wanted`.
@@ -163,30 +186,27 @@ impl Flow {
         let Some(slot) = slot else { return };
         self.slots[slot.0] = Some(match self.slots[slot.0].take() {
             None => gradient,
-            Some(sum) if sum.is_shared() && !gradient.is_shared() => plus(gradient, &sum),
-            Some(sum) => plus(sum, &gradient),
+            Some(sum) if sum.is_shared() && !gradient.is_shared() => self.plus(gradient, &sum),
+            Some(sum) => self.plus(sum, &gradient),
         });
     }
 
-    /// Lets `write` add to a value's gradient in place: it is told whether to start from zero or
-    /// from what is there.
-    fn add_in_place(
-        &mut self,
-        slot: Slot,
-        (rows, cols): (usize, usize),
-        write: impl FnOnce(&mut [f32], Start<'static>),
-    ) {
-        let (mut sum, start) = self.open(slot, (rows, cols));
-        write(sum.data_mut(), start);
+    /// Adds a gradient to some rows of a value's.
+    fn add_rows(&mut self, slot: Slot, shape: (usize, usize), rows: &[u32], gradient: &Tensor) {
+        let (mut sum, fill) = self.open(slot, shape);
+        if fill == Fill::Overwrite {
+            kernels::clear(&self.device, &mut sum);
+        }
+        kernels::scatter_add(&self.device, &mut sum, rows, gradient);
         self.close(slot, sum);
     }
 
-    /// Takes a value's gradient out to be added to, and says what the addition starts from; the
+    /// Takes a value's gradient out to be written, and says whether there is anything to add to; the
     /// caller puts it back with [`Flow::close`].
-    fn open(&mut self, slot: Slot, (rows, cols): (usize, usize)) -> (Tensor, Start<'static>) {
+    fn open(&mut self, slot: Slot, (rows, cols): (usize, usize)) -> (Tensor, Fill) {
         match self.slots[slot.0].take() {
-            Some(sum) => (sum, Start::Keep),
-            None => (Tensor::scratch(&self.device, rows, cols), Start::Zero),
+            Some(sum) => (sum, Fill::Add),
+            None => (Tensor::scratch(&self.device, rows, cols), Fill::Overwrite),
         }
     }
 
@@ -195,49 +215,17 @@ impl Flow {
         self.slots[slot.0] = Some(sum);
     }
 
-    /// The same for a weight's gradient.
-    fn add_to_weight(
-        &mut self,
-        id: ParamId,
-        (rows, cols): (usize, usize),
-        write: impl FnOnce(&mut [f32], Start<'static>),
-    ) {
-        let (mut sum, start) = self.open_weight(id, (rows, cols));
-        write(sum.data_mut(), start);
-        self.close_weight(id, sum);
-    }
-
     /// Takes a weight's gradient out to be added to; see [`Flow::open`].
-    fn open_weight(
-        &mut self,
-        id: ParamId,
-        (rows, cols): (usize, usize),
-    ) -> (Tensor, Start<'static>) {
+    fn open_weight(&mut self, id: ParamId, (rows, cols): (usize, usize)) -> (Tensor, Fill) {
         match self.gradients.take(id) {
-            None => (Tensor::scratch(&self.device, rows, cols), Start::Zero),
-            Some(Gradient::Dense(sum)) => (sum, Start::Keep),
-            Some(rows_only @ Gradient::Rows { .. }) => {
-                let dense = rows_only.to_dense();
-                let sum = Tensor::from_slice(&self.device, rows, cols, &dense)
-                    .expect("a sparse gradient has its weight's shape");
-                (sum, Start::Keep)
-            }
+            None => (Tensor::scratch(&self.device, rows, cols), Fill::Overwrite),
+            Some(sum) => (sum.into_dense(), Fill::Add),
         }
     }
 
     /// Puts back what [`Flow::open_weight`] took out.
     fn close_weight(&mut self, id: ParamId, sum: Tensor) {
         self.gradients.put(id, Gradient::Dense(sum));
-    }
-
-    /// Adds one row (a bias or norm gradient) to a weight's gradient.
-    fn add_row(&mut self, id: ParamId, row: &[f32]) {
-        self.add_to_weight(id, (1, row.len()), |sum, start| match start {
-            Start::Keep => add_into(sum, row),
-            Start::Zero | Start::Bias(_) | Start::Residual(_) | Start::BiasAndResidual(..) => {
-                sum.copy_from_slice(row);
-            }
-        });
     }
 
     /// Adds a gradient, whole or in rows, to a weight's.
@@ -248,11 +236,11 @@ impl Flow {
         };
         self.gradients.put(id, sum);
     }
-}
 
-fn plus(mut sum: Tensor, more: &Tensor) -> Tensor {
-    add_into(sum.data_mut(), more.data());
-    sum
+    fn plus(&self, mut sum: Tensor, more: &Tensor) -> Tensor {
+        kernels::add_scaled(&self.device, &mut sum, 1.0, more);
+        sum
+    }
 }
 
 /// Whether an operation on these has anything to learn or to pass on.

@@ -1,10 +1,9 @@
 //! Layer norm and RMS norm. Saves the input and two numbers per row.
 
 use super::{Flow, Recorded, Slot, Tape, Value, wanted};
-use crate::cpu::matmul::Start;
-use crate::cpu::norm::{self, Kind, Saved, Wanted};
-use crate::device::Device;
 use crate::error::ComputeError;
+use crate::gradients::Gradient;
+use crate::kernels::{self, NormKind as Kind};
 use crate::params::Weight;
 use crate::tensor::Tensor;
 
@@ -42,27 +41,25 @@ impl Tape {
     ) -> Result<Value, ComputeError> {
         let (rows, cols) = x.tensor.shape();
         ComputeError::expect("norm", "weight shape", weight.tensor.shape(), (1, cols))?;
+        if cols == 0 {
+            return Err(ComputeError::Empty { operation: "norm", what: "row" });
+        }
         let mut y = Tensor::scratch(&self.device, rows, cols);
         let mut stats = Tensor::scratch(&self.device, rows, 2);
-        match &self.device {
-            Device::Cpu(_) => norm::forward(
-                kind,
-                epsilon,
-                x.tensor.data(),
-                (weight.tensor.data(), bias.map(|bias| bias.tensor.data())),
-                y.data_mut(),
-                stats.data_mut(),
-            ),
-        }
+        let given = (&x.tensor, &weight.tensor, bias.map(|bias| &bias.tensor));
+        kernels::norm(&self.device, (kind, epsilon), given, (&mut y, &mut stats));
         let trains = [Some(weight), bias].into_iter().flatten().any(|weight| weight.trains);
-        Ok(self.finish(y, trains || wanted(&[x], &[]), |result| Norm {
-            kind,
-            result,
-            x: x.clone(),
-            stats,
-            weight: weight.clone(),
-            bias: bias.cloned(),
-        }))
+        let wanted = trains || wanted(&[x], &[]);
+        Ok(self
+            .finish(y, wanted, |result| Norm {
+                kind,
+                result,
+                x: x.clone(),
+                stats,
+                weight: weight.clone(),
+                bias: bias.cloned(),
+            })
+            .with_rows_of(x))
     }
 }
 
@@ -79,34 +76,28 @@ struct Norm {
 impl Recorded for Norm {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let Some(dy) = flow.take(self.result) else { return };
+        let device = flow.device.clone();
         let width = self.x.tensor.cols();
         let bias = self.bias.filter(|bias| bias.trains);
-        let mut sums =
-            (self.weight.trains || bias.is_some()).then(|| Tensor::scratch(&flow.device, 2, width));
-        let saved = Saved {
-            x: self.x.tensor.data(),
-            stats: self.stats.data(),
-            weight: self.weight.tensor.data(),
-        };
-        let device = flow.device.clone();
-        let Device::Cpu(pool) = &device;
-        let mut run = |x: Option<(&mut [f32], bool)>| {
-            let weights = sums.as_mut().map(Tensor::data_mut);
-            norm::backward(pool, self.kind, saved, dy.data(), Wanted { x, weights });
-        };
-        match self.x.slot {
-            Some(slot) => flow.add_in_place(slot, self.x.tensor.shape(), |dx, start| {
-                run(Some((dx, matches!(start, Start::Keep))));
-            }),
-            None => run(None),
+        let sums = || Tensor::scratch(&device, 1, width);
+        let mut sums = (self.weight.trains || bias.is_some()).then(|| [sums(), sums()]);
+        let mut input = self.x.slot.map(|slot| (slot, flow.open(slot, self.x.tensor.shape())));
+        let saved = (&self.x.tensor, &self.stats, &self.weight.tensor, &dy);
+        let dx = input.as_mut().map(|(_, (dx, fill))| (dx, *fill));
+        kernels::norm_backward(
+            &device,
+            self.kind,
+            saved,
+            dx,
+            sums.as_mut().map(<[Tensor; 2]>::each_mut),
+        );
+        if let Some((slot, (dx, _))) = input {
+            flow.close(slot, dx);
         }
-        let Some(sums) = sums else { return };
-        let (weight_sums, bias_sums) = sums.data().split_at(width);
-        for (weight, sums) in
-            [(Some(self.weight).filter(|w| w.trains), weight_sums), (bias, bias_sums)]
-        {
+        let trained = [Some(self.weight).filter(|weight| weight.trains), bias];
+        for (weight, sums) in trained.into_iter().zip(sums.into_iter().flatten()) {
             if let Some(weight) = weight {
-                flow.add_row(weight.id, sums);
+                flow.add_gradient(weight.id, Gradient::Dense(sums));
             }
         }
     }

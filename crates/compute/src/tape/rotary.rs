@@ -1,9 +1,9 @@
 //! Rotary positions. Saves nothing but the positions: the backward pass turns the other way.
 
 use super::{Flow, Recorded, Slot, Tape, Value, wanted};
-use crate::cpu::rotary::{Angles, Turn, rotate};
-use crate::device::Device;
+use crate::cpu::rotary::{Angles, Turn};
 use crate::error::ComputeError;
+use crate::kernels;
 use std::sync::Arc;
 
 impl Tape {
@@ -19,7 +19,7 @@ impl Tape {
         let (rows, cols) = x.tensor.shape();
         ComputeError::expect("rotary", "number of positions", positions.len(), rows)?;
         ComputeError::within("rotary", "position", positions, angles.positions())?;
-        if heads * angles.width() > cols {
+        if heads.saturating_mul(angles.width()) > cols {
             let (found, expected) =
                 (format!("{heads} x {}", angles.width()), format!("at most {cols}"));
             return Err(ComputeError::Shape {
@@ -29,19 +29,20 @@ impl Tape {
                 expected,
             });
         }
-        let wanted = wanted(&[&x], &[]);
-        let Value { mut tensor, slot } = x;
-        match &self.device {
-            Device::Cpu(_) => rotate(tensor.data_mut(), cols, heads, positions, angles, Turn::With),
+        if cols == 0 {
+            return Err(ComputeError::Empty { operation: "rotary", what: "row" });
         }
-        Ok(self.finish(tensor, wanted, |result| Rotary {
+        let wanted = wanted(&[&x], &[]);
+        let Value { mut tensor, slot, sequences } = x;
+        kernels::rotate(&self.device, &mut tensor, heads, (positions, angles, Turn::With));
+        let turned = self.finish(tensor, wanted, |result| Rotary {
             result,
             from: slot,
-            cols,
             heads,
             positions: positions.to_vec(),
             angles: angles.clone(),
-        }))
+        });
+        Ok(Value { sequences, ..turned })
     }
 }
 
@@ -49,7 +50,6 @@ impl Tape {
 struct Rotary {
     result: Slot,
     from: Option<Slot>,
-    cols: usize,
     heads: usize,
     positions: Vec<u32>,
     angles: Arc<Angles>,
@@ -58,12 +58,8 @@ struct Rotary {
 impl Recorded for Rotary {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let Some(mut dy) = flow.take(self.result) else { return };
-        match &flow.device {
-            Device::Cpu(_) => {
-                let (cols, heads) = (self.cols, self.heads);
-                rotate(dy.data_mut(), cols, heads, &self.positions, &self.angles, Turn::Against);
-            }
-        }
+        let how = (&self.positions[..], &*self.angles, Turn::Against);
+        kernels::rotate(&flow.device, &mut dy, self.heads, how);
         flow.add(self.from, dy);
     }
 }

@@ -2,10 +2,8 @@
 //! Saves only the row numbers.
 
 use super::{Flow, Recorded, Slot, Tape, Value, wanted};
-use crate::cpu::matmul::Start;
-use crate::cpu::rows::{gather, scatter_add};
-use crate::device::Device;
 use crate::error::ComputeError;
+use crate::kernels;
 use crate::tensor::Tensor;
 
 impl Tape {
@@ -14,15 +12,18 @@ impl Tape {
         let (of, width) = x.tensor.shape();
         ComputeError::within("rows", "row", rows, of)?;
         let mut picked = Tensor::scratch(&self.device, rows.len(), width);
-        match &self.device {
-            Device::Cpu(_) => gather(picked.data_mut(), width, &[(x.tensor.data(), rows)]),
+        if width == 0 {
+            return Err(ComputeError::Empty { operation: "rows", what: "row" });
         }
-        Ok(self.finish(picked, wanted(&[x], &[]), |result| Rows {
+        kernels::gather(&self.device, &mut picked, &[(&x.tensor, rows)]);
+        let sequences = x.sequences.as_ref().and_then(|sequences| sequences.picked(rows));
+        let picked = self.finish(picked, wanted(&[x], &[]), |result| Rows {
             result,
             from: x.slot,
             shape: (of, width),
             picked: rows.to_vec(),
-        }))
+        });
+        Ok(Value { sequences, ..picked })
     }
 }
 
@@ -37,11 +38,6 @@ struct Rows {
 impl Recorded for Rows {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let (Some(dy), Some(from)) = (flow.take(self.result), self.from) else { return };
-        flow.add_in_place(from, self.shape, |dx, start| {
-            if !matches!(start, Start::Keep) {
-                dx.fill(0.0);
-            }
-            scatter_add(dx, self.shape.1, &self.picked, dy.data());
-        });
+        flow.add_rows(from, self.shape, &self.picked, &dy);
     }
 }

@@ -1,9 +1,8 @@
 //! SwiGLU: `silu(gate) * up`. Saves gate and up.
 
 use super::{Flow, Recorded, Slot, Tape, Value, wanted};
-use crate::cpu::swiglu;
-use crate::device::Device;
 use crate::error::ComputeError;
+use crate::kernels;
 use crate::tensor::Tensor;
 
 impl Tape {
@@ -12,10 +11,12 @@ impl Tape {
         let (rows, cols) = x.tensor.shape();
         ComputeError::expect("swiglu", "odd column", cols % 2, 0)?;
         let mut y = Tensor::scratch(&self.device, rows, cols / 2);
-        match &self.device {
-            Device::Cpu(_) => swiglu::forward(x.tensor.data(), y.data_mut(), cols / 2),
+        if cols == 0 {
+            return Err(ComputeError::Empty { operation: "swiglu", what: "row" });
         }
-        Ok(self.finish(y, wanted(&[x], &[]), |result| Swiglu { result, x: x.clone() }))
+        kernels::swiglu(&self.device, &x.tensor, &mut y);
+        let y = self.finish(y, wanted(&[x], &[]), |result| Swiglu { result, x: x.clone() });
+        Ok(y.with_rows_of(x))
     }
 }
 
@@ -30,11 +31,7 @@ impl Recorded for Swiglu {
         let Some(dy) = flow.take(self.result) else { return };
         let (rows, cols) = self.x.tensor.shape();
         let mut dx = Tensor::scratch(&flow.device, rows, cols);
-        match &flow.device {
-            Device::Cpu(_) => {
-                swiglu::backward(self.x.tensor.data(), dy.data(), dx.data_mut(), cols / 2);
-            }
-        }
+        kernels::swiglu_backward(&flow.device, (&self.x.tensor, &dy), &mut dx);
         flow.add(self.x.slot, dx);
     }
 }

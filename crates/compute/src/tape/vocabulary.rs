@@ -5,26 +5,21 @@
 //! without a target are never computed. Saves the gradients of input and weights themselves.
 
 use super::classify::labelled;
-use super::{Flow, Recorded, Slot, Tape, Value};
-use crate::cpu::matmul::{Extras, Mat, MatMut, Right, Start, multiply};
-use crate::cpu::{elementwise, losses, rows};
-use crate::device::Device;
+use super::{Flow, LossWeights, Recorded, Slot, Tape, Value};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
+use crate::kernels;
 use crate::params::Weight;
 use crate::tensor::Tensor;
 
-/// Logits held at once, in floats (16 MiB).
-const HELD: usize = 1 << 22;
-
 impl Tape {
-    /// Mean cross-entropy of `x W^T + b` against the targets; rows without one are skipped.
+    /// Cross-entropy of `x W^T + b` against the targets; rows without one are skipped.
     pub fn vocabulary_cross_entropy(
         &mut self,
         x: &Value,
-        weight: &Weight,
-        bias: Option<&Weight>,
+        (weight, bias): (&Weight, Option<&Weight>),
         targets: &[Option<u32>],
+        weights: LossWeights<'_>,
     ) -> Result<Value, ComputeError> {
         let (count, width) = x.tensor.shape();
         let (words, inputs) = weight.tensor.shape();
@@ -34,50 +29,25 @@ impl Tape {
             ComputeError::expect("vocabulary loss", "bias shape", bias.tensor.shape(), (1, words))?;
         }
         let (places, labels) = labelled(targets, words)?;
+        let weights = weights.resolve("vocabulary loss", x)?.at(&places);
         let device = self.device.clone();
-        let Device::Cpu(pool) = &device;
-
         let mut picked = Tensor::scratch(&device, places.len(), width);
-        rows::gather(picked.data_mut(), width, &[(x.tensor.data(), &places)]);
+        kernels::gather(&device, &mut picked, &[(&x.tensor, &places)]);
         let bias_trains = bias.filter(|bias| bias.trains);
         let mut dx = x.slot.map(|_| Tensor::scratch(&device, places.len(), width));
         let mut dw = weight.trains.then(|| Tensor::scratch(&device, words, width));
-        let mut db = bias_trains.map(|_| Tensor::zeros(&device, 1, words));
-
-        let forward = Right::beside(pool, &[weight.tensor.mat().t()]);
-        let backward = dx.is_some().then(|| Right::stacked(pool, &[weight.tensor.mat()]));
-        let start = bias.map_or(Start::Zero, |bias| Start::Bias(bias.tensor.data()));
-        let factor = 1.0 / places.len() as f32;
-        let step = (HELD / words).clamp(16, 1024);
-        let mut logits = pool.take(step.min(places.len()) * words);
-        let mut loss = 0.0;
-        for first in (0..places.len()).step_by(step) {
-            let now = first..places.len().min(first + step);
-            let input = &picked.data()[now.start * width..now.end * width];
-            let input = Mat::new(input, now.len(), width);
-            let logits = &mut logits[..now.len() * words];
-            let into = MatMut::new(logits, now.len(), words);
-            multiply(into, input, &forward, start, Extras::default());
-            loss += losses::cross_entropy_rows(logits, words, &labels[now.clone()], factor);
-            let slope = Mat::new(logits, now.len(), words);
-            if let (Some(dx), Some(backward)) = (&mut dx, &backward) {
-                let into = &mut dx.data_mut()[now.start * width..now.end * width];
-                let into = MatMut::new(into, now.len(), width);
-                multiply(into, slope, backward, Start::Zero, Extras::default());
-            }
-            if let Some(dw) = &mut dw {
-                let right = Right::rows(pool, input);
-                let start = if first == 0 { Start::Zero } else { Start::Keep };
-                let row_sums = db.as_mut().map(Tensor::data_mut);
-                let into = MatMut::new(dw.data_mut(), words, width);
-                multiply(into, slope.t(), &right, start, Extras { finish: None, row_sums });
-            } else if let Some(db) = &mut db {
-                for row in logits.chunks_exact(words) {
-                    elementwise::add_into(db.data_mut(), row);
-                }
-            }
-        }
-        let value = Tensor::scalar(&device, (loss / places.len() as f64) as f32);
+        let mut db = bias_trains.map(|_| Tensor::scratch(&device, 1, words));
+        let loss = kernels::Vocabulary {
+            x: &picked,
+            weight: &weight.tensor,
+            bias: bias.map(|bias| &bias.tensor),
+            labels: &labels,
+            factors: weights.factors(),
+            dx: dx.as_mut(),
+            dw: dw.as_mut(),
+            db: db.as_mut(),
+        };
+        let value = kernels::vocabulary_loss(&device, loss);
         let wanted = dx.is_some() || dw.is_some() || db.is_some();
         Ok(self.finish(value, wanted, |result| Vocabulary {
             result,
@@ -105,20 +75,13 @@ struct Vocabulary {
 impl Recorded for Vocabulary {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let Some(upstream) = flow.take(self.result) else { return };
-        let factor = upstream.item();
+        let device = flow.device.clone();
         let scaled = |mut gradient: Tensor| {
-            if factor != 1.0 {
-                elementwise::scale(gradient.data_mut(), factor);
-            }
+            kernels::scale_by(&device, &mut gradient, &upstream);
             gradient
         };
         if let (Some(slot), Some(dx)) = (self.from, self.dx.map(scaled)) {
-            flow.add_in_place(slot, self.shape, |all, start| {
-                if !matches!(start, Start::Keep) {
-                    all.fill(0.0);
-                }
-                rows::scatter_add(all, self.shape.1, &self.places, dx.data());
-            });
+            flow.add_rows(slot, self.shape, &self.places, &dx);
         }
         for (weight, gradient) in [self.dw, self.db].into_iter().flatten() {
             flow.add_gradient(weight.id, Gradient::Dense(scaled(gradient)));

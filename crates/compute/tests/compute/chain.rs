@@ -2,7 +2,7 @@
 //!
 //! All sizes are odd or awkward, and 700 tokens are more than one task of any kind takes.
 
-use crate::draw::{indices, numbers, of, positions, spans};
+use crate::draw::{indices, mean, numbers, of, positions, spans};
 use fedra_compute::{
     Activation, Angles, Attention, Device, Gradients, Lora, Mask, Params, Projected, Projection,
     Span, Tape, Tensor, Value, Weight, Weights,
@@ -112,7 +112,8 @@ impl Chain {
     pub fn loss(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
         let at = Place { weights, site: Site::Head };
         let (weight, bias) = (at.weight(Role::Vocabulary), at.find(Role::Vocabulary, Part::Bias));
-        tape.vocabulary_cross_entropy(x, &weight, bias.as_ref(), &self.targets).expect(FITS)
+        let (vocabulary, mean) = ((&weight, bias.as_ref()), mean(&self.targets));
+        tape.vocabulary_cross_entropy(x, vocabulary, &self.targets, mean).expect(FITS)
     }
 
     /// Forward through everything.

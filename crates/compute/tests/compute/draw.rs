@@ -2,7 +2,7 @@
 //!
 //! The formula is that of `tools/golden.py`, which made the golden values from the same inputs.
 
-use fedra_compute::{Device, Projection, Span, Tensor, Weight};
+use fedra_compute::{Device, LossWeights, Projection, Span, Tensor, Weight};
 use fedra_plan::{ParamId, Part, Role, Site};
 
 /// Gamma of splitmix64, and what spreads the seeds apart.
@@ -98,4 +98,9 @@ pub fn distance(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let apart: Vec<f32> = found.iter().zip(expected).map(|(x, y)| x - y).collect();
     norm(&apart) / norm(expected).max(f64::MIN_POSITIVE)
+}
+
+/// The weights that make a loss the mean over its targets.
+pub fn mean(targets: &[Option<u32>]) -> LossWeights<'static> {
+    LossWeights::mean(targets.iter().flatten().count())
 }

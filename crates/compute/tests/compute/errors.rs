@@ -2,12 +2,13 @@
 
 use crate::draw::{bare, bias_id, frozen, id, spans, tensor};
 use fedra_compute::{
-    Activation, Angles, Attention, AttentionProbe, ComputeError, Device, Lora, Mask, Params,
-    Projected, Projection, Span, Tape, Tensor, Value, Weight,
+    Activation, Angles, Attention, AttentionProbe, ComputeError, Device, Lora, LossWeights, Mask,
+    Params, Projected, Projection, Span, Tape, Tensor, Value, Weight,
 };
 use fedra_plan::Role;
 use std::sync::Arc;
 
+const SUM: LossWeights<'_> = LossWeights::SUM;
 const ONE_HEAD: Attention =
     Attention { heads: 1, kv_heads: 1, width: 4, mask: Mask::Bidirectional };
 
@@ -139,44 +140,44 @@ fn losses_refuse_labels_that_do_not_fit() {
     let table = weight(Role::Vocabulary, (9, 6));
     let bias = weight(Role::Vocabulary, (1, 8));
     check(
-        |tape| tape.cross_entropy(&x((3, 4)), &[Some(0), None, Some(4)]),
+        |tape| tape.cross_entropy(&x((3, 4)), &[Some(0), None, Some(4)], SUM),
         "cross-entropy: label 4 at place 2 is out of range, expected less than 4",
     );
     check(
-        |tape| tape.cross_entropy(&x((3, 4)), &[Some(0)]),
+        |tape| tape.cross_entropy(&x((3, 4)), &[Some(0)], SUM),
         "cross-entropy: number of targets is 1, expected 3",
     );
     check(
-        |tape| tape.cross_entropy(&x((2, 4)), &[None, None]),
+        |tape| tape.cross_entropy(&x((2, 4)), &[None, None], SUM),
         "cross-entropy: set of labelled rows is empty",
     );
     check(
-        |tape| tape.cross_entropy(&x((0, 4)), &[]),
+        |tape| tape.cross_entropy(&x((0, 4)), &[], SUM),
         "cross-entropy: set of labelled rows is empty",
     );
     check(
-        |tape| tape.multi_label(&x((2, 3)), &[1.0; 5]),
+        |tape| tape.multi_label(&x((2, 3)), &[1.0; 5], SUM),
         "multi-label loss: number of targets is 5, expected 6",
     );
-    check(|tape| tape.multi_label(&x((0, 3)), &[]), "multi-label loss: batch is empty");
+    check(|tape| tape.multi_label(&x((0, 3)), &[], SUM), "multi-label loss: batch is empty");
     check(
-        |tape| tape.multi_label(&x((1, 2)), &[0.5, 2.0]),
+        |tape| tape.multi_label(&x((1, 2)), &[0.5, 2.0], SUM),
         "multi-label target is 2, expected between 0 and 1",
     );
     check(
-        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), &table, None, &[Some(9), None]),
+        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), (&table, None), &[Some(9), None], SUM),
         "cross-entropy: label 9 at place 0 is out of range, expected less than 9",
     );
     check(
-        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), &table, None, &[None, None]),
+        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), (&table, None), &[None, None], SUM),
         "cross-entropy: set of labelled rows is empty",
     );
     check(
-        |tape| tape.vocabulary_cross_entropy(&x((2, 5)), &table, None, &[Some(1); 2]),
+        |tape| tape.vocabulary_cross_entropy(&x((2, 5)), (&table, None), &[Some(1); 2], SUM),
         "vocabulary loss: input width is 5, expected 6",
     );
     check(
-        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), &table, Some(&bias), &[Some(1); 2]),
+        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), (&table, Some(&bias)), &[Some(1); 2], SUM),
         "vocabulary loss: bias shape is (1, 8), expected (1, 9)",
     );
 }

@@ -1,11 +1,12 @@
 //! Every operation against what PyTorch answered in f64: the result and each gradient.
 
 use crate::draw::{
-    bias_id, distance, frozen, id, numbers, of, positions, spans, splitmix64, trained, uniform,
+    bias_id, distance, frozen, id, mean, numbers, of, positions, spans, splitmix64, trained,
+    uniform,
 };
 use fedra_compute::{
-    Activation, Angles, Attention, Device, Gradients, Mask, Projected, Projection, Tape, Value,
-    Weight,
+    Activation, Angles, Attention, Device, Gradients, LossWeights, Mask, Projected, Projection,
+    Tape, Value, Weight,
 };
 use fedra_plan::{ParamId, Role};
 use serde_json::Value as Json;
@@ -138,12 +139,12 @@ fn answer(case: &Json) -> Vec<(String, Vec<f32>)> {
             let labels = list(&settings["labels"]).iter();
             let targets: Vec<_> =
                 labels.map(|label| label.as_u64().map(|label| label as u32)).collect();
-            run.tape.cross_entropy(&logits, &targets)
+            run.tape.cross_entropy(&logits, &targets, mean(&targets))
         }
         "multi_label" => {
             let logits = run.value("logits");
             let targets: Vec<_> = list(&settings["labels"]).iter().flat_map(floats).collect();
-            run.tape.multi_label(&logits, &targets)
+            run.tape.multi_label(&logits, &targets, LossWeights::mean(targets.len()))
         }
         unknown => panic!("no operation is called {unknown}"),
     };

@@ -1,5 +1,9 @@
 //! The compute core against PyTorch, against finite differences, and against its own promises.
 
+#![forbid(unsafe_code)]
+
+mod bf16;
+mod bounds;
 mod chain;
 mod draw;
 mod errors;
@@ -9,4 +13,5 @@ mod optimiser;
 mod probe;
 mod scope;
 mod slopes;
+mod structure;
 mod threads;

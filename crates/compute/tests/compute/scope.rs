@@ -3,8 +3,8 @@
 use crate::chain::{Chain, LENGTHS};
 use crate::draw::{bare, bits, frozen, id, positions, spans, tensor, trained};
 use fedra_compute::{
-    Activation, Angles, Attention, ComputeError, Device, Gradients, Mask, Projected, Projection,
-    Tape, Tensor, Value, Weight,
+    Activation, Angles, Attention, ComputeError, Device, Gradients, LossWeights, Mask, Projected,
+    Projection, Tape, Tensor, Value, Weight,
 };
 use fedra_plan::{ParamId, Role, Scope, Site};
 use std::sync::Arc;
@@ -220,9 +220,14 @@ impl Frozen {
         let wide = tape.linear_activated(&mixed?, &narrow, Activation::Gelu)?;
         let gated = tape.swiglu(&wide)?;
         let picked = tape.rows(&gated, &[0, 4])?;
-        let classes = tape.cross_entropy(&picked, &[Some(3), None])?;
-        let labels = tape.multi_label(&picked, &[1.0; 24])?;
-        let words = tape.vocabulary_cross_entropy(&sum, &self.table, None, &[Some(1); 6])?;
+        let classes = tape.cross_entropy(&picked, &[Some(3), None], LossWeights::SUM)?;
+        let labels = tape.multi_label(&picked, &[1.0; 24], LossWeights::mean(24))?;
+        let words = tape.vocabulary_cross_entropy(
+            &sum,
+            (&self.table, None),
+            &[Some(1); 6],
+            LossWeights::mean(6),
+        )?;
         Ok(vec![classes, labels, words])
     }
 }

@@ -3,10 +3,10 @@
 //! All leaves lie on a grid and steps are powers of two, so moving a leaf is exact in f32 and only
 //! the operation's own rounding disturbs the comparison.
 
-use crate::draw::{bare, bias_id, distance, id, indices, norm, numbers, of, spans, uniform};
+use crate::draw::{bare, bias_id, distance, id, indices, mean, norm, numbers, of, spans, uniform};
 use fedra_compute::{
-    Activation, Angles, Attention, ComputeError, Device, Gradient, Lora, Mask, Params, Projected,
-    Projection, Span, Tape, Tensor, Value, Weights,
+    Activation, Angles, Attention, ComputeError, Device, Each, Gradient, Lora, LossWeights, Mask,
+    Params, Projected, Projection, Sequences, Span, Tape, Tensor, Value, Weights,
 };
 use fedra_plan::{ParamId, Part, Role, Scope, Site};
 use std::sync::Arc;
@@ -192,12 +192,29 @@ fn picked_rows_may_repeat_and_be_left_out() {
 
 #[test]
 fn losses_over_given_logits() {
-    check(&[(1, 3)], &[], |tape, x, _| tape.cross_entropy(&x[0], &[Some(2)]));
+    check(&[(1, 3)], &[], |tape, x, _| tape.cross_entropy(&x[0], &[Some(2)], LossWeights::SUM));
     let some = [Some(4), None, Some(0), None, Some(6)];
-    check(&[(5, 7)], &[], |tape, x, _| tape.cross_entropy(&x[0], &some));
-    check(&[(1, 1)], &[], |tape, x, _| tape.multi_label(&x[0], &[1.0]));
+    check(&[(5, 7)], &[], |tape, x, _| tape.cross_entropy(&x[0], &some, mean(&some)));
+    check(&[(1, 1)], &[], |tape, x, _| tape.multi_label(&x[0], &[1.0], LossWeights::SUM));
     let targets: Vec<f32> = indices(5, 15, 2).into_iter().map(|bit| bit as f32).collect();
-    check(&[(3, 5)], &[], |tape, x, _| tape.multi_label(&x[0], &targets));
+    check(&[(3, 5)], &[], |tape, x, _| tape.multi_label(&x[0], &targets, LossWeights::mean(15)));
+}
+
+#[test]
+fn losses_whose_rows_count_differently() {
+    let weights = [0.5, 2.0, 0.0, 1.0, 1.5];
+    let row = LossWeights { each: Each::Row(&weights), divisor: 2.5 };
+    let some = [Some(4), None, Some(0), Some(1), Some(6)];
+    check(&[(5, 7)], &[], |tape, x, _| tape.cross_entropy(&x[0], &some, row));
+    check(&[(5, 3)], &[], |tape, x, _| tape.multi_label(&x[0], &[1.0; 15], row));
+    check(&[(5, 4)], &[(WEIGHT, (7, 4))], |tape, x, weights| {
+        tape.vocabulary_cross_entropy(&x[0], (&weights.get(WEIGHT)?, None), &some, row)
+    });
+    let sequences = Sequences::of_lengths(&[2, 3]);
+    let each = LossWeights { each: Each::Sequence(&[0.25, 3.0]), divisor: 1.0 };
+    check(&[(5, 7)], &[], |tape, x, _| {
+        tape.cross_entropy(&x[0].clone().in_sequences(&sequences)?, &some, each)
+    });
 }
 
 #[test]
@@ -209,11 +226,13 @@ fn the_vocabulary_loss_with_and_without_bias() {
             .map(|(i, word)| (i % 4 != 1).then_some(word))
             .collect();
         check(&[(count, 5)], &[(WEIGHT, (words, 5))], |tape, x, weights| {
-            tape.vocabulary_cross_entropy(&x[0], &weights.get(WEIGHT)?, None, &targets)
+            let table = weights.get(WEIGHT)?;
+            tape.vocabulary_cross_entropy(&x[0], (&table, None), &targets, mean(&targets))
         });
         check(&[(count, 5)], &[(WEIGHT, (words, 5)), (BIAS, (1, words))], |tape, x, weights| {
             let (weight, bias) = (weights.get(WEIGHT)?, weights.get(BIAS)?);
-            tape.vocabulary_cross_entropy(&x[0], &weight, Some(&bias), &targets)
+            let vocabulary = (&weight, Some(&bias));
+            tape.vocabulary_cross_entropy(&x[0], vocabulary, &targets, mean(&targets))
         });
     }
 }
@@ -224,7 +243,7 @@ fn a_table_that_is_looked_up_and_multiplied_gets_both_gradients() {
     check(&[], &[(WEIGHT, (11, 5))], |tape, _, weights| {
         let table = weights.get(WEIGHT)?;
         let x = tape.embed(&[(&table, &ids)])?;
-        tape.vocabulary_cross_entropy(&x, &table, None, &targets)
+        tape.vocabulary_cross_entropy(&x, (&table, None), &targets, mean(&targets))
     });
     // The other way round: backward meets the look-up first and must make its rows whole.
     check(&[(4, 5)], &[(WEIGHT, (5, 5))], |tape, x, weights| {
@@ -257,11 +276,11 @@ fn the_vocabulary_loss_over_many_blocks_of_rows_is_that_of_all_logits() {
         let weights = params.training(&scope);
         let projection = biased(&weights).unwrap();
         let loss = if fused {
-            let bias = projection.bias.as_ref();
-            tape.vocabulary_cross_entropy(&x, &projection.weight, bias, &targets).unwrap()
+            let vocabulary = (&projection.weight, projection.bias.as_ref());
+            tape.vocabulary_cross_entropy(&x, vocabulary, &targets, mean(&targets)).unwrap()
         } else {
             let logits = tape.linear(&x, &[projection]).unwrap();
-            tape.cross_entropy(&logits, &targets).unwrap()
+            tape.cross_entropy(&logits, &targets, mean(&targets)).unwrap()
         };
         let gradients = tape.backward(&[(&loss, Tensor::scalar(&device, 0.5))]).unwrap();
         let of_weights = [WEIGHT, BIAS].map(|id| gradients.get(id).unwrap().to_dense());
@@ -356,7 +375,8 @@ impl Point {
         let mut point = self.clone();
         let weights = point.params.iter_mut().map(|(_, tensor)| tensor);
         let tensor = point.inputs.iter_mut().chain(weights).nth(leaf).expect("leaves are counted");
-        tensor.update(|x| x.iter_mut().zip(along).for_each(|(x, d)| *x += d));
+        let step = of(&tensor.device(), tensor.shape(), along);
+        tensor.add_scaled(1.0, &step).expect("a step has its leaf's shape");
         point
     }
 

@@ -14,11 +14,14 @@ mod step;
 mod checkpoints;
 mod tiny;
 
+mod decoding;
+mod halves;
 mod packing;
 mod prefix;
 mod ranges;
 mod scopes;
 mod threads;
+mod weighted;
 
 mod lora;
 

@@ -9,7 +9,10 @@ fn run(step: &Step, hidden: Tensor, range: Range<usize>, reading: &Reading) -> T
     let mut tape = Tape::new(&step.device);
     let (hidden, weights) = (tape.constant(hidden), step.params.frozen());
     let model: &Model = &step.model;
-    model.run_blocks(&mut tape, weights, hidden, &step.batch, range, reading).unwrap().tensor
+    model
+        .run_blocks(&mut tape, weights, hidden, step.batch.packing(), range, reading)
+        .unwrap()
+        .tensor
 }
 
 #[test]
@@ -54,7 +57,14 @@ fn take_in_parts(step: &Step, cuts: &[usize]) -> Outcome {
     let mut parties = Vec::new();
     for &cut in cuts {
         let sent = model
-            .run_blocks(&mut tape, weights, hidden.clone(), &step.batch, first..cut, &Reading::All)
+            .run_blocks(
+                &mut tape,
+                weights,
+                hidden.clone(),
+                step.batch.packing(),
+                first..cut,
+                &Reading::All,
+            )
             .unwrap();
         let mut next = Tape::new(&step.device);
         let received = next.input(sent.tensor.clone());
@@ -62,7 +72,9 @@ fn take_in_parts(step: &Step, cuts: &[usize]) -> Outcome {
         (hidden, first) = (received, cut);
     }
     let targets = step.answers.targets();
-    let loss = model.loss_from(&mut tape, weights, (hidden, first), &step.batch, targets).unwrap();
+    let loss = model
+        .loss_from(&mut tape, weights, (hidden, first), step.batch.packing(), targets)
+        .unwrap();
     let Outcome { loss, mut gradients } = step.backward(tape, &loss);
     let mut behind = gradients.clone();
     for (tape, sent, received) in parties.into_iter().rev() {

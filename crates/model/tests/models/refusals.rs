@@ -40,8 +40,14 @@ fn a_sequence_longer_than_the_positions() {
         check(loss(&long), expected);
         let (mut tape, weights) = (Tape::new(&long.device), long.params.frozen());
         let constant = tape.constant(hidden[0].clone());
-        let run =
-            long.model.run_blocks(&mut tape, weights, constant, &long.batch, 0..1, &Reading::All);
+        let run = long.model.run_blocks(
+            &mut tape,
+            weights,
+            constant,
+            long.batch.packing(),
+            0..1,
+            &Reading::All,
+        );
         check(run, expected);
     }
 }
@@ -53,12 +59,19 @@ fn blocks_that_the_model_does_not_have() {
         let mut tape = Tape::new(&step.device);
         let hidden = tape.constant(step.hidden_states()[0].clone());
         let weights = step.params.frozen();
-        step.model.run_blocks(&mut tape, weights, hidden, &step.batch, range, &Reading::All)
+        step.model.run_blocks(
+            &mut tape,
+            weights,
+            hidden,
+            step.batch.packing(),
+            range,
+            &Reading::All,
+        )
     };
     let (mut tape, targets) = (Tape::new(&step.device), step.answers.targets());
     let hidden = tape.constant(step.hidden_states()[0].clone());
     let weights = step.params.frozen();
-    let loss = step.model.loss_from(&mut tape, weights, (hidden, 4), &step.batch, targets);
+    let loss = step.model.loss_from(&mut tape, weights, (hidden, 4), step.batch.packing(), targets);
     check(loss, "block range: found 4..3, expected inside 0..3");
     check(run(2..4), "block range: found 2..4, expected inside 0..3");
     #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
@@ -120,7 +133,7 @@ fn rows_that_a_block_cannot_read() {
             let hidden = tape.constant(step.hidden_states()[0].clone());
             let (reading, all) = (Reading::Rows(rows.to_vec()), 0..step.model.blocks());
             let weights = step.params.frozen();
-            step.model.run_blocks(&mut tape, weights, hidden, &step.batch, all, &reading)
+            step.model.run_blocks(&mut tape, weights, hidden, step.batch.packing(), all, &reading)
         };
         // The sequences start in rows 0, 7, 8 and 20.
         let missing = "batch: number of rows read from a sequence is 0, expected at least 1";

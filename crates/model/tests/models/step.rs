@@ -99,8 +99,9 @@ impl Step {
         let (model, weights) = (&self.model, self.params.training(scope));
         let hidden = model.embed(&mut tape, weights, &self.batch).unwrap();
         let all = 0..model.blocks();
-        let hidden =
-            model.run_blocks(&mut tape, weights, hidden, &self.batch, all, &Reading::All).unwrap();
+        let hidden = model
+            .run_blocks(&mut tape, weights, hidden, self.batch.packing(), all, &Reading::All)
+            .unwrap();
         let (rows, answers) = self.answered_rows();
         let read = tape.rows(&hidden, &rows).unwrap();
         let loss = model.head_loss(&mut tape, weights, &read, answers.targets()).unwrap();
@@ -120,7 +121,7 @@ impl Step {
                 let (rows, classes) = answered.map(|(row, class)| (row, *class)).unzip();
                 (rows, Answers::Classes(classes))
             }
-            _ => (self.model.answer_rows(&self.batch), self.answers.clone()),
+            _ => (self.model.answer_rows(self.batch.packing()), self.answers.clone()),
         }
     }
 
@@ -132,8 +133,10 @@ impl Step {
         let mut states = vec![hidden.tensor.clone()];
         for block in 0..self.model.blocks() {
             let (range, all) = (block..block + 1, &Reading::All);
-            hidden =
-                self.model.run_blocks(&mut tape, weights, hidden, &self.batch, range, all).unwrap();
+            hidden = self
+                .model
+                .run_blocks(&mut tape, weights, hidden, self.batch.packing(), range, all)
+                .unwrap();
             states.push(hidden.tensor.clone());
         }
         states

@@ -19,7 +19,7 @@ pub use view::{Mat, MatMut};
 
 use crate::crew::{self, Crew};
 use crate::pool::Buffer;
-use kernel::{HEIGHT, Tile};
+use kernel::{HEIGHT, Tile, WIDTH};
 use right::Panel;
 use std::ops::Range;
 
@@ -239,7 +239,9 @@ unsafe fn block(
     for slice in 0..slices {
         let depth = share(a.cols, slices, slice);
         let (at_start, at_end) = (slice == 0, slice + 1 == slices);
-        if in_place {
+        if depth.is_empty() {
+            // A product of no depth is what its sums start from: neither operand has a number.
+        } else if in_place {
             // Just before the kernel reads the same numbers again.
             if let Some(sums) = sums.as_deref_mut() {
                 a.add_row_sums(rows.start, depth.clone(), sums);
@@ -252,10 +254,13 @@ unsafe fn block(
         for index in panels.clone() {
             let Panel { column, width } = b.panels[index];
             let width = width.min(c.cols - column);
-            let (right, b_stride) = b.panel(index, &depth);
+            let (right, b_stride) =
+                if depth.is_empty() { (&[][..], WIDTH) } else { b.panel(index, &depth) };
             for pair in strips.windows(2) {
                 let row = rows.start + pair[0];
-                let (left, a_strides) = if in_place {
+                let (left, a_strides) = if depth.is_empty() {
+                    ([].as_ptr(), (1, 1))
+                } else if in_place {
                     let first = row * a.row_stride + depth.start * a.col_stride;
                     (a.data[first..].as_ptr(), (a.row_stride, a.col_stride))
                 } else {

@@ -5,18 +5,16 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// A read-only matrix over a slice: element `(r, c)` is `data[r * row_stride + c * col_stride]`.
+///
+/// Every element lies inside the slice: the constructors check it and nobody else makes one, so the
+/// kernels may read without looking.
 #[derive(Clone, Copy, Debug)]
 pub struct Mat<'a> {
-    /// The numbers.
-    pub data: &'a [f32],
-    /// Number of rows.
-    pub rows: usize,
-    /// Number of columns.
-    pub cols: usize,
-    /// Distance between rows.
-    pub row_stride: usize,
-    /// Distance between columns.
-    pub col_stride: usize,
+    pub(super) data: &'a [f32],
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
 }
 
 impl<'a> Mat<'a> {
@@ -27,8 +25,29 @@ impl<'a> Mat<'a> {
 
     /// A row-major matrix whose rows are `row_stride` apart.
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
-        assert!(rows == 0 || cols == 0 || (rows - 1) * row_stride + cols <= data.len());
+        assert!(fits((rows, cols), row_stride, data.len()), "a matrix lies inside its slice");
         Self { data, rows, cols, row_stride, col_stride: 1 }
+    }
+
+    /// Number of rows.
+    pub fn rows(self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(self) -> usize {
+        self.cols
+    }
+
+    /// Some rows of a row-major matrix.
+    pub fn rows_of(self, range: Range<usize>) -> Self {
+        assert!(
+            range.start <= range.end && range.end <= self.rows,
+            "rows of a matrix are inside it"
+        );
+        assert_eq!(self.col_stride, 1, "only row-major matrices are cut by rows");
+        let from = (range.start * self.row_stride).min(self.data.len());
+        Self::strided(&self.data[from..], range.len(), self.cols, self.row_stride)
     }
 
     /// Adds the sums of rows `first ..` over some columns to `sums`, column by column.
@@ -68,6 +87,12 @@ vectorised! {
     }
 }
 
+/// Whether rows so far apart end inside `len` numbers.
+fn fits((rows, cols): (usize, usize), row_stride: usize, len: usize) -> bool {
+    let Some(last) = rows.checked_sub(1).filter(|_| cols > 0) else { return true };
+    last.checked_mul(row_stride).and_then(|start| start.checked_add(cols)).is_some_and(|n| n <= len)
+}
+
 /// A mutable row-major matrix; rows may be further apart than they are long.
 ///
 /// It holds a pointer and not a slice, so that the heads of one tensor, whose columns interleave,
@@ -75,12 +100,9 @@ vectorised! {
 #[derive(Debug)]
 pub struct MatMut<'a> {
     start: *mut f32,
-    /// Number of rows.
-    pub rows: usize,
-    /// Number of columns.
-    pub cols: usize,
-    /// Distance between rows.
-    pub row_stride: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) row_stride: usize,
     owner: PhantomData<&'a mut [f32]>,
 }
 
@@ -92,7 +114,7 @@ impl<'a> MatMut<'a> {
 
     /// A row-major matrix whose rows are `row_stride` apart.
     pub fn strided(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize) -> Self {
-        assert!(rows == 0 || cols == 0 || (rows - 1) * row_stride + cols <= data.len());
+        assert!(fits((rows, cols), row_stride, data.len()), "a matrix lies inside its slice");
         // SAFETY: the bounds were just checked and `data` is mutably borrowed for `'a`.
         unsafe { Self::from_raw(data.as_mut_ptr(), (rows, cols), row_stride) }
     }

@@ -1,0 +1,472 @@
+//! Every computation on tensors, and the one place that asks which device is to do it.
+//!
+//! The tape, gradients and optimiser know shapes and what follows what; a function here knows who
+//! computes. Callers have checked shapes; a wrong one is a panic inside the crate, never an access
+//! out of bounds. A second device is a second arm in each `match`.
+
+use crate::cpu::attention::{self as cpu_attention, Target};
+use crate::cpu::matmul::{Extras, MatMut, Right};
+use crate::cpu::norm::{Saved, Wanted};
+use crate::cpu::rotary::{Angles, Turn};
+use crate::cpu::rows::Occurrences;
+use crate::cpu::shared::Shared;
+use crate::cpu::{elementwise, linear as cpu_linear, losses, matmul as cpu_matmul};
+use crate::cpu::{
+    norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
+};
+use crate::device::Device;
+use crate::optimiser::Change;
+use crate::storage::Numbers;
+use crate::tape::Activation;
+use crate::tensor::Tensor;
+use std::ops::Range;
+
+pub(crate) use crate::cpu::attention::ProbeWeights;
+pub(crate) use crate::cpu::losses::Factors;
+pub(crate) use crate::cpu::norm::Kind as NormKind;
+pub(crate) use crate::operands::{
+    Attended, Factor, Fill, Linear, LinearBackward, View, Vocabulary, WeightGradient,
+};
+
+// Memory.
+
+/// Copies numbers of the host over a tensor's.
+pub(crate) fn upload(device: &Device, into: &mut Tensor, from: &[f32]) {
+    match device {
+        Device::Cpu(_) => into.write().copy_from_slice(from),
+    }
+}
+
+/// Zeros.
+pub(crate) fn clear(device: &Device, x: &mut Tensor) {
+    match device {
+        Device::Cpu(_) => x.write().fill(0.0),
+    }
+}
+
+/// Copies rows of one tensor over those from `first` on of another of the same width.
+pub(crate) fn copy_rows(
+    device: &Device,
+    (into, first): (&mut Tensor, usize),
+    (from, range): (&Tensor, Range<usize>),
+) {
+    let cols = into.cols();
+    match device {
+        Device::Cpu(_) => {
+            let from = &from.read()[range.start * cols..range.end * cols];
+            into.write()[first * cols..][..from.len()].copy_from_slice(from);
+        }
+    }
+}
+
+// One pass over whole tensors.
+
+/// `x += factor * y`.
+pub(crate) fn add_scaled(device: &Device, x: &mut Tensor, factor: f32, y: &Tensor) {
+    match device {
+        Device::Cpu(_) => elementwise::add_scaled(x.write(), factor, &y.read()),
+    }
+}
+
+/// `x += factor * (to - from)`.
+pub(crate) fn add_scaled_difference(
+    device: &Device,
+    x: &mut Tensor,
+    factor: f32,
+    (to, from): (&Tensor, &Tensor),
+) {
+    match device {
+        Device::Cpu(_) => {
+            elementwise::add_scaled_difference(x.write(), factor, (&to.read(), &from.read()));
+        }
+    }
+}
+
+/// `into = x - y`.
+pub(crate) fn subtract(device: &Device, into: &mut Tensor, (x, y): (&Tensor, &Tensor)) {
+    match device {
+        Device::Cpu(_) => elementwise::subtract(into.write(), (&x.read(), &y.read())),
+    }
+}
+
+/// `x *= y`.
+pub(crate) fn multiply(device: &Device, x: &mut Tensor, y: &Tensor) {
+    match device {
+        Device::Cpu(_) => elementwise::multiply_into(x.write(), &y.read()),
+    }
+}
+
+/// `x *= factor`.
+pub(crate) fn scale(device: &Device, x: &mut Tensor, factor: f32) {
+    match device {
+        Device::Cpu(_) => elementwise::scale(x.write(), factor),
+    }
+}
+
+/// `x *= factor`, where the factor is a tensor of one element.
+pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
+    match device {
+        Device::Cpu(_) => {
+            let factor = factor.item();
+            if factor != 1.0 {
+                elementwise::scale(x.write(), factor);
+            }
+        }
+    }
+}
+
+/// `x /= divisor`.
+pub(crate) fn divide(device: &Device, x: &mut Tensor, divisor: f32) {
+    match device {
+        Device::Cpu(_) => elementwise::divide(x.write(), divisor),
+    }
+}
+
+/// The sum of squares.
+pub(crate) fn sum_of_squares(device: &Device, x: &Tensor) -> f64 {
+    match device {
+        Device::Cpu(_) => elementwise::sum_of_squares(&x.read()),
+    }
+}
+
+/// `into = sum over the rows of x`, in some columns of it.
+pub(crate) fn column_sums(device: &Device, into: &mut Tensor, x: &View<'_>) {
+    match device {
+        Device::Cpu(_) => cpu_linear::column_sums(into.write(), x.mat(&x.tensor.read())),
+    }
+}
+
+/// Takes a step for every parameter that changes.
+pub(crate) fn optimise(device: &Device, changes: &mut [Change<'_>]) {
+    match device {
+        Device::Cpu(_) => solver::run(changes),
+    }
+}
+
+// Rows.
+
+/// `into[i] = sum over tables of table[index[i]]`.
+pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u32])]) {
+    let width = into.cols();
+    match device {
+        Device::Cpu(_) => {
+            let read: Vec<_> =
+                tables.iter().map(|(table, index)| looked_up(table, index)).collect();
+            let converted = read.iter().any(|(_, index)| index.is_none());
+            let rows = if converted { into.rows() } else { 0 };
+            let in_order: Vec<u32> = (0..rows as u32).collect();
+            let sources: Vec<(&[f32], &[u32])> = read
+                .iter()
+                .map(|(numbers, index)| (&numbers[..], index.unwrap_or(&in_order)))
+                .collect();
+            rows::gather(into.write(), width, &sources);
+        }
+    }
+}
+
+/// A table's numbers and the index into them. A bf16 table is not converted whole for a few of its
+/// rows: those alone are, in the order of the index.
+fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'a [u32]>) {
+    match table.read_rows(index) {
+        Some(rows) => (Numbers::Converted(rows), None),
+        None => (table.read(), Some(index)),
+    }
+}
+
+/// `into[index[i]] += from[i]`; indices may repeat.
+pub(crate) fn scatter_add(device: &Device, into: &mut Tensor, index: &[u32], from: &Tensor) {
+    let width = into.cols();
+    match device {
+        Device::Cpu(_) => rows::scatter_add(into.write(), width, index, &from.read()),
+    }
+}
+
+/// The rows that occur in an index, ascending, and for each the sum of `from` where it occurs.
+pub(crate) fn sum_by_row(device: &Device, index: &[u32], from: &Tensor) -> (Vec<u32>, Tensor) {
+    let width = from.cols();
+    match device {
+        Device::Cpu(_) => {
+            let occurrences = Occurrences::of(index);
+            let mut sums = Tensor::scratch(device, occurrences.rows.len(), width);
+            occurrences.sum_rows(sums.write(), width, &from.read());
+            (occurrences.rows, sums)
+        }
+    }
+}
+
+// Products.
+
+/// `into[:, columns] = left * right`, or added to what is there.
+pub(crate) fn matmul(
+    device: &Device,
+    (into, columns): (&mut Tensor, Range<usize>),
+    fill: Fill,
+    (left, right): (&View<'_>, &View<'_>),
+) {
+    let (rows, stride) = into.shape();
+    match device {
+        Device::Cpu(pool) => {
+            let numbers = (left.tensor.read(), right.tensor.read());
+            let right_mat = right.mat(&numbers.1);
+            let packed = if right.transposed {
+                Right::beside(pool, &[right_mat])
+            } else {
+                Right::rows(pool, right_mat)
+            };
+            let into = &mut into.write()[columns.start..];
+            let into = MatMut::strided(into, rows, columns.len(), stride);
+            let start = cpu_linear::start(fill);
+            cpu_matmul::multiply(into, left.mat(&numbers.0), &packed, start, Extras::default());
+        }
+    }
+}
+
+/// `y = activation(x W^T + b + residual)`; an activation's derivative is written where wanted.
+pub(crate) fn linear(
+    device: &Device,
+    given: &Linear<'_>,
+    y: &mut Tensor,
+    derivative: Option<&mut Tensor>,
+) {
+    match device {
+        Device::Cpu(pool) => {
+            let numbers: Vec<_> =
+                given.weights.iter().map(|(w, b)| (w.read(), b.map(Tensor::read))).collect();
+            let weights: Vec<_> =
+                numbers.iter().zip(given.weights).map(|((n, _), (w, _))| n.mat(w)).collect();
+            let biases: Vec<_> = numbers.iter().map(|(_, bias)| bias.as_deref()).collect();
+            let (x, residual) = (given.x.read(), given.residual.map(|r| (r.read(), r)));
+            let forward = cpu_linear::Forward {
+                x: x.mat(given.x),
+                weights: &weights,
+                biases: &biases,
+                residual: residual.as_ref().map(|(numbers, tensor)| numbers.mat(tensor)),
+                activation: given.activation,
+            };
+            cpu_linear::forward(pool, &forward, y.write(), derivative.map(Tensor::write));
+        }
+    }
+}
+
+/// Applies an activation in place; its derivative is written where wanted.
+pub(crate) fn activate(
+    device: &Device,
+    activation: Activation,
+    y: &mut Tensor,
+    derivative: Option<&mut Tensor>,
+) {
+    match device {
+        Device::Cpu(_) => {
+            cpu_linear::activate(activation, y.write(), derivative.map(Tensor::write));
+        }
+    }
+}
+
+/// Gradients of the input and the weights of projections.
+pub(crate) fn linear_backward(device: &Device, given: LinearBackward<'_>) {
+    match device {
+        Device::Cpu(pool) => {
+            let dy = given.dy.read();
+            let x = given.x.map(|x| (x.read(), x));
+            let weights = if given.dx.is_some() { given.weights } else { &[] };
+            let weights: Vec<_> = weights.iter().map(|w| (w.read(), *w)).collect();
+            let weights: Vec<_> = weights.iter().map(|(numbers, w)| numbers.mat(w)).collect();
+            let numbers: Vec<_> = given.jobs.iter().map(WeightGradient::read).collect();
+            let jobs = given.jobs.into_iter().zip(&numbers).map(|(job, (left, other))| {
+                let right = match job.right {
+                    Factor::Input => cpu_linear::Factor::Input,
+                    Factor::InputOfLowRank => cpu_linear::Factor::InputOfLowRank,
+                    Factor::Other(tensor) => {
+                        let numbers = other.as_ref().expect("read above");
+                        cpu_linear::Factor::Other(numbers.mat(tensor))
+                    }
+                };
+                let (left, bias) = (job.left.mat(left), job.bias.map(Tensor::write));
+                cpu_linear::Job { into: job.into.write(), fill: job.fill, left, right, bias }
+            });
+            let mut jobs: Vec<_> = jobs.collect();
+            let dx = given.dx.map(|(dx, fill)| {
+                let (rows, cols) = dx.shape();
+                (MatMut::new(dx.write(), rows, cols), fill)
+            });
+            let x = x.as_ref().map(|(numbers, x)| numbers.mat(x));
+            cpu_linear::backward(pool, (dy.mat(given.dy), x, &weights), dx, &mut jobs);
+        }
+    }
+}
+
+// Parts of a block.
+
+/// Normalises each row; `stats` receives two numbers per row.
+pub(crate) fn norm(
+    device: &Device,
+    (kind, epsilon): (NormKind, f32),
+    (x, weight, bias): (&Tensor, &Tensor, Option<&Tensor>),
+    (y, stats): (&mut Tensor, &mut Tensor),
+) {
+    match device {
+        Device::Cpu(_) => {
+            let bias = bias.map(Tensor::read);
+            let scaling = (&*weight.read(), bias.as_deref());
+            cpu_norm::forward(kind, epsilon, &x.read(), scaling, y.write(), stats.write());
+        }
+    }
+}
+
+/// Gradients of a norm: of its input, of weight and bias (both or neither).
+pub(crate) fn norm_backward(
+    device: &Device,
+    kind: NormKind,
+    (x, stats, weight, dy): (&Tensor, &Tensor, &Tensor, &Tensor),
+    dx: Option<(&mut Tensor, Fill)>,
+    sums: Option<[&mut Tensor; 2]>,
+) {
+    match device {
+        Device::Cpu(pool) => {
+            let (x, stats, weight) = (x.read(), stats.read(), weight.read());
+            let saved = Saved { x: &x, stats: &stats, weight: &weight };
+            let wanted = Wanted {
+                x: dx.map(|(dx, fill)| (dx.write(), fill == Fill::Add)),
+                weights: sums.map(|sums| sums.map(Tensor::write)),
+            };
+            cpu_norm::backward(pool, kind, saved, &dy.read(), wanted);
+        }
+    }
+}
+
+/// Turns the first heads of each row by the angles of its position.
+pub(crate) fn rotate(
+    device: &Device,
+    x: &mut Tensor,
+    heads: usize,
+    (positions, angles, turn): (&[u32], &Angles, Turn),
+) {
+    let cols = x.cols();
+    match device {
+        Device::Cpu(_) => rotary::rotate(x.write(), cols, heads, positions, angles, turn),
+    }
+}
+
+/// `y = silu(gate) * up`, where a row of `x` is gate then up.
+pub(crate) fn swiglu(device: &Device, x: &Tensor, y: &mut Tensor) {
+    let width = y.cols();
+    match device {
+        Device::Cpu(_) => cpu_swiglu::forward(&x.read(), y.write(), width),
+    }
+}
+
+/// The gradient of [`swiglu`]'s input.
+pub(crate) fn swiglu_backward(device: &Device, (x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
+    let width = dy.cols();
+    match device {
+        Device::Cpu(_) => cpu_swiglu::backward(&x.read(), &dy.read(), dx.write(), width),
+    }
+}
+
+/// Attention; `log_sums` are written when backward will follow. With a probe, returns for each span
+/// and key head the attention that counts.
+pub(crate) fn attention(
+    device: &Device,
+    given: &Attended<'_>,
+    (out, log_sums): (&mut Tensor, Option<&mut Tensor>),
+    probe: Option<ProbeWeights<'_>>,
+) -> Vec<f64> {
+    match device {
+        Device::Cpu(pool) => given.on_cpu(|inputs| {
+            let into = (out.write(), log_sums.map(Tensor::write));
+            cpu_attention::forward(pool, (given.geometry, given.spans), inputs, into, probe)
+        }),
+    }
+}
+
+/// Gradients of attention. Without a tensor of their own, those of the queries go into the first
+/// columns of the other.
+pub(crate) fn attention_backward(
+    device: &Device,
+    given: &Attended<'_>,
+    (log_sums, dout): (&Tensor, &Tensor),
+    (dq, dkv): (Option<&mut Tensor>, &mut Tensor),
+) {
+    let value_column = given.key_column + given.geometry.kv_heads * given.geometry.width;
+    match device {
+        Device::Cpu(pool) => given.on_cpu(|inputs| {
+            let stride = dkv.cols();
+            let shared = Shared::new(dkv.write());
+            let queries = match dq {
+                Some(dq) => {
+                    let stride = dq.cols();
+                    Target { data: Shared::new(dq.write()), stride, column: 0 }
+                }
+                None => Target { data: shared, stride, column: 0 },
+            };
+            let target = |column| Target { data: shared, stride, column };
+            let into = [queries, target(given.key_column), target(value_column)];
+            let spans = (given.geometry, given.spans);
+            cpu_attention::backward(pool, spans, inputs, (&log_sums.read(), &dout.read()), into);
+        }),
+    }
+}
+
+/// The whole of an attention, by span, head, query and key.
+pub(crate) fn attention_pattern(device: &Device, given: &Attended<'_>) -> Vec<f32> {
+    match device {
+        Device::Cpu(_) => {
+            given.on_cpu(|inputs| pattern::pattern(given.geometry, given.spans, inputs))
+        }
+    }
+}
+
+// Losses. Each turns logits into the gradient of the loss and returns the loss.
+
+/// Cross-entropy of each row with the column that it should have predicted.
+pub(crate) fn cross_entropy(
+    device: &Device,
+    logits: &mut Tensor,
+    labels: &[u32],
+    factors: Factors<'_>,
+) -> Tensor {
+    let classes = logits.cols();
+    match device {
+        Device::Cpu(_) => {
+            let sum = losses::cross_entropy_rows(logits.write(), classes, labels, factors);
+            Tensor::scalar(device, factors.divided(sum))
+        }
+    }
+}
+
+/// Binary cross-entropy of every logit with its target.
+pub(crate) fn binary_cross_entropy(
+    device: &Device,
+    logits: &mut Tensor,
+    targets: &[f32],
+    factors: Factors<'_>,
+) -> Tensor {
+    let classes = logits.cols();
+    match device {
+        Device::Cpu(_) => {
+            let sum = losses::binary_cross_entropy(logits.write(), classes, targets, factors);
+            Tensor::scalar(device, factors.divided(sum))
+        }
+    }
+}
+
+/// Cross-entropy of `x W^T + b`, of which a few rows exist at a time.
+pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor {
+    match device {
+        Device::Cpu(pool) => {
+            let (x, weight, bias) =
+                (given.x.read(), given.weight.read(), given.bias.map(Tensor::read));
+            let loss = vocabulary::Loss {
+                x: x.mat(given.x),
+                weight: weight.mat(given.weight),
+                bias: bias.as_deref(),
+                labels: given.labels,
+                factors: given.factors,
+                dx: given.dx.map(Tensor::write),
+                dw: given.dw.map(Tensor::write),
+                db: given.db.map(Tensor::write),
+            };
+            Tensor::scalar(device, given.factors.divided(vocabulary::run(pool, loss)))
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What kernels are given: tensors by the names that they have in an operation.
+
+use crate::cpu::attention::{Columns, Inputs};
+use crate::cpu::losses::Factors;
+use crate::cpu::matmul::Mat;
+use crate::storage::Numbers;
+use crate::tape::{Activation, Attention, Span};
+use crate::tensor::Tensor;
+use std::ops::Range;
+
+/// What happens to the numbers that a result is written over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// They are lost.
+    Overwrite,
+    /// The result is added to them.
+    Add,
+}
+
+/// Some columns of a tensor, or their transpose.
+#[derive(Clone, Debug)]
+pub(crate) struct View<'a> {
+    pub tensor: &'a Tensor,
+    pub columns: Range<usize>,
+    pub transposed: bool,
+}
+
+impl<'a> View<'a> {
+    pub fn of(tensor: &'a Tensor) -> Self {
+        Self { tensor, columns: 0..tensor.cols(), transposed: false }
+    }
+
+    pub fn columns(tensor: &'a Tensor, columns: Range<usize>) -> Self {
+        Self { tensor, columns, transposed: false }
+    }
+
+    pub fn t(self) -> Self {
+        Self { transposed: !self.transposed, ..self }
+    }
+
+    /// The view over numbers that were read from its tensor.
+    pub fn mat<'n>(&self, numbers: &'n Numbers<'_>) -> Mat<'n> {
+        let (rows, stride) = self.tensor.shape();
+        let from = self.columns.start.min(numbers.len());
+        let mat = Mat::strided(&numbers[from..], rows, self.columns.len(), stride);
+        if self.transposed { mat.t() } else { mat }
+    }
+}
+
+/// Projections of one input side by side, with what a Transformer puts around them.
+#[derive(Debug)]
+pub(crate) struct Linear<'a> {
+    pub x: &'a Tensor,
+    /// `[outputs, inputs]` and one number per output, if there is a bias.
+    pub weights: &'a [(&'a Tensor, Option<&'a Tensor>)],
+    pub residual: Option<&'a Tensor>,
+    pub activation: Option<Activation>,
+}
+
+/// A weight's gradient to be computed: `into = left^T right`, or added to what is there.
+#[derive(Debug)]
+pub(crate) struct WeightGradient<'a> {
+    pub into: &'a mut Tensor,
+    pub fill: Fill,
+    pub left: View<'a>,
+    pub right: Factor<'a>,
+    /// Receives the column sums of `left`: a bias gradient.
+    pub bias: Option<&'a mut Tensor>,
+}
+
+/// The right operand of a weight's gradient.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Factor<'a> {
+    /// The operation's input.
+    Input,
+    /// The operation's input, for the narrow gradient of a low-rank factor.
+    InputOfLowRank,
+    /// Another tensor.
+    Other(&'a Tensor),
+}
+
+/// Gradients of projections of one input, carried out together.
+#[derive(Debug)]
+pub(crate) struct LinearBackward<'a> {
+    pub dy: &'a Tensor,
+    /// The input, if a weight's gradient reads it.
+    pub x: Option<&'a Tensor>,
+    pub weights: &'a [&'a Tensor],
+    /// Receives `dy W`.
+    pub dx: Option<(&'a mut Tensor, Fill)>,
+    pub jobs: Vec<WeightGradient<'a>>,
+}
+
+impl<'a> WeightGradient<'a> {
+    /// The numbers of its operands, but for the operation's input.
+    pub fn read(&self) -> (Numbers<'a>, Option<Numbers<'a>>) {
+        let other = match self.right {
+            Factor::Input | Factor::InputOfLowRank => None,
+            Factor::Other(tensor) => Some(tensor.read()),
+        };
+        (self.left.tensor.read(), other)
+    }
+}
+
+/// What attention reads: queries in the first columns of a tensor; keys, then values, from a column
+/// on of one tensor for all spans, or of a tensor for each span.
+#[derive(Debug)]
+pub(crate) struct Attended<'a> {
+    pub geometry: Attention,
+    pub spans: &'a [Span],
+    pub queries: &'a Tensor,
+    pub keys_values: &'a [&'a Tensor],
+    pub key_column: usize,
+}
+
+impl Attended<'_> {
+    /// Runs something on the processor's view of the inputs.
+    pub fn on_cpu<R>(&self, run: impl FnOnce(Inputs<'_>) -> R) -> R {
+        let queries = self.queries.read();
+        let numbers: Vec<_> = self.keys_values.iter().map(|tensor| tensor.read()).collect();
+        let value_column = self.key_column + self.geometry.kv_heads * self.geometry.width;
+        let keys_values: Vec<[Columns<'_>; 2]> = numbers
+            .iter()
+            .zip(self.keys_values)
+            .map(|(data, tensor)| {
+                let stride = tensor.cols();
+                [self.key_column, value_column].map(|column| Columns { data, stride, column })
+            })
+            .collect();
+        let q = Columns { data: &queries, stride: self.queries.cols(), column: 0 };
+        run(Inputs { q, keys_values: &keys_values })
+    }
+}
+
+/// The vocabulary loss, and those of its gradients that have a place.
+#[derive(Debug)]
+pub(crate) struct Vocabulary<'a> {
+    pub x: &'a Tensor,
+    pub weight: &'a Tensor,
+    pub bias: Option<&'a Tensor>,
+    pub labels: &'a [u32],
+    pub factors: Factors<'a>,
+    pub dx: Option<&'a mut Tensor>,
+    pub dw: Option<&'a mut Tensor>,
+    pub db: Option<&'a mut Tensor>,
+}

@@ -1,0 +1,145 @@
+//! Where a tensor's numbers are, and who shares them.
+//!
+//! Memory is matched on here, work in [`kernels`](crate::kernels), and nowhere else: a second device
+//! adds a variant, and the compiler lists what these two files must learn. Results are always f32;
+//! weights that do not train may be stored as bf16, which kernels read as f32.
+
+use crate::cpu::bf16;
+use crate::device::Device;
+use crate::pool::Buffer;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Shared memory on a device; there may be room for more numbers than its tensor has.
+#[derive(Clone, Debug)]
+pub(crate) enum Storage {
+    /// f32 in main memory.
+    Cpu(Arc<Buffer>),
+    /// bf16 in main memory, two to each float of the buffer.
+    CpuBf16(Arc<Buffer>),
+}
+
+impl Storage {
+    /// Room for so many f32, with arbitrary contents.
+    pub fn allocate(device: &Device, elements: usize) -> Self {
+        match device {
+            Device::Cpu(pool) => Self::Cpu(Arc::new(pool.take(elements))),
+        }
+    }
+
+    /// The device that the numbers are on.
+    pub fn device(&self) -> Device {
+        match self {
+            Self::Cpu(buffer) | Self::CpuBf16(buffer) => Device::Cpu(buffer.pool().clone()),
+        }
+    }
+
+    /// How many numbers there is room for.
+    pub fn capacity(&self) -> usize {
+        match self {
+            Self::Cpu(buffer) => buffer.len(),
+            Self::CpuBf16(buffer) => 2 * buffer.len(),
+        }
+    }
+
+    pub fn is_bf16(&self) -> bool {
+        match self {
+            Self::Cpu(_) => false,
+            Self::CpuBf16(_) => true,
+        }
+    }
+
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::Cpu(buffer) | Self::CpuBf16(buffer) => Arc::strong_count(buffer) > 1,
+        }
+    }
+
+    /// Whether two tensors are the same memory.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Cpu(a), Self::Cpu(b)) | (Self::CpuBf16(a), Self::CpuBf16(b)) => {
+                Arc::ptr_eq(a, b)
+            }
+            (Self::Cpu(_), Self::CpuBf16(_)) | (Self::CpuBf16(_), Self::Cpu(_)) => false,
+        }
+    }
+
+    /// The first `count` numbers as f32 in main memory.
+    pub fn read(&self, count: usize) -> Numbers<'_> {
+        match self {
+            Self::Cpu(buffer) => Numbers::Borrowed(&buffer[..count]),
+            Self::CpuBf16(buffer) => {
+                let mut numbers = buffer.pool().take(count);
+                bf16::widen(&mut numbers, &buffer.halves()[..count]);
+                Numbers::Converted(numbers)
+            }
+        }
+    }
+
+    /// Some rows of a bf16 matrix as f32, one after another; `None` where rows can be read in place.
+    pub fn read_rows(&self, cols: usize, rows: &[u32]) -> Option<Buffer> {
+        let buffer = match self {
+            Self::Cpu(_) => return None,
+            Self::CpuBf16(buffer) => buffer,
+        };
+        let mut numbers = buffer.pool().take(rows.len() * cols);
+        for (row, into) in rows.iter().zip(numbers.chunks_exact_mut(cols.max(1))) {
+            bf16::widen(into, &buffer.halves()[*row as usize * cols..][..cols]);
+        }
+        Some(numbers)
+    }
+
+    /// The first `count` numbers, to be written: shared ones are copied first, and bf16 becomes f32.
+    pub fn write(&mut self, count: usize) -> &mut [f32] {
+        if self.is_bf16() || self.is_shared() {
+            self.relocate(count, self.capacity());
+        }
+        match self {
+            Self::Cpu(buffer) => {
+                &mut Arc::get_mut(buffer).expect("it was relocated if anybody shared it")[..count]
+            }
+            Self::CpuBf16(_) => unreachable!("relocating leaves f32"),
+        }
+    }
+
+    /// Moves the first `count` numbers to f32 memory of their own with room for `capacity`.
+    pub fn relocate(&mut self, count: usize, capacity: usize) {
+        let moved = match self {
+            Self::Cpu(buffer) | Self::CpuBf16(buffer) => buffer.pool().take(capacity.max(count)),
+        };
+        let mut moved = moved;
+        moved[..count].copy_from_slice(&self.read(count));
+        *self = Self::Cpu(Arc::new(moved));
+    }
+
+    /// The first `count` numbers, each rounded to the nearest bf16.
+    pub fn to_bf16(&self, count: usize) -> Self {
+        match self {
+            Self::Cpu(buffer) => {
+                let mut rounded = buffer.pool().take(count.div_ceil(2));
+                bf16::narrow(&mut rounded.halves_mut()[..count], &buffer[..count]);
+                Self::CpuBf16(Arc::new(rounded))
+            }
+            Self::CpuBf16(_) => self.clone(),
+        }
+    }
+}
+
+/// A tensor's numbers as f32 in main memory: where they are, or converted into a buffer.
+#[derive(Debug)]
+pub(crate) enum Numbers<'a> {
+    Borrowed(&'a [f32]),
+    Converted(Buffer),
+}
+
+impl Deref for Numbers<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Borrowed(numbers) => numbers,
+            Self::Converted(numbers) => numbers,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What each row of a loss counts.
+//!
+//! A loss is `sum over rows of weight * loss of the row / divisor`. The caller chooses the divisor: the
+//! number of targets makes a mean, a fixed public number makes a private gradient, one makes a sum.
+
+use super::Value;
+use crate::error::ComputeError;
+use crate::kernels::Factors;
+
+/// Weights of a loss's rows, and what their sum is divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossWeights<'a> {
+    /// What each row counts.
+    pub each: Each<'a>,
+    /// What the weighted sum is divided by.
+    pub divisor: f64,
+}
+
+/// What each row of a loss counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Each<'a> {
+    /// All the same: one.
+    One,
+    /// A number for each row of targets, those without a target included.
+    Row(&'a [f32]),
+    /// A number for each sequence, for all of its rows.
+    Sequence(&'a [f32]),
+}
+
+impl LossWeights<'_> {
+    /// The sum of all rows.
+    pub const SUM: Self = Self { each: Each::One, divisor: 1.0 };
+
+    /// The mean over so many.
+    pub fn mean(count: usize) -> Self {
+        Self { each: Each::One, divisor: count as f64 }
+    }
+
+    /// One weight for each row of a value, and the divisor.
+    pub(super) fn resolve(
+        self,
+        operation: &'static str,
+        of: &Value,
+    ) -> Result<Resolved, ComputeError> {
+        let found = self.divisor as f32;
+        if !found.is_finite() || found <= 0.0 {
+            let (what, expected) = ("divisor of a loss", "a positive number");
+            return Err(ComputeError::Setting { what, found, expected });
+        }
+        let rows = of.tensor.rows();
+        let weights = match self.each {
+            Each::One => None,
+            Each::Row(weights) => {
+                ComputeError::expect(operation, "number of row weights", weights.len(), rows)?;
+                Some(weights.to_vec())
+            }
+            Each::Sequence(weights) => {
+                let Some(sequences) = of.sequences() else {
+                    let what = "description of where sequences begin";
+                    return Err(ComputeError::Empty { operation, what });
+                };
+                let (what, expected) = ("number of sequence weights", sequences.len());
+                ComputeError::expect(operation, what, weights.len(), expected)?;
+                Some(sequences.spread(weights))
+            }
+        };
+        if let Some(&found) = weights.iter().flatten().find(|weight| !weight.is_finite()) {
+            let (what, expected) = ("weight of a loss", "a finite number");
+            return Err(ComputeError::Setting { what, found, expected });
+        }
+        Ok(Resolved { weights, divisor: self.divisor })
+    }
+}
+
+/// Checked weights of all rows.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    weights: Option<Vec<f32>>,
+    divisor: f64,
+}
+
+impl Resolved {
+    /// Those of the rows at these places.
+    pub fn at(self, places: &[u32]) -> Self {
+        let pick = |all: Vec<f32>| places.iter().map(|&place| all[place as usize]).collect();
+        Self { weights: self.weights.map(pick), ..self }
+    }
+
+    pub fn factors(&self) -> Factors<'_> {
+        Factors { weights: self.weights.as_deref(), divisor: self.divisor }
+    }
+}

@@ -1,0 +1,134 @@
+//! Keys and values of what a decoder has read, so that the next token costs one row.
+//!
+//! A cache is of one sequence and some neighbouring blocks: those that its holder has. Several
+//! sequences are decoded together by handing in their caches side by side. Its tensors have room
+//! for tokens to come, so a step writes the new rows and copies nothing.
+
+use crate::error::ModelError;
+use crate::model::{Backbone, Model};
+use crate::packing::Packing;
+use fedra_compute::{Device, Tape, Tensor, Value, Weights};
+use fedra_plan::Site;
+use std::ops::Range;
+
+/// What some blocks of a decoder remember of one sequence.
+#[derive(Clone, Debug)]
+pub struct KeyValueCache {
+    /// The first block.
+    first: usize,
+    /// For each block, a row of keys, then values, per token.
+    blocks: Vec<Tensor>,
+}
+
+impl KeyValueCache {
+    /// An empty cache for some blocks of a model, with room for so many tokens; when they are full,
+    /// the room doubles. Refuses encoders, whose tokens also see those that come after them.
+    pub fn new(
+        device: &Device,
+        model: &Model,
+        blocks: Range<usize>,
+        capacity: usize,
+    ) -> Result<Self, ModelError> {
+        let llama = match model.backbone() {
+            Backbone::Llama(llama) => llama,
+            Backbone::Bert(_) => {
+                let (found, expected) = ("an encoder".into(), "a decoder".into());
+                return Err(ModelError::Structure { what: "model of a cache", found, expected });
+            }
+        };
+        model.check_range(&blocks)?;
+        let config = llama.config();
+        let width = 2 * config.num_key_value_heads * config.head_dim;
+        let tensors =
+            blocks.clone().map(|_| Tensor::with_capacity(device, capacity, width)).collect();
+        Ok(Self { first: blocks.start, blocks: tensors })
+    }
+
+    /// Tokens in the cache.
+    pub fn len(&self) -> usize {
+        self.blocks.first().map_or(0, Tensor::rows)
+    }
+
+    /// Whether nothing has been read yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The blocks that it remembers for.
+    pub fn blocks(&self) -> Range<usize> {
+        self.first..self.first + self.blocks.len()
+    }
+
+    /// Bytes that its room takes.
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.capacity() * block.cols() * size_of::<f32>()).sum()
+    }
+
+    /// Forgets all tokens behind the first `tokens`, to go on from there.
+    pub fn truncate(&mut self, tokens: usize) {
+        self.blocks.iter_mut().for_each(|block| block.truncate(tokens));
+    }
+}
+
+impl Model {
+    /// Runs new tokens through the blocks of their caches and adds them to these.
+    ///
+    /// Each sequence of the packing has a cache, in order, all of the same blocks, and continues at
+    /// the position that its cache has reached. The result is what [`Model::run_blocks`] gives for
+    /// these rows of the whole sequences. On an error the caches are as they were.
+    pub fn decode(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        (hidden, packing): (Value, &Packing),
+        caches: &mut [&mut KeyValueCache],
+    ) -> Result<Value, ModelError> {
+        let before: Vec<usize> = caches.iter().map(|cache| cache.len()).collect();
+        let refuse = |what, found: String, expected: String| {
+            Err(ModelError::Batch { what, found, expected })
+        };
+        if caches.len() != packing.sequences() {
+            let (found, expected) = (caches.len().to_string(), packing.sequences().to_string());
+            return refuse("number of caches", found, expected);
+        }
+        let range = caches.first().map_or(0..0, |cache| cache.blocks());
+        if let Some(other) = caches.iter().find(|cache| cache.blocks() != range) {
+            let (found, expected) = (format!("{:?}", other.blocks()), format!("{range:?}"));
+            return refuse("blocks of a cache", found, expected);
+        }
+        if packing.offsets() != before {
+            let (found, expected) = (format!("{:?}", packing.offsets()), format!("{before:?}"));
+            return refuse("positions to continue from", found, expected);
+        }
+        let outcome = self.decode_blocks(tape, weights, (hidden, packing), (caches, range));
+        if outcome.is_err() {
+            for (cache, before) in caches.iter_mut().zip(before) {
+                cache.truncate(before);
+            }
+        }
+        outcome
+    }
+
+    fn decode_blocks(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        (hidden, packing): (Value, &Packing),
+        (caches, range): (&mut [&mut KeyValueCache], Range<usize>),
+    ) -> Result<Value, ModelError> {
+        let Backbone::Llama(llama) = self.backbone() else {
+            let (found, expected) = ("an encoder".into(), "a decoder".into());
+            return Err(ModelError::Structure { what: "model of a cache", found, expected });
+        };
+        self.check_packing(packing)?;
+        self.check_range(&range)?;
+        let positions = packing.positions();
+        let mut hidden = hidden.in_sequences(&packing.boundaries())?;
+        for (number, block) in range.enumerate() {
+            let parts = self.parts(weights, Site::Block(block as u16));
+            let kept = caches.iter_mut().map(|cache| &mut cache.blocks[number]).collect();
+            hidden = llama.cached_block(tape, parts, &hidden, (packing, &positions), kept)?;
+        }
+        Ok(hidden)
+    }
+}
