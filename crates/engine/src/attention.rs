@@ -14,13 +14,9 @@
 //! round, so a client looks at the same examples every time. It costs a forward pass and is off
 //! unless asked for.
 
-use fedra_plan::ByteCount;
-use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
-use crate::error::EngineError;
-use crate::federation::Federation;
-use crate::fleet::{Fleet, Look, Moved, Shift};
+use crate::fleet::Moved;
 
 /// Bytes of what a client sends about one block, from its second look on.
 pub const SHIFT_BYTES: u64 = 16;
@@ -39,28 +35,8 @@ pub struct AttentionDrift {
     pub clients: usize,
 }
 
-impl Federation {
-    /// Asks the cohort how its attention has moved, if the recipe wants to know; what it sent
-    /// weighs so many bytes.
-    pub(crate) fn look(
-        &mut self,
-        fleet: &mut dyn Fleet,
-        cohort: &[ClientId],
-    ) -> Result<(Option<AttentionDrift>, ByteCount), EngineError> {
-        if !self.recipe.evaluation.attention || cohort.is_empty() {
-            return Ok((None, ByteCount(0)));
-        }
-        let (model, seed) = (&self.model, self.seed.of("attention"));
-        let shifts = fleet.compare_attention(&Look { model, clients: cohort, seed })?;
-        let moved: Vec<&Moved> =
-            shifts.iter().filter_map(|shift: &Shift| shift.moved.as_ref()).collect();
-        let blocks: usize = moved.iter().map(|moved| moved.since_first.len()).sum();
-        Ok((Some(AttentionDrift::of(&moved)), ByteCount(SHIFT_BYTES * blocks as u64)))
-    }
-}
-
 impl AttentionDrift {
-    fn of(moved: &[&Moved]) -> Self {
+    pub(crate) fn of(moved: &[&Moved]) -> Self {
         let blocks = by_block(moved.iter().map(|moved| &moved.since_first));
         let mean = |blocks: &[f64]| {
             (!blocks.is_empty()).then(|| blocks.iter().sum::<f64>() / blocks.len() as f64)

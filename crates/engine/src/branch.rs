@@ -17,30 +17,30 @@ use crate::federation::Federation;
 use crate::fleet::Fleet;
 use crate::recipe::Recipe;
 use crate::stage::{Begins, Stage};
+use crate::state::State;
 
 /// A federation between two rounds.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    federation: Federation,
+    state: State,
     clients: Vec<Kept>,
 }
 
 impl Federation {
     /// What there is now, server and clients.
     pub fn moment(&self, fleet: &dyn Fleet) -> Moment {
-        Moment { federation: self.without_checkpoints(), clients: fleet.kept() }
+        Moment { state: self.state().clone(), clients: fleet.kept() }
     }
 }
 
 impl Moment {
     /// Goes on from here by another recipe; the clients become what they were.
     pub fn branch(&self, recipe: Recipe, fleet: &mut dyn Fleet) -> Result<Federation, EngineError> {
-        recipe.fits(&self.federation.layout)?;
-        let mut federation = self.federation.clone();
-        federation.recipe = recipe;
+        recipe.fits(&self.state.layout)?;
+        let state = State { recipe, ..self.state.clone() };
         let states = &mut self.clients.iter().map(Kept::state);
-        fleet.restore(&federation.as_received()?, states)?;
-        Ok(federation)
+        fleet.restore(&state.as_received()?, states)?;
+        Ok(Federation::from_state(state))
     }
 }
 

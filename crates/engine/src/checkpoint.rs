@@ -25,15 +25,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::client_state::{ClientState, Seen};
 use crate::cupboard::Kept;
-use crate::diary::Diary;
 use crate::difference::{self, Difference};
 use crate::error::EngineError;
-use crate::federation::Federation;
 use crate::fleet::Fleet;
+use crate::history::ServerHistory;
 use crate::log_mark::LogMark;
 use crate::sections::Sections;
 use crate::selection::Memory;
 use crate::server::ServerState;
+use crate::state::State;
 use crate::versions::ClientVersions;
 
 const FILE: &str = "checkpoint.fedra";
@@ -50,7 +50,7 @@ struct Notes {
     /// As text: what was written is compared, so no float has to survive a parser.
     recipe: String,
     versions: ClientVersions,
-    diary: Diary,
+    history: ServerHistory,
     selection: Memory,
     /// The log of reports that belongs to this round.
     log: LogMark,
@@ -59,35 +59,31 @@ struct Notes {
     watching: Vec<ClientId>,
 }
 
-/// Writes the state of a federation and its clients.
-pub(crate) fn save(
-    federation: &Federation,
-    fleet: &dyn Fleet,
-    directory: &Path,
-) -> Result<(), EngineError> {
+/// Writes the state of a state and its clients.
+pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result<(), EngineError> {
     let kept = fleet.kept();
     let watching: Vec<&Kept> = kept.iter().filter(|kept| kept.remembers_attention()).collect();
     let notes = Notes {
-        layout: federation.layout.digest(),
-        seed: federation.seed.0,
-        round: federation.round,
-        recipe: recipe_text(federation, directory)?,
-        versions: federation.versions.clone(),
-        diary: federation.diary.clone(),
-        selection: federation.memory.clone(),
-        log: federation.log,
+        layout: state.layout.digest(),
+        seed: state.seed.0,
+        round: state.round,
+        recipe: recipe_text(state, directory)?,
+        versions: state.versions.clone(),
+        history: state.history.clone(),
+        selection: state.memory.clone(),
+        log: state.log,
         clients: kept.iter().map(Kept::client).collect(),
         watching: watching.iter().map(|kept| kept.client()).collect(),
     };
     let notes =
         serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
-    let header = Header::download(Kind::Values, Encoding::F32, federation.round);
-    let pack = |tensors: &Tensors| encode(&federation.layout, &header, tensors, None);
+    let header = Header::download(Kind::Values, Encoding::F32, state.round);
+    let pack = |tensors: &Tensors| encode(&state.layout, &header, tensors, None);
 
     let mut file = Unfinished::create(directory)?;
     file.put(&notes)?;
-    let ServerState { first, second, variate } = &federation.server;
-    for tensors in [&federation.model, first, second, variate] {
+    let ServerState { first, second, variate } = &state.server;
+    for tensors in [&state.model, first, second, variate] {
         file.put(&pack(tensors)?)?;
     }
     for kept in &kept {
@@ -106,34 +102,31 @@ pub(crate) fn save(
 
 /// A checkpoint that is one of this recipe, layout and seed.
 pub(crate) struct Loaded {
-    /// The federation as it was.
-    pub(crate) federation: Federation,
+    /// The server's state as it was.
+    pub(crate) state: State,
     sections: Sections,
     clients: Vec<ClientId>,
     watching: Vec<ClientId>,
 }
 
 /// Reads back all but the clients' states; `None` when the directory has no checkpoint.
-pub(crate) fn load(
-    federation: &Federation,
-    directory: &Path,
-) -> Result<Option<Loaded>, EngineError> {
+pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, EngineError> {
     let path = directory.join(FILE);
     let Some(sections) = Sections::open(&path, MAGIC)? else {
         return Ok(None);
     };
     let notes: Notes = serde_json::from_slice(&sections.read(0)?)
         .map_err(|error| sections.refuse(error.to_string()))?;
-    let expected = federation.layout.digest();
+    let expected = state.layout.digest();
     if notes.layout != expected {
         return Err(EngineError::OtherModel { found: notes.layout, expected });
     }
-    if notes.seed != federation.seed.0 {
-        let (found, expected) = (notes.seed, federation.seed.0);
+    if notes.seed != state.seed.0 {
+        let (found, expected) = (notes.seed, state.seed.0);
         let reason = format!("`seed` is {found} there and {expected} in the experiment");
         return Err(sections.refuse(reason));
     }
-    let recipe = recipe_text(federation, &path)?;
+    let recipe = recipe_text(state, &path)?;
     if notes.recipe != recipe {
         return Err(sections.refuse(other_recipe(&notes.recipe, &recipe)));
     }
@@ -146,16 +139,17 @@ pub(crate) fn load(
     if watching.iter().any(|client| !clients.contains(client)) {
         return Err(sections.refuse("it has attention of an unknown client"));
     }
-    let mut loaded = Loaded { federation: federation.clone(), sections, clients, watching };
-    loaded.federation.round = round;
+    let mut loaded = Loaded { state: state.clone(), sections, clients, watching };
+    loaded.state.round = round;
     let model = loaded.tensors(1)?;
-    if model.len() != federation.layout.len() {
+    if model.len() != state.layout.len() {
         return Err(loaded.sections.refuse("its model is not whole"));
     }
     let (first, second, variate) = (loaded.tensors(2)?, loaded.tensors(3)?, loaded.tensors(4)?);
-    let found = &mut loaded.federation;
+    let found = &mut loaded.state;
     (found.model, found.server) = (model, ServerState { first, second, variate });
-    (found.versions, found.diary, found.memory) = (notes.versions, notes.diary, notes.selection);
+    (found.versions, found.history, found.memory) =
+        (notes.versions, notes.history, notes.selection);
     found.log = notes.log;
     Ok(Some(loaded))
 }
@@ -185,10 +179,10 @@ impl Loaded {
 
     fn tensors(&self, section: usize) -> Result<Tensors, EngineError> {
         let expectation = Expectation {
-            layout: &self.federation.layout,
+            layout: &self.state.layout,
             kind: Kind::Values,
             encoding: Encoding::F32,
-            round: self.federation.round,
+            round: self.state.round,
             client: ClientId::SERVER,
             scope: None,
         };
@@ -203,8 +197,8 @@ impl Loaded {
     }
 }
 
-fn recipe_text(federation: &Federation, path: &Path) -> Result<String, EngineError> {
-    serde_json::to_string(&federation.recipe).map_err(|error| unusable(path, error.to_string()))
+fn recipe_text(state: &State, path: &Path) -> Result<String, EngineError> {
+    serde_json::to_string(&state.recipe).map_err(|error| unusable(path, error.to_string()))
 }
 
 /// Which setting differs between the recipe of a checkpoint and that of the experiment.

@@ -5,7 +5,7 @@ use std::path::Path;
 use fedra_plan::{Digest, PlanError, Probe};
 use fedra_wire::{ClientId, WireError};
 
-use crate::report::Bytes;
+use crate::bytes::Bytes;
 
 /// Why an experiment cannot start, or a round cannot end.
 #[derive(Debug, thiserror::Error)]

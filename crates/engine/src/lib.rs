@@ -14,9 +14,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod attempt;
 mod federation;
+mod planner;
 mod recipe;
+mod round;
+mod state;
 
 mod conditions;
 mod min_arrivals;
@@ -33,11 +35,12 @@ mod server;
 
 mod attention;
 mod branch;
-mod diary;
 mod drift;
 mod exact;
+mod history;
 mod stage;
 
+mod bytes;
 mod checkpoint;
 mod difference;
 mod downloads;
@@ -54,6 +57,7 @@ mod error;
 
 pub use attention::{AttentionDrift, SHIFT_BYTES};
 pub use branch::Moment;
+pub use bytes::Bytes;
 pub use client_state::{ClientState, Seen};
 pub use conditions::{Away, Conditions, Slow};
 pub use cupboard::{Cupboard, Kept};
@@ -68,12 +72,11 @@ pub use fleet::{
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
 pub use min_arrivals::MinArrivals;
-pub use recipe::{
-    Adapt, Evaluation, Masks, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting,
-};
-pub use report::{Absence, Bytes, FailedAttempt, RoundReport, SetScores, Sink, Spread};
+pub use planner::Choice;
+pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};
+pub use report::{Absence, FailedAttempt, RoundReport, SetScores, Sink, Spread};
 pub use sampler::Sampler;
-pub use selection::{Choice, Criterion, Selection, SelectionReport, Warning, WarningKind};
+pub use selection::{Criterion, Masks, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};
 pub use stage::{Begins, Criteria, Stage, StageReport, Treatment};
 pub use versions::ClientVersions;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{Cut, Layout, Plan, PlanError, Rule, Scope, Site};
+use fedra_plan::{Cut, Layout, Plan, PlanError, Round, Rule, Scope, Site};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -14,9 +14,9 @@ use crate::fleet::EvaluationSet;
 use crate::fold::Denominator;
 use crate::min_arrivals::MinArrivals;
 use crate::sampler::Sampler;
-use crate::selection::Selection;
+use crate::selection::{Masks, Selection};
 use crate::server::ServerRule;
-use crate::stage::Stage;
+use crate::stage::{Stage, StageState, Treatment};
 use crate::work::{LocalRule, Work};
 
 /// Repetitions of a round unless given.
@@ -140,6 +140,26 @@ impl Recipe {
     }
 }
 
+impl Recipe {
+    /// What learns in a round as far as that is known before the first one: a stage that waits for
+    /// evidence has not begun.
+    pub fn learns_in(&self, round: Round) -> Rule {
+        self.rule_in(round, &StageState::default())
+    }
+
+    /// What learns in a round, given how far the second stage has come.
+    pub(crate) fn rule_in(&self, round: Round, state: &StageState) -> Rule {
+        let learns = self.learns.clone();
+        match &self.stage {
+            None => learns,
+            Some(stage) => match (stage.treatment, stage.treated(state, round)) {
+                (Treatment::Damped(_) | Treatment::Reset, _) | (_, Rule::Nothing) => learns,
+                (Treatment::Frozen, frozen) => learns - frozen,
+            },
+        }
+    }
+}
+
 /// What depends on the model and on the clients' names.
 impl Recipe {
     /// Refuses choices that make no sense for this model and these clients.
@@ -232,17 +252,6 @@ pub enum Start {
     Sent,
     /// The initial model, from a public checkpoint or a shared seed.
     Shared,
-}
-
-/// Whose evidence a selection rule looks at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Masks {
-    /// The mean of all: every client trains the same part.
-    #[default]
-    Consensus,
-    /// Its own: each client trains the part it chose.
-    PerClient,
 }
 
 /// How much an update counts.

@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{ByteCount, Round};
+use fedra_plan::Round;
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::Bytes;
 use crate::drift::DriftReport;
 use crate::error::EngineError;
 use crate::fleet::{EvaluationSet, Scored, Tally};
@@ -99,29 +100,6 @@ pub struct Absence {
     pub client: ClientId,
     /// Why.
     pub reason: String,
-}
-
-/// Lengths of encoded payloads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Bytes {
-    /// From the clients, refused updates included.
-    pub up: ByteCount,
-    /// To the clients, those who then failed included.
-    pub down: ByteCount,
-    /// What the same clients would have sent had every parameter trained, in f32.
-    pub full_up: ByteCount,
-    /// What the same clients would have received had every parameter changed, in f32.
-    pub full_down: ByteCount,
-}
-
-impl std::ops::AddAssign for Bytes {
-    fn add_assign(&mut self, other: Self) {
-        self.up += other.up;
-        self.down += other.down;
-        self.full_up += other.full_up;
-        self.full_down += other.full_down;
-    }
 }
 
 /// The scores on one set of examples.

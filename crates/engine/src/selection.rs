@@ -11,7 +11,6 @@
 //! Everything that is drawn comes from the experiment's seed, and everything that is remembered is
 //! in a [`Memory`], which a checkpoint holds.
 
-mod choose;
 mod memory;
 mod order;
 mod report;
@@ -23,9 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 
-pub use choose::Choice;
 pub(crate) use memory::Memory;
 pub use order::Criterion;
+pub(crate) use order::{Turn, explored};
+pub(crate) use report::Observed;
 pub use report::{SelectionReport, Warning, WarningKind};
 
 /// Where the ranking of blocks comes from, and who takes how many.
@@ -154,4 +154,15 @@ impl Selection {
             ),
         }
     }
+}
+
+/// Whose evidence a selection rule looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Masks {
+    /// The mean of all: every client trains the same part.
+    #[default]
+    Consensus,
+    /// Its own: each client trains the part it chose.
+    PerClient,
 }

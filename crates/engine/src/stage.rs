@@ -10,18 +10,13 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use fedra_plan::{Layout, Round, Rule, Scope};
+use fedra_plan::{Layout, Round, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::drift::{DriftReport, RoleDrift, RoleGroup};
 use crate::error::EngineError;
 use crate::exact::Exact;
-use crate::federation::Federation;
-use crate::fleet::Fleet;
-use crate::recipe::Recipe;
-use crate::work::Damped;
 
 /// What a second stage is about, when it begins and what it does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,7 +84,7 @@ pub struct StageReport {
 /// What the server has to remember of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StageState {
-    since: StageReport,
+    pub(crate) since: StageReport,
     whole: Trend,
     blocks: BTreeMap<u16, Trend>,
 }
@@ -131,7 +126,7 @@ impl Stage {
     }
 
     /// The part that is in its second stage in a round.
-    fn treated(&self, state: &StageState, round: Round) -> Rule {
+    pub(crate) fn treated(&self, state: &StageState, round: Round) -> Rule {
         let StageReport { since, blocks } = &state.since;
         let begun = |at: &Round| *at <= round;
         let whole = match self.begins {
@@ -162,7 +157,7 @@ impl Criteria {
 
 impl StageState {
     /// Looks at the evidence of a round; what has seen enough begins its second stage in the next.
-    fn watch(&mut self, begins: Begins, round: Round, drift: &DriftReport) {
+    pub(crate) fn watch(&mut self, begins: Begins, round: Round, drift: &DriftReport) {
         if self.since.since.is_some() {
             return;
         }
@@ -183,108 +178,5 @@ impl StageState {
                 }
             }
         }
-    }
-}
-
-impl Recipe {
-    /// What learns in a round as far as that is known before the first one: a stage that waits for
-    /// evidence has not begun.
-    pub fn learns_in(&self, round: Round) -> Rule {
-        self.rule_in(round, &StageState::default())
-    }
-
-    /// What learns in a round, given how far the second stage has come.
-    fn rule_in(&self, round: Round, state: &StageState) -> Rule {
-        let learns = self.learns.clone();
-        match &self.stage {
-            None => learns,
-            Some(stage) => match (stage.treatment, stage.treated(state, round)) {
-                (Treatment::Damped(_) | Treatment::Reset, _) | (_, Rule::Nothing) => learns,
-                (Treatment::Frozen, frozen) => learns - frozen,
-            },
-        }
-    }
-}
-
-/// The second stage in the course of a federation.
-impl Federation {
-    /// The rule in force: the recipe's, less what is frozen by now.
-    pub(crate) fn rule(&self) -> Rule {
-        self.recipe.rule_in(self.round, &self.diary.stage)
-    }
-
-    /// What learns at a lower rate in this round.
-    pub(crate) fn damped(&self) -> Result<Option<Damped>, EngineError> {
-        let Some(Stage { treatment: Treatment::Damped(factor), .. }) = self.recipe.stage else {
-            return Ok(None);
-        };
-        let part = self.treated(self.round)?;
-        Ok((!part.is_empty()).then_some(Damped { part, factor }))
-    }
-
-    /// Clears what was remembered about whatever enters its second stage in this round.
-    pub(crate) fn turn(&mut self, fleet: &mut dyn Fleet) -> Result<(), EngineError> {
-        let Some(stage) = &self.recipe.stage else {
-            return Ok(());
-        };
-        let now = self.treated(self.round)?;
-        let before = match self.round.0.checked_sub(1) {
-            Some(last) => self.treated(Round(last))?,
-            None => Scope::empty(),
-        };
-        let entering = now - before;
-        let forgotten = match stage.treatment {
-            Treatment::Frozen => entering,
-            Treatment::Reset if !entering.is_empty() => Scope::everything(&self.layout),
-            Treatment::Damped(_) | Treatment::Reset => Scope::empty(),
-        };
-        if forgotten.is_empty() {
-            return Ok(());
-        }
-        self.server.forget(&forgotten);
-        let kept = fleet.kept();
-        if kept.iter().any(|kept| kept.remembers(&forgotten)) {
-            let mut states = kept.into_iter().map(|kept| {
-                let mut state = Arc::unwrap_or_clone(kept.state()?);
-                for id in &forgotten {
-                    state.correction.remove(id);
-                    state.residual.remove(id);
-                }
-                Ok(Arc::new(state))
-            });
-            fleet.restore(&self.as_received()?, &mut states)?;
-        }
-        Ok(())
-    }
-
-    /// Learns from what a round showed.
-    pub(crate) fn watch(&mut self, drift: Option<&DriftReport>) {
-        let (Some(stage), Some(drift)) = (&self.recipe.stage, drift) else {
-            return;
-        };
-        self.diary.stage.watch(stage.begins, self.round, drift);
-        let since = &mut self.diary.stage.since;
-        let blocks = usize::from(self.layout.blocks());
-        if since.since.is_none() && blocks > 0 && since.blocks.len() == blocks {
-            since.since = since.blocks.values().max().copied();
-        }
-    }
-
-    /// How far the second stage has come, for the report of a round.
-    pub(crate) fn stage_report(&self) -> Option<StageReport> {
-        let stage = self.recipe.stage.as_ref()?;
-        Some(match stage.begins {
-            Begins::At(at) => StageReport { since: Some(at), blocks: BTreeMap::new() },
-            Begins::Share(_) | Begins::Evidence(_) | Begins::ByBlock(_) => {
-                self.diary.stage.since.clone()
-            }
-        })
-    }
-
-    fn treated(&self, round: Round) -> Result<Scope, EngineError> {
-        let Some(stage) = &self.recipe.stage else {
-            return Ok(Scope::empty());
-        };
-        Ok(stage.treated(&self.diary.stage, round).select(&self.layout)?)
     }
 }

@@ -78,7 +78,7 @@ fn an_error_of_the_engine_ends_the_round_and_keeps_nothing() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let mut fleet = world.fleet();
     let orders = orders(&world, &fleet, |order| {
-        order.plan = world.plan(world.everything()).keeping(&world.everything())
+        order.plan = world.plan(world.everything()).keeping(&world.everything());
     });
     let failure = || fedra_engine::EngineError::Sink("full".to_owned());
     let outcome = fleet.train(orders, &mut |_| Err(failure()));
@@ -212,7 +212,7 @@ fn training_alone_uploads_nothing_and_keeps_everything() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let mut fleet = world.fleet();
     let given = orders(&world, &fleet, |order| {
-        order.plan = world.plan(world.everything()).keeping(&world.everything())
+        order.plan = world.plan(world.everything()).keeping(&world.everything());
     });
     let first = train(&mut fleet, given.clone(), Verdict::Taken);
     assert!(payload(&first[0]).len() < 128, "nothing but a header and a checksum");

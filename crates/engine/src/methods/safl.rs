@@ -29,8 +29,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::beneath::Beneath;
 use crate::error::EngineError;
 use crate::fold::Denominator;
-use crate::recipe::{Masks, Recipe};
-use crate::selection::Selection;
+use crate::recipe::Recipe;
+use crate::selection::{Masks, Selection};
 use crate::work::Watch;
 
 pub use pruning::Pruning;

@@ -12,34 +12,34 @@ use crate::exact::Exact;
 /// All that later rounds need to know of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Memory {
-    pub(super) profile: Option<Profile>,
+    pub(crate) profile: Option<Profile>,
     usual: Numbers,
     measurements: u32,
     /// How often each client measured.
     #[serde(default)]
     answers: BTreeMap<ClientId, u32>,
     /// The blocks that learned anywhere in the last round.
-    pub(super) last: Option<BTreeSet<u16>>,
+    pub(crate) last: Option<BTreeSet<u16>>,
     /// For how many rounds, the last one included, they have been the same.
-    pub(super) same: u32,
-    pub(super) ever: BTreeSet<u16>,
-    pub(super) rounds: u32,
+    pub(crate) same: u32,
+    pub(crate) ever: BTreeSet<u16>,
+    pub(crate) rounds: u32,
 }
 
 /// The last measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Profile {
+pub(crate) struct Profile {
     /// The clients' mean score of each block.
-    pub(super) scores: Numbers,
+    pub(crate) scores: Numbers,
     /// What the consensus ranks by.
-    pub(super) basis: Numbers,
+    pub(crate) basis: Numbers,
     /// What each client's own choice ranks by, as of the last time it measured.
-    pub(super) own: BTreeMap<ClientId, Numbers>,
+    pub(crate) own: BTreeMap<ClientId, Numbers>,
 }
 
 impl Memory {
     /// Takes a measurement of so many blocks; a client may know only the first few of them.
-    pub(super) fn take(&mut self, selection: &Selection, measured: &[Measured], blocks: u16) {
+    pub(crate) fn take(&mut self, selection: &Selection, measured: &[Measured], blocks: u16) {
         let blocks = usize::from(blocks);
         let column = |block: usize| {
             measured.iter().filter_map(move |one| one.scores.get(block).copied().map(f64::from))
@@ -97,12 +97,12 @@ impl Memory {
     }
 
     /// How many measurements were taken so far.
-    pub(super) const fn measurements(&self) -> u32 {
+    pub(crate) const fn measurements(&self) -> u32 {
         self.measurements
     }
 
     /// Notes which blocks learn this round; says how many of them did not in the last.
-    pub(super) fn note(&mut self, chosen: &BTreeSet<u16>) -> Option<u16> {
+    pub(crate) fn note(&mut self, chosen: &BTreeSet<u16>) -> Option<u16> {
         let churn = self.last.as_ref().map(|last| chosen.difference(last).count() as u16);
         self.same = if self.last.as_ref() == Some(chosen) { self.same + 1 } else { 1 };
         self.ever.extend(chosen);
@@ -119,7 +119,7 @@ fn relative(value: f64, to: f64) -> f64 {
 
 /// Numbers that come back from a file to the last bit, which decimal digits do not promise.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Numbers(pub(super) Vec<f64>);
+pub(crate) struct Numbers(pub(crate) Vec<f64>);
 
 impl Numbers {
     /// The mean of so many earlier lists, which this one is, and a new one.

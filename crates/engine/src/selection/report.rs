@@ -10,9 +10,8 @@ use fedra_plan::{ByteCount, Plan};
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
-use super::Selection;
 use super::memory::Memory;
-use crate::recipe::Masks;
+use super::{Masks, Selection};
 
 /// Rounds before a repeated choice counts as collapse.
 const PATIENCE: u32 = 5;
@@ -75,7 +74,7 @@ pub enum WarningKind {
 }
 
 /// One round as the report sees it.
-pub(super) struct Round<'a> {
+pub(crate) struct Observed<'a> {
     pub selection: &'a Selection,
     pub masks: Masks,
     pub k: u16,
@@ -84,9 +83,9 @@ pub(super) struct Round<'a> {
     pub agreements: &'a [f64],
 }
 
-impl Round<'_> {
+impl Observed<'_> {
     /// The report, without bytes; the memory learns of the choice.
-    pub(super) fn report(&self, memory: &mut Memory) -> SelectionReport {
+    pub(crate) fn report(&self, memory: &mut Memory) -> SelectionReport {
         let trained: Vec<BTreeSet<u16>> =
             self.plans.values().map(|plan| plan.learns().blocks()).collect();
         let chosen: BTreeSet<u16> = trained.iter().flatten().copied().collect();

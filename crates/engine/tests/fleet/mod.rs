@@ -170,7 +170,7 @@ impl Quadratics {
             loss: loss / steps as f32,
         };
         let payload = encode(&self.layout, &header, &change, Some(&mut state.residual));
-        state.personal.absorb(model.subset(&order.plan.keeps()));
+        state.personal.absorb(model.subset(order.plan.keeps()));
         let mut extra = None;
         match work.local {
             LocalRule::Plain | LocalRule::Proximal { .. } => {}

@@ -1,72 +1,15 @@
-//! One round's choice, from measurements to the part that learns at each client.
+//! One round's choice of blocks, from measurements to the plan of each client.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{ByteCount, Layout, Plan, PlanError, Round, Rule, Scope, Side};
-use fedra_seed::Seed;
+use fedra_plan::{ByteCount, Plan, Round, Rule, Scope, Side};
 use fedra_wire::{ClientId, Mask, Measured};
 
-use super::order::{Turn, explored};
-use super::report::{Round as Observed, SelectionReport};
 use crate::error::EngineError;
-use crate::federation::Federation;
 use crate::fleet::{ClientInfo, Evidence, Fleet, Inquiry};
-use crate::recipe::{Masks, Recipe};
-
-/// Everything about a round's choice that is known before anybody measures.
-#[derive(Clone, Copy, Debug)]
-pub struct Choice<'a> {
-    /// Whose selection.
-    pub recipe: &'a Recipe,
-    /// The rule in force: the recipe's, less what a second stage has frozen.
-    pub rule: &'a Rule,
-    /// The model to choose from.
-    pub layout: &'a Layout,
-    /// The round to choose for.
-    pub round: Round,
-    /// The experiment's seed.
-    pub seed: Seed,
-}
-
-impl Choice<'_> {
-    /// How many blocks the named client has.
-    pub fn blocks(&self, name: &str) -> u16 {
-        let depth = self.recipe.depths.get(name).copied();
-        depth.unwrap_or(u16::MAX).min(self.layout.blocks())
-    }
-
-    /// How many blocks the named client takes: no more than it has.
-    pub fn count(&self, name: &str) -> u16 {
-        let (selection, blocks) = (&self.recipe.selection, self.blocks(name));
-        let count = selection.counts.get(name).copied().unwrap_or(selection.k);
-        match selection.criterion.among(blocks) {
-            Some(named) => count.min(named),
-            None => count.min(blocks),
-        }
-    }
-
-    /// The blocks of a client, best first, given what it is to rank by.
-    pub fn order(&self, client: &ClientInfo, basis: &[f64]) -> Vec<u16> {
-        let selection = &self.recipe.selection;
-        let whose = |lot: Seed| match self.recipe.masks {
-            Masks::Consensus => lot,
-            Masks::PerClient => lot.with(u64::from(client.id.0)),
-        };
-        let lot = self.seed.of("blocks");
-        let explores = whose(lot.with(u64::from(self.round.0)));
-        let lot = if selection.criterion.is_fixed() { whose(lot) } else { explores };
-        let (k, blocks) = (self.count(&client.name), self.blocks(&client.name));
-        let turn = Turn { k, blocks, round: self.round, lot, explores, basis };
-        explored(selection.criterion.order(&turn), selection.explore, &turn)
-    }
-
-    /// The plan of a client that takes its blocks in this order.
-    pub fn plan(&self, name: &str, order: &[u16]) -> Result<Plan, PlanError> {
-        let chosen = order.iter().copied().take(usize::from(self.count(name))).collect();
-        let learns = self.rule.select_with(self.layout, &chosen)?;
-        self.recipe.plan(name, learns, self.layout)
-    }
-}
+use crate::planner::Choice;
+use crate::selection::{Masks, Observed, SelectionReport};
+use crate::state::State;
 
 /// What was chosen, and what choosing cost.
 pub(crate) struct Chosen {
@@ -74,7 +17,7 @@ pub(crate) struct Chosen {
     pub(crate) report: SelectionReport,
 }
 
-impl Federation {
+impl State {
     /// Asks for evidence if it is due, ranks the blocks and takes the first few, client by client.
     pub(crate) fn choose(
         &mut self,

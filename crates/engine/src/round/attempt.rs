@@ -21,16 +21,17 @@ use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Kind, payload_length};
 
 use crate::attention::AttentionDrift;
+use crate::bytes::Bytes;
 use crate::conditions::Fate;
 use crate::cupboard::Kept;
 use crate::downloads::Downloads;
 use crate::error::EngineError;
-use crate::federation::Federation;
 use crate::fleet::{ClientInfo, Fleet, Order};
 use crate::gather::{Gather, Gathered};
 use crate::recipe::{Population, Recipe, Start};
-use crate::report::{Absence, Bytes, FailedAttempt};
+use crate::report::{Absence, FailedAttempt};
 use crate::selection::{Memory, SelectionReport};
+use crate::state::State;
 use crate::work::{LocalRule, Work};
 
 /// What came of asking one cohort.
@@ -124,7 +125,7 @@ impl Recipe {
     }
 }
 
-impl Federation {
+impl State {
     /// Tries the round until enough updates arrive; what came of the attempts before is told
     /// beside the one that counts. `None` when it was told to stop between two of them.
     pub(crate) fn attempts(
@@ -199,7 +200,7 @@ impl Federation {
 }
 
 /// The steps of an attempt, in order.
-impl Federation {
+impl State {
     /// Draws the cohort. A client without examples is never drawn.
     fn draw(&self, clients: &[ClientInfo], seed: Seed) -> Vec<ClientInfo> {
         let here = |name: &str| self.recipe.conditions.is_here(name, self.round);
@@ -337,7 +338,9 @@ fn gave_up(round: Round, failed: &[FailedAttempt]) -> EngineError {
     let best = failed.iter().rev().max_by_key(|attempt| attempt.arrived.len());
     let reason = best.and_then(|best| best.failed.iter().chain(&best.refused).next());
     let mut bytes = Bytes::default();
-    failed.iter().for_each(|attempt| bytes += attempt.bytes);
+    for attempt in failed {
+        bytes += attempt.bytes;
+    }
     EngineError::TooFewArrivals {
         round: round.0 + 1,
         attempts: failed.len(),

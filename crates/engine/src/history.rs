@@ -11,23 +11,23 @@ use crate::stage::StageState;
 /// All of it; a checkpoint holds it whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Diary {
+pub(crate) struct ServerHistory {
     pub(crate) stage: StageState,
     /// Whether any client's update has ever been in the model.
     pub(crate) arrived: bool,
-    swings: BTreeMap<String, Swing>,
+    swings: BTreeMap<String, ScoreVariance>,
 }
 
 /// The changes of a score from one scoring to the next, summed up as Welford does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Swing {
+struct ScoreVariance {
     last: Option<Exact>,
     changes: u32,
     mean: Exact,
     squares: Exact,
 }
 
-impl Diary {
+impl ServerHistory {
     /// Takes note of scores, and writes the variance of their changes so far into them.
     pub(crate) fn note_scores(&mut self, sets: &mut [SetScores]) {
         for set in sets {
@@ -42,7 +42,7 @@ impl Diary {
     }
 }
 
-impl Swing {
+impl ScoreVariance {
     /// The variance of the changes, once there are two.
     fn note(&mut self, value: f64) -> Option<f64> {
         if let Some(Exact(last)) = self.last.replace(Exact(value)) {
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_steady_rise_has_no_variance_and_a_zigzag_has() {
         let last = |values: &[f64]| {
-            let mut swing = Swing::default();
+            let mut swing = ScoreVariance::default();
             values.iter().map(|value| swing.note(*value)).last().flatten()
         };
         assert_eq!(last(&[1.0, 2.0]), None);

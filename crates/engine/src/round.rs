@@ -1,0 +1,74 @@
+//! One round, top to bottom; each step is a file of its own beside this one.
+//!
+//! ```text
+//! turn       what enters its second stage is forgotten by optimisers           round/stage.rs
+//! attempts   draw a cohort, look, choose, dispatch, gather: until enough come   round/attempt.rs
+//! apply      the mean change becomes the next model                            round/apply.rs
+//! evaluate   the model is scored where that is due                             round/evaluate.rs
+//! ```
+
+mod apply;
+mod attempt;
+mod attention;
+mod choose;
+mod evaluate;
+mod stage;
+
+use std::time::Instant;
+
+use self::attempt::Attempt;
+use crate::error::EngineError;
+use crate::fleet::Fleet;
+use crate::report::RoundReport;
+use crate::state::State;
+
+impl State {
+    /// One round; `None` when it was told to stop between two attempts at it.
+    pub(crate) fn advance(
+        &mut self,
+        fleet: &mut dyn Fleet,
+        is_last: bool,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<RoundReport>, EngineError> {
+        let begun = Instant::now();
+        let round = self.round;
+        self.turn(fleet)?;
+        let Some((mut attempt, failed_attempts)) = self.attempts(fleet, stop)? else {
+            return Ok(None);
+        };
+        self.note_arrivals(&attempt.gathered.arrived);
+        self.apply(&attempt.gathered, fleet.clients())?;
+        self.watch(attempt.gathered.drift.as_ref());
+        self.round = round.next();
+        let scores = self.evaluate(fleet, is_last)?;
+
+        let (mut bytes, mut effort) = (attempt.bytes, attempt.effort);
+        for failed in &failed_attempts {
+            bytes += failed.bytes;
+            effort += failed.effort;
+        }
+        let (failed, refused) = attempt.absences();
+        let (cohort, blocks) = (attempt.ids(), attempt.blocks());
+        let Attempt { selection, attention, gathered, .. } = attempt;
+        Ok(Some(RoundReport {
+            round,
+            cohort,
+            failed,
+            refused,
+            failed_attempts,
+            blocks,
+            changed: gathered.mean.elements() as u64,
+            arrived: gathered.arrived,
+            loss: gathered.loss,
+            bytes,
+            effort,
+            seconds: begun.elapsed().as_secs_f64(),
+            slowest: gathered.slowest,
+            most_updates_held: gathered.most_held,
+            drift: attention::joined(gathered.drift, attention),
+            stage: self.stage_report(),
+            scores,
+            selection,
+        }))
+    }
+}

@@ -1,0 +1,50 @@
+//! What becomes of the answers: who holds what, the next model, the server's variate.
+
+use fedra_plan::ParamId;
+use fedra_wire::ClientId;
+
+use crate::error::EngineError;
+use crate::fleet::ClientInfo;
+use crate::gather::Gathered;
+use crate::server::Step;
+use crate::state::State;
+
+impl State {
+    /// Notes what those hold now whose updates arrived; of the others nothing is known.
+    pub(super) fn note_arrivals(&mut self, arrived: &[ClientId]) {
+        for client in arrived {
+            self.versions.received(*client, self.round);
+        }
+        self.history.arrived |= !arrived.is_empty();
+    }
+
+    /// Moves the global model, and with SCAFFOLD the server's variate.
+    pub(super) fn apply(
+        &mut self,
+        gathered: &Gathered,
+        clients: &[ClientInfo],
+    ) -> Result<(), EngineError> {
+        let weighting = self.recipe.weighting;
+        let everyone: f64 = clients.iter().map(|client| weighting.of(client.examples)).sum();
+        let share = if everyone > 0.0 { gathered.weight / everyone } else { 0.0 };
+        let step = Step { mean: &gathered.mean, share };
+        self.recipe.server.apply(&mut self.server, &mut self.model, &step);
+        // c stays the weighted mean of all c_i: see methods/scaffold.rs.
+        for (id, changes) in gathered.variate.iter() {
+            let variate = self.server.variate.or_zeros(id, changes.len());
+            variate
+                .iter_mut()
+                .zip(changes.iter())
+                .for_each(|(c, change)| *c += share as f32 * change);
+        }
+        let changed = gathered.mean.scope();
+        let finite = |id: ParamId| {
+            self.model.get(id).is_none_or(|values| values.iter().all(|value| value.is_finite()))
+        };
+        if !changed.iter().all(finite) {
+            return Err(EngineError::Diverged { round: self.round.0 + 1 });
+        }
+        self.versions.changed(&changed, self.round);
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! All that the server remembers between two rounds: plain data that the steps of a round read and
+//! change, and that a checkpoint holds.
+
+use fedra_plan::{Layout, Round, Scope};
+use fedra_seed::Seed;
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
+
+use crate::error::EngineError;
+use crate::history::ServerHistory;
+use crate::log_mark::LogMark;
+use crate::recipe::Recipe;
+use crate::selection::Memory;
+use crate::server::ServerState;
+use crate::versions::ClientVersions;
+
+/// The server between two rounds.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) recipe: Recipe,
+    pub(crate) layout: Layout,
+    pub(crate) seed: Seed,
+    /// The round that comes next, and so the number of those that are complete.
+    pub(crate) round: Round,
+    pub(crate) model: Tensors,
+    pub(crate) server: ServerState,
+    pub(crate) versions: ClientVersions,
+    pub(crate) history: ServerHistory,
+    pub(crate) memory: Memory,
+    pub(crate) log: LogMark,
+}
+
+impl State {
+    /// Before the first round; the initial model has to be whole.
+    pub(crate) fn new(
+        recipe: Recipe,
+        layout: Layout,
+        initial: Tensors,
+        seed: Seed,
+    ) -> Result<Self, EngineError> {
+        initial.check(&layout)?;
+        if initial.len() != layout.len() {
+            let (found, expected) = (initial.len(), layout.len());
+            return Err(EngineError::InitialModel { found, expected });
+        }
+        recipe.fits(&layout)?;
+        let versions = ClientVersions::new(recipe.start);
+        Ok(Self {
+            recipe,
+            layout,
+            seed,
+            round: Round(0),
+            model: initial,
+            server: ServerState::default(),
+            versions,
+            history: ServerHistory::default(),
+            memory: Memory::default(),
+            log: LogMark::default(),
+        })
+    }
+
+    /// The seed of a client's draws: whoever else takes part, it is the same.
+    pub(crate) fn client_seed(&self, client: ClientId) -> Seed {
+        self.seed.of("client").with(u64::from(self.round.0)).with(u64::from(client.0))
+    }
+
+    /// The global model as clients hold it: through the download encoding, where it was sent.
+    pub(crate) fn as_received(&self) -> Result<Tensors, EngineError> {
+        let download = self.recipe.work.download;
+        if download == Encoding::F32 {
+            return Ok(self.model.clone());
+        }
+        let never_sent = self.versions.never_sent(&self.layout);
+        let sent = self.model.subset(&(Scope::everything(&self.layout) - &never_sent));
+        let header = Header::download(Kind::Values, download, self.round);
+        let bytes = encode(&self.layout, &header, &sent, None)?;
+        let expected = Expectation {
+            layout: &self.layout,
+            kind: Kind::Values,
+            encoding: download,
+            round: self.round,
+            client: ClientId::SERVER,
+            scope: None,
+        };
+        let (_, mut received) = decode(&bytes, &expected)?;
+        received.absorb(self.model.subset(&never_sent));
+        Ok(received)
+    }
+}
