@@ -342,7 +342,9 @@ fn gave_up(round: Round, failed: &[FailedAttempt]) -> EngineError {
     let best = failed.iter().rev().max_by_key(|attempt| attempt.arrived.len());
     let reason = best.and_then(|best| best.failed.iter().chain(&best.refused).next());
     let mut bytes = Bytes::default();
-    failed.iter().for_each(|attempt| bytes += attempt.bytes);
+    for attempt in failed {
+        bytes += attempt.bytes;
+    }
     EngineError::TooFewArrivals {
         round: round.0 + 1,
         attempts: failed.len(),
