@@ -38,9 +38,9 @@ impl Batch {
         if let Some(empty) = lengths.iter().position(|&length| length == 0) {
             return refuse("length of sequence", format!("0 (number {empty})"), "at least 1");
         }
-        let total = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
-        if total != Some(ids.len()) {
-            let expected = format!("{total:?}, the sum of the lengths");
+        let total = lengths.iter().fold(0usize, |sum, &length| sum.saturating_add(length));
+        if total != ids.len() {
+            let expected = format!("{total}, the sum of the lengths");
             return refuse("number of ids", ids.len().to_string(), &expected);
         }
         let segments = vec![0; ids.len()];
