@@ -11,6 +11,9 @@ use fedra_plan::{Layout, ParamId, Part, Round, Scope, Site};
 use crate::experiment::{Experiment, ModelSource, safl_table};
 use crate::grid::grouped;
 
+/// Most rounds that are looked at: what learns for less than a thousandth of a run has not learnt.
+const LOOKED_AT: u32 = 1000;
+
 /// What stays as it was drawn, in words; nothing for a folder, whose weights are trained.
 pub fn untrained(
     experiment: &Experiment,
@@ -50,7 +53,9 @@ fn ever(experiment: &Experiment, recipe: &Recipe, layout: &Layout) -> Result<Sco
     if let Some(adapt) = &recipe.adapt {
         ever = adapt.learns.select(layout)?;
     }
-    for number in 0..experiment.rounds {
+    let last = experiment.rounds.saturating_sub(1);
+    let step = (experiment.rounds / LOOKED_AT).max(1) as usize;
+    for number in (0..last).step_by(step).chain([last]) {
         if ever == everything {
             break;
         }

@@ -92,6 +92,9 @@ impl LoadReport {
         });
         let ours = self.fresh.iter().find(|fresh| fresh.id == weight);
         match (stored, ours) {
+            (Some(stored), Some(ours)) if stored == ours.shape.dims() => {
+                "the folder's is not stored as F32, F16 or BF16".to_owned()
+            }
             (Some(stored), Some(ours)) => {
                 let ours = in_words(ours.shape.dims());
                 format!("the head is {ours}, the folder has {}", in_words(stored))

@@ -82,8 +82,11 @@ pub fn load_checkpoint(
         }
     }
     let model = Model::new(checkpoint.config().clone(), head, adapters)?;
-    let mut found = checkpoint.find(model.layout(), may_be_fresh)?;
     let is_classifier = |id: ParamId| id.site == Site::Head && id.role == Role::Classifier;
+    // Rows that are wanted from the folder have to be there, and readable.
+    let kept = matches!(classifier, Classifier::Rows(_));
+    let may_be_fresh = |id| may_be_fresh(id) && !(kept && is_classifier(id));
+    let mut found = checkpoint.find(model.layout(), may_be_fresh)?;
     if let Classifier::Fresh(_) = classifier {
         for id in model.layout().ids().filter(|id| is_classifier(*id)) {
             found.redraw(id);

@@ -291,3 +291,37 @@ fn every_label_of_a_saved_folder_is_the_row_that_was_trained_for_it() {
     }
     assert_eq!(Weights::open(&folder).unwrap().info("classifier.weight").unwrap().shape[0], 3);
 }
+
+#[test]
+fn transformers_scores_a_folder_as_a_run_does_whatever_the_order_of_its_classes() {
+    let Ok(python) = std::env::var("FEDRA_PYTHON") else {
+        println!("skipped: FEDRA_PYTHON names no Python with transformers");
+        return;
+    };
+    let place = Place::new();
+    trained(&place);
+    reverse(&place.path("runs/first/model"), &place.path("other"));
+    // Words that stand for two labels: no head answers all of them.
+    rows(
+        &place,
+        "test.jsonl",
+        &[("fine", "ill"), ("cough", "ill"), ("fall", "hurt"), ("fine", "well")],
+    );
+    let test = ["--set", "data.train=rows.jsonl", "--set", "data.test=test.jsonl"];
+    let experiment = fs::read_to_string(place.path("second.toml")).unwrap();
+    fs::write(place.path("second.toml"), experiment.replace("path = 'rows.jsonl'\n", "")).unwrap();
+    place.succeed(&[&["run", "second.toml", "--set", STILL], &test[..]].concat());
+    let ours = place.summary("runs/second")["score"].clone();
+    assert_eq!((&ours["name"], &ours["on"]), (&json!("macro_f1"), &json!("central_test")));
+    for folder in ["other", "runs/first/model", "runs/second/model"] {
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/score_transformers.py");
+        let mut command = std::process::Command::new(&python);
+        command.arg(script).args([place.path(folder), place.path("test.jsonl")]);
+        let output = command.env("HF_HUB_OFFLINE", "1").output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let theirs: f64 = text(&output.stdout).trim().parse().unwrap();
+        let ours = ours["value"].as_f64().unwrap();
+        assert!(0.5 < ours && ours < 0.95 && (theirs - ours).abs() < 1e-12, "{ours} {theirs}");
+    }
+}

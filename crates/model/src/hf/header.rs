@@ -147,10 +147,12 @@ impl<'de> Deserialize<'de> for Header {
 /// What the crate says about an entry, with the tensor's name. The format calls a variant a dtype.
 fn about(name: &str, error: &impl fmt::Display) -> String {
     let said = error.to_string();
-    match said.strip_prefix("unknown variant ").and_then(|rest| rest.split(", expected").next()) {
-        Some(dtype) => format!("tensor {name:?}: dtype {dtype}, which the format does not have"),
-        None => format!("tensor {name:?}: {said}"),
+    let unknown = said.strip_prefix("unknown variant ");
+    if let Some(dtype) = unknown.and_then(|rest| rest.split(", expected").next()) {
+        return format!("tensor {name:?}: dtype {dtype}, which the format does not have");
     }
+    let said = said.replace("struct TensorInfo", "an object of dtype, shape and data_offsets");
+    format!("tensor {name:?}: {said}")
 }
 
 /// Tensor names end up in messages and reports, so they are short and printable.

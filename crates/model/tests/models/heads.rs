@@ -137,6 +137,30 @@ fn a_head_that_contradicts_its_labels_is_refused() {
 }
 
 #[test]
+fn a_head_of_another_type_is_refused_where_it_is_needed_and_said_where_it_is_not() {
+    let step = classifying().next().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &step, Some(&STORED));
+    // 5 x 24 numbers in four bytes each: the same file with another name for their type.
+    let path = dir.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let text = std::str::from_utf8(&bytes[8..8 + header]).unwrap();
+    let entry = text.find("\"classifier.weight\"").unwrap();
+    let dtype = entry + text[entry..].find("F32").unwrap();
+    bytes[8 + dtype..8 + dtype + 3].copy_from_slice(b"I32");
+    std::fs::write(&path, bytes).unwrap();
+    let message = load(dir.path(), &step, Classifier::Rows(vec![4, 3, 2, 1, 0])).unwrap_err();
+    let message = message.to_string();
+    assert!(message.contains("found I32 of shape [5, 24], expected F32, F16 or BF16"), "{message}");
+    let lines = load(dir.path(), &step, Classifier::Stored).unwrap().report.lines();
+    assert_eq!(
+        lines,
+        ["drawn anew: classifier.weight (the folder's is not stored as F32, F16 or BF16)"]
+    );
+}
+
+#[test]
 fn a_head_of_other_labels_is_drawn_anew_and_both_lists_are_told() {
     let step = classifying().next().unwrap();
     let dir = tempfile::tempdir().unwrap();
