@@ -1,7 +1,8 @@
 //! Where numbers live and who computes with them.
 //!
-//! Models see only [`Tape`](crate::Tape) operations; each operation matches on its device. A second
-//! device joins by a new variant here, and the compiler then lists every place that must learn of it.
+//! Models see only [`Tape`](crate::Tape) operations, and operations see only tensors. A second device
+//! joins by a new variant here; the compiler then lists what `kernels.rs`, which computes, and
+//! `storage.rs`, which keeps numbers, must learn.
 
 use crate::pool::{Pool, Usage};
 

@@ -4,6 +4,9 @@
 //! and work that no wanted gradient needs is never done. Sequences are packed without padding, so
 //! there are no masks to apply and no padded rows to multiply.
 //!
+//! Sums that matter are the caller's: a loss takes a weight per row or per sequence
+//! ([`LossWeights`]), and every value knows where its [`Sequences`] begin.
+//!
 //! Reading order: a [`Tensor`] lives on a [`Device`], [`Params`] hold a model's tensors, a [`Tape`]
 //! computes with them and turns back into [`Gradients`], an [`Optimiser`] applies those.
 
@@ -36,7 +39,7 @@ pub use params::{Params, Weight, Weights};
 pub use pool::{Buffer, Pool, Usage};
 pub use sequences::Sequences;
 pub use tape::{
-    Activation, Attention, AttentionProbe, Each, Lora, LossWeights, Mask, Projected, Projection,
-    Span, Tape, Value,
+    Activation, Attention, AttentionProbe, Lora, LossWeights, Mask, Projected, Projection,
+    RowWeights, Span, Tape, Value,
 };
 pub use tensor::Tensor;

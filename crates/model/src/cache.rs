@@ -18,6 +18,7 @@ pub struct KeyValueCache {
     first: usize,
     /// For each block, a row of keys, then values, per token.
     blocks: Vec<Tensor>,
+    tokens: usize,
 }
 
 impl KeyValueCache {
@@ -41,17 +42,17 @@ impl KeyValueCache {
         let width = 2 * config.num_key_value_heads * config.head_dim;
         let tensors =
             blocks.clone().map(|_| Tensor::with_capacity(device, capacity, width)).collect();
-        Ok(Self { first: blocks.start, blocks: tensors })
+        Ok(Self { first: blocks.start, blocks: tensors, tokens: 0 })
     }
 
     /// Tokens in the cache.
     pub fn len(&self) -> usize {
-        self.blocks.first().map_or(0, Tensor::rows)
+        self.tokens
     }
 
     /// Whether nothing has been read yet.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.tokens == 0
     }
 
     /// The blocks that it remembers for.
@@ -66,6 +67,7 @@ impl KeyValueCache {
 
     /// Forgets all tokens behind the first `tokens`, to go on from there.
     pub fn truncate(&mut self, tokens: usize) {
+        self.tokens = self.tokens.min(tokens);
         self.blocks.iter_mut().for_each(|block| block.truncate(tokens));
     }
 }
@@ -101,9 +103,10 @@ impl Model {
             return refuse("positions to continue from", found, expected);
         }
         let outcome = self.decode_blocks(tape, weights, (hidden, packing), (caches, range));
-        if outcome.is_err() {
-            for (cache, before) in caches.iter_mut().zip(before) {
-                cache.truncate(before);
+        for (cache, length) in caches.iter_mut().zip(packing.lengths()) {
+            match &outcome {
+                Ok(_) => cache.tokens += length,
+                Err(_) => cache.truncate(cache.tokens),
             }
         }
         outcome

@@ -6,7 +6,7 @@ use crate::hf::Answers;
 use crate::model::{Backbone, Model};
 use crate::packing::Packing;
 use crate::reading::Reading;
-use fedra_compute::{Activation, Each, LossWeights, Tape, Value, Weights};
+use fedra_compute::{Activation, LossWeights, RowWeights, Tape, Value, Weights};
 use fedra_plan::{Part, Role, Site};
 
 /// The kinds of head.
@@ -217,7 +217,7 @@ impl Model {
                     let expected = expected.to_owned();
                     return Err(ModelError::Batch { what: "number of targets", found, expected });
                 }
-                if let Each::Row(weights) = given.weights.each
+                if let RowWeights::PerRow(weights) = given.weights.rows
                     && weights.len() != classes.len()
                 {
                     let (found, expected) = (weights.len().to_string(), classes.len().to_string());
@@ -248,9 +248,11 @@ impl Model {
             return (Reading::All, Kept::As(given));
         }
         let classes = rows.iter().map(|&row| classes[row as usize]).collect();
-        let kept = match given.weights.each {
-            Each::Row(weights) => Some(rows.iter().map(|&row| weights[row as usize]).collect()),
-            Each::One | Each::Sequence(_) => None,
+        let kept = match given.weights.rows {
+            RowWeights::PerRow(weights) => {
+                Some(rows.iter().map(|&row| weights[row as usize]).collect())
+            }
+            RowWeights::Uniform | RowWeights::PerSequence(_) => None,
         };
         (Reading::Rows(rows), Kept::Rows { classes, row_weights: kept, weights: given.weights })
     }
@@ -302,8 +304,8 @@ impl Kept<'_> {
         match self {
             Self::As(given) => *given,
             Self::Rows { classes, row_weights, weights } => {
-                let each = row_weights.as_deref().map_or(weights.each, Each::Row);
-                let weights = LossWeights { each, ..*weights };
+                let rows = row_weights.as_deref().map_or(weights.rows, RowWeights::PerRow);
+                let weights = LossWeights { rows, ..*weights };
                 Weighted { targets: Targets::Classes(classes), weights }
             }
         }

@@ -19,7 +19,7 @@ mod weights;
 
 pub use attention::{Attention, AttentionProbe, Mask, Projected, Span};
 pub use projection::{Activation, Lora, Projection};
-pub use weights::{Each, LossWeights};
+pub use weights::{LossWeights, RowWeights};
 
 use crate::device::Device;
 use crate::error::ComputeError;

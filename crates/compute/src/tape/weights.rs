@@ -11,29 +11,29 @@ use crate::kernels::Factors;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossWeights<'a> {
     /// What each row counts.
-    pub each: Each<'a>,
+    pub rows: RowWeights<'a>,
     /// What the weighted sum is divided by.
     pub divisor: f64,
 }
 
 /// What each row of a loss counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Each<'a> {
+pub enum RowWeights<'a> {
     /// All the same: one.
-    One,
+    Uniform,
     /// A number for each row of targets, those without a target included.
-    Row(&'a [f32]),
+    PerRow(&'a [f32]),
     /// A number for each sequence, for all of its rows.
-    Sequence(&'a [f32]),
+    PerSequence(&'a [f32]),
 }
 
 impl LossWeights<'_> {
     /// The sum of all rows.
-    pub const SUM: Self = Self { each: Each::One, divisor: 1.0 };
+    pub const SUM: Self = Self { rows: RowWeights::Uniform, divisor: 1.0 };
 
     /// The mean over so many.
     pub fn mean(count: usize) -> Self {
-        Self { each: Each::One, divisor: count as f64 }
+        Self { rows: RowWeights::Uniform, divisor: count as f64 }
     }
 
     /// One weight for each row of a value, and the divisor.
@@ -48,13 +48,13 @@ impl LossWeights<'_> {
             return Err(ComputeError::Setting { what, found, expected });
         }
         let rows = of.tensor.rows();
-        let weights = match self.each {
-            Each::One => None,
-            Each::Row(weights) => {
+        let weights = match self.rows {
+            RowWeights::Uniform => None,
+            RowWeights::PerRow(weights) => {
                 ComputeError::expect(operation, "number of row weights", weights.len(), rows)?;
                 Some(weights.to_vec())
             }
-            Each::Sequence(weights) => {
+            RowWeights::PerSequence(weights) => {
                 let Some(sequences) = of.sequences() else {
                     let what = "description of where sequences begin";
                     return Err(ComputeError::Empty { operation, what });

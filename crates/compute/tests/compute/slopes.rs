@@ -5,8 +5,8 @@
 
 use crate::draw::{bare, bias_id, distance, id, indices, mean, norm, numbers, of, spans, uniform};
 use fedra_compute::{
-    Activation, Angles, Attention, ComputeError, Device, Each, Gradient, Lora, LossWeights, Mask,
-    Params, Projected, Projection, Sequences, Span, Tape, Tensor, Value, Weights,
+    Activation, Angles, Attention, ComputeError, Device, Gradient, Lora, LossWeights, Mask, Params,
+    Projected, Projection, RowWeights, Sequences, Span, Tape, Tensor, Value, Weights,
 };
 use fedra_plan::{ParamId, Part, Role, Scope, Site};
 use std::sync::Arc;
@@ -203,7 +203,7 @@ fn losses_over_given_logits() {
 #[test]
 fn losses_whose_rows_count_differently() {
     let weights = [0.5, 2.0, 0.0, 1.0, 1.5];
-    let row = LossWeights { each: Each::Row(&weights), divisor: 2.5 };
+    let row = LossWeights { rows: RowWeights::PerRow(&weights), divisor: 2.5 };
     let some = [Some(4), None, Some(0), Some(1), Some(6)];
     check(&[(5, 7)], &[], |tape, x, _| tape.cross_entropy(&x[0], &some, row));
     check(&[(5, 3)], &[], |tape, x, _| tape.multi_label(&x[0], &[1.0; 15], row));
@@ -211,7 +211,7 @@ fn losses_whose_rows_count_differently() {
         tape.vocabulary_cross_entropy(&x[0], (&weights.get(WEIGHT)?, None), &some, row)
     });
     let sequences = Sequences::of_lengths(&[2, 3]);
-    let each = LossWeights { each: Each::Sequence(&[0.25, 3.0]), divisor: 1.0 };
+    let each = LossWeights { rows: RowWeights::PerSequence(&[0.25, 3.0]), divisor: 1.0 };
     check(&[(5, 7)], &[], |tape, x, _| {
         tape.cross_entropy(&x[0].clone().in_sequences(&sequences)?, &some, each)
     });

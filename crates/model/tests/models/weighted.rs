@@ -2,7 +2,7 @@
 
 use crate::agreement::relative_f32;
 use crate::step::{Answers, Step};
-use fedra_compute::{Each, Gradients, LossWeights, Tape, Tensor};
+use fedra_compute::{Gradients, LossWeights, RowWeights, Tape, Tensor};
 use fedra_model::{Batch, Head, Targets, Weighted};
 
 /// Sums of the same terms in another order.
@@ -53,9 +53,10 @@ fn a_weight_on_one_sequence_alone_gives_the_gradient_of_that_sequence() {
             }
             let mut weights = vec![0.0; step.batch.sequences()];
             weights[number] = 0.75;
-            let each = Each::Sequence(&weights);
-            let (found, gradients) = take(&step, LossWeights { each, divisor: 3.0 });
-            let (sum, expected) = take(&one, LossWeights { each: Each::One, divisor: 4.0 });
+            let rows = RowWeights::PerSequence(&weights);
+            let (found, gradients) = take(&step, LossWeights { rows, divisor: 3.0 });
+            let (sum, expected) =
+                take(&one, LossWeights { rows: RowWeights::Uniform, divisor: 4.0 });
             let what = format!("{} sequence {number}", step.name);
             assert!((found - sum).abs() <= 1e-5 * sum.abs().max(1.0), "{what}: {found}, not {sum}");
             let size = expected.sum_of_squares().sqrt();
@@ -96,9 +97,9 @@ fn a_weight_for_each_row_is_that_of_its_sequence_spread_over_it() {
             }
         };
         let divisor = 8.0;
-        let (rows, a) = take(&step, LossWeights { each: Each::Row(&by_row), divisor });
+        let (rows, a) = take(&step, LossWeights { rows: RowWeights::PerRow(&by_row), divisor });
         let (sequences, b) =
-            take(&step, LossWeights { each: Each::Sequence(&by_sequence), divisor });
+            take(&step, LossWeights { rows: RowWeights::PerSequence(&by_sequence), divisor });
         assert_eq!(rows, sequences, "{}", step.name);
         for (id, gradient) in a.iter() {
             let off = relative_f32(&b.get(id).unwrap().to_dense(), &gradient.to_dense());
@@ -121,12 +122,15 @@ fn weights_that_do_not_fit_are_refused() {
         assert!(message.contains(expected), "{message}");
     };
     check(
-        LossWeights { each: Each::Row(&[1.0]), divisor: 1.0 },
+        LossWeights { rows: RowWeights::PerRow(&[1.0]), divisor: 1.0 },
         "number of weights is 1, expected",
     );
     let expected = format!("number of sequence weights is 1, expected {sequences}");
-    check(LossWeights { each: Each::Sequence(&[1.0]), divisor: 1.0 }, &expected);
+    check(LossWeights { rows: RowWeights::PerSequence(&[1.0]), divisor: 1.0 }, &expected);
     check(LossWeights::mean(0), "divisor of a loss is 0, expected a positive number");
     let nan = vec![f32::NAN; sequences];
-    check(LossWeights { each: Each::Sequence(&nan), divisor: 1.0 }, "weight of a loss is NaN");
+    check(
+        LossWeights { rows: RowWeights::PerSequence(&nan), divisor: 1.0 },
+        "weight of a loss is NaN",
+    );
 }
