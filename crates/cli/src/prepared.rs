@@ -59,7 +59,7 @@ impl Prepared {
                     Config::Bert(_) => Family::Encoder,
                     Config::Llama(_) => Family::Decoder,
                 };
-                tokenizer = open_tokenizer(&path.join("tokenizer.json")).context("model.path")?;
+                tokenizer = open_tokenizer(path).context("model.path")?;
                 let loaded = load(path, head(task, classes, family)?, adapters, (device, seed))
                     .context("model.path")?;
                 (loaded.model, loaded.params, loaded.companions)
