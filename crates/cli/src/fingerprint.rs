@@ -176,6 +176,10 @@ impl Data {
 fn add_row(sum: &mut Sum, example: &Example) {
     match &example.body {
         Body::Text(text) => sum.text(text),
+        Body::Pair(first, second) => {
+            sum.text(first);
+            sum.text(second);
+        }
         Body::Words(words) => {
             sum.count(words.len());
             for word in words {

@@ -102,7 +102,11 @@ fn read(experiment: &Experiment) -> Result<Table> {
         Source::Files(format, files) => {
             for (path, split) in files {
                 let columns = draft.data.columns.clone();
-                let reader = Reader { columns, split: *split, ..Reader::default() };
+                let (delimiter, encoding) = (draft.data.delimiter, draft.data.encoding);
+                let encoding = encoding.unwrap_or_default();
+                let split = *split;
+                let reader =
+                    Reader { columns, split, delimiter, encoding, ..Reader::default() };
                 let what = match split {
                     None => "data.path",
                     Some(Split::Train) => "data.train",

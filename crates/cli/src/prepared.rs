@@ -109,7 +109,7 @@ fn open(
         Config::Bert(_) => Family::Encoder,
         Config::Llama(_) => Family::Decoder,
     };
-    let tokenizer = open_tokenizer(&path.join("tokenizer.json")).context("model.path")?;
+    let tokenizer = open_tokenizer(path).context("model.path")?;
     let (task, choice) = (experiment.task, experiment.draft.model.head);
     let classifier = match head(task, 1, family)?.answers() {
         Some(answers) => classes::settle(&checkpoint, (answers, choice), table, notes)?,

@@ -93,6 +93,9 @@ fn in_words(shape: LabelShape) -> &'static str {
 fn lengths(table: &Table) -> String {
     let words = |example: &Example| match &example.body {
         Body::Text(text) => text.split_whitespace().count(),
+        Body::Pair(first, second) => {
+            first.split_whitespace().count() + second.split_whitespace().count()
+        }
         Body::Words(words) => words.len(),
     };
     let mut lengths: Vec<usize> = table.examples.iter().map(words).collect();

@@ -44,7 +44,14 @@ impl Gaze<'_> {
             let client = client.to_owned();
             return Err(ClientError::Nothing { client, what: "example to look at" });
         }
-        let batch = Batch::new(&sequences)?;
+        let mut batch = Batch::new(&sequences)?;
+        if sample.iter().any(|example| !example.types.is_empty()) {
+            let types = sample.iter().zip(&sequences).flat_map(|(example, ids)| {
+                let padded = example.types.iter().copied().chain(std::iter::repeat(0));
+                padded.take(ids.len())
+            });
+            batch = batch.with_segments(types.collect())?;
+        }
         let mut tape = Tape::new(self.device);
         let blocks = self.model.attention_patterns(&mut tape, params.frozen(), &batch)?;
         let rows: usize = sequences.iter().map(|ids| self.model.heads() * ids.len()).sum();

@@ -26,8 +26,11 @@ enum Answers {
 impl Question {
     /// The chosen examples for this model.
     pub fn gather(model: &Model, examples: &[Encoded], chosen: &[usize]) -> Result<Self> {
-        let Rows { ids, lengths, targets } = Rows::gather(examples, chosen);
-        let batch = Batch::packed(ids, lengths)?;
+        let Rows { ids, types, lengths, targets } = Rows::gather(examples, chosen);
+        let mut batch = Batch::packed(ids, lengths)?;
+        if !types.is_empty() {
+            batch = batch.with_segments(types)?;
+        }
         let answers = match (targets, model.head()) {
             (Labels::One(classes), Head::Sequence { .. }) => {
                 Answers::Classes(classes.into_iter().map(Some).collect())

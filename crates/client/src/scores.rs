@@ -95,7 +95,7 @@ impl Scores {
                 named.extend([("accuracy", score.exact()), ("micro_f1", score.micro_f1())]);
             }
             Counts::Codes(score) => {
-                named.extend([("macro_f1", score.macro_f1()), ("exact", score.exact())]);
+                named.extend([("macro_f1", score.macro_f1_of_all()), ("exact", score.exact())]);
             }
             Counts::Spans(score) => {
                 let total = score.total();

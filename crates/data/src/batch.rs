@@ -21,6 +21,8 @@ const WINDOW: usize = 16;
 pub struct Batch {
     /// All tokens, sequence after sequence.
     pub ids: Vec<u32>,
+    /// The type of each token (BERT's segment); empty where all are 0.
+    pub types: Vec<u32>,
     /// The length of each sequence; they sum to the number of tokens.
     pub lengths: Vec<usize>,
     /// What is to be predicted.
@@ -46,13 +48,20 @@ impl Batch {
     /// which those of one table never are.
     pub fn gather(encoded: &[Encoded], indices: &[usize]) -> Self {
         let first = &encoded[indices[0]].target;
-        let mut batch =
-            Self { ids: Vec::new(), lengths: Vec::new(), targets: Targets::like(first) };
+        let targets = Targets::like(first);
+        let mut batch = Self { ids: Vec::new(), types: Vec::new(), lengths: Vec::new(), targets };
         for &index in indices {
             let sequence = &encoded[index];
+            if !sequence.types.is_empty() {
+                batch.types.resize(batch.ids.len(), 0);
+                batch.types.extend_from_slice(&sequence.types);
+            }
             batch.ids.extend_from_slice(&sequence.ids);
             batch.lengths.push(sequence.ids.len());
             batch.targets.push(&sequence.target);
+        }
+        if !batch.types.is_empty() {
+            batch.types.resize(batch.ids.len(), 0);
         }
         batch
     }
@@ -126,13 +135,26 @@ mod tests {
     fn a_batch_holds_no_padding() {
         let sequence = |ids: &[u32]| {
             let target = Target::PerToken(ids.iter().map(|&id| (id > 1).then_some(id)).collect());
-            Encoded { ids: ids.to_vec(), target, dropped: 0 }
+            Encoded { ids: ids.to_vec(), types: Vec::new(), target, dropped: 0 }
         };
         let batch = Batch::gather(&[sequence(&[1, 5]), sequence(&[1, 6, 7])], &[1, 0]);
         assert_eq!(batch.ids, [1, 6, 7, 1, 5]);
         assert_eq!(batch.lengths, [3, 2]);
         let expected = vec![None, Some(6), Some(7), None, Some(5)];
         assert_eq!(batch.targets, Targets::PerToken(expected));
+        assert!(batch.types.is_empty(), "types cost nothing where there are none");
+    }
+
+    #[test]
+    fn types_stand_beside_their_tokens_whatever_shares_the_batch() {
+        let sequence = |ids: &[u32], types: &[u32]| {
+            let (ids, types) = (ids.to_vec(), types.to_vec());
+            Encoded { ids, types, target: Target::One(0), dropped: 0 }
+        };
+        let all = [sequence(&[1, 2], &[]), sequence(&[3, 4, 5], &[0, 1, 1]), sequence(&[6], &[])];
+        assert_eq!(Batch::gather(&all, &[0, 1, 2]).types, [0, 0, 0, 1, 1, 0]);
+        assert_eq!(Batch::gather(&all, &[1, 0]).types, [0, 1, 1, 0, 0]);
+        assert!(Batch::gather(&all, &[0, 2]).types.is_empty());
     }
 
     #[test]

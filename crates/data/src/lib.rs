@@ -51,12 +51,15 @@ pub use batch::{Batch, Targets, epoch, poisson};
 pub use clinic::Clinic;
 pub use dice::Dice;
 pub use error::{DataError, Result};
-pub use formats::{Columns, Format, Limits, Mimic, Reader, Uncoded};
+pub use formats::{
+    Columns, Encoding, Format, Limits, Mimic, Reader, TextColumns, Uncoded,
+};
 pub use partition::{Division, Holding, Partition, Shares};
 pub use scores::{LabelScore, Span, SpanScore, Tally, spans};
 pub use small::Small;
 pub use table::{Body, Example, Labels, Row, Split, Table, TableBuilder};
 pub use task::{LabelSet, LabelShape, Task};
 pub use tokenise::{
-    BpeTokenizer, Encoded, Encoder, Specials, Target, Tokenizer, WordTokenizer, open_tokenizer,
+    Encoded, Encoder, SavedTokenizer, Target, Template, Templates, Tokenizer, WordTokenizer,
+    open_tokenizer,
 };

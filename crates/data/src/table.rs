@@ -69,6 +69,8 @@ pub struct Example {
 pub enum Body {
     /// Running text.
     Text(String),
+    /// Two texts that belong together, such as a question and where to look for its answer.
+    Pair(String, String),
     /// Text already cut into words, where labels are given word by word.
     Words(Vec<String>),
 }
@@ -111,10 +113,11 @@ impl Split {
 }
 
 impl Body {
-    /// The body as running text; words are joined by single spaces.
+    /// The body as running text; words are joined by single spaces, two texts by a line end.
     pub fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
+            Self::Pair(first, second) => format!("{first}\n{second}"),
             Self::Words(words) => words.join(" "),
         }
     }
@@ -139,6 +142,11 @@ impl Row {
     /// A row of running text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::of(Body::Text(text.into()))
+    }
+
+    /// A row of two texts.
+    pub fn pair(first: impl Into<String>, second: impl Into<String>) -> Self {
+        Self::of(Body::Pair(first.into(), second.into()))
     }
 
     /// A row of words.
@@ -241,6 +249,9 @@ impl TableBuilder {
         match (self.task.shape(), &row.body) {
             (LabelShape::PerWord, Body::Text(_)) => {
                 Some(("running text".into(), "words with one tag each"))
+            }
+            (LabelShape::PerWord | LabelShape::Absent, Body::Pair(..)) => {
+                Some(("two texts".into(), "one: only a label of the whole has a pair"))
             }
             (LabelShape::PerWord, Body::Words(words)) if words.is_empty() => {
                 Some(("no words".into(), "at least one word"))

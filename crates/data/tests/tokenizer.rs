@@ -1,4 +1,4 @@
-//! Tokenizers against what Hugging Face's own library gives (version 0.23).
+//! Tokenizers against what Hugging Face's libraries give in Python, and files that lie.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -7,7 +7,9 @@
 
 use std::path::{Path, PathBuf};
 
-use fedra_data::{Clinic, Encoder, Result, Task, Tokenizer, WordTokenizer, open_tokenizer};
+use fedra_data::{
+    Clinic, Encoder, Result, Row, TableBuilder, Task, Tokenizer, WordTokenizer, open_tokenizer,
+};
 use serde_json::{Value, json};
 
 /// A shared folder beside the repository; absent in most places.
@@ -49,8 +51,11 @@ fn the_tokenizer_of_minilm_gives_the_same_numbers() {
     let Some(path) = shared("models/minilm-l6/tokenizer.json") else { return };
     let tokenizer = open_tokenizer(&path).unwrap();
     assert_eq!(tokenizer.vocabulary_size(), 30_522);
-    let specials = tokenizer.specials();
-    assert_eq!((specials.start, specials.end, specials.unknown), (Some(101), Some(102), Some(100)));
+    assert_eq!((tokenizer.highest_id(), tokenizer.unknown()), (30_521, Some(100)));
+    let templates = tokenizer.templates();
+    assert_eq!(templates.single.fill(&[7], &[]), (vec![101, 7, 102], vec![]));
+    let pair = templates.pair.as_ref().unwrap().fill(&[7], &[8, 9]);
+    assert_eq!(pair, (vec![101, 7, 102, 8, 9, 102], vec![0, 0, 0, 1, 1, 1]));
     for (text, ids) in MINILM {
         assert_eq!(tokenizer.pieces(text).unwrap(), ids, "{text}");
     }
@@ -67,9 +72,9 @@ fn clinic_tokenizer(limit: usize) -> (Vec<String>, WordTokenizer) {
 #[test]
 fn a_grown_vocabulary_is_a_function_of_the_texts_and_knows_all_of_them() {
     let (texts, tokenizer) = clinic_tokenizer(300);
-    assert_eq!(tokenizer, clinic_tokenizer(300).1);
+    assert_eq!(tokenizer.to_json().unwrap(), clinic_tokenizer(300).1.to_json().unwrap());
     assert!(tokenizer.vocabulary_size() <= 300);
-    let unknown = tokenizer.specials().unknown.unwrap();
+    let unknown = tokenizer.unknown().unwrap();
     for text in &texts {
         assert!(!tokenizer.pieces(text).unwrap().contains(&unknown), "{text}");
     }
@@ -139,61 +144,156 @@ fn byte_pairs_agree_with_the_library_of_hugging_face() {
         agree(name, tokenizer.as_ref(), &variant["cases"]);
         assert_eq!(tokenizer.vocabulary_size(), 331, "{name}");
         assert_eq!(tokenizer.to_json().unwrap(), json, "{name} saves as it was");
-        let start = (name == "llama3").then_some(0);
-        assert_eq!((tokenizer.specials().start, tokenizer.specials().end), (start, None), "{name}");
+        assert_eq!(tokenizer.highest_id(), 330, "{name}");
+        let (start, _) = tokenizer.templates().single.fill(&[], &[]);
+        assert_eq!(start, if name == "llama3" { vec![0] } else { vec![] }, "{name}");
     }
 }
 
 #[test]
-fn a_byte_level_text_comes_back_as_it_was() {
-    let golden = golden();
-    let tokenizer = opened(&golden["base"].to_string()).unwrap();
-    for case in golden["variants"][0]["cases"].as_array().unwrap() {
-        let text = case[0].as_str().unwrap();
-        let ids = tokenizer.pieces(text).unwrap();
-        assert_eq!(tokenizer.decode(&ids).unwrap(), text);
-    }
-    assert_eq!(tokenizer.decode(&[0]).unwrap(), "", "a special token stands for no text");
-    assert!(tokenizer.decode(&[5000]).is_err());
+fn a_byte_level_word_has_a_blank_before_it() {
+    let tokenizer = opened(&golden()["base"].to_string()).unwrap();
     let (inside, alone) =
         (tokenizer.word("patient").unwrap(), tokenizer.pieces("patient").unwrap());
     assert_eq!(inside, tokenizer.pieces(" patient").unwrap());
     assert_ne!(inside, alone);
 }
 
+/// A tokenizer of each kind of model, with the texts and pairs that it was asked in Python.
+fn kinds() -> Vec<Value> {
+    let whole: Value = serde_json::from_str(include_str!("fixtures/kinds.json")).unwrap();
+    whole["kinds"].as_array().unwrap().clone()
+}
+
+#[test]
+fn every_kind_of_model_agrees_with_the_library_of_hugging_face() {
+    for kind in kinds() {
+        let name = kind["name"].as_str().unwrap();
+        let tokenizer = opened(&kind["file"].to_string()).unwrap();
+        agree(name, tokenizer.as_ref(), &kind["cases"]);
+    }
+}
+
+#[test]
+fn pairs_are_written_and_cut_as_by_transformers() {
+    let mut compared = 0;
+    for kind in kinds() {
+        let tokenizer = opened(&kind["file"].to_string()).unwrap();
+        for case in kind["pairs"].as_array().unwrap() {
+            let text = |place: usize| case[place].as_str().unwrap().to_owned();
+            let numbers = |place: usize| -> Vec<u32> {
+                serde_json::from_value(case[place].clone()).unwrap()
+            };
+            let mut builder = TableBuilder::new(Task::Classes);
+            builder.push(Row::pair(text(0), text(1)).with_labels(["x"])).unwrap();
+            let longest = usize::try_from(case[2].as_u64().unwrap()).unwrap();
+            let encoder = Encoder::new(tokenizer.as_ref(), longest).unwrap();
+            let encoded = encoder.encode(&builder.finish().examples[0]).unwrap().remove(0);
+            assert_eq!(encoded.ids, numbers(3), "{}: {case}", kind["name"]);
+            let mut types = numbers(4);
+            if types.iter().all(|&kind| kind == 0) {
+                types.clear();
+            }
+            assert_eq!(encoded.types, types, "{}: {case}", kind["name"]);
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 45);
+}
+
+#[test]
+fn a_special_token_that_a_text_spells_is_text() {
+    for kind in kinds() {
+        let name = kind["name"].as_str().unwrap();
+        let tokenizer = opened(&kind["file"].to_string()).unwrap();
+        let tokens = kind["file"]["added_tokens"].as_array().unwrap();
+        for token in tokens {
+            let (content, id) = (token["content"].as_str().unwrap(), token["id"].as_u64().unwrap());
+            let id = u32::try_from(id).unwrap();
+            let found = tokenizer.pieces(&format!("pain {content} pain")).unwrap();
+            // What is added and not special is recognised; so is the unknown, whatever it stands for.
+            let is_text = token["special"] == true && Some(id) != tokenizer.unknown();
+            assert_eq!(found.contains(&id), !is_text || found.is_empty(), "{name}: {content}");
+        }
+    }
+}
+
 #[test]
 fn the_tokenizer_of_stories_gives_the_same_numbers() {
     let Some(path) = shared("models/stories260k/tokenizer.json") else { return };
     let tokenizer = open_tokenizer(&path).unwrap();
-    let specials = tokenizer.specials();
-    assert_eq!((specials.start, specials.end, specials.unknown), (Some(1), None, Some(0)));
+    assert_eq!(tokenizer.templates().single.fill(&[7], &[]).0, [1, 7]);
+    assert_eq!((tokenizer.unknown(), tokenizer.highest_id()), (Some(0), 511));
     agree("stories260k", tokenizer.as_ref(), &golden()["stories260k"]);
     let ids = tokenizer.pieces("Once upon a time, there was a cold \u{1f642}").unwrap();
     assert_eq!(ids[..11], [403, 407, 261, 378, 432, 383, 286, 261, 280, 414, 341]);
-    let text = tokenizer.decode(&ids).unwrap();
-    assert_eq!(text, "Once upon a time, there was a cold \u{1f642}");
 }
 
 #[test]
-fn what_a_tokenizer_asks_for_beyond_that_is_refused_by_name() {
+fn a_file_that_does_not_read_is_refused_by_its_part() {
     let base = golden()["base"].clone();
     let refused = |changes: Value, part: &str| {
         let Err(error) = opened(&changed(&base, &changes).to_string()) else {
             panic!("{part} should be refused")
         };
-        assert!(error.to_string().contains(part), "{error}");
+        let error = error.to_string();
+        assert!(error.contains("tokenizer.json: found ") && error.contains(", expected "), "{error}");
+        assert!(error.contains(part), "{error}");
+        assert!(!error.contains("variant"), "{error}");
     };
-    refused(json!({"normalizer": {"type": "NFC"}}), "NFC");
-    refused(json!({"pre_tokenizer": {"type": "Whitespace"}}), "Whitespace");
-    let split = json!({"type": "Split", "pattern": {"Regex": "\\w+"}, "behavior": "Isolated"});
-    refused(json!({"pre_tokenizer": split}), "\\w+");
+    let one_of = "found a normalizer of type \"Nfc\", expected one of BertNormalizer, Strip";
+    refused(json!({"normalizer": {"type": "Nfc"}}), one_of);
+    let inner = json!({"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "Comma"}]});
+    refused(json!({"pre_tokenizer": inner}), "a pre_tokenizer of type \"Comma\", expected one of");
+    let split = json!({"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated"});
+    refused(json!({"pre_tokenizer": split}), "a pre_tokenizer of type Split that does not read");
     let processor = json!({"type": "RobertaProcessing"});
-    refused(json!({"post_processor": processor}), "RobertaProcessing");
-    refused(json!({"model": {"type": "Unigram"}}), "Unigram");
-    refused(json!({"model": {"dropout": 0.1}}), "dropout");
-    refused(json!({"model": {"end_of_word_suffix": "</w>"}}), "</w>");
-    refused(json!({"model": {"merges": ["a b c"]}}), "\"a b c\"");
-    refused(json!({"model": {"merges": [["a", "zzz"]]}}), "\"azzz\"");
-    refused(json!({"model": {"unk_token": "<unk>"}}), "<unk>");
+    refused(json!({"post_processor": processor}), "a post_processor of type RobertaProcessing");
+    refused(json!({"model": {"type": "CharBPE"}}), "a model of type \"CharBPE\"");
+    refused(json!({"model": {"dropout": 0.1}}), "dropout 0.1");
+    refused(json!({"model": {"merges": ["a b c"]}}), "a model of type BPE");
+    refused(json!({"model": {"merges": [["a", "zzz"]]}}), "zzz");
     refused(json!({"model": {"vocab": {"a": 1, "b": 1}, "merges": []}}), "same number");
+    refused(json!({"model": 5}), "no `model`");
+    refused(json!({"version": "2.0"}), "2.0");
+    let token = json!({"id": 4000, "content": "<x>", "special": true, "single_word": false,
+        "lstrip": false, "rstrip": false, "normalized": false});
+    refused(json!({"added_tokens": [token]}), "the added token \"<x>\" with the number 4000");
+}
+
+#[test]
+fn a_template_that_fails_inside_the_library_is_an_error_and_not_a_panic() {
+    let single = json!([{"SpecialToken": {"id": "<none>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]);
+    let template = |single: Value| {
+        json!({"post_processor": {"type": "TemplateProcessing", "single": single, "pair": single,
+            "special_tokens": {}}})
+    };
+    let base = golden()["base"].clone();
+    for single in [single, json!([{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}])] {
+        let Err(error) = opened(&changed(&base, &template(single)).to_string()) else { panic!() };
+        assert!(error.to_string().contains("post_processor"), "{error}");
+    }
+}
+
+/// Cut short, or with a letter changed: opened or refused, never a panic.
+#[test]
+fn a_damaged_file_is_opened_or_refused() {
+    let json = kinds()[2]["file"].to_string();
+    let (mut accepted, mut refused) = (0, 0);
+    let mut attempt = |json: &str| match opened(json) {
+        Ok(tokenizer) => {
+            accepted += 1;
+            drop(tokenizer.pieces("The patient's pain </s> \u{4f60}"));
+        }
+        Err(_) => refused += 1,
+    };
+    for (at, _) in json.char_indices().step_by(7) {
+        attempt(&json[..at]);
+        let mut changed = json.clone().into_bytes();
+        changed[at] ^= [0x01, 0x04, 0x10][at % 3];
+        if let Ok(changed) = String::from_utf8(changed) {
+            attempt(&changed);
+        }
+    }
+    assert!(accepted > 50 && refused > 500, "{accepted} accepted, {refused} refused");
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fedra_data::{Clinic, Columns, Mimic, Shares, Small, Task};
+use fedra_data::{Clinic, Columns, Encoding as Letters, Mimic, Shares, Small, Task};
 use fedra_engine::{
     Conditions, Encoding, MinArrivals, Sampler, Schedule, Solver, Start, USUAL_RETRIES,
 };
@@ -112,6 +112,12 @@ pub struct Data {
     /// A file with rows to report on: the central test set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<PathBuf>,
+    /// What stands between the fields of a CSV or TSV file, where it is not the usual character.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delimiter: Option<char>,
+    /// How the letters of a text file are written; UTF-8 unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Letters>,
     /// Which column means what.
     pub columns: Columns,
     /// How rows find their client.

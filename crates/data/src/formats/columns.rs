@@ -4,7 +4,8 @@
 //! turns a record into named [`Cell`]s and leaves the meaning to this file. A column that is named
 //! must exist; one that is not named is looked up under its usual names and may be absent.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Body, LabelShape, Row, Split, Task};
 
@@ -12,8 +13,9 @@ use crate::{Body, LabelShape, Row, Split, Task};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Columns {
-    /// The text; usually `text`, or `tokens`, `words` where labels are given word by word.
-    pub text: Option<String>,
+    /// The text; usually `text`, or `tokens`, `words` where labels are given word by word. Two
+    /// columns are a pair of texts.
+    pub text: Option<TextColumns>,
     /// The label or labels; usually `label`, `labels` or `tags`.
     #[serde(alias = "labels")]
     pub label: Option<String>,
@@ -25,6 +27,65 @@ pub struct Columns {
     pub document: Option<String>,
     /// What stands between several labels in one cell; a semicolon unless given.
     pub separator: Option<char>,
+}
+
+/// The column that is read, or the two that are read together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextColumns {
+    /// One text a row.
+    One(String),
+    /// A pair of texts a row, such as a question and its context.
+    Pair([String; 2]),
+}
+
+impl From<&str> for TextColumns {
+    fn from(name: &str) -> Self {
+        Self::One(name.to_owned())
+    }
+}
+
+impl Serialize for TextColumns {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::One(name) => name.serialize(serializer),
+            Self::Pair(names) => names.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TextColumns {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = TextColumns;
+
+    fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("the name of a column, or a list of two")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<TextColumns, E> {
+        Ok(name.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<TextColumns, A::Error> {
+        let mut all: Vec<String> = Vec::new();
+        while let Some(name) = names.next_element()? {
+            all.push(name);
+        }
+        if let [first, second] = all.as_slice()
+            && first == second
+        {
+            return Err(A::Error::custom(format!("{first:?} twice, expected two columns")));
+        }
+        let count = all.len();
+        let pair = <[String; 2]>::try_from(all);
+        pair.map(TextColumns::Pair).map_err(|_| A::Error::invalid_length(count, &self))
+    }
 }
 
 /// One field of a record.
@@ -60,7 +121,13 @@ impl Columns {
             LabelShape::Many => (&["text"], &["labels", "label"]),
             LabelShape::One | LabelShape::Absent => (&["text"], &["label"]),
         };
-        let text = find(fields, self.text.as_deref(), texts)?;
+        let (text, second) = match &self.text {
+            None => (find(fields, None, texts)?, None),
+            Some(TextColumns::One(name)) => (find(fields, Some(name), texts)?, None),
+            Some(TextColumns::Pair([first, second])) => {
+                (find(fields, Some(first), texts)?, find(fields, Some(second), texts)?)
+            }
+        };
         let text = text.ok_or_else(|| missing(fields, texts[0], Some("text")))?;
         let label = match shape {
             LabelShape::Absent => None,
@@ -70,9 +137,10 @@ impl Columns {
             }
             LabelShape::Many => find(fields, self.label.as_deref(), labels)?,
         };
-        let body = match shape {
-            LabelShape::PerWord => Body::Words(words(text)),
-            LabelShape::One | LabelShape::Many | LabelShape::Absent => {
+        let body = match (shape, second) {
+            (_, Some(second)) => Body::Pair(single(text, "\n"), single(second, "\n")),
+            (LabelShape::PerWord, None) => Body::Words(words(text)),
+            (LabelShape::One | LabelShape::Many | LabelShape::Absent, None) => {
                 Body::Text(single(text, "\n"))
             }
         };

@@ -12,7 +12,7 @@ use crate::{DataError, Result, Row, TableBuilder};
 
 /// Reads sentences as rows; documents without a name are numbered.
 pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
-    let mut source = Source::open(path, reader.limits)?;
+    let mut source = Source::open(path, reader)?;
     let mut sentence = Sentence::default();
     let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     loop {

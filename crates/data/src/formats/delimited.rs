@@ -1,31 +1,38 @@
-//! CSV and TSV with a header, streamed record by record.
+//! CSV, TSV and other delimited tables with a header, record by record.
 //!
-//! Quoting follows RFC 4180: a field in double quotes may hold separators, line ends and doubled
-//! quotes. A quote that never closes would swallow the rest of a file, so a record is bounded and
-//! the complaint names the line where it began.
+//! Fields are read by the `csv` crate, which follows RFC 4180 and forgives what breaks it. A missing
+//! quote would then join rows without a word, so quotes are checked first: one that closes is
+//! followed by a delimiter or the end of the line, one that never closes is a complaint about the
+//! line where its record began, and a record is bounded.
 
+use std::io::Cursor;
 use std::path::Path;
 
 use super::Reader;
 use super::columns::{Cell, Complaint, Fields};
-use super::source::{Limits, Source};
+use super::source::Source;
 use crate::{DataError, Result, TableBuilder};
+
+/// Delimiters that a header with a single name may stand for.
+const LIKELY: [char; 4] = [',', ';', '\t', '|'];
 
 /// Reads every record under the header.
 pub(super) fn read(
     reader: &Reader,
     path: &Path,
-    separator: char,
+    usual: char,
     builder: &mut TableBuilder,
 ) -> Result<()> {
-    let mut records = Records::open(path, separator, reader.limits)?;
+    let mut records = Records::open(path, reader.delimiter.unwrap_or(usual), reader)?;
     let header = records.header.clone();
+    let hint = records.hint();
     while let Some(values) = records.next()? {
         let mut record = Named { header: &header, values };
         let place = (path, records.line);
         let row = reader.columns.row(builder.task(), &mut record);
-        let row =
-            row.map_err(|(found, expected)| DataError::row(path, records.line, found, expected))?;
+        let row = row.map_err(|(found, expected)| {
+            DataError::row(path, records.line, found, format!("{expected}{hint}"))
+        })?;
         reader.push(row, place, builder)?;
     }
     Ok(())
@@ -50,7 +57,9 @@ impl Fields for Named<'_> {
 /// The records of a delimited file, one at a time.
 pub(super) struct Records {
     source: Source,
-    separator: char,
+    delimiter: u8,
+    /// Fed with one whole record at a time.
+    parser: csv::Reader<Cursor<Vec<u8>>>,
     /// The names in the first record.
     pub header: Vec<String>,
     /// The line on which the last record began.
@@ -59,9 +68,19 @@ pub(super) struct Records {
 
 impl Records {
     /// Opens a file and reads its header.
-    pub fn open(path: &Path, separator: char, limits: Limits) -> Result<Self> {
-        let source = Source::open(path, limits)?;
-        let mut records = Self { source, separator, header: Vec::new(), line: 0 };
+    pub fn open(path: &Path, delimiter: char, settings: &Reader) -> Result<Self> {
+        let delimiter = u8::try_from(delimiter)
+            .ok()
+            .filter(|byte| byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0))
+            .ok_or_else(|| {
+                let expected = "one ASCII character that is no quote and no line end";
+                DataError::setting("delimiter", &format!("{delimiter:?}"), expected)
+            })?;
+        let mut parser = csv::ReaderBuilder::new();
+        let parser = parser.has_headers(false).flexible(true).delimiter(delimiter);
+        let parser = parser.from_reader(Cursor::default());
+        let source = Source::open(path, settings)?;
+        let mut records = Self { source, delimiter, parser, header: Vec::new(), line: 0 };
         records.header = records
             .record()?
             .ok_or_else(|| DataError::file(path, "no lines", "a header with column names"))?;
@@ -82,14 +101,22 @@ impl Records {
         let Some(record) = self.record()? else { return Ok(None) };
         if record.len() != self.header.len() {
             let found = format!("{} fields", record.len());
-            let expected = format!("{} as in the header", self.header.len());
+            let expected = format!("{} as in the header{}", self.header.len(), self.hint());
             return Err(DataError::row(self.source.file(), self.line, found, expected));
         }
         Ok(Some(record))
     }
 
+    /// What a complaint adds where the header seems to be cut at the wrong character.
+    fn hint(&self) -> String {
+        let [only] = self.header.as_slice() else { return String::new() };
+        let likely = LIKELY.into_iter().find(|&other| only.contains(other));
+        likely.map_or(String::new(), |other| format!("; data.delimiter = {other:?} would cut it"))
+    }
+
     fn record(&mut self) -> Result<Option<Vec<String>>> {
-        let mut parser = Parser::new(self.separator);
+        let mut quotes = Quotes { delimiter: self.delimiter, is_open: false };
+        let mut raw = Vec::new();
         let mut began = None;
         loop {
             let limit = self.source.record_bytes();
@@ -101,80 +128,72 @@ impl Records {
             if began.is_none() && line.is_empty() {
                 continue;
             }
-            let outcome = parser.line(line);
-            let size = parser.size as u64;
+            let checked = quotes.check(line);
+            raw.extend_from_slice(line.as_bytes());
+            raw.push(b'\n');
             self.line = *began.get_or_insert(self.source.line());
-            match outcome {
-                Ok(true) => return Ok(Some(parser.fields)),
-                Ok(false) if size > limit => {
-                    return Err(DataError::TooLarge {
-                        file: self.source.file().to_owned(),
-                        line: self.line,
-                        what: "one record",
-                        limit,
-                    });
-                }
-                Ok(false) => {}
-                Err(found) => {
-                    let (file, line) = (self.source.file(), self.source.line());
-                    let expected = "a separator or a doubled quote after a quote";
-                    return Err(DataError::row(file, line, found, expected));
-                }
+            if let Err(found) = checked {
+                let (file, line) = (self.source.file(), self.source.line());
+                let expected = "a delimiter or a doubled quote after a quote";
+                return Err(DataError::row(file, line, found, expected));
+            }
+            if !quotes.is_open {
+                return self.parse(raw).map(Some);
+            }
+            if raw.len() as u64 > limit {
+                let (file, line) = (self.source.file().to_owned(), self.line);
+                return Err(DataError::TooLarge { file, line, what: "one record", limit });
             }
         }
     }
-}
 
-/// One record on its way from lines to fields.
-struct Parser {
-    separator: char,
-    fields: Vec<String>,
-    field: String,
-    quoted: bool,
-    size: usize,
-}
-
-impl Parser {
-    fn new(separator: char) -> Self {
-        Self { separator, fields: Vec::new(), field: String::new(), quoted: false, size: 0 }
+    /// The fields of a record that ends where its bytes end.
+    fn parse(&mut self, raw: Vec<u8>) -> Result<Vec<String>> {
+        *self.parser.get_mut() = Cursor::new(raw);
+        let mut record = csv::StringRecord::new();
+        self.parser.read_record(&mut record).map_err(|error| {
+            DataError::row(self.source.file(), self.line, error.to_string(), "a record")
+        })?;
+        Ok(record.iter().map(str::to_owned).collect())
     }
+}
 
-    /// Takes in one line; true when the record is complete.
-    fn line(&mut self, line: &str) -> Result<bool, String> {
-        self.size += line.len() + 1;
-        // Between fields; a line inside a quoted field continues it.
-        let mut fresh = !self.quoted;
-        let mut letters = line.chars().peekable();
-        while let Some(letter) = letters.next() {
-            if self.quoted {
-                if letter != '"' {
-                    self.field.push(letter);
-                } else if letters.next_if_eq(&'"').is_some() {
-                    self.field.push('"');
-                } else {
-                    self.quoted = false;
-                    if let Some(&after) = letters.peek()
-                        && after != self.separator
-                    {
+/// Follows quotes from line to line.
+struct Quotes {
+    delimiter: u8,
+    /// Whether a quoted field goes on in the next line.
+    is_open: bool,
+}
+
+impl Quotes {
+    /// Takes in one line; what stands behind a closing quote, if it may not.
+    fn check(&mut self, line: &str) -> Result<(), String> {
+        let bytes = line.as_bytes();
+        let mut at = 0;
+        loop {
+            // At the start of a field, or inside a quoted one that began above.
+            if !self.is_open && bytes.get(at) == Some(&b'"') {
+                self.is_open = true;
+                at += 1;
+            }
+            while self.is_open {
+                let Some(quote) = bytes[at..].iter().position(|&byte| byte == b'"') else {
+                    return Ok(());
+                };
+                at += quote + 1;
+                match bytes.get(at) {
+                    Some(b'"') => at += 1,
+                    Some(&after) if after != self.delimiter => {
+                        let after = line[at..].chars().next().unwrap_or_default();
                         return Err(format!("{after:?} after a closing quote"));
                     }
+                    Some(_) | None => self.is_open = false,
                 }
-            } else if letter == self.separator {
-                self.fields.push(std::mem::take(&mut self.field));
-                fresh = true;
-                continue;
-            } else if letter == '"' && fresh {
-                self.quoted = true;
-            } else {
-                self.field.push(letter);
             }
-            fresh = false;
+            let Some(next) = bytes[at..].iter().position(|&byte| byte == self.delimiter) else {
+                return Ok(());
+            };
+            at += next + 1;
         }
-        if self.quoted {
-            self.field.push('\n');
-            return Ok(false);
-        }
-        self.fields.push(std::mem::take(&mut self.field));
-        Ok(true)
     }
 }

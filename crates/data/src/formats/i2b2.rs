@@ -76,7 +76,7 @@ struct Note {
 
 impl Note {
     fn read(reader: &Reader, file: &Path) -> Result<Self> {
-        let mut source = Source::open(file, reader.limits)?;
+        let mut source = Source::open(file, reader)?;
         let mut words = Vec::new();
         while let Some(line) = source.next_line()? {
             words.push(line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
@@ -87,7 +87,7 @@ impl Note {
 
     /// Writes the concepts of a file into the tags; of two that overlap the longer stays.
     fn mark(&mut self, reader: &Reader, file: &Path) -> Result<()> {
-        let mut source = Source::open(file, reader.limits)?;
+        let mut source = Source::open(file, reader)?;
         let mut concepts = Vec::new();
         while let Some(line) = source.next_line()? {
             if line.trim().is_empty() {

@@ -11,7 +11,7 @@ use crate::{DataError, Result, TableBuilder};
 
 /// Reads every line that is not blank.
 pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
-    let mut source = Source::open(path, reader.limits)?;
+    let mut source = Source::open(path, reader)?;
     while let Some(line) = source.next_line()? {
         if line.trim().is_empty() {
             continue;

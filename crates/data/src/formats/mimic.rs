@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::Reader;
 use super::delimited::Records;
 use super::source::Limits;
 use crate::{DataError, LabelShape, Result, Row, TableBuilder};
@@ -55,7 +56,7 @@ impl Mimic {
         }
         let codes = self.codes(&find(directory, "DIAGNOSES_ICD")?, limits)?;
         let file = find(directory, "NOTEEVENTS")?;
-        let mut notes = Records::open(&file, ',', limits)?;
+        let mut notes = Records::open(&file, ',', &settings(limits))?;
         let [subject, stay, category, description, error, text] =
             ["SUBJECT_ID", "HADM_ID", "CATEGORY", "DESCRIPTION", "ISERROR", "TEXT"]
                 .map(|name| notes.column(name));
@@ -84,7 +85,7 @@ impl Mimic {
 
     /// The chosen codes of each stay.
     fn codes(&self, file: &Path, limits: Limits) -> Result<BTreeMap<String, Vec<String>>> {
-        let mut records = Records::open(file, ',', limits)?;
+        let mut records = Records::open(file, ',', &settings(limits))?;
         let (stay, code) = (records.column("HADM_ID")?, records.column("ICD9_CODE")?);
         let mut stays: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -114,6 +115,10 @@ impl Mimic {
         }
         text
     }
+}
+
+fn settings(limits: Limits) -> Reader {
+    Reader { limits, ..Reader::default() }
 }
 
 fn find(directory: &Path, name: &str) -> Result<PathBuf> {

@@ -19,13 +19,15 @@
 mod columns;
 mod conll;
 mod delimited;
+mod encoding;
 mod i2b2;
 mod json_lines;
 mod mimic;
 mod parquet;
 mod source;
 
-pub use columns::Columns;
+pub use columns::{Columns, TextColumns};
+pub use encoding::Encoding;
 pub use mimic::{Mimic, Uncoded};
 pub use source::Limits;
 
@@ -67,6 +69,10 @@ pub struct Reader {
     pub split: Option<Split>,
     /// The client of rows that declare none.
     pub client: Option<String>,
+    /// What stands between the fields of CSV and TSV, where it is not their usual one.
+    pub delimiter: Option<char>,
+    /// How the letters of a text file are written.
+    pub encoding: Encoding,
     /// How much a file may become.
     pub limits: Limits,
 }

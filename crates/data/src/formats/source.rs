@@ -1,16 +1,19 @@
-//! A file read line by line: gzip is opened on sight, and nothing grows without a bound.
+//! A file read line by line as UTF-8: gzip is opened on sight, other encodings are turned into it,
+//! and nothing grows without a bound.
 //!
 //! gzip is recognised by its first two bytes and not by the name, since both lie often. The
 //! expanded bytes are counted against a limit, and so is every single record, so that a small
 //! hostile file cannot fill the memory.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
+use super::Reader as Settings;
+use super::encoding::{Encoding, guess};
 use crate::{DataError, Result};
 
 /// How much a file may become while it is read.
@@ -35,6 +38,7 @@ pub(super) struct Source {
     file: PathBuf,
     reader: Box<dyn BufRead>,
     limits: Limits,
+    encoding: Encoding,
     line: u64,
     expanded: u64,
     buffer: Vec<u8>,
@@ -42,17 +46,19 @@ pub(super) struct Source {
 
 impl Source {
     /// Opens a file, through gzip if it is that.
-    pub fn open(file: &Path, limits: Limits) -> Result<Self> {
+    pub fn open(file: &Path, settings: &Settings) -> Result<Self> {
+        let (limits, encoding) = (settings.limits, settings.encoding);
         let plain = File::open(file).map_err(|error| DataError::io("open", file, error))?;
         let mut plain = BufReader::new(plain);
         let head = plain.fill_buf().map_err(|error| DataError::io("read", file, error))?;
-        let reader: Box<dyn BufRead> = if head.starts_with(&[0x1f, 0x8b]) {
-            Box::new(BufReader::new(MultiGzDecoder::new(plain)))
+        let reader: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) {
+            encoding.decoded(MultiGzDecoder::new(plain))
         } else {
-            Box::new(plain)
+            encoding.decoded(plain)
         };
+        let reader: Box<dyn BufRead> = Box::new(BufReader::new(reader));
         let file = file.to_owned();
-        Ok(Self { file, reader, limits, line: 0, expanded: 0, buffer: Vec::new() })
+        Ok(Self { file, reader, limits, encoding, line: 0, expanded: 0, buffer: Vec::new() })
     }
 
     /// The next line without its end, or `None` after the last.
@@ -62,7 +68,14 @@ impl Source {
         let read = bounded.read_until(b'\n', &mut self.buffer);
         self.line += 1;
         let count = read.map_err(|error| {
-            DataError::row(&self.file, self.line, format!("unreadable data ({error})"), "text")
+            let (found, expected) = match error.kind() {
+                ErrorKind::InvalidData if self.encoding != Encoding::Utf8 => {
+                    let expected = format!("text in {}, as data.encoding says", self.encoding.name());
+                    (error.to_string(), expected)
+                }
+                _ => (format!("unreadable data ({error})"), "text".to_owned()),
+            };
+            DataError::row(&self.file, self.line, found, expected)
         })? as u64;
         if count == 0 {
             return Ok(None);
@@ -81,8 +94,12 @@ impl Source {
         line = line.strip_suffix(b"\n").unwrap_or(line);
         line = line.strip_suffix(b"\r").unwrap_or(line);
         std::str::from_utf8(line).map(Some).map_err(|error| {
-            let found = format!("a byte that is not UTF-8 at column {}", error.valid_up_to() + 1);
-            DataError::row(&self.file, self.line, found, "UTF-8 text")
+            let at = error.valid_up_to();
+            let found = format!("the byte {:#04x} at byte {} of the line", line[at], at + 1);
+            let usual = if self.line == 1 { guess(line) } else { None };
+            let usual = usual.unwrap_or(Encoding::Windows1252).name();
+            let expected = format!("UTF-8, or data.encoding to name another (perhaps {usual:?})");
+            DataError::row(&self.file, self.line, found, expected)
         })
     }
 

@@ -1,11 +1,12 @@
 //! F1 where an example has one class or any number of codes.
 //!
 //! One accumulator for both: a class is a set of one code, and the share of sets that are right is
-//! then the accuracy.
+//! then the accuracy. Where the two differ, they differ as in scikit-learn: the macro F1 of classes
+//! is a mean over those that occur, the one of codes a mean over all.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Tally, macro_f1, ratio, total};
+use super::{Tally, macro_f1, occurring, ratio, total};
 
 /// Micro and macro F1 of labels, and the share of examples that are right.
 ///
@@ -79,8 +80,15 @@ impl LabelScore {
         self.total().f1()
     }
 
-    /// Mean F1 over the labels that occur.
+    /// Mean F1 over the labels that occur, truly or as a guess: the macro F1 of classes, as
+    /// scikit-learn takes it from two lists of classes.
     pub fn macro_f1(&self) -> f64 {
+        macro_f1(occurring(&self.tallies))
+    }
+
+    /// Mean F1 over all labels, those that never occur as 0: the macro F1 of codes, as scikit-learn
+    /// takes it from two indicator matrices (`zero_division=0`).
+    pub fn macro_f1_of_all(&self) -> f64 {
         macro_f1(&self.tallies)
     }
 
@@ -135,6 +143,23 @@ mod tests {
         assert!((score.macro_f1() - 0.8 / 3.0).abs() < 1e-15);
         assert!((score.micro_f1() - 1.0 / 3.0).abs() < 1e-15);
         assert_eq!(score.micro_f1(), score.exact());
+    }
+
+    #[test]
+    fn codes_and_classes_score_as_in_scikit_learn() {
+        // sklearn.metrics.f1_score(average="macro", zero_division=0) on five labels, of which 3
+        // never occurs, 4 is only true and 1 only guessed; tools/score_fixtures.py prints these.
+        let mut codes = LabelScore::new(5);
+        for (truth, guess) in [(&[0, 2][..], &[0][..]), (&[2, 4], &[2, 1]), (&[], &[]), (&[0], &[0, 2])] {
+            codes.add(truth, guess);
+        }
+        assert!((codes.macro_f1_of_all() - 0.3).abs() < 1e-15);
+        assert!((codes.micro_f1() - 0.6).abs() < 1e-15);
+        let mut classes = LabelScore::new(5);
+        for (truth, guess) in [(0, 0), (2, 2), (4, 1), (2, 0), (0, 0)] {
+            classes.add(&[truth], &[guess]);
+        }
+        assert!((classes.macro_f1() - 0.366_666_666_666_666_67).abs() < 1e-15);
     }
 
     #[test]

@@ -62,12 +62,19 @@ fn total<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Tally {
     })
 }
 
-/// Mean F1 over the labels that occur, truly or as a prediction.
+/// Mean F1 over these labels; one that was neither predicted nor true counts as 0.
 fn macro_f1<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> f64 {
     let (mut sum, mut count) = (0.0, 0_u64);
-    for tally in tallies.into_iter().filter(|tally| !tally.is_empty()) {
+    for tally in tallies {
         sum += tally.f1();
         count += 1;
     }
     if count == 0 { 0.0 } else { sum / count as f64 }
+}
+
+/// Those of the labels that occur, truly or as a prediction.
+fn occurring<'a>(
+    tallies: impl IntoIterator<Item = &'a Tally>,
+) -> impl Iterator<Item = &'a Tally> {
+    tallies.into_iter().filter(|tally| !tally.is_empty())
 }

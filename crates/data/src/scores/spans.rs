@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Tally, macro_f1, total};
+use super::{Tally, macro_f1, occurring, total};
 
 /// A typed run of words: `start..=end` in words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,7 +124,7 @@ impl SpanScore {
 
     /// Mean F1 over the types that occur.
     pub fn macro_f1(&self) -> f64 {
-        macro_f1(self.kinds.values())
+        macro_f1(occurring(self.kinds.values()))
     }
 
     /// The share of words with the right tag.

@@ -1,10 +1,12 @@
 //! Examples to token sequences with their targets.
 //!
 //! A word becomes one or more pieces and its label goes to the first of them; the others have no
-//! target and so no say in loss or score. A sequence is cut to a length, whole words at a time.
+//! target and so no say in loss or score. A sequence is cut to a length, whole words at a time, and
+//! of two texts the longer loses first. What stands around the pieces is the tokenizer's template.
 
-use super::Tokenizer;
-use crate::{Body, Example, Labels, Result};
+use super::template::longest_first;
+use super::{Template, Tokenizer};
+use crate::{Body, DataError, Example, Labels, Result};
 
 /// Turns examples into sequences of bounded length.
 pub struct Encoder<'a> {
@@ -17,6 +19,8 @@ pub struct Encoder<'a> {
 pub struct Encoded {
     /// The tokens.
     pub ids: Vec<u32>,
+    /// The type of each token (BERT's segment); empty where all are 0.
+    pub types: Vec<u32>,
     /// What is to be predicted.
     pub target: Target,
     /// How many words, or pieces where there are no word labels, the cut has cost.
@@ -37,9 +41,11 @@ pub enum Target {
 impl<'a> Encoder<'a> {
     /// An encoder of sequences of at most `longest` tokens, special tokens included.
     pub fn new(tokenizer: &'a dyn Tokenizer, longest: usize) -> Result<Self> {
-        if longest < 3 {
-            let expected = "at least 3: one piece between two special tokens";
-            return Err(crate::DataError::setting("longest", &longest, expected));
+        let added = tokenizer.templates().single.added();
+        if longest < 3 || longest <= added {
+            let least = 3.max(added + 1);
+            let expected = format!("at least {least}: one piece beside {added} special tokens");
+            return Err(DataError::setting("longest", &longest, expected));
         }
         Ok(Self { tokenizer, longest })
     }
@@ -48,12 +54,10 @@ impl<'a> Encoder<'a> {
     pub fn encode(&self, example: &Example) -> Result<Vec<Encoded>> {
         match &example.labels {
             Labels::One(label) => {
-                let (ids, dropped) = self.text(example)?;
-                Ok(vec![Encoded { ids, target: Target::One(*label), dropped }])
+                Ok(vec![self.texts(&example.body, Target::One(*label))?])
             }
             Labels::Many(labels) => {
-                let (ids, dropped) = self.text(example)?;
-                Ok(vec![Encoded { ids, target: Target::Many(labels.clone()), dropped }])
+                Ok(vec![self.texts(&example.body, Target::Many(labels.clone()))?])
             }
             Labels::PerWord(tags) => Ok(vec![self.words(example, tags)?]),
             Labels::Absent => self.windows(example),
@@ -72,66 +76,88 @@ impl<'a> Encoder<'a> {
         Ok(all)
     }
 
-    /// How many pieces fit between the special tokens.
-    fn room(&self) -> usize {
-        let specials = self.tokenizer.specials();
-        self.longest - usize::from(specials.start.is_some()) - usize::from(specials.end.is_some())
+    fn single(&self) -> &Template {
+        &self.tokenizer.templates().single
     }
 
-    fn text(&self, example: &Example) -> Result<(Vec<u32>, usize)> {
-        let mut pieces = self.tokenizer.pieces(&example.body.to_text())?;
-        let dropped = pieces.len().saturating_sub(self.room());
-        pieces.truncate(self.room());
-        let specials = self.tokenizer.specials();
-        let ids = specials.start.into_iter().chain(pieces).chain(specials.end).collect();
-        Ok((ids, dropped))
+    /// One text or two, with one target for the whole.
+    fn texts(&self, body: &Body, target: Target) -> Result<Encoded> {
+        let (template, first, second) = match body {
+            Body::Text(_) | Body::Words(_) => {
+                (self.single(), self.tokenizer.pieces(&body.to_text())?, Vec::new())
+            }
+            Body::Pair(first, second) => {
+                let pair = self.tokenizer.templates().pair.as_ref().ok_or_else(|| {
+                    let expected = "a tokenizer whose post_processor writes two texts";
+                    DataError::setting("text", &"a pair of texts", expected)
+                })?;
+                (pair, self.tokenizer.pieces(first)?, self.tokenizer.pieces(second)?)
+            }
+        };
+        let Some(room) = self.longest.checked_sub(template.added()).filter(|&room| room > 0) else {
+            let expected = format!("more than the {} special tokens of a pair", template.added());
+            return Err(DataError::setting("longest", &self.longest, expected));
+        };
+        let (kept, kept_second) = longest_first(first.len(), second.len(), room);
+        let dropped = first.len() + second.len() - kept - kept_second;
+        let (ids, types) = template.fill(&first[..kept], &second[..kept_second]);
+        Ok(Encoded { ids, types, target, dropped })
     }
 
     fn words(&self, example: &Example, tags: &[u32]) -> Result<Encoded> {
-        let specials = self.tokenizer.specials();
+        let (before, after) = (self.single().before(), self.single().after());
         let words = match &example.body {
             Body::Words(words) => words.as_slice(),
             Body::Text(text) => std::slice::from_ref(text),
+            Body::Pair(..) => {
+                let expected = "words with one tag each";
+                return Err(DataError::setting("text", &"a pair of texts", expected));
+            }
         };
-        let mut ids: Vec<u32> = specials.start.into_iter().collect();
-        let mut target = vec![None; ids.len()];
-        let full = self.room() + ids.len();
+        let room = self.longest - self.single().added();
+        let mut pieces = Vec::new();
+        let mut target = vec![None; before.len()];
         let mut kept = 0;
         for (word, tag) in words.iter().zip(tags) {
-            let mut pieces = self.tokenizer.word(word)?;
-            if pieces.is_empty() {
+            let mut word_pieces = self.tokenizer.word(word)?;
+            if word_pieces.is_empty() {
                 // A word of nothing but control characters: its label still needs a place.
-                let filler = specials.unknown.or(specials.start).ok_or_else(|| {
+                let filler = self.tokenizer.unknown().or(before.first().copied());
+                word_pieces.push(filler.ok_or_else(|| {
                     let expected = "a word with pieces: the tokenizer knows no unknown token";
-                    crate::DataError::setting("word", &format!("{word:?}"), expected)
-                })?;
-                pieces.push(filler);
+                    DataError::setting("word", &format!("{word:?}"), expected)
+                })?);
             }
-            if ids.len() + pieces.len() > full {
+            if pieces.len() + word_pieces.len() > room {
                 break;
             }
             kept += 1;
             target.push(Some(*tag));
-            target.resize(target.len() + pieces.len() - 1, None);
-            ids.extend(pieces);
+            target.resize(target.len() + word_pieces.len() - 1, None);
+            pieces.extend(word_pieces);
         }
-        ids.extend(specials.end);
-        target.resize(ids.len(), None);
-        Ok(Encoded { ids, target: Target::PerToken(target), dropped: tags.len() - kept })
+        target.resize(target.len() + after.len(), None);
+        let (ids, types) = self.single().fill(&pieces, &[]);
+        Ok(Encoded { ids, types, target: Target::PerToken(target), dropped: tags.len() - kept })
     }
 
-    /// The whole text in consecutive sequences, each position predicting the next token.
+    /// The whole text in consecutive sequences, each position predicting the next token. Every one
+    /// opens as the template does; what closes a text stands behind its last piece.
     fn windows(&self, example: &Example) -> Result<Vec<Encoded>> {
-        let specials = self.tokenizer.specials();
-        let pieces = self.tokenizer.pieces(&example.body.to_text())?;
+        let before = self.single().before();
+        let mut pieces = self.tokenizer.pieces(&example.body.to_text())?;
+        if !pieces.is_empty() {
+            pieces.extend(self.single().after());
+        }
         let mut windows = Vec::new();
-        for window in pieces.chunks(self.longest - usize::from(specials.start.is_some())) {
-            let ids: Vec<u32> = specials.start.into_iter().chain(window.iter().copied()).collect();
+        for window in pieces.chunks(self.longest - before.len()) {
+            let ids: Vec<u32> = before.iter().chain(window).copied().collect();
             if ids.len() < 2 {
                 continue;
             }
             let target = ids[1..].iter().map(|&next| Some(next)).chain([None]).collect();
-            windows.push(Encoded { ids, target: Target::PerToken(target), dropped: 0 });
+            let target = Target::PerToken(target);
+            windows.push(Encoded { ids, types: Vec::new(), target, dropped: 0 });
         }
         Ok(windows)
     }
@@ -179,13 +205,12 @@ mod tests {
         let row = Row::text("no chest pain no chest pain").with_labels(["a"]);
         let (table, tokenizer) = (table(Task::Classes, row), tokenizer());
         let encoded = Encoder::new(&tokenizer, 5).unwrap().encode(&table.examples[0]).unwrap();
-        let specials = tokenizer.specials();
+        let single = &tokenizer.templates().single;
         assert_eq!(encoded[0].ids.len(), 5);
         assert_eq!(encoded[0].dropped, 3);
-        assert_eq!(
-            (encoded[0].ids.first().copied(), encoded[0].ids.last().copied()),
-            (specials.start, specials.end)
-        );
+        assert_eq!(encoded[0].ids[..1], single.before());
+        assert_eq!(encoded[0].ids[4..], single.after());
+        assert!(encoded[0].types.is_empty());
         assert!(Encoder::new(&tokenizer, 2).is_err());
     }
 
@@ -200,6 +225,29 @@ mod tests {
             told.extend(target.iter().flatten());
             assert_eq!(window.ids.len(), target.len());
         }
-        assert_eq!(told, tokenizer.pieces("no chest pain no chest pain x no").unwrap());
+        let mut whole = tokenizer.pieces("no chest pain no chest pain x no").unwrap();
+        whole.extend(tokenizer.templates().single.after());
+        assert_eq!(told, whole);
+    }
+
+    #[test]
+    fn a_pair_is_cut_to_length_with_its_types() {
+        let row = Row::pair("no chest pain", "no x").with_labels(["a"]);
+        let (table, tokenizer) = (table(Task::Classes, row), tokenizer());
+        let encode = |longest| {
+            let encoder = Encoder::new(&tokenizer, longest).unwrap();
+            encoder.encode(&table.examples[0]).map(|mut all| all.remove(0))
+        };
+        let pieces = |text| tokenizer.pieces(text).unwrap();
+        let whole = encode(20).unwrap();
+        let expected = [vec![2], pieces("no chest pain"), vec![3], pieces("no x"), vec![3]];
+        assert_eq!(whole.ids, expected.concat());
+        assert_eq!(whole.types, [0, 0, 0, 0, 0, 1, 1, 1]);
+        let cut = encode(6).unwrap();
+        let expected = [vec![2], pieces("no chest"), vec![3], pieces("no"), vec![3]];
+        assert_eq!((cut.ids, cut.dropped), (expected.concat(), 2));
+        assert_eq!(cut.types, [0, 0, 0, 0, 1, 1]);
+        let error = encode(3).unwrap_err().to_string();
+        assert!(error.contains("more than the 3 special tokens of a pair"), "{error}");
     }
 }

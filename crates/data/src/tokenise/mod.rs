@@ -1,24 +1,33 @@
 //! Text to token numbers.
 //!
-//! A [`Tokenizer`] is small on purpose: pieces of a text and the special tokens around them.
-//! [`WordTokenizer`] covers what BERT needs and [`BpeTokenizer`] the LLaMA family; both are written
-//! here and held against Hugging Face's library by tests, because that library takes longer to
-//! build than all of Fedra. Special tokens are never recognised inside a text: a note that contains
-//! the characters `[SEP]` contains five characters and no separator.
+//! A [`Tokenizer`] is small on purpose: pieces of a text and the [`Template`]s that stand around
+//! them. The cutting itself is done by Hugging Face's `tokenizers`, because a pretrained model only
+//! means something under the rules it was trained with: [`open_tokenizer`] takes any
+//! `tokenizer.json` or a BERT's `vocab.txt`, and a [`WordTokenizer`] grown here is one such file
+//! made from a corpus. Special tokens are never recognised inside a text: a note that contains the
+//! characters `[SEP]` contains five characters and no separator.
 
 mod bert;
-mod bpe;
+mod blame;
 mod encode;
 mod saved;
+mod template;
+mod vocabulary;
 mod word;
 
-pub use bpe::BpeTokenizer;
 pub use encode::{Encoded, Encoder, Target};
+pub use saved::SavedTokenizer;
+pub use template::{Template, Templates};
 pub use word::WordTokenizer;
 
 use std::path::Path;
 
 use crate::{DataError, Result};
+
+/// The tokenizer in one file.
+const TOKENIZER: &str = "tokenizer.json";
+/// The words of an older tokenizer, one a line.
+const VOCABULARY: &str = "vocab.txt";
 
 /// Cuts text into numbered pieces.
 pub trait Tokenizer: Send + Sync {
@@ -28,38 +37,36 @@ pub trait Tokenizer: Send + Sync {
     /// The pieces of a word that stands inside a sentence.
     fn word(&self, word: &str) -> Result<Vec<u32>>;
 
-    /// Text again, as far as the pieces allow; special tokens are left out.
-    fn decode(&self, ids: &[u32]) -> Result<String>;
+    /// What stands around one text and around two.
+    fn templates(&self) -> &Templates;
 
-    /// The special tokens.
-    fn specials(&self) -> Specials;
+    /// The token that stands for what has no pieces.
+    fn unknown(&self) -> Option<u32>;
 
-    /// How many different pieces there are.
+    /// How many different tokens there are, added and special ones included.
     fn vocabulary_size(&self) -> usize;
+
+    /// The largest number that a sequence may hold; a model needs an embedding for each up to it.
+    fn highest_id(&self) -> u32;
 
     /// The tokenizer as a Hugging Face `tokenizer.json`.
     fn to_json(&self) -> Result<String>;
 }
 
-/// The tokens that stand for no text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Specials {
-    /// Opens a sequence: `[CLS]` or `<s>`.
-    pub start: Option<u32>,
-    /// Closes a sequence: `[SEP]`; absent in decoders, whose sequences go on.
-    pub end: Option<u32>,
-    /// Stands for a word that has no pieces.
-    pub unknown: Option<u32>,
-}
-
-/// Opens a `tokenizer.json` with whatever can read it.
+/// Opens the tokenizer of a model folder: its `tokenizer.json`, or else its `vocab.txt` under BERT's
+/// rules. The path is the folder or the `tokenizer.json` in it.
 pub fn open_tokenizer(path: &Path) -> Result<Box<dyn Tokenizer>> {
-    match saved::model_kind(path)?.as_str() {
-        "WordPiece" => Ok(Box::new(WordTokenizer::open(path)?)),
-        "BPE" => Ok(Box::new(BpeTokenizer::open(path)?)),
-        other => {
-            let found = format!("a model of type {other:?}");
-            Err(DataError::file(path, found, "WordPiece or BPE"))
-        }
+    let (folder, file) = match path.parent() {
+        Some(parent) if !path.is_dir() => (parent, path.to_owned()),
+        Some(_) | None => (path, path.join(TOKENIZER)),
+    };
+    if file.is_file() {
+        return Ok(Box::new(SavedTokenizer::open(&file)?));
     }
+    if folder.join(VOCABULARY).is_file() {
+        return Ok(Box::new(vocabulary::open(folder)?));
+    }
+    let found = format!("neither {TOKENIZER} nor {VOCABULARY}");
+    let expected = "one of them: a model only understands the tokenizer it was trained with";
+    Err(DataError::file(folder, found, expected))
 }

@@ -1,198 +1,251 @@
-//! `tokenizer.json` of a `WordPiece` tokenizer, and what all kinds share in reading one.
+//! A `tokenizer.json`, run by Hugging Face's `tokenizers`.
 //!
-//! What is written loads in Hugging Face's libraries. What is read must be `WordPiece` under
-//! BERT's rules; anything else is refused rather than half understood.
+//! The library decides how text is cut. What stands here is what it leaves to its caller: a file is
+//! read whole or refused by name, its numbers agree with each other, nothing in it draws at random,
+//! a special token that a text spells stays text, and a panic inside the library is an error.
 
 use std::fs;
-use std::path::Path;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use tokenizers::{Encoding, Model as _, Token};
 
+use super::blame::{self, Complaint};
+use super::template::{Slot, Template, Templates};
 use super::Tokenizer;
-use super::WordTokenizer;
-use super::bert::Cleaning;
 use crate::{DataError, Result};
 
-/// A vocabulary of a million pieces is about 30 MB; more than this is not a tokenizer.
-const LARGEST_FILE: u64 = 256 << 20;
-const EXPECTED: &str = "a WordPiece tokenizer under BERT's rules";
+/// The largest known file, of 260,000 pieces, has half of this.
+const LARGEST_FILE: u64 = 64 << 20;
+/// Numbers that no vocabulary has; they mark the places of the texts in a template.
+const MARKS: [u32; 2] = [u32::MAX - 1, u32::MAX];
 
-pub(super) fn to_json(tokenizer: &WordTokenizer) -> String {
-    let names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
-    let vocabulary: BTreeMap<&str, usize> =
-        tokenizer.vocabulary().iter().enumerate().map(|(id, piece)| (piece.as_str(), id)).collect();
-    let added: Vec<Value> = names
-        .iter()
-        .filter_map(|name| Some((name, vocabulary.get(name)?)))
-        .map(|(name, id)| {
-            json!({"id": id, "content": name, "single_word": false, "lstrip": false,
-                   "rstrip": false, "normalized": false, "special": true})
-        })
-        .collect();
-    let specials = tokenizer.specials();
-    let special = |name: &str, id: Option<u32>| json!({"id": name, "ids": [id], "tokens": [name]});
-    let token = |name: &str, kind: u8| json!({"SpecialToken": {"id": name, "type_id": kind}});
-    let sequence = |name: &str, kind: u8| json!({"Sequence": {"id": name, "type_id": kind}});
-    let cleaning = tokenizer.cleaning;
-    let whole = json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": added,
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": cleaning.clean_text,
-            "handle_chinese_chars": cleaning.handle_chinese_chars,
-            "strip_accents": cleaning.strip_accents,
-            "lowercase": cleaning.lowercase,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [token("[CLS]", 0), sequence("A", 0), token("[SEP]", 0)],
-            "pair": [token("[CLS]", 0), sequence("A", 0), token("[SEP]", 0),
-                     sequence("B", 1), token("[SEP]", 1)],
-            "special_tokens": {
-                "[CLS]": special("[CLS]", specials.start),
-                "[SEP]": special("[SEP]", specials.end),
-            },
-        },
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": tokenizer.longest_word,
-            "vocab": vocabulary,
-        },
-    });
-    serde_json::to_string_pretty(&whole).expect("a JSON value always prints")
+/// A tokenizer read from a file.
+pub struct SavedTokenizer {
+    inner: tokenizers::Tokenizer,
+    templates: Templates,
+    unknown: Option<u32>,
+    /// Tokens that no text may hold, ascending.
+    specials: Vec<u32>,
+    highest: u32,
+    /// Whether a word inside a sentence is known by the blank before it.
+    is_blank_first: bool,
+    json: String,
+    file: PathBuf,
+}
+
+impl SavedTokenizer {
+    /// Opens a `tokenizer.json`.
+    pub fn open(file: &Path) -> Result<Self> {
+        Self::from_json(file, text(file)?)
+    }
+
+    /// The tokenizer that the text of a file describes.
+    pub(super) fn from_json(file: &Path, json: String) -> Result<Self> {
+        let refuse = |(found, expected): Complaint| DataError::file(file, found, expected);
+        let whole = blame::whole(&json).map_err(refuse)?;
+        let loaded = guarded(|| json.parse::<tokenizers::Tokenizer>());
+        let mut inner = loaded.map_err(|error| refuse(blame::section(&whole, &error)))?;
+        // Length and padding are the caller's affair, and special tokens are not spelt in a text.
+        inner.with_padding(None);
+        inner.set_encode_special_tokens(true);
+        let dropped = guarded(|| inner.with_truncation(None).map(drop));
+        dropped.map_err(|error| refuse((error, "a tokenizer without truncation".into())))?;
+
+        let specials = added_tokens(&inner, &whole).map_err(refuse)?;
+        let templates = guarded(|| templates(&inner)).map_err(|error| {
+            refuse((format!("a post_processor that fails ({error})"), "one that works".into()))
+        })?;
+        let unknown = unknown(&whole["model"], &inner);
+        let specials = specials.into_iter().filter(|id| Some(*id) != unknown).collect();
+        let known = inner.get_vocab(true).into_values().max();
+        let framed = templates.pair.as_ref().and_then(Template::highest_id);
+        let highest = known.max(framed).max(templates.single.highest_id()).unwrap_or(0);
+        let is_blank_first = starts_with_blank(&whole["pre_tokenizer"])
+            || blame::kinds(&whole["normalizer"]).contains(&"ByteLevel");
+        let file = file.to_owned();
+        Ok(Self { inner, templates, unknown, specials, highest, is_blank_first, json, file })
+    }
+
+    /// The words of a text before they become pieces, as normalised.
+    pub(super) fn words(&self, text: &str, mut each: impl FnMut(&str)) -> Result<()> {
+        use tokenizers::{
+            Normalizer as _, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _,
+        };
+        let words = guarded(|| {
+            let mut normal = tokenizers::NormalizedString::from(text);
+            if let Some(normalizer) = self.inner.get_normalizer() {
+                normalizer.normalize(&mut normal)?;
+            }
+            let mut cut = PreTokenizedString::from(normal);
+            if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+                pre_tokenizer.pre_tokenize(&mut cut)?;
+            }
+            Ok::<_, tokenizers::Error>(cut)
+        });
+        let words = words.map_err(|error| self.uncut(text, &error))?;
+        for (word, _, _) in words.get_splits(OffsetReferential::Normalized, OffsetType::None) {
+            each(word);
+        }
+        Ok(())
+    }
+
+    /// Tokens with those that only a spelt special token explains cut into their letters.
+    fn without_specials(&self, encoding: &Encoding) -> Result<Vec<u32>> {
+        let mut ids = Vec::with_capacity(encoding.len() + 8);
+        for (&id, token) in encoding.get_ids().iter().zip(encoding.get_tokens()) {
+            if self.specials.binary_search(&id).is_err() {
+                ids.push(id);
+                continue;
+            }
+            for letter in token.chars() {
+                let letter = letter.encode_utf8(&mut [0; 4]).to_owned();
+                let pieces = guarded(|| self.inner.get_model().tokenize(&letter));
+                let pieces = pieces.map_err(|error| self.uncut(token, &error))?;
+                let plain = pieces.iter().map(|piece| piece.id);
+                let plain = plain.filter(|id| self.specials.binary_search(id).is_err());
+                ids.extend(plain);
+            }
+        }
+        Ok(ids)
+    }
+
+    fn uncut(&self, text: &str, error: &str) -> DataError {
+        let mut shown: String = text.chars().take(40).collect();
+        if shown.len() < text.len() {
+            shown.push_str("..");
+        }
+        let found = format!("no pieces for the text {shown:?} ({error})");
+        DataError::file(&self.file, found, "a tokenizer that cuts any text")
+    }
+}
+
+/// Its file and size; the vocabulary would fill pages.
+impl std::fmt::Debug for SavedTokenizer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = out.debug_struct("SavedTokenizer");
+        shown.field("file", &self.file).field("templates", &self.templates).finish_non_exhaustive()
+    }
+}
+
+impl Tokenizer for SavedTokenizer {
+    fn pieces(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = guarded(|| self.inner.encode_fast(text, false));
+        let encoding = encoding.map_err(|error| self.uncut(text, &error))?;
+        let ids = encoding.get_ids();
+        if ids.iter().any(|id| self.specials.binary_search(id).is_ok()) {
+            return self.without_specials(&encoding);
+        }
+        Ok(ids.to_vec())
+    }
+
+    fn word(&self, word: &str) -> Result<Vec<u32>> {
+        if self.is_blank_first { self.pieces(&format!(" {word}")) } else { self.pieces(word) }
+    }
+
+    fn templates(&self) -> &Templates {
+        &self.templates
+    }
+
+    fn unknown(&self) -> Option<u32> {
+        self.unknown
+    }
+
+    fn vocabulary_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    fn highest_id(&self) -> u32 {
+        self.highest
+    }
+
+    fn to_json(&self) -> Result<String> {
+        Ok(self.json.clone())
+    }
 }
 
 /// The text of a file of a reasonable size.
 pub(super) fn text(path: &Path) -> Result<String> {
     let size = fs::metadata(path).map_err(|e| DataError::io("open", path, e))?.len();
     if size > LARGEST_FILE {
-        let (file, limit) = (path.to_owned(), LARGEST_FILE);
-        return Err(DataError::TooLarge { file, line: 1, what: "expanded data", limit });
+        let found = format!("{size} bytes");
+        return Err(DataError::file(path, found, format!("at most {LARGEST_FILE}")));
     }
     fs::read_to_string(path).map_err(|e| DataError::io("read", path, e))
 }
 
-/// The type of the model in a file; old files leave it out, and only BPE has merges.
-pub(super) fn model_kind(path: &Path) -> Result<String> {
-    #[derive(Deserialize)]
-    struct Outer {
-        model: Inner,
-    }
-    #[derive(Deserialize)]
-    struct Inner {
-        #[serde(rename = "type")]
-        kind: Option<String>,
-        merges: Option<serde::de::IgnoredAny>,
-    }
-    let text = text(path)?;
-    let outer: Outer = serde_json::from_str(&text)
-        .map_err(|error| DataError::file(path, error.to_string(), "a tokenizer.json"))?;
-    let usual = if outer.model.merges.is_some() { "BPE" } else { "WordPiece" };
-    Ok(outer.model.kind.unwrap_or_else(|| usual.to_owned()))
-}
-
-pub(super) fn open(path: &Path) -> Result<WordTokenizer> {
-    let text = text(path)?;
-    let refuse = |found: String| DataError::file(path, found, EXPECTED);
-    let file: File = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-    if file.model.kind.as_deref() != Some("WordPiece")
-        || file.model.continuing_subword_prefix.as_deref() != Some("##")
-    {
-        return Err(refuse(format!("a model of type {:?}", file.model.kind)));
-    }
-    if file.normalizer.kind != "BertNormalizer" || file.pre_tokenizer.kind != "BertPreTokenizer" {
-        let kinds = (file.normalizer.kind, file.pre_tokenizer.kind);
-        return Err(refuse(format!("the rules {} and {}", kinds.0, kinds.1)));
-    }
-    let mut pieces = vec![None; file.model.vocab.len()];
-    for (piece, id) in file.model.vocab {
-        match pieces.get_mut(id as usize) {
-            Some(slot @ None) => *slot = Some(piece),
-            Some(Some(_)) | None => {
-                return Err(refuse(format!("piece {piece:?} with the number {id}")));
-            }
+/// What a call into the library gives; a panic inside it is an error like any other.
+fn guarded<T, E: std::fmt::Display>(call: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(format!("panic: {}", words.unwrap_or("without a word")))
         }
     }
-    let pieces: Vec<String> = pieces.into_iter().flatten().collect();
-    let longest = file.model.max_input_chars_per_word;
-    WordTokenizer::from_pieces(pieces, file.normalizer.cleaning, longest)
-        .map_err(|name| refuse(format!("no token {name}")))
 }
 
-#[derive(Deserialize)]
-struct File {
-    normalizer: Normalizer,
-    pre_tokenizer: Kind,
-    model: Model,
-}
-
-#[derive(Deserialize)]
-struct Normalizer {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(flatten)]
-    cleaning: Cleaning,
-}
-
-#[derive(Deserialize)]
-struct Kind {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-#[derive(Deserialize)]
-struct Model {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    continuing_subword_prefix: Option<String>,
-    #[serde(default = "hundred")]
-    max_input_chars_per_word: usize,
-    vocab: BTreeMap<String, u32>,
-}
-
-fn hundred() -> usize {
-    100
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reopened(json: &str) -> Result<WordTokenizer> {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("tokenizer.json");
-        fs::write(&path, json).unwrap();
-        WordTokenizer::open(&path)
+/// The special ones among the added tokens, ascending. The library numbers an added token that its
+/// vocabulary lacks anew; a file that says another number contradicts itself.
+fn added_tokens(inner: &tokenizers::Tokenizer, whole: &Value) -> Result<Vec<u32>, Complaint> {
+    let mut specials = Vec::new();
+    for token in whole["added_tokens"].as_array().into_iter().flatten() {
+        let content = token["content"].as_str().unwrap_or_default();
+        let given = inner.token_to_id(content);
+        if token["id"].as_u64() != given.map(u64::from) {
+            let found = format!("the added token {content:?} with the number {}", token["id"]);
+            let expected = match given {
+                Some(id) => format!("{id}, the one that the vocabulary gives it"),
+                None => "a token that is not empty".to_owned(),
+            };
+            return Err((found, expected));
+        }
+        if token["special"] == Value::Bool(true) {
+            specials.extend(given);
+        }
     }
+    specials.sort_unstable();
+    specials.dedup();
+    Ok(specials)
+}
 
-    #[test]
-    fn a_saved_tokenizer_opens_as_itself() {
-        let tokenizer = WordTokenizer::grow(["no chest pain , no \"cough\""], 100).unwrap();
-        assert_eq!(reopened(&tokenizer.to_json().unwrap()).unwrap(), tokenizer);
-    }
+/// Sends two marks through the post-processor and reads the templates off what comes out.
+fn templates(inner: &tokenizers::Tokenizer) -> tokenizers::Result<Templates> {
+    let mark = |place: usize| {
+        let token = Token::new(MARKS[place], "x".to_owned(), (0, 1));
+        Encoding::from_tokens(vec![token], place as u32)
+    };
+    let slots = |processed: &Encoding| -> Vec<Slot> {
+        let tokens = processed.get_ids().iter().zip(processed.get_type_ids());
+        tokens
+            .map(|(&id, &kind)| match id {
+                id if id == MARKS[0] => Slot::First { kind },
+                id if id == MARKS[1] => Slot::Second { kind },
+                id => Slot::Special { id, kind },
+            })
+            .collect()
+    };
+    let single = Template::new(slots(&inner.post_process(mark(0), None, true)?), 1)
+        .ok_or("its template for one text does not hold that text once")?;
+    let pair = Template::new(slots(&inner.post_process(mark(0), Some(mark(1)), true)?), 2);
+    Ok(Templates { single, pair })
+}
 
-    #[test]
-    fn what_is_not_understood_is_refused() {
-        let json = WordTokenizer::grow(["abc abc"], 40).unwrap().to_json().unwrap();
-        let refused = |from: &str, to: &str| {
-            assert!(json.contains(from));
-            let error = reopened(&json.replace(from, to)).unwrap_err();
-            assert!(matches!(error, DataError::File { .. }), "{error}");
-            error.to_string()
-        };
-        assert!(refused("\"WordPiece\",\n    \"unk", "\"BPE\",\n    \"unk").contains("BPE"));
-        assert!(refused("BertPreTokenizer", "Whitespace").contains("Whitespace"));
-        assert!(refused("\"[CLS]\": 2", "\"[CLS]\": 1").contains("number"));
-        assert!(refused("\"[CLS]\": 2", "\"[CLX]\": 2").contains("no token [CLS]"));
-        assert!(refused("\"[CLS]\": 2", "\"[CLS]\": 4000000000").contains("4000000000"));
+/// The number of the unknown token that a model names.
+fn unknown(model: &Value, inner: &tokenizers::Tokenizer) -> Option<u32> {
+    match (&model["unk_token"], &model["unk_id"]) {
+        (Value::String(token), _) => inner.token_to_id(token),
+        (_, Value::Number(id)) => id.as_u64().and_then(|id| u32::try_from(id).ok()),
+        (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_), _) => {
+            None
+        }
     }
+}
+
+/// Whether words are told apart by the blank before them: byte level, and marks for blanks.
+fn starts_with_blank(pre_tokenizer: &Value) -> bool {
+    let kinds = blame::kinds(pre_tokenizer);
+    kinds.contains(&"ByteLevel") || kinds.contains(&"Metaspace")
 }

@@ -1,29 +1,49 @@
 //! The files beside the weights that another library needs to use a model: its tokenizer above all.
 //! They are kept as bytes and written back unchanged, because nothing here has reason to alter
-//! them.
+//! them. A tokenizer without its `tokenizer_config.json` gets one when it is saved: without it other
+//! libraries know neither the model's longest sequence nor which token pads.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::{Value, json};
 
+use super::config::Config;
 use super::file;
 use crate::error::ModelError;
 
 /// The tokenizer in one file.
 pub const TOKENIZER: &str = "tokenizer.json";
 
-/// The words of an older tokenizer, one a line; the only companion that is not JSON.
-const VOCABULARY: &str = "vocab.txt";
+/// How other libraries use the tokenizer.
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+/// Companions that are not JSON: words one a line, merges, and what SentencePiece trained.
+const NOT_JSON: [&str; 3] = ["vocab.txt", "merges.txt", "tokenizer.model"];
 
 /// The files carried along.
-pub const NAMES: [&str; 5] = [
+pub const NAMES: [&str; 9] = [
     TOKENIZER,
-    "tokenizer_config.json",
+    TOKENIZER_CONFIG,
     "special_tokens_map.json",
-    VOCABULARY,
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
     "generation_config.json",
+];
+
+/// The usual names of special tokens, by what a configuration calls them.
+const SPECIALS: [(&str, &[&str]); 6] = [
+    ("pad_token", &["[PAD]", "<pad>", "<|pad|>"]),
+    ("cls_token", &["[CLS]"]),
+    ("sep_token", &["[SEP]"]),
+    ("mask_token", &["[MASK]", "<mask>"]),
+    ("bos_token", &["<s>", "<|begin_of_text|>", "<|startoftext|>"]),
+    ("eos_token", &["</s>", "<|end_of_text|>", "<|endoftext|>"]),
 ];
 
 /// Largest companion; the tokenizer of a 250,000-word vocabulary has a third of this.
@@ -68,6 +88,18 @@ impl Companions {
         self.0.keys().copied()
     }
 
+    /// The same, with a configuration of the tokenizer made for the model where there is none.
+    pub fn completed(&self, config: &Config) -> Cow<'_, Self> {
+        match (self.tokenizer(), self.get(TOKENIZER_CONFIG)) {
+            (Some(tokenizer), None) => {
+                let mut whole = self.clone();
+                whole.0.insert(TOKENIZER_CONFIG, tokenizer_config(tokenizer, config).into_bytes());
+                Cow::Owned(whole)
+            }
+            (Some(_) | None, _) => Cow::Borrowed(self),
+        }
+    }
+
     /// Writes them into a folder.
     pub fn save(&self, dir: &Path) -> Result<(), ModelError> {
         for (name, bytes) in &self.0 {
@@ -88,7 +120,7 @@ impl Companions {
                 let parsed = serde_json::from_slice::<Tokenizer>(&bytes).map(drop);
                 (parsed, "a JSON object with a `model`")
             }
-            VOCABULARY => (Ok(()), "any text"),
+            other if NOT_JSON.contains(&other) => (Ok(()), "any bytes"),
             _ => (serde_json::from_slice::<IgnoredAny>(&bytes).map(drop), "JSON"),
         };
         result.map_err(|e| ModelError::file(path, e.to_string(), expected))?;
@@ -97,9 +129,66 @@ impl Companions {
     }
 }
 
+/// What other libraries have to know about a tokenizer beside its own file.
+fn tokenizer_config(tokenizer: &[u8], config: &Config) -> String {
+    let tokenizer: Value = serde_json::from_slice(tokenizer).unwrap_or_default();
+    let (longest, inputs) = match config {
+        Config::Bert(bert) => {
+            (bert.max_position_embeddings, &["input_ids", "token_type_ids", "attention_mask"][..])
+        }
+        Config::Llama(llama) => (llama.max_position_embeddings, &["input_ids", "attention_mask"][..]),
+    };
+    let mut made = json!({
+        "clean_up_tokenization_spaces": false,
+        "model_input_names": inputs,
+        "model_max_length": longest,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    });
+    let model = &tokenizer["model"];
+    let unknown = model["unk_id"].as_u64().and_then(|id| model["vocab"].get(usize::try_from(id).ok()?));
+    if let Some(token) = model["unk_token"].as_str().or(unknown.and_then(|piece| piece[0].as_str())) {
+        made["unk_token"] = json!(token);
+    }
+    let added = tokenizer["added_tokens"].as_array();
+    let added: Vec<&str> =
+        added.into_iter().flatten().filter_map(|token| token["content"].as_str()).collect();
+    for (key, names) in SPECIALS {
+        if let Some(name) = names.iter().find(|name| added.contains(name)) {
+            made[key] = json!(name);
+        }
+    }
+    format!("{made:#}\n")
+}
+
 /// The least a tokenizer must have. That it works is for the library that builds it to say.
 #[derive(Deserialize)]
 struct Tokenizer {
     #[serde(rename = "model")]
     _model: IgnoredAny,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Preset;
+
+    #[test]
+    fn a_tokenizer_without_a_configuration_gets_one_and_another_keeps_its_own() {
+        let tokenizer = json!({"model": {"type": "Unigram", "unk_id": 1, "vocab": [["<s>", 0.0], ["<unk>", 0.0]]},
+            "added_tokens": [{"id": 0, "content": "<s>", "special": true}]});
+        let bare = Companions::with_tokenizer(tokenizer.to_string().into_bytes()).unwrap();
+        let config = Preset::Tiny.config();
+        let Config::Bert(bert) = &config else { panic!("an encoder") };
+        let whole = bare.completed(&config);
+        let made: Value = serde_json::from_slice(whole.get(TOKENIZER_CONFIG).unwrap()).unwrap();
+        assert_eq!(made["model_max_length"], json!(bert.max_position_embeddings));
+        assert_eq!((&made["unk_token"], &made["bos_token"]), (&json!("<unk>"), &json!("<s>")));
+        assert_eq!(made["model_input_names"][1], "token_type_ids");
+        assert!(made.get("pad_token").is_none());
+
+        let mut own = bare.clone();
+        own.insert(Path::new(TOKENIZER_CONFIG), TOKENIZER_CONFIG, b"{}".to_vec()).unwrap();
+        assert_eq!(own.completed(&config).as_ref(), &own);
+        assert_eq!(Companions::default().completed(&config).as_ref(), &Companions::default());
+    }
 }

@@ -57,7 +57,7 @@ impl Folder<'_> {
         outlines.extend(segments.clone());
 
         fs::create_dir_all(dir).map_err(ModelError::io("create", dir))?;
-        self.companions.save(dir)?;
+        self.companions.completed(self.config).save(dir)?;
         writer::stream(&dir.join(weights::SINGLE), outlines, self.precision, |name| {
             match (ids.get(name), &segments) {
                 (Some(&id), _) => values(id),

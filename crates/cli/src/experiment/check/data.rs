@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fedra_data::{Clinic, Format, Partition, Split, Task};
+use fedra_data::{Clinic, Format, LabelShape, Partition, Split, Task, TextColumns};
 
 use super::{Result, at_least_one, existing};
 use crate::experiment::draft::{By, Data, Partition as Dealt, Source as Written};
@@ -11,6 +11,7 @@ use crate::experiment::{Complaint, Draft, Source};
 /// What is read.
 pub(super) fn source(draft: &mut Draft, task: Task) -> Result<Source> {
     lone_tables(&draft.data)?;
+    table_keys(&draft.data, task)?;
     let format = match draft.data.source {
         Written::SyntheticClinic => return clinic(draft, task).map(Source::Clinic),
         Written::Mimic => {
@@ -59,6 +60,43 @@ fn lone_tables(data: &Data) -> Result<()> {
             let hint =
                 "start from a file without that table; docs/data.md has one for your own data";
             return Err(Complaint::new(key, found, expected).with_hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses keys about tables where they have no effect, and values that no table can have.
+fn table_keys(data: &Data, task: Task) -> Result<()> {
+    let (is_delimited, is_text) = match data.source {
+        Written::Csv | Written::Tsv => (true, true),
+        Written::Jsonl | Written::Conll | Written::I2b2 => (false, true),
+        Written::Parquet | Written::SyntheticClinic | Written::Mimic => (false, false),
+    };
+    if let Some(delimiter) = data.delimiter {
+        let found = format!("{delimiter:?}");
+        if !is_delimited {
+            let expected = "it only beside data.source = \"csv\" or \"tsv\"";
+            return Err(Complaint::new("data.delimiter", found, expected));
+        }
+        if !delimiter.is_ascii() || matches!(delimiter, '"' | '\n' | '\r' | '\0') {
+            let expected = "one ASCII character that is no quote and no line end";
+            return Err(Complaint::new("data.delimiter", found, expected));
+        }
+    }
+    if let Some(encoding) = data.encoding.filter(|_| !is_text) {
+        let expected = "it only beside a source of text files: csv, tsv, jsonl, conll or i2b2-2010";
+        return Err(Complaint::new("data.encoding", format!("{:?}", encoding.name()), expected));
+    }
+    if let Some(TextColumns::Pair([first, second])) = &data.columns.text {
+        let found = format!("the two columns {first:?} and {second:?}");
+        match task.shape() {
+            LabelShape::One | LabelShape::Many => {}
+            LabelShape::PerWord | LabelShape::Absent => {
+                let expected = format!("one column for the task {}", task.name());
+                let hint = "pairs of texts are for the tasks classes and diagnosis";
+                let complaint = Complaint::new("data.columns.text", found, expected);
+                return Err(complaint.with_hint(hint));
+            }
         }
     }
     Ok(())

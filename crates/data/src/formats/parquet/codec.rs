@@ -1,114 +1,61 @@
-//! Compressed pages opened.
+//! Compressed pages opened, within bounds.
 //!
-//! A page's header claims how long it will be. The claim is a bound on what is produced and never a
-//! reason to take memory: output grows only as fast as input is understood.
+//! The `parquet` crate would take memory for a page on the word of its header, and its Zstandard is a
+//! C library. So it is handed pages that are opened already, by Rust libraries whose output grows
+//! only as fast as input is understood.
 
-use std::io::Read as _;
+use std::io::Read;
 
-use super::bytes::{Bytes, Read, complaint};
+use parquet::basic::Compression;
 
-/// How the pages of a column are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Codec {
-    Plain,
-    Snappy,
-    Gzip,
-    Zstd,
-}
+use super::Complaint;
 
-impl Codec {
-    pub fn of(number: i64) -> Read<Self> {
-        let name = match number {
-            0 => return Ok(Self::Plain),
-            1 => return Ok(Self::Snappy),
-            2 => return Ok(Self::Gzip),
-            6 => return Ok(Self::Zstd),
-            3 => "LZO",
-            4 => "Brotli",
-            5 | 7 => "LZ4",
-            other => {
-                return Err(complaint(format!("compression number {other}"), EXPECTED));
-            }
-        };
-        Err(complaint(format!("{name} compression"), EXPECTED))
-    }
-
-    /// The bytes, which must come to `length`.
-    pub fn open(self, packed: &[u8], length: usize) -> Read<Bytes> {
-        let opened = match self {
-            Self::Plain => packed.to_vec(),
-            Self::Snappy => snappy(packed, length)?,
-            Self::Gzip => drained(flate2::bufread::MultiGzDecoder::new(packed), length)?,
-            Self::Zstd => {
-                let frames = ruzstd::decoding::StreamingDecoder::new(packed);
-                let frames =
-                    frames.map_err(|error| complaint(error.to_string(), "Zstandard data"))?;
-                drained(frames, length)?
-            }
-        };
-        if opened.len() != length {
-            let found = format!("a page of {} bytes", opened.len());
-            return Err(complaint(found, format!("the {length} that its header says")));
-        }
-        Ok(Bytes::new(opened))
-    }
-}
-
+/// Writers cut pages at about 1 MiB; a page beyond this is an attack or an accident.
+const LARGEST_PAGE: u64 = 256 << 20;
 const EXPECTED: &str = "none, Snappy, gzip or Zstandard";
 
-fn drained(reader: impl std::io::Read, length: usize) -> Read<Vec<u8>> {
+/// The bytes of a page, or of the compressed part of one.
+pub(super) fn open(codec: Compression, packed: &[u8]) -> Result<Vec<u8>, Complaint> {
+    let refused = |name: &str| Err((format!("{name} compression"), EXPECTED.to_owned()));
+    match codec {
+        Compression::UNCOMPRESSED => Ok(packed.to_vec()),
+        Compression::SNAPPY => snappy(packed),
+        Compression::GZIP(_) => drained(flate2::bufread::MultiGzDecoder::new(packed)),
+        Compression::ZSTD(_) => {
+            let frames = ruzstd::decoding::StreamingDecoder::new(packed);
+            drained(frames.map_err(|error| (error.to_string(), "Zstandard data".to_owned()))?)
+        }
+        Compression::BROTLI(_) => refused("Brotli"),
+        Compression::LZ4 | Compression::LZ4_RAW => refused("LZ4"),
+        Compression::LZO => refused("LZO"),
+    }
+}
+
+fn drained(reader: impl Read) -> Result<Vec<u8>, Complaint> {
     let mut out = Vec::new();
-    let read = reader.take(length as u64 + 1).read_to_end(&mut out);
-    read.map_err(|error| complaint(error.to_string(), "readable compressed data"))?;
+    let read = reader.take(LARGEST_PAGE + 1).read_to_end(&mut out);
+    read.map_err(|error| (error.to_string(), "readable compressed data".to_owned()))?;
+    bounded(out.len() as u64)?;
     Ok(out)
 }
 
-/// Snappy's block format: literals, and copies of what was already produced.
-fn snappy(packed: &[u8], length: usize) -> Read<Vec<u8>> {
-    let mut bytes = Bytes::new(packed.to_vec());
-    let claimed = bytes.varint()?;
-    if claimed != length as u64 {
-        let expected = format!("the {length} that the page's header says");
-        return Err(complaint(format!("Snappy data of {claimed} bytes"), expected));
+/// Snappy says its length first. A copy of 64 bytes takes three, so no data gives more than that.
+fn snappy(packed: &[u8]) -> Result<Vec<u8>, Complaint> {
+    let broken = |error: snap::Error| (error.to_string(), "Snappy data".to_owned());
+    let length = snap::raw::decompress_len(packed).map_err(broken)? as u64;
+    bounded(length)?;
+    if length > 22 * packed.len() as u64 {
+        let found = format!("{} bytes of Snappy data that claim to be {length}", packed.len());
+        return Err((found, "no more than they can hold".to_owned()));
     }
-    let mut out = Vec::new();
-    while !bytes.is_empty() {
-        let tag = bytes.byte()?;
-        let short = usize::from(tag >> 2);
-        let (count, back) = match tag & 3 {
-            0 => {
-                let mut count = short;
-                if short >= 60 {
-                    let mut long = [0; 4];
-                    let digits = short - 59;
-                    long[..digits].copy_from_slice(bytes.take(digits)?);
-                    count = u32::from_le_bytes(long) as usize;
-                }
-                (count + 1, None)
-            }
-            1 => {
-                let high = usize::from(tag >> 5) << 8;
-                ((short & 7) + 4, Some(high | usize::from(bytes.byte()?)))
-            }
-            2 => (short + 1, Some(usize::from(u16::from_le_bytes(bytes.array()?)))),
-            _ => (short + 1, Some(bytes.length()?)),
-        };
-        if count > length - out.len() {
-            return Err(complaint("more Snappy data", format!("{length} bytes")));
-        }
-        let Some(back) = back else {
-            out.extend_from_slice(bytes.take(count)?);
-            continue;
-        };
-        let start = out.len().checked_sub(back).filter(|_| back > 0).ok_or_else(|| {
-            complaint(format!("a copy from {back} bytes back"), "bytes already there")
-        })?;
-        // A copy may reach into what it is producing, which repeats it.
-        for at in start..start + count {
-            out.push(out[at]);
-        }
+    snap::raw::Decoder::new().decompress_vec(packed).map_err(broken)
+}
+
+fn bounded(length: u64) -> Result<(), Complaint> {
+    if length <= LARGEST_PAGE {
+        return Ok(());
     }
-    Ok(out)
+    Err((format!("a page of {length} bytes or more"), format!("at most {LARGEST_PAGE}")))
 }
 
 #[cfg(test)]
@@ -116,23 +63,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn snappy_literals_and_overlapping_copies_expand() {
-        // "ab", then 6 bytes from 2 back, then a copy with a two-byte offset, then a long literal.
-        let mut packed = vec![72, 0x04, b'a', b'b', 0x09, 2, 0x0e, 8, 0];
-        packed.extend([60 << 2, 59]);
-        packed.extend([b'z'; 60]);
-        let opened = Codec::Snappy.open(&packed, 72).unwrap();
-        let expected = format!("abababababab{}", "z".repeat(60));
-        assert_eq!(opened.rest(), expected.as_bytes());
-        assert!(Codec::Snappy.open(&packed, 71).is_err());
-        assert!(Codec::Snappy.open(&packed[..20], 72).is_err());
-        assert!(Codec::Snappy.open(&[4, 0x01, 1], 4).is_err(), "a copy of nothing");
+    fn what_is_not_opened_is_named() {
+        let named = |codec| open(codec, &[]).unwrap_err().0;
+        assert_eq!(named(Compression::LZ4_RAW), "LZ4 compression");
+        assert_eq!(named(Compression::LZO), "LZO compression");
     }
 
     #[test]
-    fn what_is_not_opened_is_named() {
-        assert_eq!(Codec::of(4).unwrap_err().0, "Brotli compression");
-        assert_eq!(Codec::of(7).unwrap_err().0, "LZ4 compression");
-        assert_eq!(Codec::of(99).unwrap_err().0, "compression number 99");
+    fn snappy_takes_no_memory_on_its_word() {
+        let packed = snap::raw::Encoder::new().compress_vec(&[7; 5000]).unwrap();
+        assert_eq!(open(Compression::SNAPPY, &packed).unwrap(), [7; 5000]);
+        let lie = [&[0x80, 0x80, 0x80, 0x40][..], &packed[2..]].concat();
+        let (found, _) = open(Compression::SNAPPY, &lie).unwrap_err();
+        assert!(found.contains("claim to be"), "{found}");
     }
 }

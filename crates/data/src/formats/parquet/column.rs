@@ -1,171 +1,221 @@
-//! One column of a row group, row by row.
+//! A column chunk as cells, one row after another.
+//!
+//! Rows are decoded a few at a time, and a value becomes text only when its row is asked for: many
+//! rows that repeat one long word cost that word once until then.
 
-use std::rc::Rc;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
 
-use super::super::columns::Cell;
-use super::bytes::{Bytes, Read, complaint};
-use super::codec::Codec;
-use super::footer::Chunk;
-use super::page::{DATA, DATA_V2, DICTIONARY, Entry, Header, Opening, Page};
+use super::Complaint;
 use super::schema::Leaf;
-use super::values::Type;
+use crate::formats::columns::Cell;
 
-/// What a value costs beside its letters when rows are held to a limit: about its part of a row in
-/// memory, since a run of a billion empty texts takes ten bytes of a file.
-const OVERHEAD: u64 = 128;
+/// Rows that are decoded together.
+const ROWS: usize = 256;
+/// What a value costs beside its bytes.
+const OVERHEAD: u64 = 24;
 
-/// A column being read.
-pub(super) struct ColumnReader {
+/// The cells of a column chunk.
+pub(super) struct Cells {
+    reader: ColumnReader,
     leaf: Leaf,
-    kind: Type,
-    codec: Codec,
-    /// Pages not opened yet.
-    bytes: Bytes,
-    dictionary: Option<Rc<Vec<String>>>,
-    page: Option<Page>,
-    /// Values of the chunk not handed out.
-    left: u64,
-    /// The entry after the row read last: where a list ends shows only with the next row's start.
-    ahead: Option<Entry>,
+    rows: u64,
     /// The row that comes next.
     row: u64,
+    values: Values,
+    definitions: Vec<i16>,
+    repetitions: Vec<i16>,
+    /// Places in levels and values that were handed out.
+    level: usize,
+    value: usize,
+    /// Rows that are decoded and not handed out.
+    ready: usize,
 }
 
-/// One row of a column, and what it costs.
-pub(super) struct Value {
+/// A cell and what it costs.
+pub(super) struct Taken {
     pub cell: Option<Cell>,
     pub bytes: u64,
 }
 
-impl ColumnReader {
-    /// Opens a column whose pages are these bytes.
-    pub fn new(leaf: Leaf, chunk: &Chunk, bytes: Vec<u8>) -> Read<Self> {
-        if chunk.physical != leaf.physical {
-            let found = format!("values of physical type {}", chunk.physical);
-            return Err(complaint(found, format!("type {}, as in the schema", leaf.physical)));
-        }
-        let (kind, codec) = (Type::of(&leaf)?, Codec::of(chunk.codec)?);
-        let bytes = Bytes::new(bytes);
-        let (left, row) = (chunk.values, 0);
-        let (dictionary, page, ahead) = (None, None, None);
-        Ok(Self { leaf, kind, codec, bytes, dictionary, page, left, ahead, row })
+enum Values {
+    Truths(Vec<bool>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Float(Vec<f32>),
+    Double(Vec<f64>),
+    Text(Vec<ByteArray>),
+}
+
+impl Cells {
+    /// The cells that a reader gives.
+    pub fn new(reader: ColumnReader, leaf: Leaf, rows: u64) -> Result<Self, Complaint> {
+        let values = match &reader {
+            ColumnReader::BoolColumnReader(_) => Values::Truths(Vec::new()),
+            ColumnReader::Int32ColumnReader(_) => Values::Int32(Vec::new()),
+            ColumnReader::Int64ColumnReader(_) => Values::Int64(Vec::new()),
+            ColumnReader::FloatColumnReader(_) => Values::Float(Vec::new()),
+            ColumnReader::DoubleColumnReader(_) => Values::Double(Vec::new()),
+            ColumnReader::ByteArrayColumnReader(_) => Values::Text(Vec::new()),
+            ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => {
+                let expected = "text, numbers, truth values or lists of them";
+                return Err(("values of another type than the schema's".into(), expected.into()));
+            }
+        };
+        let (definitions, repetitions) = (Vec::new(), Vec::new());
+        let (row, level, value, ready) = (0, 0, 0, 0);
+        Ok(Self { reader, leaf, rows, row, values, definitions, repetitions, level, value, ready })
     }
 
-    /// The value of a row, which may not lie before the one asked for last; `most` bounds what one
-    /// row may take.
-    pub fn at(&mut self, row: u64, most: u64) -> Read<Value> {
+    /// The cell of a row; rows are asked for in ascending order.
+    pub fn at(&mut self, row: u64, most: u64) -> Result<Taken, Complaint> {
         loop {
-            let value = self.next(most)?;
-            self.row += 1;
+            let taken = self.next(most)?;
             if self.row > row {
-                return Ok(value);
+                return Ok(taken);
             }
         }
     }
 
-    /// How many rows were read.
-    pub fn read(&self) -> u64 {
-        self.row
-    }
-
-    /// Whether every value was handed out.
-    pub fn is_done(&self) -> bool {
-        self.left == 0 && self.ahead.is_none()
-    }
-
-    fn next(&mut self, most: u64) -> Read<Value> {
-        let first = match self.ahead.take() {
-            Some(entry) => entry,
-            None => self.entry()?.ok_or_else(|| complaint("fewer values", "one for every row"))?,
-        };
-        let mut bytes = cost(&first);
-        let Some(element) = self.leaf.element else {
-            return Ok(Value { cell: first.value.map(Cell::One), bytes });
-        };
-        if !first.starts {
-            return Err(complaint("a list that goes on", "one that begins"));
-        }
-        // Below the level of an element the list is empty, and below that it is null.
-        if first.definition < element {
-            let cell = (first.definition + 1 == element).then(|| Cell::List(Vec::new()));
-            self.ahead = self.entry()?;
-            return Ok(Value { cell, bytes });
-        }
-        let mut items = Vec::new();
-        let mut entry = first;
-        loop {
-            let missing = || complaint("a null inside a list", "a value");
-            items.push(entry.value.ok_or_else(missing)?);
-            entry = match self.entry()? {
-                Some(next) if !next.starts => next,
-                other => {
-                    self.ahead = other;
-                    return Ok(Value { cell: Some(Cell::List(items)), bytes });
-                }
-            };
-            bytes += cost(&entry);
-            if bytes > most {
-                let found = format!("more than {most} bytes in one list");
-                return Err(complaint(found, "a record within the limit"));
-            }
-        }
-    }
-
-    /// The next value of the chunk, through as many pages as it takes.
-    fn entry(&mut self) -> Read<Option<Entry>> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        loop {
-            if let Some(page) = &mut self.page
-                && page.left > 0
-            {
-                self.left -= 1;
-                return page.next().map(Some);
-            }
-            self.open_page()?;
-        }
-    }
-
-    fn open_page(&mut self) -> Read<()> {
-        if self.bytes.is_empty() {
-            return Err(complaint("no more pages", format!("{} more values", self.left)));
-        }
-        let header = Header::read(&mut self.bytes)?;
-        let body = header.body(&mut self.bytes)?;
-        match header.kind {
-            DICTIONARY if self.dictionary.is_some() => {
-                return Err(complaint("a second dictionary", "at most one"));
-            }
-            DICTIONARY if header.values > self.left => {
-                let found = format!("a dictionary of {} words", header.values);
-                return Err(complaint(found, format!("at most the {} values", self.left)));
-            }
-            DICTIONARY => {
-                let words = header.dictionary(self.kind, &body, self.codec)?;
-                self.dictionary = Some(Rc::new(words));
-            }
-            DATA | DATA_V2 => {
-                // Writers do close empty pages; nothing but this bounds what they expand to.
-                if header.is_hollow() {
-                    return Err(complaint("a long page without values", "values in it"));
-                }
-                if header.values > self.left {
-                    let found = format!("a page of {} values", header.values);
-                    return Err(complaint(found, format!("at most the {} left", self.left)));
-                }
-                let (leaf, kind, codec) = (&self.leaf, self.kind, self.codec);
-                let dictionary = self.dictionary.as_ref();
-                let opening = Opening { leaf, kind, codec, dictionary };
-                self.page = Some(Page::open(&header, body, opening)?);
-            }
-            // An index page, or a kind that is not invented yet: it holds no values.
-            _ => {}
+    /// A column that was read to its last row must have no values beyond it.
+    pub fn check_end(&mut self) -> Result<(), Complaint> {
+        if self.row == self.rows && (self.ready > 0 || self.decode()? > 0) {
+            return Err(("more values".into(), format!("the {} of its rows", self.rows)));
         }
         Ok(())
     }
+
+    fn next(&mut self, most: u64) -> Result<Taken, Complaint> {
+        if self.ready == 0 && self.decode()? == 0 {
+            return Err(("fewer values".into(), "one for every row".into()));
+        }
+        self.ready -= 1;
+        self.row += 1;
+        let definition = self.definition();
+        let mut bytes = OVERHEAD;
+        let Some(element) = self.leaf.element else {
+            let cell = (definition == self.leaf.present).then(|| self.text(&mut bytes));
+            return Ok(Taken { cell: cell.transpose()?.map(Cell::One), bytes });
+        };
+        // Below the level of an element the list is empty, and below that it is null.
+        if definition < element {
+            let cell = (definition + 1 == element).then(|| Cell::List(Vec::new()));
+            return Ok(Taken { cell, bytes });
+        }
+        let mut items = Vec::new();
+        let mut definition = definition;
+        loop {
+            if definition < self.leaf.present {
+                return Err(("a null inside a list".into(), "a value".into()));
+            }
+            items.push(self.text(&mut bytes)?);
+            if self.repetitions.get(self.level).is_none_or(|&level| level == 0) {
+                return Ok(Taken { cell: Some(Cell::List(items)), bytes });
+            }
+            bytes += OVERHEAD;
+            if bytes > most {
+                let found = format!("more than {most} bytes in one list");
+                return Err((found, "a record within the limit".into()));
+            }
+            definition = self.definition();
+        }
+    }
+
+    /// The definition level of the next entry.
+    fn definition(&mut self) -> i16 {
+        let found = self.definitions.get(self.level).copied().unwrap_or(self.leaf.present);
+        self.level += 1;
+        found
+    }
+
+    /// The next value as text, as JSON lines would have it.
+    fn text(&mut self, bytes: &mut u64) -> Result<String, Complaint> {
+        let (at, is_unsigned) = (self.value, self.leaf.is_unsigned);
+        self.value += 1;
+        let missing = || ("fewer values".to_owned(), "one for every level".to_owned());
+        let text = match &self.values {
+            Values::Truths(all) => all.get(at).ok_or_else(missing)?.to_string(),
+            Values::Int32(all) => match *all.get(at).ok_or_else(missing)? {
+                number if is_unsigned => (number as u32).to_string(),
+                number => number.to_string(),
+            },
+            Values::Int64(all) => match *all.get(at).ok_or_else(missing)? {
+                number if is_unsigned => (number as u64).to_string(),
+                number => number.to_string(),
+            },
+            Values::Float(all) => finite(*all.get(at).ok_or_else(missing)?)?,
+            Values::Double(all) => finite(*all.get(at).ok_or_else(missing)?)?,
+            Values::Text(all) => {
+                let text = std::str::from_utf8(all.get(at).ok_or_else(missing)?.data());
+                let text = text.map_err(|_| {
+                    ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned())
+                })?;
+                text.to_owned()
+            }
+        };
+        *bytes += text.len() as u64;
+        Ok(text)
+    }
+
+    /// Decodes some more rows; how many.
+    fn decode(&mut self) -> Result<usize, Complaint> {
+        let levels = (&mut self.definitions, &mut self.repetitions);
+        levels.0.clear();
+        levels.1.clear();
+        (self.level, self.value) = (0, 0);
+        let read = match (&mut self.reader, &mut self.values) {
+            (ColumnReader::BoolColumnReader(reader), Values::Truths(values)) => {
+                records(reader, levels, values)
+            }
+            (ColumnReader::Int32ColumnReader(reader), Values::Int32(values)) => {
+                records(reader, levels, values)
+            }
+            (ColumnReader::Int64ColumnReader(reader), Values::Int64(values)) => {
+                records(reader, levels, values)
+            }
+            (ColumnReader::FloatColumnReader(reader), Values::Float(values)) => {
+                records(reader, levels, values)
+            }
+            (ColumnReader::DoubleColumnReader(reader), Values::Double(values)) => {
+                records(reader, levels, values)
+            }
+            (ColumnReader::ByteArrayColumnReader(reader), Values::Text(values)) => {
+                records(reader, levels, values)
+            }
+            (
+                ColumnReader::BoolColumnReader(_)
+                | ColumnReader::Int32ColumnReader(_)
+                | ColumnReader::Int64ColumnReader(_)
+                | ColumnReader::Int96ColumnReader(_)
+                | ColumnReader::FloatColumnReader(_)
+                | ColumnReader::DoubleColumnReader(_)
+                | ColumnReader::ByteArrayColumnReader(_)
+                | ColumnReader::FixedLenByteArrayColumnReader(_),
+                _,
+            ) => unreachable!("values were chosen by the reader"),
+        };
+        self.ready = read.map_err(super::said)?;
+        Ok(self.ready)
+    }
 }
 
-fn cost(entry: &Entry) -> u64 {
-    OVERHEAD + entry.value.as_ref().map_or(0, |value| value.len() as u64)
+/// Reads some records into levels and values; how many.
+fn records<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    (definitions, repetitions): (&mut Vec<i16>, &mut Vec<i16>),
+    values: &mut Vec<T::T>,
+) -> Result<usize, ParquetError> {
+    values.clear();
+    let read = super::guarded(|| {
+        reader.read_records(ROWS, Some(definitions), Some(repetitions), values)
+    })?;
+    Ok(read.0)
+}
+
+fn finite<F: Into<f64> + Copy + std::fmt::Debug>(number: F) -> Result<String, Complaint> {
+    if number.into().is_finite() {
+        return Ok(format!("{number:?}"));
+    }
+    Err((format!("{number:?}"), "a finite number, or null".to_owned()))
 }

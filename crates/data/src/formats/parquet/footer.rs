@@ -1,231 +1,171 @@
-//! The end of a Parquet file: what columns it has and where their bytes are.
+//! The footer: read by the `parquet` crate, after one look at what it would take memory for.
 //!
-//! Only what a reader of labelled text needs is kept. Offsets are kept as they are claimed and
-//! compared with the file's real length when the bytes are fetched.
+//! Each node of the schema says how many children follow it. The crate makes room for that many
+//! before it looks for them, so the numbers are compared with the nodes there are.
 
-use super::bytes::{Bytes, Read, complaint};
-use super::thrift::{Kind, integer, skip, structure, structures, text, truth};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
-/// The schema and the row groups.
-#[derive(Debug, Default)]
-pub(super) struct Footer {
-    pub schema: Vec<Element>,
-    pub groups: Vec<Group>,
-}
+use super::Complaint;
 
-/// A node of the schema, which is listed depth first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Element {
-    pub name: String,
-    /// The physical type of a leaf.
-    pub physical: Option<i64>,
-    pub repetition: Repetition,
-    pub children: usize,
-    pub meaning: Meaning,
-}
+/// The footer's own deepest nesting is about eight.
+const DEEPEST: u32 = 32;
 
-/// How often a field occurs in its parent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Repetition {
-    #[default]
-    Required,
-    Optional,
-    Repeated,
-}
-
-/// What the bytes of a leaf stand for, as far as it changes how they read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// What the physical type says, which includes text.
-    #[default]
-    Plain,
-    /// A number without a sign.
-    Unsigned,
-    /// Something that would read as a wrong number or text.
-    Other(&'static str),
-}
-
-/// Rows stored together.
-#[derive(Debug, Default)]
-pub(super) struct Group {
-    pub rows: u64,
-    pub chunks: Vec<Chunk>,
-}
-
-/// One leaf column of a row group.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Chunk {
-    pub physical: i64,
-    pub codec: i64,
-    /// Values, absent ones included.
-    pub values: u64,
-    /// Where its pages start.
-    pub start: u64,
-    /// How many bytes they take.
-    pub length: u64,
-}
-
-impl Footer {
-    pub fn read(bytes: &mut Bytes) -> Read<Self> {
-        let mut footer = Self::default();
-        structure(bytes, |bytes, id, kind| match id {
-            2 => structures(bytes, kind, |bytes| {
-                footer.schema.push(Element::read(bytes)?);
-                Ok(())
-            }),
-            4 => structures(bytes, kind, |bytes| {
-                let group = Group::read(bytes)?;
-                if group.chunks.is_empty() {
-                    return Err(complaint("a row group without columns", "at least one column"));
-                }
-                footer.groups.push(group);
-                Ok(())
-            }),
-            _ => skip(bytes, kind),
-        })?;
-        if footer.schema.is_empty() {
-            return Err(complaint("no schema", "at least a root"));
-        }
-        Ok(footer)
+/// What the bytes of a footer say.
+pub(super) fn read(bytes: &[u8]) -> Result<ParquetMetaData, Complaint> {
+    let broken = |found: String| (format!("{found} in the footer"), "a Parquet file".to_owned());
+    let mut walk = Walk { bytes, nodes: 0, most_children: 0 };
+    walk.footer().ok_or_else(|| broken("bytes that are no Thrift".to_owned()))?;
+    if walk.most_children > walk.nodes {
+        let found = format!("a node with {} children", walk.most_children);
+        return Err(broken(format!("{found} among {}", walk.nodes)));
     }
+    ParquetMetaDataReader::decode_metadata(bytes).map_err(|error| broken(error.to_string()))
 }
 
-impl Element {
-    fn read(bytes: &mut Bytes) -> Read<Self> {
-        let mut element = Self::default();
-        let mut name = None;
-        structure(bytes, |bytes, id, kind| {
-            match id {
-                1 => element.physical = Some(integer(bytes, kind)?),
-                3 => element.repetition = Repetition::of(integer(bytes, kind)?)?,
-                4 => name = Some(text(bytes, kind)?),
-                5 => element.children = count(integer(bytes, kind)?)? as usize,
-                6 => {
-                    let converted = Meaning::converted(integer(bytes, kind)?);
-                    if element.meaning == Meaning::Plain {
-                        element.meaning = converted;
+/// Thrift's compact protocol, stepped over.
+struct Walk<'a> {
+    bytes: &'a [u8],
+    /// Nodes of the schema.
+    nodes: u64,
+    most_children: u64,
+}
+
+impl Walk<'_> {
+    fn footer(&mut self) -> Option<()> {
+        self.structure(0, &mut |walk, field, kind| match (field, kind) {
+            (2, LIST) => {
+                let (count, inner) = walk.list()?;
+                walk.nodes = count;
+                for _ in 0..count {
+                    if inner != STRUCTURE {
+                        return None;
                     }
+                    walk.node()?;
                 }
-                10 => {
-                    // The newer of the two annotations decides.
-                    if let Some(meaning) = Meaning::logical(bytes)? {
-                        element.meaning = meaning;
-                    }
-                }
-                _ => skip(bytes, kind)?,
+                Some(())
             }
-            Ok(())
-        })?;
-        element.name = name.ok_or_else(|| complaint("a column without a name", "a name"))?;
-        Ok(element)
+            (_, kind) => walk.skip(kind, 0),
+        })
     }
-}
 
-impl Repetition {
-    fn of(number: i64) -> Read<Self> {
-        match number {
-            0 => Ok(Self::Required),
-            1 => Ok(Self::Optional),
-            2 => Ok(Self::Repeated),
-            other => Err(complaint(format!("repetition {other}"), "0, 1 or 2")),
+    fn node(&mut self) -> Option<()> {
+        self.structure(0, &mut |walk, field, kind| match (field, kind) {
+            (5, I32) => {
+                let children = walk.varint()?;
+                // Zigzag: even numbers are those from 0.
+                walk.most_children = walk.most_children.max(children / 2);
+                Some(())
+            }
+            (_, kind) => walk.skip(kind, 0),
+        })
+    }
+
+    fn structure(
+        &mut self,
+        depth: u32,
+        each: &mut dyn FnMut(&mut Self, u64, u8) -> Option<()>,
+    ) -> Option<()> {
+        if depth > DEEPEST {
+            return None;
+        }
+        let mut field = 0_u64;
+        loop {
+            let head = self.byte()?;
+            if head == 0 {
+                return Some(());
+            }
+            field = match head >> 4 {
+                0 => self.varint()? / 2,
+                step => field + u64::from(step),
+            };
+            each(self, field, head & 15)?;
         }
     }
-}
 
-impl Meaning {
-    fn converted(number: i64) -> Self {
-        match number {
-            5 => Self::Other("a decimal number"),
-            6 => Self::Other("a date"),
-            7 | 8 => Self::Other("a time"),
-            9 | 10 => Self::Other("a timestamp"),
-            11..=14 => Self::Unsigned,
-            20 => Self::Other("BSON"),
-            21 => Self::Other("an interval"),
-            _ => Self::Plain,
+    fn skip(&mut self, kind: u8, depth: u32) -> Option<()> {
+        match kind {
+            TRUE | FALSE => Some(()),
+            BYTE => self.take(1),
+            I16 | I32 | I64 => self.varint().map(drop),
+            DOUBLE => self.take(8),
+            BINARY => {
+                let length = self.varint()?;
+                self.take(length)
+            }
+            LIST | SET => {
+                let (count, inner) = self.list()?;
+                for _ in 0..count {
+                    // Inside a list a truth value takes a byte.
+                    let inner = if matches!(inner, TRUE | FALSE) { BYTE } else { inner };
+                    self.skip(inner, depth + 1)?;
+                }
+                Some(())
+            }
+            STRUCTURE => {
+                self.structure(depth + 1, &mut |walk, _, kind| walk.skip(kind, depth + 1))
+            }
+            _ => None,
         }
     }
 
-    fn logical(bytes: &mut Bytes) -> Read<Option<Self>> {
-        let mut meaning = None;
-        structure(bytes, |bytes, id, kind| {
-            meaning = Some(match id {
-                5 => Self::Other("a decimal number"),
-                6 => Self::Other("a date"),
-                7 => Self::Other("a time"),
-                8 => Self::Other("a timestamp"),
-                10 => {
-                    let mut signed = true;
-                    structure(bytes, |bytes, id, kind| match id {
-                        2 => truth(kind).map(|truth| signed = truth),
-                        _ => skip(bytes, kind),
-                    })?;
-                    meaning = Some(if signed { Self::Plain } else { Self::Unsigned });
-                    return Ok(());
-                }
-                13 => Self::Other("BSON"),
-                14 => Self::Other("a UUID"),
-                15 => Self::Other("a number of 16 bits"),
-                _ => Self::Plain,
-            });
-            skip(bytes, kind)
-        })?;
-        Ok(meaning)
+    /// How many elements a list has, each at least a byte, and of what kind.
+    fn list(&mut self) -> Option<(u64, u8)> {
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => self.varint()?,
+            few => u64::from(few),
+        };
+        (count <= self.bytes.len() as u64).then_some((count, head & 15))
     }
-}
 
-impl Group {
-    fn read(bytes: &mut Bytes) -> Read<Self> {
-        let mut group = Self::default();
-        structure(bytes, |bytes, id, kind| match id {
-            1 => structures(bytes, kind, |bytes| {
-                group.chunks.push(Chunk::read(bytes)?);
-                Ok(())
-            }),
-            3 => count(integer(bytes, kind)?).map(|rows| group.rows = rows),
-            _ => skip(bytes, kind),
-        })?;
-        Ok(group)
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        Some(byte)
     }
-}
 
-impl Chunk {
-    fn read(bytes: &mut Bytes) -> Read<Self> {
-        let mut chunk = None;
-        structure(bytes, |bytes, id, kind| match id {
-            1 => Err(complaint("a column in another file", "one in the file itself")),
-            3 if kind == Kind::Structure => {
-                chunk = Some(Self::metadata(bytes)?);
-                Ok(())
+    fn take(&mut self, length: u64) -> Option<()> {
+        self.bytes = self.bytes.get(usize::try_from(length).ok()?..)?;
+        Some(())
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
             }
-            _ => skip(bytes, kind),
-        })?;
-        chunk.ok_or_else(|| complaint("a column without metadata", "one that is not encrypted"))
-    }
-
-    fn metadata(bytes: &mut Bytes) -> Read<Self> {
-        let mut chunk = Self::default();
-        let (mut data, mut dictionary) = (None, None);
-        structure(bytes, |bytes, id, kind| {
-            match id {
-                1 => chunk.physical = integer(bytes, kind)?,
-                4 => chunk.codec = integer(bytes, kind)?,
-                5 => chunk.values = count(integer(bytes, kind)?)?,
-                7 => chunk.length = count(integer(bytes, kind)?)?,
-                9 => data = Some(count(integer(bytes, kind)?)?),
-                11 => dictionary = Some(count(integer(bytes, kind)?)?),
-                _ => skip(bytes, kind)?,
-            }
-            Ok(())
-        })?;
-        let data = data.ok_or_else(|| complaint("a column without pages", "their offset"))?;
-        // Some writers put 0 where there is no dictionary; the file's first four bytes are magic.
-        chunk.start = dictionary.filter(|&at| at > 0).map_or(data, |at| at.min(data));
-        Ok(chunk)
+        }
+        None
     }
 }
 
-/// A number that counts something.
-pub(super) fn count(number: i64) -> Read<u64> {
-    u64::try_from(number).map_err(|_| complaint(format!("a count of {number}"), "at least 0"))
+// The kinds of the protocol.
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const BYTE: u8 = 3;
+const I16: u8 = 4;
+const I32: u8 = 5;
+const I64: u8 = 6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const SET: u8 = 10;
+const STRUCTURE: u8 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_with_more_children_than_there_are_is_refused_before_memory_is_taken() {
+        // Version 1, and a schema of one node "x" with 2^30 children.
+        let footer = [0x15, 2, 0x19, 0x1c, 0x48, 1, b'x', 0x15, 0x80, 0x80, 0x80, 0x80, 0x08, 0, 0];
+        let (found, _) = read(&footer).unwrap_err();
+        assert_eq!(found, "a node with 1073741824 children among 1 in the footer");
+        let (found, _) = read(&footer[..9]).unwrap_err();
+        assert_eq!(found, "bytes that are no Thrift in the footer");
+    }
 }

@@ -1,46 +1,46 @@
-//! Parquet: tables stored column by column.
-//!
-//! A reader of our own, because all that is wanted here is flat columns and lists of names, and a
-//! general library takes longer to build than the rest of this crate together.
+//! Parquet: tables stored column by column, decoded by the `parquet` crate.
 //!
 //! ```text
 //! footer -> columns -> row group -> column chunk -> pages -> levels and values -> one row's cell
 //! ```
 //!
 //! Read: flat columns and lists of one level (in the standard and both older shapes) of text,
-//! whole and floating numbers and truth values; plain, dictionary, run-length and delta encodings;
-//! pages of both versions; no compression, Snappy, gzip and Zstandard. A column that is not asked
-//! for is never opened, so what else a file holds does not matter. Checksums are not checked.
+//! whole and floating numbers and truth values; no compression, Snappy, gzip and Zstandard. A column
+//! that is not asked for is never opened, so what else a file holds does not matter. Checksums are
+//! not checked.
 //!
-//! A file is never believed: each length is compared with the bytes there are, compressed data may
-//! grow only to what its header says, and runs are handed out one value at a time. Rows are counted
-//! from 1 and stand in the place of lines in complaints.
+//! A file is never believed, and neither is the crate's belief in it: the places of chunks are
+//! compared with the file, pages are opened here within bounds ([`codec`]), the counts that the crate
+//! takes memory for are compared with the bytes there are ([`footer`], [`pages`], [`delta`]), and a
+//! panic inside it is an error. Rows are counted from 1 and stand in the place of lines in
+//! complaints.
 
-mod bytes;
 mod codec;
 mod column;
 mod delta;
 mod footer;
-mod hybrid;
-mod page;
+mod pages;
 mod schema;
-mod thrift;
-mod values;
 
 use std::fs::File;
 use std::io::{Read as _, Seek, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use self::bytes::{Bytes, Read, complaint};
-use self::column::ColumnReader;
-use self::footer::{Footer, Group};
+use bytes::Bytes;
+use parquet::column::reader::get_column_reader;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+
+use self::column::Cells;
+use self::pages::Pages;
 use self::schema::Column;
 use super::columns::{Cell, Complaint, Fields};
 use super::{Limits, Reader};
 use crate::{DataError, Result, TableBuilder};
 
-/// A footer grows with columns times row groups; this is a hundred thousand of them.
-const LARGEST_FOOTER: u64 = 64 << 20;
+/// A footer grows with columns times row groups; this is twenty thousand of them.
+const LARGEST_FOOTER: u64 = 16 << 20;
 /// Before the footer and after it.
 const MAGIC: &[u8; 4] = b"PAR1";
 const EXPECTED: &str = "a Parquet file";
@@ -49,27 +49,27 @@ const EXPECTED: &str = "a Parquet file";
 pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
     let mut stored = Stored::open(path)?;
     let footer = stored.footer()?;
-    let broken = |(found, expected): Complaint| DataError::file(path, found, expected);
-    let (columns, leaves) = schema::columns(&footer.schema).map_err(broken)?;
+    let columns = schema::columns(footer.file_metadata().schema());
     let mut rows_read = 0;
     let mut expanded = 0;
-    for (number, group) in footer.groups.iter().enumerate() {
-        if group.chunks.len() != leaves {
-            let found = format!("{} columns in row group {}", group.chunks.len(), number + 1);
-            return Err(DataError::file(path, found, format!("the {leaves} of the schema")));
-        }
+    for (number, group) in footer.row_groups().iter().enumerate() {
+        let rows = u64::try_from(group.num_rows()).map_err(|_| {
+            let found = format!("{} rows in row group {}", group.num_rows(), number + 1);
+            DataError::file(path, found, "at least 0")
+        })?;
         let mut open = OpenGroup {
             stored: &mut stored,
             columns: &columns,
             group,
+            rows,
             number: number + 1,
-            readers: columns.iter().map(|_| None).collect(),
+            cells: columns.iter().map(|_| None).collect(),
             row: 0,
             limits: reader.limits,
             taken: 0,
             failure: None,
         };
-        for row in 0..group.rows {
+        for row in 0..rows {
             rows_read += 1;
             (open.row, open.taken) = (row, 0);
             let record = reader.columns.row(builder.task(), &mut open);
@@ -95,6 +95,27 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
     Ok(())
 }
 
+/// What a call into the crate gives; a panic inside it is an error like any other.
+fn guarded<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(ParquetError::General(format!("damaged data ({})", words.unwrap_or("a panic"))))
+    })
+}
+
+/// What the crate says is wrong, in our words; our own checks bring what they expected.
+fn said(error: ParquetError) -> Complaint {
+    let text = match error {
+        ParquetError::General(text) => text,
+        other => other.to_string(),
+    };
+    match text.split_once(", expected ") {
+        Some((found, expected)) => (found.to_owned(), expected.to_owned()),
+        None => (text, EXPECTED.to_owned()),
+    }
+}
+
 /// A file whose length is known.
 struct Stored {
     file: File,
@@ -109,7 +130,7 @@ impl Stored {
         Ok(Self { file, path: path.to_owned(), length })
     }
 
-    fn footer(&mut self) -> Result<Footer> {
+    fn footer(&mut self) -> Result<ParquetMetaData> {
         let refuse = |path: &Path, found: &str| Err(DataError::file(path, found, EXPECTED));
         if self.length < 12 {
             return refuse(&self.path, &format!("{} bytes", self.length));
@@ -125,10 +146,10 @@ impl Stored {
         if size > self.length - 12 || size > LARGEST_FOOTER {
             return refuse(&self.path, &format!("a footer of {size} bytes"));
         }
-        let mut bytes = Bytes::new(self.bytes(self.length - 8 - size, size)?);
-        Footer::read(&mut bytes).map_err(|(found, expected)| {
-            DataError::file(&self.path, format!("{found} in the footer"), expected)
-        })
+        let bytes = self.bytes(self.length - 8 - size, size)?;
+        let read = guarded(|| Ok(footer::read(&bytes))).map_err(said);
+        read.and_then(|read| read)
+            .map_err(|(found, expected)| DataError::file(&self.path, found, expected))
     }
 
     /// Some bytes of the file, whose end was compared with the file's.
@@ -151,10 +172,11 @@ impl Stored {
 struct OpenGroup<'a> {
     stored: &'a mut Stored,
     columns: &'a [Column],
-    group: &'a Group,
+    group: &'a RowGroupMetaData,
+    rows: u64,
     /// From 1.
     number: usize,
-    readers: Vec<Option<ColumnReader>>,
+    cells: Vec<Option<Cells>>,
     row: u64,
     limits: Limits,
     /// What the fields of this row have cost.
@@ -165,42 +187,53 @@ struct OpenGroup<'a> {
 
 impl OpenGroup<'_> {
     fn cell(&mut self, place: usize) -> Result<Option<Cell>> {
-        let mut reader = match self.readers[place].take() {
-            Some(reader) => reader,
+        let mut cells = match self.cells[place].take() {
+            Some(cells) => cells,
             None => self.open(place)?,
         };
-        let value = reader.at(self.row, self.limits.record_bytes);
-        let value = value.map_err(|complaint| self.at(place, complaint))?;
-        self.readers[place] = Some(reader);
-        self.taken += value.bytes;
-        Ok(value.cell)
+        let taken = cells.at(self.row, self.limits.record_bytes);
+        let taken = taken.map_err(|complaint| self.at(place, complaint))?;
+        self.cells[place] = Some(cells);
+        self.taken += taken.bytes;
+        Ok(taken.cell)
     }
 
-    fn open(&mut self, place: usize) -> Result<ColumnReader> {
-        let leaf = self.columns[place].leaf.as_ref().map_err(|&what| {
-            self.at(place, complaint(what, "a flat column or a list of values"))
+    fn open(&mut self, place: usize) -> Result<Cells> {
+        let leaf = self.columns[place].leaf.map_err(|what| {
+            let expected = "text, numbers, truth values or lists of them";
+            self.at(place, (what.to_owned(), expected.to_owned()))
         })?;
-        let chunk = &self.group.chunks[leaf.index];
-        let inside = chunk.start.checked_add(chunk.length).is_some_and(|e| e <= self.stored.length);
-        if !inside {
-            let found = format!("{} bytes from byte {}", chunk.length, chunk.start);
-            let expected = format!("a place within the {} of the file", self.stored.length);
-            return Err(self.at(place, complaint(found, expected)));
+        let chunk = self.group.column(leaf.index);
+        if chunk.file_path().is_some() {
+            let found = "a column in another file".to_owned();
+            return Err(self.at(place, (found, "one in the file itself".to_owned())));
         }
-        let bytes = self.stored.bytes(chunk.start, chunk.length)?;
-        let reader: Read<ColumnReader> = ColumnReader::new(*leaf, chunk, bytes);
-        reader.map_err(|complaint| self.at(place, complaint))
+        // Some writers put 0 where there is no dictionary; the file's first four bytes are magic.
+        let dictionary = chunk.dictionary_page_offset().filter(|&at| at > 0);
+        let start = dictionary.map_or(chunk.data_page_offset(), |at| at.min(chunk.data_page_offset()));
+        let range = u64::try_from(start).ok().zip(u64::try_from(chunk.compressed_size()).ok());
+        let range = range.filter(|(start, length)| {
+            start.checked_add(*length).is_some_and(|end| end <= self.stored.length)
+        });
+        let Some((start, length)) = range else {
+            let found = format!("{} bytes from byte {start}", chunk.compressed_size());
+            let expected = format!("a place within the {} of the file", self.stored.length);
+            return Err(self.at(place, (found, expected)));
+        };
+        let bytes = Bytes::from(self.stored.bytes(start, length)?);
+        let opened = guarded(|| {
+            let pages = Pages::new(bytes, chunk, usize::try_from(self.rows)?)?;
+            Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
+        });
+        let cells = opened.map_err(said).and_then(|reader| Cells::new(reader, leaf, self.rows));
+        cells.map_err(|complaint| self.at(place, complaint))
     }
 
     /// A column that was read to the last row must have no values beyond it.
-    fn check_end(&self) -> Result<()> {
-        for (place, reader) in self.readers.iter().enumerate() {
-            if let Some(reader) = reader
-                && reader.read() == self.group.rows
-                && !reader.is_done()
-            {
-                let expected = format!("the {} of its rows", self.group.rows);
-                return Err(self.at(place, complaint("more values", expected)));
+    fn check_end(&mut self) -> Result<()> {
+        for place in 0..self.cells.len() {
+            if let Some(mut cells) = self.cells[place].take() {
+                cells.check_end().map_err(|complaint| self.at(place, complaint))?;
             }
         }
         Ok(())
@@ -219,7 +252,7 @@ impl Fields for OpenGroup<'_> {
             return Ok(None);
         };
         self.cell(place).map_err(|failure| {
-            let said = complaint(failure.to_string(), EXPECTED);
+            let said = (failure.to_string(), EXPECTED.to_owned());
             self.failure = Some(failure);
             said
         })

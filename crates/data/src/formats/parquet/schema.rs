@@ -5,14 +5,14 @@
 //! writers give a list differ only in where along the path the repeating node stands, so one rule
 //! reads them all. Structures, maps and lists of lists are refused, but only when asked for.
 
-use super::bytes::{Read, complaint};
-use super::footer::{Element, Meaning, Repetition};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::schema::types::Type;
 
 /// A column by the name it has at the top of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
     pub name: String,
-    /// How it reads, or what it is that this reader cannot read.
+    /// How it reads, or what it is that is not read.
     pub leaf: Result<Leaf, &'static str>,
 }
 
@@ -21,138 +21,157 @@ pub(super) struct Column {
 pub(super) struct Leaf {
     /// Which of the file's leaves it is.
     pub index: usize,
-    pub physical: i64,
-    pub meaning: Meaning,
+    /// Whether whole numbers have no sign.
+    pub is_unsigned: bool,
     /// The definition level of a value that is there.
-    pub present: u32,
+    pub present: i16,
     /// For a list, the definition level from which on there is an element, even if it is null.
-    pub element: Option<u32>,
+    pub element: Option<i16>,
 }
 
-/// The columns of a schema, and how many leaves a row group must have.
-pub(super) fn columns(schema: &[Element]) -> Read<(Vec<Column>, usize)> {
-    let root = schema.first().map_or(0, |root| root.children);
-    let mut walk = Walk { rest: schema.iter().skip(1), leaves: 0 };
-    let mut columns = Vec::new();
-    for _ in 0..root {
-        let top = walk.next()?;
-        let leaf = walk.column(top)?;
-        columns.push(Column { name: top.name.clone(), leaf });
-    }
-    Ok((columns, walk.leaves))
-}
-
-struct Walk<'a> {
-    rest: std::iter::Skip<std::slice::Iter<'a, Element>>,
-    leaves: usize,
-}
-
-impl<'a> Walk<'a> {
-    fn next(&mut self) -> Read<&'a Element> {
-        self.rest.next().ok_or_else(|| complaint("fewer columns", "those that the schema counts"))
-    }
-
-    fn column(&mut self, top: &Element) -> Read<Result<Leaf, &'static str>> {
-        let index = self.leaves;
-        // The path while it does not branch; what branches is only counted.
-        let mut path = vec![top.clone()];
-        let mut branches = top.children > 1;
-        let mut open = top.children;
-        if top.children == 0 {
-            self.leaves += 1;
-        }
-        while open > 0 {
-            let node = self.next()?;
-            open = (open - 1)
-                .checked_add(node.children)
-                .ok_or_else(|| complaint("a schema of countless columns", "one that ends"))?;
-            branches |= open > 1;
-            if node.children == 0 {
-                self.leaves += 1;
-            }
-            if !branches && path.len() < 4 {
-                path.push(node.clone());
-            }
-        }
-        Ok(if branches { Err("a structure or map") } else { shaped(index, &path) })
-    }
-}
-
-/// The leaf at the end of a path of at most three nodes.
-fn shaped(index: usize, path: &[Element]) -> Result<Leaf, &'static str> {
-    let (mut levels, mut element) = (0, None);
-    for node in path {
-        match node.repetition {
-            Repetition::Required => {}
-            Repetition::Optional => levels += 1,
-            Repetition::Repeated if element.is_some() => return Err("a list of lists"),
-            Repetition::Repeated => {
-                levels += 1;
-                element = Some(levels);
-            }
-        }
-    }
-    let Some(leaf @ Element { physical: Some(physical), meaning, .. }) = path.last() else {
-        return Err("an empty structure");
+/// The columns of a schema.
+pub(super) fn columns(root: &Type) -> Vec<Column> {
+    let mut leaves = 0;
+    let column = |field: &std::sync::Arc<Type>| {
+        let column = Column { name: field.name().to_owned(), leaf: leaf(field, leaves) };
+        leaves += count(field);
+        column
     };
-    if leaf.children > 0 || path.len() > 3 {
+    root.get_fields().iter().map(column).collect()
+}
+
+/// How many leaves stand under a node.
+fn count(node: &Type) -> usize {
+    if node.is_group() { node.get_fields().iter().map(|field| count(field)).sum() } else { 1 }
+}
+
+/// The leaf at the end of a path of at most three nodes that does not branch.
+fn leaf(top: &Type, index: usize) -> Result<Leaf, &'static str> {
+    let (mut present, mut element, mut length) = (0, None, 1);
+    let mut node = top;
+    loop {
+        let info = node.get_basic_info();
+        match info.has_repetition().then(|| info.repetition()) {
+            None | Some(Repetition::REQUIRED) => {}
+            Some(Repetition::OPTIONAL) => present += 1,
+            Some(Repetition::REPEATED) if element.is_some() => return Err("a list of lists"),
+            Some(Repetition::REPEATED) => {
+                present += 1;
+                element = Some(present);
+            }
+        }
+        if !node.is_group() {
+            break;
+        }
+        node = match node.get_fields() {
+            [only] => only,
+            [] => return Err("an empty structure"),
+            [_, _, ..] => return Err("a structure or map"),
+        };
+        length += 1;
+    }
+    if length > 3 {
         return Err("a nested structure");
     }
-    if path.len() > 1 && element.is_none() {
+    if length > 1 && element.is_none() {
         return Err("a structure");
     }
-    Ok(Leaf { index, physical: *physical, meaning: *meaning, present: levels, element })
+    let is_unsigned = meaning(node)?;
+    Ok(Leaf { index, is_unsigned, present, element })
+}
+
+/// Whether a leaf's numbers have no sign; what its values stand for where they are not read.
+fn meaning(leaf: &Type) -> Result<bool, &'static str> {
+    match leaf.get_physical_type() {
+        Physical::INT96 => return Err("a timestamp of 96 bits"),
+        Physical::FIXED_LEN_BYTE_ARRAY => return Err("byte strings of a fixed length"),
+        Physical::BOOLEAN
+        | Physical::INT32
+        | Physical::INT64
+        | Physical::FLOAT
+        | Physical::DOUBLE
+        | Physical::BYTE_ARRAY => {}
+    }
+    let info = leaf.get_basic_info();
+    // The newer of the two annotations decides.
+    if let Some(logical) = info.logical_type_ref() {
+        return match logical {
+            LogicalType::Integer(integer) => Ok(!integer.is_signed),
+            LogicalType::Decimal(_) => Err("a decimal number"),
+            LogicalType::Date => Err("a date"),
+            LogicalType::Time(_) => Err("a time"),
+            LogicalType::Timestamp(_) => Err("a timestamp"),
+            LogicalType::Bson => Err("BSON"),
+            _ => Ok(false),
+        };
+    }
+    match info.converted_type() {
+        ConvertedType::UINT_8
+        | ConvertedType::UINT_16
+        | ConvertedType::UINT_32
+        | ConvertedType::UINT_64 => Ok(true),
+        ConvertedType::DECIMAL => Err("a decimal number"),
+        ConvertedType::DATE => Err("a date"),
+        ConvertedType::TIME_MILLIS | ConvertedType::TIME_MICROS => Err("a time"),
+        ConvertedType::TIMESTAMP_MILLIS | ConvertedType::TIMESTAMP_MICROS => Err("a timestamp"),
+        ConvertedType::BSON => Err("BSON"),
+        ConvertedType::INTERVAL => Err("an interval"),
+        ConvertedType::NONE
+        | ConvertedType::UTF8
+        | ConvertedType::MAP
+        | ConvertedType::MAP_KEY_VALUE
+        | ConvertedType::LIST
+        | ConvertedType::ENUM
+        | ConvertedType::INT_8
+        | ConvertedType::INT_16
+        | ConvertedType::INT_32
+        | ConvertedType::INT_64
+        | ConvertedType::JSON => Ok(false),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Repetition::{Optional, Repeated, Required};
+    use parquet::schema::parser::parse_message_type;
 
-    fn node(name: &str, repetition: Repetition, children: usize) -> Element {
-        let physical = (children == 0).then_some(6);
-        Element { name: name.into(), physical, repetition, children, meaning: Meaning::Plain }
-    }
-
-    fn only(nodes: &[(Repetition, usize)]) -> Result<Leaf, &'static str> {
-        let mut schema = vec![node("root", Required, 1)];
-        schema.extend(nodes.iter().map(|&(repetition, children)| node("x", repetition, children)));
-        let (columns, leaves) = columns(&schema).unwrap();
+    fn only(column: &str) -> Result<Leaf, &'static str> {
+        let schema = parse_message_type(&format!("message root {{ {column} }}")).unwrap();
+        let columns = columns(&schema);
         assert_eq!((columns.len(), columns[0].name.as_str()), (1, "x"));
-        assert_eq!(leaves, nodes.iter().filter(|node| node.1 == 0).count());
         columns[0].leaf
     }
 
-    fn leaf(present: u32, element: Option<u32>) -> Leaf {
-        Leaf { index: 0, physical: 6, meaning: Meaning::Plain, present, element }
+    fn leaf(present: i16, element: Option<i16>) -> Leaf {
+        Leaf { index: 0, is_unsigned: false, present, element }
     }
 
     #[test]
     fn every_shape_of_a_list_is_seen_as_one() {
-        assert_eq!(only(&[(Required, 0)]), Ok(leaf(0, None)));
-        assert_eq!(only(&[(Optional, 0)]), Ok(leaf(1, None)));
+        assert_eq!(only("required binary x;"), Ok(leaf(0, None)));
+        assert_eq!(only("optional binary x;"), Ok(leaf(1, None)));
         // Three levels, then the two older shapes, then a repeated leaf alone.
-        assert_eq!(only(&[(Optional, 1), (Repeated, 1), (Optional, 0)]), Ok(leaf(3, Some(2))));
-        assert_eq!(only(&[(Optional, 1), (Repeated, 1), (Required, 0)]), Ok(leaf(2, Some(2))));
-        assert_eq!(only(&[(Optional, 1), (Repeated, 0)]), Ok(leaf(2, Some(2))));
-        assert_eq!(only(&[(Repeated, 0)]), Ok(leaf(1, Some(1))));
+        let inside = |inner: &str| format!("optional group x {{ {inner} }}");
+        let three = inside("repeated group list { optional binary element; }");
+        assert_eq!(only(&three), Ok(leaf(3, Some(2))));
+        let older = inside("repeated group list { required binary element; }");
+        assert_eq!(only(&older), Ok(leaf(2, Some(2))));
+        assert_eq!(only(&inside("repeated binary array;")), Ok(leaf(2, Some(2))));
+        assert_eq!(only("repeated binary x;"), Ok(leaf(1, Some(1))));
     }
 
     #[test]
-    fn deeper_shapes_are_named() {
-        assert_eq!(only(&[(Optional, 2), (Required, 0), (Required, 0)]), Err("a structure or map"));
-        assert_eq!(only(&[(Optional, 1), (Optional, 0)]), Err("a structure"));
-        let lists = [(Optional, 1), (Repeated, 1), (Repeated, 0)];
+    fn deeper_shapes_and_other_values_are_named() {
+        let inside = |inner: &str| format!("optional group x {{ {inner} }}");
+        let two = inside("required binary a; required binary b;");
+        assert_eq!(only(&two), Err("a structure or map"));
+        assert_eq!(only(&inside("optional binary a;")), Err("a structure"));
+        let lists = inside("repeated group a { repeated binary b; }");
         assert_eq!(only(&lists), Err("a list of lists"));
-        let inside = [(Optional, 1), (Repeated, 1), (Optional, 1), (Optional, 0)];
-        assert_eq!(only(&inside), Err("a nested structure"));
-    }
-
-    #[test]
-    fn a_schema_that_ends_early_or_never_is_refused() {
-        let schema = [node("root", Required, 2), node("a", Required, 0)];
-        assert!(columns(&schema).is_err());
-        let huge = Element { children: usize::MAX, ..node("a", Required, 1) };
-        assert!(columns(&[node("root", Required, 1), huge.clone(), huge]).is_err());
+        let deep = inside("repeated group a { optional group b { optional binary c; } }");
+        assert_eq!(only(&deep), Err("a nested structure"));
+        assert_eq!(only("optional int32 x (DATE);"), Err("a date"));
+        assert_eq!(only("optional int96 x;"), Err("a timestamp of 96 bits"));
+        assert_eq!(only("optional int32 x (UINT_32);").map(|leaf| leaf.is_unsigned), Ok(true));
     }
 }

@@ -1,0 +1,185 @@
+//! The pages of a column chunk, opened and checked before the `parquet` crate decodes them.
+//!
+//! The crate reads the headers. It believes the counts in them, so the ones that it takes memory for
+//! are compared with the bytes there are: words of a dictionary, values of a page of lists, and the
+//! lengths that delta encodings announce.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::serialized_reader::SerializedPageReader;
+
+use super::codec;
+use super::delta;
+
+/// Values of a page whose rows are lists; writers stay below a tenth of it.
+const MOST_LIST_VALUES: u32 = 1 << 23;
+
+/// The pages of one column chunk.
+pub(super) struct Pages {
+    inner: SerializedPageReader<Bytes>,
+    codec: Compression,
+    /// Values that the chunk has left to give.
+    left: u64,
+    /// The greatest repetition and definition level.
+    levels: (i16, i16),
+}
+
+impl Pages {
+    /// The pages in the bytes of a chunk, which are the whole of it.
+    pub fn new(bytes: Bytes, chunk: &ColumnChunkMetaData, rows: usize) -> Result<Self> {
+        let descriptor = chunk.column_descr();
+        let levels = (descriptor.max_rep_level(), descriptor.max_def_level());
+        let (codec, left) = (chunk.compression(), chunk.num_values().max(0) as u64);
+        // Named uncompressed and starting at 0, so that the crate hands out pages as they are.
+        let dictionary = chunk.dictionary_page_offset().map(|_| 0);
+        let chunk = chunk
+            .clone()
+            .into_builder()
+            .set_compression(Compression::UNCOMPRESSED)
+            .set_data_page_offset(0)
+            .set_dictionary_page_offset(dictionary)
+            .set_total_compressed_size(bytes.len() as i64)
+            .build()?;
+        let inner = SerializedPageReader::new(Arc::new(bytes), &chunk, rows, None)?;
+        Ok(Self { inner, codec, left, levels })
+    }
+
+    fn opened(&mut self, page: Page) -> Result<Page> {
+        let codec = self.codec;
+        let open = |packed: &[u8]| codec::open(codec, packed).map_err(error);
+        match page {
+            Page::DictionaryPage { buf, num_values, encoding, is_sorted } => {
+                let buf = Bytes::from(open(&buf)?);
+                // A word takes at least the four bytes of its length, or is a number as long.
+                if num_values as usize > buf.len() / 4 {
+                    let found = format!("a dictionary of {num_values} words");
+                    return Err(error((found, format!("at most {} bytes of them", buf.len()))));
+                }
+                Ok(Page::DictionaryPage { buf, num_values, encoding, is_sorted })
+            }
+            Page::DataPage {
+                buf,
+                num_values,
+                encoding,
+                def_level_encoding,
+                rep_level_encoding,
+                statistics,
+            } => {
+                let buf = Bytes::from(open(&buf)?);
+                let levels = if is_delta(encoding) { self.level_bytes(&buf) } else { 0 };
+                self.check(&buf, levels, num_values, encoding)?;
+                Ok(Page::DataPage {
+                    buf,
+                    num_values,
+                    encoding,
+                    def_level_encoding,
+                    rep_level_encoding,
+                    statistics,
+                })
+            }
+            Page::DataPageV2 {
+                buf,
+                num_values,
+                encoding,
+                num_nulls,
+                num_rows,
+                def_levels_byte_len,
+                rep_levels_byte_len,
+                is_compressed,
+                statistics,
+            } => {
+                let levels = def_levels_byte_len as usize + rep_levels_byte_len as usize;
+                let Some((before, packed)) = buf.split_at_checked(levels) else {
+                    let found = format!("{levels} bytes of levels in a page of {}", buf.len());
+                    return Err(error((found, "levels inside their page".to_owned())));
+                };
+                let buf = if is_compressed && codec != Compression::UNCOMPRESSED && !packed.is_empty()
+                {
+                    Bytes::from([before, &open(packed)?].concat())
+                } else {
+                    buf
+                };
+                self.check(&buf, levels, num_values, encoding)?;
+                Ok(Page::DataPageV2 {
+                    buf,
+                    num_values,
+                    encoding,
+                    num_nulls,
+                    num_rows,
+                    def_levels_byte_len,
+                    rep_levels_byte_len,
+                    is_compressed: false,
+                    statistics,
+                })
+            }
+        }
+    }
+
+    /// Compares what a data page announces with what it holds.
+    fn check(&mut self, buf: &Bytes, levels: usize, values: u32, encoding: Encoding) -> Result<()> {
+        if u64::from(values) > self.left {
+            let found = format!("a page of {values} values");
+            return Err(error((found, format!("at most the {} left in its chunk", self.left))));
+        }
+        self.left -= u64::from(values);
+        if self.levels.0 > 0 && values > MOST_LIST_VALUES {
+            let found = format!("a page of lists with {values} values");
+            return Err(error((found, format!("at most {MOST_LIST_VALUES}"))));
+        }
+        if !is_delta(encoding) {
+            return Ok(());
+        }
+        delta::check(buf.get(levels..).unwrap_or_default(), encoding, values).map_err(error)
+    }
+
+    /// How many bytes the levels of a page of the first version take: each part says its length.
+    fn level_bytes(&self, buf: &[u8]) -> usize {
+        let mut at = 0;
+        for level in [self.levels.0, self.levels.1] {
+            if level > 0 {
+                let length = buf.get(at..).and_then(<[u8]>::first_chunk::<4>);
+                let length = length.map_or(0, |length| u32::from_le_bytes(*length) as usize);
+                at = at.saturating_add(4).saturating_add(length);
+            }
+        }
+        at
+    }
+}
+
+fn is_delta(encoding: Encoding) -> bool {
+    matches!(encoding, Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY)
+}
+
+fn error((found, expected): super::Complaint) -> ParquetError {
+    ParquetError::General(format!("{found}, expected {expected}"))
+}
+
+impl Iterator for Pages {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        match self.inner.get_next_page()? {
+            Some(page) => self.opened(page).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        self.inner.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.inner.skip_next_page()
+    }
+}
