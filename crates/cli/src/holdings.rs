@@ -105,8 +105,7 @@ fn read(experiment: &Experiment) -> Result<Table> {
                 let (delimiter, encoding) = (draft.data.delimiter, draft.data.encoding);
                 let encoding = encoding.unwrap_or_default();
                 let split = *split;
-                let reader =
-                    Reader { columns, split, delimiter, encoding, ..Reader::default() };
+                let reader = Reader { columns, split, delimiter, encoding, ..Reader::default() };
                 let what = match split {
                     None => "data.path",
                     Some(Split::Train) => "data.train",

@@ -51,9 +51,7 @@ pub use batch::{Batch, Targets, epoch, poisson};
 pub use clinic::Clinic;
 pub use dice::Dice;
 pub use error::{DataError, Result};
-pub use formats::{
-    Columns, Encoding, Format, Limits, Mimic, Reader, TextColumns, Uncoded,
-};
+pub use formats::{Columns, Encoding, Format, Limits, Mimic, Reader, TextColumns, Uncoded};
 pub use partition::{Division, Holding, Partition, Shares};
 pub use scores::{LabelScore, Span, SpanScore, Tally, spans};
 pub use small::Small;

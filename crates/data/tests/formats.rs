@@ -10,8 +10,8 @@ use std::io::Write;
 use std::path::Path;
 
 use fedra_data::{
-    Body, Columns, DataError, Format, Labels, Limits, Mimic, Reader, Split, Table, TableBuilder,
-    Task, Uncoded,
+    Body, Columns, DataError, Encoding, Format, Labels, Limits, Mimic, Reader, Split, Table,
+    TableBuilder, Task, TextColumns, Uncoded,
 };
 use flate2::{Compression, write::GzEncoder};
 
@@ -138,6 +138,65 @@ fn csv_reads_quotes_commas_line_ends_and_doubled_quotes() {
 }
 
 #[test]
+fn a_delimiter_and_two_columns_are_read_as_said() {
+    let columns = Columns {
+        text: Some(TextColumns::Pair(["question".into(), "context".into()])),
+        ..Columns::default()
+    };
+    let reader = Reader { columns, delimiter: Some(';'), ..Reader::default() };
+    let text = "question;context;label\n\"pain; where?\";\"chest, left\";a\nx;;b\n";
+    let csv = read_with(&reader, Format::Csv, Task::Classes, text).unwrap();
+    assert_eq!(csv.examples[0].body, Body::Pair("pain; where?".into(), "chest, left".into()));
+    let json = "{\"question\": \"pain; where?\", \"context\": \"chest, left\", \"label\": \"a\"}\n\
+                {\"question\": \"x\", \"context\": \"\", \"label\": \"b\"}\n";
+    let json = read_with(&reader, Format::JsonLines, Task::Classes, json).unwrap();
+    assert_eq!(json, csv);
+    let missing = read_with(&reader, Format::Csv, Task::Classes, "question;label\nx;a\n");
+    assert!(missing.unwrap_err().to_string().ends_with("expected column \"context\""));
+    let refused = read_with(&reader, Format::Csv, Task::Language, text).unwrap_err().to_string();
+    assert!(refused.contains("found two texts, expected one"), "{refused}");
+
+    let wrong = complaint(Format::Csv, Task::Classes, "text;label\nx;y\n");
+    assert!(wrong.ends_with("; data.delimiter = ';' would cut it"), "{wrong}");
+    for delimiter in ['"', '\n', '\u{a7}'] {
+        let reader = Reader { delimiter: Some(delimiter), ..Reader::default() };
+        let error = read_with(&reader, Format::Csv, Task::Classes, text).unwrap_err().to_string();
+        assert!(error.contains("expected one ASCII character"), "{error}");
+    }
+}
+
+#[test]
+fn an_encoding_is_read_as_said_or_refused_with_its_line_and_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows");
+    let read = |encoding, bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let mut builder = TableBuilder::new(Task::Classes);
+        let reader = Reader { encoding, ..Reader::default() };
+        reader.read(Format::Csv, &path, &mut builder)?;
+        Ok::<_, DataError>(texts(&builder.finish()))
+    };
+    let latin = b"text,label\ncaf\xe9,x\n";
+    assert_eq!(read(Encoding::Latin1, latin).unwrap(), ["caf\u{e9}"]);
+    let mut wide = vec![0xff, 0xfe];
+    wide.extend("text,label\r\ncaf\u{e9},x\r\n".encode_utf16().flat_map(u16::to_le_bytes));
+    assert_eq!(read(Encoding::Utf16, &wide).unwrap(), ["caf\u{e9}"]);
+    assert_eq!(read(Encoding::Utf16, &zipped(&wide)).unwrap(), ["caf\u{e9}"]);
+
+    let refused = |encoding, bytes: &[u8]| {
+        let message = read(encoding, bytes).unwrap_err().to_string();
+        message[message.find("rows:").unwrap()..].to_owned()
+    };
+    let expected = "rows:2: found the byte 0xe9 at byte 4 of the line, expected UTF-8, or \
+                    data.encoding to name another (perhaps \"windows-1252\")";
+    assert_eq!(refused(Encoding::Utf8, latin), expected);
+    assert!(refused(Encoding::Utf8, &wide).ends_with("(perhaps \"utf-16\")"));
+    let expected = "rows:2: found the byte 0x93 at byte 12, expected text in latin-1, as \
+                    data.encoding says";
+    assert_eq!(refused(Encoding::Latin1, b"text,label\n\x93x\x94,y\n"), expected);
+}
+
+#[test]
 fn conll_reads_documents_clients_and_a_hash_as_a_word() {
     let text = "# doc = 7\n# client = h1\nno\tO\nfever\tB-problem\n\n#\tO\n\n# doc 8\nx NN O\n";
     let table = read(Format::Conll, Task::Concepts, text).unwrap();
@@ -192,9 +251,11 @@ fn bytes_that_are_not_utf8_are_placed() {
     let mut builder = TableBuilder::new(Task::Tokens);
     let error = Reader::default().read(Format::Conll, &path, &mut builder).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .ends_with("rows:2: found a byte that is not UTF-8 at column 3, expected UTF-8 text")
+        error.to_string().ends_with(
+            "rows:2: found the byte 0xff at byte 3 of the line, expected UTF-8, or \
+                data.encoding to name another (perhaps \"windows-1252\")"
+        ),
+        "{error}"
     );
 }
 

@@ -228,8 +228,14 @@ mod tests {
             let marked = [vec![0xfe, 0xff], utf16(&long, u16::to_be_bytes)].concat();
             assert_eq!(decode(encoding, &marked).unwrap(), long);
         }
-        assert_eq!(decode(Encoding::Utf16Be, &utf16("x\u{e9}", u16::to_be_bytes)).unwrap(), "x\u{e9}");
-        assert_eq!(decode(Encoding::Windows1252, b"\x93x\x94 \x80").unwrap(), "\u{201c}x\u{201d} \u{20ac}");
+        assert_eq!(
+            decode(Encoding::Utf16Be, &utf16("x\u{e9}", u16::to_be_bytes)).unwrap(),
+            "x\u{e9}"
+        );
+        assert_eq!(
+            decode(Encoding::Windows1252, b"\x93x\x94 \x80").unwrap(),
+            "\u{201c}x\u{201d} \u{20ac}"
+        );
         assert_eq!(decode(Encoding::Utf16, b"").unwrap(), "");
     }
 

@@ -70,7 +70,8 @@ impl Source {
         let count = read.map_err(|error| {
             let (found, expected) = match error.kind() {
                 ErrorKind::InvalidData if self.encoding != Encoding::Utf8 => {
-                    let expected = format!("text in {}, as data.encoding says", self.encoding.name());
+                    let expected =
+                        format!("text in {}, as data.encoding says", self.encoding.name());
                     (error.to_string(), expected)
                 }
                 _ => (format!("unreadable data ({error})"), "text".to_owned()),

@@ -150,7 +150,9 @@ mod tests {
         // sklearn.metrics.f1_score(average="macro", zero_division=0) on five labels, of which 3
         // never occurs, 4 is only true and 1 only guessed; tools/score_fixtures.py prints these.
         let mut codes = LabelScore::new(5);
-        for (truth, guess) in [(&[0, 2][..], &[0][..]), (&[2, 4], &[2, 1]), (&[], &[]), (&[0], &[0, 2])] {
+        for (truth, guess) in
+            [(&[0, 2][..], &[0][..]), (&[2, 4], &[2, 1]), (&[], &[]), (&[0], &[0, 2])]
+        {
             codes.add(truth, guess);
         }
         assert!((codes.macro_f1_of_all() - 0.3).abs() < 1e-15);

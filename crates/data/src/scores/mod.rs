@@ -73,8 +73,6 @@ fn macro_f1<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> f64 {
 }
 
 /// Those of the labels that occur, truly or as a prediction.
-fn occurring<'a>(
-    tallies: impl IntoIterator<Item = &'a Tally>,
-) -> impl Iterator<Item = &'a Tally> {
+fn occurring<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> impl Iterator<Item = &'a Tally> {
     tallies.into_iter().filter(|tally| !tally.is_empty())
 }

@@ -25,8 +25,20 @@ const SECTIONS: [Section; 5] = [
         key: "normalizer",
         list: "normalizers",
         kinds: &[
-            "BertNormalizer", "Strip", "StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Sequence",
-            "Lowercase", "Nmt", "Precompiled", "Replace", "Prepend", "ByteLevel",
+            "BertNormalizer",
+            "Strip",
+            "StripAccents",
+            "NFC",
+            "NFD",
+            "NFKC",
+            "NFKD",
+            "Sequence",
+            "Lowercase",
+            "Nmt",
+            "Precompiled",
+            "Replace",
+            "Prepend",
+            "ByteLevel",
         ],
         reads: reads::<NormalizerWrapper>,
     },
@@ -34,8 +46,17 @@ const SECTIONS: [Section; 5] = [
         key: "pre_tokenizer",
         list: "pretokenizers",
         kinds: &[
-            "BertPreTokenizer", "ByteLevel", "CharDelimiterSplit", "Metaspace", "Whitespace",
-            "Sequence", "Split", "Punctuation", "WhitespaceSplit", "Digits", "UnicodeScripts",
+            "BertPreTokenizer",
+            "ByteLevel",
+            "CharDelimiterSplit",
+            "Metaspace",
+            "Whitespace",
+            "Sequence",
+            "Split",
+            "Punctuation",
+            "WhitespaceSplit",
+            "Digits",
+            "UnicodeScripts",
             "FixedLength",
         ],
         reads: reads::<PreTokenizerWrapper>,
@@ -44,7 +65,11 @@ const SECTIONS: [Section; 5] = [
         key: "post_processor",
         list: "processors",
         kinds: &[
-            "RobertaProcessing", "BertProcessing", "ByteLevel", "TemplateProcessing", "Sequence",
+            "RobertaProcessing",
+            "BertProcessing",
+            "ByteLevel",
+            "TemplateProcessing",
+            "Sequence",
         ],
         reads: reads::<PostProcessorWrapper>,
     },
@@ -52,8 +77,16 @@ const SECTIONS: [Section; 5] = [
         key: "decoder",
         list: "decoders",
         kinds: &[
-            "BPEDecoder", "ByteLevel", "WordPiece", "Metaspace", "CTC", "Sequence", "Replace",
-            "Fuse", "Strip", "ByteFallback",
+            "BPEDecoder",
+            "ByteLevel",
+            "WordPiece",
+            "Metaspace",
+            "CTC",
+            "Sequence",
+            "Replace",
+            "Fuse",
+            "Strip",
+            "ByteFallback",
         ],
         reads: reads::<DecoderWrapper>,
     },
@@ -93,7 +126,9 @@ pub(super) fn whole(json: &str) -> Result<Value, Complaint> {
 /// The section that does not read, given what the library said about the whole.
 pub(super) fn section(whole: &Value, error: &str) -> Complaint {
     let blamed = SECTIONS.iter().find_map(|section| section.blame(&whole[section.key]));
-    blamed.unwrap_or_else(|| (format!("a file that does not read ({error})"), "a tokenizer.json".into()))
+    blamed.unwrap_or_else(|| {
+        (format!("a file that does not read ({error})"), "a tokenizer.json".into())
+    })
 }
 
 /// The types that a section has, those inside a `Sequence` included.
@@ -115,18 +150,18 @@ impl Section {
         if let Some(complaint) = parts.into_iter().flatten().find_map(|part| self.blame(part)) {
             return Some(complaint);
         }
-        let kind = match &value["type"] {
-            Value::String(kind) if self.kinds.contains(&kind.as_str()) => {
-                format!("of type {kind} that does not read ({error})")
-            }
-            Value::Null => format!("without a `type` ({error})"),
-            other @ (Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_)
-            | Value::Object(_)) => format!("of type {other}"),
-        };
+        // The library's words about its own types say nothing about the file.
+        let why = if error.contains("variant") { String::new() } else { format!(" ({error})") };
+        if let Value::String(kind) = &value["type"]
+            && self.kinds.contains(&kind.as_str())
+        {
+            let settings = value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+            let settings: Vec<&str> = settings.filter(|name| *name != "type").collect();
+            let found = format!("a {} of type {kind} with [{}]{why}", self.key, settings.join(", "));
+            return Some((found, format!("settings that make a {kind}")));
+        }
+        let found = format!("a {} of type {}{why}", self.key, value["type"]);
         let expected = format!("one of {}", self.kinds.join(", "));
-        Some((format!("a {} {kind}", self.key), expected))
+        Some((found, expected))
     }
 }

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tokenizers::{Encoding, Model as _, Token};
 
+use super::Tokenizer;
 use super::blame::{self, Complaint};
 use super::template::{Slot, Template, Templates};
-use super::Tokenizer;
 use crate::{DataError, Result};
 
 /// The largest known file, of 260,000 pieces, has half of this.
@@ -238,9 +238,10 @@ fn unknown(model: &Value, inner: &tokenizers::Tokenizer) -> Option<u32> {
     match (&model["unk_token"], &model["unk_id"]) {
         (Value::String(token), _) => inner.token_to_id(token),
         (_, Value::Number(id)) => id.as_u64().and_then(|id| u32::try_from(id).ok()),
-        (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_), _) => {
-            None
-        }
+        (
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_),
+            _,
+        ) => None,
     }
 }
 

@@ -104,11 +104,8 @@ pub(super) fn longest_first(first: usize, second: usize, room: usize) -> (usize,
         return (first, second);
     }
     let shorter = first.min(second);
-    let (short, long) = if 2 * shorter <= room {
-        (shorter, room - shorter)
-    } else {
-        (room / 2, room - room / 2)
-    };
+    let (short, long) =
+        if 2 * shorter <= room { (shorter, room - shorter) } else { (room / 2, room - room / 2) };
     if first > second { (long, short) } else { (short, long) }
 }
 
@@ -128,7 +125,10 @@ mod tests {
         let (ids, types) = bert_pair().fill(&[7, 8], &[9]);
         assert_eq!(ids, [2, 7, 8, 3, 9, 3]);
         assert_eq!(types, [0, 0, 0, 0, 1, 1]);
-        assert_eq!((bert_pair().added(), bert_pair().before(), bert_pair().after()), (3, vec![2], vec![3]));
+        assert_eq!(
+            (bert_pair().added(), bert_pair().before(), bert_pair().after()),
+            (3, vec![2], vec![3])
+        );
     }
 
     #[test]

@@ -154,7 +154,8 @@ mod tests {
         let tokenizer = tokenizer();
         assert_eq!(tokenizer.pieces("Chest pain").unwrap().len(), 2);
         let rare = tokenizer.pieces("phritis").unwrap();
-        let letters: String = rare.iter().map(|&id| &*tokenizer.vocabulary()[id as usize]).collect();
+        let letters: String =
+            rare.iter().map(|&id| &*tokenizer.vocabulary()[id as usize]).collect();
         assert!(rare.len() < 7 && letters.replace("##", "") == "phritis", "{letters}");
     }
 

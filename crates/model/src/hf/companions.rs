@@ -136,7 +136,9 @@ fn tokenizer_config(tokenizer: &[u8], config: &Config) -> String {
         Config::Bert(bert) => {
             (bert.max_position_embeddings, &["input_ids", "token_type_ids", "attention_mask"][..])
         }
-        Config::Llama(llama) => (llama.max_position_embeddings, &["input_ids", "attention_mask"][..]),
+        Config::Llama(llama) => {
+            (llama.max_position_embeddings, &["input_ids", "attention_mask"][..])
+        }
     };
     let mut made = json!({
         "clean_up_tokenization_spaces": false,
@@ -145,8 +147,10 @@ fn tokenizer_config(tokenizer: &[u8], config: &Config) -> String {
         "tokenizer_class": "PreTrainedTokenizerFast",
     });
     let model = &tokenizer["model"];
-    let unknown = model["unk_id"].as_u64().and_then(|id| model["vocab"].get(usize::try_from(id).ok()?));
-    if let Some(token) = model["unk_token"].as_str().or(unknown.and_then(|piece| piece[0].as_str())) {
+    let unknown =
+        model["unk_id"].as_u64().and_then(|id| model["vocab"].get(usize::try_from(id).ok()?));
+    if let Some(token) = model["unk_token"].as_str().or(unknown.and_then(|piece| piece[0].as_str()))
+    {
         made["unk_token"] = json!(token);
     }
     let added = tokenizer["added_tokens"].as_array();

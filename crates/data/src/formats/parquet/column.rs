@@ -207,9 +207,8 @@ fn records<T: DataType>(
     values: &mut Vec<T::T>,
 ) -> Result<usize, ParquetError> {
     values.clear();
-    let read = super::guarded(|| {
-        reader.read_records(ROWS, Some(definitions), Some(repetitions), values)
-    })?;
+    let read =
+        super::guarded(|| reader.read_records(ROWS, Some(definitions), Some(repetitions), values))?;
     Ok(read.0)
 }
 

@@ -101,9 +101,7 @@ impl Walk<'_> {
                 }
                 Some(())
             }
-            STRUCTURE => {
-                self.structure(depth + 1, &mut |walk, _, kind| walk.skip(kind, depth + 1))
-            }
+            STRUCTURE => self.structure(depth + 1, &mut |walk, _, kind| walk.skip(kind, depth + 1)),
             _ => None,
         }
     }

@@ -210,7 +210,8 @@ impl OpenGroup<'_> {
         }
         // Some writers put 0 where there is no dictionary; the file's first four bytes are magic.
         let dictionary = chunk.dictionary_page_offset().filter(|&at| at > 0);
-        let start = dictionary.map_or(chunk.data_page_offset(), |at| at.min(chunk.data_page_offset()));
+        let start =
+            dictionary.map_or(chunk.data_page_offset(), |at| at.min(chunk.data_page_offset()));
         let range = u64::try_from(start).ok().zip(u64::try_from(chunk.compressed_size()).ok());
         let range = range.filter(|(start, length)| {
             start.checked_add(*length).is_some_and(|end| end <= self.stored.length)

@@ -27,6 +27,8 @@ pub(super) struct Pages {
     left: u64,
     /// The greatest repetition and definition level.
     levels: (i16, i16),
+    /// A page that was looked at and not yet taken.
+    ahead: Option<Page>,
 }
 
 impl Pages {
@@ -46,7 +48,20 @@ impl Pages {
             .set_total_compressed_size(bytes.len() as i64)
             .build()?;
         let inner = SerializedPageReader::new(Arc::new(bytes), &chunk, rows, None)?;
-        Ok(Self { inner, codec, left, levels })
+        Ok(Self { inner, codec, left, levels, ahead: None })
+    }
+
+    /// The next page with values. Writers do close empty ones, at which the crate would stop in the
+    /// middle of a row.
+    fn advance(&mut self) -> Result<()> {
+        while self.ahead.is_none() {
+            match self.inner.get_next_page()? {
+                None => return Ok(()),
+                Some(page) if page.is_data_page() && page.num_values() == 0 => {}
+                Some(page) => self.ahead = Some(self.opened(page)?),
+            }
+        }
+        Ok(())
     }
 
     fn opened(&mut self, page: Page) -> Result<Page> {
@@ -98,12 +113,12 @@ impl Pages {
                     let found = format!("{levels} bytes of levels in a page of {}", buf.len());
                     return Err(error((found, "levels inside their page".to_owned())));
                 };
-                let buf = if is_compressed && codec != Compression::UNCOMPRESSED && !packed.is_empty()
-                {
-                    Bytes::from([before, &open(packed)?].concat())
-                } else {
-                    buf
-                };
+                let buf =
+                    if is_compressed && codec != Compression::UNCOMPRESSED && !packed.is_empty() {
+                        Bytes::from([before, &open(packed)?].concat())
+                    } else {
+                        buf
+                    };
                 self.check(&buf, levels, num_values, encoding)?;
                 Ok(Page::DataPageV2 {
                     buf,
@@ -169,17 +184,26 @@ impl Iterator for Pages {
 
 impl PageReader for Pages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
-        match self.inner.get_next_page()? {
-            Some(page) => self.opened(page).map(Some),
-            None => Ok(None),
-        }
+        self.advance()?;
+        Ok(self.ahead.take())
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        self.inner.peek_next_page()
+        self.advance()?;
+        let metadata = |page: &Page| {
+            let num_rows = match page {
+                Page::DataPageV2 { num_rows, .. } => Some(*num_rows as usize),
+                Page::DataPage { .. } | Page::DictionaryPage { .. } => None,
+            };
+            let num_levels = page.is_data_page().then(|| page.num_values() as usize);
+            PageMetadata { num_rows, num_levels, is_dict: page.is_dictionary_page() }
+        };
+        Ok(self.ahead.as_ref().map(metadata))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
-        self.inner.skip_next_page()
+        self.advance()?;
+        self.ahead = None;
+        Ok(())
     }
 }
