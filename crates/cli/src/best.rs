@@ -27,6 +27,8 @@ pub struct Best {
     pub name: String,
     /// Its value.
     pub score: f64,
+    /// The mean loss there.
+    pub loss: f64,
     /// On whose examples.
     pub on: String,
     /// The folder of its model; absent when there is no global one, or when it was lost.
@@ -42,18 +44,25 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Takes note of a round. Of equal scores the first is the best, and what is no number is none.
+    /// Takes note of a round. Of equal scores the one with the lower loss is better, because scores
+    /// may stand at zero for a while in which a model learns; of equals the first is the best. What
+    /// is no number is never better.
     pub fn note(&mut self, report: &RoundReport) {
         let on = EvaluationSet::ClientValidation;
         let Some(set) = report.scores.iter().find(|set| set.on == on) else { return };
-        let scored = headline_of(&set.mean).filter(|(_, score)| score.is_finite());
-        match (scored, &self.best) {
-            (Some((name, score)), best) if best.as_ref().is_none_or(|b| score > b.score) => {
+        let (round, loss) = (report.round.0, set.loss);
+        let is_better = |score: f64| {
+            let better =
+                |best: &Best| score > best.score || score == best.score && loss < best.loss;
+            score.is_finite() && loss.is_finite() && self.best.as_ref().is_none_or(better)
+        };
+        match headline_of(&set.mean) {
+            Some((name, score)) if is_better(score) => {
                 let (name, on) = (name.to_owned(), set_name(on).to_owned());
-                self.best = Some(Best { round: report.round.0, name, score, on, model: None });
+                self.best = Some(Best { round, name, score, loss, on, model: None });
                 self.idle = 0;
             }
-            (_, _) => self.idle += 1,
+            Some(_) | None => self.idle += 1,
         }
     }
 
@@ -127,14 +136,14 @@ fn weights(folder: &Path) -> std::path::PathBuf {
 mod tests {
     use super::*;
 
-    fn report(round: u32, validation: Option<f64>) -> RoundReport {
+    fn report(round: u32, validation: Option<(f64, f64)>) -> RoundReport {
         let mut scores = vec![serde_json::json!({
             "on": "central_test", "loss": 1.0, "mean": { "span_f1": 1.0 - 0.1 * f64::from(round) },
             "each": [],
         })];
-        scores.extend(validation.map(|score| {
+        scores.extend(validation.map(|(score, loss)| {
             let mean = serde_json::json!({ "span_f1": score });
-            serde_json::json!({ "on": "client_validation", "loss": 1.0, "mean": mean, "each": [] })
+            serde_json::json!({ "on": "client_validation", "loss": loss, "mean": mean, "each": [] })
         }));
         let report = serde_json::json!({
             "round": round, "cohort": [], "arrived": [], "failed": [], "refused": [], "blocks": [],
@@ -147,13 +156,22 @@ mod tests {
     #[test]
     fn the_first_of_the_highest_validation_scores_is_the_best_whatever_the_test_set_says() {
         let mut watch = Watch::default();
-        let scores = [Some(0.2), None, Some(0.5), Some(0.5), Some(0.4), None];
-        for (round, score) in (0..).zip(scores) {
+        let scores = [
+            (Some((0.2, 0.9)), true),
+            (None, false),
+            (Some((0.5, 0.9)), true),
+            // As good, and surer of it.
+            (Some((0.5, 0.8)), true),
+            (Some((0.5, 0.8)), false),
+            (Some((0.4, 0.1)), false),
+            (None, false),
+        ];
+        for (round, (score, best)) in (0..).zip(scores) {
             watch.note(&report(round, score));
-            assert_eq!(watch.is_at_best(Round(round + 1)), [0, 2].contains(&round));
+            assert_eq!(watch.is_at_best(Round(round + 1)), best, "round {round}");
         }
         let best = watch.best(Some("model-best")).unwrap();
-        assert_eq!((best.round, best.score), (2, 0.5));
+        assert_eq!((best.round, best.score, best.loss), (3, 0.5, 0.8));
         assert_eq!((best.name.as_str(), best.on.as_str()), ("span_f1", "client_validation"));
         // Rounds that were not scored count for nothing.
         assert!(watch.has_waited(2) && !watch.has_waited(3));

@@ -26,19 +26,21 @@ fn run(place: &Place, out: &str, more: &[&str]) {
     place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", out], &rough[..], more].concat());
 }
 
-/// The validation score of each round of a log.
-fn validation(place: &Place, out: &str) -> Vec<f64> {
+/// Score and loss on the validation examples in each round of a log.
+fn validation(place: &Place, out: &str) -> Vec<(f64, f64)> {
     let score = |round: Value| {
         let sets = round["scores"].as_array().unwrap();
         let set = sets.iter().find(|set| set["on"] == "client_validation").unwrap();
-        set["mean"]["micro_f1"].as_f64().unwrap()
+        (set["mean"]["micro_f1"].as_f64().unwrap(), set["loss"].as_f64().unwrap())
     };
     rounds_without_times(&place.path(out)).into_iter().map(score).collect()
 }
 
-fn first_best(scores: &[f64]) -> usize {
-    let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    scores.iter().position(|score| *score == best).unwrap()
+/// The first of the highest scores with the lowest loss.
+fn first_best(scores: &[(f64, f64)]) -> usize {
+    let best = |a: &&(f64, f64), b: &&(f64, f64)| b.0.total_cmp(&a.0).then(a.1.total_cmp(&b.1));
+    let best = scores.iter().min_by(best).unwrap();
+    scores.iter().position(|score| score == best).unwrap()
 }
 
 #[test]
@@ -49,7 +51,7 @@ fn the_model_of_the_best_round_is_kept_beside_the_last() {
     let round = first_best(&scores);
     assert!(round + 1 < scores.len(), "the last round is the best: {scores:?}");
     let best = &place.summary("run")["best"];
-    assert_eq!((&best["round"], &best["score"]), (&round.into(), &scores[round].into()));
+    assert_eq!((&best["round"], &best["score"]), (&round.into(), &scores[round].0.into()));
     assert_eq!((&best["on"], &best["name"]), (&"client_validation".into(), &"micro_f1".into()));
     assert_eq!(best["model"], "model-best");
     // It is the model of a run that ends there.

@@ -92,13 +92,19 @@ fn a_full_disk_ends_a_run_with_a_sentence_and_it_goes_on_to_the_same_bytes() {
 }
 
 #[test]
-fn too_many_threads_are_refused_and_threads_that_cannot_be_had_are_done_without() {
+fn too_many_threads_are_refused_and_those_that_cannot_be_had_are_an_error() {
     let place = Place::new();
     let message = place.refused(&["run", "tiny.toml", "--set", "threads=20000"]);
     assert_eq!(message, "error: threads: found 20000, expected at most 1024\n");
     let bench = place.fedra(&["bench", "step", "--threads", "20000", "--steps", "1"]);
     no_panic(&bench);
     assert!(text(&bench.stderr).contains("--threads: found 20000, expected at most 1024"));
+    let many = ["run", "tiny.toml", "--set", "threads=900"];
+    let output = shell(&place, "ulimit -v 1000000", &many);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("error: threads: cannot start 900 of them: "), "{said}");
+    assert!(!place.path("runs").exists());
     place.succeed(&["run", "tiny.toml", "--set", "threads=300", "--quiet", "--out", "many"]);
     place.succeed(&["run", "tiny.toml", "--set", "threads=1", "--quiet", "--out", "one"]);
     assert_eq!(place.weights("many"), place.weights("one"));
