@@ -36,7 +36,7 @@ pub fn run(written: &Written) -> Result<()> {
     let run = Run::prepare(experiment)?;
     let (prepared, recipe) = run.parts();
     let layout = prepared.model.layout();
-    idle(experiment).iter().for_each(console::say);
+    idle(experiment).iter().chain(run.remarks()).for_each(console::say);
     let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
 

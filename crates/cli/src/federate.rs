@@ -13,6 +13,7 @@ use fedra_model::hf::Precision;
 use fedra_model::{Saving, save};
 use fedra_plan::{Round, Scope, Selector, View};
 
+use crate::baseline::Baseline;
 use crate::bench::memory::peak_resident_bytes;
 use crate::experiment::{Experiment, complaint_of};
 use crate::folder::Folder;
@@ -23,6 +24,7 @@ use crate::keeping::SCRATCH;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
+use crate::remarks;
 use crate::summary::Summary;
 
 /// How a run ended.
@@ -39,6 +41,8 @@ pub struct Run<'e> {
     prepared: Prepared,
     recipe: Recipe,
     device: Device,
+    baseline: Option<Baseline>,
+    remarks: Vec<String>,
 }
 
 impl<'e> Run<'e> {
@@ -61,7 +65,16 @@ impl<'e> Run<'e> {
             prepared.shards.clients.iter().map(|shard| shard.name.as_str()).collect();
         recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
         recipe.fits(prepared.model.layout())?;
-        let mut run = Self { experiment, prepared, recipe: recipe.clone(), device };
+        let remarks = {
+            let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
+            let mut remarks = remarks::of_data(&holdings);
+            remarks.extend(remarks::of_tokens(&prepared.shards, longest));
+            remarks
+        };
+        let baseline = Baseline::of(&holdings);
+        drop(holdings);
+        let recipe_now = recipe.clone();
+        let mut run = Self { experiment, prepared, recipe: recipe_now, device, baseline, remarks };
         recipe.evaluation.on = run.sets()?;
         run.recipe = recipe;
         Ok(run)
@@ -80,6 +93,16 @@ impl<'e> Run<'e> {
             grouped(shards.central_test.len() as u64),
             model.blocks(),
         )
+    }
+
+    /// What is odd about its data, a line each.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// What its scores are to be compared with.
+    pub fn baseline(&self) -> Option<&Baseline> {
+        self.baseline.as_ref()
     }
 
     /// What it starts from, and the recipe it follows.
@@ -163,6 +186,7 @@ impl<'e> Run<'e> {
             clients,
             examples,
             parameters: model.layout().elements() as u64,
+            baseline: self.baseline.clone(),
         }
         .add_up(&folder.rounds_before(rounds)?);
         // Nothing is decided by it within a run, so it is asked for once.

@@ -1,4 +1,8 @@
 //! Tables for people: columns as wide as their widest cell, numbers to the right.
+//!
+//! A cell may hold a name out of a file, so a cell is one line and shows no control character.
+
+use fedra_data::printable;
 
 /// A table on its way to a terminal.
 ///
@@ -19,8 +23,7 @@ impl Grid {
 
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        debug_assert_eq!(N, self.right.len(), "one cell a column");
-        self.rows.push(cells.into());
+        self.add(cells.into());
     }
 
     /// An empty table with any number of columns.
@@ -33,7 +36,7 @@ impl Grid {
     /// Adds a row, one cell a column.
     pub fn add(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.right.len(), "one cell a column");
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| printable(cell).into_owned()).collect());
     }
 
     /// The same table for a page in Markdown.
