@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use fedra_client::{NearFleet, Shards, to_params, to_tensors};
-use fedra_compute::{Crew, Device, Seed};
+use fedra_compute::{Crew, Device, Params, Seed};
 use fedra_engine::{
     Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, SetScores, Tensors,
 };
@@ -49,7 +49,9 @@ impl<'e> Run<'e> {
     /// Reads the data, opens the model and settles what is scored.
     pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
         let device = Device::cpu();
+        trace("start", &device);
         let holdings = Holdings::of(experiment)?;
+        trace("holdings", &device);
         let mut prepared = Prepared::of(experiment, &holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
@@ -71,8 +73,10 @@ impl<'e> Run<'e> {
             remarks.extend(remarks::of_tokens(&prepared.shards, longest));
             remarks
         };
+        trace("prepared", &device);
         let baseline = Baseline::of(&holdings);
         drop(holdings);
+        trace("holdings dropped", &device);
         let recipe_now = recipe.clone();
         let mut run = Self { experiment, prepared, recipe: recipe_now, device, baseline, remarks };
         recipe.evaluation.on = run.sets()?;
@@ -131,25 +135,27 @@ impl<'e> Run<'e> {
     }
 
     /// Runs the rounds in a folder, from its checkpoint if it has one.
-    pub fn run(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
+    pub fn run(mut self, folder: &Folder, voice: Voice) -> Result<Ending> {
+        // The first weights are the fleet's from here on: what a download changes is not kept twice.
+        let params = std::mem::take(&mut self.prepared.params);
         match self.experiment.draft.threads {
-            Some(threads) => Crew::new(threads)?.install(|| self.rounds(folder, voice)),
-            None => self.rounds(folder, voice),
+            Some(threads) => Crew::new(threads)?.install(|| self.rounds(params, folder, voice)),
+            None => self.rounds(params, folder, voice),
         }
     }
 
-    fn rounds(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
-        let Prepared { model, params, shards, .. } = &self.prepared;
+    fn rounds(&self, params: Params, folder: &Folder, voice: Voice) -> Result<Ending> {
+        let Prepared { model, shards, .. } = &self.prepared;
         let (clients, rounds) = (shards.clients.len(), self.experiment.rounds);
         let examples = shards.clients.iter().map(|shard| shard.train.len() as u64).sum();
         let seed = Seed(self.experiment.draft.seed);
 
         let keeping = forecast::keeping(self.experiment, &self.prepared, &self.recipe)?;
-        let fleet =
-            NearFleet::new(model.clone(), params.clone(), self.device.clone(), shards.clone())?
-                .with_depths(&self.recipe.depths)?;
+        let initial = to_tensors(&params);
+        let fleet = NearFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
+            .with_depths(&self.recipe.depths)?;
         let mut fleet = keeping.furnish(fleet, &folder.path().join(SCRATCH))?;
-        let initial = to_tensors(params);
+        trace("fleet", &self.device);
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
         federation.keep_checkpoints(folder.path());
@@ -158,10 +164,12 @@ impl<'e> Run<'e> {
         folder.rounds_before(done)?;
 
         let label = self.recipe.method.as_str();
+        trace("federation", &self.device);
         let mut progress = Progress::new(label, (done, rounds), clients as u64, voice);
         let mut fleet = fleet.with_observer(progress.observer());
         let mut log = folder.round_log()?;
-        federation.run(&mut fleet, &mut [&mut log, &mut progress], rounds, &interrupted)?;
+        federation.run(&mut fleet, &mut [&mut log, &mut progress], rounds, &|| { trace("round", &self.device); interrupted() })?;
+        trace("rounds done", &self.device);
         progress.finish();
         if federation.completed().0 < rounds {
             return Ok(Ending::Interrupted(federation.completed().0));
@@ -200,6 +208,7 @@ impl<'e> Run<'e> {
         if summary.model.is_some() {
             self.save(folder, federation.model())?;
         }
+        trace("end", &self.device);
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
         folder.write_summary(&summary)?;
         Ok(Ending::Complete(Box::new(summary)))
@@ -231,6 +240,12 @@ impl<'e> Run<'e> {
     }
 }
 
+pub fn trace(what: &str, device: &Device) {
+    let st = std::fs::read_to_string("/proc/self/status").unwrap();
+    let g = |k: &str| st.lines().find(|l| l.starts_with(k)).unwrap().split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()/1000.0;
+    let Device::Cpu(pool) = device; let u = pool.usage();
+    eprintln!("TRACE {what:30} rss {:.1} hwm {:.1} anon {:.1} file {:.1}  pool live {:.1} peak {:.1} idle {:.1}", g("VmRSS"), g("VmHWM"), g("RssAnon"), g("RssFile"), u.live_bytes as f64/1e6, u.peak_bytes as f64/1e6, u.idle_bytes as f64/1e6);
+}
 /// Tokens of a training example, in the mean over all clients.
 fn mean_tokens(shards: &Shards) -> f64 {
     let encoded = || shards.clients.iter().flat_map(|shard| shard.train.encoded());
