@@ -87,7 +87,8 @@ impl<'a> Guess<'a> {
                         *counts.entry(word).or_default().entry(*tag).or_default() += 1;
                     }
                 }
-                let usual = counts.iter().filter_map(|(word, tags)| Some((*word, commonest(tags)?)));
+                let usual =
+                    counts.iter().filter_map(|(word, tags)| Some((*word, commonest(tags)?)));
                 Some(Self::ByWord(usual.collect()))
             }
             Counts::Codes(_) | Counts::Loss => None,
@@ -161,7 +162,12 @@ mod tests {
 
     use super::*;
 
-    fn holdings(task: Task, rows: Vec<Row>, clients: &[(&[usize], &[usize])], central: &[usize]) -> Holdings {
+    fn holdings(
+        task: Task,
+        rows: Vec<Row>,
+        clients: &[(&[usize], &[usize])],
+        central: &[usize],
+    ) -> Holdings {
         let mut builder = TableBuilder::new(task);
         rows.into_iter().for_each(|row| builder.push(row).unwrap());
         let holding = |(train, test): &(&[usize], &[usize])| Holding {

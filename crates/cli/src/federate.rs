@@ -18,7 +18,7 @@ use crate::bench::memory::peak_resident_bytes;
 use crate::experiment::{Experiment, complaint_of};
 use crate::folder::Folder;
 use crate::forecast;
-use crate::grid::grouped;
+use crate::grid::{counted, grouped};
 use crate::holdings::Holdings;
 use crate::keeping::SCRATCH;
 use crate::memory;
@@ -49,9 +49,7 @@ impl<'e> Run<'e> {
     /// Reads the data, opens the model and settles what is scored.
     pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
         let device = Device::cpu();
-        trace("start", &device);
         let holdings = Holdings::of(experiment)?;
-        trace("holdings", &device);
         let mut prepared = Prepared::of(experiment, &holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
@@ -73,10 +71,8 @@ impl<'e> Run<'e> {
             remarks.extend(remarks::of_tokens(&prepared.shards, longest));
             remarks
         };
-        trace("prepared", &device);
         let baseline = Baseline::of(&holdings);
         drop(holdings);
-        trace("holdings dropped", &device);
         let recipe_now = recipe.clone();
         let mut run = Self { experiment, prepared, recipe: recipe_now, device, baseline, remarks };
         recipe.evaluation.on = run.sets()?;
@@ -91,8 +87,9 @@ impl<'e> Run<'e> {
         let examples: usize = shards.clients.iter().map(|shard| shard.train.len()).sum();
         let parties = self.experiment.draft.federation.clients.unwrap_or(shards.clients.len());
         format!(
-            "{parties} clients with {} training examples, {} for testing; a fresh encoder of {} \
+            "{} with {} training examples, {} for testing; a fresh encoder of {} \
              blocks and {parameters} parameters",
+            counted(parties as u64, "client"),
             grouped(examples as u64),
             grouped(shards.central_test.len() as u64),
             model.blocks(),
@@ -155,7 +152,6 @@ impl<'e> Run<'e> {
         let fleet = NearFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
             .with_depths(&self.recipe.depths)?;
         let mut fleet = keeping.furnish(fleet, &folder.path().join(SCRATCH))?;
-        trace("fleet", &self.device);
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
         federation.keep_checkpoints(folder.path());
@@ -164,12 +160,10 @@ impl<'e> Run<'e> {
         folder.rounds_before(done)?;
 
         let label = self.recipe.method.as_str();
-        trace("federation", &self.device);
         let mut progress = Progress::new(label, (done, rounds), clients as u64, voice);
         let mut fleet = fleet.with_observer(progress.observer());
         let mut log = folder.round_log()?;
-        federation.run(&mut fleet, &mut [&mut log, &mut progress], rounds, &|| { trace("round", &self.device); interrupted() })?;
-        trace("rounds done", &self.device);
+        federation.run(&mut fleet, &mut [&mut log, &mut progress], rounds, &interrupted)?;
         progress.finish();
         if federation.completed().0 < rounds {
             return Ok(Ending::Interrupted(federation.completed().0));
@@ -208,7 +202,6 @@ impl<'e> Run<'e> {
         if summary.model.is_some() {
             self.save(folder, federation.model())?;
         }
-        trace("end", &self.device);
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
         folder.write_summary(&summary)?;
         Ok(Ending::Complete(Box::new(summary)))
@@ -240,12 +233,6 @@ impl<'e> Run<'e> {
     }
 }
 
-pub fn trace(what: &str, device: &Device) {
-    let st = std::fs::read_to_string("/proc/self/status").unwrap();
-    let g = |k: &str| st.lines().find(|l| l.starts_with(k)).unwrap().split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()/1000.0;
-    let Device::Cpu(pool) = device; let u = pool.usage();
-    eprintln!("TRACE {what:30} rss {:.1} hwm {:.1} anon {:.1} file {:.1}  pool live {:.1} peak {:.1} idle {:.1}", g("VmRSS"), g("VmHWM"), g("RssAnon"), g("RssFile"), u.live_bytes as f64/1e6, u.peak_bytes as f64/1e6, u.idle_bytes as f64/1e6);
-}
 /// Tokens of a training example, in the mean over all clients.
 fn mean_tokens(shards: &Shards) -> f64 {
     let encoded = || shards.clients.iter().flat_map(|shard| shard.train.encoded());

@@ -1,5 +1,6 @@
 //! The `fedra` command.
 
+mod activations;
 mod advise;
 mod baseline;
 mod bench;
@@ -21,6 +22,7 @@ mod progress;
 mod quickstart;
 mod remarks;
 mod run;
+mod run_memory;
 mod show;
 mod summary;
 mod upkeep;

@@ -87,8 +87,7 @@ fn only_in_test(holdings: &Holdings) -> Option<String> {
     if first.is_empty() {
         return None;
     }
-    let named: Vec<String> =
-        first.iter().map(|name| format!("\"{}\"", printable(name))).collect();
+    let named: Vec<String> = first.iter().map(|name| format!("\"{}\"", printable(name))).collect();
     let more = match rest.len() {
         0 => String::new(),
         more => format!(" and {} more", grouped(more as u64)),

@@ -123,7 +123,8 @@ impl Line<'_> {
 fn parts<'a>(holders: impl IntoIterator<Item = &'a Holding>) -> [usize; 3] {
     let mut parts = [0; 3];
     for holding in holders {
-        for (sum, rows) in parts.iter_mut().zip([&holding.train, &holding.validation, &holding.test])
+        for (sum, rows) in
+            parts.iter_mut().zip([&holding.train, &holding.validation, &holding.test])
         {
             *sum += rows.len();
         }
