@@ -4,6 +4,7 @@
 mod data;
 mod folders;
 mod keeping;
+mod memory;
 mod plan;
 mod refusals;
 mod run;
