@@ -46,7 +46,9 @@ impl Baseline {
                 }
             }
             if total > 0.0 {
-                mean.values_mut().for_each(|value| *value /= total);
+                for value in mean.values_mut() {
+                    *value /= total;
+                }
                 scores.insert(set.to_owned(), mean);
             }
         }
@@ -75,8 +77,9 @@ impl<'a> Guess<'a> {
             Counts::Classes(_) => {
                 let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
                 for &row in rows() {
-                    let labels = single_labels(&table.examples[row].labels);
-                    labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
+                    for label in single_labels(&table.examples[row].labels) {
+                        *counts.entry(*label).or_default() += 1;
+                    }
                 }
                 commonest(&counts).map(Self::Label)
             }
@@ -169,7 +172,9 @@ mod tests {
         central: &[usize],
     ) -> Holdings {
         let mut builder = TableBuilder::new(task);
-        rows.into_iter().for_each(|row| builder.push(row).unwrap());
+        for row in rows {
+            builder.push(row).unwrap();
+        }
         let holding = |(train, test): &(&[usize], &[usize])| Holding {
             client: "north".to_owned(),
             train: train.to_vec(),

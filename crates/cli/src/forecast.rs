@@ -187,40 +187,37 @@ impl Holds {
             let same = |known: &Exchange| {
                 Arc::ptr_eq(&known.before, held) && known.depth == depth && known.learns == learns
             };
-            let place = known.iter().position(same);
-            let exchange = match place {
-                Some(place) => &known[place],
-                None => {
-                    let newest = &self.newest;
-                    let lacks: Scope = recipe
-                        .reach(&client.name, layout)
-                        .into_iter()
-                        .filter(|id| match held.get(id) {
-                            None => true,
-                            Some(own) => *own != newest[id] && !personal.contains(*id),
-                        })
-                        .collect();
-                    let mut after = BTreeMap::clone(held);
-                    after.extend(lacks.iter().map(|id| (id, newest[&id])));
-                    let equal = known.iter().find(|exchange| *exchange.after == after);
-                    let after = equal.map_or_else(|| Arc::new(after), |e| Arc::clone(&e.after));
-                    let sent = &learns - personal;
-                    let (variate_up, variate_down) = match recipe.work.local {
-                        LocalRule::Scaffold => {
-                            (length(&learns, Encoding::F32), length(&sent, Encoding::F32))
-                        }
-                        LocalRule::Plain
-                        | LocalRule::Proximal { .. }
-                        | LocalRule::Dynamic { .. } => (0, 0),
-                    };
-                    let down = length(&lacks, recipe.work.download) + variate_down;
-                    let up = length(&sent, recipe.work.encoding) + variate_up;
-                    changed = changed | sent;
-                    let before = Arc::clone(held);
-                    known.push(Exchange { before, depth, learns, after, up, down });
-                    &known[known.len() - 1]
-                }
-            };
+            let place = known.iter().position(same).unwrap_or_else(|| {
+                let newest = &self.newest;
+                let lacks: Scope = recipe
+                    .reach(&client.name, layout)
+                    .into_iter()
+                    .filter(|id| match held.get(id) {
+                        None => true,
+                        Some(own) => *own != newest[id] && !personal.contains(*id),
+                    })
+                    .collect();
+                let mut after = BTreeMap::clone(held);
+                after.extend(lacks.iter().map(|id| (id, newest[&id])));
+                let equal = known.iter().find(|exchange| *exchange.after == after);
+                let after = equal.map_or_else(|| Arc::new(after), |e| Arc::clone(&e.after));
+                let sent = &learns - personal;
+                let (variate_up, variate_down) = match recipe.work.local {
+                    LocalRule::Scaffold => {
+                        (length(&learns, Encoding::F32), length(&sent, Encoding::F32))
+                    }
+                    LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => {
+                        (0, 0)
+                    }
+                };
+                let down = length(&lacks, recipe.work.download) + variate_down;
+                let up = length(&sent, recipe.work.encoding) + variate_up;
+                changed = &changed | &sent;
+                let before = Arc::clone(held);
+                known.push(Exchange { before, depth, learns: learns.clone(), after, up, down });
+                known.len() - 1
+            });
+            let exchange = &known[place];
             *held = Arc::clone(&exchange.after);
             bytes.down += ByteCount(exchange.down);
             bytes.up += ByteCount(exchange.up);

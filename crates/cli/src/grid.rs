@@ -2,6 +2,8 @@
 //!
 //! A cell may hold a name out of a file, so a cell is one line and shows no control character.
 
+use std::borrow::Cow;
+
 use fedra_data::printable;
 
 /// A table on its way to a terminal.
@@ -36,7 +38,11 @@ impl Grid {
     /// Adds a row, one cell a column.
     pub fn add(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.right.len(), "one cell a column");
-        self.rows.push(cells.iter().map(|cell| printable(cell).into_owned()).collect());
+        let shown = |cell: String| match printable(&cell) {
+            Cow::Borrowed(_) => cell,
+            Cow::Owned(escaped) => escaped,
+        };
+        self.rows.push(cells.into_iter().map(shown).collect());
     }
 
     /// The same table for a page in Markdown.

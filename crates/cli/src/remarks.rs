@@ -107,7 +107,9 @@ fn present<'a>(holdings: &Holdings, rows: impl Iterator<Item = &'a usize>) -> Ve
         match &holdings.table.examples[row].labels {
             Labels::One(label) => present[*label as usize] = true,
             Labels::Many(labels) | Labels::PerWord(labels) => {
-                labels.iter().for_each(|label| present[*label as usize] = true);
+                for label in labels {
+                    present[*label as usize] = true;
+                }
             }
             Labels::Absent => {}
         }

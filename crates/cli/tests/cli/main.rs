@@ -4,6 +4,7 @@
 mod data;
 mod folders;
 mod keeping;
+#[cfg(target_os = "linux")]
 mod memory;
 mod plan;
 mod refusals;

@@ -25,7 +25,7 @@ pub(super) const SLAB: usize = 16 << 20;
 /// All slabs of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
-    slabs: BTreeMap<usize, Slab>,
+    all: BTreeMap<usize, Slab>,
     next: usize,
     /// Lengths of free stretches by slab and offset.
     free: BTreeMap<(usize, usize), usize>,
@@ -73,7 +73,7 @@ impl Slabs {
         }
         self.live += length;
         self.peak = self.peak.max(self.live);
-        let memory = self.slabs.get_mut(&slab).expect("free stretches are of slabs that exist");
+        let memory = self.all.get_mut(&slab).expect("free stretches are of slabs that exist");
         memory.in_use += length;
         if offset + length > memory.reached {
             self.held += offset + length - memory.reached;
@@ -86,10 +86,11 @@ impl Slabs {
     }
 
     /// Joins a piece with the free stretches beside it.
+    #[expect(clippy::needless_pass_by_value, reason = "what is back is nobody's to use any more")]
     pub(super) fn give_back(&mut self, piece: Piece) {
         let Piece { slab, mut offset, mut length, .. } = piece;
         self.live -= length;
-        let memory = self.slabs.get_mut(&slab).expect("a slab outlives its pieces");
+        let memory = self.all.get_mut(&slab).expect("a slab outlives its pieces");
         memory.in_use -= length;
         // Whatever the others hold covers what was ever in use: this one is not needed.
         if memory.in_use == 0 && self.held - memory.reached >= self.peak {
@@ -127,7 +128,7 @@ impl Slabs {
     fn add_slab(&mut self, least: usize) {
         let slab = Slab::new(least.max(SLAB));
         self.insert_free(slab.length, (self.next, 0));
-        self.slabs.insert(self.next, slab);
+        self.all.insert(self.next, slab);
         self.next += 1;
     }
 
@@ -137,7 +138,7 @@ impl Slabs {
         for (length, offset) in stretches {
             self.remove_free(length, (slab, offset));
         }
-        if let Some(gone) = self.slabs.remove(&slab) {
+        if let Some(gone) = self.all.remove(&slab) {
             self.held -= gone.reached;
         }
     }
