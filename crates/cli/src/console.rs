@@ -2,16 +2,20 @@
 //!
 //! Neither may end the program: whoever reads may stop listening, as `head` does, and a disk behind
 //! a redirection may be full. Data that could not be written are a failure all the same: it is said
-//! once, and the program's status tells ([`failed`]).
+//! once, and the program's status tells ([`failed`]). Names out of files are part of what is said, so
+//! nothing that a terminal would obey passes here.
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use fedra_data::printable;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// A line of data.
-pub fn data(line: impl std::fmt::Display) {
-    check(writeln!(io::stdout(), "{line}"));
+pub fn data(line: impl Display) {
+    check(writeln!(io::stdout(), "{}", shown(line)));
 }
 
 /// Data as they are.
@@ -21,8 +25,8 @@ pub fn bytes(bytes: &[u8]) {
 }
 
 /// A line for people. If nobody can read it, there is nobody to tell.
-pub fn say(line: impl std::fmt::Display) {
-    let _unread = writeln!(io::stderr(), "{line}");
+pub fn say(line: impl Display) {
+    let _unread = writeln!(io::stderr(), "{}", shown(line));
 }
 
 /// Whether data could not be written.
@@ -38,4 +42,11 @@ pub fn check(written: io::Result<()>) {
     {
         say(format_args!("error: cannot write to stdout: {error}"));
     }
+}
+
+/// The text with control characters escaped, all but line ends.
+fn shown(text: impl Display) -> String {
+    let text = text.to_string();
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    lines.join("\n")
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use anyhow::{Context, Result};
 use fedra_client::{NearFleet, Shards, to_params, to_tensors};
-use fedra_compute::{Crew, Device, Seed};
+use fedra_compute::{Crew, Device, Params, Seed};
 use fedra_engine::{
     Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, RoundReport, SetScores, Tensors,
 };
@@ -12,6 +12,7 @@ use fedra_model::hf::Precision;
 use fedra_model::{Saving, save};
 use fedra_plan::Scope;
 
+use crate::baseline::Baseline;
 use crate::bench::memory::peak_resident_bytes;
 use crate::best::{self, Watch};
 use crate::breakdown::Breakdown;
@@ -20,13 +21,14 @@ use crate::experiment::{Complaint, Experiment, complaint_of};
 use crate::fingerprint::Inputs;
 use crate::folder::{Folder, MODEL, MODEL_BEST, ROUNDS};
 use crate::forecast;
-use crate::grid::grouped;
+use crate::grid::{counted, grouped};
 use crate::holdings::Holdings;
 use crate::interrupt::interrupted;
 use crate::keeping::SCRATCH;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
+use crate::remarks;
 use crate::round_log::{self, RoundLog};
 use crate::summary::{Stopped, Summary};
 use crate::untrained::untrained;
@@ -46,6 +48,8 @@ pub struct Run<'e> {
     recipe: Recipe,
     device: Device,
     inputs: Inputs,
+    baseline: Option<Baseline>,
+    remarks: Vec<String>,
 }
 
 impl<'e> Run<'e> {
@@ -54,6 +58,7 @@ impl<'e> Run<'e> {
         let device = Device::cpu();
         let holdings = Holdings::of(experiment)?;
         let inputs = Inputs::of(experiment, &holdings)?;
+        let (mut remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
         let mut prepared = Prepared::of(experiment, holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
@@ -70,7 +75,10 @@ impl<'e> Run<'e> {
         recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
-        let mut run = Self { experiment, prepared, recipe: recipe.clone(), device, inputs };
+        let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
+        remarks.extend(remarks::of_tokens(&prepared.shards, longest));
+        let now = recipe.clone();
+        let mut run = Self { experiment, prepared, recipe: now, device, inputs, baseline, remarks };
         recipe.evaluation.on = run.sets()?;
         run.recipe = recipe;
         Ok(run)
@@ -83,17 +91,25 @@ impl<'e> Run<'e> {
         let examples: usize = shards.clients.iter().map(|shard| shard.train.len()).sum();
         let parties = self.experiment.draft.federation.clients.unwrap_or(shards.clients.len());
         format!(
-            "{parties} clients with {} training examples, {} for testing; a fresh encoder of {} \
+            "{} with {} training examples, {} for testing; a fresh encoder of {} \
              blocks and {parameters} parameters",
+            counted(parties as u64, "client"),
             grouped(examples as u64),
             grouped(shards.central_test.len() as u64),
             model.blocks(),
         )
     }
 
-    /// What a person should know before it runs, a line each.
+    /// What a person should know before it runs, a line each: about the model, and what is odd about
+    /// the data.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        self.prepared.notes.iter().map(|note| format!("note: {note}"))
+        let about_model = self.prepared.notes.iter().map(|note| format!("note: {note}"));
+        about_model.chain(self.remarks.iter().cloned())
+    }
+
+    /// What its scores are to be compared with.
+    pub fn baseline(&self) -> Option<&Baseline> {
+        self.baseline.as_ref()
     }
 
     /// What it starts from, and the recipe it follows.
@@ -147,25 +163,26 @@ impl<'e> Run<'e> {
     }
 
     /// Runs the rounds in a folder, from its checkpoint if it has one.
-    pub fn run(&self, folder: &Folder, crew: Option<&Crew>, voice: Voice) -> Result<Ending> {
+    pub fn run(mut self, folder: &Folder, crew: Option<&Crew>, voice: Voice) -> Result<Ending> {
+        // The first weights are the fleet's from here on: what a download changes is not kept twice.
+        let params = std::mem::take(&mut self.prepared.params);
         match crew {
-            Some(crew) => crew.install(|| self.rounds(folder, voice)),
-            None => self.rounds(folder, voice),
+            Some(crew) => crew.install(|| self.rounds(params, folder, voice)),
+            None => self.rounds(params, folder, voice),
         }
     }
 
-    fn rounds(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
-        let Prepared { model, params, shards, .. } = &self.prepared;
+    fn rounds(&self, params: Params, folder: &Folder, voice: Voice) -> Result<Ending> {
+        let Prepared { model, shards, .. } = &self.prepared;
         let (clients, rounds) = (shards.clients.len(), self.experiment.rounds);
         let seed = Seed(self.experiment.draft.seed);
         folder.settle_inputs(&self.inputs)?;
 
         let keeping = forecast::keeping(self.experiment, &self.prepared, &self.recipe)?;
-        let fleet =
-            NearFleet::new(model.clone(), params.clone(), self.device.clone(), shards.clone())?
-                .with_depths(&self.recipe.depths)?;
+        let initial = to_tensors(&params);
+        let fleet = NearFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
+            .with_depths(&self.recipe.depths)?;
         let mut fleet = keeping.furnish(fleet, &folder.path().join(SCRATCH))?;
-        let initial = to_tensors(params);
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
         federation.keep_checkpoints(folder.path());
@@ -238,6 +255,7 @@ impl<'e> Run<'e> {
             clients: shards.clients.len(),
             examples: shards.clients.iter().map(|shard| shard.train.len() as u64).sum(),
             parameters: model.layout().elements() as u64,
+            baseline: self.baseline.clone(),
         }
         .add_up(&reports);
         if federation.completed().0 < self.experiment.rounds {

@@ -13,7 +13,7 @@ use fedra_engine::{
     Bytes, Choice, ClientId, ClientInfo, ClientVersions, Encoding, LocalRule, Population, Recipe,
     SHIFT_BYTES, Start,
 };
-use fedra_plan::{ByteCount, Layout, Plan, Round, Scope};
+use fedra_plan::{ByteCount, Held, Layout, Plan, Round, Scope};
 use fedra_wire::payload_length;
 
 use crate::experiment::Experiment;
@@ -165,17 +165,29 @@ impl Holds {
             ..Bytes::default()
         };
         let mut changed = foreseen.may_change.clone();
+        let mut known: Vec<Exchange<'_>> = Vec::new();
         for client in cohort {
             let Some(plan) = foreseen.plans.get(&client.id) else { continue };
-            let sent = plan.uploads();
-            let variate = match recipe.work.local {
-                LocalRule::Scaffold => length(&sent, Encoding::F32),
-                LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
-            };
-            let lacks = self.versions.lacks(client.id, plan);
+            let held = self.versions.held(client.id);
+            // Thousands of clients are mostly in the same place: each is gone through once.
+            let same = |known: &Exchange<'_>| known.held == held && known.plan == plan;
+            let place = known.iter().position(same).unwrap_or_else(|| {
+                let sent = plan.uploads();
+                let variate = match recipe.work.local {
+                    LocalRule::Scaffold => length(&sent, Encoding::F32),
+                    LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
+                };
+                let lacks = self.versions.lacks(client.id, plan);
+                let down = length(&lacks, recipe.work.download) + variate;
+                let up = length(&sent, recipe.work.encoding) + variate;
+                changed = &changed | &sent;
+                known.push(Exchange { held, plan, up, down });
+                known.len() - 1
+            });
             self.versions.received(client.id, round);
-            bytes.down += ByteCount(length(&lacks, recipe.work.download) + variate);
-            bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate);
+            let exchange = &known[place];
+            bytes.down += ByteCount(exchange.down);
+            bytes.up += ByteCount(exchange.up);
             // Who looks for the first time has nothing to compare with and sends nothing.
             if recipe.evaluation.attention && !self.looked.insert(client.id) {
                 let blocks = recipe.depths.get(&client.name).copied().unwrap_or(layout.blocks());
@@ -183,9 +195,16 @@ impl Holds {
             }
             bytes.full_up += ByteCount(full);
             bytes.full_down += ByteCount(full_down);
-            changed = changed | sent;
         }
         self.versions.changed(&changed, round);
         bytes
     }
+}
+
+/// What goes between the server and a client that holds this and has this plan.
+struct Exchange<'a> {
+    held: Held,
+    plan: &'a Plan,
+    up: u64,
+    down: u64,
 }

@@ -96,8 +96,7 @@ impl Run {
         // Data and model are opened before anything is written.
         let run = federate::Run::prepare(&experiment)?;
         if voice == Voice::Lively {
-            idle(&experiment).iter().for_each(console::say);
-            run.notes().for_each(console::say);
+            idle(&experiment).into_iter().chain(run.notes()).for_each(console::say);
         }
         let crew = run.crew()?;
         let fresh = earlier.is_none();

@@ -6,6 +6,7 @@ use fedra_engine::{Bytes, EvaluationSet, LogMark, RoundReport, SetScores, StageR
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Serialize};
 
+use crate::baseline::Baseline;
 use crate::best::Best;
 use crate::fingerprint::Inputs;
 use crate::grid::{Grid, counted, grouped};
@@ -31,6 +32,9 @@ pub struct Summary {
     /// That the run stopped before its last round, because nothing better came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
+    /// What an answer without a model scores on the same sets; absent where the task has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
     /// What travelled, summed over rounds and clients.
     pub bytes: Bytes,
     /// What the clients computed in training, in multiply-adds; an estimate to compare runs by.
@@ -148,6 +152,12 @@ impl Summary {
         }
     }
 
+    /// What the answer without a model is, and its value of this score.
+    fn floor(&self, score: &Score) -> Option<(&str, f64)> {
+        let baseline = self.baseline.as_ref()?;
+        Some((&baseline.answer, baseline.score(&score.on, &score.name)?))
+    }
+
     /// The table at the end of a run.
     pub fn table(&self) -> String {
         let mut grid = Grid::new(["", ""]);
@@ -161,6 +171,12 @@ impl Summary {
         if let Some(score) = &self.score {
             let on = score.on.replace('_', " ");
             fact("score", format!("{} {:.3} on the {on}", score.name, score.value));
+            if let Some((answer, value)) = self.floor(score) {
+                fact("baseline", format!("{} {value:.3} by {answer}", score.name));
+                if score.value <= value {
+                    fact("note", format!("no better than {answer}"));
+                }
+            }
         }
         if let Some(best) = &self.best {
             let (round, kept) = (best.round + 1, best.model.as_ref());
@@ -223,6 +239,7 @@ impl Summary {
             scores: BTreeMap::new(),
             best: None,
             stopped: None,
+            baseline: None,
             bytes: Bytes::default(),
             multiply_adds: 0,
             model: None,

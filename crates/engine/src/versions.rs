@@ -23,14 +23,18 @@ impl ClientVersions {
         Self { start, newest: Versions::default(), held: BTreeMap::new() }
     }
 
-    /// What a client lacks for its plan.
-    pub fn lacks(&self, client: ClientId, plan: &Plan) -> Scope {
+    /// What a client holds.
+    pub fn held(&self, client: ClientId) -> Held {
         let first = match self.start {
             Start::Sent => Held::Nothing,
             Start::Shared => Held::After(Round(0)),
         };
-        let held = self.held.get(&client).map_or(first, |rounds| Held::After(*rounds));
-        plan.downloads(&self.newest, held)
+        self.held.get(&client).map_or(first, |rounds| Held::After(*rounds))
+    }
+
+    /// What a client lacks for its plan.
+    pub fn lacks(&self, client: ClientId, plan: &Plan) -> Scope {
+        plan.downloads(&self.newest, self.held(client))
     }
 
     /// Notes that a client received in this round all that it lacked.

@@ -7,6 +7,8 @@ mod data;
 mod endings;
 mod folders;
 mod keeping;
+#[cfg(target_os = "linux")]
+mod memory;
 mod models;
 mod plan;
 mod refusals;
