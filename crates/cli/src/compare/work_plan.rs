@@ -285,10 +285,9 @@ impl<'a> Progression<'a> {
         let mut last = vec![String::new(); jobs.len()];
         let undisturbed = crew.run(&jobs, &mut |place, news| match news {
             News::Line(line) => {
-                // `METHOD round 3/20 ...`; notes and warnings are left to the run's own log.
-                if let Some((_, round)) = line.split_once(" round ").filter(|_| is_round(&line)) {
+                if let Some(round) = round_of(&line) {
                     bar.inc(1);
-                    last[place] = format!("round {round}");
+                    round.clone_into(&mut last[place]);
                     bar.set_message(format!("{}  {}", jobs[place].name, last[place]));
                 }
             }
@@ -331,12 +330,26 @@ impl<'a> Progression<'a> {
     }
 }
 
-/// Whether a run's line tells of a round: a method's name, and then `round`.
-fn is_round(line: &str) -> bool {
-    line.split(' ').nth(1) == Some("round")
+/// What a run's line tells of a round, if it does: `METHOD round 3/20 ...`, and not `warning: ...`.
+fn round_of(line: &str) -> Option<&str> {
+    let (method, rest) = line.split_once(' ')?;
+    (!method.ends_with(':') && rest.starts_with("round ")).then_some(rest)
 }
 
 /// Assignments as `rate=0.001`.
 fn spoken(assigned: &[Assignment]) -> Vec<String> {
     assigned.iter().map(|one| label(one, assigned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_round_is_told_from_a_warning_about_one() {
+        assert_eq!(round_of("fedavg round 3/20  loss 0.5"), Some("round 3/20  loss 0.5"));
+        for line in ["warning: round 3: client 1: late", "note: rounds", "round", ""] {
+            assert_eq!(round_of(line), None, "{line}");
+        }
+    }
 }
