@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use fedra_client::{NearFleet, Shards, to_params, to_tensors};
-use fedra_compute::{Crew, Device, Seed};
+use fedra_compute::{Device, Seed, ThreadPool};
 use fedra_engine::{
     Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, SetScores, Tensors,
 };
@@ -110,7 +110,7 @@ impl<'e> Run<'e> {
     /// Runs the rounds in a folder, from its checkpoint if it has one.
     pub fn run(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
         match self.experiment.draft.threads {
-            Some(threads) => Crew::new(threads)?.install(|| self.rounds(folder, voice)),
+            Some(threads) => ThreadPool::new(threads)?.install(|| self.rounds(folder, voice)),
             None => self.rounds(folder, voice),
         }
     }

@@ -12,7 +12,6 @@
 
 mod arithmetic;
 mod cpu;
-mod crew;
 mod device;
 mod error;
 mod gradients;
@@ -25,9 +24,9 @@ mod sequences;
 mod storage;
 mod tape;
 mod tensor;
+mod thread_pool;
 
 pub use cpu::rotary::Angles;
-pub use crew::Crew;
 pub use device::Device;
 pub use error::ComputeError;
 pub use fedra_seed::{Generator, Seed};
@@ -41,3 +40,4 @@ pub use tape::{
     RowWeights, Span, Tape, Value,
 };
 pub use tensor::Tensor;
+pub use thread_pool::ThreadPool;

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use fedra_compute::Crew;
+use fedra_compute::ThreadPool;
 
 use crate::console;
 use crate::experiment::{Complaint, Experiment, Keep, Written};
@@ -97,7 +97,7 @@ impl Advise {
         let scratch = self.scratch(keeping, &trunk, voice)?;
         let scratch = scratch.as_ref().map(|(keeping, file)| (keeping, file.as_path()));
         let outcome = match trunk.draft.threads {
-            Some(threads) => Crew::new(threads)?.install(|| pilot.run(voice, scratch)),
+            Some(threads) => ThreadPool::new(threads)?.install(|| pilot.run(voice, scratch)),
             None => pilot.run(voice, scratch),
         };
         let Outcome::Complete(measured) = outcome? else {
