@@ -208,7 +208,7 @@ fn rows(shape: Shape) -> u64 {
 #[cfg(test)]
 mod tests {
     use fedra_client::{Correction, Evaluator, Examples, Lesson, Trainer};
-    use fedra_compute::{Crew, Device, Params, Seed};
+    use fedra_compute::{Device, Params, Seed, ThreadPool};
     use fedra_data::{Encoder, Example, LabelSet, Labels, Task, WordTokenizer};
     use fedra_engine::{Solver, Work};
     use fedra_model::hf::{BertConfig, Config, LlamaConfig};
@@ -306,7 +306,7 @@ mod tests {
             self.device.reset_peak();
             let before = self.device.usage().live_bytes;
             let trainer = Trainer { model, device, cache: ByteCount(0) };
-            Crew::new(1).unwrap().install(|| trainer.train(&mut params, &lesson)).unwrap();
+            ThreadPool::new(1).unwrap().install(|| trainer.train(&mut params, &lesson)).unwrap();
             let found = (self.device.usage().peak_bytes - before) / 4;
             let trained = learns.elements(model.layout());
             let counted = of_training(model, learns, self.batch(model));
@@ -321,7 +321,7 @@ mod tests {
             self.device.reset_peak();
             let before = self.device.usage().live_bytes;
             let score = || evaluator.score(&self.params, &self.examples);
-            Crew::new(1).unwrap().install(score).unwrap();
+            ThreadPool::new(1).unwrap().install(score).unwrap();
             let found = (self.device.usage().peak_bytes - before) / 4;
             let batch = self.batch(model);
             let read = match model.head() {

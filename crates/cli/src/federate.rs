@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use anyhow::{Context, Result};
 use fedra_client::{NearFleet, Shards, to_params, to_tensors};
-use fedra_compute::{Crew, Device, Params, Seed};
+use fedra_compute::{Device, Params, Seed, ThreadPool};
 use fedra_engine::{
     Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, RoundReport, SetScores, Tensors,
 };
@@ -156,18 +156,23 @@ impl<'e> Run<'e> {
     }
 
     /// The threads that the experiment asks for; `None` when it leaves that to the machine.
-    pub fn crew(&self) -> Result<Option<Crew>> {
+    pub fn thread_pool(&self) -> Result<Option<ThreadPool>> {
         let Some(threads) = self.experiment.draft.threads else { return Ok(None) };
-        let crew = Crew::new(threads);
-        crew.map(Some).with_context(|| format!("threads: cannot start {threads} of them"))
+        let pool = ThreadPool::new(threads);
+        pool.map(Some).with_context(|| format!("threads: cannot start {threads} of them"))
     }
 
     /// Runs the rounds in a folder, from its checkpoint if it has one.
-    pub fn run(mut self, folder: &Folder, crew: Option<&Crew>, voice: Voice) -> Result<Ending> {
+    pub fn run(
+        mut self,
+        folder: &Folder,
+        pool: Option<&ThreadPool>,
+        voice: Voice,
+    ) -> Result<Ending> {
         // The first weights are the fleet's from here on: what a download changes is not kept twice.
         let params = std::mem::take(&mut self.prepared.params);
-        match crew {
-            Some(crew) => crew.install(|| self.rounds(params, folder, voice)),
+        match pool {
+            Some(pool) => pool.install(|| self.rounds(params, folder, voice)),
             None => self.rounds(params, folder, voice),
         }
     }

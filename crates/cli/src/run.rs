@@ -98,7 +98,7 @@ impl Run {
         if voice == Voice::Lively {
             idle(&experiment).into_iter().chain(run.notes()).for_each(console::say);
         }
-        let crew = run.crew()?;
+        let pool = run.thread_pool()?;
         let fresh = earlier.is_none();
         let folder = if let Some(folder) = earlier {
             folder
@@ -110,7 +110,7 @@ impl Run {
             folder
         };
         let shown = folder.path().display().to_string();
-        let ending = match run.run(&folder, crew.as_ref(), voice) {
+        let ending = match run.run(&folder, pool.as_ref(), voice) {
             Ok(ending) => ending,
             Err(error) => {
                 // What is refused leaves nothing behind.

@@ -34,7 +34,7 @@ use crate::shards::{Shard, Shards};
 use crate::trainer::{Lesson, Trainer};
 use crate::worker::{Desk, Worker};
 
-/// Clients as threads of this process, as many at a time as the current crew has threads.
+/// Clients as threads of this process, as many at a time as the current thread pool has threads.
 pub struct NearFleet {
     model: Model,
     /// The structures of clients that lack the upper blocks, by their place.

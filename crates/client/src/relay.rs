@@ -1,6 +1,6 @@
 //! Jobs run side by side, results handed over in order.
 //!
-//! Each worker has a crew of its own for the loops inside its job.
+//! Each worker has a thread pool of its own for the loops inside its job.
 //! Here at most [`AHEAD`] jobs for each worker are begun before the oldest is handed over.
 //!
 //! ```text
@@ -11,12 +11,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use fedra_compute::Crew;
+use fedra_compute::ThreadPool;
 
 /// Jobs begun and not yet handed over, for each worker: one being done, one waiting its turn.
 pub const AHEAD: usize = 2;
 
-/// Runs jobs `0 .. count` on as many threads as the current crew has.
+/// Runs jobs `0 .. count` on as many threads as the current thread pool has.
 ///
 /// `deliver` sees the results in order, on the calling thread; its first error stops the rest.
 pub(crate) fn in_order<T: Send, E>(
@@ -24,7 +24,7 @@ pub(crate) fn in_order<T: Send, E>(
     job: impl Fn(usize) -> T + Sync,
     mut deliver: impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
-    let threads = Crew::current_threads();
+    let threads = ThreadPool::current_threads();
     let workers = threads.min(count);
     if workers <= 1 {
         return (0..count).try_for_each(|number| deliver(job(number)));
@@ -38,8 +38,8 @@ pub(crate) fn in_order<T: Send, E>(
             let size = threads / workers + usize::from(worker < threads % workers);
             let work = move || {
                 let _stop = StopOnPanic(belt);
-                match Crew::new(size) {
-                    Ok(crew) => crew.install(|| belt.work(job)),
+                match ThreadPool::new(size) {
+                    Ok(pool) => pool.install(|| belt.work(job)),
                     // No more threads to be had: the jobs then share what there is.
                     Err(_) => belt.work(job),
                 }
@@ -158,7 +158,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn with_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
-        Crew::new(threads).expect("a few threads").install(run)
+        ThreadPool::new(threads).expect("a few threads").install(run)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::pool::{Pool, Usage};
 
 /// A device and its memory.
 ///
-/// Work on the processor runs on the current [`Crew`](crate::Crew): run a step inside its `install`
+/// Work on the processor runs on the current [`ThreadPool`](crate::ThreadPool): run a step inside its `install`
 /// to choose the number of threads.
 #[derive(Clone, Debug)]
 pub enum Device {

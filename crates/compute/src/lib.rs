@@ -13,7 +13,6 @@
 mod allocator;
 mod arithmetic;
 mod cpu;
-mod crew;
 mod device;
 mod error;
 mod gradients;
@@ -26,10 +25,10 @@ mod sequences;
 mod storage;
 mod tape;
 mod tensor;
+mod thread_pool;
 
 pub use allocator::{Allocator, OUT_OF_MEMORY};
 pub use cpu::rotary::Angles;
-pub use crew::Crew;
 pub use device::Device;
 pub use error::ComputeError;
 pub use fedra_seed::{Generator, Seed};
@@ -43,3 +42,4 @@ pub use tape::{
     RowWeights, Span, Tape, Value,
 };
 pub use tensor::Tensor;
+pub use thread_pool::ThreadPool;

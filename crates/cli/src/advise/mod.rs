@@ -96,8 +96,8 @@ impl Advise {
         let keeping = forecast::keeping(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
         let scratch = self.scratch(keeping, &trunk, voice)?;
         let scratch = scratch.as_ref().map(|(keeping, file)| (keeping, file.as_path()));
-        let outcome = match run.crew()? {
-            Some(crew) => crew.install(|| pilot.run(voice, scratch)),
+        let outcome = match run.thread_pool()? {
+            Some(pool) => pool.install(|| pilot.run(voice, scratch)),
             None => pilot.run(voice, scratch),
         };
         let Outcome::Complete(measured) = outcome? else {

@@ -4,7 +4,7 @@
 use super::memory::peak_resident_bytes;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra_compute::{Crew, Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor};
+use fedra_compute::{Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool};
 use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
 use fedra_plan::{Scope, Site};
 use std::time::Instant;
@@ -51,17 +51,17 @@ impl Step {
         if self.batch == 0 || self.seq == 0 || self.threads() == 0 || self.steps == 0 {
             bail!("--batch, --seq, --threads and --steps must be at least 1");
         }
-        if self.threads() > Crew::MOST {
-            bail!("--threads: found {}, expected at most {}", self.threads(), Crew::MOST);
+        if self.threads() > ThreadPool::MOST {
+            bail!("--threads: found {}, expected at most {}", self.threads(), ThreadPool::MOST);
         }
-        let crew = Crew::new(self.threads()).context("--threads: cannot start them")?;
-        let report = crew.install(|| self.measure())?;
+        let pool = ThreadPool::new(self.threads()).context("--threads: cannot start them")?;
+        let report = pool.install(|| self.measure())?;
         print_report(&report, self.json);
         Ok(())
     }
 
     fn threads(&self) -> usize {
-        // Not the crew's own count: asking would start a crew that stays awake beside this one.
+        // Not the pool's own count: asking would start a pool that stays awake beside this one.
         self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 

@@ -205,6 +205,6 @@ impl Compare {
     }
 
     fn crew(&self) -> Crew {
-        Crew { jobs: usize::from(self.jobs), threads: fedra_compute::Crew::current_threads() }
+        Crew { jobs: usize::from(self.jobs), threads: fedra_compute::ThreadPool::current_threads() }
     }
 }

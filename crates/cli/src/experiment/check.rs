@@ -8,7 +8,7 @@ pub use recipe::complaint;
 
 use std::path::{Path, PathBuf};
 
-use fedra_compute::Crew;
+use fedra_compute::ThreadPool;
 
 use super::{Complaint, Draft, Experiment};
 
@@ -24,8 +24,8 @@ pub fn check(mut draft: Draft) -> Result<Experiment> {
         return Err(Complaint::new("device", format!("{:?}", draft.device), "auto or cpu"));
     }
     at_least_one("threads", draft.threads)?;
-    if let Some(threads) = draft.threads.filter(|threads| *threads > Crew::MOST) {
-        return Err(Complaint::new("threads", threads, format!("at most {}", Crew::MOST)));
+    if let Some(threads) = draft.threads.filter(|threads| *threads > ThreadPool::MOST) {
+        return Err(Complaint::new("threads", threads, format!("at most {}", ThreadPool::MOST)));
     }
     at_least_one("data.max_examples", draft.data.max_examples)?;
     at_least_one("data.max_test", draft.data.max_test)?;

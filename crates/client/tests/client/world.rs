@@ -1,7 +1,7 @@
 //! A small federation: a narrow encoder, a few hospitals, and work to do.
 
 use fedra_client::{Lesson, NearFleet, Shards};
-use fedra_compute::{Crew, Device, Params};
+use fedra_compute::{Device, Params, ThreadPool};
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
 use fedra_engine::{ClientInfo, ClientState, Encoding, Fleet, Order, Solver, Work};
 use fedra_model::hf::{BertConfig, Config};
@@ -132,7 +132,7 @@ pub fn adamw(rate: f32) -> Work {
 }
 
 pub fn with_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
-    Crew::new(threads).unwrap().install(run)
+    ThreadPool::new(threads).unwrap().install(run)
 }
 
 pub fn bits(tensors: &Tensors) -> Vec<u32> {

@@ -14,9 +14,9 @@ use super::math;
 use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
 use super::shared::Shared;
 use super::simd::vectorised;
-use crate::crew;
 use crate::pool::{Buffer, Pool};
 use crate::tape::{Attention, Mask, Span};
+use crate::thread_pool;
 use std::ops::Range;
 
 /// Queries per tile.
@@ -107,7 +107,7 @@ pub fn forward(
     let out = Target { data: Shared::new(out), stride: heads * width, column: 0 };
     let log_sums = log_sums.map(Shared::new);
     let mut masses = vec![0.0; spans.len() * geometry.kv_heads];
-    crew::each_chunk(&mut masses, 1, |task, mass| {
+    thread_pool::each_chunk(&mut masses, 1, |task, mass| {
         let (span, kv_head) = part(geometry, spans, task);
         let mut work = Workspace::new(pool);
         let [k, v] = inputs.of_span(task / geometry.kv_heads);
@@ -170,7 +170,7 @@ pub fn backward(
     let (heads, width) = (geometry.heads, geometry.width);
     let dout = Columns { data: dout, stride: heads * width, column: 0 };
     let [dq, dk, dv] = into;
-    crew::each(spans.len() * geometry.kv_heads, |task| {
+    thread_pool::each(spans.len() * geometry.kv_heads, |task| {
         let (span, kv_head) = part(geometry, spans, task);
         let mut work = Workspace::new(pool);
         let [k, v] = inputs.of_span(task / geometry.kv_heads);

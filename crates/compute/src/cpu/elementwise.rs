@@ -2,7 +2,7 @@
 
 use super::math;
 use super::simd::vectorised;
-use crate::crew;
+use crate::thread_pool;
 
 /// Elements per task: small enough to balance, large enough to be worth a task.
 pub const RUN: usize = 1 << 14;
@@ -12,36 +12,36 @@ const SQUARES: usize = 4096;
 
 /// `x *= y`.
 pub fn multiply_into(x: &mut [f32], y: &[f32]) {
-    crew::each_chunk(x, RUN, |task, x| multiply_run(x, &y[task * RUN..]));
+    thread_pool::each_chunk(x, RUN, |task, x| multiply_run(x, &y[task * RUN..]));
 }
 
 /// `x += factor * y`.
 pub fn add_scaled(x: &mut [f32], factor: f32, y: &[f32]) {
-    crew::each_chunk(x, RUN, |task, x| add_run(x, factor, &y[task * RUN..]));
+    thread_pool::each_chunk(x, RUN, |task, x| add_run(x, factor, &y[task * RUN..]));
 }
 
 /// `x += factor * (to - from)`.
 pub fn add_scaled_difference(x: &mut [f32], factor: f32, (to, from): (&[f32], &[f32])) {
-    crew::each_chunk(x, RUN, |task, x| {
+    thread_pool::each_chunk(x, RUN, |task, x| {
         add_difference_run(x, factor, &to[task * RUN..], &from[task * RUN..]);
     });
 }
 
 /// `into = x - y`.
 pub fn subtract(into: &mut [f32], (x, y): (&[f32], &[f32])) {
-    crew::each_chunk(into, RUN, |task, into| {
+    thread_pool::each_chunk(into, RUN, |task, into| {
         subtract_run(into, &x[task * RUN..], &y[task * RUN..]);
     });
 }
 
 /// `x *= factor`.
 pub fn scale(x: &mut [f32], factor: f32) {
-    crew::each_chunk(x, RUN, |_, x| scale_run(x, factor));
+    thread_pool::each_chunk(x, RUN, |_, x| scale_run(x, factor));
 }
 
 /// `x /= divisor`.
 pub fn divide(x: &mut [f32], divisor: f32) {
-    crew::each_chunk(x, RUN, |_, x| divide_run(x, divisor));
+    thread_pool::each_chunk(x, RUN, |_, x| divide_run(x, divisor));
 }
 
 /// The sum of squares, over fixed runs.

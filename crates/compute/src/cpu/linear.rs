@@ -10,10 +10,10 @@ use super::matmul::{
     Extras, Finish, Mat, MatMut, Product, Right, Start, multiply, multiply_together, transpose_into,
 };
 use super::shared::Shared;
-use crate::crew;
 use crate::kernels::Fill;
 use crate::pool::{Buffer, Pool};
 use crate::tape::Activation;
+use crate::thread_pool;
 
 /// What is projected, and what is put around it.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub fn forward(pool: &Pool, given: &Forward<'_>, y: &mut [f32], derivative: Opti
 /// Applies an activation in place, and writes its derivative where wanted.
 pub fn activate(activation: Activation, y: &mut [f32], derivative: Option<&mut [f32]>) {
     let derivative = derivative.map(Shared::new);
-    crew::each_chunk(y, elementwise::RUN, |task, y| {
+    thread_pool::each_chunk(y, elementwise::RUN, |task, y| {
         // SAFETY: each task has a run of its own.
         let derivative =
             derivative.map(|all| unsafe { all.segment(task * elementwise::RUN, y.len()) });
@@ -227,7 +227,7 @@ pub fn start(fill: Fill) -> Start<'static> {
 pub fn column_sums(into: &mut [f32], dy: Mat<'_>) {
     const COLUMNS: usize = 64;
     into.fill(0.0);
-    crew::each_chunk(into, COLUMNS, |task, sums| {
+    thread_pool::each_chunk(into, COLUMNS, |task, sums| {
         dy.t().add_row_sums(task * COLUMNS, 0..dy.rows(), sums);
     });
 }

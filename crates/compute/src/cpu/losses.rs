@@ -3,7 +3,7 @@
 use super::math;
 use super::shared::Shared;
 use super::simd::vectorised;
-use crate::crew;
+use crate::thread_pool;
 use std::ops::Range;
 
 /// What each row counts in a loss: `sum over rows of weight * loss / divisor`.
@@ -48,7 +48,7 @@ pub fn cross_entropy_rows(
 ) -> f64 {
     let mut losses = vec![0.0; targets.len()];
     let into = Shared::new(&mut losses);
-    crew::each_chunk(logits, cols, |row, logits| {
+    thread_pool::each_chunk(logits, cols, |row, logits| {
         let loss = cross_entropy_row(logits, targets[row] as usize, factors.slope(row));
         // SAFETY: each task writes the loss of its own row.
         unsafe { into.segment(row, 1)[0] = loss };

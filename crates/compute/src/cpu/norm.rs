@@ -8,8 +8,8 @@
 use super::math;
 use super::shared::Shared;
 use super::simd::vectorised;
-use crate::crew;
 use crate::pool::Pool;
+use crate::thread_pool;
 
 /// Rows per task; partial sums of weight gradients are kept per task and added in order.
 const ROWS: usize = 64;
@@ -37,7 +37,7 @@ pub fn forward(
 ) {
     let width = weight.len();
     let stats = Shared::new(stats);
-    crew::each_chunk(y, width * ROWS, |task, y| {
+    thread_pool::each_chunk(y, width * ROWS, |task, y| {
         let first = task * ROWS;
         // SAFETY: each task writes the two numbers of each of its own rows.
         let stats = unsafe { stats.segment(2 * first, 2 * y.len() / width) };
@@ -114,7 +114,7 @@ pub fn backward(pool: &Pool, kind: Kind, saved: Saved<'_>, dy: &[f32], wanted: W
         Some((dx, keep)) => (Some(Shared::new(dx)), keep),
         None => (None, false),
     };
-    crew::each(tasks, |task| {
+    thread_pool::each(tasks, |task| {
         let first = task * ROWS * width;
         let len = (ROWS * width).min(dy.len() - first);
         // SAFETY: each task has rows and partial sums of its own.

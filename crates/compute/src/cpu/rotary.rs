@@ -1,7 +1,7 @@
 //! Rotary positions, half-split: feature `i` is paired with feature `i + width / 2`.
 
 use super::simd::vectorised;
-use crate::crew;
+use crate::thread_pool;
 
 const ROWS: usize = 32;
 
@@ -55,7 +55,7 @@ pub fn rotate(
     angles: &Angles,
     turn: Turn,
 ) {
-    crew::each_chunk(x, ROWS * cols, |task, rows| {
+    thread_pool::each_chunk(x, ROWS * cols, |task, rows| {
         let positions = &positions[task * ROWS..];
         for (row, &position) in rows.chunks_exact_mut(cols).zip(positions) {
             let at = position as usize * angles.half..(position as usize + 1) * angles.half;

@@ -1,12 +1,12 @@
 //! Looking rows up in tables and adding rows back to them.
 
 use super::elementwise::RUN;
-use crate::crew;
+use crate::thread_pool;
 
 /// `into[i] = sum over tables of table[index[i]]`, row by row.
 pub fn gather(into: &mut [f32], width: usize, tables: &[(&[f32], &[u32])]) {
     let rows = (RUN / width.max(1)).max(1);
-    crew::each_chunk(into, rows * width, |task, into| {
+    thread_pool::each_chunk(into, rows * width, |task, into| {
         for (i, into) in into.chunks_exact_mut(width).enumerate() {
             for (number, (table, index)) in tables.iter().enumerate() {
                 let row = &table[index[task * rows + i] as usize * width..][..width];
@@ -61,7 +61,7 @@ impl Occurrences {
     pub fn sum_rows(&self, into: &mut [f32], width: usize, from: &[f32]) {
         const ROWS: usize = 16;
         let used = &mut into[..self.rows.len() * width];
-        crew::each_chunk(used, ROWS * width, |task, sums| {
+        thread_pool::each_chunk(used, ROWS * width, |task, sums| {
             for (i, sum) in sums.chunks_exact_mut(width).enumerate() {
                 let k = task * ROWS + i;
                 sum.fill(0.0);

@@ -2,10 +2,10 @@
 
 use super::elementwise::RUN;
 use super::simd::vectorised;
-use crate::crew;
 use crate::optimiser::{Change, Slope, Solver, Step};
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
+use crate::thread_pool;
 
 /// Takes a step for every parameter that changes.
 pub fn run(changes: &mut [Change<'_>]) {
@@ -16,7 +16,7 @@ pub fn run(changes: &mut [Change<'_>]) {
     for (change, gradient) in changes.iter_mut().zip(&gradients) {
         cut(change, gradient, &zeros, &mut jobs);
     }
-    crew::each_chunk(&mut jobs.batches, 1, |_, batches| {
+    thread_pool::each_chunk(&mut jobs.batches, 1, |_, batches| {
         batches.iter_mut().flatten().for_each(Job::run);
     });
 }

@@ -2,13 +2,13 @@
 
 use super::math;
 use super::simd::vectorised;
-use crate::crew;
+use crate::thread_pool;
 
 const ROWS: usize = 16;
 
 /// `y = silu(gate) * up`, where a row of `x` is gate then up.
 pub fn forward(x: &[f32], y: &mut [f32], width: usize) {
-    crew::each_chunk(y, ROWS * width, |task, y| {
+    thread_pool::each_chunk(y, ROWS * width, |task, y| {
         let x = &x[task * ROWS * 2 * width..];
         for (x, y) in x.chunks_exact(2 * width).zip(y.chunks_exact_mut(width)) {
             forward_row(&x[..width], &x[width..], y);
@@ -18,7 +18,7 @@ pub fn forward(x: &[f32], y: &mut [f32], width: usize) {
 
 /// Gradients of gate and up into the two halves of `dx`.
 pub fn backward(x: &[f32], dy: &[f32], dx: &mut [f32], width: usize) {
-    crew::each_chunk(dx, ROWS * 2 * width, |task, dx| {
+    thread_pool::each_chunk(dx, ROWS * 2 * width, |task, dx| {
         let first = task * ROWS * width;
         let rows = x[2 * first..].chunks_exact(2 * width).zip(dy[first..].chunks_exact(width));
         for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(2 * width)) {

@@ -2,7 +2,7 @@
 
 use crate::chain::{Chain, LENGTHS};
 use crate::draw::{frozen, id, indices, mean, tensor};
-use fedra_compute::{Crew, Device, Optimiser, Solver, Tape, Tensor, Usage, Weight};
+use fedra_compute::{Device, Optimiser, Solver, Tape, Tensor, ThreadPool, Usage, Weight};
 use fedra_plan::Role;
 
 #[test]
@@ -72,5 +72,5 @@ fn the_vocabulary_loss_never_holds_all_logits() {
 }
 
 fn on_one_thread(run: impl FnOnce() + Send) {
-    Crew::new(1).expect("one thread").install(run);
+    ThreadPool::new(1).expect("one thread").install(run);
 }

@@ -2,7 +2,7 @@
 
 use crate::chain::{Chain, LENGTHS};
 use crate::draw::bits;
-use fedra_compute::{Crew, Gradient, Optimiser, Solver};
+use fedra_compute::{Gradient, Optimiser, Solver, ThreadPool};
 use fedra_plan::ParamId;
 
 /// Every bit that two training steps leave behind.
@@ -33,8 +33,8 @@ fn forward_backward_and_optimiser_give_the_same_bits_on_any_number_of_threads() 
 }
 
 fn train(threads: usize) -> Trace {
-    let crew = Crew::new(threads).expect("threads");
-    crew.install(|| {
+    let pool = ThreadPool::new(threads).expect("threads");
+    pool.install(|| {
         let mut chain = Chain::new(&LENGTHS);
         let scope = chain.everything();
         let mut optimiser =

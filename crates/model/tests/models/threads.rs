@@ -2,7 +2,7 @@
 
 use crate::packing::sequences;
 use crate::step::{Answers, Step, made_params};
-use fedra_compute::{Crew, Device};
+use fedra_compute::{Device, ThreadPool};
 use fedra_model::hf::{Config, LlamaConfig};
 use fedra_model::{Batch, Head, Model, Preset};
 
@@ -46,7 +46,7 @@ fn one_and_three_threads_give_the_same_bits() {
         step(decoder(1000), Head::Language, 1000),
     ] {
         let outcome =
-            |threads| Crew::new(threads).unwrap().install(|| step.take(&step.everything()));
+            |threads| ThreadPool::new(threads).unwrap().install(|| step.take(&step.everything()));
         let one = outcome(1);
         assert!(one.loss.is_finite() && one.gradients.sum_of_squares() > 0.0);
         outcome(3).assert_same(&one, &step.name);

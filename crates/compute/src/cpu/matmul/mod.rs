@@ -17,8 +17,8 @@ pub use pack::transpose_into;
 pub use right::Right;
 pub use view::{Mat, MatMut};
 
-use crate::crew::{self, Crew};
 use crate::pool::Buffer;
+use crate::thread_pool::{self, ThreadPool};
 use kernel::{HEIGHT, Tile, WIDTH};
 use right::Panel;
 use std::ops::Range;
@@ -79,7 +79,7 @@ pub struct Product<'a> {
 unsafe impl Sync for Product<'_> {}
 
 impl<'a> Product<'a> {
-    /// A product cut into tasks for the current crew.
+    /// A product cut into tasks for the current thread pool.
     pub fn new(
         c: MatMut<'a>,
         a: Mat<'a>,
@@ -123,7 +123,7 @@ impl<'a> Product<'a> {
 /// Carries out products that do not depend on each other: no thread waits between them.
 pub fn multiply_together(products: &[Product<'_>]) {
     let tasks = products.iter().map(Product::tasks).sum();
-    crew::each(tasks, |mut task| {
+    thread_pool::each(tasks, |mut task| {
         for product in products {
             match task.checked_sub(product.tasks()) {
                 None => return product.run(task),
@@ -133,7 +133,7 @@ pub fn multiply_together(products: &[Product<'_>]) {
     });
 }
 
-/// `c = start + a * b` on the current crew.
+/// `c = start + a * b` on the current thread pool.
 pub fn multiply(c: MatMut<'_>, a: Mat<'_>, b: &Right<'_>, start: Start<'_>, extras: Extras<'_>) {
     multiply_together(&[Product::new(c, a, b, start, extras)]);
 }
@@ -330,7 +330,7 @@ fn starts(
 /// How many row blocks and column blocks a product is cut into: enough tasks for every thread,
 /// equally many for each, none taller than fits the cache or so low that packing shows.
 fn grid(rows: usize, panels: usize) -> (usize, usize) {
-    let threads = Crew::current_threads();
+    let threads = ThreadPool::current_threads();
     let wanted = TASKS_PER_THREAD * threads;
     let row_blocks = wanted.min(rows.div_ceil(LOWEST_BLOCK)).max(rows.div_ceil(BLOCK_ROWS));
     let column_blocks = wanted.div_ceil(row_blocks).min(panels.div_ceil(2)).max(1);

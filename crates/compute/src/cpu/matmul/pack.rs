@@ -9,7 +9,7 @@ use super::kernel::WIDTH;
 use super::moves::{ROWS, cut_strips, transpose};
 use super::view::Mat;
 use crate::cpu::simd::vectorised;
-use crate::crew;
+use crate::thread_pool;
 use std::ops::Range;
 
 /// Floats that `depth` x `cols` take when packed as a right operand.
@@ -41,7 +41,7 @@ pub fn transpose_into(into: &mut [f32], cols: usize, from: &[f32]) {
     const TALL: usize = 4 * ROWS;
     assert_eq!(into.len(), from.len(), "a transpose has as many numbers");
     let rows = into.len() / cols.max(1);
-    crew::each_chunk(into, TALL * cols, |task, into| {
+    thread_pool::each_chunk(into, TALL * cols, |task, into| {
         for first in (0..cols).step_by(ROWS) {
             let from = &from[first * rows + task * TALL..];
             let shape = (ROWS.min(cols - first), into.len() / cols);

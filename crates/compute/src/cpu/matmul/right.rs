@@ -7,8 +7,8 @@
 use super::kernel::WIDTH;
 use super::pack;
 use super::view::Mat;
-use crate::crew;
 use crate::pool::{Buffer, Pool};
+use crate::thread_pool;
 use std::ops::Range;
 
 /// A packed right operand, ready for any number of products.
@@ -150,6 +150,6 @@ fn fill_panels(packed: &mut [f32], len: usize, fill: impl Fn(usize, &mut [f32]) 
     if packed.len() <= WORTH_A_TASK {
         packed.chunks_exact_mut(len).enumerate().for_each(|(index, into)| fill(index, into));
     } else {
-        crew::each_chunk(packed, len, fill);
+        thread_pool::each_chunk(packed, len, fill);
     }
 }

@@ -1,4 +1,4 @@
-//! A crew of threads that carries out the tasks of one loop together.
+//! A pool of threads that carries out the tasks of one loop together.
 //!
 //! A training step is a hundred short loops, one after another, over the same rows. So every thread
 //! is first given the same share of each loop, which keeps the rows it wrote in its own cache, and
@@ -10,13 +10,13 @@
 //! shares    thread 0| thread 1       whoever is done first takes the other's last
 //! ```
 //!
-//! A loop inside a task runs on the task's thread alone, and so does one whose crew is busy with
+//! A loop inside a task runs on the task's thread alone, and so does one whose pool is busy with
 //! another caller's loop. No result depends on who ran a task.
 //!
 //! ```
-//! use fedra_compute::Crew;
+//! use fedra_compute::ThreadPool;
 //!
-//! let threads = Crew::new(2)?.install(Crew::current_threads);
+//! let threads = ThreadPool::new(2)?.install(ThreadPool::current_threads);
 //! assert_eq!(threads, 2);
 //! # Ok::<(), std::io::Error>(())
 //! ```
@@ -42,36 +42,36 @@ thread_local! {
     static INSIDE_A_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Threads that run loops together; they end when the crew is dropped.
+/// Threads that run loops together; they end when the pool is dropped.
 #[derive(Debug)]
-pub struct Crew {
+pub struct ThreadPool {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
 }
 
-impl Crew {
-    /// Most threads of a crew. Beyond some thousands a system may be able to begin a thread and then
+impl ThreadPool {
+    /// Most threads of a pool. Beyond some thousands a system may be able to begin a thread and then
     /// not to give it its stack, which ends the process; no machine has so many cores.
     pub const MOST: usize = 1024;
 
-    /// A crew of so many threads, at least one: the caller of a loop is one of them.
+    /// A pool of this many threads, at least one: the caller of a loop is one of them.
     pub fn new(threads: usize) -> io::Result<Self> {
         let threads = threads.max(1);
         if threads > Self::MOST {
             let reason = format!("found {threads} threads, expected at most {}", Self::MOST);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let mut crew =
+        let mut pool =
             Self { shared: Arc::new(Shared::new(threads)), helpers: Vec::with_capacity(threads) };
         for number in 1..threads {
-            let shared = Arc::clone(&crew.shared);
-            let helper = thread::Builder::new().name(format!("crew-{number}"));
-            crew.helpers.push(helper.spawn(move || shared.help(number))?);
+            let shared = Arc::clone(&pool.shared);
+            let helper = thread::Builder::new().name(format!("worker-{number}"));
+            pool.helpers.push(helper.spawn(move || shared.help(number))?);
         }
-        Ok(crew)
+        Ok(pool)
     }
 
-    /// Runs a function whose loops this crew carries out.
+    /// Runs a function whose loops this pool carries out.
     pub fn install<R>(&self, run: impl FnOnce() -> R) -> R {
         let before = CURRENT.replace(Some(Arc::clone(&self.shared)));
         let _restore = Restore(before);
@@ -84,7 +84,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::SeqCst);
         drop(self.shared.bed());
@@ -96,7 +96,7 @@ impl Drop for Crew {
     }
 }
 
-/// Puts back the crew that was there before.
+/// Puts back the pool that was there before.
 struct Restore(Option<Arc<Shared>>);
 
 impl Drop for Restore {
@@ -105,7 +105,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs tasks `0 .. tasks`, each once, on the current crew.
+/// Runs tasks `0 .. tasks`, each once, on the current pool.
 pub(crate) fn each(tasks: usize, run: impl Fn(usize) + Sync) {
     if tasks <= 1 || INSIDE_A_TASK.get() {
         return (0..tasks).for_each(run);
@@ -145,17 +145,19 @@ impl<T> Start<T> {
     }
 }
 
-/// The crew of this thread, or one with all cores for everybody who chose none.
+/// The pool of this thread, or one with all cores for everybody who chose none.
 fn current() -> Arc<Shared> {
-    static EVERYBODY: OnceLock<Crew> = OnceLock::new();
-    if let Some(crew) = CURRENT.with_borrow(Option::clone) {
-        return crew;
+    static EVERYBODY: OnceLock<ThreadPool> = OnceLock::new();
+    if let Some(pool) = CURRENT.with_borrow(Option::clone) {
+        return pool;
     }
     let everybody = EVERYBODY.get_or_init(|| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // Where no thread is to be had, the caller works alone.
-        Crew::new(cores)
-            .unwrap_or_else(|_| Crew { shared: Arc::new(Shared::new(1)), helpers: Vec::new() })
+        ThreadPool::new(cores).unwrap_or_else(|_| ThreadPool {
+            shared: Arc::new(Shared::new(1)),
+            helpers: Vec::new(),
+        })
     });
     Arc::clone(&everybody.shared)
 }
@@ -166,7 +168,7 @@ struct Loop<'a> {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// What the threads of a crew share.
+/// What the threads of a pool share.
 #[derive(Debug)]
 struct Shared {
     /// The number of the loop, whether it is [`OPEN`], and how many helpers are inside.
@@ -289,7 +291,7 @@ impl Shared {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, join).is_ok()
     }
 
-    /// The number of an open loop other than `seen`; `None` when the crew closes.
+    /// The number of an open loop other than `seen`; `None` when the pool closes.
     fn wait_for_another(&self, seen: u64) -> Option<u64> {
         for _ in 0..LOOKS {
             if let Some(number) = self.another(seen) {
@@ -370,7 +372,7 @@ mod tests {
 
     fn counts(threads: usize, tasks: usize) -> Vec<usize> {
         let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
-        Crew::new(threads).expect("threads").install(|| {
+        ThreadPool::new(threads).expect("threads").install(|| {
             each(tasks, |task| {
                 counts[task].fetch_add(1, Ordering::Relaxed);
             });
@@ -389,15 +391,15 @@ mod tests {
 
     #[test]
     fn more_threads_than_a_system_can_have_are_refused() {
-        let refused = Crew::new(20_000).map(drop).unwrap_err().to_string();
+        let refused = ThreadPool::new(20_000).map(drop).unwrap_err().to_string();
         assert_eq!(refused, "found 20000 threads, expected at most 1024");
     }
 
     #[test]
     fn many_short_loops_in_a_row_lose_nothing() {
-        let crew = Crew::new(3).expect("threads");
+        let pool = ThreadPool::new(3).expect("threads");
         let mut numbers = vec![0usize; 64];
-        crew.install(|| {
+        pool.install(|| {
             for _ in 0..20_000 {
                 each_chunk(&mut numbers, 7, |_, chunk| chunk.iter_mut().for_each(|x| *x += 1));
             }
@@ -407,12 +409,12 @@ mod tests {
 
     #[test]
     fn threads_that_fell_asleep_wake_up_again() {
-        let crew = Crew::new(2).expect("threads");
+        let pool = ThreadPool::new(2).expect("threads");
         for _ in 0..5 {
             thread::sleep(std::time::Duration::from_millis(20));
             let met = std::sync::Barrier::new(2);
             // Both tasks must be running at the same time to get past the barrier.
-            crew.install(|| {
+            pool.install(|| {
                 each(2, |_| {
                     met.wait();
                 });
@@ -422,8 +424,8 @@ mod tests {
 
     #[test]
     fn a_loop_inside_a_task_runs_on_its_thread() {
-        let crew = Crew::new(2).expect("threads");
-        crew.install(|| {
+        let pool = ThreadPool::new(2).expect("threads");
+        pool.install(|| {
             each(4, |_| {
                 let outer = thread::current().id();
                 each(50, |_| assert_eq!(thread::current().id(), outer));
@@ -432,13 +434,13 @@ mod tests {
     }
 
     #[test]
-    fn two_callers_of_one_crew_both_finish() {
-        let crew = Crew::new(2).expect("threads");
+    fn two_callers_of_one_pool_both_finish() {
+        let pool = ThreadPool::new(2).expect("threads");
         let sum = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    crew.install(|| {
+                    pool.install(|| {
                         for _ in 0..500 {
                             each(10, |task| {
                                 sum.fetch_add(task, Ordering::Relaxed);
@@ -452,16 +454,16 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_any_task_reaches_the_caller_and_the_crew_goes_on() {
-        let crew = Crew::new(2).expect("threads");
+    fn a_panic_in_any_task_reaches_the_caller_and_the_pool_goes_on() {
+        let pool = ThreadPool::new(2).expect("threads");
         for broken in [0, 9] {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                crew.install(|| each(10, |task| assert_ne!(task, broken, "broken")));
+                pool.install(|| each(10, |task| assert_ne!(task, broken, "broken")));
             }));
             assert!(outcome.is_err(), "task {broken} broke and nobody heard");
         }
         let ran = AtomicUsize::new(0);
-        crew.install(|| {
+        pool.install(|| {
             each(10, |_| {
                 ran.fetch_add(1, Ordering::Relaxed);
             });
