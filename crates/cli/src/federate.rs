@@ -10,18 +10,19 @@ use fedra_engine::{
 };
 use fedra_model::hf::Precision;
 use fedra_model::{Saving, save};
-use fedra_plan::Scope;
+use fedra_plan::{ByteCount, Scope};
 
 use crate::baseline::Baseline;
-use crate::bench::memory::peak_resident_bytes;
+use crate::bench::memory::{available_bytes, peak_resident_bytes, resident_bytes};
 use crate::best::{self, Watch};
 use crate::breakdown::Breakdown;
 use crate::console;
 use crate::experiment::{Complaint, Experiment, complaint_of};
 use crate::fingerprint::Inputs;
 use crate::folder::{Folder, MODEL, MODEL_BEST, ROUNDS};
-use crate::forecast;
+use crate::forecast::{self, Forecast};
 use crate::grid::{counted, grouped};
+use crate::guess::Overlap;
 use crate::holdings::Holdings;
 use crate::interrupt::interrupted;
 use crate::keeping::SCRATCH;
@@ -30,6 +31,7 @@ use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
 use crate::remarks;
 use crate::round_log::{self, RoundLog};
+use crate::run_memory::RunMemory;
 use crate::summary::{Stopped, Summary};
 use crate::untrained::untrained;
 
@@ -105,6 +107,23 @@ impl<'e> Run<'e> {
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let about_model = self.prepared.notes.iter().map(|note| format!("note: {note}"));
         about_model.chain(self.remarks.iter().cloned())
+    }
+
+    /// A warning when the run will need more memory than there is.
+    pub fn memory_warning(&self) -> Result<Option<String>> {
+        let Some((held, free)) = resident_bytes().zip(available_bytes()) else { return Ok(None) };
+        let (experiment, prepared, recipe) = (self.experiment, &self.prepared, &self.recipe);
+        let forecast = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
+        let keeping = forecast.keeping(experiment, prepared);
+        let kept = (&keeping, &forecast.stages[..]);
+        let needed = RunMemory::of(experiment, prepared, recipe, kept, ByteCount(held)).total();
+        Ok((needed.0 > held.saturating_add(free)).then(|| {
+            let there = ByteCount(held.saturating_add(free));
+            format!(
+                "warning: the run needs about {needed} of memory and {there} are there: it may be \
+                 ended by the system; fewer threads, a smaller work.batch or data.max_tokens need less"
+            )
+        }))
     }
 
     /// What its scores are to be compared with.

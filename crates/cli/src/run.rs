@@ -96,7 +96,8 @@ impl Run {
         // Data and model are opened before anything is written.
         let run = federate::Run::prepare(&experiment)?;
         if voice == Voice::Lively {
-            idle(&experiment).into_iter().chain(run.notes()).for_each(console::say);
+            let notes = idle(&experiment).into_iter().chain(run.notes());
+            notes.chain(run.memory_warning()?).for_each(console::say);
         }
         let pool = run.thread_pool()?;
         let fresh = earlier.is_none();

@@ -48,10 +48,10 @@ fn key_of(path: &[String]) -> String {
     let (table, rest): (&str, &[&str]) = match path.as_slice() {
         ["method"] => ("method.name", &[]),
         ["sampler", rest @ ..] => ("federation.sample", rest),
-        ["start" | "depths", ..] => ("federation", &path),
+        ["start" | "depths" | "min_arrivals" | "retries", ..] => ("federation", &path),
         ["conditions", rest @ ..] => ("conditions", rest),
         ["work", "encoding" | "download", ..] => ("wire", &path[1..]),
-        ["work", "local" | "damped" | "watch" | "trial", ..] => ("method: its", &path[1..]),
+        ["work", "local" | "damped" | "watch", ..] => ("method: its", &path[1..]),
         ["work", ..] => ("", &path),
         ["evaluation", "on", ..] => ("evaluate.best", &[]),
         ["evaluation", rest @ ..] => ("evaluate", rest),

@@ -10,9 +10,28 @@ pub fn resident_bytes() -> Option<u64> {
     status("VmRSS:")
 }
 
+/// Memory that this process may still take, by the system and by the limits of its control group and
+/// of the process itself; `None` where the system does not tell.
+pub fn available_bytes() -> Option<u64> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let free = kibibytes(&read("/proc/meminfo"), "MemAvailable:")?;
+    let number = |path: &str| read(path).trim().parse::<u64>().ok();
+    let group = number("/sys/fs/cgroup/memory.max").zip(number("/sys/fs/cgroup/memory.current"));
+    let limits = read("/proc/self/limits");
+    let address_space = limits.lines().find_map(|line| line.strip_prefix("Max address space"));
+    let own = address_space.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    let left = |(most, now): (u64, u64)| most.saturating_sub(now);
+    let limits = [group.map(left), own.zip(status("VmSize:")).map(left)];
+    limits.into_iter().flatten().chain([free]).min()
+}
+
 fn status(key: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with(key))?;
+    kibibytes(&std::fs::read_to_string("/proc/self/status").ok()?, key)
+}
+
+/// The bytes behind a key of a list in kibibytes.
+fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(key))?;
     let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kibibytes * 1024)
 }
