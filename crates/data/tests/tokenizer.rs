@@ -249,7 +249,10 @@ fn a_file_that_does_not_read_is_refused_by_its_part() {
         json!({"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, {"type": "Comma"}]});
     refused(json!({"pre_tokenizer": inner}), "a pre_tokenizer of type \"Comma\", expected one of");
     let split = json!({"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated"});
-    refused(json!({"pre_tokenizer": split}), "a pre_tokenizer of type Split with [behavior, pattern]");
+    refused(
+        json!({"pre_tokenizer": split}),
+        "a pre_tokenizer of type Split with [behavior, pattern]",
+    );
     let processor = json!({"type": "RobertaProcessing"});
     refused(json!({"post_processor": processor}), "a post_processor of type RobertaProcessing");
     refused(json!({"model": {"type": "CharBPE"}}), "a model of type \"CharBPE\"");

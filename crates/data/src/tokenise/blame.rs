@@ -157,7 +157,8 @@ impl Section {
         {
             let settings = value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
             let settings: Vec<&str> = settings.filter(|name| *name != "type").collect();
-            let found = format!("a {} of type {kind} with [{}]{why}", self.key, settings.join(", "));
+            let found =
+                format!("a {} of type {kind} with [{}]{why}", self.key, settings.join(", "));
             return Some((found, format!("settings that make a {kind}")));
         }
         let found = format!("a {} of type {}{why}", self.key, value["type"]);
