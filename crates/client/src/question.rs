@@ -103,3 +103,25 @@ pub(crate) fn check_head(model: &Model, task: Task, labels: &LabelSet) -> Result
     }
     Err(mismatch(&format!("the task {} with {} labels", task.name(), labels.len()), model.head()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fedra_data::Target;
+    use fedra_model::Preset;
+
+    #[test]
+    fn the_types_of_a_pair_reach_the_model_beside_their_tokens() {
+        let head = Head::Sequence { classes: 2, pooler: true };
+        let model = Model::new(Preset::Tiny.config(), head, None).unwrap();
+        let example = |ids: &[u32], types: &[u32]| {
+            let (ids, types) = (ids.to_vec(), types.to_vec());
+            Encoded { ids, types, target: Target::One(0), dropped: 0 }
+        };
+        let examples = [example(&[2, 7, 3], &[]), example(&[2, 7, 3, 8, 3], &[0, 0, 0, 1, 1])];
+        let question = Question::gather(&model, &examples, &[1, 0]).unwrap();
+        assert_eq!(question.batch.segments(), [0, 0, 0, 1, 1, 0, 0, 0]);
+        let question = Question::gather(&model, &examples, &[0]).unwrap();
+        assert_eq!(question.batch.segments(), [0, 0, 0]);
+    }
+}

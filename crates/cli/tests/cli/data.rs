@@ -38,6 +38,49 @@ fn files_are_read_through_variables_and_capped() {
 }
 
 #[test]
+fn pairs_of_texts_in_another_encoding_are_learnt_and_saved_with_their_tokenizer() {
+    let place = Place::new();
+    let mut rows = "question;context;label;client\n".to_owned();
+    for row in 0..30 {
+        let (label, client) = (["yes", "no"][row % 2], ["north", "south"][row % 3 / 2]);
+        let line = format!("fi\u{e8}vre ?;\"{label}; na\u{ef}ve\";{label};{client}\n");
+        rows.push_str(&line);
+    }
+    let latin: Vec<u8> = rows.chars().map(|letter| letter as u8).collect();
+    fs::write(place.path("rows.csv"), latin).unwrap();
+    let experiment = "\
+        [data]\nsource = 'csv'\ntask = 'classes'\npath = 'rows.csv'\nmax_tokens = 16\n\
+        delimiter = ';'\nencoding = 'latin-1'\ncolumns = { text = ['question', 'context'] }\n\
+        [model]\npreset = 'tiny-encoder'\nblocks = 1\nwidth = 8\nheads = 2\n\
+        [federation]\nrounds = 1\n";
+    fs::write(place.path("pairs.toml"), experiment).unwrap();
+    place.succeed(&["run", "pairs.toml"]);
+    let saved = fs::read_to_string(place.path("runs/pairs/model/tokenizer_config.json")).unwrap();
+    let saved: serde_json::Value = serde_json::from_str(&saved).unwrap();
+    assert_eq!((&saved["model_max_length"], &saved["pad_token"]), (&16.into(), &"[PAD]".into()));
+    let vocabulary = fs::read_to_string(place.path("runs/pairs/model/tokenizer.json")).unwrap();
+    assert!(vocabulary.contains("\"fievre\"") && vocabulary.contains("\"naive\""), "{vocabulary}");
+    // The resolved file runs again, with the keys as they were.
+    let again = fs::read_to_string(place.path("runs/pairs/experiment.toml")).unwrap();
+    assert!(again.contains("encoding = \"latin-1\"") && again.contains("delimiter = \";\""));
+
+    for (set, expected) in [
+        ("data.encoding=utf-8", "rows.csv:2: found the byte 0xe8 at byte 3 of the line"),
+        ("data.encoding=koi8", "data.encoding: found \"koi8\", expected"),
+        ("data.delimiter=ab", "data.delimiter: found"),
+        ("data.delimiter=\u{a7}", "expected one ASCII character"),
+        ("data.source=parquet", "data.delimiter: found ';', expected it only beside"),
+        ("data.task=language", "data.columns.text: found the two columns"),
+        ("data.columns.text=[\"question\"]", "data.columns.text: found"),
+        ("data.columns.text=[\"label\", \"label\"]", "expected two columns"),
+    ] {
+        let message = place.fedra(&["run", "pairs.toml", "--out", "other", "--set", set]);
+        let said = text(&message.stderr);
+        assert!(!message.status.success() && said.contains(expected), "{set}: {said}");
+    }
+}
+
+#[test]
 fn small_clients_are_merged_or_left_out_and_data_says_so() {
     let place = Place::new();
     let mut rows = String::new();

@@ -141,21 +141,26 @@ impl<R: Read> Decoded<R> {
 
     /// The decoder by the first bytes, whose mark is dropped; a fault where they cannot be it.
     fn start(&mut self) -> Option<encoding_rs::Decoder> {
-        let named = match (self.encoding, guess(&self.raw), self.raw.first_chunk::<2>()) {
-            (Encoding::Utf16 | Encoding::Utf16Le, _, Some([0xff, 0xfe])) => UTF_16LE,
-            (Encoding::Utf16 | Encoding::Utf16Be, _, Some([0xfe, 0xff])) => UTF_16BE,
-            (Encoding::Latin1 | Encoding::Windows1252, Some(other), _) => {
-                self.fault = Some(format!("the beginning of a file in {}", other.name()));
-                return None;
-            }
-            (Encoding::Latin1 | Encoding::Windows1252, None, _) => WINDOWS_1252,
-            (Encoding::Utf16Le, _, _) => UTF_16LE,
-            (Encoding::Utf16Be, _, _) => UTF_16BE,
-            (Encoding::Utf8 | Encoding::Utf16, _, _) if self.raw.is_empty() => UTF_16LE,
-            (Encoding::Utf8 | Encoding::Utf16, _, _) => {
-                self.fault = Some("no byte order mark".to_owned());
-                return None;
-            }
+        let mark = self.raw.first_chunk::<2>();
+        let named = match self.encoding {
+            Encoding::Latin1 | Encoding::Windows1252 => match guess(&self.raw) {
+                None => WINDOWS_1252,
+                Some(other) => {
+                    self.fault = Some(format!("the beginning of a file in {}", other.name()));
+                    return None;
+                }
+            },
+            Encoding::Utf16Le => UTF_16LE,
+            Encoding::Utf16Be => UTF_16BE,
+            Encoding::Utf8 | Encoding::Utf16 => match mark {
+                Some([0xfe, 0xff]) => UTF_16BE,
+                Some([0xff, 0xfe]) => UTF_16LE,
+                None if self.raw.is_empty() => UTF_16LE,
+                Some(_) | None => {
+                    self.fault = Some("no byte order mark".to_owned());
+                    return None;
+                }
+            },
         };
         Some(named.new_decoder_with_bom_removal())
     }
@@ -204,7 +209,8 @@ mod tests {
             outcome.map(|_| text.clone()).map_err(|error| format!("{text}|{error}"))
         };
         let whole = read(encoding.decoded(io::Cursor::new(bytes.to_vec())));
-        let slow = read(encoding.decoded(Slow(bytes.to_vec().into_iter())));
+        let slow: Vec<u8> = bytes.to_vec();
+        let slow = read(encoding.decoded(Slow(slow.into_iter())));
         assert_eq!(whole, slow);
         whole
     }

@@ -68,14 +68,12 @@ impl Source {
         let read = bounded.read_until(b'\n', &mut self.buffer);
         self.line += 1;
         let count = read.map_err(|error| {
-            let (found, expected) = match error.kind() {
-                ErrorKind::InvalidData if self.encoding != Encoding::Utf8 => {
-                    let expected =
-                        format!("text in {}, as data.encoding says", self.encoding.name());
-                    (error.to_string(), expected)
-                }
-                _ => (format!("unreadable data ({error})"), "text".to_owned()),
-            };
+            let (mut found, mut expected) =
+                (format!("unreadable data ({error})"), "text".to_owned());
+            if error.kind() == ErrorKind::InvalidData && self.encoding != Encoding::Utf8 {
+                found = error.to_string();
+                expected = format!("text in {}, as data.encoding says", self.encoding.name());
+            }
             DataError::row(&self.file, self.line, found, expected)
         })? as u64;
         if count == 0 {

@@ -20,7 +20,7 @@ pub const TOKENIZER: &str = "tokenizer.json";
 
 /// How other libraries use the tokenizer.
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-/// Companions that are not JSON: words one a line, merges, and what SentencePiece trained.
+/// Companions that are not JSON: words one a line, merges, and what `SentencePiece` trained.
 const NOT_JSON: [&str; 3] = ["vocab.txt", "merges.txt", "tokenizer.model"];
 
 /// The files carried along.

@@ -106,10 +106,7 @@ fn guarded<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Parqu
 
 /// What the crate says is wrong, in our words; our own checks bring what they expected.
 fn said(error: ParquetError) -> Complaint {
-    let text = match error {
-        ParquetError::General(text) => text,
-        other => other.to_string(),
-    };
+    let text = if let ParquetError::General(text) = error { text } else { error.to_string() };
     match text.split_once(", expected ") {
         Some((found, expected)) => (found.to_owned(), expected.to_owned()),
         None => (text, EXPECTED.to_owned()),

@@ -45,7 +45,7 @@ impl Pages {
             .set_compression(Compression::UNCOMPRESSED)
             .set_data_page_offset(0)
             .set_dictionary_page_offset(dictionary)
-            .set_total_compressed_size(bytes.len() as i64)
+            .set_total_compressed_size(i64::try_from(bytes.len())?)
             .build()?;
         let inner = SerializedPageReader::new(Arc::new(bytes), &chunk, rows, None)?;
         Ok(Self { inner, codec, left, levels, ahead: None })

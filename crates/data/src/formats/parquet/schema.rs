@@ -102,7 +102,17 @@ fn meaning(leaf: &Type) -> Result<bool, &'static str> {
             LogicalType::Time(_) => Err("a time"),
             LogicalType::Timestamp(_) => Err("a timestamp"),
             LogicalType::Bson => Err("BSON"),
-            _ => Ok(false),
+            LogicalType::Uuid => Err("a UUID"),
+            LogicalType::Float16 => Err("a number of 16 bits"),
+            LogicalType::Geometry(_) | LogicalType::Geography(_) => Err("a shape on a map"),
+            LogicalType::Variant(_) | LogicalType::File => Err("a structure"),
+            LogicalType::String
+            | LogicalType::Map
+            | LogicalType::List
+            | LogicalType::Enum
+            | LogicalType::Unknown
+            | LogicalType::Json
+            | LogicalType::_Unknown { .. } => Ok(false),
         };
     }
     match info.converted_type() {
