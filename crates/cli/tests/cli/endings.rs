@@ -124,6 +124,16 @@ fn too_little_memory_is_a_sentence_and_a_status() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("error: out of memory: "), "{said}");
     assert!(said.contains("hint: fewer threads, a smaller batch"), "{said}");
+
+    // Where preparing fits and running does not, that is said before the first round.
+    let output = shell(
+        &place,
+        "ulimit -v 700000",
+        &[&["run", "tiny.toml", "--out", "larger"], &large[..]].concat(),
+    );
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("warning: the run needs about "), "{said}");
 }
 
 #[test]
