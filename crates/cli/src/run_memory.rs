@@ -35,6 +35,8 @@ const UNREAD: u64 = 1_200_000;
 const THREAD: u64 = 150_000;
 /// Free pieces between buffers that are in use come to about one part in so many.
 const PIECES: u64 = 20;
+/// Bytes beyond which the C library maps a block on its own.
+const RETURNED: u64 = 32 << 20;
 /// Epochs whose batches are drawn to see how large they get.
 const DRAWS: u64 = 4;
 
@@ -221,10 +223,14 @@ impl Run<'_> {
         let sums = trained * (1 + scaffold);
         // SCAFFOLD: the server's variate, the mean gradient, the change of the own and its payload.
         let made = trained * (2 + 4 * scaffold);
+        // A block of memory this large goes back to the system when it is freed, and answers are
+        // seldom made at the same moment: of large ones, those of one thread count. Smaller ones
+        // stay with the thread that made them.
+        let threads = if 4 * trained > RETURNED { 1 } else { self.threads };
         // Who comes after those at work may have to wait.
         let after = self.cohort().saturating_sub(self.threads);
-        let waiting = after.min(self.threads * (JOBS_AHEAD as u64 - 1)) * trained * (1 + scaffold);
-        let training = download * (1 + scaffold) + sums + self.threads * made + waiting;
+        let waiting = after.min(threads * (JOBS_AHEAD as u64 - 1)) * trained * (1 + scaffold);
+        let training = download * (1 + scaffold) + sums + threads * made + waiting;
         server + training.max(3 * download)
     }
 

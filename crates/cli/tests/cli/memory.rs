@@ -98,6 +98,7 @@ fn a_pretrained_model_on_a_real_set_takes_what_the_plan_tells() {
         }
     }
     let real = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/mtsamples-sections.toml");
-    let sets = ["federation.rounds=1", "data.max_examples=48", "data.max_test=40", "work.batch=16"];
-    check(&Place::new(), real, &[&sets[..], &["federation.sample={ uniform = 5 }"]].concat());
+    let few = ["data.max_examples=24", "data.max_test=20", "data.max_tokens=48", "work.batch=8"];
+    let round = ["federation.rounds=1", "federation.sample={ uniform = 4 }"];
+    check(&Place::new(), real, &[&few[..], &round].concat());
 }
