@@ -1,18 +1,19 @@
-//! Buffers that are used again: after the first step, training allocates nothing.
+//! Buffers that are used again: after the first steps, training asks the system for nothing.
 //!
-//! A buffer goes back to its pool when it is dropped. Sizes are rounded up to a class, so that
-//! batches of slightly different lengths share buffers. The high-water mark counts what was in use
-//! at once; it is the memory figure that planning predicts and benchmarks report.
+//! The pool cuts buffers out of large slabs, the smallest free piece that fits first, and joins
+//! neighbours again when they come back ([`Slabs`]). So batches of all lengths share the same
+//! memory, and what a run takes stays near what is in use at once; buffers of their own for every
+//! length would take twice that and leave the rest in pieces. The high-water mark counts what was
+//! in use at once; it is the memory figure that planning predicts and benchmarks report.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::collections::BTreeMap;
+mod slabs;
+
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const ALIGN: usize = 64;
+use slabs::{Piece, Slabs};
 
-/// A shared store of idle buffers.
+/// A shared store of memory for buffers.
 ///
 /// ```
 /// # use fedra_compute::Pool;
@@ -23,7 +24,7 @@ const ALIGN: usize = 64;
 /// assert_eq!(again.len(), 990);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Pool(Arc<Mutex<Shelves>>);
+pub struct Pool(Arc<Mutex<Slabs>>);
 
 impl Pool {
     /// An empty pool.
@@ -33,18 +34,8 @@ impl Pool {
 
     /// A buffer of `len` floats with arbitrary contents.
     pub fn take(&self, len: usize) -> Buffer {
-        let class = size_class(len);
-        let mut shelves = self.shelves();
-        let memory = if let Some(memory) = shelves.idle.get_mut(&class).and_then(Vec::pop) {
-            shelves.usage.idle_bytes -= bytes(class);
-            memory
-        } else {
-            shelves.usage.allocations += 1;
-            Memory::zeroed(class)
-        };
-        shelves.usage.live_bytes += bytes(class);
-        shelves.usage.peak_bytes = shelves.usage.peak_bytes.max(shelves.usage.live_bytes);
-        Buffer { memory: Some(memory), len, pool: self.clone() }
+        let piece = self.slabs().take(len);
+        Buffer { piece: Some(piece), len, pool: self.clone() }
     }
 
     /// A buffer of `len` zeros.
@@ -56,31 +47,16 @@ impl Pool {
 
     /// What is and was in use.
     pub fn usage(&self) -> Usage {
-        self.shelves().usage
+        self.slabs().usage()
     }
 
     /// Forgets the high-water mark, so that the next reading is of what follows.
     pub fn reset_peak(&self) {
-        let mut shelves = self.shelves();
-        shelves.usage.peak_bytes = shelves.usage.live_bytes;
+        self.slabs().reset_peak();
     }
 
-    fn give_back(&self, memory: Memory) {
-        let mut shelves = self.shelves();
-        let size = bytes(memory.class);
-        shelves.usage.live_bytes -= size;
-        // Idle buffers of sizes that no longer occur must not pile up: together with what is in
-        // use they never exceed twice what was ever in use at once. (Less would free buffers that
-        // the next step takes again: a step's sizes are not all in use at the same time.)
-        let held = shelves.usage.idle_bytes + shelves.usage.live_bytes + size;
-        if held <= 2 * shelves.usage.peak_bytes {
-            shelves.usage.idle_bytes += size;
-            shelves.idle.entry(memory.class).or_default().push(memory);
-        }
-    }
-
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
-        // A panic elsewhere cannot leave the counts half-changed: nothing in here panics.
+    fn slabs(&self) -> MutexGuard<'_, Slabs> {
+        // A panic elsewhere cannot leave the lists half-changed: nothing in there panics half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,14 +70,14 @@ pub struct Usage {
     pub peak_bytes: usize,
     /// Kept for the next request.
     pub idle_bytes: usize,
-    /// How often the system was asked for memory.
+    /// How often memory was taken that had never been used before.
     pub allocations: usize,
 }
 
 /// Floats from a [`Pool`], aligned to a cache line; they go back when dropped.
 #[derive(Debug)]
 pub struct Buffer {
-    memory: Option<Memory>,
+    piece: Option<Piece>,
     len: usize,
     pool: Pool,
 }
@@ -112,8 +88,8 @@ impl Buffer {
         &self.pool
     }
 
-    fn memory(&self) -> &Memory {
-        self.memory.as_ref().expect("memory is only taken away in drop")
+    fn start(&self) -> *mut f32 {
+        self.piece.as_ref().expect("the piece is only taken away in drop").start()
     }
 }
 
@@ -121,74 +97,25 @@ impl Deref for Buffer {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: the memory holds at least `len` initialised floats and is owned by this buffer.
-        unsafe { std::slice::from_raw_parts(self.memory().start.as_ptr(), self.len) }
+        // SAFETY: the piece holds at least `len` initialised floats and is owned by this buffer;
+        // its slab lives as long as the pool, which the buffer holds on to.
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [f32] {
         // SAFETY: as in `deref`, and `&mut self` makes the access unique.
-        unsafe { std::slice::from_raw_parts_mut(self.memory().start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
-            self.pool.give_back(memory);
+        if let Some(piece) = self.piece.take() {
+            self.pool.slabs().give_back(piece);
         }
     }
-}
-
-#[derive(Debug, Default)]
-struct Shelves {
-    idle: BTreeMap<usize, Vec<Memory>>,
-    usage: Usage,
-}
-
-/// An allocation of `class` floats, all initialised.
-#[derive(Debug)]
-struct Memory {
-    start: NonNull<f32>,
-    class: usize,
-}
-
-// SAFETY: `Memory` owns its allocation exclusively; moving it to another thread moves ownership.
-unsafe impl Send for Memory {}
-// SAFETY: shared access to `Memory` only reads the pointer and the class.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn layout(class: usize) -> Layout {
-        Layout::from_size_align(bytes(class), ALIGN).expect("size classes are far below isize::MAX")
-    }
-
-    fn zeroed(class: usize) -> Self {
-        let layout = Self::layout(class);
-        #[expect(clippy::cast_ptr_alignment, reason = "the layout is aligned to a cache line")]
-        // SAFETY: the layout's size is at least one cache line, never zero.
-        let start = unsafe { alloc_zeroed(layout) }.cast::<f32>();
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Self { start, class }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout, and freed once.
-        unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.class)) }
-    }
-}
-
-fn bytes(class: usize) -> usize {
-    class * size_of::<f32>()
-}
-
-/// Rounds up to a sixteenth of the next power of two: at most 12.5 % is wasted.
-fn size_class(len: usize) -> usize {
-    let step = (len.next_power_of_two() / 16).max(16);
-    len.max(1).next_multiple_of(step)
 }
 
 #[cfg(test)]
@@ -196,19 +123,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_class_holds_its_length_and_wastes_an_eighth_at_most() {
-        for len in [0, 1, 15, 16, 17, 255, 257, 1000, 4097, 1_000_003] {
-            let class = size_class(len);
-            assert!(class >= len && class.is_multiple_of(16), "{len} -> {class}");
-            assert!(len < 256 || class - len <= len / 8, "{len} -> {class}");
-        }
-    }
-
-    #[test]
     fn buffers_are_aligned_and_come_back() {
         let pool = Pool::new();
         let first = pool.take(100);
-        assert_eq!(first.as_ptr() as usize % ALIGN, 0);
+        assert_eq!(first.as_ptr() as usize % 64, 0);
         let address = first.as_ptr();
         drop(first);
         assert_eq!(pool.take(100).as_ptr(), address);
@@ -217,12 +135,51 @@ mod tests {
     }
 
     #[test]
-    fn idle_memory_of_sizes_no_longer_used_is_bounded() {
+    fn buffers_in_use_never_overlap_and_keep_their_numbers() {
         let pool = Pool::new();
-        for len in 1..200 {
-            drop(pool.take(len * 1000));
+        let mut held: Vec<(f32, Buffer)> = Vec::new();
+        // A fixed scramble of lengths, takes and returns.
+        let mut state = 12345_u64;
+        for step in 0..4000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let draw = (state >> 33) as usize;
+            if held.len() > 40 || (draw.is_multiple_of(3) && !held.is_empty()) {
+                let (value, buffer) = held.swap_remove(draw % held.len());
+                assert!(buffer.iter().all(|x| *x == value), "step {step}");
+            } else {
+                let mut buffer = pool.take(1 + draw % 5000);
+                buffer.fill(step as f32);
+                held.push((step as f32, buffer));
+            }
+        }
+        held.clear();
+        let usage = pool.usage();
+        assert_eq!(usage.live_bytes, 0);
+        assert!(usage.idle_bytes <= usage.peak_bytes * 3 / 2, "{usage:?}");
+    }
+
+    #[test]
+    fn batches_of_all_lengths_share_the_memory_of_the_longest() {
+        let pool = Pool::new();
+        for round in 0..3 {
+            for len in 1..200 {
+                let tokens = if round % 2 == 0 { len } else { 200 - len };
+                let step: Vec<Buffer> =
+                    [1000, 3000, 4000, 16].iter().map(|width| pool.take(width * tokens)).collect();
+                drop(step);
+            }
         }
         let usage = pool.usage();
-        assert!(usage.idle_bytes <= usage.peak_bytes * 2, "{usage:?}");
+        assert_eq!(usage.live_bytes, 0);
+        assert!(usage.idle_bytes <= usage.peak_bytes * 5 / 4, "{usage:?}");
+    }
+
+    #[test]
+    fn an_empty_buffer_and_one_larger_than_a_slab_are_served() {
+        let pool = Pool::new();
+        assert!(pool.take(0).is_empty());
+        let large = pool.take(slabs::SLAB + 5);
+        assert_eq!(large.len(), slabs::SLAB + 5);
+        assert_eq!(large[slabs::SLAB + 4], 0.0);
     }
 }

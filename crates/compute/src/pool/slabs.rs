@@ -1,0 +1,198 @@
+//! Large stretches of memory, cut into pieces and joined again.
+//!
+//! A slab is so large that the system maps it on its own and gives it pages only where it is
+//! touched. Pieces are cut from the smallest free stretch that holds them, hence from the untouched
+//! end of a slab only when nothing else fits. A piece that comes back is joined with free neighbours
+//! of the same slab. A slab of which nothing is in use goes back to the system once the others hold
+//! what was ever in use at once.
+//!
+//! ```text
+//! slab  | piece | free | piece | piece |  free: never touched ...      |
+//!                                      ^ reached: what the process holds
+//! ```
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ptr::NonNull;
+
+use super::Usage;
+
+/// Floats in a cache line: where a piece starts and how its length is rounded up.
+const LINE: usize = 16;
+/// Floats of a slab: 64 MiB. Beyond 32 MiB the C library always maps memory on its own.
+pub(super) const SLAB: usize = 16 << 20;
+
+/// All slabs of a pool.
+#[derive(Debug, Default)]
+pub(super) struct Slabs {
+    all: BTreeMap<usize, Slab>,
+    next: usize,
+    /// Lengths of free stretches by slab and offset.
+    free: BTreeMap<(usize, usize), usize>,
+    /// The same by length, then slab and offset.
+    by_length: BTreeSet<(usize, usize, usize)>,
+    live: usize,
+    peak: usize,
+    /// What was ever touched in the slabs that there are.
+    held: usize,
+    allocations: usize,
+}
+
+/// A stretch that is in use.
+#[derive(Debug)]
+pub(super) struct Piece {
+    start: NonNull<f32>,
+    slab: usize,
+    offset: usize,
+    length: usize,
+}
+
+// SAFETY: a piece is the only one that refers to its stretch; moving it moves the ownership.
+unsafe impl Send for Piece {}
+// SAFETY: shared access to a piece only reads the pointer.
+unsafe impl Sync for Piece {}
+
+impl Piece {
+    pub(super) fn start(&self) -> *mut f32 {
+        self.start.as_ptr()
+    }
+}
+
+impl Slabs {
+    /// A piece of at least `len` floats, initialised but arbitrary.
+    pub(super) fn take(&mut self, len: usize) -> Piece {
+        let length = len.max(1).next_multiple_of(LINE);
+        if self.by_length.range((length, 0, 0)..).next().is_none() {
+            self.add_slab(length);
+        }
+        let found = self.by_length.range((length, 0, 0)..).next().copied();
+        let (stretch, slab, offset) = found.expect("a slab of at least this length was just added");
+        self.remove_free(stretch, (slab, offset));
+        if stretch > length {
+            self.insert_free(stretch - length, (slab, offset + length));
+        }
+        self.live += length;
+        self.peak = self.peak.max(self.live);
+        let memory = self.all.get_mut(&slab).expect("free stretches are of slabs that exist");
+        memory.in_use += length;
+        if offset + length > memory.reached {
+            self.held += offset + length - memory.reached;
+            memory.reached = offset + length;
+            self.allocations += 1;
+        }
+        // SAFETY: the stretch lies inside the slab's allocation.
+        let start = unsafe { memory.start.add(offset) };
+        Piece { start, slab, offset, length }
+    }
+
+    /// Joins a piece with the free stretches beside it.
+    #[expect(clippy::needless_pass_by_value, reason = "what is back is nobody's to use any more")]
+    pub(super) fn give_back(&mut self, piece: Piece) {
+        let Piece { slab, mut offset, mut length, .. } = piece;
+        self.live -= length;
+        let memory = self.all.get_mut(&slab).expect("a slab outlives its pieces");
+        memory.in_use -= length;
+        // Whatever the others hold covers what was ever in use: this one is not needed.
+        if memory.in_use == 0 && self.held - memory.reached >= self.peak {
+            self.remove_slab(slab);
+            return;
+        }
+        let before = self.free.range((slab, 0)..(slab, offset)).next_back();
+        if let Some((&(_, start), &stretch)) = before
+            && start + stretch == offset
+        {
+            self.remove_free(stretch, (slab, start));
+            (offset, length) = (start, stretch + length);
+        }
+        if let Some(&stretch) = self.free.get(&(slab, offset + length)) {
+            self.remove_free(stretch, (slab, offset + length));
+            length += stretch;
+        }
+        self.insert_free(length, (slab, offset));
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        let bytes = |floats: usize| floats * size_of::<f32>();
+        Usage {
+            live_bytes: bytes(self.live),
+            peak_bytes: bytes(self.peak),
+            idle_bytes: bytes(self.held - self.live),
+            allocations: self.allocations,
+        }
+    }
+
+    pub(super) fn reset_peak(&mut self) {
+        self.peak = self.live;
+    }
+
+    fn add_slab(&mut self, least: usize) {
+        let slab = Slab::new(least.max(SLAB));
+        self.insert_free(slab.length, (self.next, 0));
+        self.all.insert(self.next, slab);
+        self.next += 1;
+    }
+
+    fn remove_slab(&mut self, slab: usize) {
+        let stretches: Vec<(usize, usize)> =
+            self.free.range((slab, 0)..(slab + 1, 0)).map(|(place, len)| (*len, place.1)).collect();
+        for (length, offset) in stretches {
+            self.remove_free(length, (slab, offset));
+        }
+        if let Some(gone) = self.all.remove(&slab) {
+            self.held -= gone.reached;
+        }
+    }
+
+    fn insert_free(&mut self, length: usize, (slab, offset): (usize, usize)) {
+        self.free.insert((slab, offset), length);
+        self.by_length.insert((length, slab, offset));
+    }
+
+    fn remove_free(&mut self, length: usize, (slab, offset): (usize, usize)) {
+        self.free.remove(&(slab, offset));
+        self.by_length.remove(&(length, slab, offset));
+    }
+}
+
+/// One allocation of zeroed floats.
+#[derive(Debug)]
+struct Slab {
+    /// Where the allocation begins.
+    allocation: NonNull<u8>,
+    /// The first float, on a cache line.
+    start: NonNull<f32>,
+    length: usize,
+    in_use: usize,
+    /// Up to where it was ever used.
+    reached: usize,
+}
+
+// SAFETY: a slab owns its allocation exclusively; moving it to another thread moves ownership.
+unsafe impl Send for Slab {}
+
+impl Slab {
+    fn new(length: usize) -> Self {
+        let layout = Self::layout(length);
+        // SAFETY: the layout's size is at least one cache line, never zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(allocation) = NonNull::new(start) else { handle_alloc_error(layout) };
+        let skipped = start.align_offset(LINE * size_of::<f32>());
+        // SAFETY: the layout has a cache line more than the floats take.
+        let start = unsafe { allocation.add(skipped) }.cast::<f32>();
+        Self { allocation, start, length, in_use: 0, reached: 0 }
+    }
+
+    /// Asking for a cache line's alignment here would have every page written at once: the
+    /// standard library zeroes such memory by hand.
+    fn layout(length: usize) -> Layout {
+        let bytes = (length + LINE) * size_of::<f32>();
+        Layout::from_size_align(bytes, align_of::<f32>()).expect("a tensor is below isize::MAX")
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout, and freed once.
+        unsafe { dealloc(self.allocation.as_ptr(), Self::layout(self.length)) }
+    }
+}
