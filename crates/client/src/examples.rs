@@ -3,15 +3,24 @@
 //! A sequence that is too long loses its last words, and a model that never saw a word says nothing
 //! about it. The labels of lost words are kept here, so that a score counts them as missed instead
 //! of forgetting that they existed.
+//!
+//! A clone shares the numbers: a fleet and whoever prepared its data hold them once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fedra_data::{DataError, Encoded, Encoder, Example, Labels};
 
 /// Encoded examples in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Examples {
+pub struct Examples(Arc<Parts>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Parts {
     encoded: Vec<Encoded>,
-    /// The labels of the words that each example lost, where labels are given word by word.
-    cut: Vec<Vec<u32>>,
+    /// The labels of the words that an example lost, where labels are given word by word and it
+    /// lost some.
+    cut: BTreeMap<usize, Vec<u32>>,
 }
 
 impl Examples {
@@ -20,42 +29,49 @@ impl Examples {
         encoder: &Encoder<'_>,
         examples: impl IntoIterator<Item = &'e Example>,
     ) -> Result<Self, DataError> {
-        let mut all = Self::default();
+        let mut all = Parts::default();
         for example in examples {
             for encoded in encoder.encode(example)? {
-                all.cut.push(match &example.labels {
-                    Labels::PerWord(tags) => tags[tags.len() - encoded.dropped..].to_vec(),
-                    Labels::One(_) | Labels::Many(_) | Labels::Absent => Vec::new(),
-                });
+                match &example.labels {
+                    Labels::PerWord(tags) if encoded.dropped > 0 => {
+                        let lost = tags[tags.len() - encoded.dropped..].to_vec();
+                        all.cut.insert(all.encoded.len(), lost);
+                    }
+                    Labels::PerWord(_) | Labels::One(_) | Labels::Many(_) | Labels::Absent => {}
+                }
                 all.encoded.push(encoded);
             }
         }
-        Ok(all)
+        all.encoded.shrink_to_fit();
+        Ok(Self(Arc::new(all)))
     }
 
     /// The sequences.
     pub fn encoded(&self) -> &[Encoded] {
-        &self.encoded
+        &self.0.encoded
     }
 
     /// The labels of the words that an example lost.
     pub fn cut(&self, example: usize) -> &[u32] {
-        &self.cut[example]
+        self.0.cut.get(&example).map_or(&[], Vec::as_slice)
     }
 
     /// How many sequences.
     pub fn len(&self) -> usize {
-        self.encoded.len()
+        self.0.encoded.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.encoded.is_empty()
+        self.0.encoded.is_empty()
     }
 
     /// These and then the others.
     pub fn extend_from(&mut self, others: &Self) {
-        self.encoded.extend_from_slice(&others.encoded);
-        self.cut.extend_from_slice(&others.cut);
+        let mine = Arc::make_mut(&mut self.0);
+        let before = mine.encoded.len();
+        mine.encoded.extend_from_slice(&others.0.encoded);
+        let lost = others.0.cut.iter().map(|(example, cut)| (before + example, cut.clone()));
+        mine.cut.extend(lost);
     }
 }

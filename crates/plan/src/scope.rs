@@ -1,7 +1,9 @@
 //! A set of parameters: the part of a model that learns, travels or is measured.
 //!
 //! It is a plain ordered set, so that every question about "which part" is set algebra: `&`, `|`
-//! and `-` combine scopes, and iteration is always in id order, whatever built the set.
+//! and `-` combine scopes, and iteration is always in id order, whatever built the set. Clones share
+//! the set, and so do results that are equal to an operand: thousands of clients that learn the same
+//! part hold it once.
 //!
 //! ```
 //! use fedra_plan::{Layout, Part, ParamId, Role, Scope, Shape, Site};
@@ -21,8 +23,9 @@ mod bitmap;
 mod operators;
 
 use std::collections::{BTreeSet, btree_set};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::PlanError;
 use crate::id::{ParamId, Site};
@@ -31,17 +34,16 @@ use crate::role::{Part, Role};
 use crate::shape::Shape;
 
 /// An ordered set of parameters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scope {
-    ids: BTreeSet<ParamId>,
+    ids: Arc<BTreeSet<ParamId>>,
 }
 
 /// Ways to name a part of a layout. What the layout does not hold is never in the result.
 impl Scope {
     /// No parameter.
-    pub const fn empty() -> Self {
-        Self { ids: BTreeSet::new() }
+    pub fn empty() -> Self {
+        Self::default()
     }
 
     /// Every parameter of the layout.
@@ -82,7 +84,7 @@ impl Scope {
 
     /// Adds a parameter; says whether it was new.
     pub fn insert(&mut self, id: ParamId) -> bool {
-        self.ids.insert(id)
+        !self.ids.contains(&id) && Arc::make_mut(&mut self.ids).insert(id)
     }
 
     /// Parameters in id order.
@@ -102,7 +104,7 @@ impl Scope {
 
     /// Whether every parameter of this set is in the other.
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.ids.is_subset(&other.ids)
+        Arc::ptr_eq(&self.ids, &other.ids) || self.ids.is_subset(&other.ids)
     }
 
     /// The parameters for which the condition holds.
@@ -136,13 +138,13 @@ impl Scope {
 
 impl FromIterator<ParamId> for Scope {
     fn from_iter<I: IntoIterator<Item = ParamId>>(ids: I) -> Self {
-        Self { ids: ids.into_iter().collect() }
+        Self { ids: Arc::new(ids.into_iter().collect()) }
     }
 }
 
 impl Extend<ParamId> for Scope {
     fn extend<I: IntoIterator<Item = ParamId>>(&mut self, ids: I) {
-        self.ids.extend(ids);
+        Arc::make_mut(&mut self.ids).extend(ids);
     }
 }
 
@@ -151,7 +153,7 @@ impl IntoIterator for Scope {
     type IntoIter = btree_set::IntoIter<ParamId>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.ids.into_iter()
+        Arc::unwrap_or_clone(self.ids).into_iter()
     }
 }
 
@@ -161,6 +163,18 @@ impl<'scope> IntoIterator for &'scope Scope {
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
+    }
+}
+
+impl Serialize for Scope {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.ids.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Scope {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        BTreeSet::deserialize(deserializer).map(|ids| Self { ids: Arc::new(ids) })
     }
 }
 
