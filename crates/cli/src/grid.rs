@@ -1,4 +1,10 @@
 //! Tables for people: columns as wide as their widest cell, numbers to the right.
+//!
+//! A cell may hold a name out of a file, so a cell is one line and shows no control character.
+
+use std::borrow::Cow;
+
+use fedra_data::printable;
 
 /// A table on its way to a terminal.
 ///
@@ -19,8 +25,7 @@ impl Grid {
 
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        debug_assert_eq!(N, self.right.len(), "one cell a column");
-        self.rows.push(cells.into());
+        self.add(cells.into());
     }
 
     /// An empty table with any number of columns.
@@ -33,7 +38,11 @@ impl Grid {
     /// Adds a row, one cell a column.
     pub fn add(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.right.len(), "one cell a column");
-        self.rows.push(cells);
+        let shown = |cell: String| match printable(&cell) {
+            Cow::Borrowed(_) => cell,
+            Cow::Owned(escaped) => escaped,
+        };
+        self.rows.push(cells.into_iter().map(shown).collect());
     }
 
     /// The same table for a page in Markdown.

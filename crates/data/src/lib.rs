@@ -40,6 +40,7 @@ mod formats;
 mod document;
 mod partition;
 mod picture;
+mod printable;
 mod small;
 
 mod batch;
@@ -53,6 +54,7 @@ pub use dice::Dice;
 pub use error::{DataError, Result};
 pub use formats::{Columns, Format, Limits, Mimic, Reader, Uncoded};
 pub use partition::{Division, Holding, Partition, Shares};
+pub use printable::printable;
 pub use scores::{LabelScore, Span, SpanScore, Tally, spans};
 pub use small::Small;
 pub use table::{Body, Example, Labels, Row, Split, Table, TableBuilder};

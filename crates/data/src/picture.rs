@@ -10,49 +10,67 @@
 //! · absent   ░ below half of its share   ▒ near it   ▓ above 1.5 times   █ above 3 times
 //! ```
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::fmt::Write;
 
 use crate::document::is_start;
-use crate::{Division, Labels, Table};
+use crate::{Division, Holding, Labels, Table, printable};
 
 const BAR: usize = 20;
 const MOST_LABELS: usize = 24;
 const SHADES: [char; 5] = ['\u{b7}', '\u{2591}', '\u{2592}', '\u{2593}', '\u{2588}'];
 
 impl Division {
-    /// The division as lines of text.
-    pub fn picture(&self, table: &Table) -> String {
+    /// The division as lines of text. Of more clients than `most`, the largest are shown, largest
+    /// first, and the others are counted.
+    pub fn picture(&self, table: &Table, most: usize) -> String {
         let counted = Counted::labels(table);
         let overall = counted.counts(table, 0..table.examples.len());
-        let mut rows: Vec<(&str, [usize; 3], Vec<usize>)> = Vec::new();
-        for holding in &self.clients {
-            let parts = [&holding.train, &holding.validation, &holding.test].map(Vec::len);
-            rows.push((&holding.client, parts, counted.counts(table, holding.rows())));
+        let (clients, others) = self.largest(most);
+        let mut rows: Vec<Line<'_>> = Vec::new();
+        for holding in clients {
+            let counts = counted.counts(table, holding.rows());
+            rows.push(Line { name: printable(&holding.client), parts: parts([holding]), counts });
         }
-        let central = counted.counts(table, self.central_test.iter().copied());
-        rows.push(("central test", [0, 0, self.central_test.len()], central));
+        let central = Line {
+            name: "central test".into(),
+            parts: [0, 0, self.central_test.len()],
+            counts: counted.counts(table, self.central_test.iter().copied()),
+        };
+        // A bar is one holder's: what many hold together has none.
+        let longest = rows.iter().chain([&central]).map(Line::total).max().unwrap_or(0).max(1);
+        let rest = (!others.is_empty()).then(|| Line {
+            name: format!("and {} more", others.len()).into(),
+            parts: parts(others.iter().copied()),
+            counts: counted.counts(table, others.iter().flat_map(|holding| holding.rows())),
+        });
+        let together = rest.is_some().then_some(rows.len());
+        rows.extend(rest);
+        rows.push(central);
 
-        let width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0).max(6);
-        let most = rows.iter().map(|row| row.1.iter().sum::<usize>()).max().unwrap_or(0).max(1);
+        let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max(6);
         let mut out = String::new();
         let mut line = |text: std::fmt::Arguments<'_>| {
             out.write_fmt(text).expect("writing to a string cannot fail");
             out.push('\n');
         };
         line(format_args!(
-            "{:width$}  {:BAR$}  {:>6} {:>6} {:>6}  labels a-{}",
+            "{:width$}  {:BAR$}  {:>6} {:>6} {:>6}  {}",
             "client",
             "rows",
             "train",
             "valid",
             "test",
-            letter(counted.shown.len().max(1) - 1),
+            counted.heading(),
         ));
-        for (name, parts, counts) in &rows {
-            let total: usize = parts.iter().sum();
-            let bar = "\u{2588}".repeat((total * BAR).div_ceil(most));
+        for (place, row) in rows.iter().enumerate() {
+            let Line { name, parts, counts } = row;
+            let filled =
+                if together == Some(place) { 0 } else { (row.total() * BAR).div_ceil(longest) };
+            let bar = "\u{2588}".repeat(filled);
             let (mine, all) = if counted.of_rows {
-                (total, table.examples.len())
+                (row.total(), table.examples.len())
             } else {
                 (counts.iter().sum(), overall.iter().sum())
             };
@@ -63,13 +81,55 @@ impl Division {
             ));
         }
         for (place, &label) in counted.shown.iter().enumerate() {
-            line(format_args!("  {} {}", letter(place), table.labels.name(label)));
+            line(format_args!("  {} {}", letter(place), printable(table.labels.name(label))));
         }
-        if counted.hidden > 0 {
-            line(format_args!("  and {} rarer labels", counted.hidden));
+        match counted.hidden {
+            0 => {}
+            1 => line(format_args!("  and 1 rarer label")),
+            hidden => line(format_args!("  and {hidden} rarer labels")),
         }
         out
     }
+
+    /// All clients in their order, or the largest of them, largest first, and the others.
+    fn largest(&self, most: usize) -> (Vec<&Holding>, Vec<&Holding>) {
+        let mut clients: Vec<&Holding> = self.clients.iter().collect();
+        if clients.len() <= most {
+            return (clients, Vec::new());
+        }
+        // Stable: among equals the order stays.
+        clients.sort_by_key(|holding| Reverse(holding.len()));
+        let others = clients.split_off(most);
+        (clients, others)
+    }
+}
+
+/// One line of the picture before it is drawn.
+struct Line<'a> {
+    name: Cow<'a, str>,
+    /// Rows for training, validation and test.
+    parts: [usize; 3],
+    /// Of each label that is shown.
+    counts: Vec<usize>,
+}
+
+impl Line<'_> {
+    fn total(&self) -> usize {
+        self.parts.iter().sum()
+    }
+}
+
+/// Rows for training, validation and test, of all holders together.
+fn parts<'a>(holders: impl IntoIterator<Item = &'a Holding>) -> [usize; 3] {
+    let mut parts = [0; 3];
+    for holding in holders {
+        for (sum, rows) in
+            parts.iter_mut().zip([&holding.train, &holding.validation, &holding.test])
+        {
+            *sum += rows.len();
+        }
+    }
+    parts
 }
 
 /// The labels that have a column, commonest first where there are too many.
@@ -93,6 +153,15 @@ impl Counted {
         let mut shown: Vec<u32> = ranked.into_iter().take(MOST_LABELS).map(|pair| pair.1).collect();
         shown.sort_unstable();
         Self { shown, hidden, of_rows: !per_word }
+    }
+
+    /// What stands over the cells.
+    fn heading(&self) -> String {
+        match self.shown.len() {
+            0 => String::new(),
+            1 => "label a".to_owned(),
+            count => format!("labels a-{}", letter(count - 1)),
+        }
     }
 
     fn counts(&self, table: &Table, rows: impl Iterator<Item = usize>) -> Vec<usize> {
@@ -161,7 +230,7 @@ central test                             0      0      0  ··
   a flu
   b gout
 ";
-        assert_eq!(division.picture(&table), expected);
+        assert_eq!(division.picture(&table, 2), expected);
     }
 
     /// At "many" every row has both labels, at "one" a row has one of them: flu is on all rows of
@@ -181,7 +250,7 @@ central test                             0      0      0  ··
         }
         let table = builder.finish();
         let whole = Shares { central: 0.0, validation: 0.0, test: 0.0 };
-        let picture = Partition::Client.divide(&table, whole, 1).unwrap().picture(&table);
+        let picture = Partition::Client.divide(&table, whole, 1).unwrap().picture(&table, 9);
         let cells = |client: &str| {
             let line = picture.lines().find(|line| line.starts_with(client)).unwrap();
             line.rsplit("  ").next().unwrap().to_owned()
@@ -190,5 +259,27 @@ central test                             0      0      0  ··
         assert_eq!(cells("many"), "\u{2593}\u{2593}");
         assert_eq!(cells("one"), "\u{2592}\u{b7}");
         assert_eq!(cells("none"), "\u{b7}\u{b7}");
+    }
+
+    #[test]
+    fn of_many_clients_the_largest_are_shown_and_the_others_counted() {
+        let mut builder = TableBuilder::new(Task::Classes);
+        for (client, count) in [("a", 1), ("b", 4), ("c", 2), ("d\u{1b}[0m", 3), ("e", 2)] {
+            for _ in 0..count {
+                builder.push(Row::text("x").with_labels(["flu"]).with_client(client)).unwrap();
+            }
+        }
+        let table = builder.finish();
+        let whole = Shares { central: 0.0, validation: 0.0, test: 0.0 };
+        let division = Partition::Client.divide(&table, whole, 1).unwrap();
+        let expected = "\
+client        rows                   train  valid   test  label a
+b             ████████████████████       4      0      0  ▒
+d\\u{1b}[0m    ███████████████            3      0      0  ▒
+and 3 more                               5      0      0  ▒
+central test                             0      0      0  ·
+  a flu
+";
+        assert_eq!(division.picture(&table, 2), expected);
     }
 }

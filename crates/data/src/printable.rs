@@ -1,0 +1,64 @@
+//! Text from outside, made safe to show on a terminal.
+//!
+//! Names of labels and clients come out of files that anybody may have written. A control character
+//! in one could move the cursor, change colours or write over lines above; a mark that turns the
+//! direction of text could make one name look like another. They are shown by their number instead,
+//! and all else stays as it is.
+
+use std::borrow::Cow;
+
+/// One line of text without anything that a terminal would obey; line ends are escaped too.
+///
+/// ```
+/// # use fedra_data::printable;
+/// assert_eq!(printable("grippe à virus"), "grippe à virus");
+/// assert_eq!(printable("\u{1b}[31mflu\n"), "\\u{1b}[31mflu\\n");
+/// ```
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        if is_obeyed(character) {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters, line and paragraph separators, and what turns the direction of text.
+fn is_obeyed(character: char) -> bool {
+    let turns = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    character.is_control() || turns || matches!(character, '\u{2028}' | '\u{2029}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_by_its_number() {
+        for (text, shown) in [
+            ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
+            ("a\rb\tc\nd", "a\\rb\\tc\\nd"),
+            ("\u{9b}2J", "\\u{9b}2J"),
+            ("\u{202e}txt", "\\u{202e}txt"),
+            ("\u{7f}", "\\u{7f}"),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
+
+    #[test]
+    fn other_text_is_untouched_and_not_copied() {
+        for text in ["", "O", "B-problem", "\\n \"quoted\"", "灯 ✓ é"] {
+            assert!(matches!(printable(text), Cow::Borrowed(same) if same == text), "{text}");
+        }
+    }
+}
