@@ -1,22 +1,25 @@
 //! `fedra plan`: what an experiment would train, send and cost. Nothing is trained.
 //!
 //! Bytes are foreseen to the last one ([`crate::forecast`]); where they depend on how far choices
-//! overlap, they are a range. Memory is an estimate ([`crate::memory`]).
+//! overlap, they are a range. Memory is an estimate: of a client and a server that have machines of
+//! their own ([`crate::memory`]), and of all in one process ([`crate::run_memory`]).
 
 use anyhow::Result;
 use fedra_engine::{Begins, Masks, Population, Recipe};
 use fedra_plan::{ByteCount, Layout, Probe, Round, Scope, Selector, Site, View};
 use fedra_wire::payload_length;
 
+use crate::bench::memory::resident_bytes;
 use crate::console;
 use crate::experiment::{Experiment, Written, idle};
 use crate::federate::Run;
 use crate::forecast::Forecast;
-use crate::grid::{Grid, grouped};
+use crate::grid::{Grid, counted, grouped};
 use crate::guess::Overlap;
 use crate::keeping::Home;
 use crate::memory;
 use crate::prepared::Prepared;
+use crate::run_memory::RunMemory;
 use crate::summary::travelled;
 
 /// How to use the command.
@@ -34,15 +37,17 @@ estimate.";
 pub fn run(written: &Written) -> Result<()> {
     let experiment = &written.experiment()?;
     let run = Run::prepare(experiment)?;
+    // Before the forecasts take memory of their own.
+    let resident = ByteCount(resident_bytes().unwrap_or(0));
     let (prepared, recipe) = run.parts();
     let layout = prepared.model.layout();
-    idle(experiment).iter().for_each(console::say);
+    idle(experiment).iter().chain(run.remarks()).for_each(console::say);
     let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
 
     console::data(parts(layout, &least.stages, recipe)?);
     console::data("");
-    console::data(costs(experiment, prepared, recipe, (&least, &most)));
+    console::data(costs(experiment, prepared, recipe, (&least, &most), resident));
     Ok(())
 }
 
@@ -81,16 +86,21 @@ fn costs(
     prepared: &Prepared,
     recipe: &Recipe,
     (least, most): (&Forecast, &Forecast),
+    resident: ByteCount,
 ) -> String {
     let mut grid = Grid::new(["", ""]);
     let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
     let clients = &prepared.shards.clients;
     let examples: usize = clients.iter().map(|shard| shard.train.len()).sum();
     fact("experiment", experiment.name.clone());
-    fact("method", format!("{}, {} rounds", recipe.method, experiment.rounds));
+    fact("method", {
+        let rounds = counted(u64::from(experiment.rounds), "round");
+        format!("{}, {rounds}", recipe.method)
+    });
+    let everybody = counted(clients.len() as u64, "client");
     fact("clients", {
-        let (count, examples) = (grouped(clients.len() as u64), grouped(examples as u64));
-        format!("{count} with {examples} training examples")
+        let (count, examples) = (grouped(clients.len() as u64), examples as u64);
+        format!("{count} with {}", counted(examples, "training example"))
     });
     let steps: u64 = clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum();
     fact("steps a round", format!("{} if all take part", grouped(steps)));
@@ -140,9 +150,6 @@ fn costs(
     fact("client memory", format!("about {client} in training"));
     fact("server memory", format!("about {server}"));
     let keeping = least.keeping(experiment, prepared);
-    let together =
-        stages().map(|scope| memory::simulation((model, &keeping), (recipe, experiment), scope));
-    let count = grouped(clients.len() as u64);
     let each = keeping.each.bytes();
     if each.0 > 0 {
         let (what, all, whose) = (keeping.each.in_words(recipe), keeping.total(), keeping.whose());
@@ -158,8 +165,11 @@ fn costs(
             format!("about {} in the run's folder, gone when it ends", keeping.scratch()),
         ),
     }
-    let together = together.max().unwrap_or_default();
-    fact("run memory", format!("about {together} with all {count} clients in one process"));
+    let run = RunMemory::of(experiment, prepared, recipe, (&keeping, &least.stages), resident);
+    let (total, RunMemory { prepared, pool, models, clients }) = (run.total(), run);
+    fact("run memory", format!("about {total} with {everybody} in one process"));
+    fact("", format!("{prepared} program, data and first weights; {pool} steps and scoring;"));
+    fact("", format!("{models} models on their way; {clients} what is kept for clients"));
     if experiment.draft.conditions.is_some() {
         fact("note", "bytes are of rounds in which nobody fails or is late".to_owned());
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use fedra_client::{NearFleet, Shards, to_params, to_tensors};
-use fedra_compute::{Crew, Device, Seed};
+use fedra_compute::{Crew, Device, Params, Seed};
 use fedra_engine::{
     Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, SetScores, Tensors,
 };
@@ -13,16 +13,18 @@ use fedra_model::hf::Precision;
 use fedra_model::{Saving, save};
 use fedra_plan::{Round, Scope, Selector, View};
 
+use crate::baseline::Baseline;
 use crate::bench::memory::peak_resident_bytes;
 use crate::experiment::{Experiment, complaint_of};
 use crate::folder::Folder;
 use crate::forecast;
-use crate::grid::grouped;
+use crate::grid::{counted, grouped};
 use crate::holdings::Holdings;
 use crate::keeping::SCRATCH;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
+use crate::remarks;
 use crate::summary::Summary;
 
 /// How a run ended.
@@ -39,6 +41,8 @@ pub struct Run<'e> {
     prepared: Prepared,
     recipe: Recipe,
     device: Device,
+    baseline: Option<Baseline>,
+    remarks: Vec<String>,
 }
 
 impl<'e> Run<'e> {
@@ -61,7 +65,16 @@ impl<'e> Run<'e> {
             prepared.shards.clients.iter().map(|shard| shard.name.as_str()).collect();
         recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
         recipe.fits(prepared.model.layout())?;
-        let mut run = Self { experiment, prepared, recipe: recipe.clone(), device };
+        let remarks = {
+            let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
+            let mut remarks = remarks::of_data(&holdings);
+            remarks.extend(remarks::of_tokens(&prepared.shards, longest));
+            remarks
+        };
+        let baseline = Baseline::of(&holdings);
+        drop(holdings);
+        let recipe_now = recipe.clone();
+        let mut run = Self { experiment, prepared, recipe: recipe_now, device, baseline, remarks };
         recipe.evaluation.on = run.sets()?;
         run.recipe = recipe;
         Ok(run)
@@ -74,12 +87,23 @@ impl<'e> Run<'e> {
         let examples: usize = shards.clients.iter().map(|shard| shard.train.len()).sum();
         let parties = self.experiment.draft.federation.clients.unwrap_or(shards.clients.len());
         format!(
-            "{parties} clients with {} training examples, {} for testing; a fresh encoder of {} \
+            "{} with {} training examples, {} for testing; a fresh encoder of {} \
              blocks and {parameters} parameters",
+            counted(parties as u64, "client"),
             grouped(examples as u64),
             grouped(shards.central_test.len() as u64),
             model.blocks(),
         )
+    }
+
+    /// What is odd about its data, a line each.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// What its scores are to be compared with.
+    pub fn baseline(&self) -> Option<&Baseline> {
+        self.baseline.as_ref()
     }
 
     /// What it starts from, and the recipe it follows.
@@ -108,25 +132,26 @@ impl<'e> Run<'e> {
     }
 
     /// Runs the rounds in a folder, from its checkpoint if it has one.
-    pub fn run(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
+    pub fn run(mut self, folder: &Folder, voice: Voice) -> Result<Ending> {
+        // The first weights are the fleet's from here on: what a download changes is not kept twice.
+        let params = std::mem::take(&mut self.prepared.params);
         match self.experiment.draft.threads {
-            Some(threads) => Crew::new(threads)?.install(|| self.rounds(folder, voice)),
-            None => self.rounds(folder, voice),
+            Some(threads) => Crew::new(threads)?.install(|| self.rounds(params, folder, voice)),
+            None => self.rounds(params, folder, voice),
         }
     }
 
-    fn rounds(&self, folder: &Folder, voice: Voice) -> Result<Ending> {
-        let Prepared { model, params, shards, .. } = &self.prepared;
+    fn rounds(&self, params: Params, folder: &Folder, voice: Voice) -> Result<Ending> {
+        let Prepared { model, shards, .. } = &self.prepared;
         let (clients, rounds) = (shards.clients.len(), self.experiment.rounds);
         let examples = shards.clients.iter().map(|shard| shard.train.len() as u64).sum();
         let seed = Seed(self.experiment.draft.seed);
 
         let keeping = forecast::keeping(self.experiment, &self.prepared, &self.recipe)?;
-        let fleet =
-            NearFleet::new(model.clone(), params.clone(), self.device.clone(), shards.clone())?
-                .with_depths(&self.recipe.depths)?;
+        let initial = to_tensors(&params);
+        let fleet = NearFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
+            .with_depths(&self.recipe.depths)?;
         let mut fleet = keeping.furnish(fleet, &folder.path().join(SCRATCH))?;
-        let initial = to_tensors(params);
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
         federation.keep_checkpoints(folder.path());
@@ -163,6 +188,7 @@ impl<'e> Run<'e> {
             clients,
             examples,
             parameters: model.layout().elements() as u64,
+            baseline: self.baseline.clone(),
         }
         .add_up(&folder.rounds_before(rounds)?);
         // Nothing is decided by it within a run, so it is asked for once.

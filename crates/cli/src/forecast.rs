@@ -5,6 +5,7 @@
 //! only a run has, the first blocks stand for the chosen ones ([`crate::guess`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::Result;
 use fedra_compute::Seed;
@@ -87,8 +88,9 @@ impl Forecast {
             let here = |client: &&ClientInfo| recipe.conditions.is_here(&client.name, round);
             let here: Vec<ClientId> = clients.iter().filter(here).map(|client| client.id).collect();
             let drawn = recipe.sampler.draw(seed, round, &here);
-            let cohort: Vec<&ClientInfo> =
-                clients.iter().filter(|client| drawn.contains(&client.id)).collect();
+            // In ascending order, as all draws are.
+            let is_drawn = |client: &&ClientInfo| drawn.binary_search(&client.id).is_ok();
+            let cohort: Vec<&ClientInfo> = clients.iter().filter(is_drawn).collect();
             forecast.drawn.extend(drawn);
             let choice = Choice { recipe, rule: &recipe.learns, layout, round, seed };
             let foreseen = guess.round(&choice, &cohort)?;
@@ -137,7 +139,8 @@ impl Forecast {
 /// Which version of each parameter everybody has; a client downloads what it lacks.
 struct Holds {
     newest: BTreeMap<ParamId, u32>,
-    held: BTreeMap<ClientId, BTreeMap<ParamId, u32>>,
+    /// Clients that hold the same share one list.
+    held: BTreeMap<ClientId, Arc<BTreeMap<ParamId, u32>>>,
     /// Who has looked at the model's attention.
     looked: BTreeSet<ClientId>,
 }
@@ -149,7 +152,8 @@ impl Holds {
             Start::Sent => BTreeMap::new(),
             Start::Shared => all(0),
         };
-        let held = clients.iter().map(|id| (*id, first.clone())).collect();
+        let first = Arc::new(first);
+        let held = clients.iter().map(|id| (*id, Arc::clone(&first))).collect();
         Self { newest: all(0), held, looked: BTreeSet::new() }
     }
 
@@ -174,27 +178,49 @@ impl Holds {
             ..Bytes::default()
         };
         let mut changed = foreseen.may_change.clone();
+        let mut known: Vec<Exchange> = Vec::new();
         for client in cohort {
             let learns = foreseen.learns.get(&client.id).cloned().unwrap_or_default();
-            let sent = &learns - personal;
-            let (variate_up, variate_down) = match recipe.work.local {
-                LocalRule::Scaffold => {
-                    (length(&learns, Encoding::F32), length(&sent, Encoding::F32))
-                }
-                LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => (0, 0),
-            };
             let held = self.held.entry(client.id).or_default();
-            let lacks: Scope = recipe
-                .reach(&client.name, layout)
-                .into_iter()
-                .filter(|id| match held.get(id) {
-                    None => true,
-                    Some(own) => *own != self.newest[id] && !personal.contains(*id),
-                })
-                .collect();
-            held.extend(lacks.iter().map(|id| (id, self.newest[&id])));
-            bytes.down += ByteCount(length(&lacks, recipe.work.download) + variate_down);
-            bytes.up += ByteCount(length(&sent, recipe.work.encoding) + variate_up);
+            let depth = recipe.depths.get(&client.name).copied();
+            // Thousands of clients are mostly in the same place: each is gone through once.
+            let same = |known: &Exchange| {
+                Arc::ptr_eq(&known.before, held) && known.depth == depth && known.learns == learns
+            };
+            let place = known.iter().position(same).unwrap_or_else(|| {
+                let newest = &self.newest;
+                let lacks: Scope = recipe
+                    .reach(&client.name, layout)
+                    .into_iter()
+                    .filter(|id| match held.get(id) {
+                        None => true,
+                        Some(own) => *own != newest[id] && !personal.contains(*id),
+                    })
+                    .collect();
+                let mut after = BTreeMap::clone(held);
+                after.extend(lacks.iter().map(|id| (id, newest[&id])));
+                let equal = known.iter().find(|exchange| *exchange.after == after);
+                let after = equal.map_or_else(|| Arc::new(after), |e| Arc::clone(&e.after));
+                let sent = &learns - personal;
+                let (variate_up, variate_down) = match recipe.work.local {
+                    LocalRule::Scaffold => {
+                        (length(&learns, Encoding::F32), length(&sent, Encoding::F32))
+                    }
+                    LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => {
+                        (0, 0)
+                    }
+                };
+                let down = length(&lacks, recipe.work.download) + variate_down;
+                let up = length(&sent, recipe.work.encoding) + variate_up;
+                changed = &changed | &sent;
+                let before = Arc::clone(held);
+                known.push(Exchange { before, depth, learns: learns.clone(), after, up, down });
+                known.len() - 1
+            });
+            let exchange = &known[place];
+            *held = Arc::clone(&exchange.after);
+            bytes.down += ByteCount(exchange.down);
+            bytes.up += ByteCount(exchange.up);
             // Who looks for the first time has nothing to compare with and sends nothing.
             if recipe.evaluation.attention && !self.looked.insert(client.id) {
                 let blocks = recipe.depths.get(&client.name).copied().unwrap_or(layout.blocks());
@@ -202,9 +228,19 @@ impl Holds {
             }
             bytes.full_up += ByteCount(full);
             bytes.full_down += ByteCount(full_down);
-            changed = changed | sent;
         }
         self.newest.extend(changed.iter().map(|id| (id, round.0 + 1)));
         bytes
     }
+}
+
+/// What goes between the server and a client that holds and learns this.
+struct Exchange {
+    before: Arc<BTreeMap<ParamId, u32>>,
+    /// How many blocks the client has, if not all.
+    depth: Option<u16>,
+    learns: Scope,
+    after: Arc<BTreeMap<ParamId, u32>>,
+    up: u64,
+    down: u64,
 }

@@ -64,7 +64,12 @@ impl Guess {
             let view = View { layout, round, scores: None };
             let scope = recipe.learns.select(view)?;
             for client in cohort {
-                foreseen.learns.insert(client.id, &scope & &recipe.reach(&client.name, layout));
+                let part = if recipe.depths.is_empty() {
+                    scope.clone()
+                } else {
+                    &scope & &recipe.reach(&client.name, layout)
+                };
+                foreseen.learns.insert(client.id, part);
             }
             return Ok(foreseen);
         }

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use fedra_data::{DataError, Dice, Division, Limits, Reader, Split, Table, TableBuilder};
 
 use crate::experiment::{Complaint, Experiment, Source};
+use crate::grid::counted;
 
 /// A table and its division over clients, capped as the experiment says.
 pub struct Holdings {
@@ -44,7 +45,7 @@ impl Holdings {
             && expected != division.clients.len()
             && expected != dealt
         {
-            let found = format!("{} clients in the data", division.clients.len());
+            let found = format!("{} in the data", counted(division.clients.len() as u64, "client"));
             let hint = "leave the key out to take them all, or deal rows anew by data.partition";
             let complaint = Complaint::new("federation.clients", found, expected);
             return Err(complaint.with_hint(hint).into());

@@ -82,7 +82,9 @@ impl Keeping {
     /// Whose it is, in words.
     pub fn whose(&self) -> String {
         let (keepers, clients) = (grouped(self.keepers as u64), grouped(self.clients as u64));
-        if keepers == clients {
+        if self.clients == 1 {
+            "the only client".to_owned()
+        } else if keepers == clients {
             format!("all {clients}")
         } else {
             format!("the {keepers} of {clients} that are ever drawn")

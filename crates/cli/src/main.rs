@@ -1,6 +1,8 @@
 //! The `fedra` command.
 
+mod activations;
 mod advise;
+mod baseline;
 mod bench;
 mod compare;
 mod console;
@@ -18,7 +20,9 @@ mod memory;
 mod prepared;
 mod progress;
 mod quickstart;
+mod remarks;
 mod run;
+mod run_memory;
 mod show;
 mod summary;
 mod upkeep;
@@ -65,8 +69,7 @@ enum Command {
     /// Run a pilot and propose after how many rounds FedFrozen should freeze, if at all
     Advise(advise::Advise),
     /// Show what a dataset becomes: rows, labels, lengths, clients, splits
-    #[command(after_help = show::EXAMPLES)]
-    Data(experiment::Written),
+    Data(show::Data),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -123,7 +126,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Compare(compare) => return compare.run(),
         Command::Plan(written) => dry_run::run(&written),
         Command::Advise(advise) => return advise.run(),
-        Command::Data(written) => show::run(&written),
+        Command::Data(data) => data.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {

@@ -1,59 +1,20 @@
-//! What a client and the server hold in memory, roughly, without the program itself.
+//! What a client and the server of a real deployment hold in memory, without the program itself.
 //!
-//! A simulation shares the weights among its clients, so a client costs nothing while it waits,
-//! unless its method keeps something for it between rounds ([`Upkeep`]). That is there once for every
-//! client that is ever drawn: in memory, or, where it would be too much, in a scratch file
-//! ([`crate::keeping`]).
+//! Each has a machine of its own here. What all of them take in one process, where clients share
+//! weights and threads, is another question ([`crate::run_memory`]).
 
 use anyhow::Result;
-use fedra_client::JOBS_AHEAD;
 use fedra_compute::Seed;
 use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, Solver};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Round, Scope, Site};
+use fedra_plan::{ByteCount, Round, Scope};
 
+use crate::activations::{BatchSize, of_training};
 use crate::experiment::{Complaint, Experiment};
-use crate::keeping::{Home, Keeping};
 use crate::upkeep::{Upkeep, stays};
 
-/// Values that a block keeps of each token for the backward pass, in multiples of the width: its
-/// input, query, key, value, context, two norms and four and four again in the feed-forward layer.
-const KEPT_WIDTHS: u64 = 16;
-
-/// All clients in one process: the server, what idle clients keep in memory, and on each thread one
-/// client in training, the answer of one that waits for its turn, and what both will keep.
-pub fn simulation(
-    (model, keeping): (&Model, &Keeping),
-    (recipe, experiment): (&Recipe, &Experiment),
-    learns: &Scope,
-) -> ByteCount {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = experiment.draft.threads.unwrap_or_else(cores).min(keeping.keepers) as u64;
-    let kept = Upkeep::of(model, (recipe, experiment), learns).bytes().0;
-    let shared = 4 * model.layout().elements() as u64;
-    // The shared weights are there once, and what waits is counted with the clients.
-    let training = client(model, (recipe, experiment), learns).0 - shared - kept;
-    let server = server(model, recipe, learns).0;
-    let in_memory = match keeping.home {
-        Home::Memory => keeping.keepers as u64,
-        Home::Disk => threads,
-    };
-    let (begun, waiting) = (threads * JOBS_AHEAD as u64, threads * (JOBS_AHEAD as u64 - 1));
-    let answer = 4 * learns.elements(model.layout()) as u64 * payloads(recipe);
-    let idle = (in_memory + begun) * kept;
-    ByteCount(server + shared + idle + threads * training + waiting * answer)
-}
-
-/// How many models' worth a client's answer is, at most.
-fn payloads(recipe: &Recipe) -> u64 {
-    match recipe.work.local {
-        LocalRule::Scaffold => 2,
-        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 1,
-    }
-}
-
-/// A client that trains this part: the model, a copy of what trains, its gradient, moments and
-/// encoded change, the activations of all blocks from the lowest that learns, and what it keeps.
+/// A client that trains this part on batches of the longest sequences: the model, a copy of what
+/// trains, moments, what a step holds, the change and its payload, and what the client keeps.
 /// SCAFFOLD adds the server's variate, the mean gradient, the variate's change and that encoded.
 pub fn client(
     model: &Model,
@@ -67,20 +28,14 @@ pub fn client(
         Solver::Momentum { .. } => 1,
         Solver::AdamW { .. } => 2,
     };
-    let longest = experiment.draft.data.max_tokens.unwrap_or(0) as u64;
-    let tokens = u64::from(recipe.work.batch) * longest;
-    let below = learns.lowest_site().map_or(model.blocks(), |site| match site {
-        Site::Embedding => 0,
-        Site::Block(block) => usize::from(block),
-        Site::Head => model.blocks(),
-    });
-    let recorded = (model.blocks() - below) as u64;
-    let activations = tokens * model.width() as u64 * recorded * KEPT_WIDTHS;
+    let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
+    let sequences = u64::from(recipe.work.batch);
+    let step = of_training(model, learns, BatchSize::full(model, sequences * longest, sequences));
     let variates = match recipe.work.local {
         LocalRule::Scaffold => 4,
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
-    let held = layout.elements() as u64 + trained * (3 + moments + variates) + activations;
+    let held = layout.elements() as u64 + trained * (3 + moments + variates) + step;
     ByteCount(4 * held + Upkeep::of(model, (recipe, experiment), learns).bytes().0)
 }
 

@@ -1,13 +1,11 @@
 //! `fedra quickstart`: the main methods side by side on notes that no patient wrote.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use fedra_data::{Body, Labels, SpanScore};
 
 use crate::bench::memory::forget_peak;
 use crate::console;
@@ -15,7 +13,6 @@ use crate::experiment::{Experiment, Overrides, parse_seed};
 use crate::federate::{Ending, Run};
 use crate::folder::Folder;
 use crate::grid::Grid;
-use crate::holdings::Holdings;
 use crate::progress::Voice;
 use crate::summary::{Summary, duration};
 use crate::vacancy::{self, Over};
@@ -87,12 +84,12 @@ impl Quickstart {
             experiments.push((method, experiment));
         }
         let mut summaries = Vec::new();
-        let mut floor = 0.0;
+        let mut floor = None;
         for (method, experiment) in experiments {
             forget_peak();
             let run = Run::prepare(&experiment)?;
             if summaries.is_empty() {
-                floor = word_by_word(&Holdings::of(&experiment)?);
+                floor = run.baseline().and_then(|floor| floor.score("central_test", "span_f1"));
                 say(format!("{}\n", run.introduction()));
             }
             let folder = Folder::create(&self.out.join(method), &experiment)?;
@@ -105,7 +102,7 @@ impl Quickstart {
             }
         }
         say(String::new());
-        console::data(table(floor, &summaries));
+        console::data(table(floor.unwrap_or(0.0), &summaries));
         let (spent, out) = (duration(begun.elapsed().as_secs_f64()), self.out.display());
         say(format!("\n{spent} in all; the files of each run are under {out}"));
         say("next: fedra run experiments/clinic-concepts.toml, or fedra run --help".to_owned());
@@ -134,31 +131,4 @@ fn table(floor: f64, summaries: &[Summary]) -> Grid {
         ]);
     }
     grid
-}
-
-/// Span F1 on the central test set when every word gets its commonest tag of the training rows.
-fn word_by_word(holdings: &Holdings) -> f64 {
-    let Holdings { table, division, .. } = holdings;
-    let tagged = |row: usize| match (&table.examples[row].body, &table.examples[row].labels) {
-        (Body::Words(words), Labels::PerWord(tags)) => Some((words, tags)),
-        _ => None,
-    };
-    let mut counts: BTreeMap<&str, BTreeMap<u32, usize>> = BTreeMap::new();
-    for row in division.clients.iter().flat_map(|holding| &holding.train) {
-        for (word, tag) in tagged(*row).into_iter().flat_map(|(words, tags)| words.iter().zip(tags))
-        {
-            *counts.entry(word).or_default().entry(*tag).or_default() += 1;
-        }
-    }
-    let usual = |word: &str| {
-        let commonest = counts.get(word)?.iter().max_by_key(|(_, count)| **count)?;
-        Some(table.labels.name(*commonest.0))
-    };
-    let mut score = SpanScore::default();
-    for (words, tags) in division.central_test.iter().filter_map(|row| tagged(*row)) {
-        let truth: Vec<&str> = tags.iter().map(|tag| table.labels.name(*tag)).collect();
-        let guess: Vec<&str> = words.iter().map(|word| usual(word).unwrap_or("O")).collect();
-        score.add(&truth, &guess);
-    }
-    score.micro_f1()
 }

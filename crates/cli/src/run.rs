@@ -89,7 +89,7 @@ impl Run {
         // Data and model are opened before anything is written.
         let run = federate::Run::prepare(&experiment)?;
         if voice == Voice::Lively {
-            idle(&experiment).iter().for_each(console::say);
+            idle(&experiment).iter().chain(run.remarks()).for_each(console::say);
         }
         let folder = match earlier {
             Some(folder) => {

@@ -1,17 +1,19 @@
 //! `fedra data`: what a dataset becomes, before anything learns from it.
 
 use anyhow::Result;
+use clap::Args;
 use fedra_data::{Body, Example, LabelShape, Labels, Small, Table};
 
 use crate::console;
 use crate::experiment::Written;
 use crate::grid::{Grid, grouped};
 use crate::holdings::Holdings;
+use crate::remarks;
 
-/// How to use the command.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   fedra data experiments/clinic-concepts.toml
+  fedra data experiments/thousand.toml --all
   fedra data experiments/clinic-concepts.toml --set data.partition.by=dirichlet \\
     --set data.partition.alpha=0.1
 
@@ -20,11 +22,33 @@ every word has a label, the list counts words and the picture compares spans.";
 
 /// Most labels that are listed one by one.
 const MOST_LABELS: usize = 30;
+/// Most clients that have a line of their own unless all are asked for.
+const MOST_CLIENTS: usize = 30;
 
-/// Prints rows, labels, lengths, clients and splits of an experiment's data.
-pub fn run(written: &Written) -> Result<()> {
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Data {
+    #[command(flatten)]
+    written: Written,
+    /// Show every client and every label, however many there are
+    #[arg(long)]
+    all: bool,
+}
+
+impl Data {
+    /// Prints rows, labels, lengths, clients and splits of an experiment's data.
+    pub fn run(&self) -> Result<()> {
+        let (clients, labels) =
+            if self.all { (usize::MAX, usize::MAX) } else { (MOST_CLIENTS, MOST_LABELS) };
+        show(&self.written, (clients, labels))
+    }
+}
+
+fn show(written: &Written, (most_clients, most_labels): (usize, usize)) -> Result<()> {
     let experiment = written.experiment()?;
-    let Holdings { table, division, small } = Holdings::of(&experiment)?;
+    let holdings = Holdings::of(&experiment)?;
+    let Holdings { table, division, small } = &holdings;
     let held: usize = division.clients.iter().map(fedra_data::Holding::len).sum();
     let train: usize = division.clients.iter().map(|holding| holding.train.len()).sum();
     let central = division.central_test.len();
@@ -42,7 +66,7 @@ pub fn run(written: &Written) -> Result<()> {
         };
         format!("{}{left_out}", grouped(all as u64))
     });
-    fact("words a row", lengths(&table));
+    fact("words a row", lengths(table));
     fact("clients", {
         let partition = &experiment.draft.data.partition;
         let fewest = partition.min_examples.unwrap_or_default();
@@ -50,7 +74,7 @@ pub fn run(written: &Written) -> Result<()> {
             Small::Merge => format!("merged into {:?}", Small::TOGETHER),
             Small::Drop => "left out".to_owned(),
         };
-        let note = match small {
+        let note = match *small {
             0 => String::new(),
             small => format!(" ({small} with fewer than {fewest} training rows {fate})"),
         };
@@ -61,10 +85,10 @@ pub fn run(written: &Written) -> Result<()> {
     console::data(facts.lines()[1..].join("\n"));
     console::data("");
     if table.task.shape() != LabelShape::Absent {
-        console::data(labels(&table));
+        console::data(labels(table, most_labels));
         console::data("");
     }
-    console::data(division.picture(&table).trim_end());
+    console::data(division.picture(table, most_clients).trim_end());
     if table.task.shape() != LabelShape::Absent {
         let what = match table.task.shape() {
             LabelShape::PerWord => "spans",
@@ -75,6 +99,11 @@ pub fn run(written: &Written) -> Result<()> {
              {LEGEND}"
         ));
     }
+    if division.clients.len() > most_clients || table.labels.len() > most_labels {
+        console::say("note: --all shows every client and every label");
+    }
+    let cut = remarks::of_lengths(&holdings, experiment.draft.data.max_tokens);
+    remarks::of_data(&holdings).iter().chain(&cut).for_each(console::say);
     Ok(())
 }
 
@@ -102,7 +131,7 @@ fn lengths(table: &Table) -> String {
 }
 
 /// How often each label occurs, commonest first.
-fn labels(table: &Table) -> Grid {
+fn labels(table: &Table, most: usize) -> Grid {
     let counts: Vec<u64> = table.label_counts().into_iter().map(|count| count as u64).collect();
     let rows = table.examples.len() as u64;
     let (of, total) = match table.task.shape() {
@@ -113,17 +142,17 @@ fn labels(table: &Table) -> Grid {
     let mut ranked: Vec<(u64, &String)> = counts.into_iter().zip(table.labels.names()).collect();
     ranked.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
     let mut grid = Grid::new(["label", ">count", of]);
-    for (count, name) in ranked.iter().take(MOST_LABELS) {
+    for (count, name) in ranked.iter().take(most) {
         grid.row([(*name).clone(), grouped(*count), share(*count)]);
     }
-    if ranked.len() > MOST_LABELS {
-        let rest: u64 = ranked[MOST_LABELS..].iter().map(|label| label.0).sum();
+    if ranked.len() > most {
+        let rest: u64 = ranked[most..].iter().map(|label| label.0).sum();
         // Rows with several of them count once for each, so there is no share of rows to tell.
         let share = match table.task.shape() {
             LabelShape::Many => "-".to_owned(),
             LabelShape::One | LabelShape::PerWord | LabelShape::Absent => share(rest),
         };
-        grid.row([format!("and {} more", ranked.len() - MOST_LABELS), grouped(rest), share]);
+        grid.row([format!("and {} more", ranked.len() - most), grouped(rest), share]);
     }
     let bare = |example: &&Example| matches!(&example.labels, Labels::Many(l) if l.is_empty());
     let bare = table.examples.iter().filter(bare).count() as u64;

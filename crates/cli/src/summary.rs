@@ -6,6 +6,7 @@ use fedra_engine::{Bytes, EvaluationSet, RoundReport, SetScores, StageReport};
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Serialize};
 
+use crate::baseline::Baseline;
 use crate::grid::{Grid, counted, grouped};
 
 /// The result of a run.
@@ -23,6 +24,9 @@ pub struct Summary {
     pub score: Option<Score>,
     /// Every score on every set.
     pub scores: BTreeMap<String, BTreeMap<String, f64>>,
+    /// What an answer without a model scores on the same sets; absent where the task has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
     /// What travelled, summed over rounds and clients.
     pub bytes: Bytes,
     /// What the clients computed in training, in multiply-adds; an estimate to compare runs by.
@@ -125,6 +129,12 @@ impl Summary {
         }
     }
 
+    /// What the answer without a model is, and its value of this score.
+    fn floor(&self, score: &Score) -> Option<(&str, f64)> {
+        let baseline = self.baseline.as_ref()?;
+        Some((&baseline.answer, baseline.score(&score.on, &score.name)?))
+    }
+
     /// The table at the end of a run.
     pub fn table(&self) -> String {
         let mut grid = Grid::new(["", ""]);
@@ -138,6 +148,12 @@ impl Summary {
         if let Some(score) = &self.score {
             let on = score.on.replace('_', " ");
             fact("score", format!("{} {:.3} on the {on}", score.name, score.value));
+            if let Some((answer, value)) = self.floor(score) {
+                fact("baseline", format!("{} {value:.3} by {answer}", score.name));
+                if score.value <= value {
+                    fact("note", format!("no better than {answer}"));
+                }
+            }
         }
         if let Some(stage) = &self.stage {
             let from = |round: fedra_plan::Round| format!("from round {}", round.0 + 1);
@@ -186,6 +202,7 @@ impl Summary {
             rounds,
             score: None,
             scores: BTreeMap::new(),
+            baseline: None,
             bytes: Bytes::default(),
             multiply_adds: 0,
             model: None,

@@ -2,8 +2,17 @@
 
 /// Peak resident set in bytes; `None` where the system does not tell.
 pub fn peak_resident_bytes() -> Option<u64> {
+    status("VmHWM:")
+}
+
+/// Resident set now, in bytes; `None` where the system does not tell.
+pub fn resident_bytes() -> Option<u64> {
+    status("VmRSS:")
+}
+
+fn status(key: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let line = status.lines().find(|line| line.starts_with(key))?;
     let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kibibytes * 1024)
 }

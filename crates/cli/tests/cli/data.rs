@@ -133,3 +133,86 @@ fn the_documented_way_from_a_file_to_a_run_is_passable() {
     let as_csv = place.succeed(&[&["data", "notes.toml"], &csv[..]].concat());
     assert_eq!(as_csv, place.succeed(&["data", "notes.toml"]));
 }
+
+/// Rows of a label each, at a client each.
+fn labelled(place: &Place, rows: &[(&str, &str)]) {
+    let line = |(label, client): &(&str, &str)| {
+        serde_json::json!({ "text": "note", "label": label, "client": client }).to_string() + "\n"
+    };
+    fs::write(place.path("rows.jsonl"), rows.iter().map(line).collect::<String>()).unwrap();
+    let experiment = "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\n\
+                      shares = { central = 0.0, validation = 0.0, test = 0.0 }\nmax_tokens = 8\n\
+                      [model]\npreset = 'tiny-encoder'\nblocks = 1\nwidth = 8\nheads = 2\n\
+                      [federation]\nrounds = 1\n";
+    fs::write(place.path("rows.toml"), experiment).unwrap();
+}
+
+#[test]
+fn names_out_of_files_cannot_steer_the_terminal() {
+    let place = Place::new();
+    let red = "\u{1b}[31mred";
+    labelled(&place, &[(red, "north\r"), ("b", "north\r"), (red, "so\nuth"), ("b", "so\nuth")]);
+    for command in ["data", "plan", "run"] {
+        let output = place.fedra(&[command, "rows.toml"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        for said in [text(&output.stdout), text(&output.stderr)] {
+            let obeyed = |c: char| c.is_control() && c != '\n';
+            assert!(!said.contains(obeyed), "{command}: {said:?}");
+        }
+    }
+    let shown = place.succeed(&["data", "rows.toml"]);
+    assert!(shown.contains("\\u{1b}[31mred") && shown.contains("so\\nuth"), "{shown}");
+}
+
+#[test]
+fn of_many_clients_the_largest_are_shown_unless_all_are_asked_for() {
+    let place = Place::new();
+    let names: Vec<String> = (0..50).map(|client| format!("c{client}")).collect();
+    let mut rows: Vec<(&str, &str)> = names.iter().map(|name| ("a", name.as_str())).collect();
+    rows.extend([("b", "c49"), ("b", "c49")]);
+    labelled(&place, &rows);
+    let output = place.fedra(&["data", "rows.toml"]);
+    let shown = text(&output.stdout);
+    let clients = |shown: &str| shown.lines().filter(|line| line.starts_with('c')).count();
+    // Two lines of facts, the heading of the picture and its last line begin with a c too.
+    assert_eq!(clients(&shown), 30 + 4, "{shown}");
+    assert!(shown.contains("\nc49 ") && shown.contains("\nand 20 more"), "{shown}");
+    assert!(text(&output.stderr).contains("note: --all shows every client"));
+    let all = place.succeed(&["data", "rows.toml", "--all"]);
+    assert_eq!(clients(&all), 50 + 4, "{all}");
+    assert!(!all.contains("more"), "{all}");
+}
+
+#[test]
+fn what_is_odd_about_the_data_is_said_by_every_command() {
+    let place = Place::new();
+    labelled(&place, &[("a", "north"), ("a", "south")]);
+    for command in ["data", "plan", "run"] {
+        let output = place.fedra(&[command, "rows.toml"]);
+        let said = text(&output.stderr);
+        for note in ["every row has the label \"a\"", "the run will have no score"] {
+            assert_eq!(said.matches(note).count(), 1, "{command}: {said}");
+        }
+    }
+    let cut = ["--set", "data.max_tokens=12"];
+    let said = text(&place.fedra(&[&["data", "tiny.toml"], &cut[..]].concat()).stderr);
+    assert!(said.contains("at least") && said.contains("data.max_tokens = 12"), "{said}");
+    let said = text(&place.fedra(&[&["plan", "tiny.toml"], &cut[..]].concat()).stderr);
+    assert!(said.contains("of 71 rows are cut to 12 tokens"), "{said}");
+}
+
+#[test]
+fn a_run_stands_beside_the_commonest_label_and_says_when_it_is_no_better() {
+    let place = Place::new();
+    let rows: Vec<(&str, &str)> =
+        (0..30).map(|row| (["a", "b", "a"][row % 3], ["north", "south"][row % 2])).collect();
+    labelled(&place, &rows);
+    let sets = ["--set", "data.shares={ central = 0.3, validation = 0.0, test = 0.0 }"];
+    // All texts are the same word, so nothing can be learnt but the commonest label.
+    let table = place.succeed(&[&["run", "rows.toml"], &sets[..]].concat());
+    assert!(table.contains("by always answering \"a\""), "{table}");
+    assert!(table.contains("no better than always answering \"a\""), "{table}");
+    let baseline = &place.summary("runs/rows")["baseline"];
+    assert_eq!(baseline["answer"], "always answering \"a\"");
+    assert!(baseline["scores"]["central_test"]["macro_f1"].as_f64() > Some(0.0), "{baseline}");
+}

@@ -4,6 +4,8 @@
 mod data;
 mod folders;
 mod keeping;
+#[cfg(target_os = "linux")]
+mod memory;
 mod plan;
 mod refusals;
 mod run;

@@ -1,0 +1,197 @@
+//! What is odd about the data of an experiment, said once before it costs a run.
+//!
+//! Nothing here is an error: a label that only test rows have, or rows that are cut, may be meant. So
+//! each is a line of text that `data`, `plan` and `run` print, and no run depends on one.
+
+use fedra_client::{Examples, Shards};
+use fedra_data::{Body, LabelShape, Labels, printable};
+
+use crate::grid::{counted, grouped};
+use crate::holdings::Holdings;
+
+/// Most labels that are named in one line.
+const MOST_NAMED: usize = 5;
+
+/// What the rows and their division show, without a tokenizer.
+pub fn of_data(holdings: &Holdings) -> Vec<String> {
+    let remarks = [one_label(holdings), only_in_test(holdings), without_test(holdings)];
+    remarks.into_iter().flatten().map(|remark| format!("note: {remark}")).collect()
+}
+
+/// How many rows will be cut at the least: a word is one token or more.
+pub fn of_lengths(holdings: &Holdings, longest: Option<usize>) -> Option<String> {
+    let longest = longest?;
+    let examples = &holdings.table.examples;
+    if holdings.table.task.shape() == LabelShape::Absent {
+        return None;
+    }
+    let long = |words: usize| words > longest;
+    let cut = examples.iter().filter(|example| match &example.body {
+        Body::Text(text) => long(text.split_whitespace().count()),
+        Body::Words(words) => long(words.len()),
+    });
+    let (cut, all) = (cut.count(), examples.len());
+    (cut > 0).then(|| {
+        let (cut, all) = (grouped(cut as u64), grouped(all as u64));
+        format!(
+            "note: at least {cut} of {all} rows have more words than data.max_tokens = {longest} \
+             and will be cut"
+        )
+    })
+}
+
+/// How many rows were cut to so many tokens.
+pub fn of_tokens(shards: &Shards, longest: usize) -> Option<String> {
+    let clients = shards.clients.iter();
+    let parts = clients.flat_map(|shard| [&shard.train, &shard.validation, &shard.test]);
+    let encoded = || parts.clone().chain([&shards.central_test]).flat_map(Examples::encoded);
+    let cut = encoded().filter(|example| example.dropped > 0).count() as u64;
+    (cut > 0).then(|| {
+        let of = counted(encoded().count() as u64, "row");
+        format!("note: {} of {of} are cut to {longest} tokens (data.max_tokens)", grouped(cut))
+    })
+}
+
+fn one_label(holdings: &Holdings) -> Option<String> {
+    let table = &holdings.table;
+    let [only] = table.labels.names() else { return None };
+    let everywhere = match table.task.shape() {
+        LabelShape::One | LabelShape::PerWord => true,
+        LabelShape::Many => table.label_counts() == [table.examples.len()],
+        LabelShape::Absent => false,
+    };
+    let what = match table.task.shape() {
+        LabelShape::PerWord => "word",
+        LabelShape::One | LabelShape::Many | LabelShape::Absent => "row",
+    };
+    everywhere.then(|| {
+        format!("every {what} has the label \"{}\": there is nothing to learn", printable(only))
+    })
+}
+
+fn only_in_test(holdings: &Holdings) -> Option<String> {
+    let division = &holdings.division;
+    let train = present(holdings, division.clients.iter().flat_map(|holding| &holding.train));
+    let tested = division.clients.iter().flat_map(|holding| &holding.test);
+    let test = present(holdings, tested.chain(&division.central_test));
+    let strange: Vec<&String> = holdings
+        .table
+        .labels
+        .names()
+        .iter()
+        .zip(train.iter().zip(&test))
+        .filter(|(_, (train, test))| **test && !**train)
+        .map(|(name, _)| name)
+        .collect();
+    let (first, rest) = strange.split_at(strange.len().min(MOST_NAMED));
+    if first.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = first.iter().map(|name| format!("\"{}\"", printable(name))).collect();
+    let more = match rest.len() {
+        0 => String::new(),
+        more => format!(" and {} more", grouped(more as u64)),
+    };
+    let (what, verb) = if strange.len() == 1 { ("label", "is") } else { ("labels", "are") };
+    Some(format!(
+        "the {what} {}{more} {verb} in test rows and in no training row: nobody can learn {}",
+        named.join(", "),
+        if strange.len() == 1 { "it" } else { "them" },
+    ))
+}
+
+/// Which labels some rows have.
+fn present<'a>(holdings: &Holdings, rows: impl Iterator<Item = &'a usize>) -> Vec<bool> {
+    let mut present = vec![false; holdings.table.labels.len()];
+    for &row in rows {
+        match &holdings.table.examples[row].labels {
+            Labels::One(label) => present[*label as usize] = true,
+            Labels::Many(labels) | Labels::PerWord(labels) => {
+                for label in labels {
+                    present[*label as usize] = true;
+                }
+            }
+            Labels::Absent => {}
+        }
+    }
+    present
+}
+
+fn without_test(holdings: &Holdings) -> Option<String> {
+    let division = &holdings.division;
+    let clients = division.clients.len();
+    let without = division.clients.iter().filter(|holding| holding.test.is_empty()).count();
+    if without < clients {
+        let clients = counted(clients as u64, "client");
+        return (without > 0).then(|| {
+            let without = grouped(without as u64);
+            format!("{without} of {clients} have no test rows: scores at clients leave them out")
+        });
+    }
+    division.central_test.is_empty().then(|| {
+        "there are no test rows, central or at clients (data.test, data.shares): the run will \
+         have no score"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use fedra_data::{Division, Holding, Row, TableBuilder, Task};
+
+    use super::*;
+
+    /// Rows of one label each; a client holds some for training and some for testing.
+    fn held(labels: &[&str], clients: &[(&[usize], &[usize])], central: &[usize]) -> Holdings {
+        let mut builder = TableBuilder::new(Task::Classes);
+        for label in labels {
+            builder.push(Row::text("three plain words").with_labels([*label])).unwrap();
+        }
+        let holding = |(train, test): &(&[usize], &[usize])| Holding {
+            train: train.to_vec(),
+            test: test.to_vec(),
+            ..Holding::default()
+        };
+        let clients = clients.iter().map(holding).collect();
+        let division = Division { clients, central_test: central.to_vec() };
+        Holdings { table: builder.finish(), division, small: 0 }
+    }
+
+    #[test]
+    fn nothing_is_said_of_data_without_oddities() {
+        let data = held(&["a", "b", "a", "b"], &[(&[0, 1], &[2])], &[3]);
+        assert_eq!(of_data(&data), Vec::<String>::new());
+        assert_eq!(of_lengths(&data, Some(3)), None);
+    }
+
+    #[test]
+    fn one_label_in_the_whole_set_is_said() {
+        let said = of_data(&held(&["a\u{7}", "a\u{7}"], &[(&[0], &[])], &[1]));
+        assert_eq!(said, ["note: every row has the label \"a\\u{7}\": there is nothing to learn"]);
+    }
+
+    #[test]
+    fn labels_of_test_rows_alone_are_named_and_the_rest_counted() {
+        let said = of_data(&held(&["a", "b"], &[(&[0], &[])], &[1]));
+        let expected = "note: the label \"b\" is in test rows and in no training row: nobody can \
+                        learn it";
+        assert_eq!(said, [expected]);
+        let labels = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let said = of_data(&held(&labels, &[(&[0], &[1, 2])], &[3, 4, 5, 6, 7]));
+        assert!(said[0].contains("\"f\" and 2 more are in test rows"), "{said:?}");
+    }
+
+    #[test]
+    fn missing_test_rows_are_said() {
+        let said = of_data(&held(&["a", "b", "a"], &[(&[0], &[2]), (&[1], &[])], &[]));
+        assert!(said[0].contains("1 of 2 clients have no test rows"), "{said:?}");
+        let said = of_data(&held(&["a", "b"], &[(&[0], &[]), (&[1], &[])], &[]));
+        assert!(said[0].contains("the run will have no score"), "{said:?}");
+    }
+
+    #[test]
+    fn rows_with_more_words_than_tokens_are_counted() {
+        let said = of_lengths(&held(&["a", "b"], &[(&[0], &[])], &[1]), Some(2)).unwrap();
+        assert!(said.contains("at least 2 of 2 rows"), "{said}");
+    }
+}

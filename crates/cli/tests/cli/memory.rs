@@ -1,0 +1,104 @@
+//! The memory that `fedra plan` tells, held to what runs of the same experiment took.
+//!
+//! Only where the system tells the memory of a process: on Linux.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::place::{Place, text};
+
+/// How far the plan may be from the run.
+const TOLERANCE: f64 = 0.15;
+
+/// Runs the plan and the run of an experiment and compares them.
+#[track_caller]
+fn check(place: &Place, experiment: &str, sets: &[&str]) {
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+    let folder = |name: &str| {
+        let shared = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
+        shared.join(name)
+    };
+    let fedra = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+        command.current_dir(place.folder.path()).args(arguments).args(&sets);
+        command.env("FEDRA_DATA", folder("data")).env("FEDRA_MODELS", folder("models"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let plan = fedra(&["plan", experiment]);
+    let line = plan.lines().find(|line| line.starts_with("run memory")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let unit = match words[4] {
+        "kB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        other => panic!("{other}"),
+    };
+    let told = words[3].parse::<f64>().unwrap() * unit;
+    fedra(&["run", experiment, "--quiet", "--out", "out", "--force"]);
+    let took = place.summary("out")["peak_rss_bytes"].as_f64().unwrap();
+    let near = (1.0 - TOLERANCE..=1.0 + TOLERANCE).contains(&(told / took));
+    assert!(near, "{sets:?}: told {told}, took {took}: {:.2}\n{plan}", told / took);
+}
+
+#[test]
+fn the_smallest_run_is_mostly_the_program() {
+    check(&Place::new(), "tiny.toml", &[]);
+}
+
+#[test]
+fn every_kind_of_method_takes_what_the_plan_tells() {
+    let place = Place::new();
+    let clinic = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/clinic-concepts.toml");
+    for sets in [
+        &[][..],
+        &["threads=1"],
+        &["method.name=centralised"],
+        &["method.name=safl", "method.k=1"],
+        &["method.name=scaffold", "work.optimiser={ name = \"sgd\", rate = 0.1 }"],
+        &["model.lora={ rank = 4, roles = [\"query\", \"value\"] }"],
+        &["model.width=192", "data.clinic.notes=120"],
+    ] {
+        let sets: Vec<&str> = ["federation.rounds=2"].iter().chain(sets).copied().collect();
+        check(&place, clinic, &sets);
+    }
+}
+
+#[test]
+fn thousands_of_clients_are_counted() {
+    let place = Place::new();
+    let mut rows = String::new();
+    for row in 0..15_000 {
+        let label = ["heart", "lung", "skin"][row % 3];
+        let (word, client) = (["pain", "cough", "rash"][row % 7 % 3], row / 3);
+        writeln!(
+            rows,
+            "{{\"text\": \"{word} for {row} days\", \"label\": \"{label}\", \"client\": \"c{client}\"}}"
+        )
+        .unwrap();
+    }
+    std::fs::write(place.path("rows.jsonl"), rows).unwrap();
+    let experiment = "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\n\
+                      shares = { central = 0.0, validation = 0.0, test = 0.3 }\nmax_tokens = 16\n\
+                      [model]\npreset = 'tiny-encoder'\nblocks = 2\nwidth = 16\nheads = 2\n\
+                      vocabulary = 200\n[federation]\nrounds = 2\n";
+    std::fs::write(place.path("many.toml"), experiment).unwrap();
+    check(&place, "many.toml", &[]);
+}
+
+#[test]
+fn a_pretrained_model_on_a_real_set_takes_what_the_plan_tells() {
+    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+    for needed in ["models/minilm-l6", "data/mtsamples"] {
+        if !PathBuf::from(shared).join(needed).is_dir() {
+            eprintln!("skipped: {needed} is not there");
+            return;
+        }
+    }
+    let real = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/mtsamples-sections.toml");
+    let few = ["data.max_examples=24", "data.max_test=20", "data.max_tokens=48", "work.batch=8"];
+    let round = ["federation.rounds=1", "federation.sample={ uniform = 4 }"];
+    check(&Place::new(), real, &[&few[..], &round].concat());
+}
