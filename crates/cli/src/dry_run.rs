@@ -31,7 +31,8 @@ Examples:
   fedra plan experiments/frozen.toml
 
 The bytes are those of the encoded payloads and equal what the run will report. Memory is an
-estimate.";
+estimate: of a client and a server with machines of their own, and of the run, which is this
+process as it is now and what training will add.";
 
 /// Prints the plan.
 pub fn run(written: &Written) -> Result<()> {
