@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use fedra_data::{
-    Columns, DataError, Format, Labels, Limits, Reader, Result, Table, TableBuilder, Task,
+    Body, Columns, DataError, Format, Labels, Limits, Reader, Result, Table, TableBuilder, Task,
+    TextColumns,
 };
 
 const FILES: [&str; 9] =
@@ -80,6 +81,14 @@ fn column(name: &str, label: &str) -> Result<Vec<String>> {
         table.labels.name(*label).to_owned()
     };
     Ok(table.examples.iter().map(|example| label(&example.labels)).collect())
+}
+
+#[test]
+fn two_columns_are_a_pair_in_parquet_too() {
+    let text = Some(TextColumns::Pair(["text".into(), "kind".into()]));
+    let columns = Columns { text, ..Columns::default() };
+    let table = open(&fixture("snappy"), Task::Diagnosis, columns, Limits::default()).unwrap();
+    assert_eq!(table.examples[3].body, Body::Pair(self::text(3), "-1".into()));
 }
 
 #[test]
