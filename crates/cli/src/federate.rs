@@ -1,7 +1,5 @@
 //! A whole federation in one process, from an experiment to its output folder.
 
-use std::cell::Cell;
-
 use anyhow::{Context, Result};
 use fedra_client::{NearFleet, Shards, to_params, to_tensors};
 use fedra_compute::{Device, Params, Seed, ThreadPool};
@@ -225,11 +223,12 @@ impl<'e> Run<'e> {
         self.keep_best(folder, &federation, &watch).map_err(|error| broken(error, done))?;
         while done < rounds && !self.has_waited(&watch) && !interrupted() {
             // One round at a time, because what follows a round's checkpoint is done here.
-            let begun = Cell::new(false);
             let sinks: &mut [&mut dyn fedra_engine::Sink] =
                 &mut [&mut log, &mut watch, &mut progress];
-            let run = federation.run(&mut fleet, sinks, rounds, &|| begun.replace(true));
-            run.map_err(|error| broken(error.into(), done))?;
+            let complete = federation.advance(&mut fleet, sinks, rounds, &interrupted);
+            if !complete.map_err(|error| broken(error.into(), done))? {
+                break;
+            }
             done = federation.completed().0;
             self.keep_best(folder, &federation, &watch).map_err(|error| broken(error, done))?;
         }

@@ -67,29 +67,43 @@ impl Federation {
         rounds: u32,
         stop: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
+        while self.state.round.0 < rounds && !stop() {
+            if !self.advance(fleet, sinks, rounds, stop)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the next of so many rounds, tells the sinks and writes the checkpoint; says whether it
+    /// is complete, which it is not when `stop` said so between two attempts at it.
+    pub fn advance(
+        &mut self,
+        fleet: &mut dyn Fleet,
+        sinks: &mut [&mut dyn Sink],
+        rounds: u32,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<bool, EngineError> {
         self.state.recipe.check(fleet.clients().len())?;
         let names: Vec<&str> = fleet.clients().iter().map(|client| client.name.as_str()).collect();
         self.state.recipe.check_model(&self.state.layout, &names)?;
         check_clients(fleet.clients())?;
-        while self.state.round.0 < rounds && !stop() {
-            let is_last = self.state.round.0 + 1 == rounds;
-            let Some(report) = self.state.advance(fleet, is_last, stop)? else {
-                return Ok(());
-            };
-            for sink in &mut *sinks {
-                sink.round(&report)?;
-            }
-            self.state.log = self.state.log.with(&report.to_line()?)?;
-            if let Some(directory) = &self.checkpoints {
-                checkpoint::save(&self.state, &*fleet, directory)?;
-            }
-        }
-        let may_be_empty = self.state.recipe.min_arrivals.of(0) == 0;
-        if may_be_empty && !self.state.history.arrived && self.state.round.0 >= rounds && rounds > 0
-        {
+        let is_last = self.state.round.0 + 1 == rounds;
+        let Some(report) = self.state.advance(fleet, is_last, stop)? else {
+            return Ok(false);
+        };
+        // Before the checkpoint: a run that goes on from there must not end as a success.
+        if is_last && !self.state.history.arrived {
             return Err(EngineError::NobodyArrived { rounds });
         }
-        Ok(())
+        for sink in sinks {
+            sink.round(&report)?;
+        }
+        self.state.log = self.state.log.with(&report.to_line()?)?;
+        if let Some(directory) = &self.checkpoints {
+            checkpoint::save(&self.state, &*fleet, directory)?;
+        }
+        Ok(true)
     }
 
     /// Scores the model as it is now; `None` when nobody has such examples.

@@ -166,6 +166,10 @@ impl Error for Complaint {
         Self::invalid_type(found, expected)
     }
 
+    fn invalid_length(found: usize, expected: &dyn Expected) -> Self {
+        Self::new("", format!("a list of {found}"), expected)
+    }
+
     fn unknown_variant(found: &str, known: &'static [&'static str]) -> Self {
         let complaint = Self::new("", format!("{found:?}"), listed(known));
         match nearest(found, known) {

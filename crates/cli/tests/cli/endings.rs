@@ -103,7 +103,7 @@ fn too_many_threads_are_refused_and_those_that_cannot_be_had_are_an_error() {
     let output = shell(&place, "ulimit -v 1000000", &many);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.starts_with("error: threads: cannot start 900 of them: "), "{said}");
+    assert!(said.contains("error: threads: cannot start 900 of them: "), "{said}");
     assert!(!place.path("runs").exists());
     place.succeed(&["run", "tiny.toml", "--set", "threads=300", "--quiet", "--out", "many"]);
     place.succeed(&["run", "tiny.toml", "--set", "threads=1", "--quiet", "--out", "one"]);
@@ -205,7 +205,7 @@ fn whatever_is_refused_leaves_nothing_behind() {
         let output = place.fedra(&[arguments, more].concat());
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.starts_with("error: "), "{arguments:?}: {said}");
+        assert!(said.lines().any(|line| line.starts_with("error: ")), "{arguments:?}: {said}");
         assert_eq!(list(), before, "{arguments:?}");
     }
 }
