@@ -124,7 +124,8 @@ fn check_still(place: &Place, file: &str, set: &str, model: &str) {
     let run = [&["run", file, "--force", "--out", "again"], &sets[..]].concat();
     let output = place.fedra(&run);
     let said = text(&output.stderr);
-    assert!(output.status.success() && !said.contains("note:"), "{model}: {said}");
+    let about_head = ["drawn anew", "left aside", "head"].iter().any(|word| said.contains(word));
+    assert!(output.status.success() && !about_head, "{model}: {said}");
     let (first, again) = (place.summary("first"), place.summary("again"));
     assert_eq!(again["score"], first["score"], "{model}");
     assert_eq!(place.weights("again"), place.weights("first"), "{model}");
@@ -270,7 +271,7 @@ fn fresh_weights_that_never_learn_are_said() {
         &["method.name=fedper"],
         &["method.name=fedbabu"],
     ] {
-        assert_eq!(said("plan", silent), "", "{silent:?}");
+        assert!(!said("plan", silent).contains("never learn"), "{silent:?}");
     }
 }
 
