@@ -112,7 +112,6 @@ fn a_repeated_round_has_a_new_cohort_and_new_luck_and_its_first_attempt_is_as_ev
 #[test]
 fn a_failed_attempt_leaves_nothing_behind_but_its_bill() {
     let settings = r#"{"k":1,"selector":"corrected","mask":"per_client"}"#;
-    let race = r#"{"k":1,"selector":"race"}"#;
     // A measurement in vain must not bring the last one nearer.
     let settling = r#"{"k":1,"settle":2}"#;
     for (name, settings, encoding) in [
@@ -122,7 +121,6 @@ fn a_failed_attempt_leaves_nothing_behind_but_its_bill() {
         ("fedper", "{}", Encoding::Int8 { feedback: true }),
         ("fedadam", "{}", Encoding::F32),
         ("safl", settings, Encoding::F32),
-        ("safl", race, Encoding::F32),
         ("safl", settling, Encoding::F32),
     ] {
         let mut recipe = recipe(name, settings);
