@@ -249,9 +249,12 @@ impl<'e> Run<'e> {
     ) -> Result<Box<Summary>> {
         let Prepared { model, shards, .. } = &self.prepared;
         let mut reports: Vec<RoundReport> = Vec::new();
-        round_log::read(&folder.path().join(ROUNDS), federation.log(), &mut |report| {
+        let last = federation.completed().0;
+        round_log::read(&folder.path().join(ROUNDS), federation.log(), &mut |mut report| {
             // Only the last scores are summed up; those of all clients and rounds take much room.
-            reports.last_mut().into_iter().for_each(|earlier| earlier.scores = Vec::new());
+            if report.round.0 + 1 < last {
+                report.scores = Vec::new();
+            }
             reports.push(report);
         })?;
         let personal = self.personal()?;

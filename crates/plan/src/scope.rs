@@ -109,7 +109,9 @@ impl Scope {
 
     /// The parameters for which the condition holds.
     pub fn filter(&self, mut condition: impl FnMut(ParamId) -> bool) -> Self {
-        self.iter().filter(|id| condition(*id)).collect()
+        let kept: Vec<ParamId> = self.iter().filter(|id| condition(*id)).collect();
+        // Where everything stays, so does the set that others may share.
+        if kept.len() == self.len() { self.clone() } else { kept.into_iter().collect() }
     }
 
     /// The first site of the forward pass that has a parameter in the set.
