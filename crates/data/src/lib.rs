@@ -28,6 +28,7 @@
 //! # Ok::<(), fedra_data::DataError>(())
 //! ```
 
+mod caught;
 mod dice;
 mod error;
 

@@ -5,7 +5,6 @@
 //! a special token that a text spells stays text, and a panic inside the library is an error.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -14,6 +13,7 @@ use tokenizers::{Encoding, Model as _, Token};
 use super::Tokenizer;
 use super::blame::{self, Complaint};
 use super::template::{Slot, Template, Templates};
+use crate::caught::caught;
 use crate::{DataError, Result};
 
 /// The largest known file, of 260,000 pieces, has half of this.
@@ -177,13 +177,9 @@ pub(super) fn text(path: &Path) -> Result<String> {
 
 /// What a call into the library gives; a panic inside it is an error like any other.
 fn guarded<T, E: std::fmt::Display>(call: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(call)) {
+    match caught(call) {
         Ok(outcome) => outcome.map_err(|error| error.to_string()),
-        Err(panic) => {
-            let words = panic.downcast_ref::<String>().map(String::as_str);
-            let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("panic: {}", words.unwrap_or("without a word")))
-        }
+        Err(words) => Err(format!("panic: {words}")),
     }
 }
 

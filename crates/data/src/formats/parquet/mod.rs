@@ -24,7 +24,6 @@ mod schema;
 
 use std::fs::File;
 use std::io::{Read as _, Seek, SeekFrom};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -37,6 +36,7 @@ use self::pages::Pages;
 use self::schema::Column;
 use super::columns::{Cell, Complaint, Fields};
 use super::{Limits, Reader};
+use crate::caught::caught;
 use crate::{DataError, Result, TableBuilder};
 
 /// A footer grows with columns times row groups; this is twenty thousand of them.
@@ -97,11 +97,8 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
 
 /// What a call into the crate gives; a panic inside it is an error like any other.
 fn guarded<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let words = panic.downcast_ref::<String>().map(String::as_str);
-        let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(ParquetError::General(format!("damaged data ({})", words.unwrap_or("a panic"))))
-    })
+    caught(call)
+        .unwrap_or_else(|words| Err(ParquetError::General(format!("damaged data ({words})"))))
 }
 
 /// What the crate says is wrong, in our words; our own checks bring what they expected.
