@@ -50,6 +50,7 @@ pub fn is_breakdown(error: &EngineError) -> bool {
             | EngineError::TooFewArrivals { .. }
             | EngineError::NobodyArrived { .. }
             | EngineError::Unmeasured { .. }
+            | EngineError::Wire(_)
             | EngineError::Fleet { .. }
             | EngineError::Sink(_)
             | EngineError::Disk { .. }

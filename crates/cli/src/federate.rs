@@ -208,7 +208,9 @@ impl<'e> Run<'e> {
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
         federation.keep_checkpoints(folder.path());
-        federation.resume(folder.path(), &mut fleet)?;
+        if !federation.resume(folder.path(), &mut fleet)? {
+            round_log::check_begun(&folder.path().join(ROUNDS))?;
+        }
         let mut done = federation.completed().0;
         let mut watch = Watch::default();
         let mut log =
@@ -247,6 +249,7 @@ impl<'e> Run<'e> {
         (federation, fleet): (&Federation, &mut NearFleet),
         watch: &Watch,
     ) -> Result<Box<Summary>> {
+        federation.check_arrivals()?;
         let Prepared { model, shards, .. } = &self.prepared;
         let mut reports: Vec<RoundReport> = Vec::new();
         let last = federation.completed().0;

@@ -113,7 +113,12 @@ fn read(experiment: &Experiment) -> Result<Table> {
                     Some(Split::Validation) => "data.validation",
                     Some(Split::Test) => "data.test",
                 };
+                let before = builder.len();
                 reader.read(*format, path, &mut builder).context(what)?;
+                if builder.len() == before {
+                    let found = format!("no rows in {}", path.display());
+                    return Err(Complaint::new(what, found, "at least one").into());
+                }
             }
         }
     }

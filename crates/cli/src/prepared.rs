@@ -15,7 +15,6 @@ use fedra_model::hf::{Checkpoint, Companions, Config};
 use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
 
 use crate::classes;
-use crate::console;
 use crate::experiment::{Complaint, Experiment, HeadChoice, ModelSource, Source};
 use crate::grid::grouped;
 use crate::holdings::Holdings;
@@ -50,6 +49,14 @@ impl Prepared {
     /// labels anew.
     pub fn of(experiment: &Experiment, mut holdings: Holdings, device: &Device) -> Result<Self> {
         let mut notes = Vec::new();
+        let is_grown = matches!(experiment.model, ModelSource::Fresh(..));
+        if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
+            notes.push(
+                "the vocabulary is grown from all clients' training text, so it names words of it;\n      \
+                 a folder in model.path brings a vocabulary of its own"
+                    .to_owned(),
+            );
+        }
         let opened = match &experiment.model {
             ModelSource::Fresh(config, vocabulary) => {
                 fresh(experiment, &holdings, (config, *vocabulary), device)?
@@ -86,7 +93,7 @@ fn fresh(
     device: &Device,
 ) -> Result<Opened> {
     let head = head(experiment.task, holdings.table.labels.len(), Family::Encoder)?;
-    let grown = grow(experiment, holdings, vocabulary)?;
+    let grown = grow(holdings, vocabulary)?;
     let mut config = config.clone();
     if let Config::Bert(bert) = &mut config {
         bert.vocab_size = grown.vocabulary_size();
@@ -200,13 +207,7 @@ fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
     })
 }
 
-fn grow(experiment: &Experiment, holdings: &Holdings, limit: usize) -> Result<WordTokenizer> {
-    if !matches!(experiment.source, Source::Clinic(_)) {
-        console::say(
-            "note: the vocabulary is grown from all clients' training text, so it names words of \
-             it;\n      a folder in model.path brings a vocabulary of its own",
-        );
-    }
+fn grow(holdings: &Holdings, limit: usize) -> Result<WordTokenizer> {
     let rows = holdings.division.clients.iter().flat_map(|holding| &holding.train);
     let texts: Vec<String> = rows.map(|&row| holdings.table.examples[row].body.to_text()).collect();
     WordTokenizer::grow(texts.iter().map(String::as_str), limit).context("model.vocabulary")

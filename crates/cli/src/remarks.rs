@@ -14,7 +14,13 @@ const MOST_NAMED: usize = 5;
 
 /// What the rows and their division show, without a tokenizer.
 pub fn of_data(holdings: &Holdings) -> Vec<String> {
-    let remarks = [one_label(holdings), only_in_test(holdings), without_test(holdings)];
+    let remarks = [
+        one_label(holdings),
+        only_in_test(holdings),
+        without_test(holdings),
+        without_text(holdings),
+        not_names(holdings),
+    ];
     remarks.into_iter().flatten().map(|remark| format!("note: {remark}")).collect()
 }
 
@@ -52,6 +58,31 @@ pub fn of_tokens(shards: &Shards, longest: usize) -> Option<String> {
     (cut > 0).then(|| {
         let of = counted(encoded().count() as u64, "row");
         format!("note: {} of {of} are cut to {longest} tokens (data.max_tokens)", grouped(cut))
+    })
+}
+
+fn without_text(holdings: &Holdings) -> Option<String> {
+    let is_blank = |text: &String| text.trim().is_empty();
+    let blank = holdings.table.examples.iter().filter(|example| match &example.body {
+        Body::Text(text) => is_blank(text),
+        Body::Pair(first, second) => is_blank(first) && is_blank(second),
+        Body::Words(words) => words.iter().all(is_blank),
+    });
+    let (blank, all) = (blank.count() as u64, holdings.table.examples.len() as u64);
+    let verb = if blank == 1 { "has" } else { "have" };
+    (blank > 0).then(|| format!("{} of {} {verb} no text", grouped(blank), counted(all, "row")))
+}
+
+/// Labels that look like something else than names: a row of zeros and ones, a list as text.
+fn not_names(holdings: &Holdings) -> Option<String> {
+    let names = holdings.table.labels.names();
+    if let Some(list) = names.iter().find(|name| name.starts_with('[') && name.ends_with(']')) {
+        let list = printable(list);
+        return Some(format!("the label \"{list}\" looks like a list: it counts as one name"));
+    }
+    let binary = names.len() <= 2 && names.iter().all(|name| name == "0" || name == "1");
+    (binary && holdings.table.task.shape() == LabelShape::Many).then(|| {
+        "all labels are 0 or 1: lists of labels hold names, not a place for each label".to_owned()
     })
 }
 

@@ -77,6 +77,23 @@ pub fn read(path: &Path, mark: LogMark, each: &mut dyn FnMut(RoundReport)) -> Re
     Ok(bytes)
 }
 
+/// Refuses a log of rounds that were complete where there is no checkpoint any more. One line may be
+/// there: a run can be killed between its first report and its first checkpoint.
+pub fn check_begun(path: &Path) -> Result<()> {
+    let lines = match File::open(path) {
+        Ok(file) => BufReader::new(file).split(b'\n').take(2).count(),
+        Err(_) => 0,
+    };
+    if lines > 1 {
+        let shown = path.display();
+        bail!(
+            "{shown}: found a log of more than one round and no checkpoint, expected both or \
+             neither\nhint: put the checkpoint back, or begin anew in another folder"
+        );
+    }
+    Ok(())
+}
+
 fn expected(mark: LogMark) -> String {
     let reports = counted(mark.reports, "round");
     format!(

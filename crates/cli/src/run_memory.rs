@@ -112,7 +112,14 @@ impl Run<'_> {
         let model = self.model();
         let count = |scope: &Scope| scope.elements(model.layout()) as u64;
         let (personal, trained) = (self.personal(), count(learns));
-        let own = count(&(&personal - learns)) + trained * (1 + moments(self.recipe.work.solver));
+        // What a correction adds to each gradient is there as tensors too while a client trains.
+        let correction = match self.recipe.work.local {
+            LocalRule::Plain | LocalRule::Proximal { .. } => 0,
+            LocalRule::Dynamic { .. } => 1,
+            LocalRule::Scaffold => 2,
+        };
+        let copies = 1 + moments(self.recipe.work.solver) + correction;
+        let own = count(&(&personal - learns)) + trained * copies;
         let batches = self.batches();
         let (largest, usual) = (batches.largest, batches.mean);
         let step = |batch| of_training(model, learns, batch);

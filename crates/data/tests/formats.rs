@@ -411,3 +411,19 @@ fn real_files_read_whole() {
         assert!(matches!(table.examples[0].body, Body::Words(_)));
     }
 }
+
+#[test]
+fn numbers_that_were_rounded_and_columns_of_one_name_are_refused() {
+    let row =
+        |client: &str| format!("{{\"text\": \"a\", \"label\": \"x\", \"client\": {client}}}\n");
+    for wide in ["12345678901234567890121", "9007199254740993.0", "-1e300"] {
+        let said = complaint(Format::JsonLines, Task::Classes, &row(wide));
+        assert!(said.contains("in \"client\", expected text, or numbers"), "{said}");
+    }
+    for exact in ["18446744073709551615", "0.5", "-7"] {
+        let table = read(Format::JsonLines, Task::Classes, &row(exact)).unwrap();
+        assert_eq!(table.examples[0].client.as_deref(), Some(exact));
+    }
+    let said = complaint(Format::Csv, Task::Classes, "text,label,label\na,x,y\n");
+    assert!(said.contains("found two columns called \"label\", expected one"), "{said}");
+}

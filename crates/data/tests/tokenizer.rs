@@ -306,3 +306,70 @@ fn a_damaged_file_is_opened_or_refused() {
     }
     assert!(accepted > 50 && refused > 500, "{accepted} accepted, {refused} refused");
 }
+
+/// A folder with a `tokenizer.json` of words, and a `tokenizer_config.json`.
+fn word_level(normalizer: &Value, config: &Value) -> tempfile::TempDir {
+    let special = |id: u32, content: &str| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false,
+               "rstrip": false, "normalized": false, "special": true})
+    };
+    let file = json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [special(0, "[UNK]"), special(1, "[DEID]")],
+        "normalizer": normalizer,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "unk_token": "[UNK]",
+                  "vocab": {"[UNK]": 0, "[DEID]": 1, "pain": 2, "fever": 3, "Pain": 4}},
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), file.to_string()).unwrap();
+    std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn a_special_token_that_the_tokenizer_makes_itself_stays_and_one_that_a_text_spells_does_not() {
+    let replace = json!({"type": "Replace", "pattern": {"Regex": "[0-9]+"}, "content": "[DEID]"});
+    let folder = word_level(&replace, &json!({}));
+    let tokenizer = open_tokenizer(folder.path()).unwrap();
+    assert_eq!(tokenizer.pieces("pain 2024 fever").unwrap(), [2, 1, 3]);
+    // Six letters, none of which is a word.
+    let spelt = [vec![2], vec![0; 6], vec![3]].concat();
+    assert_eq!(tokenizer.pieces("pain [DEID] fever").unwrap(), spelt);
+}
+
+#[test]
+fn letter_case_and_the_side_of_a_cut_follow_the_configuration_beside_the_file() {
+    let lower = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                       "strip_accents": null, "lowercase": true});
+    let pieces = |config: Value| {
+        let folder = word_level(&lower, &config);
+        open_tokenizer(folder.path()).unwrap().pieces("Pain fever").unwrap()
+    };
+    assert_eq!(pieces(json!({})), [2, 3]);
+    assert_eq!(pieces(json!({"do_lower_case": false})), [2, 3], "only BERT's class obeys");
+    let cased = json!({"tokenizer_class": "BertTokenizer", "do_lower_case": false});
+    assert_eq!(pieces(cased), [4, 3]);
+
+    let mut builder = TableBuilder::new(Task::Classes);
+    builder.push(Row::text("pain fever pain fever fever").with_labels(["a"])).unwrap();
+    let table = builder.finish();
+    for (side, expected) in [("right", [2, 3, 2]), ("left", [2, 3, 3])] {
+        let folder = word_level(&lower, &json!({"truncation_side": side}));
+        let tokenizer = open_tokenizer(folder.path()).unwrap();
+        let encoder = Encoder::new(tokenizer.as_ref(), 3).unwrap();
+        assert_eq!(encoder.encode(&table.examples[0]).unwrap()[0].ids, expected, "{side}");
+    }
+}
+
+#[test]
+fn a_text_without_a_single_token_is_refused_before_it_reaches_a_model() {
+    let folder = word_level(&Value::Null, &json!({}));
+    let tokenizer = open_tokenizer(folder.path()).unwrap();
+    let mut builder = TableBuilder::new(Task::Classes);
+    builder.push(Row::text("  ").with_labels(["a"])).unwrap();
+    let table = builder.finish();
+    let refused = Encoder::new(tokenizer.as_ref(), 3).unwrap().encode(&table.examples[0]);
+    assert!(refused.unwrap_err().to_string().contains("a text with at least one token"));
+}

@@ -125,6 +125,16 @@ impl Federation {
         self.state.round
     }
 
+    /// Refuses to call complete what no client ever contributed to.
+    pub fn check_arrivals(&self) -> Result<(), EngineError> {
+        match self.state.round.0 {
+            rounds if rounds > 0 && !self.state.history.arrived => {
+                Err(EngineError::NobodyArrived { rounds })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The log of reports that belongs to what is complete.
     pub const fn log(&self) -> LogMark {
         self.state.log

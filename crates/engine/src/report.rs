@@ -42,7 +42,7 @@ pub struct RoundReport {
     pub failed_attempts: Vec<FailedAttempt>,
     /// Blocks that learned at one client or more whose update arrived.
     pub blocks: BTreeSet<u16>,
-    /// Elements that changed in the global model.
+    /// Elements of the global model that the updates cover.
     pub changed: u64,
     /// Mean training loss by examples; absent if nobody arrived.
     pub loss: Option<f64>,

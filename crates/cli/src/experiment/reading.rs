@@ -131,6 +131,13 @@ impl<'de> MapAccess<'de> for Keys {
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Complaint> {
         let (key, value) = self.value.take().expect("a key comes before its value");
         let found = value.clone();
+        // A tagged table would take a number for the place of a word, and a list for its values.
+        if key == "name" && !value.is_str() {
+            return Err(Complaint::new(&key, value, "a word in quotes"));
+        }
+        if matches!(key.as_str(), "optimiser" | "base" | "method") && value.is_array() {
+            return Err(Complaint::new(&key, value, "a word or a table with a name"));
+        }
         seed.deserialize(Spelt(value)).map_err(|complaint| complaint.finding(&found).within(&key))
     }
 }
@@ -207,6 +214,10 @@ impl<'de> VariantAccess<'de> for Choice {
             let expected = (&visitor as &dyn Expected).to_string();
             return Err(Complaint::new("", format!("{:?}", self.word), expected));
         };
+        if !value.is_table() {
+            let expected = (&visitor as &dyn Expected).to_string();
+            return Err(Complaint::new(&self.word, value, expected));
+        }
         Spelt(value).deserialize_any(visitor).map_err(|complaint| complaint.within(&self.word))
     }
 }

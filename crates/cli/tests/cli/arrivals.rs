@@ -41,6 +41,22 @@ fn a_run_in_which_everybody_fails_is_no_success() {
         let again = place.fedra(&["run", "--resume", least]);
         assert_eq!(again.status.code(), Some(1), "{}", text(&again.stderr));
     }
+    // Nor by being stopped early.
+    let sets = ["conditions.fail=1.0", "federation.min_arrivals=0", "evaluate.patience=1"];
+    let shares = "data.shares={ validation = 0.3, test = 0.2 }";
+    let sets: Vec<&str> = sets
+        .iter()
+        .chain(&[shares, "federation.rounds=9"])
+        .flat_map(|set| ["--set", *set])
+        .collect();
+    let output = place.fedra(&[&["run", "tiny.toml", "--out", "patient"], &sets[..]].concat());
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("error: no client's update arrived in any of the 2 rounds"),
+        "{message}"
+    );
+    assert!(!place.path("patient/summary.json").exists());
 }
 
 #[test]

@@ -115,6 +115,14 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
             "conditions.close_with=4",
             "conditions.close_with: found 4 of at most 3 clients in a round, expected no more",
         ),
+        ("work.optimiser.name=0", "work.optimiser.name: found 0, expected a word in quotes"),
+        ("work.optimiser=[0, 0.1]", "work.optimiser: found [0, 0.1], expected a word or a table"),
+        ("work.schedule={ linear = [3] }", "linear: found [3], expected"),
+        ("method={ name = \"safl\", base = { name = 2 } }", "base.name: found 2, expected a word"),
+        (
+            "data.clinic.hospitals=5",
+            "data.clinic.hospitals: found 5, expected the 3 of federation.clients, or no key",
+        ),
         ("model.blocks=70000", "model.blocks: found 70000, expected at most 1024"),
     ] {
         let message = place.refused(&["run", "tiny.toml", "--set", set]);

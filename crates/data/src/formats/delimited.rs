@@ -45,7 +45,12 @@ struct Named<'a> {
 
 impl Fields for Named<'_> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
-        let column = self.header.iter().position(|column| column == name);
+        let mut columns = self.header.iter().enumerate().filter(|(_, column)| *column == name);
+        let column = columns.next().map(|(place, _)| place);
+        if columns.next().is_some() {
+            let found = format!("two columns called {name:?}");
+            return Err((found, "one of that name".to_owned()));
+        }
         Ok(column.map(|column| Cell::One(std::mem::take(&mut self.values[column]))))
     }
 

@@ -9,6 +9,9 @@ use super::columns::{Cell, Complaint, Fields};
 use super::source::Source;
 use crate::{DataError, Result, TableBuilder};
 
+/// From here on not every whole number is a floating one.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// Reads every line that is not blank.
 pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
     let mut source = Source::open(path, reader)?;
@@ -49,6 +52,13 @@ impl Fields for Map<String, Value> {
 fn scalar(name: &str, value: Value) -> Result<String, Complaint> {
     match value {
         Value::String(text) => Ok(text),
+        // A number that does not fit was rounded: two of them may have become one.
+        Value::Number(number)
+            if number.as_f64().is_some_and(|n| n.abs() >= EXACT) && number.is_f64() =>
+        {
+            let found = format!("a number as large as {number} in {name:?}");
+            Err((found, "text, or numbers that a computer holds exactly".to_owned()))
+        }
         Value::Number(number) => Ok(number.to_string()),
         Value::Bool(truth) => Ok(truth.to_string()),
         other @ (Value::Null | Value::Array(_) | Value::Object(_)) => {

@@ -98,7 +98,15 @@ impl<'a> Encoder<'a> {
         };
         let (kept, kept_second) = longest_first(first.len(), second.len(), room);
         let dropped = first.len() + second.len() - kept - kept_second;
-        let (ids, types) = template.fill(&first[..kept], &second[..kept_second]);
+        let part = |pieces: &'_ [u32], kept: usize| {
+            let from = if self.tokenizer.keeps_end() { pieces.len() - kept } else { 0 };
+            pieces[from..from + kept].to_vec()
+        };
+        let (ids, types) = template.fill(&part(&first, kept), &part(&second, kept_second));
+        if ids.is_empty() {
+            let expected = "a text with at least one token: this tokenizer adds none of its own";
+            return Err(DataError::setting("text", &format!("{:?}", body.to_text()), expected));
+        }
         Ok(Encoded { ids, types, target, dropped })
     }
 

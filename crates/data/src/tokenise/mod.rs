@@ -43,6 +43,9 @@ pub trait Tokenizer: Send + Sync {
     /// The token that stands for what has no pieces.
     fn unknown(&self) -> Option<u32>;
 
+    /// Whether a text that is too long loses its beginning and not its end.
+    fn keeps_end(&self) -> bool;
+
     /// How many different tokens there are, added and special ones included.
     fn vocabulary_size(&self) -> usize;
 

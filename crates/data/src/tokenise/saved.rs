@@ -31,14 +31,28 @@ pub struct SavedTokenizer {
     highest: u32,
     /// Whether a word inside a sentence is known by the blank before it.
     is_blank_first: bool,
+    /// Whether a text that is too long loses its beginning.
+    keeps_end: bool,
     json: String,
     file: PathBuf,
 }
 
 impl SavedTokenizer {
-    /// Opens a `tokenizer.json`.
+    /// Opens a `tokenizer.json`, under what the `tokenizer_config.json` beside it changes: letter
+    /// case and accents of BERT's normaliser, and the side at which long texts are cut.
     pub fn open(file: &Path) -> Result<Self> {
-        Self::from_json(file, text(file)?)
+        let beside = file.with_file_name("tokenizer_config.json");
+        let config = if beside.is_file() {
+            let read = serde_json::from_str::<Value>(&text(&beside)?);
+            read.map_err(|error| DataError::file(&beside, error.to_string(), "a JSON object"))?
+        } else {
+            Value::Null
+        };
+        let mut tokenizer = Self::from_json(file, as_configured(text(file)?, &config))?;
+        if let Some(side) = config["truncation_side"].as_str() {
+            tokenizer.keeps_end = side == "left";
+        }
+        Ok(tokenizer)
     }
 
     /// The tokenizer that the text of a file describes.
@@ -64,8 +78,19 @@ impl SavedTokenizer {
         let highest = known.max(framed).max(templates.single.highest_id()).unwrap_or(0);
         let is_blank_first = starts_with_blank(&whole["pre_tokenizer"])
             || blame::kinds(&whole["normalizer"]).contains(&"ByteLevel");
+        let keeps_end = whole["truncation"]["direction"].as_str() == Some("Left");
         let file = file.to_owned();
-        Ok(Self { inner, templates, unknown, specials, highest, is_blank_first, json, file })
+        Ok(Self {
+            inner,
+            templates,
+            unknown,
+            specials,
+            highest,
+            is_blank_first,
+            keeps_end,
+            json,
+            file,
+        })
     }
 
     /// The words of a text before they become pieces, as normalised.
@@ -91,21 +116,30 @@ impl SavedTokenizer {
         Ok(())
     }
 
-    /// Tokens with those that only a spelt special token explains cut into their letters.
-    fn without_specials(&self, encoding: &Encoding) -> Result<Vec<u32>> {
+    /// Tokens with those special ones that the text itself spells cut into their letters, and
+    /// unknown where letters have no pieces. A special token that the text does not spell is the
+    /// tokenizer's own work, a byte or a placeholder, and stays.
+    fn without_specials(&self, text: &str, encoding: &Encoding) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(encoding.len() + 8);
-        for (&id, token) in encoding.get_ids().iter().zip(encoding.get_tokens()) {
-            if self.specials.binary_search(&id).is_err() {
+        for &id in encoding.get_ids() {
+            let is_special = self.specials.binary_search(&id).is_ok();
+            // A fast encoding has numbers and no words.
+            let token = if is_special { self.inner.id_to_token(id) } else { None };
+            let Some(token) = token.filter(|token| text.contains(token.as_str())) else {
                 ids.push(id);
                 continue;
-            }
+            };
+            let before = ids.len();
             for letter in token.chars() {
                 let letter = letter.encode_utf8(&mut [0; 4]).to_owned();
                 let pieces = guarded(|| self.inner.get_model().tokenize(&letter));
-                let pieces = pieces.map_err(|error| self.uncut(token, &error))?;
+                let pieces = pieces.map_err(|error| self.uncut(&token, &error))?;
                 let plain = pieces.iter().map(|piece| piece.id);
                 let plain = plain.filter(|id| self.specials.binary_search(id).is_err());
                 ids.extend(plain);
+            }
+            if ids.len() == before {
+                ids.push(self.unknown.unwrap_or(id));
             }
         }
         Ok(ids)
@@ -135,7 +169,7 @@ impl Tokenizer for SavedTokenizer {
         let encoding = encoding.map_err(|error| self.uncut(text, &error))?;
         let ids = encoding.get_ids();
         if ids.iter().any(|id| self.specials.binary_search(id).is_ok()) {
-            return self.without_specials(&encoding);
+            return self.without_specials(text, &encoding);
         }
         Ok(ids.to_vec())
     }
@@ -152,6 +186,10 @@ impl Tokenizer for SavedTokenizer {
         self.unknown
     }
 
+    fn keeps_end(&self) -> bool {
+        self.keeps_end
+    }
+
     fn vocabulary_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
@@ -163,6 +201,30 @@ impl Tokenizer for SavedTokenizer {
     fn to_json(&self) -> Result<String> {
         Ok(self.json.clone())
     }
+}
+
+/// The file with BERT's normaliser as the configuration of BERT's tokenizer wants it. What is no
+/// JSON is left to whoever reads it.
+fn as_configured(json: String, config: &Value) -> String {
+    let is_bert = config["tokenizer_class"].as_str().is_some_and(|name| name.starts_with("Bert"));
+    let Some(mut whole) = serde_json::from_str::<Value>(&json).ok().filter(|_| is_bert) else {
+        return json;
+    };
+    let normalizer = &mut whole["normalizer"];
+    if normalizer["type"].as_str() != Some("BertNormalizer") {
+        return json;
+    }
+    let before = normalizer.clone();
+    for (key, place) in [
+        ("do_lower_case", "lowercase"),
+        ("strip_accents", "strip_accents"),
+        ("tokenize_chinese_chars", "handle_chinese_chars"),
+    ] {
+        if let Some(value) = config.get(key).filter(|value| value.is_boolean()) {
+            normalizer[place] = value.clone();
+        }
+    }
+    if *normalizer == before { json } else { whole.to_string() }
 }
 
 /// The text of a file of a reasonable size.

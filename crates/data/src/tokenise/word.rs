@@ -85,6 +85,10 @@ impl Tokenizer for WordTokenizer {
         self.inner.unknown()
     }
 
+    fn keeps_end(&self) -> bool {
+        self.inner.keeps_end()
+    }
+
     fn vocabulary_size(&self) -> usize {
         self.inner.vocabulary_size()
     }

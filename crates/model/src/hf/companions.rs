@@ -88,7 +88,8 @@ impl Companions {
         self.0.keys().copied()
     }
 
-    /// The same, with a configuration of the tokenizer made for the model where there is none.
+    /// The same, with a configuration of the tokenizer made for the model where there is none. One
+    /// that does not say whether an encoder is given token types says so from then on.
     pub fn completed(&self, config: &Config) -> Cow<'_, Self> {
         match (self.tokenizer(), self.get(TOKENIZER_CONFIG)) {
             (Some(tokenizer), None) => {
@@ -96,7 +97,15 @@ impl Companions {
                 whole.0.insert(TOKENIZER_CONFIG, tokenizer_config(tokenizer, config).into_bytes());
                 Cow::Owned(whole)
             }
-            (Some(_) | None, _) => Cow::Borrowed(self),
+            (Some(_), Some(given)) => match with_token_types(given, config) {
+                None => Cow::Borrowed(self),
+                Some(told) => {
+                    let mut whole = self.clone();
+                    whole.0.insert(TOKENIZER_CONFIG, told.into_bytes());
+                    Cow::Owned(whole)
+                }
+            },
+            (None, _) => Cow::Borrowed(self),
         }
     }
 
@@ -127,6 +136,23 @@ impl Companions {
         self.0.insert(name, bytes);
         Ok(())
     }
+}
+
+/// The configuration of an encoder's tokenizer with the names of its inputs, if they were missing
+/// and the class that is named does not bring them.
+fn with_token_types(given: &[u8], config: &Config) -> Option<String> {
+    let has_types = match config {
+        Config::Bert(bert) => bert.type_vocab_size > 1,
+        Config::Llama(_) => false,
+    };
+    let mut given: Value = serde_json::from_slice(given).ok()?;
+    let class = given["tokenizer_class"].as_str().unwrap_or_default();
+    let is_told = given.get("model_input_names").is_some() || class.starts_with("Bert");
+    if !has_types || is_told {
+        return None;
+    }
+    given["model_input_names"] = json!(["input_ids", "token_type_ids", "attention_mask"]);
+    serde_json::to_string_pretty(&given).ok()
 }
 
 /// What other libraries have to know about a tokenizer beside its own file.

@@ -122,7 +122,14 @@ fn clinic(draft: &mut Draft, task: Task) -> Result<Clinic> {
     let clinic = data.clinic.get_or_insert_with(Clinic::default);
     // Where rows are dealt anew, the number of clients says nothing about hospitals.
     match (data.partition.by, draft.federation.clients) {
-        (By::Client, Some(clients)) => clinic.hospitals = clients,
+        (By::Client, Some(clients)) => {
+            let given = clinic.hospitals != Clinic::default().hospitals;
+            if given && clinic.hospitals != clients {
+                let expected = format!("the {clients} of federation.clients, or no key");
+                return Err(Complaint::new("data.clinic.hospitals", clinic.hospitals, expected));
+            }
+            clinic.hospitals = clients;
+        }
         (By::Client, None) => draft.federation.clients = Some(clinic.hospitals),
         (By::Iid | By::Dirichlet | By::Shards | By::Quantity, _) => {}
     }
