@@ -359,7 +359,7 @@ fn rows_that_cannot_be_used_name_file_line_and_columns() {
             "expected column \"tags\" (or the one that data.columns.label names)",
         ),
         (row, "data.source=parquet", "expected a Parquet file"),
-        ("", "seed=1", "data: found no rows, expected at least one"),
+        ("", "seed=1", "data.path: found no rows in"),
         (row, "data.path=.", "data.path: cannot read"),
     ] {
         fs::write(place.path("rows.jsonl"), rows).unwrap();
@@ -367,6 +367,15 @@ fn rows_that_cannot_be_used_name_file_line_and_columns() {
         assert!(message.contains(expected), "{set}: {message}");
         assert_eq!(message.matches("os error").count().max(1), 1, "said twice: {message}");
     }
+    // A test file without rows does not become a part of the training rows.
+    fs::write(place.path("test.csv"), "text,label\n").unwrap();
+    fs::write(place.path("train.csv"), "text,label\na,x\nb,y\n").unwrap();
+    let split = experiment
+        .replace("path = 'rows.jsonl'", "train = 'train.csv'\ntest = 'test.csv'")
+        .replace("'jsonl'", "'csv'");
+    fs::write(place.path("split.toml"), split).unwrap();
+    let message = place.refused(&["data", "split.toml"]);
+    assert!(message.contains("data.test: found no rows in"), "{message}");
 }
 
 #[test]
