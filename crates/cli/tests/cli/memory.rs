@@ -66,11 +66,10 @@ fn every_kind_of_method_takes_what_the_plan_tells() {
     }
 }
 
-#[test]
-fn thousands_of_clients_are_counted() {
-    let place = Place::new();
+/// Short rows of three labels, three for each client, and an experiment over them.
+fn many_clients(place: &Place, clients: usize, width: usize) {
     let mut rows = String::new();
-    for row in 0..15_000 {
+    for row in 0..3 * clients {
         let label = ["heart", "lung", "skin"][row % 3];
         let (word, client) = (["pain", "cough", "rash"][row % 7 % 3], row / 3);
         writeln!(
@@ -80,12 +79,29 @@ fn thousands_of_clients_are_counted() {
         .unwrap();
     }
     std::fs::write(place.path("rows.jsonl"), rows).unwrap();
-    let experiment = "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\n\
-                      shares = { central = 0.0, validation = 0.0, test = 0.3 }\nmax_tokens = 16\n\
-                      [model]\npreset = 'tiny-encoder'\nblocks = 2\nwidth = 16\nheads = 2\n\
-                      vocabulary = 200\n[federation]\nrounds = 2\n";
+    let experiment = format!(
+        "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\n\
+         shares = {{ central = 0.0, validation = 0.0, test = 0.3 }}\nmax_tokens = 16\n\
+         [model]\npreset = 'tiny-encoder'\nblocks = 2\nwidth = {width}\nheads = 2\n\
+         vocabulary = 200\n[federation]\nrounds = 2\n"
+    );
     std::fs::write(place.path("many.toml"), experiment).unwrap();
+}
+
+#[test]
+fn thousands_of_clients_are_counted() {
+    let place = Place::new();
+    many_clients(&place, 5000, 16);
     check(&place, "many.toml", &[]);
+}
+
+#[test]
+fn what_hundreds_of_clients_keep_is_there_once_round_after_round() {
+    let place = Place::new();
+    many_clients(&place, 200, 64);
+    for method in ["method.name=local-only", "method.name=scaffold"] {
+        check(&place, "many.toml", &[method, "federation.rounds=4"]);
+    }
 }
 
 #[test]
