@@ -216,9 +216,21 @@ mod tests {
         assert_eq!(made["model_input_names"][1], "token_type_ids");
         assert!(made.get("pad_token").is_none());
 
-        let mut own = bare.clone();
-        own.insert(Path::new(TOKENIZER_CONFIG), TOKENIZER_CONFIG, b"{}".to_vec()).unwrap();
-        assert_eq!(own.completed(&config).as_ref(), &own);
+        let with = |given: &[u8]| {
+            let mut own = bare.clone();
+            own.insert(Path::new(TOKENIZER_CONFIG), TOKENIZER_CONFIG, given.to_vec()).unwrap();
+            own
+        };
+        for told in [&br#"{"tokenizer_class":"BertTokenizer"}"#[..], br#"{"model_input_names":[]}"#]
+        {
+            assert_eq!(with(told).completed(&config).as_ref(), &with(told));
+        }
+        // Without a word about its inputs, other libraries would leave token types out.
+        let own = with(br#"{"padding_side":"left"}"#);
+        let own: Value =
+            serde_json::from_slice(own.completed(&config).get(TOKENIZER_CONFIG).unwrap()).unwrap();
+        assert_eq!(own["padding_side"], "left");
+        assert_eq!(own["model_input_names"][1], "token_type_ids");
         assert_eq!(Companions::default().completed(&config).as_ref(), &Companions::default());
     }
 }
