@@ -49,7 +49,7 @@ pub struct RoundReport {
     /// What travelled, in failed attempts too.
     pub bytes: Bytes,
     /// What the clients computed whose updates arrived, in failed attempts too, in multiply-adds for
-    /// one token an example; see the docs of the count in `effort.rs`.
+    /// one token an example; see `fedra_plan`'s count of work.
     #[serde(default)]
     pub effort: u64,
     /// How long the round took, evaluation included.
