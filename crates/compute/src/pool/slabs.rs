@@ -15,14 +15,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
-use super::Usage;
-
 /// Floats in a cache line: where a piece starts and how its length is rounded up.
 const LINE: usize = 16;
 /// Floats of a slab: 64 MiB. Beyond 32 MiB the C library always maps memory on its own.
 pub(super) const SLAB: usize = 16 << 20;
 
-/// All slabs of a pool.
+/// All slabs of a shard.
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
     all: BTreeMap<usize, Slab>,
@@ -55,6 +53,11 @@ unsafe impl Sync for Piece {}
 impl Piece {
     pub(super) fn start(&self) -> *mut f32 {
         self.start.as_ptr()
+    }
+
+    /// Floats that it takes.
+    pub(super) const fn length(&self) -> usize {
+        self.length
     }
 }
 
@@ -114,14 +117,14 @@ impl Slabs {
         self.insert_free(length, (slab, offset));
     }
 
-    pub(super) fn usage(&self) -> Usage {
-        let bytes = |floats: usize| floats * size_of::<f32>();
-        Usage {
-            live_bytes: bytes(self.live),
-            peak_bytes: bytes(self.peak),
-            idle_bytes: bytes(self.held - self.live),
-            allocations: self.allocations,
-        }
+    /// Floats that were ever touched in the slabs that there are.
+    pub(super) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// How often memory was taken that had never been used before.
+    pub(super) const fn allocations(&self) -> usize {
+        self.allocations
     }
 
     pub(super) fn reset_peak(&mut self) {
