@@ -207,10 +207,10 @@ fn rows(shape: Shape) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use fedra_client::{Correction, Evaluator, Examples, Lesson, Trainer};
+    use fedra_client::{Correction, Evaluator, Examples, TrainTask, Trainer};
     use fedra_compute::{Device, Params, Seed, ThreadPool};
     use fedra_data::{Encoder, Example, LabelSet, Labels, Task, WordTokenizer};
-    use fedra_engine::{Solver, Work};
+    use fedra_engine::{OptimiserConfig, Work};
     use fedra_model::hf::{BertConfig, Config, LlamaConfig};
     use fedra_model::{Adapters, Head};
     use fedra_plan::ByteCount;
@@ -284,7 +284,7 @@ mod tests {
         /// The pool's high-water mark of two steps beyond weights, their copy and moments, and the
         /// count, both in floats.
         fn steps(&self, learns: &Scope) -> (f64, f64) {
-            let solver = Solver::AdamW {
+            let solver = OptimiserConfig::AdamW {
                 rate: 1e-3,
                 beta1: 0.9,
                 beta2: 0.999,
@@ -293,7 +293,7 @@ mod tests {
             };
             let sequences = self.examples.len() as u64;
             let work = Work { batch: sequences as u32, epochs: 2, ..Work::new(solver) };
-            let lesson = Lesson {
+            let lesson = TrainTask {
                 client: "a",
                 examples: self.examples.encoded(),
                 scope: learns,

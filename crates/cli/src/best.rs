@@ -37,13 +37,13 @@ pub struct Best {
 
 /// Follows the validation scores of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct BestRound {
     best: Option<Best>,
     /// Scorings since the best.
     idle: u32,
 }
 
-impl Watch {
+impl BestRound {
     /// Takes note of a round. Of equal scores the one with the lower loss is better, because scores
     /// may stand at zero for a while in which a model learns; of equals the first is the best. What
     /// is no number is never better.
@@ -87,7 +87,7 @@ impl Watch {
     }
 }
 
-impl Sink for Watch {
+impl Sink for BestRound {
     fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
         self.note(report);
         Ok(())
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_first_of_the_highest_validation_scores_is_the_best_whatever_the_test_set_says() {
-        let mut watch = Watch::default();
+        let mut best_round = BestRound::default();
         let scores = [
             (Some((0.2, 0.9)), true),
             (None, false),
@@ -167,15 +167,15 @@ mod tests {
             (None, false),
         ];
         for (round, (score, best)) in (0..).zip(scores) {
-            watch.note(&report(round, score));
-            assert_eq!(watch.is_at_best(Round(round + 1)), best, "round {round}");
+            best_round.note(&report(round, score));
+            assert_eq!(best_round.is_at_best(Round(round + 1)), best, "round {round}");
         }
-        let best = watch.best(Some("model-best")).unwrap();
+        let best = best_round.best(Some("model-best")).unwrap();
         assert_eq!((best.round, best.score, best.loss), (3, 0.5, 0.8));
         assert_eq!((best.name.as_str(), best.on.as_str()), ("span_f1", "client_validation"));
         // Rounds that were not scored count for nothing.
-        assert!(watch.has_waited(2) && !watch.has_waited(3));
-        let mut unscored = Watch::default();
+        assert!(best_round.has_waited(2) && !best_round.has_waited(3));
+        let mut unscored = BestRound::default();
         unscored.note(&report(0, None));
         assert_eq!(unscored.best(None), None);
     }

@@ -14,12 +14,12 @@ use crate::console;
 use crate::experiment::{Experiment, Written, idle};
 use crate::federate::Run;
 use crate::forecast::Forecast;
+use crate::forecast::choices::Overlap;
 use crate::grid::{Grid, counted, grouped};
-use crate::guess::Overlap;
-use crate::keeping::Home;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::run_memory::RunMemory;
+use crate::state_placement::StateLocation;
 use crate::summary::travelled;
 
 /// How to use the command.
@@ -149,23 +149,24 @@ fn costs(
     let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
     fact("client memory", format!("about {client} in training"));
     fact("server memory", format!("about {server}"));
-    let keeping = least.keeping(experiment, prepared);
-    let each = keeping.each.bytes();
+    let placement = least.placement(experiment, prepared);
+    let each = placement.each.bytes();
     if each.0 > 0 {
-        let (what, all, whose) = (keeping.each.in_words(recipe), keeping.total(), keeping.whose());
+        let (what, all, whose) =
+            (placement.each.in_words(recipe), placement.total(), placement.whose());
         fact("kept by clients", format!("{each} each between rounds, {what}: {all} for {whose}"));
         let server = stages().map(|scope| memory::saved(model, recipe, scope)).max();
-        let checkpoint = ByteCount(server.unwrap_or_default().0 + keeping.total().0);
+        let checkpoint = ByteCount(server.unwrap_or_default().0 + placement.total().0);
         fact("checkpoint", format!("about {checkpoint}; two of them while one is written"));
     }
-    match keeping.home {
-        Home::Memory => {}
-        Home::Disk => fact(
+    match placement.location {
+        StateLocation::Memory => {}
+        StateLocation::Disk => fact(
             "scratch file",
-            format!("about {} in the run's folder, gone when it ends", keeping.scratch()),
+            format!("about {} in the run's folder, gone when it ends", placement.scratch()),
         ),
     }
-    let run = RunMemory::of(experiment, prepared, recipe, (&keeping, &least.stages), resident);
+    let run = RunMemory::of(experiment, prepared, recipe, (&placement, &least.stages), resident);
     let (total, RunMemory { prepared, pool, models, clients }) = (run.total(), run);
     fact("run memory", format!("about {total} with {everybody} in one process"));
     fact("", format!("{prepared} program, data and first weights; {pool} steps and scoring;"));

@@ -1,10 +1,11 @@
 //! A whole federation in one process, from an experiment to its output folder.
 
 use anyhow::{Context, Result};
-use fedra_client::{NearFleet, Shards, to_params, to_tensors};
+use fedra_client::{LocalFleet, Shards, to_params, to_values};
 use fedra_compute::{Device, Params, Seed, ThreadPool};
 use fedra_engine::{
-    Bytes, EvaluationSet, Federation, Fleet, Population, Recipe, RoundReport, SetScores, Tensors,
+    Bytes, EvaluationSet, Federation, Fleet, ParamValues, Population, Recipe, RoundReport,
+    SetScores,
 };
 use fedra_model::hf::Precision;
 use fedra_model::{Saving, save};
@@ -12,24 +13,24 @@ use fedra_plan::{ByteCount, Scope};
 
 use crate::baseline::Baseline;
 use crate::bench::memory::{available_bytes, peak_resident_bytes, resident_bytes};
-use crate::best::{self, Watch};
+use crate::best::{self, BestRound};
 use crate::breakdown::Breakdown;
 use crate::console;
 use crate::experiment::{Complaint, Experiment, complaint_of};
 use crate::fingerprint::Inputs;
 use crate::folder::{Folder, MODEL, MODEL_BEST, ROUNDS};
+use crate::forecast::choices::Overlap;
 use crate::forecast::{self, Forecast};
 use crate::grid::{counted, grouped};
-use crate::guess::Overlap;
 use crate::holdings::Holdings;
 use crate::interrupt::interrupted;
-use crate::keeping::SCRATCH;
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
 use crate::remarks;
 use crate::round_log::{self, RoundLog};
 use crate::run_memory::RunMemory;
+use crate::state_placement::SCRATCH;
 use crate::summary::{Stopped, Summary};
 use crate::untrained::untrained;
 
@@ -112,8 +113,8 @@ impl<'e> Run<'e> {
         let Some((held, free)) = resident_bytes().zip(available_bytes()) else { return Ok(None) };
         let (experiment, prepared, recipe) = (self.experiment, &self.prepared, &self.recipe);
         let forecast = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
-        let keeping = forecast.keeping(experiment, prepared);
-        let kept = (&keeping, &forecast.stages[..]);
+        let placement = forecast.placement(experiment, prepared);
+        let kept = (&placement, &forecast.stages[..]);
         let needed = RunMemory::of(experiment, prepared, recipe, kept, ByteCount(held)).total();
         Ok((needed.0 > held.saturating_add(free)).then(|| {
             let there = ByteCount(held.saturating_add(free));
@@ -200,11 +201,11 @@ impl<'e> Run<'e> {
         let seed = Seed(self.experiment.draft.seed);
         folder.settle_inputs(&self.inputs)?;
 
-        let keeping = forecast::keeping(self.experiment, &self.prepared, &self.recipe)?;
-        let initial = to_tensors(&params);
-        let fleet = NearFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
+        let placement = forecast::placement(self.experiment, &self.prepared, &self.recipe)?;
+        let initial = to_values(&params);
+        let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
             .with_depths(&self.recipe.depths)?;
-        let mut fleet = keeping.furnish(fleet, &folder.path().join(SCRATCH))?;
+        let mut fleet = placement.furnish(fleet, &folder.path().join(SCRATCH))?;
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
         federation.keep_checkpoints(folder.path());
@@ -212,9 +213,10 @@ impl<'e> Run<'e> {
             round_log::check_begun(&folder.path().join(ROUNDS))?;
         }
         let mut done = federation.completed().0;
-        let mut watch = Watch::default();
-        let mut log =
-            RoundLog::open(folder.path(), federation.log(), &mut |report| watch.note(&report))?;
+        let mut best_round = BestRound::default();
+        let mut log = RoundLog::open(folder.path(), federation.log(), &mut |report| {
+            best_round.note(&report)
+        })?;
         // What can be refused has been: from here on the folder is this run's.
         folder.forget_summary()?;
 
@@ -222,23 +224,24 @@ impl<'e> Run<'e> {
         let mut progress = Progress::new(label, (done, rounds), clients as u64, voice);
         let mut fleet = fleet.with_observer(progress.observer());
         let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());
-        self.keep_best(folder, &federation, &watch).map_err(|error| broken(error, done))?;
-        while done < rounds && !self.has_waited(&watch) && !interrupted() {
+        self.keep_best(folder, &federation, &best_round).map_err(|error| broken(error, done))?;
+        while done < rounds && !self.has_waited(&best_round) && !interrupted() {
             // One round at a time, because what follows a round's checkpoint is done here.
             let sinks: &mut [&mut dyn fedra_engine::Sink] =
-                &mut [&mut log, &mut watch, &mut progress];
+                &mut [&mut log, &mut best_round, &mut progress];
             let complete = federation.advance(&mut fleet, sinks, rounds, &interrupted);
             if !complete.map_err(|error| broken(error.into(), done))? {
                 break;
             }
             done = federation.completed().0;
-            self.keep_best(folder, &federation, &watch).map_err(|error| broken(error, done))?;
+            self.keep_best(folder, &federation, &best_round)
+                .map_err(|error| broken(error, done))?;
         }
         progress.finish();
-        if done < rounds && !self.has_waited(&watch) {
+        if done < rounds && !self.has_waited(&best_round) {
             return Ok(Ending::Interrupted(done));
         }
-        let summary = self.conclude(folder, (&federation, &mut fleet), &watch);
+        let summary = self.conclude(folder, (&federation, &mut fleet), &best_round);
         summary.map(Ending::Complete).map_err(|error| broken(error, done))
     }
 
@@ -246,8 +249,8 @@ impl<'e> Run<'e> {
     fn conclude(
         &self,
         folder: &Folder,
-        (federation, fleet): (&Federation, &mut NearFleet),
-        watch: &Watch,
+        (federation, fleet): (&Federation, &mut LocalFleet),
+        best_round: &BestRound,
     ) -> Result<Box<Summary>> {
         federation.check_arrivals()?;
         let Prepared { model, shards, .. } = &self.prepared;
@@ -269,7 +272,7 @@ impl<'e> Run<'e> {
             rounds: self.experiment.rounds,
             score: None,
             scores: std::collections::BTreeMap::new(),
-            best: watch.best(self.best_model(folder, watch)),
+            best: best_round.best(self.best_model(folder, best_round)),
             stopped: None,
             bytes: Bytes::default(),
             privacy: None,
@@ -315,15 +318,20 @@ impl<'e> Run<'e> {
     }
 
     /// Whether the run is to stop early.
-    fn has_waited(&self, watch: &Watch) -> bool {
+    fn has_waited(&self, best_round: &BestRound) -> bool {
         let patience = self.experiment.draft.evaluate.patience;
-        patience.is_some_and(|patience| watch.has_waited(patience))
+        patience.is_some_and(|patience| best_round.has_waited(patience))
     }
 
     /// Saves the model if the round that it comes from is the best so far.
-    fn keep_best(&self, folder: &Folder, federation: &Federation, watch: &Watch) -> Result<()> {
+    fn keep_best(
+        &self,
+        folder: &Folder,
+        federation: &Federation,
+        best_round: &BestRound,
+    ) -> Result<()> {
         let wanted = self.experiment.draft.evaluate.best != Some(false);
-        if !wanted || !watch.is_at_best(federation.completed()) || !self.shares_a_model()? {
+        if !wanted || !best_round.is_at_best(federation.completed()) || !self.shares_a_model()? {
             return Ok(());
         }
         best::forget(folder.path())?;
@@ -332,9 +340,10 @@ impl<'e> Run<'e> {
     }
 
     /// The folder of the best model, if it is there; somebody may have taken it away.
-    fn best_model(&self, folder: &Folder, watch: &Watch) -> Option<&'static str> {
+    fn best_model(&self, folder: &Folder, best_round: &BestRound) -> Option<&'static str> {
         let wanted = self.experiment.draft.evaluate.best != Some(false);
-        let round = watch.round().filter(|_| wanted && self.shares_a_model().unwrap_or(false))?;
+        let round =
+            best_round.round().filter(|_| wanted && self.shares_a_model().unwrap_or(false))?;
         if best::is_held(folder.path(), round) {
             return Some(MODEL_BEST);
         }
@@ -347,7 +356,7 @@ impl<'e> Run<'e> {
     }
 
     /// Every client's own model on the central test set; their mean is what a client can expect.
-    fn central_scores(&self, fleet: &NearFleet, global: &Tensors) -> Result<SetScores> {
+    fn central_scores(&self, fleet: &LocalFleet, global: &ParamValues) -> Result<SetScores> {
         let Prepared { model, shards, .. } = &self.prepared;
         let mut each = Vec::new();
         for kept in fleet.kept() {
@@ -361,7 +370,7 @@ impl<'e> Run<'e> {
         Ok(SetScores::new(EvaluationSet::CentralTest, each))
     }
 
-    fn save(&self, folder: &Folder, name: &str, tensors: &Tensors) -> Result<()> {
+    fn save(&self, folder: &Folder, name: &str, tensors: &ParamValues) -> Result<()> {
         let Prepared { model, companions, shards, problem, .. } = &self.prepared;
         let params = to_params(&self.device, model.layout(), tensors)?;
         let labels = Some(shards.labels.names().to_vec()).filter(|names| !names.is_empty());

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! While a run is on there may be a scratch file too, which has no name and ends with the process
-//! ([`crate::keeping`]). Whoever writes here holds the folder's lock ([`Lock`]). Files that tell
+//! ([`crate::state_placement`]). Whoever writes here holds the folder's lock ([`Lock`]). Files that tell
 //! what a run came to are written whole or not at all.
 
 use std::fs;
@@ -69,7 +69,7 @@ impl Folder {
     }
 
     /// Starts anew. What an earlier run wrote there is removed and nothing else is; whether it may
-    /// be is for the caller to ask ([`crate::vacancy`]).
+    /// be is for the caller to ask ([`crate::output_folder`]).
     pub fn begin(&self, experiment: &Experiment) -> Result<()> {
         check_model(&self.path)?;
         self.clear().with_context(|| format!("cannot clear the folder {}", self.path.display()))?;

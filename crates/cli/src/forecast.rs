@@ -3,7 +3,9 @@
 //! Payload lengths follow from layout, scope and encoding alone, so the bytes are those that a run
 //! reports, to the last one, as long as no client fails and hence no round is repeated. Where a
 //! rule chooses blocks by evidence that only a run has, the first blocks stand for the chosen ones
-//! ([`crate::guess`]).
+//! ([`crate::forecast::choices`]).
+
+pub mod choices;
 
 use std::collections::BTreeSet;
 
@@ -17,10 +19,10 @@ use fedra_plan::{ByteCount, Held, Layout, Plan, Round, Scope};
 use fedra_wire::payload_length;
 
 use crate::experiment::Experiment;
-use crate::guess::{Foreseen, Guess, Overlap};
-use crate::keeping::{Home, Keeping};
+use crate::forecast::choices::{Foreseen, ForeseenChoices, Overlap};
 use crate::prepared::Prepared;
-use crate::upkeep::Upkeep;
+use crate::state_placement::{StateLocation, StatePlacement};
+use crate::state_size::StateSize;
 
 /// What a run by this recipe sends, at the least where that is not known beforehand.
 pub fn least_bytes(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Bytes> {
@@ -29,16 +31,20 @@ pub fn least_bytes(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe
 
 /// What clients will keep between the rounds of a run. Rounds are gone through only if that can
 /// matter.
-pub fn keeping(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Keeping> {
+pub fn placement(
+    experiment: &Experiment,
+    prepared: &Prepared,
+    recipe: &Recipe,
+) -> Result<StatePlacement> {
     let everything = Scope::everything(prepared.model.layout());
-    let most = Upkeep::of(&prepared.model, (recipe, experiment), &everything);
+    let most = StateSize::of(&prepared.model, (recipe, experiment), &everything);
     let clients = prepared.shards.clients.len();
-    let bound = Keeping::new(experiment, most, (clients, clients));
-    match bound.home {
-        Home::Memory => Ok(bound),
-        Home::Disk => {
+    let bound = StatePlacement::new(experiment, most, (clients, clients));
+    match bound.location {
+        StateLocation::Memory => Ok(bound),
+        StateLocation::Disk => {
             let forecast = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
-            Ok(forecast.keeping(experiment, prepared))
+            Ok(forecast.placement(experiment, prepared))
         }
     }
 }
@@ -52,7 +58,7 @@ pub struct Forecast {
     /// Everybody who takes part in a round.
     drawn: BTreeSet<ClientId>,
     /// The most that any of them keeps.
-    most: Upkeep,
+    most: StateSize,
 }
 
 impl Forecast {
@@ -78,9 +84,9 @@ impl Forecast {
             rounds: Vec::new(),
             stages: Vec::new(),
             drawn: BTreeSet::new(),
-            most: Upkeep::default(),
+            most: StateSize::default(),
         };
-        let (mut guess, mut ranked) = (Guess::new(overlap), None);
+        let (mut guess, mut ranked) = (ForeseenChoices::new(overlap), None);
         for number in 0..experiment.rounds {
             let round = Round(number);
             let here = |client: &&ClientInfo| recipe.conditions.is_here(&client.name, round);
@@ -98,7 +104,7 @@ impl Forecast {
             let mut before = None;
             let parts = || foreseen.plans.values().map(Plan::learns);
             for part in parts().filter(|part| before.replace(*part) != Some(part)) {
-                let kept = Upkeep::of(&prepared.model, (recipe, experiment), part);
+                let kept = StateSize::of(&prepared.model, (recipe, experiment), part);
                 forecast.most = forecast.most.max_by_bytes(kept);
             }
             let part = parts().next().cloned();
@@ -118,8 +124,12 @@ impl Forecast {
     }
 
     /// What is kept by those who take part.
-    pub fn keeping(&self, experiment: &Experiment, prepared: &Prepared) -> Keeping {
-        Keeping::new(experiment, self.most, (self.drawn.len(), prepared.shards.clients.len()))
+    pub fn placement(&self, experiment: &Experiment, prepared: &Prepared) -> StatePlacement {
+        StatePlacement::new(
+            experiment,
+            self.most,
+            (self.drawn.len(), prepared.shards.clients.len()),
+        )
     }
 
     /// Bytes of all rounds.

@@ -17,13 +17,12 @@ mod fingerprint;
 mod folder;
 mod forecast;
 mod grid;
-mod guess;
 mod holdings;
 mod interrupt;
-mod keeping;
 mod lab;
 mod lock;
 mod memory;
+mod output_folder;
 mod prepared;
 mod progress;
 mod quickstart;
@@ -32,10 +31,10 @@ mod round_log;
 mod run;
 mod run_memory;
 mod show;
+mod state_placement;
+mod state_size;
 mod summary;
 mod untrained;
-mod upkeep;
-mod vacancy;
 
 use std::process::ExitCode;
 

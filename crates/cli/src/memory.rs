@@ -5,13 +5,13 @@
 
 use anyhow::Result;
 use fedra_compute::Seed;
-use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, Solver};
+use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, OptimiserConfig, Recipe, ServerRule};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Round, Scope};
 
 use crate::activations::{BatchSize, of_training};
 use crate::experiment::{Complaint, Experiment};
-use crate::upkeep::{Upkeep, stays};
+use crate::state_size::{StateSize, stays};
 
 /// A client that trains this part on batches of the longest sequences: the model, a copy of what
 /// trains, moments, what a step holds, the change and its payload, and what the client keeps.
@@ -24,9 +24,9 @@ pub fn client(
     let layout = model.layout();
     let trained = learns.elements(layout) as u64;
     let moments = match recipe.work.solver {
-        Solver::Sgd { .. } => 0,
-        Solver::Momentum { .. } => 1,
-        Solver::AdamW { .. } => 2,
+        OptimiserConfig::Sgd { .. } => 0,
+        OptimiserConfig::Momentum { .. } => 1,
+        OptimiserConfig::AdamW { .. } => 2,
     };
     let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
     let sequences = u64::from(recipe.work.batch);
@@ -36,7 +36,7 @@ pub fn client(
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
     let held = layout.elements() as u64 + trained * (3 + moments + variates) + step;
-    ByteCount(4 * held + Upkeep::of(model, (recipe, experiment), learns).bytes().0)
+    ByteCount(4 * held + StateSize::of(model, (recipe, experiment), learns).bytes().0)
 }
 
 /// The model, the sum, the update that is being added, and what a server optimiser or a control

@@ -14,9 +14,9 @@ use crate::federate::{Ending, Run};
 use crate::folder::Folder;
 use crate::grid::Grid;
 use crate::interrupt;
+use crate::output_folder::{self, Over};
 use crate::progress::Voice;
 use crate::summary::{Summary, duration};
-use crate::vacancy::{self, Over};
 
 /// The experiment; each method replaces `method.name`.
 const EXPERIMENT: &str = include_str!("quickstart.toml");
@@ -81,7 +81,7 @@ impl Quickstart {
             let experiment =
                 Experiment::from_text(EXPERIMENT, "quickstart.toml", "quickstart", &overrides)?;
             // Its own earlier runs may be replaced; any other is refused before the first begins.
-            vacancy::check(&self.out.join(method), &experiment, Over::Namesake)?;
+            output_folder::check(&self.out.join(method), &experiment, Over::Namesake)?;
             experiments.push((method, experiment));
         }
         // Held to the end: another one would take turns with this one.

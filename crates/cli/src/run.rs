@@ -14,9 +14,9 @@ use crate::folder::Folder;
 use crate::grid::counted;
 use crate::interrupt;
 use crate::lock::Lock;
+use crate::output_folder::{self, Over};
 use crate::progress::Voice;
 use crate::summary::Summary;
-use crate::vacancy::{self, Over};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -91,7 +91,7 @@ impl Run {
         let out = self.out.clone().unwrap_or_else(usual);
         let over = if self.force { Over::AnyRun } else { Over::Nothing };
         if earlier.is_none() {
-            vacancy::check(&out, &experiment, over)?;
+            output_folder::check(&out, &experiment, over)?;
         }
         // Data and model are opened before anything is written.
         let run = federate::Run::prepare(&experiment)?;
@@ -106,7 +106,7 @@ impl Run {
         } else {
             let folder = Folder::claim(&out)?;
             // Another run may have come and gone while data and model were opened.
-            vacancy::check_held(&out, &experiment, over)?;
+            output_folder::check_held(&out, &experiment, over)?;
             folder.begin(&experiment)?;
             folder
         };

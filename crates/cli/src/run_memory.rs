@@ -18,16 +18,16 @@ use fedra_client::{Examples, JOBS_AHEAD, Limits, Shards};
 use fedra_compute::Seed;
 use fedra_data::{Encoded, epoch};
 use fedra_engine::{
-    Arrival, ClientInfo, EvaluationSet, LocalRule, Order, Recipe, Sampler, Scored, ServerRule,
-    Solver,
+    Arrival, ClientInfo, EvaluationSet, LocalRule, OptimiserConfig, Recipe, Sampler, Scored,
+    ServerRule, TrainRequest,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Cut, Plan, Scope};
 
 use crate::activations::{BatchSize, of_forward, of_training};
 use crate::experiment::Experiment;
-use crate::keeping::{Home, Keeping};
 use crate::prepared::Prepared;
+use crate::state_placement::{StateLocation, StatePlacement};
 
 /// Code of the program that planning has not run and a run will, which is then read from disk.
 const UNREAD: u64 = 1_200_000;
@@ -65,10 +65,10 @@ impl RunMemory {
         experiment: &Experiment,
         prepared: &Prepared,
         recipe: &Recipe,
-        (keeping, stages): (&Keeping, &[(u32, Scope)]),
+        (placement, stages): (&StatePlacement, &[(u32, Scope)]),
         prepared_bytes: ByteCount,
     ) -> Self {
-        let threads = threads(experiment, keeping);
+        let threads = threads(experiment, placement);
         let run = Run { experiment, prepared, recipe, threads };
         let parts = || stages.iter().map(|(_, scope)| scope);
         let first = stages.first().map_or(0, |(round, _)| *round);
@@ -80,15 +80,15 @@ impl RunMemory {
                 pool + pool / PIECES
             }),
             models: ByteCount(4 * stages.iter().map(models).max().unwrap_or(0)),
-            clients: ByteCount(run.kept(keeping) + run.books() + threads * THREAD),
+            clients: ByteCount(run.kept(placement) + run.books() + threads * THREAD),
         }
     }
 }
 
 /// Clients that are at work at a time.
-fn threads(experiment: &Experiment, keeping: &Keeping) -> u64 {
+fn threads(experiment: &Experiment, placement: &StatePlacement) -> u64 {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    experiment.draft.threads.unwrap_or_else(cores).min(keeping.keepers).max(1) as u64
+    experiment.draft.threads.unwrap_or_else(cores).min(placement.keepers).max(1) as u64
 }
 
 struct Run<'a> {
@@ -252,13 +252,13 @@ impl Run<'_> {
     }
 
     /// Bytes that clients keep between rounds, as far as they are in memory.
-    fn kept(&self, keeping: &Keeping) -> u64 {
+    fn kept(&self, placement: &StatePlacement) -> u64 {
         let begun = self.threads * JOBS_AHEAD as u64;
-        let in_memory = match keeping.home {
-            Home::Memory => keeping.keepers as u64,
-            Home::Disk => self.threads,
+        let in_memory = match placement.location {
+            StateLocation::Memory => placement.keepers as u64,
+            StateLocation::Disk => self.threads,
         };
-        (in_memory + begun) * keeping.each.bytes().0
+        (in_memory + begun) * placement.each.bytes().0
     }
 
     /// Bytes of what is noted about each client: who it is, its order and what is due, its scores
@@ -276,7 +276,7 @@ impl Run<'_> {
             }
         };
         let scores: u64 = self.recipe.evaluation.on.iter().map(scored).sum();
-        let asked = size_of::<Order>() + size_of::<Arrival>() + 3 * size_of::<ClientInfo>();
+        let asked = size_of::<TrainRequest>() + size_of::<Arrival>() + 3 * size_of::<ClientInfo>();
         let noted = asked as u64 + NOTED;
         clients * noted + scores * (size_of::<Scored>() as u64 + SCORED)
     }
@@ -294,10 +294,10 @@ struct Batches {
     mean: BatchSize,
 }
 
-const fn moments(solver: Solver) -> u64 {
+const fn moments(solver: OptimiserConfig) -> u64 {
     match solver {
-        Solver::Sgd { .. } => 0,
-        Solver::Momentum { .. } => 1,
-        Solver::AdamW { .. } => 2,
+        OptimiserConfig::Sgd { .. } => 0,
+        OptimiserConfig::Momentum { .. } => 1,
+        OptimiserConfig::AdamW { .. } => 2,
     }
 }

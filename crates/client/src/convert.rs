@@ -2,17 +2,17 @@
 
 use fedra_compute::{Device, Params, Tensor};
 use fedra_plan::{Layout, Scope, Shape};
-use fedra_wire::{Tensors, WireError};
+use fedra_wire::{ParamValues, WireError};
 
 use crate::error::{ClientError, Result};
 
 /// A copy of all parameters as the engine takes them.
-pub fn to_tensors(params: &Params) -> Tensors {
+pub fn to_values(params: &Params) -> ParamValues {
     params.iter().map(|(id, tensor)| (id, tensor.to_host().into_owned())).collect()
 }
 
 /// Parameters on a device; refuses any that the layout does not hold in this size, and any gap.
-pub fn to_params(device: &Device, layout: &Layout, tensors: &Tensors) -> Result<Params> {
+pub fn to_params(device: &Device, layout: &Layout, tensors: &ParamValues) -> Result<Params> {
     tensors.check(layout)?;
     let tensor = |(id, shape): (_, &Shape)| {
         let Some(values) = tensors.get(id) else {
@@ -40,7 +40,7 @@ pub(crate) fn check(params: &Params, layout: &Layout) -> Result<()> {
 }
 
 /// Writes values over those of the same parameters.
-pub(crate) fn overwrite(params: &mut Params, tensors: &Tensors) -> Result<()> {
+pub(crate) fn overwrite(params: &mut Params, tensors: &ParamValues) -> Result<()> {
     for (id, values) in tensors.iter() {
         let tensor = params.get_mut(id)?;
         if tensor.elements() != values.len() {
@@ -53,6 +53,6 @@ pub(crate) fn overwrite(params: &mut Params, tensors: &Tensors) -> Result<()> {
 }
 
 /// A copy of some parameters.
-pub(crate) fn copied(params: &Params, scope: &Scope) -> Result<Tensors> {
+pub(crate) fn copied(params: &Params, scope: &Scope) -> Result<ParamValues> {
     scope.iter().map(|id| Ok((id, params.get(id)?.to_host().into_owned()))).collect()
 }

@@ -10,7 +10,7 @@
 
 use fedra_compute::{Device, Gradients, Params, Tensor};
 use fedra_plan::{ParamId, Scope};
-use fedra_wire::Tensors;
+use fedra_wire::ParamValues;
 
 use crate::error::{ClientError, Result};
 
@@ -27,16 +27,16 @@ pub enum Correction<'a> {
     /// Control variates against drift.
     Variates {
         /// The client's own, `c_i`.
-        own: &'a Tensors,
+        own: &'a ParamValues,
         /// The server's, `c`.
-        server: &'a Tensors,
+        server: &'a ParamValues,
     },
     /// A penalty that remembers the client's earlier rounds.
     Dynamic {
         /// Strength of the penalty.
         alpha: f32,
         /// What the client remembers, `h_i`.
-        memory: &'a Tensors,
+        memory: &'a ParamValues,
     },
 }
 
@@ -94,7 +94,11 @@ impl Placed {
 }
 
 /// Numbers of a scope on a device, in the shapes of their parameters.
-fn place(device: &Device, values: &Tensors, (params, scope): (&Params, &Scope)) -> Result<Params> {
+fn place(
+    device: &Device,
+    values: &ParamValues,
+    (params, scope): (&Params, &Scope),
+) -> Result<Params> {
     let tensor = |(id, values): (ParamId, &[f32])| {
         let (rows, cols) = params.get(id)?.shape();
         if values.len() != rows * cols {

@@ -11,8 +11,8 @@ use fedra_model::{Head, Model};
 
 use crate::error::{ClientError, Result};
 use crate::examples::Examples;
-use crate::question::{Question, check_head};
-use crate::relay::in_order;
+use crate::labelled_batch::{LabelledBatch, check_head};
+use crate::ordered_jobs::in_order;
 use crate::scores::{Counts, Scores};
 
 /// Scores any parameters of a model.
@@ -81,7 +81,7 @@ impl Evaluator<'_> {
         examples: &Examples,
         chosen: &[usize],
     ) -> Result<Vec<Answer>> {
-        let question = Question::gather(self.model, examples.encoded(), chosen)?;
+        let question = LabelledBatch::gather(self.model, examples.encoded(), chosen)?;
         let mut tape = Tape::new(self.device);
         let weights = params.frozen();
         if self.model.head() == Head::Language {
@@ -180,7 +180,7 @@ impl Answer {
 }
 
 /// A batch's mean loss dealt back to its sequences by their number of targets.
-fn share_of_loss(mean: f64, question: &Question) -> Vec<Answer> {
+fn share_of_loss(mean: f64, question: &LabelledBatch) -> Vec<Answer> {
     let share = |&length: &usize| {
         let targets = length as u64 - 1; // all tokens but the last have a next one
         Answer { guesses: Vec::new(), loss_sum: mean * targets as f64, targets }

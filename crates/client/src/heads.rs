@@ -6,9 +6,9 @@
 
 use fedra_compute::Params;
 use fedra_data::Encoded;
-use fedra_engine::{Order, Watch};
+use fedra_engine::{HeadProbe, TrainRequest};
 use fedra_plan::Layout;
-use fedra_wire::{Encoding, HeadSlices, Tensors, kept};
+use fedra_wire::{Encoding, HeadSlices, ParamValues, kept};
 
 use crate::error::Result;
 use crate::prober::Prober;
@@ -23,13 +23,13 @@ pub(crate) struct Dropped {
 impl Dropped {
     /// Looks at the model before training, if the order sends some heads only.
     pub fn choose(
-        order: &Order,
+        order: &TrainRequest,
         prober: Prober<'_>,
         examples: &[Encoded],
         params: &Params,
     ) -> Result<Option<Self>> {
-        let (Encoding::Heads { share, of }, Some(Watch { probe, examples: most })) =
-            (order.work.encoding, order.work.watch)
+        let (Encoding::Heads { share, of }, Some(HeadProbe { probe, examples: most })) =
+            (order.work.encoding, order.work.head_probe)
         else {
             return Ok(None);
         };
@@ -40,7 +40,7 @@ impl Dropped {
     }
 
     /// Drops the change of these heads.
-    pub fn drop_from(&self, change: &mut Tensors, layout: &Layout) {
+    pub fn drop_from(&self, change: &mut ParamValues, layout: &Layout) {
         for (id, values) in change.iter_mut() {
             let Some(block) = id.site.block() else { continue };
             let Some(shape) = layout.get(id) else { continue };

@@ -1,18 +1,18 @@
 //! One client's work inside a Scope, and a fleet of threads that plays many clients.
 //!
 //! The engine orders, a client works: it writes the download on its model, trains what the order
-//! says learns and nothing else, and sends back an encoded change. [`NearFleet`] does that for any
+//! says learns and nothing else, and sends back an encoded change. [`LocalFleet`] does that for any
 //! number of clients in one process. Here, and only here, the engine's plain vectors meet tensors.
 //!
 //! ```text
-//! Order --> NearFleet --> Worker --> Trainer --> Arrival      one a client, in client order
+//! TrainRequest --> LocalFleet --> Worker --> Trainer --> Arrival      one a client, in client order
 //!               |                      \-- Correction         what a local rule adds to gradients
 //!               |--> Evaluator --> Scores                     any batch size, any thread count
 //!               \--> Prober --> BlockScores                   which blocks should learn
 //! ```
 //!
 //! ```
-//! use fedra_client::{NearFleet, Shards};
+//! use fedra_client::{LocalFleet, Shards};
 //! use fedra_compute::{Device, Seed};
 //! use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
 //! use fedra_engine::Fleet;
@@ -28,7 +28,7 @@
 //! let head = Head::Tokens { classes: table.labels.len() };
 //! let model = Model::new(Preset::Tiny.config(), head, None)?;
 //! let params = model.fresh_params(&device, Seed(1))?;
-//! let fleet = NearFleet::new(model, params, device, shards)?;
+//! let fleet = LocalFleet::new(model, params, device, shards)?;
 //! assert_eq!(fleet.clients()[2].name, "hospital-3");
 //! # Ok::<(), fedra_client::ClientError>(())
 //! ```
@@ -36,12 +36,12 @@
 //! Results do not depend on the number of threads: every draw has a seed of its own, and whatever
 //! is added up is added in the order of clients or of examples.
 
-mod fleet;
-mod gaze;
+mod attention;
+mod local_fleet;
 mod observer;
 mod shards;
 
-mod relay;
+mod ordered_jobs;
 mod worker;
 
 mod correction;
@@ -53,22 +53,22 @@ mod prober;
 mod scores;
 
 mod examples;
-mod question;
+mod labelled_batch;
 mod sample;
 
 mod convert;
 mod error;
 
-pub use convert::{to_params, to_tensors};
+pub use attention::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
+pub use convert::{to_params, to_values};
 pub use correction::Correction;
 pub use error::{ClientError, Result};
 pub use evaluator::Evaluator;
 pub use examples::Examples;
-pub use fleet::{Limits, NearFleet};
-pub use gaze::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
+pub use local_fleet::{Limits, LocalFleet};
 pub use observer::{Observer, Silent};
+pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use prober::Prober;
-pub use relay::AHEAD as JOBS_AHEAD;
 pub use scores::{Counts, Scores};
 pub use shards::{Shard, Shards};
-pub use trainer::{Learnt, Lesson, Trainer};
+pub use trainer::{TrainResult, TrainTask, Trainer};

@@ -9,7 +9,7 @@ use fedra_model::{BlockProbe, Model, Relevant};
 use fedra_plan::{AttentionSide, BlockScores, Probe, RelevantTokens, Scope};
 
 use crate::error::{ClientError, Result};
-use crate::question::Question;
+use crate::labelled_batch::LabelledBatch;
 
 /// Examples in a batch of a probe.
 const BATCH: usize = 16;
@@ -83,7 +83,7 @@ impl Prober<'_> {
         };
         let mut watching = BlockProbe::new(relevant.clone().unwrap_or(Relevant::All));
         for chosen in chunks(examples.len()) {
-            let question = Question::gather(self.model, examples, &chosen)?;
+            let question = LabelledBatch::gather(self.model, examples, &chosen)?;
             if relevant.is_none() {
                 let marks = self.entities(examples, &chosen);
                 let marks = marks.ok_or_else(|| refuse("the task labels no tokens"))?;
@@ -124,7 +124,7 @@ impl Prober<'_> {
         let scope = Scope::of_blocks(layout, 0..layout.blocks());
         let mut sum = Gradients::default();
         for chosen in chunks(examples.len()) {
-            let question = Question::gather(self.model, examples, &chosen)?;
+            let question = LabelledBatch::gather(self.model, examples, &chosen)?;
             if question.targets_counted() == 0 {
                 continue;
             }

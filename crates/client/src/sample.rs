@@ -6,10 +6,7 @@ use fedra_seed::Seed;
 /// At most so many examples, drawn by a seed, in their order.
 pub(crate) fn sample(examples: &[Encoded], most: usize, seed: Seed) -> Vec<Encoded> {
     let mut order: Vec<usize> = (0..examples.len()).collect();
-    let mut generator = seed.generator();
-    for last in (1..order.len()).rev() {
-        order.swap(last, generator.below(last + 1));
-    }
+    seed.generator().shuffle(&mut order);
     order.truncate(most);
     order.sort_unstable();
     order.into_iter().map(|index| examples[index].clone()).collect()

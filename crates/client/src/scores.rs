@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fedra_data::{LabelScore, LabelSet, LabelShape, SpanScore, Task};
-use fedra_engine::{ClientId, Scored, Tally};
+use fedra_engine::{ClientId, F1Counts, Scored};
 
 /// The scores of a model on some examples.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,11 +122,12 @@ impl Scores {
             Counts::Spans(score) => ("span_f1", Some(score.total())),
             Counts::Loss => ("", None),
         };
-        let tally = |total: fedra_data::Tally| {
-            let fedra_data::Tally { hits, alarms, misses } = total;
-            (name.to_owned(), Tally { hits, alarms, misses })
+        let tally = |total: fedra_data::ConfusionCounts| {
+            let fedra_data::ConfusionCounts { true_positives, false_positives, false_negatives } =
+                total;
+            (name.to_owned(), F1Counts { true_positives, false_positives, false_negatives })
         };
-        let tallies: BTreeMap<String, Tally> = total.map(tally).into_iter().collect();
+        let tallies: BTreeMap<String, F1Counts> = total.map(tally).into_iter().collect();
         Scored { client, examples: self.examples(), loss: self.loss(), scores, tallies }
     }
 

@@ -22,11 +22,11 @@ pub struct Shards {
 pub struct Shard {
     /// The client's name.
     pub name: String,
-    /// Learnt from.
+    /// To learn from.
     pub train: Examples,
-    /// Decided on.
+    /// To decide on.
     pub validation: Examples,
-    /// Reported on.
+    /// To report on.
     pub test: Examples,
 }
 

@@ -11,12 +11,12 @@ use fedra_engine::{Damped, Work};
 use fedra_model::{Model, PrefixCache};
 use fedra_plan::{ByteCount, Cut, Plan, Scope};
 use fedra_seed::Seed;
-use fedra_wire::Tensors;
+use fedra_wire::ParamValues;
 
-use crate::convert::to_tensors;
+use crate::convert::to_values;
 use crate::correction::{Correction, Placed};
 use crate::error::{ClientError, Result};
-use crate::question::Question;
+use crate::labelled_batch::LabelledBatch;
 
 /// Trains any client of a model.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub struct Trainer<'a> {
 
 /// What one client learns in one round.
 #[derive(Clone, Copy, Debug)]
-pub struct Lesson<'a> {
+pub struct TrainTask<'a> {
     /// Whose name an error carries.
     pub client: &'a str,
     /// What is learnt from.
@@ -47,14 +47,14 @@ pub struct Lesson<'a> {
     pub seed: Seed,
 }
 
-/// What came of a lesson.
+/// What came of a task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Learnt {
+pub struct TrainResult {
     /// The change of every parameter in the scope.
-    pub change: Tensors,
+    pub change: ParamValues,
     /// The mean over steps of the gradient before its correction, for every parameter in the scope;
     /// only gathered for [`Correction::Variates`], whose next variate it is.
-    pub mean_gradient: Option<Tensors>,
+    pub mean_gradient: Option<ParamValues>,
     /// Steps taken.
     pub steps: u32,
     /// Mean loss over the examples as they were seen.
@@ -63,47 +63,46 @@ pub struct Learnt {
 
 impl Trainer<'_> {
     /// Trains `params` in place. On an error they are left half-trained: train a clone.
-    pub fn train(&self, params: &mut Params, lesson: &Lesson<'_>) -> Result<Learnt> {
-        let nothing = |what| ClientError::Nothing { client: lesson.client.to_owned(), what };
-        if lesson.scope.is_empty() {
+    pub fn train(&self, params: &mut Params, task: &TrainTask<'_>) -> Result<TrainResult> {
+        let nothing = |what| ClientError::Nothing { client: task.client.to_owned(), what };
+        if task.scope.is_empty() {
             return Err(nothing("parameter to train"));
         }
-        if lesson.examples.is_empty() || lesson.work.batch == 0 {
+        if task.examples.is_empty() || task.work.batch == 0 {
             return Err(nothing("example to train on"));
         }
-        let plan = Plan::new(self.model.layout(), lesson.scope.clone(), Cut::none())?;
-        let mut cache = self.cache_for(&plan, lesson.work);
-        let mut optimiser = Optimiser::new(self.device, solver(lesson.work.solver))?;
-        if let Some(Damped { part, factor }) = &lesson.work.damped {
+        let plan = Plan::new(self.model.layout(), task.scope.clone(), Cut::none())?;
+        let mut cache = self.cache_for(&plan, task.work);
+        let mut optimiser = Optimiser::new(self.device, solver(task.work.solver))?;
+        if let Some(Damped { part, factor }) = &task.work.damped {
             optimiser.damp(part.clone(), *factor)?;
         }
-        let mut gathered = match lesson.correction {
-            Correction::Variates { .. } => Some(self.zeros(params, lesson.scope)?),
+        let mut gathered = match task.correction {
+            Correction::Variates { .. } => Some(self.zeros(params, task.scope)?),
             Correction::Nothing | Correction::Proximal { .. } | Correction::Dynamic { .. } => None,
         };
-        let correction = Placed::on(self.device, lesson.correction, (params, lesson.scope))?;
+        let correction = Placed::on(self.device, task.correction, (params, task.scope))?;
 
         let start = params.clone();
         let (mut steps, mut loss_sum, mut seen) = (0_u32, 0.0, 0_u64);
-        for chosen in order(lesson) {
-            let question = Question::gather(self.model, lesson.examples, &chosen)?;
+        for chosen in order(task) {
+            let question = LabelledBatch::gather(self.model, task.examples, &chosen)?;
             if question.targets_counted() == 0 {
                 continue;
             }
             steps += 1;
             let mut tape = Tape::new(self.device);
             let names = chosen.iter().map(|&index| index as u64).collect();
-            let loss =
-                self.loss(&mut tape, params, lesson.scope, (&question, names), &mut cache)?;
+            let loss = self.loss(&mut tape, params, task.scope, (&question, names), &mut cache)?;
             let found = loss.tensor.item();
             if !found.is_finite() {
-                let client = lesson.client.to_owned();
+                let client = task.client.to_owned();
                 return Err(ClientError::NotFinite { client, step: steps, found });
             }
             loss_sum += f64::from(found) * chosen.len() as f64;
             seen += chosen.len() as u64;
             let mut gradients = tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?;
-            if let Some(norm) = lesson.work.clip {
+            if let Some(norm) = task.work.clip {
                 gradients.clip(norm);
             }
             if let Some(sum) = &mut gathered {
@@ -117,10 +116,10 @@ impl Trainer<'_> {
         }
         let mean_gradient = gathered.map(|mut sum| {
             sum.iter_mut().for_each(|(_, sum)| sum.divide(steps as f32));
-            to_tensors(&sum)
+            to_values(&sum)
         });
-        let change = change(lesson.scope, params, &start)?;
-        Ok(Learnt { change, mean_gradient, steps, loss: loss_sum / seen as f64 })
+        let change = change(task.scope, params, &start)?;
+        Ok(TrainResult { change, mean_gradient, steps, loss: loss_sum / seen as f64 })
     }
 
     /// A zero for every number of the scope.
@@ -144,7 +143,7 @@ impl Trainer<'_> {
         tape: &mut Tape,
         params: &Params,
         scope: &Scope,
-        (question, names): (&Question, Vec<u64>),
+        (question, names): (&LabelledBatch, Vec<u64>),
         cache: &mut Option<PrefixCache>,
     ) -> Result<Value> {
         let (batch, targets) = (&question.batch, question.targets());
@@ -164,17 +163,17 @@ impl Trainer<'_> {
 }
 
 /// The batches of all epochs, no more than the work allows.
-fn order(lesson: &Lesson<'_>) -> impl Iterator<Item = Vec<usize>> {
-    let lengths: Vec<usize> = lesson.examples.iter().map(|example| example.ids.len()).collect();
-    let (seed, size) = (lesson.seed.of("order"), lesson.work.batch as usize);
-    let limit = lesson.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
-    let epochs = 0..u64::from(lesson.work.epochs);
+fn order(task: &TrainTask<'_>) -> impl Iterator<Item = Vec<usize>> {
+    let lengths: Vec<usize> = task.examples.iter().map(|example| example.ids.len()).collect();
+    let (seed, size) = (task.seed.of("order"), task.work.batch as usize);
+    let limit = task.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
+    let epochs = 0..u64::from(task.work.epochs);
     epochs.flat_map(move |number| epoch(&lengths, size, seed.with(number).0)).take(limit)
 }
 
 /// The solver as the tensors know it.
-fn solver(solver: fedra_engine::Solver) -> Solver {
-    use fedra_engine::Solver as Written;
+fn solver(solver: fedra_engine::OptimiserConfig) -> Solver {
+    use fedra_engine::OptimiserConfig as Written;
     match solver {
         Written::Sgd { rate, weight_decay } => Solver::Sgd { rate, weight_decay },
         Written::Momentum { rate, momentum, weight_decay } => {
@@ -197,7 +196,7 @@ fn add(sum: &mut Params, gradients: &Gradients) -> Result<()> {
 }
 
 /// What the scope has become less what it was.
-fn change(scope: &Scope, now: &Params, start: &Params) -> Result<Tensors> {
+fn change(scope: &Scope, now: &Params, start: &Params) -> Result<ParamValues> {
     let difference = |id| Ok((id, now.get(id)?.minus(start.get(id)?)?.to_host().into_owned()));
     scope.iter().map(difference).collect()
 }

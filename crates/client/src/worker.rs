@@ -6,10 +6,10 @@
 
 use fedra_compute::{Device, Params};
 use fedra_data::LabelSet;
-use fedra_engine::{ClientInfo, ClientState, LocalRule, Order, Reply};
+use fedra_engine::{ClientInfo, ClientState, LocalRule, Reply, TrainRequest};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Layout};
-use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
 use crate::convert::{copied, overwrite};
 use crate::correction::Correction;
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::examples::Examples;
 use crate::heads::Dropped;
 use crate::prober::Prober;
-use crate::trainer::{Learnt, Lesson, Trainer};
+use crate::trainer::{TrainResult, TrainTask, Trainer};
 
 /// What every client of a fleet has in common.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Worker<'a> {
 
 /// One client.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Desk<'a> {
+pub(crate) struct ClientContext<'a> {
     pub info: &'a ClientInfo,
     pub train: &'a Examples,
     pub state: &'a ClientState,
@@ -43,38 +43,42 @@ pub(crate) struct Desk<'a> {
 
 impl Worker<'_> {
     /// Carries out an order; the state is the client's new one.
-    pub fn carry_out(&self, desk: Desk<'_>, order: &Order) -> Result<(Reply, ClientState)> {
+    pub fn carry_out(
+        &self,
+        context: ClientContext<'_>,
+        order: &TrainRequest,
+    ) -> Result<(Reply, ClientState)> {
         let begun = std::time::Instant::now();
-        let mut params = self.params_of(desk.state)?;
+        let mut params = self.params_of(context.state)?;
         let server = self.server_variate(order)?;
-        let lesson = Lesson {
-            client: &desk.info.name,
-            examples: desk.train.encoded(),
+        let task = TrainTask {
+            client: &context.info.name,
+            examples: context.train.encoded(),
             scope: order.plan.learns(),
             work: &order.work,
-            correction: correction(order.work.local, &desk.state.correction, &server),
+            correction: correction(order.work.local, &context.state.correction, &server),
             seed: order.seed,
         };
         let trainer = Trainer { model: self.model, device: self.device, cache: self.cache };
         let prober = Prober { model: self.model, device: self.device, labels: self.labels };
-        let dropped = Dropped::choose(order, prober, desk.train.encoded(), &params)?;
-        let learnt = trainer.train(&mut params, &lesson)?;
+        let dropped = Dropped::choose(order, prober, context.train.encoded(), &params)?;
+        let learnt = trainer.train(&mut params, &task)?;
 
         let header = Header {
             kind: Kind::Change,
             encoding: order.work.encoding,
             round: order.round,
             client: order.client,
-            examples: desk.info.examples,
+            examples: context.info.examples,
             steps: learnt.steps,
             loss: learnt.loss as f32,
         };
         let mut state = ClientState::empty(order.client);
-        state.personal = desk.state.personal.clone();
+        state.personal = context.state.personal.clone();
         state.personal.absorb(copied(&params, order.plan.keeps())?);
-        let (next, variate) = next_correction(order, desk.state, &learnt);
+        let (next, variate) = next_correction(order, context.state, &learnt);
         state.correction = next;
-        let extra = match variate.filter(|_| order.extra.is_some()) {
+        let correction = match variate.filter(|_| order.correction.is_some()) {
             None => None,
             Some(change) => {
                 let header = Header { kind: Kind::Variate, encoding: Encoding::F32, ..header };
@@ -84,14 +88,14 @@ impl Worker<'_> {
 
         let uploads = order.uploads();
         let sent = |(id, _): &(_, Vec<f32>)| uploads.contains(*id);
-        let mut change: Tensors = learnt.change.into_iter().filter(sent).collect();
+        let mut change: ParamValues = learnt.change.into_iter().filter(sent).collect();
         if let Some(dropped) = dropped {
             dropped.drop_from(&mut change, self.layout);
         }
-        state.attention = desk.state.attention.clone();
-        state.residual = desk.state.residual.clone();
+        state.attention = context.state.attention.clone();
+        state.residual = context.state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
-        Ok((Reply { payload, extra, seconds: begun.elapsed().as_secs_f64() }, state))
+        Ok((Reply { payload, correction, seconds: begun.elapsed().as_secs_f64() }, state))
     }
 
     /// The shared model with what is the client's own in its place. Copies nothing else.
@@ -101,8 +105,8 @@ impl Worker<'_> {
         Ok(params)
     }
 
-    fn server_variate(&self, order: &Order) -> Result<Tensors> {
-        let Some(bytes) = &order.extra else { return Ok(Tensors::new()) };
+    fn server_variate(&self, order: &TrainRequest) -> Result<ParamValues> {
+        let Some(bytes) = &order.correction else { return Ok(ParamValues::new()) };
         let expected = Expectation {
             layout: self.layout,
             kind: Kind::Variate,
@@ -115,7 +119,11 @@ impl Worker<'_> {
     }
 }
 
-fn correction<'a>(rule: LocalRule, own: &'a Tensors, server: &'a Tensors) -> Correction<'a> {
+fn correction<'a>(
+    rule: LocalRule,
+    own: &'a ParamValues,
+    server: &'a ParamValues,
+) -> Correction<'a> {
     match rule {
         LocalRule::Plain => Correction::Nothing,
         LocalRule::Proximal { mu } => Correction::Proximal { mu },
@@ -129,10 +137,10 @@ fn correction<'a>(rule: LocalRule, own: &'a Tensors, server: &'a Tensors) -> Cor
 /// What did not train keeps the correction it had. What is personal drifts nowhere from anybody, so
 /// it has no variate.
 fn next_correction(
-    order: &Order,
+    order: &TrainRequest,
     state: &ClientState,
-    learnt: &Learnt,
-) -> (Tensors, Option<Tensors>) {
+    learnt: &TrainResult,
+) -> (ParamValues, Option<ParamValues>) {
     let mut next = state.correction.clone();
     match order.work.local {
         LocalRule::Plain | LocalRule::Proximal { .. } => (next, None),

@@ -69,11 +69,9 @@ impl Dice {
         weights.len() - 1
     }
 
-    /// Fisher and Yates.
+    /// Puts items in a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
-        }
+        self.generator.shuffle(items);
     }
 
     /// A point of the simplex from a symmetric Dirichlet(alpha).

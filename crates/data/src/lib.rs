@@ -56,7 +56,7 @@ pub use error::{DataError, Result};
 pub use formats::{Columns, Encoding, Format, Limits, Mimic, Reader, TextColumns, Uncoded};
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;
-pub use scores::{LabelScore, Span, SpanScore, Tally, spans};
+pub use scores::{ConfusionCounts, LabelScore, Span, SpanScore, spans};
 pub use small::Small;
 pub use table::{Body, Example, Labels, Row, Split, Table, TableBuilder};
 pub use task::{LabelSet, LabelShape, Task};

@@ -16,7 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::Moved;
+use crate::fleet::AttentionShift;
 
 /// Bytes of what a client sends about one block, from its second look on.
 pub const SHIFT_BYTES: u64 = 16;
@@ -36,7 +36,7 @@ pub struct AttentionDrift {
 }
 
 impl AttentionDrift {
-    pub(crate) fn of(moved: &[&Moved]) -> Self {
+    pub(crate) fn of(moved: &[&AttentionShift]) -> Self {
         let blocks = by_block(moved.iter().map(|moved| &moved.since_first));
         let mean = |blocks: &[f64]| {
             (!blocks.is_empty()).then(|| blocks.iter().sum::<f64>() / blocks.len() as f64)
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_block_is_averaged_over_the_clients_that_have_it() {
-        let moved = |first: &[f64], last: &[f64]| Moved {
+        let moved = |first: &[f64], last: &[f64]| AttentionShift {
             since_first: first.to_vec(),
             since_last: last.to_vec(),
         };

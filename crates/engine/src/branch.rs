@@ -11,19 +11,19 @@
 
 use fedra_plan::Round;
 
-use crate::cupboard::Kept;
 use crate::error::EngineError;
 use crate::federation::Federation;
 use crate::fleet::Fleet;
 use crate::recipe::Recipe;
 use crate::stage::{Begins, Stage};
 use crate::state::State;
+use crate::state_store::StateHandle;
 
 /// A federation between two rounds.
 #[derive(Clone, Debug)]
 pub struct Moment {
     state: State,
-    clients: Vec<Kept>,
+    clients: Vec<StateHandle>,
 }
 
 impl Federation {
@@ -38,7 +38,7 @@ impl Moment {
     pub fn branch(&self, recipe: Recipe, fleet: &mut dyn Fleet) -> Result<Federation, EngineError> {
         recipe.fits(&self.state.layout)?;
         let state = State { recipe, ..self.state.clone() };
-        let states = &mut self.clients.iter().map(Kept::state);
+        let states = &mut self.clients.iter().map(StateHandle::state);
         fleet.restore(&state.as_received()?, states)?;
         Ok(Federation::from_state(state))
     }

@@ -3,7 +3,7 @@
 //! The file is written beside its place and moved into it, so a run that dies at any moment leaves
 //! the last complete round behind. It is written and read section by section: wherever a fleet keeps
 //! a thousand clients' states, one of them at a time is in memory on its way to the disk or back.
-//! Tensors are stored as payloads: what reads them is the decoder that hostile bytes go through,
+//! Parameters are stored as payloads: what reads them is the decoder that hostile bytes go through,
 //! hence a torn or edited checkpoint is refused, not loaded.
 //!
 //! ```text
@@ -20,11 +20,10 @@ use std::sync::Arc;
 
 use crc32fast::Hasher;
 use fedra_plan::{Digest, Round};
-use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 use serde::{Deserialize, Serialize};
 
-use crate::client_state::{ClientState, Seen};
-use crate::cupboard::Kept;
+use crate::client_state::{AttentionMemory, ClientState};
 use crate::difference::{self, Difference};
 use crate::error::EngineError;
 use crate::fleet::Fleet;
@@ -34,6 +33,7 @@ use crate::sections::Sections;
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::state::State;
+use crate::state_store::StateHandle;
 use crate::versions::ClientVersions;
 
 const FILE: &str = "checkpoint.fedra";
@@ -62,7 +62,8 @@ struct Notes {
 /// Writes the state of a state and its clients.
 pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result<(), EngineError> {
     let kept = fleet.kept();
-    let watching: Vec<&Kept> = kept.iter().filter(|kept| kept.remembers_attention()).collect();
+    let watching: Vec<&StateHandle> =
+        kept.iter().filter(|kept| kept.remembers_attention()).collect();
     let notes = Notes {
         layout: state.layout.digest(),
         seed: state.seed.0,
@@ -72,13 +73,13 @@ pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result
         history: state.history.clone(),
         selection: state.memory.clone(),
         log: state.log,
-        clients: kept.iter().map(Kept::client).collect(),
+        clients: kept.iter().map(StateHandle::client).collect(),
         watching: watching.iter().map(|kept| kept.client()).collect(),
     };
     let notes =
         serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
     let header = Header::download(Kind::Values, Encoding::F32, state.round);
-    let pack = |tensors: &Tensors| encode(&state.layout, &header, tensors, None);
+    let pack = |tensors: &ParamValues| encode(&state.layout, &header, tensors, None);
 
     let mut file = Unfinished::create(directory)?;
     file.put(&notes)?;
@@ -93,7 +94,7 @@ pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result
         }
     }
     for kept in watching {
-        let Seen { first, last } = &kept.state()?.attention;
+        let AttentionMemory { first, last } = &kept.state()?.attention;
         file.put(&numbers(first))?;
         file.put(&numbers(last))?;
     }
@@ -166,8 +167,8 @@ impl Loaded {
         let (client, first) = (self.clients[place], FIRST_CLIENT + 3 * place);
         let patterns = FIRST_CLIENT + 3 * self.clients.len();
         let attention = match self.watching.iter().position(|watching| *watching == client) {
-            None => Seen::default(),
-            Some(watching) => Seen {
+            None => AttentionMemory::default(),
+            Some(watching) => AttentionMemory {
                 first: self.pattern(patterns + 2 * watching)?,
                 last: self.pattern(patterns + 2 * watching + 1)?,
             },
@@ -177,7 +178,7 @@ impl Loaded {
         Ok(ClientState { client, personal, correction, residual, attention })
     }
 
-    fn tensors(&self, section: usize) -> Result<Tensors, EngineError> {
+    fn tensors(&self, section: usize) -> Result<ParamValues, EngineError> {
         let expectation = Expectation {
             layout: &self.state.layout,
             kind: Kind::Values,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fedra_wire::{ClientId, Tensors};
+use fedra_wire::{ClientId, ParamValues};
 
 /// What a client keeps between rounds.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,26 +10,26 @@ pub struct ClientState {
     /// Whose it is.
     pub client: ClientId,
     /// Its own values of the parameters that never leave it (`FedPer`, local-only).
-    pub personal: Tensors,
+    pub personal: ParamValues,
     /// Its control variate (SCAFFOLD) or its linear term (`FedDyn`); absent means zero.
-    pub correction: Tensors,
+    pub correction: ParamValues,
     /// What the encoding of its last updates lost (error feedback); absent means zero.
-    pub residual: Tensors,
+    pub residual: ParamValues,
     /// The attention it has seen, for it to compare with.
-    pub attention: Seen,
+    pub attention: AttentionMemory,
 }
 
 /// What a client remembers of a model's attention on its sample. It is never sent; the checkpoint of
 /// a simulation holds it with the client's other state.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct AttentionMemory {
     /// When it first looked; empty before.
     pub first: Arc<[f32]>,
     /// When it last looked; empty before.
     pub last: Arc<[f32]>,
 }
 
-impl Seen {
+impl AttentionMemory {
     /// Whether it has never looked.
     pub fn is_empty(&self) -> bool {
         self.first.is_empty() && self.last.is_empty()
@@ -41,10 +41,10 @@ impl ClientState {
     pub fn empty(client: ClientId) -> Self {
         Self {
             client,
-            personal: Tensors::new(),
-            correction: Tensors::new(),
-            residual: Tensors::new(),
-            attention: Seen::default(),
+            personal: ParamValues::new(),
+            correction: ParamValues::new(),
+            residual: ParamValues::new(),
+            attention: AttentionMemory::default(),
         }
     }
 

@@ -51,7 +51,7 @@ fn key_of(path: &[String]) -> String {
         ["start" | "depths" | "min_arrivals" | "retries", ..] => ("federation", &path),
         ["conditions", rest @ ..] => ("conditions", rest),
         ["work", "encoding" | "download", ..] => ("wire", &path[1..]),
-        ["work", "local" | "damped" | "watch", ..] => ("method: its", &path[1..]),
+        ["work", "local" | "damped" | "head_probe", ..] => ("method: its", &path[1..]),
         ["work", ..] => ("", &path),
         ["evaluation", "on", ..] => ("evaluate.best", &[]),
         ["evaluation", rest @ ..] => ("evaluate", rest),
@@ -73,10 +73,10 @@ mod tests {
     use crate::methods::Method;
     use crate::recipe::Recipe;
     use crate::sampler::Sampler;
-    use crate::work::{Solver, Work};
+    use crate::work::{OptimiserConfig, Work};
 
     fn recipe() -> Recipe {
-        Recipe::new(Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 }))
+        Recipe::new(Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 }))
     }
 
     #[track_caller]
@@ -101,7 +101,7 @@ mod tests {
         let prox = Method::by_name("fedprox", settings).expect("a method").recipe(recipe());
         check(&prox, ["method.name", "\"fedavg\"", "\"fedprox\""]);
         let mut other = recipe();
-        other.work.solver = Solver::Sgd { rate: 0.2, weight_decay: 0.0 };
+        other.work.solver = OptimiserConfig::Sgd { rate: 0.2, weight_decay: 0.0 };
         let json = |recipe: &Recipe| serde_json::to_value(recipe).expect("JSON");
         let found = between(&json(&recipe()), &json(&other)).expect("they differ");
         assert!(found.key.starts_with("work.optimiser"), "{found:?}");

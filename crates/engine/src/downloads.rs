@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fedra_plan::{Layout, Round, Scope, Shape};
-use fedra_wire::{Encoding, Header, Kind, Tensors, encode};
+use fedra_wire::{Encoding, Header, Kind, ParamValues, encode};
 
 use crate::error::EngineError;
 
@@ -24,7 +24,7 @@ impl Downloads {
     pub(crate) fn get(
         &mut self,
         (layout, round): (&Layout, Round),
-        values: &Tensors,
+        values: &ParamValues,
         scope: Scope,
     ) -> Result<Arc<[u8]>, EngineError> {
         if let Some(encoded) = self.encoded.get(&scope) {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fedra_plan::{Layout, Round};
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Tensors};
+use fedra_wire::{ClientId, ParamValues};
 
 use crate::checkpoint;
 use crate::error::EngineError;
@@ -27,7 +27,7 @@ impl Federation {
     pub fn new(
         recipe: Recipe,
         layout: Layout,
-        initial: Tensors,
+        initial: ParamValues,
         seed: Seed,
     ) -> Result<Self, EngineError> {
         Ok(Self { state: State::new(recipe, layout, initial, seed)?, checkpoints: None })
@@ -112,7 +112,7 @@ impl Federation {
     }
 
     /// The global model.
-    pub const fn model(&self) -> &Tensors {
+    pub const fn model(&self) -> &ParamValues {
         &self.state.model
     }
 

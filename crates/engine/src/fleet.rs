@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! engine                            fleet
-//!   Order { payload, work, .. } ->    download into the client's copy, train, encode the change
+//!   TrainRequest { payload, work, .. } ->    download into the client's copy, train, encode the change
 //!   Verdict                     <-    Arrival (any order of clients)
 //!                                     Verdict::Taken: keep the client's new state; else forget it
 //! ```
@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 use fedra_plan::{BlockScores, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Tensors};
+use fedra_wire::{ClientId, ParamValues};
 use serde::{Deserialize, Serialize};
 
 use crate::client_state::ClientState;
-use crate::cupboard::Kept;
 use crate::error::EngineError;
+use crate::state_store::StateHandle;
 use crate::work::Work;
 
 /// All clients, however they are reached.
@@ -46,32 +46,35 @@ pub trait Fleet {
     /// returns an error the round is over: forget all unsettled state and return that error.
     fn train(
         &mut self,
-        orders: Vec<Order>,
+        orders: Vec<TrainRequest>,
         arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
     ) -> Result<(), EngineError>;
 
     /// Scores the model. A central set gives one [`Scored`] without a client; the others give one
     /// for each client that has such examples, in client order, scored with the client's own
     /// personal parameters in place of the model's. Leaves all state as it is.
-    fn evaluate(&mut self, examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError>;
+    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError>;
 
     /// Measures the blocks of the model at the given clients, in their order.
-    fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError>;
+    fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError>;
 
     /// Lets the given clients compare the attention of the model, on a fixed sample of their own
     /// training examples, with what they remember of it, and remember it anew. In their order.
-    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError>;
+    fn compare_attention(
+        &mut self,
+        request: &AttentionRequest<'_>,
+    ) -> Result<Vec<ClientAttention>, EngineError>;
 
     /// What the clients keep between rounds, in client order; clients that keep nothing are absent.
     /// Handles: nothing is copied or read before somebody asks one for its state.
-    fn kept(&self) -> Vec<Kept>;
+    fn kept(&self) -> Vec<StateHandle>;
 
     /// Makes the clients what they were when [`Fleet::kept`] was asked, and their shared model the
     /// one given. Clients that are absent keep nothing. States come one after another, so that there
     /// need not be a moment at which all are in memory; after an error the fleet is of no more use.
     fn restore(
         &mut self,
-        shared: &Tensors,
+        shared: &ParamValues,
         states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError>;
 }
@@ -89,7 +92,7 @@ pub struct ClientInfo {
 
 /// One client's task for one round.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct TrainRequest {
     /// Who is to do it.
     pub client: ClientId,
     /// The round.
@@ -101,9 +104,9 @@ pub struct Order {
     /// parameter comes until an answer was taken, as the value to start from; a client that has
     /// one of its own keeps its own.
     pub payload: Arc<[u8]>,
-    /// The server's variate over [`Order::uploads`] ([`Kind::Variate`](fedra_wire::Kind::Variate), f32), for
+    /// The server's variate over [`TrainRequest::uploads`] ([`Kind::Variate`](fedra_wire::Kind::Variate), f32), for
     /// [`LocalRule::Scaffold`](crate::LocalRule::Scaffold) only.
-    pub extra: Option<Arc<[u8]>>,
+    pub correction: Option<Arc<[u8]>>,
     /// What the client has, what of it trains (all else stays identical to the bit) and what it keeps
     /// in its state and never sends up.
     pub plan: Plan,
@@ -111,7 +114,7 @@ pub struct Order {
     pub work: Work,
 }
 
-impl Order {
+impl TrainRequest {
     /// What goes up.
     pub fn uploads(&self) -> Scope {
         self.plan.uploads()
@@ -143,13 +146,13 @@ pub enum Outcome {
 /// and its norm is what privacy has to bound. The price is one rounding when it is added again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// [`Kind::Change`](fedra_wire::Kind::Change) over [`Order::uploads`] in [`Work::encoding`].
+    /// [`Kind::Change`](fedra_wire::Kind::Change) over [`TrainRequest::uploads`] in [`Work::encoding`].
     /// Its header carries the training loss, examples (1 to [`ClientInfo::examples`]) and steps
     /// (1 to `epochs * examples`, or `max_steps`); other claims are refused.
     pub payload: Vec<u8>,
-    /// The change of the client's variate over [`Order::uploads`], as
+    /// The change of the client's variate over [`TrainRequest::uploads`], as
     /// [`Kind::Variate`](fedra_wire::Kind::Variate) in f32, when the order brought one.
-    pub extra: Option<Vec<u8>>,
+    pub correction: Option<Vec<u8>>,
     /// How long it worked.
     pub seconds: f64,
 }
@@ -165,9 +168,9 @@ pub enum Verdict {
 
 /// A question about how good the model is.
 #[derive(Clone, Copy, Debug)]
-pub struct Examination<'round> {
+pub struct EvaluationRequest<'round> {
     /// The whole global model.
-    pub model: &'round Tensors,
+    pub model: &'round ParamValues,
     /// The examples to score it on.
     pub on: EvaluationSet,
     /// Work on a throw-away copy before scoring, for methods whose clients adapt first (`FedBABU`).
@@ -215,41 +218,41 @@ pub struct Scored {
     pub scores: BTreeMap<String, f64>,
     /// The counts behind those scores that are an F1 of counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub tallies: BTreeMap<String, Tally>,
+    pub tallies: BTreeMap<String, F1Counts>,
 }
 
 /// What an F1 is made of; tallies of several clients add up, their F1 does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct F1Counts {
     /// Predicted and true.
-    pub hits: u64,
+    pub true_positives: u64,
     /// Predicted, not true.
-    pub alarms: u64,
+    pub false_positives: u64,
     /// True, not predicted.
-    pub misses: u64,
+    pub false_negatives: u64,
 }
 
-impl Tally {
-    /// 2 hits / (2 hits + alarms + misses); 0 when there is nothing to find and nothing found.
+impl F1Counts {
+    /// 2 TP / (2 TP + FP + FN); 0 when there is nothing to find and nothing found.
     pub fn f1(self) -> f64 {
-        let all = 2 * self.hits + self.alarms + self.misses;
-        if all == 0 { 0.0 } else { 2.0 * self.hits as f64 / all as f64 }
+        let all = 2 * self.true_positives + self.false_positives + self.false_negatives;
+        if all == 0 { 0.0 } else { 2.0 * self.true_positives as f64 / all as f64 }
     }
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for F1Counts {
     fn add_assign(&mut self, other: Self) {
-        self.hits += other.hits;
-        self.alarms += other.alarms;
-        self.misses += other.misses;
+        self.true_positives += other.true_positives;
+        self.false_positives += other.false_positives;
+        self.false_negatives += other.false_negatives;
     }
 }
 
 /// A question about the blocks of the model.
 #[derive(Clone, Copy, Debug)]
-pub struct Inquiry<'round> {
+pub struct ProbeRequest<'round> {
     /// The whole global model.
-    pub model: &'round Tensors,
+    pub model: &'round ParamValues,
     /// What to measure.
     pub probe: Probe,
     /// Whom to ask, in ascending order.
@@ -262,7 +265,7 @@ pub struct Inquiry<'round> {
     pub examples: u32,
 }
 
-/// One client's answer to an [`Inquiry`].
+/// One client's answer to a [`ProbeRequest`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// Who measured.
@@ -273,27 +276,27 @@ pub struct Evidence {
 
 /// A question about where the model looks.
 #[derive(Clone, Copy, Debug)]
-pub struct Look<'round> {
+pub struct AttentionRequest<'round> {
     /// The whole global model.
-    pub model: &'round Tensors,
+    pub model: &'round ParamValues,
     /// Whom to ask, in ascending order.
     pub clients: &'round [ClientId],
     /// Where the draw of a client's sample starts; the same in every round.
     pub seed: Seed,
 }
 
-/// One client's answer to a [`Look`].
+/// One client's answer to an [`AttentionRequest`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shift {
+pub struct ClientAttention {
     /// Who looked.
     pub client: ClientId,
     /// How far attention has moved; `None` when the client looked for the first time.
-    pub moved: Option<Moved>,
+    pub moved: Option<AttentionShift>,
 }
 
 /// How far attention has moved, block by block.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Moved {
+pub struct AttentionShift {
     /// Since the client first looked.
     pub since_first: Vec<f64>,
     /// Since it last looked.

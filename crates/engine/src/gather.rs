@@ -10,11 +10,11 @@ use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, WireError};
 
 use crate::drift::{Drift, DriftReport};
-use crate::fleet::{Arrival, Order, Outcome, Reply, Verdict};
+use crate::fleet::{Arrival, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
 use crate::recipe::{Pace, Recipe};
 use crate::report::Absence;
-use crate::work::{LocalRule, Solver, Work};
+use crate::work::{LocalRule, OptimiserConfig, Work};
 
 /// What the engine has to remember of an order to judge the answer.
 struct Due {
@@ -76,14 +76,14 @@ impl<'round> Gather<'round> {
     pub(crate) fn new(
         layout: &'round Layout,
         recipe: &'round Recipe,
-        orders: &[Order],
+        orders: &[TrainRequest],
         examples: &BTreeMap<ClientId, u64>,
     ) -> Self {
-        let due = |order: &Order| {
+        let due = |order: &TrainRequest| {
             let examples = examples.get(&order.client).copied().unwrap_or(0);
             let by_one = u64::from(order.work.epochs).saturating_mul(examples);
             let steps = order.work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)));
-            let variate = order.extra.is_some();
+            let variate = order.correction.is_some();
             let uploads = order.uploads();
             (order.client, Due { uploads, examples, steps, work: order.work.clone(), variate })
         };
@@ -116,8 +116,8 @@ impl<'round> Gather<'round> {
             }
             Outcome::Finished(reply) => reply,
         };
-        let extra = reply.extra.as_ref().map_or(0, Vec::len);
-        self.result.up += ByteCount((reply.payload.len() + extra) as u64);
+        let correction = reply.correction.as_ref().map_or(0, Vec::len);
+        self.result.up += ByteCount((reply.payload.len() + correction) as u64);
         self.result.answers += 1;
         if !self.unsettled.contains(&client) {
             let asked = self.due.contains_key(&client);
@@ -177,7 +177,7 @@ impl<'round> Gather<'round> {
     /// Whether the answer is one update, as it should be, that nobody has to look at again.
     fn is_plain(&self, client: ClientId, reply: &Reply) -> bool {
         let due = self.due.get(&client);
-        self.drift.is_none() && reply.extra.is_none() && due.is_some_and(|due| !due.variate)
+        self.drift.is_none() && reply.correction.is_none() && due.is_some_and(|due| !due.variate)
     }
 
     /// Checks and folds an answer at once.
@@ -200,8 +200,8 @@ impl<'round> Gather<'round> {
         let open = |kind, bytes| Accepted::open(bytes, &self.expectation(client, kind, due));
         let change = open(Kind::Change, reply.payload)?;
         due.check_claims(change.opened().header())?;
-        let variate = match (reply.extra, due.variate) {
-            (Some(extra), true) => Some(open(Kind::Variate, extra)?),
+        let variate = match (reply.correction, due.variate) {
+            (Some(correction), true) => Some(open(Kind::Variate, correction)?),
             (None, false) => None,
             (found, expected) => {
                 let what = "a variate";
@@ -294,12 +294,16 @@ fn pace(work: &Work, header: &Header) -> f64 {
         LocalRule::Plain | LocalRule::Scaffold => 0.0,
     };
     match work.solver {
-        Solver::Momentum { momentum, .. } if momentum > 0.0 => {
+        OptimiserConfig::Momentum { momentum, .. } if momentum > 0.0 => {
             let rho = f64::from(momentum);
             (steps - rho * (1.0 - rho.powf(steps)) / (1.0 - rho)) / (1.0 - rho)
         }
-        Solver::Sgd { .. } if prox > 0.0 && prox < 1.0 => (1.0 - (1.0 - prox).powf(steps)) / prox,
-        Solver::Sgd { .. } | Solver::Momentum { .. } | Solver::AdamW { .. } => steps,
+        OptimiserConfig::Sgd { .. } if prox > 0.0 && prox < 1.0 => {
+            (1.0 - (1.0 - prox).powf(steps)) / prox
+        }
+        OptimiserConfig::Sgd { .. }
+        | OptimiserConfig::Momentum { .. }
+        | OptimiserConfig::AdamW { .. } => steps,
     }
 }
 

@@ -5,9 +5,9 @@
 //! [`methods`] has one file for each. Nothing here prints, and the only files are checkpoints.
 //!
 //! ```
-//! use fedra_engine::{Recipe, Solver, Work, methods::Method};
+//! use fedra_engine::{Recipe, OptimiserConfig, Work, methods::Method};
 //!
-//! let work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+//! let work = Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 });
 //! let settings: serde_json::Value = serde_json::from_str(r#"{ "mu": 0.1 }"#)?;
 //! let recipe = Method::by_name("fedprox", settings)?.recipe(Recipe::new(work));
 //! assert_eq!(recipe.method, "fedprox");
@@ -27,11 +27,11 @@ mod selection;
 mod work;
 
 mod client_state;
-mod cupboard;
 mod fleet;
 mod fold;
 mod gather;
 mod server;
+mod state_store;
 
 mod attention;
 mod branch;
@@ -58,16 +58,16 @@ mod error;
 pub use attention::{AttentionDrift, SHIFT_BYTES};
 pub use branch::Moment;
 pub use bytes::Bytes;
-pub use client_state::{ClientState, Seen};
+pub use client_state::{AttentionMemory, ClientState};
 pub use conditions::{Away, Conditions, Slow};
-pub use cupboard::{Cupboard, Kept};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
 pub use error::EngineError;
 pub use federation::Federation;
-pub use fedra_wire::{ClientId, Encoding, Tensors};
+pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fleet::{
-    Adaptation, Arrival, ClientInfo, EvaluationSet, Evidence, Examination, Fleet, Inquiry, Look,
-    Moved, Order, Outcome, Reply, Scored, Shift, Tally, Verdict,
+    Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
+    EvaluationRequest, EvaluationSet, Evidence, F1Counts, Fleet, Outcome, ProbeRequest, Reply,
+    Scored, TrainRequest, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
@@ -79,5 +79,6 @@ pub use sampler::Sampler;
 pub use selection::{Criterion, Masks, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};
 pub use stage::{Begins, Criteria, Stage, StageReport, Treatment};
+pub use state_store::{StateHandle, StateStore};
 pub use versions::ClientVersions;
-pub use work::{Damped, LocalRule, Schedule, Solver, Watch, Work};
+pub use work::{Damped, HeadProbe, LocalRule, OptimiserConfig, Schedule, Work};

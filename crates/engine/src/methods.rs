@@ -5,7 +5,7 @@
 
 #![expect(clippy::doc_markdown, reason = "citations name people and venues")]
 
-mod beneath;
+mod base_method;
 mod centralised;
 mod fedadagrad;
 mod fedadam;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::error::EngineError;
 use crate::recipe::Recipe;
 
-pub use beneath::Beneath;
+pub use base_method::BaseMethod;
 pub use centralised::Centralised;
 pub use fedadagrad::FedAdagrad;
 pub use fedadam::FedAdam;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Bytes;
 use crate::drift::DriftReport;
 use crate::error::EngineError;
-use crate::fleet::{EvaluationSet, Scored, Tally};
+use crate::fleet::{EvaluationSet, F1Counts, Scored};
 use crate::number;
 use crate::selection::SelectionReport;
 use crate::stage::StageReport;
@@ -182,7 +182,7 @@ impl SetScores {
             .into_iter()
             .map(|name| (name.clone(), average(&|one| one.scores.get(name).copied())))
             .collect();
-        let mut totals: BTreeMap<&String, Tally> = BTreeMap::new();
+        let mut totals: BTreeMap<&String, F1Counts> = BTreeMap::new();
         for (name, tally) in each.iter().flat_map(|one| &one.tallies) {
             *totals.entry(name).or_default() += *tally;
         }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_pooled_f1_is_that_of_all_counts_and_not_the_mean() {
-        let scored = |client: u32, examples: u64, tally: Tally| Scored {
+        let scored = |client: u32, examples: u64, tally: F1Counts| Scored {
             client: Some(ClientId(client)),
             examples,
             loss: 1.0,
@@ -206,12 +206,16 @@ mod tests {
         };
         // Few spans in many examples at one client, many spans in few examples at the other.
         let each = vec![
-            scored(0, 90, Tally { hits: 1, alarms: 0, misses: 0 }),
-            scored(1, 10, Tally { hits: 30, alarms: 30, misses: 30 }),
+            scored(0, 90, F1Counts { true_positives: 1, false_positives: 0, false_negatives: 0 }),
+            scored(
+                1,
+                10,
+                F1Counts { true_positives: 30, false_positives: 30, false_negatives: 30 },
+            ),
         ];
         let set = SetScores::new(EvaluationSet::ClientTest, each);
         assert!((set.mean["span_f1"] - 0.95).abs() < 1e-12);
         assert!((set.pooled["span_f1"] - 62.0 / 122.0).abs() < 1e-12);
-        assert_eq!(Tally::default().f1(), 0.0);
+        assert_eq!(F1Counts::default().f1(), 0.0);
     }
 }

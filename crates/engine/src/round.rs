@@ -38,7 +38,7 @@ impl State {
         };
         self.note_arrivals(&attempt.gathered.arrived);
         self.apply(&attempt.gathered, fleet.clients())?;
-        self.watch(attempt.gathered.drift.as_ref());
+        self.note_drift(attempt.gathered.drift.as_ref());
         self.round = round.next();
         let scores = self.evaluate(fleet, is_last)?;
 

@@ -61,12 +61,7 @@ impl Sampler {
             Self::All => clients.to_vec(),
             Self::Uniform(count) => {
                 let mut pool = clients.to_vec();
-                let count = pool.len().min(count as usize);
-                for place in 0..count {
-                    let drawn = place + generator.below(pool.len() - place);
-                    pool.swap(place, drawn);
-                }
-                pool.truncate(count);
+                generator.sample(&mut pool, count as usize);
                 pool.sort_unstable();
                 pool
             }

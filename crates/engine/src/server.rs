@@ -4,7 +4,7 @@
 //! its bits, and no momentum moves it.
 
 use fedra_plan::Scope;
-use fedra_wire::{Mean, Tensors};
+use fedra_wire::{Mean, ParamValues};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
@@ -63,11 +63,11 @@ pub enum SecondMoment {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerState {
     /// m, or h of `FedDyn`.
-    pub first: Tensors,
+    pub first: ParamValues,
     /// v.
-    pub second: Tensors,
+    pub second: ParamValues,
     /// c of SCAFFOLD.
-    pub variate: Tensors,
+    pub variate: ParamValues,
 }
 
 impl ServerState {
@@ -117,7 +117,7 @@ impl ServerRule {
     }
 
     /// Moves the model by the mean change of a round to which this share of all clients came.
-    pub fn apply(self, state: &mut ServerState, model: &mut Tensors, step: &Step<'_>) {
+    pub fn apply(self, state: &mut ServerState, model: &mut ParamValues, step: &Step<'_>) {
         for (id, changes) in step.mean.iter() {
             let Some(weights) = model.get_mut(id) else {
                 continue;
@@ -189,7 +189,7 @@ mod tests {
     #[track_caller]
     fn check(rule: ServerRule, changes: &[f32], expected: &[f32]) {
         let mut state = ServerState::default();
-        let mut model = Tensors::from_iter([(ID, vec![1.0])]);
+        let mut model = ParamValues::from_iter([(ID, vec![1.0])]);
         for (change, expected) in changes.iter().zip(expected) {
             let mean = Mean::from_iter([(ID, vec![*change])]);
             rule.apply(&mut state, &mut model, &Step { mean: &mean, share: 0.5 });
@@ -241,7 +241,7 @@ mod tests {
     fn what_is_not_in_the_mean_is_not_moved_by_momentum() {
         let rule = ServerRule::Momentum { rate: 1.0, beta: 0.9 };
         let mut state = ServerState::default();
-        let mut model = Tensors::from_iter([(ID, vec![1.0])]);
+        let mut model = ParamValues::from_iter([(ID, vec![1.0])]);
         let mean = Mean::from_iter([(ID, vec![1.0])]);
         rule.apply(&mut state, &mut model, &Step { mean: &mean, share: 1.0 });
         let (model_before, state_before) = (model.clone(), state.clone());

@@ -5,7 +5,7 @@
 //! the round is found out on the way and belongs to the server's state: it is in every checkpoint.
 //!
 //! ```text
-//! gather -> drift of query and key -> watch: is it time?  -> state: since round t + 1
+//! gather -> drift of query and key -> note_drift: is it time?  -> state: since round t + 1
 //! turn (before each round): what enters its second stage now loses moments, variates, residuals
 //! ```
 
@@ -157,7 +157,7 @@ impl Criteria {
 
 impl StageState {
     /// Looks at the evidence of a round; what has seen enough begins its second stage in the next.
-    pub(crate) fn watch(&mut self, begins: Begins, round: Round, drift: &DriftReport) {
+    pub(crate) fn note_drift(&mut self, begins: Begins, round: Round, drift: &DriftReport) {
         if self.since.since.is_some() {
             return;
         }

@@ -3,7 +3,7 @@
 
 use fedra_plan::{Layout, Round, Scope};
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
 use crate::error::EngineError;
 use crate::history::ServerHistory;
@@ -21,7 +21,7 @@ pub(crate) struct State {
     pub(crate) seed: Seed,
     /// The round that comes next, and so the number of those that are complete.
     pub(crate) round: Round,
-    pub(crate) model: Tensors,
+    pub(crate) model: ParamValues,
     pub(crate) server: ServerState,
     pub(crate) versions: ClientVersions,
     pub(crate) history: ServerHistory,
@@ -34,7 +34,7 @@ impl State {
     pub(crate) fn new(
         recipe: Recipe,
         layout: Layout,
-        initial: Tensors,
+        initial: ParamValues,
         seed: Seed,
     ) -> Result<Self, EngineError> {
         initial.check(&layout)?;
@@ -64,7 +64,7 @@ impl State {
     }
 
     /// The global model as clients hold it: through the download encoding, where it was sent.
-    pub(crate) fn as_received(&self) -> Result<Tensors, EngineError> {
+    pub(crate) fn as_received(&self) -> Result<ParamValues, EngineError> {
         let download = self.recipe.work.download;
         if download == Encoding::F32 {
             return Ok(self.model.clone());

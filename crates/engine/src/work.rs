@@ -17,10 +17,10 @@ pub struct Work {
     pub epochs: u32,
     /// Examples in a step.
     pub batch: u32,
-    /// How a gradient becomes a step. It starts afresh in every round. In an [`Order`](crate::Order)
+    /// How a gradient becomes a step. It starts afresh in every round. In a [`TrainRequest`](crate::TrainRequest)
     /// its rate is already that of the round.
     #[serde(rename = "optimiser")]
-    pub solver: Solver,
+    pub solver: OptimiserConfig,
     /// The rate over the rounds; for the engine, a client need not look at it.
     #[serde(default)]
     pub schedule: Schedule,
@@ -38,7 +38,7 @@ pub struct Work {
     pub damped: Option<Damped>,
     /// How the client looks for the heads it sends under [`Encoding::Heads`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub watch: Option<Watch>,
+    pub head_probe: Option<HeadProbe>,
     /// How changes are written on the way up.
     #[serde(default)]
     pub encoding: Encoding,
@@ -56,15 +56,15 @@ impl Work {
         }
         let most = u64::from(self.epochs) * examples;
         let passes = most.min(u64::from(steps) * u64::from(self.batch));
-        let watched = self.watch.map_or(0, |watch| {
-            let looked = examples.min(u64::from(watch.examples));
-            plan.probing_work(Side::Client, layout, (watch.probe, looked))
+        let watched = self.head_probe.map_or(0, |heads| {
+            let looked = examples.min(u64::from(heads.examples));
+            plan.probing_work(Side::Client, layout, (heads.probe, looked))
         });
         plan.training_work(Side::Client, layout, Visits { examples, passes }) + watched
     }
 
     /// One epoch in batches of 16, nothing added to the gradient, everything sent in f32.
-    pub const fn new(solver: Solver) -> Self {
+    pub const fn new(solver: OptimiserConfig) -> Self {
         Self {
             epochs: 1,
             batch: 16,
@@ -74,7 +74,7 @@ impl Work {
             clip: None,
             local: LocalRule::Plain,
             damped: None,
-            watch: None,
+            head_probe: None,
             encoding: Encoding::F32,
             download: Encoding::F32,
         }
@@ -136,7 +136,7 @@ impl Work {
 /// What a client looks at to find the heads it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Watch {
+pub struct HeadProbe {
     /// Which attention counts.
     pub probe: Probe,
     /// Most examples to look at.
@@ -161,7 +161,7 @@ pub struct Damped {
     deny_unknown_fields,
     expecting = "a table such as { name = \"adamw\", rate = 1e-3 }; names: adamw, momentum, sgd"
 )]
-pub enum Solver {
+pub enum OptimiserConfig {
     /// `w -= rate (g + decay w)`.
     Sgd {
         /// Learning rate.
@@ -201,7 +201,7 @@ pub enum Solver {
     },
 }
 
-impl Solver {
+impl OptimiserConfig {
     /// The learning rate.
     pub const fn rate(self) -> f32 {
         match self {
@@ -278,7 +278,7 @@ pub enum LocalRule {
         /// The pull towards the received model.
         mu: f32,
     },
-    /// SCAFFOLD: `g - c_i + c`, with c in [`Order::extra`](crate::Order::extra) and `c_i` in
+    /// SCAFFOLD: `g - c_i + c`, with c in [`TrainRequest::correction`](crate::TrainRequest::correction) and `c_i` in
     /// [`ClientState::correction`](crate::ClientState::correction). Afterwards `c_i` becomes the
     /// mean of g over the steps of the round, and its change goes up.
     ///
@@ -384,7 +384,7 @@ mod tests {
     fn work_reads_as_in_an_experiment_file() {
         let text = r#"{"epochs":1,"batch":16,"optimiser":{"name":"adamw","rate":1e-3,"weight_decay":0.01}}"#;
         let work: Work = serde_json::from_str(text).expect("legal");
-        let solver = Solver::AdamW {
+        let solver = OptimiserConfig::AdamW {
             rate: 1e-3,
             beta1: 0.9,
             beta2: 0.999,
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn settings_that_make_no_sense_are_refused_by_name() {
         let check = |change: &dyn Fn(&mut Work), key: &str| {
-            let mut work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+            let mut work = Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 });
             change(&mut work);
             let refused = work.check().expect_err(key).to_string();
             assert!(refused.contains(key), "{refused}");
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn steps_count_the_last_small_batch_and_stop_at_the_limit() {
-        let mut work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+        let mut work = Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 });
         work.epochs = 2;
         assert_eq!(work.steps(33), 6);
         work.max_steps = Some(4);

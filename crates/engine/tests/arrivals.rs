@@ -223,7 +223,7 @@ fn a_cohort_that_is_too_small_is_drawn_again_and_costs_nothing() {
 #[test]
 fn reports_tell_what_happened_and_not_what_was_ordered() {
     // Even clients choose block 0, odd ones block 1; the odd ones have no power.
-    let odd = |order: &Order| order.client.0 % 2 == 1;
+    let odd = |order: &TrainRequest| order.client.0 % 2 == 1;
     let (learns, probe) = (Rule::Chosen, Some(Probe::GradientNorm));
     let selection = Selection { k: 1, probe, ..Selection::default() };
     let base = Recipe { learns, selection, masks: Masks::PerClient, ..recipe("fedavg", "{}") };

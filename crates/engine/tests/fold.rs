@@ -2,7 +2,7 @@
 
 mod fleet;
 
-use fedra_engine::{ClientId, Contribution, Denominator, Encoding, Fold, Tensors};
+use fedra_engine::{ClientId, Contribution, Denominator, Encoding, Fold, ParamValues};
 use fedra_plan::{Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{Expectation, Header, Kind, encode, open};
@@ -24,7 +24,7 @@ fn header(client: u32) -> Header {
     }
 }
 
-fn fold(updates: &[(Tensors, Contribution)], denominator: Denominator) -> Tensors {
+fn fold(updates: &[(ParamValues, Contribution)], denominator: Denominator) -> ParamValues {
     let layout = layout();
     let mut fold = Fold::new(denominator);
     for (client, (update, contribution)) in (0..).zip(updates) {
@@ -50,7 +50,7 @@ proptest! {
     ) {
         let layout = layout();
         let denominator = if everyone { Denominator::Everyone } else { Denominator::Participants };
-        let updates: Vec<(Tensors, Contribution)> = (0..).zip(&clients).map(|(k, client)| {
+        let updates: Vec<(ParamValues, Contribution)> = (0..).zip(&clients).map(|(k, client)| {
             let scope = Scope::from_bitmap(&layout, &[client.0]).expect("four parameters");
             let contribution =
                 Contribution { weight: f64::from(client.1), pace: f64::from(client.2) };

@@ -44,7 +44,7 @@ fn layout() -> Layout {
     Layout::new(blocks.chain(ends)).expect("legal")
 }
 
-fn normal(seed: Seed) -> Tensors {
+fn normal(seed: Seed) -> ParamValues {
     let mut generator = seed.generator();
     let mut draw =
         |shape: &Shape| (0..shape.elements()).map(|_| generator.normal() as f32).collect();
@@ -100,8 +100,8 @@ fn query_and_key_keep_their_bits_under_every_base_solver_and_encoding() {
         Encoding::TopK { share: 0.25, feedback: true },
         Encoding::Int8 { feedback: true },
     ];
-    let momentum = Solver::Momentum { rate: 0.02, momentum: 0.9, weight_decay: 0.1 };
-    let sgd = Solver::Sgd { rate: 0.05, weight_decay: 0.1 };
+    let momentum = OptimiserConfig::Momentum { rate: 0.02, momentum: 0.9, weight_decay: 0.1 };
+    let sgd = OptimiserConfig::Sgd { rate: 0.05, weight_decay: 0.1 };
     for base in BASES {
         for (encoding, solver) in encodings.into_iter().zip([sgd, momentum, sgd]) {
             let mut recipe = frozen(r#""warmup":2"#, base);
@@ -270,7 +270,7 @@ fn drift_is_what_a_plain_sum_over_the_clients_says() {
         }));
         let (after, reports) = run(frozen(r#""warmup":9"#, base), &mut clients, 1);
         let layout = layout();
-        let decoded: Vec<(f64, f64, Tensors)> = (0..)
+        let decoded: Vec<(f64, f64, ParamValues)> = (0..)
             .zip(payloads.borrow().iter())
             .map(|(number, bytes)| {
                 let expected = Expectation {
@@ -289,7 +289,7 @@ fn drift_is_what_a_plain_sum_over_the_clients_says() {
         let total: f64 = decoded.iter().map(|(weight, ..)| weight).sum();
         let nova = base.contains("fednova");
         let pace: f64 = decoded.iter().map(|(weight, steps, _)| weight * steps / total).sum();
-        let scaled = |(_, steps, change): &(f64, f64, Tensors), id: ParamId| -> Vec<f64> {
+        let scaled = |(_, steps, change): &(f64, f64, ParamValues), id: ParamId| -> Vec<f64> {
             let factor = if nova { pace / steps } else { 1.0 };
             change.get(id).expect("sent").iter().map(|v| factor * f64::from(*v)).collect()
         };
@@ -300,7 +300,7 @@ fn drift_is_what_a_plain_sum_over_the_clients_says() {
         }
         assert_eq!(report.roles.len(), groups.len());
         for (group, ids) in groups {
-            let flat = |one: &(f64, f64, Tensors)| -> Vec<f64> {
+            let flat = |one: &(f64, f64, ParamValues)| -> Vec<f64> {
                 ids.iter().flat_map(|id| scaled(one, *id)).collect()
             };
             let changes: Vec<(f64, Vec<f64>)> =

@@ -13,7 +13,7 @@ const EXAMPLES: [u64; 3] = [40, 70, 100];
 
 /// Client 1 answers with what `attack` makes of its reply.
 #[track_caller]
-fn check(attack: impl Fn(&Order, Reply) -> Vec<Outcome> + 'static, reason: &str) {
+fn check(attack: impl Fn(&TrainRequest, Reply) -> Vec<Outcome> + 'static, reason: &str) {
     let mut without = Quadratics::new(&EXAMPLES);
     without.tamper = Some(Box::new(|order, reply| match order.client {
         ClientId(1) => vec![Outcome::Failed("absent".to_owned())],
@@ -36,7 +36,10 @@ fn check(attack: impl Fn(&Order, Reply) -> Vec<Outcome> + 'static, reason: &str)
 }
 
 /// A well-formed payload with other claims or values.
-fn forged(order: &Order, change: impl FnOnce(&mut Header, &mut Tensors)) -> Vec<Outcome> {
+fn forged(
+    order: &TrainRequest,
+    change: impl FnOnce(&mut Header, &mut ParamValues),
+) -> Vec<Outcome> {
     let mut header = Header {
         kind: Kind::Change,
         encoding: Encoding::F32,
@@ -46,19 +49,19 @@ fn forged(order: &Order, change: impl FnOnce(&mut Header, &mut Tensors)) -> Vec<
         steps: 7,
         loss: 1.0,
     };
-    let mut tensors = Tensors::zeros(&layout(), order.plan.learns());
+    let mut tensors = ParamValues::zeros(&layout(), order.plan.learns());
     change(&mut header, &mut tensors);
     let payload = encode(&layout(), &header, &tensors, None).expect("well formed");
-    vec![Outcome::Finished(Reply { payload, extra: None, seconds: 0.0 })]
+    vec![Outcome::Finished(Reply { payload, correction: None, seconds: 0.0 })]
 }
 
 /// The same with four raw bytes of the values replaced and the checksum made right again.
-fn with_value(order: &Order, value: f32) -> Vec<Outcome> {
+fn with_value(order: &TrainRequest, value: f32) -> Vec<Outcome> {
     let mut outcomes = forged(order, |_, _| {});
     if let Outcome::Finished(Reply { payload, .. }) = &mut outcomes[0] {
         let end = payload.len() - 8;
         payload[end - 4..end].copy_from_slice(&value.to_le_bytes());
-        let checksum = fedra_sweep::checksum(&payload[..end]).to_le_bytes();
+        let checksum = fedra_wire::checksum(&payload[..end]).to_le_bytes();
         payload[end..].copy_from_slice(&checksum);
     }
     outcomes
@@ -90,30 +93,30 @@ fn other_rounds_clients_kinds_and_parts_are_refused() {
     check(|order, _| forged(order, |h, _| h.client = ClientId(0)), "from 0: expected 1");
     check(|order, _| forged(order, |h, _| h.kind = Kind::Values), "expected change");
     check(|order, _| forged(order, |h, _| h.encoding = Encoding::F16), "encoding 1: expected 0");
-    let missing = |tensors: &mut Tensors| {
+    let missing = |tensors: &mut ParamValues| {
         let first = tensors.scope().iter().next().expect("not empty");
         tensors.remove(first);
     };
     check(move |order, _| forged(order, |_, t| missing(t)), "without embedding.token.weight");
-    check(|order, _| forged(order, |_, t| *t = Tensors::new()), "carries 0 parameters");
+    check(|order, _| forged(order, |_, t| *t = ParamValues::new()), "carries 0 parameters");
 }
 
 #[test]
 fn broken_bytes_are_refused() {
     for cut in [0, 1, 63, 64, 100] {
-        let attack = move |_: &Order, mut reply: Reply| {
+        let attack = move |_: &TrainRequest, mut reply: Reply| {
             reply.payload.truncate(cut);
             vec![Outcome::Finished(reply)]
         };
         check(attack, "bytes: expected");
     }
-    let longer = |_: &Order, mut reply: Reply| {
+    let longer = |_: &TrainRequest, mut reply: Reply| {
         reply.payload.push(0);
         vec![Outcome::Finished(reply)]
     };
     check(longer, "bytes: expected");
-    let unasked = |_: &Order, mut reply: Reply| {
-        reply.extra = Some(reply.payload.clone());
+    let unasked = |_: &TrainRequest, mut reply: Reply| {
+        reply.correction = Some(reply.payload.clone());
         vec![Outcome::Finished(reply)]
     };
     check(unasked, "came with a variate");
@@ -141,7 +144,7 @@ impl Fleet for Intruder {
 
     fn train(
         &mut self,
-        orders: Vec<Order>,
+        orders: Vec<TrainRequest>,
         arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
     ) -> Result<(), EngineError> {
         for client in [ClientId(2), ClientId(77), ClientId::SERVER] {
@@ -151,25 +154,28 @@ impl Fleet for Intruder {
         self.0.train(orders, arrive)
     }
 
-    fn evaluate(&mut self, examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError> {
-        self.0.evaluate(examination)
+    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
+        self.0.evaluate(request)
     }
 
-    fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
-        self.0.probe(inquiry)
+    fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
+        self.0.probe(request)
     }
 
-    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
+    fn compare_attention(
+        &mut self,
+        look: &AttentionRequest<'_>,
+    ) -> Result<Vec<ClientAttention>, EngineError> {
         self.0.compare_attention(look)
     }
 
-    fn kept(&self) -> Vec<Kept> {
+    fn kept(&self) -> Vec<StateHandle> {
         self.0.kept()
     }
 
     fn restore(
         &mut self,
-        shared: &Tensors,
+        shared: &ParamValues,
         states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError> {
         self.0.restore(shared, states)

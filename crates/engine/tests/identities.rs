@@ -174,9 +174,9 @@ fn disagreeing() -> Quadratics {
     fleet
 }
 
-fn optimum(fleet: &Quadratics) -> Tensors {
+fn optimum(fleet: &Quadratics) -> ParamValues {
     let total: f32 = fleet.curvatures.iter().sum();
-    let mut best = Tensors::zeros(&layout(), &Scope::everything(&layout()));
+    let mut best = ParamValues::zeros(&layout(), &Scope::everything(&layout()));
     for (target, curvature) in fleet.targets.iter().zip(&fleet.curvatures) {
         for (id, values) in target.iter() {
             for (best, value) in best.or_zeros(id, values.len()).iter_mut().zip(values) {
@@ -212,7 +212,7 @@ fn ten_and_ninety() -> Quadratics {
     fleet
 }
 
-fn constant(value: f32) -> Tensors {
+fn constant(value: f32) -> ParamValues {
     layout().iter().map(|(id, shape)| (id, vec![value; shape.elements()])).collect()
 }
 
@@ -250,7 +250,7 @@ fn the_servers_variate_is_the_weighted_mean_of_all_clients_variates() {
         let mut fleet = Quadratics::new(&EXAMPLES);
         let (federation, reports) = run(recipe, &mut fleet, 9);
         assert!(reports.iter().any(|report| report.blocks.len() == 2));
-        let mut expected = Tensors::new();
+        let mut expected = ParamValues::new();
         for state in fleet.state() {
             let weight = weights[state.client.0 as usize];
             for (id, values) in state.correction.iter() {
@@ -272,7 +272,7 @@ fn fednova_removes_the_bias_of_unequal_steps() {
         (fleet.noise, fleet.curvatures) = (0.0, vec![1.0, 1.0]);
         let mut recipe = recipe(name, "{}");
         recipe.weighting = Weighting::Uniform;
-        recipe.work.solver = Solver::Sgd { rate: 0.005, weight_decay: 0.0 };
+        recipe.work.solver = OptimiserConfig::Sgd { rate: 0.005, weight_decay: 0.0 };
         let found = train(recipe, &mut fleet, 600);
         distance(&found, &optimum(&fleet))
     };

@@ -91,7 +91,8 @@ fn a_dropped_client_is_as_if_it_had_not_been_sampled() {
             recipe.work.encoding = encoding;
             recipe
         };
-        let gone = |order: &Order| order.client == ClientId(2) && [1, 2].contains(&order.round.0);
+        let gone =
+            |order: &TrainRequest| order.client == ClientId(2) && [1, 2].contains(&order.round.0);
         let with = |tamper: Tamper| {
             let mut fleet = Quadratics::new(&EXAMPLES);
             fleet.tamper = Some(tamper);
@@ -262,7 +263,7 @@ fn what_rounding_loses_comes_back_with_feedback() {
         let run = |encoding| {
             let mut recipe = recipe("fedavg", "{}");
             recipe.work.encoding = encoding;
-            recipe.work.solver = Solver::Sgd { rate: 0.002, weight_decay: 0.0 };
+            recipe.work.solver = OptimiserConfig::Sgd { rate: 0.002, weight_decay: 0.0 };
             train(recipe, &mut Quadratics { noise: 0.0, ..Quadratics::new(&EXAMPLES) }, 600)
         };
         distance(&run(encoding), &run(Encoding::F32))

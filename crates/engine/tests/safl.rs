@@ -46,7 +46,7 @@ fn each_block_is_the_mean_of_the_clients_that_sent_it() {
         }
         train(safl(r#"{"k":1,"mask":"per_client"}"#), &mut fleet, 1)
     };
-    let alone: Vec<Tensors> = (0..5).map(change).collect();
+    let alone: Vec<ParamValues> = (0..5).map(change).collect();
     for (denominator, everyone) in [("participants", false), ("everyone", true)] {
         let settings = format!(r#"{{"k":1,"mask":"per_client","denominator":"{denominator}"}}"#);
         let found = train(safl(&settings), &mut Quadratics::new(&EXAMPLES), 1);

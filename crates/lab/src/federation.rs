@@ -84,12 +84,7 @@ impl Federation {
         let mut order: Vec<usize> = (0..everyone).collect();
         let size = self.work.cohort.clamp(1, everyone);
         if size < everyone {
-            let mut draw = self.seed.of("cohort").with(u64::from(round)).generator();
-            for place in 0..size {
-                let other = place + draw.below(everyone - place);
-                order.swap(place, other);
-            }
-            order.truncate(size);
+            self.seed.of("cohort").with(u64::from(round)).generator().sample(&mut order, size);
             order.sort_unstable();
         }
         let total: f64 = order.iter().map(|&client| self.clients[client].weight).sum();

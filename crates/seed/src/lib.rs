@@ -77,6 +77,23 @@ impl Generator {
         ((u128::from(self.bits()) * limit as u128) >> 64) as usize
     }
 
+    /// Puts items in a random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
+    /// Leaves a uniform sample of so many items without replacement, in random order.
+    pub fn sample<T>(&mut self, items: &mut Vec<T>, count: usize) {
+        let count = count.min(items.len());
+        for place in 0..count {
+            let drawn = place + self.below(items.len() - place);
+            items.swap(place, drawn);
+        }
+        items.truncate(count);
+    }
+
     /// Standard normal, by the polar method.
     pub fn normal(&mut self) -> f64 {
         if let Some(spare) = self.spare.take() {

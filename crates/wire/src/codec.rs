@@ -11,8 +11,8 @@
 //! heads            a bit a head, then the f32 values of the kept heads, head by head
 //! ```
 
+use crate::kernels::LIMIT;
 use fedra_plan::{ParamId, Shape};
-use fedra_sweep::LIMIT;
 use half::{bf16, f16};
 
 use crate::encoding::{Encoding, Places, kept, rows};
@@ -174,7 +174,7 @@ pub(crate) fn check(
 
 /// Refuses f32 elements that are NaN, infinite or too large.
 fn check_values(id: ParamId, bytes: &[u8]) -> Result<(), WireError> {
-    match fedra_sweep::inspect(bytes).excess {
+    match crate::kernels::inspect(bytes).excess {
         None => Ok(()),
         Some(excess) => Err(WireError::Magnitude { id, found: excess.value, limit: LIMIT }),
     }

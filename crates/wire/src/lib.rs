@@ -7,11 +7,11 @@
 //!
 //! ```
 //! use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
-//! use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors, decode, encode};
+//! use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 //!
 //! let bias = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
 //! let layout = Layout::new([(bias, Shape::vector(3))])?;
-//! let change = Tensors::from_iter([(bias, vec![0.5, -1.0, 0.0])]);
+//! let change = ParamValues::from_iter([(bias, vec![0.5, -1.0, 0.0])]);
 //!
 //! let header = Header {
 //!     kind: Kind::Change,
@@ -38,7 +38,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod tensors;
+mod param_values;
 
 mod encoding;
 mod header;
@@ -46,6 +46,8 @@ mod heads;
 
 mod codec;
 mod payload;
+
+mod kernels;
 
 mod mean;
 mod sum;
@@ -59,9 +61,10 @@ pub use encoding::{Encoding, kept};
 pub use error::WireError;
 pub use header::{ClientId, Header, Kind};
 pub use heads::HeadSlices;
+pub use kernels::checksum;
 pub use mask::Mask;
 pub use mean::{Mean, Values};
+pub use param_values::ParamValues;
 pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length, rewrite};
 pub use scores::Measured;
 pub use sum::{Sum, Taken};
-pub use tensors::Tensors;

@@ -8,8 +8,8 @@ use std::fmt;
 
 use fedra_plan::{ParamId, Scope};
 
+use crate::param_values::ParamValues;
 use crate::sum::Sum;
-use crate::tensors::Tensors;
 
 /// Values by parameter, to be read.
 #[derive(Clone, Default)]
@@ -51,7 +51,7 @@ impl Mean {
     }
 
     /// A copy of it.
-    pub fn tensors(&self) -> Tensors {
+    pub fn tensors(&self) -> ParamValues {
         self.iter().map(|(id, values)| (id, values.iter().collect())).collect()
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Numbers are little endian. A line is 32 bytes, the unit of the checksum
-//! ([`fedra_sweep::Lanes`]): with the values on a line of their own, one pass can take their
+//! ([`crate::kernels::Lanes`]): with the values on a line of their own, one pass can take their
 //! checksum and do what else there is to do with them. A receiver knows the layout, and the bitmap
 //! then gives the one length that an honest payload has, so nothing is allocated on the word of a
 //! sender. The checksum finds accidents; whether a sender may be trusted at all is for the
@@ -17,14 +17,14 @@
 
 use std::ops::Range;
 
+use crate::kernels::{Excess, LIMIT, Lanes};
 use fedra_plan::{Digest, Layout, ParamId, Round, Scope, Shape};
-use fedra_sweep::{Excess, LIMIT, Lanes};
 
 use crate::codec;
 use crate::encoding::Encoding;
 use crate::error::WireError;
 use crate::header::{ClientId, Header, Kind};
-use crate::tensors::Tensors;
+use crate::param_values::ParamValues;
 
 const MAGIC: [u8; 4] = *b"FDRA";
 const VERSION: u8 = 2;
@@ -39,8 +39,8 @@ const CHECKSUM: usize = 8;
 pub fn encode(
     layout: &Layout,
     header: &Header,
-    tensors: &Tensors,
-    residual: Option<&mut Tensors>,
+    tensors: &ParamValues,
+    residual: Option<&mut ParamValues>,
 ) -> Result<Vec<u8>, WireError> {
     let encoding = header.encoding;
     encoding.check()?;
@@ -80,7 +80,7 @@ pub fn encode(
             }
         }
     }
-    bytes.extend(fedra_sweep::checksum(&bytes).to_le_bytes());
+    bytes.extend(crate::kernels::checksum(&bytes).to_le_bytes());
     Ok(bytes)
 }
 
@@ -98,7 +98,7 @@ pub fn rewrite(
     let (content, checksum) = payload.split_last_chunk_mut::<CHECKSUM>().ok_or_else(length)?;
     let (front, values) = content.split_at_mut_checked(start).ok_or_else(length)?;
     edit(front, values);
-    *checksum = fedra_sweep::checksum(content).to_le_bytes();
+    *checksum = crate::kernels::checksum(content).to_le_bytes();
     Ok(())
 }
 
@@ -120,7 +120,10 @@ pub struct Expectation<'receiver> {
 }
 
 /// Checks a payload and reads it whole.
-pub fn decode(bytes: &[u8], expected: &Expectation<'_>) -> Result<(Header, Tensors), WireError> {
+pub fn decode(
+    bytes: &[u8],
+    expected: &Expectation<'_>,
+) -> Result<(Header, ParamValues), WireError> {
     let opened = open(bytes, expected)?;
     Ok((*opened.header(), opened.tensors()))
 }
@@ -141,7 +144,7 @@ pub(crate) fn check(bytes: &[u8], expected: &Expectation<'_>) -> Result<Front, W
     let values = &bytes[front.values.clone()];
     let (lanes, sound) = match expected.encoding {
         Encoding::F32 => {
-            let inspected = fedra_sweep::inspect(values);
+            let inspected = crate::kernels::inspect(values);
             (inspected.lanes, front.refuse_excess(inspected.excess))
         }
         Encoding::F16
@@ -157,7 +160,7 @@ pub(crate) fn check(bytes: &[u8], expected: &Expectation<'_>) -> Result<Front, W
                     &bytes[place.clone()],
                 )
             };
-            (fedra_sweep::lanes(values), front.parts.iter().try_for_each(legal))
+            (crate::kernels::lanes(values), front.parts.iter().try_for_each(legal))
         }
     };
     // A damaged payload is reported as damaged, whatever else its values or claims look like.
@@ -238,7 +241,7 @@ impl Front {
     /// Holds the checksum against the front, which is hashed here, and the sums of the values.
     pub(crate) fn refuse_damage(&self, bytes: &[u8], values: Lanes) -> Result<(), WireError> {
         let found = u64::from_le_bytes(field(bytes, self.values.end));
-        let expected = fedra_sweep::lanes(&bytes[..self.values.start]).then(values).finish();
+        let expected = crate::kernels::lanes(&bytes[..self.values.start]).then(values).finish();
         if found == expected { Ok(()) } else { Err(WireError::Checksum { found, expected }) }
     }
 
@@ -337,7 +340,7 @@ impl Opened<'_> {
     }
 
     /// The values.
-    pub fn tensors(&self) -> Tensors {
+    pub fn tensors(&self) -> ParamValues {
         let read = |&(id, shape, bytes): &(ParamId, Shape, &[u8])| {
             let mut values = vec![0.0; shape.elements()];
             let encoding = self.header.encoding.at(id, shape);

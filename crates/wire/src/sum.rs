@@ -68,7 +68,7 @@ impl Sum {
             let encoding = update.header().encoding.at(id, shape);
             let sum = self.place(id, shape);
             if encoding == Encoding::F32 {
-                fedra_sweep::add(sum, bytes, weight);
+                crate::kernels::add(sum, bytes, weight);
                 continue;
             }
             let sum = sum.as_chunks_mut().0;
@@ -105,8 +105,8 @@ impl Sum {
         };
         let values = &mut payload[front.values.clone()];
         let inspected = match &self.body {
-            Some(body) => fedra_sweep::merge(values, &body.bytes[body.values.clone()], weight),
-            None => fedra_sweep::inspect(values),
+            Some(body) => crate::kernels::merge(values, &body.bytes[body.values.clone()], weight),
+            None => crate::kernels::inspect(values),
         };
         front.refuse_damage(&payload, inspected.lanes)?;
         front.refuse_excess(inspected.excess)?;
@@ -138,11 +138,11 @@ impl Sum {
     pub fn divided(mut self, divisor: impl Fn(ParamId) -> f32) -> Mean {
         if let Some(body) = &mut self.body {
             for (id, _, place) in &body.parts {
-                fedra_sweep::divide(&mut body.bytes[place.clone()], divisor(*id));
+                crate::kernels::divide(&mut body.bytes[place.clone()], divisor(*id));
             }
         }
         for (id, values) in &mut self.more {
-            fedra_sweep::divide(values, divisor(*id));
+            crate::kernels::divide(values, divisor(*id));
         }
         Mean::of(self)
     }

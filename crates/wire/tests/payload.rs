@@ -4,7 +4,7 @@ mod letter;
 
 use fedra_plan::{Layout, Role, Round, Scope, Shape, Site};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, Sum, Tensors, WireError, decode,
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, ParamValues, Sum, WireError, decode,
     encode, open, payload_length,
 };
 use letter::{expectation, header, tensors};
@@ -109,7 +109,7 @@ proptest! {
         tail in prop::collection::vec(any::<u8>(), 0..300), which in 0..ENCODINGS.len(),
     ) {
         let (layout, encoding) = (layout(), ENCODINGS[which]);
-        let none = encode(&layout, &header(encoding), &Tensors::new(), None).expect("finite");
+        let none = encode(&layout, &header(encoding), &ParamValues::new(), None).expect("finite");
         let bytes = [&none[..64], &tail].concat();
         prop_assert!(decode(&bytes, &expectation(&layout, encoding)).is_err());
     }
@@ -163,7 +163,7 @@ fn each_wrong_claim_has_its_own_name() {
     );
 
     let other = Layout::new([(head.iter().next().expect("one"), Shape::vector(2))]).expect("legal");
-    let bytes = encode(&other, &header(Encoding::F32), &Tensors::new(), None).expect("finite");
+    let bytes = encode(&other, &header(Encoding::F32), &ParamValues::new(), None).expect("finite");
     let refused = decode(&bytes, &expectation(&layout, Encoding::F32));
     assert!(matches!(refused, Err(WireError::OtherLayout { .. })), "{refused:?}");
 }
@@ -175,8 +175,8 @@ fn with_feedback_nothing_is_lost_over_time() {
     for encoding in
         [Encoding::Int8 { feedback: true }, Encoding::TopK { share: 0.2, feedback: true }]
     {
-        let (mut sent, mut arrived) = (Tensors::new(), Tensors::new());
-        let mut residual = Tensors::new();
+        let (mut sent, mut arrived) = (ParamValues::new(), ParamValues::new());
+        let mut residual = ParamValues::new();
         for round in 0..30 {
             let update = tensors(&layout, &scope, round);
             let bytes = encode(&layout, &header(encoding), &update, Some(&mut residual));

@@ -2,7 +2,7 @@
 
 use fedra_plan::{Layout, ParamId, Part, Role, Round, Shape, Site};
 use fedra_wire::{
-    ClientId, Encoding, Expectation, Header, Kind, Tensors, WireError, decode, encode, rewrite,
+    ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode, encode, rewrite,
 };
 
 #[test]
@@ -13,7 +13,7 @@ fn a_rewritten_payload_is_the_one_that_would_have_been_encoded() {
     let (round, client) = (Round(3), ClientId(5));
     let header = Header { kind, encoding, round, client, examples: 12, steps: 4, loss: 0.5 };
     let payload = |values: [f32; 3]| {
-        let tensors = Tensors::from_iter([(bias, values.to_vec())]);
+        let tensors = ParamValues::from_iter([(bias, values.to_vec())]);
         encode(&layout, &header, &tensors, None).expect("legal")
     };
     let (mut edited, wanted) = (payload([1.0, 2.0, 3.0]), payload([4.0, 5.0, 6.0]));

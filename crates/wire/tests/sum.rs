@@ -3,7 +3,7 @@
 mod letter;
 
 use fedra_plan::{Layout, Scope, Shape};
-use fedra_wire::{Encoding, Header, Sum, Taken, Tensors, WireError, decode, encode, open};
+use fedra_wire::{Encoding, Header, ParamValues, Sum, Taken, WireError, decode, encode, open};
 use letter::{expectation, header, tensors};
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn take(
 }
 
 /// What the sum comes to.
-fn total(sum: &Sum) -> Tensors {
+fn total(sum: &Sum) -> ParamValues {
     sum.clone().divided(|_| 1.0).tensors()
 }
 
@@ -47,7 +47,7 @@ proptest! {
         alike: bool,
     ) {
         let layout = layout();
-        let (mut at_once, mut in_turn, mut plain) = (Sum::new(), Sum::new(), Tensors::new());
+        let (mut at_once, mut in_turn, mut plain) = (Sum::new(), Sum::new(), ParamValues::new());
         for (bitmap, seed, which, weight) in updates {
             let (bitmap, encoding) = if alike { (15, Encoding::F32) } else { (bitmap, ENCODINGS[which]) };
             let payload = payload(&layout, encoding, bitmap, seed);
@@ -97,7 +97,7 @@ fn a_number_that_would_spoil_the_sum_is_refused_by_name_under_a_right_checksum()
         let mut bad = payload(&layout, Encoding::F32, 15, 2);
         let end = bad.len() - 8;
         bad[end - 8..end - 4].copy_from_slice(&found.to_le_bytes());
-        let seal = fedra_sweep::checksum(&bad[..end]);
+        let seal = fedra_wire::checksum(&bad[..end]);
         bad[end..].copy_from_slice(&seal.to_le_bytes());
         let refused =
             take(&mut sum, bad, &layout, (Encoding::F32, 1.0)).expect_err("past the limit");

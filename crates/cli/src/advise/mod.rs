@@ -6,9 +6,9 @@
 //! validate ([`decision`]). Nothing is left behind, and the test sets are thrown away before the first
 //! round, so nothing can look at them ([`pilot`]).
 
+mod advice;
 mod decision;
 mod pilot;
-mod told;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,10 +21,10 @@ use crate::experiment::{Complaint, Experiment, Keep, Written};
 use crate::federate::Run;
 use crate::forecast;
 use crate::interrupt;
-use crate::keeping::{Home, Keeping, SCRATCH};
 use crate::progress::Voice;
+use crate::state_placement::{SCRATCH, StateLocation, StatePlacement};
+use advice::Advice;
 use pilot::{Outcome, Pilot};
-use told::Advice;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,9 +93,10 @@ impl Advise {
             console::say(pilot.introduction());
         }
         let (prepared, recipe) = run.parts();
-        let keeping = forecast::keeping(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
-        let scratch = self.scratch(keeping, &trunk, voice)?;
-        let scratch = scratch.as_ref().map(|(keeping, file)| (keeping, file.as_path()));
+        let placement =
+            forecast::placement(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
+        let scratch = self.scratch(placement, &trunk, voice)?;
+        let scratch = scratch.as_ref().map(|(placement, file)| (placement, file.as_path()));
         let outcome = match run.thread_pool()? {
             Some(pool) => pool.install(|| pilot.run(voice, scratch)),
             None => pilot.run(voice, scratch),
@@ -117,39 +118,39 @@ impl Advise {
     /// pilot writes nothing of its own accord.
     fn scratch(
         &self,
-        keeping: Keeping,
+        placement: StatePlacement,
         trunk: &Experiment,
         voice: Voice,
-    ) -> Result<Option<(Keeping, PathBuf)>, Complaint> {
+    ) -> Result<Option<(StatePlacement, PathBuf)>, Complaint> {
         let note = |text: String| {
             if voice == Voice::Lively {
                 console::say(text);
             }
         };
-        if keeping.each.bytes().0 == 0 {
+        if placement.each.bytes().0 == 0 {
             return Ok(None);
         }
         if let Some(folder) = &self.scratch {
-            let most = keeping.scratch();
+            let most = placement.scratch();
             note(format!("note: a scratch file in {} grows to {most} at most", folder.display()));
             // Others may use the folder for the same.
             let file = folder.join(format!("{SCRATCH}.{}", std::process::id()));
-            return Ok(Some((Keeping { home: Home::Disk, ..keeping }, file)));
+            return Ok(Some((StatePlacement { location: StateLocation::Disk, ..placement }, file)));
         }
-        match keeping.home {
-            Home::Memory => {}
-            Home::Disk if trunk.draft.keep == Keep::Disk => {
+        match placement.location {
+            StateLocation::Memory => {}
+            StateLocation::Disk if trunk.draft.keep == Keep::Disk => {
                 return Err(Complaint::new(
                     "--scratch",
                     "none",
                     "a folder, since keep is \"disk\"",
                 ));
             }
-            Home::Disk => note(format!(
+            StateLocation::Disk => note(format!(
                 "note: up to {} of what {} clients keep, with all branches, stay in memory;\n      \
                  --scratch DIR lets them lie in a file there",
-                keeping.total(),
-                keeping.whose()
+                placement.total(),
+                placement.whose()
             )),
         }
         Ok(None)

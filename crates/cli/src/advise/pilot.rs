@@ -9,11 +9,11 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use fedra_client::{Examples, NearFleet, Shards, to_tensors};
+use fedra_client::{Examples, LocalFleet, Shards, to_values};
 use fedra_compute::{Device, Seed};
 use fedra_engine::{
-    Bytes, ClientId, EngineError, EvaluationSet, Examination, Federation, Fleet, Moment, Recipe,
-    RoleDrift, RoleGroup, RoundReport, SetScores, Sink, Tensors,
+    Bytes, ClientId, EngineError, EvaluationRequest, EvaluationSet, Federation, Fleet, Moment,
+    ParamValues, Recipe, RoleDrift, RoleGroup, RoundReport, SetScores, Sink,
 };
 use fedra_plan::{Role, Round, Scope};
 use serde::Serialize;
@@ -26,9 +26,9 @@ use crate::federate::Run;
 use crate::forecast;
 use crate::grid::grouped;
 use crate::interrupt::interrupted;
-use crate::keeping::Keeping;
 use crate::prepared::Prepared;
 use crate::progress::{Progress, Voice};
+use crate::state_placement::StatePlacement;
 use crate::summary::headline_of;
 
 /// The most that may be given up, as a share of what the trunk gained.
@@ -191,17 +191,17 @@ impl<'e> Pilot<'e> {
     }
 
     /// Trunk, branches, kernels. What clients keep lies in the file, if there is one.
-    pub fn run(&self, voice: Voice, scratch: Option<(&Keeping, &Path)>) -> Result<Outcome> {
+    pub fn run(&self, voice: Voice, scratch: Option<(&StatePlacement, &Path)>) -> Result<Outcome> {
         let Prepared { model, params, .. } = self.prepared;
         let Plan { horizon, warmups, .. } = &self.plan;
         let clients = self.shards.clients.len() as u64;
         let kernel = Scope::of_roles(model.layout(), [Role::Query, Role::Key]);
-        let initial = to_tensors(params);
+        let initial = to_values(params);
         let mut fleet =
-            NearFleet::new(model.clone(), params.clone(), Device::cpu(), self.shards.clone())?
+            LocalFleet::new(model.clone(), params.clone(), Device::cpu(), self.shards.clone())?
                 .with_depths(&self.recipe.depths)?;
-        if let Some((keeping, file)) = scratch {
-            fleet = keeping.furnish(fleet, file)?;
+        if let Some((placement, file)) = scratch {
+            fleet = placement.furnish(fleet, file)?;
         }
         let seed = Seed(self.experiment.draft.seed);
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
@@ -250,7 +250,7 @@ impl<'e> Pilot<'e> {
     /// Follows one branch, and looks half-way whether it is worth it; `None` when interrupted.
     fn branch(
         &self,
-        fleet: &mut NearFleet,
+        fleet: &mut LocalFleet,
         (warmup, moment): (u32, &Moment),
         (trunk, tolerance): (&Course, f64),
         progress: &mut Progress,
@@ -323,19 +323,19 @@ impl<'e> Pilot<'e> {
         Gap::of(&clients, self.plan.warmups.len())
     }
 
-    fn validate(&self, fleet: &mut NearFleet, model: &Tensors) -> Result<SetScores> {
+    fn validate(&self, fleet: &mut LocalFleet, model: &ParamValues) -> Result<SetScores> {
         let on = EvaluationSet::ClientValidation;
         let (round, seed) = (Round(self.plan.horizon), Seed(self.experiment.draft.seed));
-        let each = fleet.evaluate(&Examination { model, on, adapt: None, round, seed })?;
+        let each = fleet.evaluate(&EvaluationRequest { model, on, adapt: None, round, seed })?;
         Ok(SetScores::new(on, each))
     }
 
     /// What the kernel of each round is worth to the last model, and how it drifted.
     fn weigh(
         &self,
-        fleet: &mut NearFleet,
-        (untrained, last): (&SetScores, &Tensors),
-        kernels: &[Tensors],
+        fleet: &mut LocalFleet,
+        (untrained, last): (&SetScores, &ParamValues),
+        kernels: &[ParamValues],
         trunk: &Course,
     ) -> Result<Vec<Kernel>> {
         let (first_loss, last_loss) = (untrained.loss, self.validate(fleet, last)?.loss);

@@ -108,7 +108,7 @@ impl<'m> Updates<'m> {
             steps: 7,
             loss: 0.5,
         };
-        let mut payload = encode(layout, &header, &fedra_client::to_tensors(&params), None)?;
+        let mut payload = encode(layout, &header, &fedra_client::to_values(&params), None)?;
         let mut updates = Self { layout, front: Vec::new(), length: payload.len() };
         rewrite(&mut payload, layout, |front, _| updates.front = front.to_vec())?;
         Ok((updates, payload))

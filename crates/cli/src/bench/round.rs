@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use fedra_compute::Seed;
 use fedra_engine::{
-    Arrival, ClientInfo, ClientState, EngineError, Evaluation, Evidence, Examination, Federation,
-    Fleet, Inquiry, Kept, Look, Order, Outcome, Recipe, Reply, Scored, Shift, Solver, Tensors,
-    Verdict, Work,
+    Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, EngineError, Evaluation,
+    EvaluationRequest, Evidence, Federation, Fleet, OptimiserConfig, Outcome, ParamValues,
+    ProbeRequest, Recipe, Reply, Scored, StateHandle, TrainRequest, Verdict, Work,
 };
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Layout, ParamId, Part, Role, Scope, Shape, Site};
@@ -54,8 +54,8 @@ impl RoundBench {
             Some(shape) => Model::new(shape.config(), Head::Bare, None)?.layout().clone(),
             None => Layout::new([(TRIVIAL, Shape::matrix(10, 100))])?,
         };
-        let initial = Tensors::zeros(&layout, &Scope::everything(&layout));
-        let work = Work::new(Solver::Sgd { rate: 0.1, weight_decay: 0.0 });
+        let initial = ParamValues::zeros(&layout, &Scope::everything(&layout));
+        let work = Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 });
         let nothing = Evaluation { every: 1, on: Vec::new(), ..Evaluation::default() };
         let recipe = Recipe { evaluation: nothing, ..Recipe::new(work) };
         let parameters = layout.elements() as u64;
@@ -88,7 +88,7 @@ impl Trivial {
         Self { layout, clients: (0..count).map(client).collect() }
     }
 
-    fn answer(&self, order: &Order) -> Result<Reply, EngineError> {
+    fn answer(&self, order: &TrainRequest) -> Result<Reply, EngineError> {
         let header = Header {
             kind: Kind::Change,
             encoding: order.work.encoding,
@@ -98,9 +98,9 @@ impl Trivial {
             steps: 1,
             loss: 0.5,
         };
-        let change = Tensors::zeros(&self.layout, &order.uploads());
+        let change = ParamValues::zeros(&self.layout, &order.uploads());
         let payload = encode(&self.layout, &header, &change, None)?;
-        Ok(Reply { payload, extra: None, seconds: 0.0 })
+        Ok(Reply { payload, correction: None, seconds: 0.0 })
     }
 }
 
@@ -111,7 +111,7 @@ impl Fleet for Trivial {
 
     fn train(
         &mut self,
-        orders: Vec<Order>,
+        orders: Vec<TrainRequest>,
         arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
     ) -> Result<(), EngineError> {
         for order in orders {
@@ -121,25 +121,31 @@ impl Fleet for Trivial {
         Ok(())
     }
 
-    fn evaluate(&mut self, _examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError> {
+    fn evaluate(
+        &mut self,
+        _examination: &EvaluationRequest<'_>,
+    ) -> Result<Vec<Scored>, EngineError> {
         Ok(Vec::new())
     }
 
-    fn probe(&mut self, _inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
+    fn probe(&mut self, _inquiry: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
         Ok(Vec::new())
     }
 
-    fn compare_attention(&mut self, _look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
+    fn compare_attention(
+        &mut self,
+        _look: &AttentionRequest<'_>,
+    ) -> Result<Vec<ClientAttention>, EngineError> {
         Ok(Vec::new())
     }
 
-    fn kept(&self) -> Vec<Kept> {
+    fn kept(&self) -> Vec<StateHandle> {
         Vec::new()
     }
 
     fn restore(
         &mut self,
-        _shared: &Tensors,
+        _shared: &ParamValues,
         _states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError> {
         Ok(())

@@ -9,8 +9,8 @@
 //! interrupted goes on, and what has changed in the file, the data or the weights runs anew.
 
 mod comparison;
-mod crew;
 mod page;
+mod process_pool;
 mod results;
 mod statistics;
 mod tune;
@@ -35,8 +35,8 @@ use crate::interrupt;
 use crate::lock::Lock;
 use crate::progress::Voice;
 use comparison::{Comparison, Entry};
-use crew::Crew;
 use page::Page;
+use process_pool::ProcessPool;
 use results::RunResult;
 use variants::Subject;
 use work_plan::{Progression, WorkPlan};
@@ -125,7 +125,7 @@ impl Compare {
         let _held = Folder::claim(&out)?;
 
         let mut progression = Progression::new(&plan, (&out, fingerprints), voice);
-        let Some(done) = progression.run(self.crew())? else {
+        let Some(done) = progression.run(self.process_pool())? else {
             console::say(format_args!(
                 "stopped; the same command goes on where it was, what is complete is under {shown}"
             ));
@@ -204,7 +204,10 @@ impl Compare {
         Ok((name, WorkPlan { overrides, variants, baselines, seeds, tune_seeds }))
     }
 
-    fn crew(&self) -> Crew {
-        Crew { jobs: usize::from(self.jobs), threads: fedra_compute::ThreadPool::current_threads() }
+    fn process_pool(&self) -> ProcessPool {
+        ProcessPool {
+            jobs: usize::from(self.jobs),
+            threads: fedra_compute::ThreadPool::current_threads(),
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::crew::{Crew, Ending, Job, News};
+use super::process_pool::{Ending, Job, News, ProcessPool};
 use super::tune::{self, Trial};
 use super::variants::{Assignment, Variant, combinations, folder_name, label};
 use crate::console;
@@ -129,8 +129,8 @@ impl<'a> Progression<'a> {
     }
 
     /// Carries out what is missing; `None` when interrupted.
-    pub fn run(&mut self, crew: Crew) -> Result<Option<Done>> {
-        let Some(chosen) = self.tune(crew)? else { return Ok(None) };
+    pub fn run(&mut self, process_pool: ProcessPool) -> Result<Option<Done>> {
+        let Some(chosen) = self.tune(process_pool)? else { return Ok(None) };
         let (plan, mut tasks) = (self.plan, Vec::new());
         for (variant, chosen) in plan.variants.iter().zip(&chosen) {
             self.done.chosen.push(spoken(chosen.as_deref().unwrap_or_default()));
@@ -151,7 +151,7 @@ impl<'a> Progression<'a> {
                 tasks.push(Task { name, folder, experiment });
             }
         }
-        if !self.wave("run", &tasks, crew)? {
+        if !self.wave("run", &tasks, process_pool)? {
             return Ok(None);
         }
         for variant in &plan.variants {
@@ -166,8 +166,8 @@ impl<'a> Progression<'a> {
         }
         let failures = self.done.failures.iter().map(|failure| format!("failed: {failure}"));
         self.done.notes.extend(failures);
-        if crew.jobs > 1 {
-            let jobs = crew.jobs;
+        if process_pool.jobs > 1 {
+            let jobs = process_pool.jobs;
             self.done
                 .notes
                 .push(format!("{jobs} runs shared the machine: times are longer for it"));
@@ -176,7 +176,7 @@ impl<'a> Progression<'a> {
     }
 
     /// The values chosen for each variant, `None` where all candidates failed.
-    fn tune(&mut self, crew: Crew) -> Result<Option<Vec<Option<Vec<Assignment>>>>> {
+    fn tune(&mut self, process_pool: ProcessPool) -> Result<Option<Vec<Option<Vec<Assignment>>>>> {
         let (plan, mut tasks) = (self.plan, Vec::new());
         for variant in &plan.variants {
             let candidates = combinations(&variant.tuned);
@@ -190,7 +190,7 @@ impl<'a> Progression<'a> {
                 }
             }
         }
-        if !self.wave("tune", &tasks, crew)? {
+        if !self.wave("tune", &tasks, process_pool)? {
             return Ok(None);
         }
         let mut all = Vec::new();
@@ -247,7 +247,7 @@ impl<'a> Progression<'a> {
     }
 
     /// Carries out the runs that are not complete; says whether it was left undisturbed.
-    fn wave(&mut self, what: &str, tasks: &[Task], crew: Crew) -> Result<bool> {
+    fn wave(&mut self, what: &str, tasks: &[Task], process_pool: ProcessPool) -> Result<bool> {
         let (mut jobs, mut rounds) = (Vec::new(), Vec::new());
         for task in tasks {
             let inputs = self.fingerprints.of(&task.experiment)?;
@@ -283,7 +283,7 @@ impl<'a> Progression<'a> {
         let bar = self.bar(what, rounds.iter().sum());
         let mut failures = Vec::new();
         let mut last = vec![String::new(); jobs.len()];
-        let undisturbed = crew.run(&jobs, &mut |place, news| match news {
+        let undisturbed = process_pool.run(&jobs, &mut |place, news| match news {
             News::Line(line) => {
                 if let Some(round) = round_of(&line) {
                     bar.inc(1);

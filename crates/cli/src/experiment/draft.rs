@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use fedra_data::{Clinic, Columns, Encoding as Letters, Mimic, Shares, Small, Task};
 use fedra_engine::{
-    Conditions, Encoding, MinArrivals, Sampler, Schedule, Solver, Start, USUAL_RETRIES,
+    Conditions, Encoding, MinArrivals, OptimiserConfig, Sampler, Schedule, Start, USUAL_RETRIES,
 };
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ impl Default for Draft {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
-    /// In memory, unless it is too much ([`crate::keeping`]).
+    /// In memory, unless it is too much ([`crate::state_placement`]).
     #[default]
     Auto,
     /// In memory.
@@ -315,7 +315,7 @@ pub struct Work {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f32>,
     /// How a gradient becomes a step.
-    pub optimiser: Solver,
+    pub optimiser: OptimiserConfig,
     /// The rate over the rounds.
     pub schedule: Schedule,
 }
@@ -323,7 +323,8 @@ pub struct Work {
 impl Default for Work {
     fn default() -> Self {
         let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
-        let optimiser = Solver::AdamW { rate: 1e-3, beta1, beta2, epsilon, weight_decay: 0.01 };
+        let optimiser =
+            OptimiserConfig::AdamW { rate: 1e-3, beta1, beta2, epsilon, weight_decay: 0.01 };
         let schedule = Schedule::Constant;
         Self { epochs: 1, batch: 16, max_steps: None, clip: None, optimiser, schedule }
     }

@@ -93,7 +93,7 @@ fn safl(experiment: &Experiment) -> Vec<Fact> {
     let Some((table, settings)) = safl_table(experiment) else { return Vec::new() };
     let recipe = &experiment.recipe;
     let selection = &recipe.selection;
-    let watches = recipe.work.watch.is_some();
+    let watches = recipe.work.head_probe.is_some();
     let attends = matches!(selection.probe, Some(Probe::Attention { .. })) || watches;
     let measures = selection.probe.is_some();
     let draws = matches!(selection.criterion, Criterion::Random | Criterion::RandomFixed);

@@ -1,25 +1,30 @@
 //! How far attention moved, on real models: nothing, a known distance, and only where it can.
 
-use fedra_client::{NearFleet, PATTERN_EXAMPLES, to_tensors};
+use fedra_client::{LocalFleet, PATTERN_EXAMPLES, to_values};
 use fedra_data::Task;
-use fedra_engine::{ClientId, Fleet, Kept, Look, Moved};
+use fedra_engine::{AttentionRequest, AttentionShift, ClientId, Fleet, StateHandle};
 use fedra_plan::{ParamId, Part, Role, Site};
 use fedra_seed::Seed;
-use fedra_wire::Tensors;
+use fedra_wire::ParamValues;
 
 use crate::world::{Size, World, kept_by, with_threads};
 
 const CLIENTS: [ClientId; 2] = [ClientId(0), ClientId(2)];
 
-fn look(fleet: &mut NearFleet, model: &Tensors) -> Vec<Option<Moved>> {
-    let shifts =
-        fleet.compare_attention(&Look { model, clients: &CLIENTS, seed: Seed(4) }).unwrap();
+fn request(fleet: &mut LocalFleet, model: &ParamValues) -> Vec<Option<AttentionShift>> {
+    let shifts = fleet
+        .compare_attention(&AttentionRequest { model, clients: &CLIENTS, seed: Seed(4) })
+        .unwrap();
     assert_eq!(shifts.iter().map(|shift| shift.client).collect::<Vec<_>>(), CLIENTS);
     shifts.into_iter().map(|shift| shift.moved).collect()
 }
 
 /// The model with every number of a parameter changed.
-fn changed(model: &Tensors, (block, role, part): (u16, Role, Part), by: fn(f32) -> f32) -> Tensors {
+fn changed(
+    model: &ParamValues,
+    (block, role, part): (u16, Role, Part),
+    by: fn(f32) -> f32,
+) -> ParamValues {
     let mut model = model.clone();
     let id = ParamId::new(Site::Block(block), role, part);
     model.get_mut(id).unwrap().iter_mut().for_each(|value| *value = by(*value));
@@ -29,11 +34,11 @@ fn changed(model: &Tensors, (block, role, part): (u16, Role, Part), by: fn(f32) 
 #[test]
 fn the_same_model_has_moved_by_exactly_nothing_and_the_first_look_compares_nothing() {
     let world = World::new(Task::Concepts, Size::SMALL);
-    let model = to_tensors(&world.params);
+    let model = to_values(&world.params);
     let mut fleet = world.fleet();
-    assert_eq!(look(&mut fleet, &model), [None, None]);
-    let still = Moved { since_first: vec![0.0; 2], since_last: vec![0.0; 2] };
-    assert_eq!(look(&mut fleet, &model), [Some(still.clone()), Some(still)]);
+    assert_eq!(request(&mut fleet, &model), [None, None]);
+    let still = AttentionShift { since_first: vec![0.0; 2], since_last: vec![0.0; 2] };
+    assert_eq!(request(&mut fleet, &model), [Some(still.clone()), Some(still)]);
     // Who has not looked remembers nothing.
     let states = kept_by(&fleet);
     assert_eq!(states.iter().map(|state| state.client).collect::<Vec<_>>(), CLIENTS);
@@ -43,7 +48,7 @@ fn the_same_model_has_moved_by_exactly_nothing_and_the_first_look_compares_nothi
 fn from_even_attention_to_a_single_token_is_the_distance_computed_by_hand() {
     // So few notes that every example is in the sample.
     let world = World::new(Task::Concepts, Size { notes: 6, ..Size::SMALL });
-    let model = to_tensors(&world.params);
+    let model = to_values(&world.params);
     let key = |part| (0, Role::Key, part);
     // Keys of nothing: every query looks at all n tokens alike, 1/n each.
     let even = changed(&model, key(Part::Weight), |_| 0.0);
@@ -51,8 +56,8 @@ fn from_even_attention_to_a_single_token_is_the_distance_computed_by_hand() {
     // Keys so large that each query looks at one token.
     let single = changed(&model, key(Part::Weight), |value| 1e7 * value);
     let mut fleet = world.fleet();
-    look(&mut fleet, &even);
-    let found = look(&mut fleet, &single);
+    request(&mut fleet, &even);
+    let found = request(&mut fleet, &single);
     for (client, moved) in CLIENTS.iter().zip(found) {
         let examples = world.shards.clients[client.0 as usize].train.encoded();
         assert!(examples.len() <= PATTERN_EXAMPLES, "{}", examples.len());
@@ -64,7 +69,7 @@ fn from_even_attention_to_a_single_token_is_the_distance_computed_by_hand() {
         assert_eq!(moved.since_first, moved.since_last);
     }
     // Back where it was first: nothing since then, all the way since last.
-    let moved = look(&mut fleet, &even)[0].clone().unwrap();
+    let moved = request(&mut fleet, &even)[0].clone().unwrap();
     assert_eq!(moved.since_first, [0.0, 0.0]);
     assert!(moved.since_last[0] > 0.5);
 }
@@ -72,11 +77,11 @@ fn from_even_attention_to_a_single_token_is_the_distance_computed_by_hand() {
 #[test]
 fn a_block_whose_kernel_and_input_are_frozen_has_not_moved() {
     let world = World::new(Task::Concepts, Size::SMALL);
-    let model = to_tensors(&world.params);
-    let moved = |next: &Tensors| {
+    let model = to_values(&world.params);
+    let moved = |next: &ParamValues| {
         let mut fleet = world.fleet();
-        look(&mut fleet, &model);
-        look(&mut fleet, next)[0].clone().unwrap().since_last
+        request(&mut fleet, &model);
+        request(&mut fleet, next)[0].clone().unwrap().since_last
     };
     // Value and feed-forward of block 0 are behind its own attention and in front of block 1's.
     for role in [Role::Value, Role::Up] {
@@ -90,18 +95,18 @@ fn a_block_whose_kernel_and_input_are_frozen_has_not_moved() {
 #[test]
 fn looking_does_not_depend_on_threads_and_is_carried_over_by_the_clients_state() {
     let world = World::new(Task::Concepts, Size::SMALL);
-    let model = to_tensors(&world.params);
+    let model = to_values(&world.params);
     let next = changed(&model, (0, Role::Query, Part::Weight), |value| 1.5 * value);
     let both = |threads| {
         with_threads(threads, || {
             let mut fleet = world.fleet();
-            look(&mut fleet, &model);
-            look(&mut fleet, &next)
+            request(&mut fleet, &model);
+            request(&mut fleet, &next)
         })
     };
     assert_eq!(both(1), both(3));
     let (mut first, mut second) = (world.fleet(), world.fleet());
-    look(&mut first, &model);
-    second.restore(&model, &mut first.kept().iter().map(Kept::state)).unwrap();
-    assert_eq!(look(&mut second, &next), both(1));
+    request(&mut first, &model);
+    second.restore(&model, &mut first.kept().iter().map(StateHandle::state)).unwrap();
+    assert_eq!(request(&mut second, &next), both(1));
 }

@@ -1,19 +1,19 @@
 //! A fleet gives the same bits whatever runs it, and keeps only what was taken.
 
 use crate::world::{Size, World, kept_by, with_threads};
-use fedra_client::{NearFleet, Observer, to_tensors};
+use fedra_client::{LocalFleet, Observer, to_values};
 use fedra_data::Task;
 use fedra_engine::{
-    Adaptation, Arrival, ClientInfo, Encoding, EvaluationSet, Examination, Fleet, Inquiry,
-    LocalRule, Order, Outcome, Verdict,
+    Adaptation, Arrival, ClientInfo, Encoding, EvaluationRequest, EvaluationSet, Fleet, LocalRule,
+    Outcome, ProbeRequest, TrainRequest, Verdict,
 };
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Round};
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Expectation, Header, Kind, Tensors, decode, encode};
+use fedra_wire::{ClientId, Expectation, Header, Kind, ParamValues, decode, encode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn train(fleet: &mut NearFleet, orders: Vec<Order>, verdict: Verdict) -> Vec<Arrival> {
+fn train(fleet: &mut LocalFleet, orders: Vec<TrainRequest>, verdict: Verdict) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     let mut arrive = |arrival| {
         arrivals.push(arrival);
@@ -30,8 +30,12 @@ fn payload(arrival: &Arrival) -> &[u8] {
     }
 }
 
-fn orders(world: &World, fleet: &NearFleet, change: impl Fn(&mut Order)) -> Vec<Order> {
-    let values = to_tensors(&world.params);
+fn orders(
+    world: &World,
+    fleet: &LocalFleet,
+    change: impl Fn(&mut TrainRequest),
+) -> Vec<TrainRequest> {
+    let values = to_values(&world.params);
     let mut orders = world.orders(fleet.clients(), Round(0), &values);
     orders.iter_mut().for_each(change);
     orders
@@ -90,11 +94,11 @@ fn an_error_of_the_engine_ends_the_round_and_keeps_nothing() {
 fn a_download_is_written_on_the_shared_model() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let mut fleet = world.fleet();
-    let mut values = to_tensors(&world.params).subset(&world.head());
+    let mut values = to_values(&world.params).subset(&world.head());
     values.iter_mut().for_each(|(_, values)| values.fill(0.25));
     let orders = world.orders(fleet.clients(), Round(3), &values);
     let arrivals = train(&mut fleet, orders, Verdict::Taken);
-    assert!(to_tensors(fleet.shared()).subset(&world.head()) == values);
+    assert!(to_values(fleet.shared()).subset(&world.head()) == values);
     let everything = world.everything();
     let expected = Expectation {
         layout: world.model.layout(),
@@ -111,13 +115,13 @@ fn a_download_is_written_on_the_shared_model() {
 #[test]
 fn only_taken_answers_change_what_a_client_keeps() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
-    let zeros = Tensors::zeros(world.model.layout(), &world.everything());
+    let zeros = ParamValues::zeros(world.model.layout(), &world.everything());
     let header = Header::download(Kind::Variate, Encoding::F32, Round(0));
     let variate: Arc<[u8]> = encode(world.model.layout(), &header, &zeros, None).unwrap().into();
-    let cases: [&dyn Fn(&mut Order); 3] = [
+    let cases: [&dyn Fn(&mut TrainRequest); 3] = [
         &|order| {
             order.work.local = LocalRule::Scaffold;
-            order.extra = Some(variate.clone());
+            order.correction = Some(variate.clone());
         },
         &|order| order.work.local = LocalRule::Dynamic { alpha: 0.1 },
         &|order| order.work.encoding = Encoding::TopK { share: 0.1, feedback: true },
@@ -137,7 +141,7 @@ fn only_taken_answers_change_what_a_client_keeps() {
         assert_ne!(payload(&second[0]), payload(&taken[0]));
         let mut restored = world.fleet();
         let states = &mut states.into_iter().map(|state| Ok(Arc::new(state)));
-        restored.restore(&to_tensors(&world.params), states).unwrap();
+        restored.restore(&to_values(&world.params), states).unwrap();
         let again = train(&mut restored, given, Verdict::Taken);
         assert_eq!(payload(&again[0]), payload(&second[0]));
         assert!(kept_by(&fleet) == kept_by(&restored));
@@ -148,13 +152,13 @@ fn only_taken_answers_change_what_a_client_keeps() {
 fn the_change_of_a_variate_is_the_mean_gradient_less_the_old_one() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let everything = world.everything();
-    let zeros = Tensors::zeros(world.model.layout(), &everything);
+    let zeros = ParamValues::zeros(world.model.layout(), &everything);
     let header = Header::download(Kind::Variate, Encoding::F32, Round(0));
     let variate: Arc<[u8]> = encode(world.model.layout(), &header, &zeros, None).unwrap().into();
     let mut fleet = world.fleet();
     let given = orders(&world, &fleet, |order| {
         order.work.local = LocalRule::Scaffold;
-        order.extra = Some(variate.clone());
+        order.correction = Some(variate.clone());
     });
     let arrivals = train(&mut fleet, given, Verdict::Taken);
     let Outcome::Finished(reply) = &arrivals[0].outcome else { panic!("it finished") };
@@ -166,7 +170,7 @@ fn the_change_of_a_variate_is_the_mean_gradient_less_the_old_one() {
         client: ClientId(0),
         scope: Some(&everything),
     };
-    let (_, change) = decode(reply.extra.as_ref().unwrap(), &expected).unwrap();
+    let (_, change) = decode(reply.correction.as_ref().unwrap(), &expected).unwrap();
     assert!(change == kept_by(&fleet)[0].correction);
 }
 
@@ -191,8 +195,9 @@ fn personal_parameters_stay_and_count_at_their_client_only() {
     assert_eq!(states[0].personal.scope(), world.head());
     assert!(states[0].personal != states[1].personal);
 
-    let model = to_tensors(&world.params);
-    let ask = |on, adapt| Examination { model: &model, on, adapt, round: Round(1), seed: Seed(1) };
+    let model = to_values(&world.params);
+    let ask =
+        |on, adapt| EvaluationRequest { model: &model, on, adapt, round: Round(1), seed: Seed(1) };
     let test = ask(EvaluationSet::ClientTest, None);
     let own = fleet.evaluate(&test).unwrap();
     let shared = world.fleet().evaluate(&test).unwrap();
@@ -220,12 +225,12 @@ fn training_alone_uploads_nothing_and_keeps_everything() {
     let nothing = orders(&world, &fleet, |order| {
         order.plan = world.plan(world.everything()).keeping(&world.everything());
         let header = Header::download(Kind::Values, Encoding::F32, Round(0));
-        let none = encode(world.model.layout(), &header, &Tensors::new(), None).unwrap();
+        let none = encode(world.model.layout(), &header, &ParamValues::new(), None).unwrap();
         order.payload = none.into();
     });
     train(&mut fleet, nothing, Verdict::Taken);
     assert!(kept_by(&fleet)[0].personal != after_one[0].personal);
-    assert!(to_tensors(fleet.shared()) == to_tensors(&world.params));
+    assert!(to_values(fleet.shared()) == to_values(&world.params));
 }
 
 #[test]
@@ -240,7 +245,7 @@ fn pooled_shards_hold_every_example_in_one_pair_of_hands() {
 #[test]
 fn probes_score_every_block_alike_for_any_threads() {
     let world = World::new(Task::Concepts, Size::SMALL);
-    let model = to_tensors(&world.params);
+    let model = to_values(&world.params);
     let clients: Vec<ClientId> = (0..3).map(ClientId).collect();
     let attention = |tokens| Probe::Attention { side: AttentionSide::Key, tokens };
     let probes = [
@@ -250,7 +255,7 @@ fn probes_score_every_block_alike_for_any_threads() {
         Probe::GradientNorm,
     ];
     for probe in probes {
-        let ask = Inquiry {
+        let ask = ProbeRequest {
             model: &model,
             probe,
             clients: &clients,
@@ -272,11 +277,11 @@ fn probes_score_every_block_alike_for_any_threads() {
 fn a_probe_that_nobody_can_answer_is_an_error_and_one_that_some_can_is_not() {
     let mut world = World::new(Task::Diagnosis, Size::SMALL);
     world.shards.clients[1].train = fedra_client::Examples::default();
-    let model = to_tensors(&world.params);
+    let model = to_values(&world.params);
     let clients: Vec<ClientId> = (0..3).map(ClientId).collect();
     let ask = |tokens| {
         let probe = Probe::Attention { side: AttentionSide::Key, tokens };
-        Inquiry {
+        ProbeRequest {
             model: &model,
             probe,
             clients: &clients,
@@ -296,7 +301,7 @@ fn a_head_that_does_not_answer_the_task_is_refused() {
     let mut world = World::new(Task::Diagnosis, Size::SMALL);
     world.shards.task = Task::Concepts;
     let (model, params) = (world.model.clone(), world.params.clone());
-    let refused = NearFleet::new(model, params, world.device.clone(), world.shards.clone());
+    let refused = LocalFleet::new(model, params, world.device.clone(), world.shards.clone());
     let message = refused.unwrap_err().to_string();
     assert!(message.starts_with("targets: found the task concepts with"), "{message}");
 }

@@ -1,7 +1,7 @@
 //! `FedFrozen` with real clients: query and key keep their bits under `AdamW` and its decay.
 
 use crate::world::{Size, World, adamw, kept_by};
-use fedra_client::to_tensors;
+use fedra_client::to_values;
 use fedra_data::Task;
 use fedra_engine::methods::Method;
 use fedra_engine::{Encoding, Federation, Recipe};
@@ -28,7 +28,7 @@ fn frozen_query_and_key_stay_bit_identical_under_adamw_whatever_lies_beneath() {
     ] {
         let settings = serde_json::json!({ "warmup": 1, "base": base });
         let mut fleet = world.fleet();
-        let start = to_tensors(&world.params);
+        let start = to_values(&world.params);
         let recipe = frozen(&settings, encoding);
         let mut federation = Federation::new(recipe, layout.clone(), start, Seed(1)).unwrap();
         federation.run(&mut fleet, &mut [], 1, &|| false).unwrap();
@@ -49,7 +49,7 @@ fn a_lower_rate_moves_query_and_key_less_and_the_rest_as_far() {
     let world = World::new(Task::Diagnosis, Size { notes: 30, ..Size::SMALL });
     let layout = world.model.layout();
     let kernel = Scope::of_roles(layout, [Role::Query, Role::Key]);
-    let start = to_tensors(&world.params);
+    let start = to_values(&world.params);
     let moved = |settings: &serde_json::Value| {
         let mut recipe = frozen(settings, Encoding::F32);
         recipe.work.max_steps = Some(1);

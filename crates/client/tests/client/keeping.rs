@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use crate::world::{Size, World, adamw, kept_by, with_threads};
-use fedra_client::{NearFleet, to_tensors};
+use fedra_client::{LocalFleet, to_values};
 use fedra_data::Task;
 use fedra_engine::methods::Method;
-use fedra_engine::{ClientState, Cupboard, Encoding, Federation, Fleet, Kept, Recipe, Sampler};
-use fedra_engine::{EngineError, Tensors};
+use fedra_engine::{
+    ClientState, Encoding, Federation, Fleet, Recipe, Sampler, StateHandle, StateStore,
+};
+use fedra_engine::{EngineError, ParamValues};
 use fedra_seed::Seed;
 use serde_json::{Value, json};
 
@@ -35,24 +37,24 @@ fn recipes() -> Vec<Recipe> {
     ]
 }
 
-fn fleet(world: &World, scratch: Option<&Path>) -> NearFleet {
+fn fleet(world: &World, scratch: Option<&Path>) -> LocalFleet {
     match scratch {
         None => world.fleet(),
-        Some(path) => world.fleet().with_cupboard(Cupboard::on_disk(path).unwrap()),
+        Some(path) => world.fleet().with_store(StateStore::on_disk(path).unwrap()),
     }
 }
 
 fn start(world: &World, recipe: &Recipe) -> Federation {
-    let (layout, start) = (world.model.layout().clone(), to_tensors(&world.params));
+    let (layout, start) = (world.model.layout().clone(), to_values(&world.params));
     Federation::new(recipe.clone(), layout, start, Seed(1)).unwrap()
 }
 
 /// The model and the states after some rounds.
 fn run(
     federation: &mut Federation,
-    fleet: &mut NearFleet,
+    fleet: &mut LocalFleet,
     rounds: u32,
-) -> (Tensors, Vec<ClientState>) {
+) -> (ParamValues, Vec<ClientState>) {
     federation.run(fleet, &mut [], rounds, &|| false).unwrap();
     (federation.model().clone(), kept_by(fleet))
 }
@@ -108,7 +110,7 @@ fn a_state_of_another_model_is_refused_on_its_way_in() {
     let (mut here, mut there) = (fleet(&world, None), fleet(&other, None));
     let scaffold = &recipes()[0];
     run(&mut start(&other, scaffold), &mut there, 1);
-    let shared = to_tensors(&world.params);
-    let refused = here.restore(&shared, &mut there.kept().iter().map(Kept::state));
+    let shared = to_values(&world.params);
+    let refused = here.restore(&shared, &mut there.kept().iter().map(StateHandle::state));
     assert!(matches!(refused, Err(EngineError::Wire(_))), "{refused:?}");
 }

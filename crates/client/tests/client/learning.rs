@@ -1,12 +1,12 @@
 //! Whole federations on the synthetic clinic: what they learn, and that every method runs.
 
 use crate::world::{Size, World, adamw, with_threads};
-use fedra_client::{NearFleet, Shards, to_tensors};
+use fedra_client::{LocalFleet, Shards, to_values};
 use fedra_data::{LabelScore, Target, Task};
 use fedra_engine::methods::Method;
 use fedra_engine::{
-    EvaluationSet, Federation, Fleet, Population, Recipe, RoundReport, Scored, Selection, Sink,
-    Tensors, Work,
+    EvaluationSet, Federation, Fleet, ParamValues, Population, Recipe, RoundReport, Scored,
+    Selection, Sink, Work,
 };
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Rule, Site};
 use fedra_seed::Seed;
@@ -16,7 +16,7 @@ struct Run {
     before: Scored,
     after: Scored,
     reports: Vec<RoundReport>,
-    model: Tensors,
+    model: ParamValues,
 }
 
 struct Reports(Vec<RoundReport>);
@@ -30,8 +30,8 @@ impl Sink for Reports {
 
 fn run(world: &World, shards: Shards, recipe: Recipe, rounds: u32) -> Run {
     let (model, params) = (world.model.clone(), world.params.clone());
-    let mut fleet = NearFleet::new(model, params, world.device.clone(), shards).unwrap();
-    let (layout, initial) = (world.model.layout().clone(), to_tensors(&world.params));
+    let mut fleet = LocalFleet::new(model, params, world.device.clone(), shards).unwrap();
+    let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
     let mut federation = Federation::new(recipe, layout, initial, Seed(1)).unwrap();
     let central = |federation: &Federation, fleet: &mut dyn Fleet| {
         let scores = federation.examine(fleet, EvaluationSet::CentralTest).unwrap();
@@ -115,7 +115,7 @@ fn blocks_chosen_by_attention_are_all_that_changes_on_any_number_of_threads() {
         with_threads(threads, || run(world, world.shards.clone(), recipe, 2))
     };
     let alone = model(1);
-    let initial = to_tensors(&world.params);
+    let initial = to_values(&world.params);
     let chosen = &alone.reports.iter().flat_map(|report| report.blocks.clone()).collect();
     for (id, values) in alone.model.iter() {
         let may_change = match id.site {

@@ -76,13 +76,13 @@ fn words_cut_away_count_as_missed() {
     let mut world = World::new(Task::Concepts, Size::SMALL);
     world.shards.labels =
         fedra_data::LabelSet::of_tags(["B-problem", "B-test", "B-treatment"].map(str::to_owned));
-    let misses = |longest: usize| {
+    let false_negatives = |longest: usize| {
         let encoder = Encoder::new(&tokenizer, longest).unwrap();
         let examples = Examples::encode(&encoder, &table.examples).unwrap();
         assert_eq!(examples.cut(0).len(), examples.encoded()[0].dropped);
         let scores = score(&world, 500, &examples);
         let Counts::Spans(spans) = scores.counts() else { panic!("concepts are spans") };
-        spans.kinds()["problem"].misses + spans.kinds()["problem"].hits
+        spans.kinds()["problem"].false_negatives + spans.kinds()["problem"].true_positives
     };
-    assert_eq!((misses(20), misses(4)), (2, 2));
+    assert_eq!((false_negatives(20), false_negatives(4)), (2, 2));
 }

@@ -1,13 +1,13 @@
 //! Choosing blocks on real models: scores, shallow clients, and work that is not done.
 
 use crate::world::{Size, World, adamw};
-use fedra_client::{Prober, to_tensors};
+use fedra_client::{Prober, to_values};
 use fedra_compute::Tape;
 use fedra_data::{Target, Task};
 use fedra_engine::methods::Method;
 use fedra_engine::{
-    Encoding, EvaluationSet, Federation, Fleet, Outcome, Recipe, Reply, Tensors, Verdict, Watch,
-    Work,
+    Encoding, EvaluationSet, Federation, Fleet, HeadProbe, Outcome, ParamValues, Recipe, Reply,
+    Verdict, Work,
 };
 use fedra_model::{Batch, BlockProbe, Relevant};
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Role, Round, Scope, Site};
@@ -62,11 +62,11 @@ fn a_relative_gradient_is_the_gradient_over_the_weights() {
 }
 
 /// Three rounds with the first client one block deep.
-fn shallow(world: &World, recipe: Recipe) -> (Tensors, BTreeMap<String, f64>) {
+fn shallow(world: &World, recipe: Recipe) -> (ParamValues, BTreeMap<String, f64>) {
     let name = world.shards.clients[0].name.clone();
     let recipe = Recipe { depths: [(name, 1)].into(), ..recipe };
     let mut fleet = world.fleet().with_depths(&recipe.depths).unwrap();
-    let (layout, initial) = (world.model.layout().clone(), to_tensors(&world.params));
+    let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
     let mut federation = Federation::new(recipe, layout, initial, Seed(1)).unwrap();
     federation.run(&mut fleet, &mut [], 3, &|| false).unwrap();
     let scores = federation.examine(&mut fleet, EvaluationSet::ClientTest).unwrap().unwrap();
@@ -79,7 +79,7 @@ fn a_client_with_one_block_trains_and_is_scored_beside_clients_with_two() {
     for (name, settings) in [("fedavg", "{}"), ("safl", r#"{"k":2,"embeddings":"learn"}"#)] {
         let (model, scores) = shallow(&world, recipe(name, settings));
         assert!(scores.contains_key("span_f1"), "{scores:?}");
-        let initial = to_tensors(&world.params);
+        let initial = to_values(&world.params);
         let moved = |site| {
             let scope = Scope::of_sites(world.model.layout(), [site]);
             scope.iter().any(|id| initial.get(id) != model.get(id))
@@ -102,7 +102,7 @@ fn a_model_of_the_first_blocks_is_the_deep_one_that_skips_the_others() {
 fn answer(world: &World, change: impl Fn(&mut Work)) -> Reply {
     let mut fleet = world.fleet();
     let clients = fleet.clients()[..1].to_vec();
-    let mut orders = world.orders(&clients, Round(4), &to_tensors(&world.params));
+    let mut orders = world.orders(&clients, Round(4), &to_values(&world.params));
     change(&mut orders[0].work);
     let mut replies = Vec::new();
     fleet
@@ -136,7 +136,7 @@ fn of_each_block_only_the_heads_with_the_most_relevant_attention_go_up() {
     let whole = read(&answer(&world, |_| ()), Encoding::F32);
     let some = answer(&world, |work| {
         work.encoding = encoding;
-        work.watch = Some(Watch { probe: ENTITIES, examples: u32::MAX });
+        work.head_probe = Some(HeadProbe { probe: ENTITIES, examples: u32::MAX });
     });
     let some = read(&some, encoding);
 

@@ -1,27 +1,27 @@
 //! What a trainer does to parameters, and what it must not do.
 
 use crate::world::{Size, World, adamw, bits, sgd};
-use fedra_client::{Correction, Learnt, Lesson, Trainer, to_tensors};
+use fedra_client::{Correction, TrainResult, TrainTask, Trainer, to_values};
 use fedra_compute::{Params, Tape, Tensor};
 use fedra_data::{Batch as Rows, Targets as Labels, Task, epoch};
-use fedra_engine::{Solver, Work};
+use fedra_engine::{OptimiserConfig, Work};
 use fedra_model::{Batch, Targets};
 use fedra_plan::{ByteCount, Scope};
 use fedra_seed::Seed;
-use fedra_wire::Tensors;
+use fedra_wire::ParamValues;
 
 const NO_CACHE: ByteCount = ByteCount(0);
 
-fn train(world: &World, cache: ByteCount, lesson: &Lesson<'_>) -> (Params, Learnt) {
+fn train(world: &World, cache: ByteCount, lesson: &TrainTask<'_>) -> (Params, TrainResult) {
     let mut params = world.params.clone();
     let trainer = Trainer { model: &world.model, device: &world.device, cache };
     let learnt = trainer.train(&mut params, lesson).unwrap();
     (params, learnt)
 }
 
-fn learnt(world: &World, work: &Work, correction: Correction<'_>) -> Learnt {
+fn learnt(world: &World, work: &Work, correction: Correction<'_>) -> TrainResult {
     let scope = world.everything();
-    train(world, NO_CACHE, &Lesson { correction, ..world.lesson(&scope, work) }).1
+    train(world, NO_CACHE, &TrainTask { correction, ..world.lesson(&scope, work) }).1
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn proximal_training_without_pull_is_plain_to_the_bit() {
     assert_eq!(bits(&plain.change), bits(&without.change));
     let pulled = learnt(&world, &sgd(0.5), Correction::Proximal { mu: 0.5 });
     let free = learnt(&world, &sgd(0.5), Correction::Nothing);
-    let length = |learnt: &Learnt| -> f32 {
+    let length = |learnt: &TrainResult| -> f32 {
         learnt.change.iter().flat_map(|(_, values)| values.iter().map(|x| x * x)).sum()
     };
     assert!(length(&pulled) < length(&free));
@@ -69,7 +69,7 @@ fn proximal_training_without_pull_is_plain_to_the_bit() {
 #[test]
 fn zero_variates_and_one_step_are_plain_and_the_next_variate_is_option_two() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
-    let none = Tensors::new();
+    let none = ParamValues::new();
     let zero = Correction::Variates { own: &none, server: &none };
     let one = Work { max_steps: Some(1), ..sgd(0.1) };
     let (plain, scaffold) = (learnt(&world, &one, Correction::Nothing), learnt(&world, &one, zero));
@@ -93,7 +93,7 @@ fn zero_variates_and_one_step_are_plain_and_the_next_variate_is_option_two() {
 #[test]
 fn a_dynamic_term_acts_from_the_second_step_on_or_through_its_memory() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
-    let none = Tensors::new();
+    let none = ParamValues::new();
     let dynamic = Correction::Dynamic { alpha: 0.5, memory: &none };
     let proximal = Correction::Proximal { mu: 0.5 };
     let work = sgd(0.5);
@@ -149,12 +149,12 @@ fn a_lesson_without_examples_or_scope_is_refused() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let (all, none, work) = (world.everything(), Scope::empty(), sgd(0.1));
     let trainer = Trainer { model: &world.model, device: &world.device, cache: NO_CACHE };
-    let check = |lesson: Lesson<'_>, expected: &str| {
+    let check = |lesson: TrainTask<'_>, expected: &str| {
         let error = trainer.train(&mut world.params.clone(), &lesson).unwrap_err();
         assert_eq!(error.to_string(), format!("hospital-1: found no {expected}"));
     };
     check(world.lesson(&none, &work), "parameter to train, expected at least one");
-    let empty = Lesson { examples: &[], ..world.lesson(&all, &work) };
+    let empty = TrainTask { examples: &[], ..world.lesson(&all, &work) };
     check(empty, "example to train on, expected at least one");
 }
 
@@ -168,24 +168,24 @@ fn steps_and_gradients_are_limited_as_the_work_says() {
     let norm = squares.sum::<f64>().sqrt();
     // One step of rate 1 along a gradient of that norm; the slack is the rounding of w + change.
     assert!((norm - 0.01).abs() < 1e-4, "{norm}");
-    assert_eq!(to_tensors(&world.params).scope(), learnt.change.scope());
+    assert_eq!(to_values(&world.params).scope(), learnt.change.scope());
 }
 
 /// Every solver with one of its settings replaced by this value.
-fn solvers_with(value: f32) -> Vec<Solver> {
+fn solvers_with(value: f32) -> Vec<OptimiserConfig> {
     let (rate, momentum, weight_decay) = (0.01, 0.9, 0.1);
     let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
     vec![
-        Solver::Sgd { rate: value, weight_decay },
-        Solver::Sgd { rate, weight_decay: value },
-        Solver::Momentum { rate: value, momentum, weight_decay },
-        Solver::Momentum { rate, momentum: value, weight_decay },
-        Solver::Momentum { rate, momentum, weight_decay: value },
-        Solver::AdamW { rate: value, beta1, beta2, epsilon, weight_decay },
-        Solver::AdamW { rate, beta1: value, beta2, epsilon, weight_decay },
-        Solver::AdamW { rate, beta1, beta2: value, epsilon, weight_decay },
-        Solver::AdamW { rate, beta1, beta2, epsilon: value, weight_decay },
-        Solver::AdamW { rate, beta1, beta2, epsilon, weight_decay: value },
+        OptimiserConfig::Sgd { rate: value, weight_decay },
+        OptimiserConfig::Sgd { rate, weight_decay: value },
+        OptimiserConfig::Momentum { rate: value, momentum, weight_decay },
+        OptimiserConfig::Momentum { rate, momentum: value, weight_decay },
+        OptimiserConfig::Momentum { rate, momentum, weight_decay: value },
+        OptimiserConfig::AdamW { rate: value, beta1, beta2, epsilon, weight_decay },
+        OptimiserConfig::AdamW { rate, beta1: value, beta2, epsilon, weight_decay },
+        OptimiserConfig::AdamW { rate, beta1, beta2: value, epsilon, weight_decay },
+        OptimiserConfig::AdamW { rate, beta1, beta2, epsilon: value, weight_decay },
+        OptimiserConfig::AdamW { rate, beta1, beta2, epsilon, weight_decay: value },
     ]
 }
 

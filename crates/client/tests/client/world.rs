@@ -1,18 +1,18 @@
 //! A small federation: a narrow encoder, a few hospitals, and work to do.
 
-use fedra_client::{Lesson, NearFleet, Shards};
+use fedra_client::{LocalFleet, Shards, TrainTask};
 use fedra_compute::{Device, Params, ThreadPool};
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
-use fedra_engine::{ClientInfo, ClientState, Encoding, Fleet, Order, Solver, Work};
+use fedra_engine::{ClientInfo, ClientState, Encoding, Fleet, OptimiserConfig, TrainRequest, Work};
 use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Head, Model};
 use fedra_plan::{Cut, Plan, Role, Round, Scope, Site};
 use fedra_seed::Seed;
-use fedra_wire::{Header, Kind, Tensors, encode};
+use fedra_wire::{Header, Kind, ParamValues, encode};
 use std::sync::Arc;
 
 /// What the clients keep, all at once.
-pub fn kept_by(fleet: &NearFleet) -> Vec<ClientState> {
+pub fn kept_by(fleet: &LocalFleet) -> Vec<ClientState> {
     let states = fleet.kept().into_iter().map(|kept| kept.state().map(Arc::unwrap_or_clone));
     states.collect::<Result<_, _>>().unwrap()
 }
@@ -67,9 +67,9 @@ impl World {
         Self { model, params, device, shards }
     }
 
-    pub fn fleet(&self) -> NearFleet {
+    pub fn fleet(&self) -> LocalFleet {
         let (params, shards) = (self.params.clone(), self.shards.clone());
-        NearFleet::new(self.model.clone(), params, self.device.clone(), shards).unwrap()
+        LocalFleet::new(self.model.clone(), params, self.device.clone(), shards).unwrap()
     }
 
     pub fn everything(&self) -> Scope {
@@ -85,8 +85,8 @@ impl World {
         self.everything() - Scope::of_roles(self.model.layout(), [Role::Query, Role::Key])
     }
 
-    pub fn lesson<'a>(&'a self, scope: &'a Scope, work: &'a Work) -> Lesson<'a> {
-        Lesson {
+    pub fn lesson<'a>(&'a self, scope: &'a Scope, work: &'a Work) -> TrainTask<'a> {
+        TrainTask {
             client: "hospital-1",
             examples: self.shards.clients[0].train.encoded(),
             scope,
@@ -102,15 +102,20 @@ impl World {
     }
 
     /// The same order for every client, with the given values to start from.
-    pub fn orders(&self, clients: &[ClientInfo], round: Round, values: &Tensors) -> Vec<Order> {
+    pub fn orders(
+        &self,
+        clients: &[ClientInfo],
+        round: Round,
+        values: &ParamValues,
+    ) -> Vec<TrainRequest> {
         let header = Header::download(Kind::Values, Encoding::F32, round);
         let payload: Arc<[u8]> = encode(self.model.layout(), &header, values, None).unwrap().into();
-        let order = |client: &ClientInfo| Order {
+        let order = |client: &ClientInfo| TrainRequest {
             client: client.id,
             round,
             seed: Seed(9).with(u64::from(round.0)).with(u64::from(client.id.0)),
             payload: payload.clone(),
-            extra: None,
+            correction: None,
             plan: self.plan(self.everything()),
             work: adamw(1e-2),
         };
@@ -118,23 +123,23 @@ impl World {
     }
 }
 
-fn work(solver: Solver) -> Work {
+fn work(solver: OptimiserConfig) -> Work {
     Work { batch: 8, ..Work::new(solver) }
 }
 
 pub fn sgd(rate: f32) -> Work {
-    work(Solver::Sgd { rate, weight_decay: 0.0 })
+    work(OptimiserConfig::Sgd { rate, weight_decay: 0.0 })
 }
 
 pub fn adamw(rate: f32) -> Work {
     let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
-    work(Solver::AdamW { rate, beta1, beta2, epsilon, weight_decay: 0.1 })
+    work(OptimiserConfig::AdamW { rate, beta1, beta2, epsilon, weight_decay: 0.1 })
 }
 
 pub fn with_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
     ThreadPool::new(threads).unwrap().install(run)
 }
 
-pub fn bits(tensors: &Tensors) -> Vec<u32> {
+pub fn bits(tensors: &ParamValues) -> Vec<u32> {
     tensors.iter().flat_map(|(_, values)| values.iter().map(|value| value.to_bits())).collect()
 }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Tally, macro_f1, occurring, ratio, total};
+use super::{ConfusionCounts, macro_f1, occurring, ratio, total};
 
 /// Micro and macro F1 of labels, and the share of examples that are right.
 ///
@@ -24,7 +24,7 @@ use super::{Tally, macro_f1, occurring, ratio, total};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelScore {
-    tallies: Vec<Tally>,
+    tallies: Vec<ConfusionCounts>,
     exact: u64,
     seen: u64,
 }
@@ -32,7 +32,7 @@ pub struct LabelScore {
 impl LabelScore {
     /// Nothing seen yet, of so many labels.
     pub fn new(labels: usize) -> Self {
-        Self { tallies: vec![Tally::default(); labels], exact: 0, seen: 0 }
+        Self { tallies: vec![ConfusionCounts::default(); labels], exact: 0, seen: 0 }
     }
 
     /// Counts one example; the order of labels does not matter and a repeat counts once.
@@ -46,13 +46,13 @@ impl LabelScore {
             same &= is_hit;
             if !truth[..place].contains(&label) {
                 let tally = &mut self.tallies[label as usize];
-                *(if is_hit { &mut tally.hits } else { &mut tally.misses }) += 1;
+                *(if is_hit { &mut tally.true_positives } else { &mut tally.false_negatives }) += 1;
             }
         }
         for (place, label) in guess.iter().enumerate() {
             if !truth.contains(label) && !guess[..place].contains(label) {
                 same = false;
-                self.tallies[*label as usize].alarms += 1;
+                self.tallies[*label as usize].false_positives += 1;
             }
         }
         self.exact += u64::from(same);
@@ -71,7 +71,7 @@ impl LabelScore {
     }
 
     /// All labels pooled.
-    pub fn total(&self) -> Tally {
+    pub fn total(&self) -> ConfusionCounts {
         total(&self.tallies)
     }
 
@@ -98,7 +98,7 @@ impl LabelScore {
     }
 
     /// The counts of each label.
-    pub fn tallies(&self) -> &[Tally] {
+    pub fn tallies(&self) -> &[ConfusionCounts] {
         &self.tallies
     }
 
@@ -118,7 +118,7 @@ mod tests {
         score.add(&[0, 1], &[0]);
         score.add(&[0], &[0, 2]);
         score.add(&[], &[]);
-        // Pooled: 2 hits, 1 alarm, 1 miss. By code: 1, 0, 0.
+        // Pooled: 2 true positives, 1 false positive, 1 false negative. By code: 1, 0, 0.
         assert!((score.micro_f1() - 4.0 / 6.0).abs() < 1e-15);
         assert!((score.macro_f1() - 1.0 / 3.0).abs() < 1e-15);
         assert!((score.exact() - 1.0 / 3.0).abs() < 1e-15);
@@ -128,7 +128,10 @@ mod tests {
     fn a_repeated_label_counts_once() {
         let mut score = LabelScore::new(3);
         score.add(&[0, 0, 1], &[1, 2, 2, 1]);
-        assert_eq!(score.total(), Tally { hits: 1, alarms: 1, misses: 1 });
+        assert_eq!(
+            score.total(),
+            ConfusionCounts { true_positives: 1, false_positives: 1, false_negatives: 1 }
+        );
         assert_eq!(score.exact(), 0.0);
     }
 

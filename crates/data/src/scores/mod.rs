@@ -12,31 +12,34 @@ pub use spans::{Span, SpanScore, spans};
 
 use serde::{Deserialize, Serialize};
 
-/// Hits, false alarms and misses of one label.
+/// True and false positives and false negatives of one label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct ConfusionCounts {
     /// Predicted and true.
-    pub hits: u64,
+    pub true_positives: u64,
     /// Predicted, not true.
-    pub alarms: u64,
+    pub false_positives: u64,
     /// True, not predicted.
-    pub misses: u64,
+    pub false_negatives: u64,
 }
 
-impl Tally {
+impl ConfusionCounts {
     /// Hits among what was predicted; 0 when nothing was.
     pub fn precision(self) -> f64 {
-        ratio(self.hits, self.hits + self.alarms)
+        ratio(self.true_positives, self.true_positives + self.false_positives)
     }
 
     /// Hits among what is true; 0 when nothing is.
     pub fn recall(self) -> f64 {
-        ratio(self.hits, self.hits + self.misses)
+        ratio(self.true_positives, self.true_positives + self.false_negatives)
     }
 
-    /// Harmonic mean of precision and recall: 2 hits / (2 hits + alarms + misses).
+    /// Harmonic mean of precision and recall: 2 TP / (2 TP + FP + FN).
     pub fn f1(self) -> f64 {
-        ratio(2 * self.hits, 2 * self.hits + self.alarms + self.misses)
+        ratio(
+            2 * self.true_positives,
+            2 * self.true_positives + self.false_positives + self.false_negatives,
+        )
     }
 
     /// Whether the label was neither predicted nor true anywhere.
@@ -45,9 +48,9 @@ impl Tally {
     }
 
     fn add(&mut self, other: Self) {
-        self.hits += other.hits;
-        self.alarms += other.alarms;
-        self.misses += other.misses;
+        self.true_positives += other.true_positives;
+        self.false_positives += other.false_positives;
+        self.false_negatives += other.false_negatives;
     }
 }
 
@@ -55,15 +58,15 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn total<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> Tally {
-    tallies.into_iter().fold(Tally::default(), |mut sum, &tally| {
+fn total<'a>(tallies: impl IntoIterator<Item = &'a ConfusionCounts>) -> ConfusionCounts {
+    tallies.into_iter().fold(ConfusionCounts::default(), |mut sum, &tally| {
         sum.add(tally);
         sum
     })
 }
 
 /// Mean F1 over these labels; one that was neither predicted nor true counts as 0.
-fn macro_f1<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> f64 {
+fn macro_f1<'a>(tallies: impl IntoIterator<Item = &'a ConfusionCounts>) -> f64 {
     let (mut sum, mut count) = (0.0, 0_u64);
     for tally in tallies {
         sum += tally.f1();
@@ -73,6 +76,8 @@ fn macro_f1<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> f64 {
 }
 
 /// Those of the labels that occur, truly or as a prediction.
-fn occurring<'a>(tallies: impl IntoIterator<Item = &'a Tally>) -> impl Iterator<Item = &'a Tally> {
+fn occurring<'a>(
+    tallies: impl IntoIterator<Item = &'a ConfusionCounts>,
+) -> impl Iterator<Item = &'a ConfusionCounts> {
     tallies.into_iter().filter(|tally| !tally.is_empty())
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Tally, macro_f1, occurring, total};
+use super::{ConfusionCounts, macro_f1, occurring, total};
 
 /// A typed run of words: `start..=end` in words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +75,7 @@ fn starts((before, before_kind): (char, &str), (now, kind): (char, &str)) -> boo
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanScore {
-    kinds: BTreeMap<String, Tally>,
+    kinds: BTreeMap<String, ConfusionCounts>,
     right: u64,
     seen: u64,
 }
@@ -93,13 +93,13 @@ impl SpanScore {
         for span in &real {
             let tally = self.kinds.entry(span.kind.to_owned()).or_default();
             if guessed.contains(span) {
-                tally.hits += 1;
+                tally.true_positives += 1;
             } else {
-                tally.misses += 1;
+                tally.false_negatives += 1;
             }
         }
         for span in guessed.iter().filter(|span| !real.contains(span)) {
-            self.kinds.entry(span.kind.to_owned()).or_default().alarms += 1;
+            self.kinds.entry(span.kind.to_owned()).or_default().false_positives += 1;
         }
     }
 
@@ -113,7 +113,7 @@ impl SpanScore {
     }
 
     /// All types pooled; precision, recall and F1 of this are the headline numbers.
-    pub fn total(&self) -> Tally {
+    pub fn total(&self) -> ConfusionCounts {
         total(self.kinds.values())
     }
 
@@ -133,7 +133,7 @@ impl SpanScore {
     }
 
     /// The counts of each type.
-    pub fn kinds(&self) -> &BTreeMap<String, Tally> {
+    pub fn kinds(&self) -> &BTreeMap<String, ConfusionCounts> {
         &self.kinds
     }
 }

@@ -23,7 +23,7 @@
 use fedra_plan::{Role, Round, Rule, Site};
 use serde::{Deserialize, Serialize};
 
-use super::beneath::Beneath;
+use super::base_method::BaseMethod;
 use super::warmup::Warmup;
 use crate::error::EngineError;
 use crate::recipe::Recipe;
@@ -50,7 +50,7 @@ pub struct FedFrozen {
     /// For evidence: the disagreement that is too much; 0.5 unless given.
     pub disagreement: Option<f64>,
     /// The method beneath.
-    pub base: Beneath,
+    pub base: BaseMethod,
 }
 
 /// What learns in stage 2.

@@ -26,12 +26,12 @@ use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::beneath::Beneath;
+use super::base_method::BaseMethod;
 use crate::error::EngineError;
 use crate::fold::Denominator;
 use crate::recipe::Recipe;
 use crate::selection::{Masks, Selection};
-use crate::work::Watch;
+use crate::work::HeadProbe;
 
 pub use pruning::Pruning;
 pub use selector::BlockSelector;
@@ -75,7 +75,7 @@ pub struct Safl {
     /// Whether the embeddings learn too.
     pub embeddings: Embeddings,
     /// The method beneath.
-    pub base: Beneath,
+    pub base: BaseMethod,
 }
 
 impl Default for Safl {
@@ -94,7 +94,7 @@ impl Default for Safl {
             prune: None,
             explore,
             embeddings: Embeddings::Frozen,
-            base: Beneath::default(),
+            base: BaseMethod::default(),
         }
     }
 }
@@ -123,7 +123,8 @@ impl Safl {
             }
             Some(Pruning::Heads { share, of }) => {
                 work.encoding = Encoding::Heads { share, of };
-                work.watch = Some(Watch { probe: attention, examples: self.profile_examples });
+                work.head_probe =
+                    Some(HeadProbe { probe: attention, examples: self.profile_examples });
             }
         }
         Recipe {

@@ -23,15 +23,15 @@ use fedra_wire::{ClientId, Encoding, Kind, payload_length};
 use crate::attention::AttentionDrift;
 use crate::bytes::Bytes;
 use crate::conditions::Fate;
-use crate::cupboard::Kept;
 use crate::downloads::Downloads;
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, Fleet, Order};
+use crate::fleet::{ClientInfo, Fleet, TrainRequest};
 use crate::gather::{Gather, Gathered};
 use crate::recipe::{Population, Recipe, Start};
 use crate::report::{Absence, FailedAttempt};
 use crate::selection::{Memory, SelectionReport};
 use crate::state::State;
+use crate::state_store::StateHandle;
 use crate::work::{LocalRule, Work};
 
 /// What came of asking one cohort.
@@ -95,13 +95,13 @@ impl Attempt {
 /// What an attempt changes before it is known whether it counts; absent: nothing of the kind.
 struct Before {
     memory: Option<Memory>,
-    kept: Option<Vec<Kept>>,
+    kept: Option<Vec<StateHandle>>,
 }
 
 /// The orders of an attempt, who will not get one, and what the downloads weigh.
 struct Dispatch {
     work: Work,
-    orders: Vec<Order>,
+    orders: Vec<TrainRequest>,
     absent: Vec<Absence>,
     down: ByteCount,
 }
@@ -193,7 +193,7 @@ impl State {
         }
         let is_touched = !attempt.gathered.arrived.is_empty() || attempt.attention.is_some();
         if let Some(kept) = before.kept.filter(|_| is_touched) {
-            fleet.restore(&self.as_received()?, &mut kept.iter().map(Kept::state))?;
+            fleet.restore(&self.as_received()?, &mut kept.iter().map(StateHandle::state))?;
         }
         Ok(())
     }
@@ -256,22 +256,22 @@ impl State {
         for (client, fate) in fates {
             let plan = plans.get(&client).expect("everybody in the cohort has a plan");
             let payload = values.get(place, &self.model, self.versions.lacks(client, plan))?;
-            let extra = match work.local {
+            let correction = match work.local {
                 LocalRule::Scaffold => {
                     Some(variates.get(place, &self.server.variate, plan.uploads())?)
                 }
                 LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => None,
             };
-            let extra_length = extra.as_ref().map_or(0, |extra| extra.len());
+            let extra_length = correction.as_ref().map_or(0, |correction| correction.len());
             down += ByteCount((payload.len() + extra_length) as u64);
             let reason = match fate {
                 Fate::Works => {
-                    orders.push(Order {
+                    orders.push(TrainRequest {
                         client,
                         round: self.round,
                         seed: self.client_seed(client),
                         payload,
-                        extra,
+                        correction,
                         plan: plan.clone(),
                         work: work.clone(),
                     });
@@ -289,7 +289,7 @@ impl State {
     fn gather(
         &self,
         fleet: &mut dyn Fleet,
-        orders: Vec<Order>,
+        orders: Vec<TrainRequest>,
         cohort: &[ClientInfo],
     ) -> Result<Gathered, EngineError> {
         let examples = cohort.iter().map(|client| (client.id, client.examples)).collect();

@@ -6,7 +6,7 @@ use fedra_wire::ClientId;
 use crate::attention::{AttentionDrift, SHIFT_BYTES};
 use crate::drift::DriftReport;
 use crate::error::EngineError;
-use crate::fleet::{Fleet, Look, Moved, Shift};
+use crate::fleet::{AttentionRequest, AttentionShift, ClientAttention, Fleet};
 use crate::state::State;
 
 impl State {
@@ -21,9 +21,9 @@ impl State {
             return Ok((None, ByteCount(0)));
         }
         let (model, seed) = (&self.model, self.seed.of("attention"));
-        let shifts = fleet.compare_attention(&Look { model, clients: cohort, seed })?;
-        let moved: Vec<&Moved> =
-            shifts.iter().filter_map(|shift: &Shift| shift.moved.as_ref()).collect();
+        let shifts = fleet.compare_attention(&AttentionRequest { model, clients: cohort, seed })?;
+        let moved: Vec<&AttentionShift> =
+            shifts.iter().filter_map(|shift: &ClientAttention| shift.moved.as_ref()).collect();
         let blocks: usize = moved.iter().map(|moved| moved.since_first.len()).sum();
         Ok((Some(AttentionDrift::of(&moved)), ByteCount(SHIFT_BYTES * blocks as u64)))
     }

@@ -6,7 +6,7 @@ use fedra_plan::{ByteCount, Plan, Round, Rule, Scope, Side};
 use fedra_wire::{ClientId, Mask, Measured};
 
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, Evidence, Fleet, Inquiry};
+use crate::fleet::{ClientInfo, Evidence, Fleet, ProbeRequest};
 use crate::planner::Choice;
 use crate::selection::{Masks, Observed, SelectionReport};
 use crate::state::State;
@@ -30,7 +30,7 @@ impl State {
         let is_due = selection.is_due(self.round, self.memory.measurements());
         if let Some(probe) = selection.probe.filter(|_| is_due) {
             let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
-            let evidence = fleet.probe(&Inquiry {
+            let evidence = fleet.probe(&ProbeRequest {
                 model: &self.model,
                 probe,
                 clients: &clients,

@@ -1,7 +1,7 @@
 //! Scoring the model where that is due.
 
 use crate::error::EngineError;
-use crate::fleet::{Adaptation, EvaluationSet, Examination, Fleet};
+use crate::fleet::{Adaptation, EvaluationRequest, EvaluationSet, Fleet};
 use crate::report::SetScores;
 use crate::state::State;
 use crate::work::LocalRule;
@@ -39,7 +39,7 @@ impl State {
                 Some(Adaptation { learns: adapt.learns.select(&self.layout)?, work })
             }
         };
-        let each = fleet.evaluate(&Examination {
+        let each = fleet.evaluate(&EvaluationRequest {
             model: &self.model,
             on,
             adapt: adapt.as_ref(),

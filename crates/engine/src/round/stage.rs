@@ -64,11 +64,11 @@ impl State {
     }
 
     /// Learns from what a round showed.
-    pub(crate) fn watch(&mut self, drift: Option<&DriftReport>) {
+    pub(crate) fn note_drift(&mut self, drift: Option<&DriftReport>) {
         let (Some(stage), Some(drift)) = (&self.recipe.stage, drift) else {
             return;
         };
-        self.history.stage.watch(stage.begins, self.round, drift);
+        self.history.stage.note_drift(stage.begins, self.round, drift);
         let since = &mut self.history.stage.since;
         let blocks = usize::from(self.layout.blocks());
         if since.since.is_none() && blocks > 0 && since.blocks.len() == blocks {

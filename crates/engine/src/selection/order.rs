@@ -185,10 +185,7 @@ fn by(blocks: impl Iterator<Item = u16>, score: impl Fn(u16) -> f64) -> Vec<u16>
 }
 
 pub(super) fn shuffled<T>(mut items: Vec<T>, lot: Seed) -> Vec<T> {
-    let mut generator = lot.generator();
-    for last in (1..items.len()).rev() {
-        items.swap(last, generator.below(last + 1));
-    }
+    lot.generator().shuffle(&mut items);
     items
 }
 

@@ -23,7 +23,7 @@ pub fn layout() -> Layout {
 }
 
 /// Standard normal values for every parameter.
-pub fn normal(seed: Seed) -> Tensors {
+pub fn normal(seed: Seed) -> ParamValues {
     let mut generator = seed.generator();
     let mut draw =
         |shape: &Shape| (0..shape.elements()).map(|_| generator.normal() as f32).collect();
@@ -31,13 +31,13 @@ pub fn normal(seed: Seed) -> Tensors {
 }
 
 /// What a test does to an answer before it is delivered.
-pub type Tamper = Box<dyn FnMut(&Order, Reply) -> Vec<Outcome>>;
+pub type Tamper = Box<dyn FnMut(&TrainRequest, Reply) -> Vec<Outcome>>;
 
 /// Client k has the loss `sum_j curvature_k (w_j - target_kj)^2 / 2`.
 pub struct Quadratics {
     pub layout: Layout,
     pub clients: Vec<ClientInfo>,
-    pub targets: Vec<Tensors>,
+    pub targets: Vec<ParamValues>,
     pub curvatures: Vec<f32>,
     /// Standard deviation of the gradient noise, drawn from the order's seed.
     pub noise: f32,
@@ -46,7 +46,7 @@ pub struct Quadratics {
     pub tamper: Option<Tamper>,
     /// (down, up) bytes as the fleet saw them.
     pub seen: (u64, u64),
-    pub shared: Tensors,
+    pub shared: ParamValues,
     pub states: BTreeMap<ClientId, ClientState>,
 }
 
@@ -84,7 +84,7 @@ impl Quadratics {
     }
 
     /// The loss of a client.
-    fn loss(&self, number: usize, model: &Tensors) -> f64 {
+    fn loss(&self, number: usize, model: &ParamValues) -> f64 {
         let away = difference(model, &self.targets[number]);
         let squares = away.iter().flat_map(|(_, values)| values).map(|v| f64::from(v * v));
         0.5 * f64::from(self.curvatures[number]) * squares.sum::<f64>()
@@ -92,7 +92,7 @@ impl Quadratics {
 
     /// By which share the loss of a client fell, as it tells the server.
     /// Trains one client; gives back its answer and its state, should the answer be taken.
-    fn work(&mut self, order: &Order) -> (Reply, ClientState) {
+    fn work(&mut self, order: &TrainRequest) -> (Reply, ClientState) {
         let work = &order.work;
         let expected = self.expectation(Kind::Values, work.download, order.round);
         let (_, download) = decode(&order.payload, &expected).expect("an honest download");
@@ -110,9 +110,9 @@ impl Quadratics {
         }
         let mut received = self.shared.clone();
         received.absorb(state.personal.clone());
-        let variate = order.extra.as_ref().map(|extra| {
+        let variate = order.correction.as_ref().map(|correction| {
             let expected = self.expectation(Kind::Variate, Encoding::F32, order.round);
-            decode(extra, &expected).expect("an honest variate").1
+            decode(correction, &expected).expect("an honest variate").1
         });
 
         let number = order.client.0 as usize;
@@ -120,7 +120,7 @@ impl Quadratics {
         let steps = work.steps(examples) as u32;
         let mut generator = order.seed.generator();
         let mut model = received.clone();
-        let mut gradients = Tensors::zeros(&self.layout, order.plan.learns());
+        let mut gradients = ParamValues::zeros(&self.layout, order.plan.learns());
         let mut velocity = gradients.clone();
         let mut loss = 0.0;
         for _ in 0..steps {
@@ -147,12 +147,14 @@ impl Quadratics {
                     let slower = work.damped.as_ref().filter(|damped| damped.part.contains(id));
                     let factor = slower.map_or(1.0, |damped| damped.factor);
                     match work.solver {
-                        Solver::Sgd { rate, .. } => *w -= factor * rate * g,
-                        Solver::Momentum { rate, momentum, .. } => {
+                        OptimiserConfig::Sgd { rate, .. } => *w -= factor * rate * g,
+                        OptimiserConfig::Momentum { rate, momentum, .. } => {
                             velocities[j] = momentum * velocities[j] + g;
                             *w -= factor * rate * velocities[j];
                         }
-                        Solver::AdamW { .. } => panic!("quadratic clients do without AdamW"),
+                        OptimiserConfig::AdamW { .. } => {
+                            panic!("quadratic clients do without AdamW")
+                        }
                     }
                 }
             }
@@ -171,7 +173,7 @@ impl Quadratics {
         };
         let payload = encode(&self.layout, &header, &change, Some(&mut state.residual));
         state.personal.absorb(model.subset(order.plan.keeps()));
-        let mut extra = None;
+        let mut correction = None;
         match work.local {
             LocalRule::Plain | LocalRule::Proximal { .. } => {}
             LocalRule::Scaffold => {
@@ -184,7 +186,7 @@ impl Quadratics {
                 let step = difference(&next, &state.correction);
                 state.correction.absorb(next);
                 (header.kind, header.encoding) = (Kind::Variate, Encoding::F32);
-                extra = Some(encode(&self.layout, &header, &step, None).expect("finite"));
+                correction = Some(encode(&self.layout, &header, &step, None).expect("finite"));
             }
             LocalRule::Dynamic { alpha } => {
                 for (id, change) in change.iter() {
@@ -193,16 +195,16 @@ impl Quadratics {
                 }
             }
         }
-        (Reply { payload: payload.expect("finite"), extra, seconds: 0.0 }, state)
+        (Reply { payload: payload.expect("finite"), correction, seconds: 0.0 }, state)
     }
 }
 
 /// The model every test starts from.
-pub fn initial() -> Tensors {
+pub fn initial() -> ParamValues {
     normal(Seed(7))
 }
 
-fn difference(left: &Tensors, right: &Tensors) -> Tensors {
+fn difference(left: &ParamValues, right: &ParamValues) -> ParamValues {
     let minus = |(id, left): (ParamId, &[f32])| {
         let right = right.get(id);
         let at = |j: usize| right.map_or(0.0, |right| right[j]);
@@ -218,7 +220,7 @@ impl Fleet for Quadratics {
 
     fn train(
         &mut self,
-        mut orders: Vec<Order>,
+        mut orders: Vec<TrainRequest>,
         arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
     ) -> Result<(), EngineError> {
         if self.reversed {
@@ -228,15 +230,16 @@ impl Fleet for Quadratics {
             let (reply, state) = self.work(&order);
             let client = order.client;
             self.seen.0 +=
-                (order.payload.len() + order.extra.as_ref().map_or(0, |e| e.len())) as u64;
+                (order.payload.len() + order.correction.as_ref().map_or(0, |e| e.len())) as u64;
             let outcomes = match &mut self.tamper {
                 None => vec![Outcome::Finished(reply)],
                 Some(tamper) => tamper(&order, reply),
             };
             for outcome in outcomes {
                 if let Outcome::Finished(reply) = &outcome {
-                    self.seen.1 +=
-                        (reply.payload.len() + reply.extra.as_ref().map_or(0, Vec::len)) as u64;
+                    self.seen.1 += (reply.payload.len()
+                        + reply.correction.as_ref().map_or(0, Vec::len))
+                        as u64;
                 }
                 if arrive(Arrival { client, outcome })? == Verdict::Taken {
                     self.states.insert(client, state.clone());
@@ -246,9 +249,9 @@ impl Fleet for Quadratics {
         Ok(())
     }
 
-    fn evaluate(&mut self, examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError> {
+    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
         let score = |number: usize, info: &ClientInfo| {
-            let mut model = examination.model.clone();
+            let mut model = request.model.clone();
             if let Some(state) = self.states.get(&info.id) {
                 model.absorb(state.personal.clone());
             }
@@ -265,18 +268,21 @@ impl Fleet for Quadratics {
         Ok(self.clients.iter().enumerate().map(|(number, info)| score(number, info)).collect())
     }
 
-    fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
+    fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
         // Even clients favour block 0, odd ones block 1.
         let ask = |client: &ClientId| {
             let odd = f64::from(client.0 % 2);
-            let scores = BlockScores::new(inquiry.probe, vec![1.0 - odd, 0.6 * odd])?;
+            let scores = BlockScores::new(request.probe, vec![1.0 - odd, 0.6 * odd])?;
             Ok(Evidence { client: *client, scores })
         };
-        inquiry.clients.iter().map(ask).collect()
+        request.clients.iter().map(ask).collect()
     }
 
     /// Their "pattern" is the model itself, block by block: a shift is the mean absolute change.
-    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
+    fn compare_attention(
+        &mut self,
+        look: &AttentionRequest<'_>,
+    ) -> Result<Vec<ClientAttention>, EngineError> {
         let block = |block: u16| {
             let mine = Scope::of_blocks(&self.layout, [block]);
             look.model.subset(&mine).iter().flat_map(|(_, values)| values.to_vec()).collect()
@@ -295,25 +301,25 @@ impl Fleet for Quadratics {
         let mut answers = Vec::new();
         for &client in look.clients {
             let state = self.states.entry(client).or_insert(ClientState::empty(client));
-            let Seen { first, last } = &mut state.attention;
+            let AttentionMemory { first, last } = &mut state.attention;
             let moved = (!first.is_empty())
-                .then(|| Moved { since_first: shifts(first), since_last: shifts(last) });
+                .then(|| AttentionShift { since_first: shifts(first), since_last: shifts(last) });
             *last = now.concat().into();
             if first.is_empty() {
                 *first = last.clone();
             }
-            answers.push(Shift { client, moved });
+            answers.push(ClientAttention { client, moved });
         }
         Ok(answers)
     }
 
-    fn kept(&self) -> Vec<Kept> {
-        self.state().into_iter().map(|state| Kept::new(Arc::new(state))).collect()
+    fn kept(&self) -> Vec<StateHandle> {
+        self.state().into_iter().map(|state| StateHandle::new(Arc::new(state))).collect()
     }
 
     fn restore(
         &mut self,
-        shared: &Tensors,
+        shared: &ParamValues,
         states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError> {
         self.shared = shared.clone();
@@ -336,7 +342,7 @@ impl Sink for Reports {
 
 /// One epoch of SGD in batches of ten.
 pub fn work() -> Work {
-    Work { batch: 10, ..Work::new(Solver::Sgd { rate: 0.05, weight_decay: 0.0 }) }
+    Work { batch: 10, ..Work::new(OptimiserConfig::Sgd { rate: 0.05, weight_decay: 0.0 }) }
 }
 
 /// A recipe of the method with the settings given as JSON.
@@ -355,17 +361,17 @@ pub fn run(recipe: Recipe, fleet: &mut Quadratics, rounds: u32) -> (Federation, 
 }
 
 /// The model after so many rounds.
-pub fn train(recipe: Recipe, fleet: &mut Quadratics, rounds: u32) -> Tensors {
+pub fn train(recipe: Recipe, fleet: &mut Quadratics, rounds: u32) -> ParamValues {
     run(recipe, fleet, rounds).0.model().clone()
 }
 
 /// The largest difference between two models.
-pub fn distance(left: &Tensors, right: &Tensors) -> f32 {
+pub fn distance(left: &ParamValues, right: &ParamValues) -> f32 {
     let away = difference(left, right);
     away.iter().flat_map(|(_, values)| values).fold(0.0, |most, value| most.max(value.abs()))
 }
 
 /// Which parameters differ.
-pub fn changed(left: &Tensors, right: &Tensors) -> Scope {
+pub fn changed(left: &ParamValues, right: &ParamValues) -> Scope {
     left.scope().filter(|id| left.get(id) != right.get(id))
 }

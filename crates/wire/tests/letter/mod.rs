@@ -2,7 +2,7 @@
 
 use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, Tensors};
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues};
 
 /// Four parameters, the first of the given shape.
 pub fn layout(first: Shape) -> Layout {
@@ -17,9 +17,9 @@ pub fn layout(first: Shape) -> Layout {
 }
 
 /// Normal values for the scope.
-pub fn tensors(layout: &Layout, scope: &Scope, seed: u64) -> Tensors {
+pub fn tensors(layout: &Layout, scope: &Scope, seed: u64) -> ParamValues {
     let mut generator = Seed(seed).generator();
-    let mut values = Tensors::zeros(layout, scope);
+    let mut values = ParamValues::zeros(layout, scope);
     for (_, values) in values.iter_mut() {
         for value in values {
             *value = generator.normal() as f32;

@@ -2,8 +2,8 @@
 
 use fedra_engine::ServerRule;
 
+use super::super::advice::Advice;
 use super::super::decision::Finding;
-use super::super::told::Advice;
 use super::*;
 use crate::experiment::Overrides;
 
@@ -41,9 +41,10 @@ fn a_branch_that_diverges_ends_in_the_round_that_did_it() {
     let mut pilot = Pilot::new(&experiment, &run, plan()).unwrap();
     let Prepared { model, params, .. } = pilot.prepared;
     let mut fleet =
-        NearFleet::new(model.clone(), params.clone(), Device::cpu(), pilot.shards.clone()).unwrap();
+        LocalFleet::new(model.clone(), params.clone(), Device::cpu(), pilot.shards.clone())
+            .unwrap();
     let (recipe, layout) = (pilot.recipe.clone(), model.layout().clone());
-    let trunk = Federation::new(recipe, layout, to_tensors(params), Seed(3)).unwrap();
+    let trunk = Federation::new(recipe, layout, to_values(params), Seed(3)).unwrap();
     let moment = trunk.moment(&fleet);
     // Steps of ten times this are more than f32 can hold.
     pilot.recipe.server = ServerRule::Average { rate: f32::MAX };

@@ -10,32 +10,33 @@ use std::sync::Arc;
 
 use fedra_compute::{Device, Params};
 use fedra_engine::{
-    Adaptation, Arrival, ClientInfo, ClientState, Cupboard, EngineError, EvaluationSet, Evidence,
-    Examination, Fleet, Inquiry, Kept, LocalRule, Look, Order, Outcome, Scored, Shift, Verdict,
+    Adaptation, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, EngineError,
+    EvaluationRequest, EvaluationSet, Evidence, Fleet, LocalRule, Outcome, ProbeRequest, Scored,
+    StateHandle, StateStore, TrainRequest, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::ByteCount;
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Expectation, Kind, Tensors, open};
+use fedra_wire::{ClientId, Expectation, Kind, ParamValues, open};
 
+use crate::attention::{AttentionComparison, PATTERN_EXAMPLES};
 use crate::convert::{check, overwrite, to_params};
 use crate::correction::Correction;
 use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
-use crate::gaze::{Gaze, PATTERN_EXAMPLES};
+use crate::labelled_batch::check_head;
 use crate::observer::{Observer, Silent};
+use crate::ordered_jobs::in_order;
 use crate::prober::Prober;
-use crate::question::check_head;
-use crate::relay::in_order;
 use crate::sample::sample;
 use crate::scores::Scores;
 use crate::shards::{Shard, Shards};
-use crate::trainer::{Lesson, Trainer};
-use crate::worker::{Desk, Worker};
+use crate::trainer::{TrainTask, Trainer};
+use crate::worker::{ClientContext, Worker};
 
 /// Clients as threads of this process, as many at a time as the current thread pool has threads.
-pub struct NearFleet {
+pub struct LocalFleet {
     model: Model,
     /// The structures of clients that lack the upper blocks, by their place.
     shallow: BTreeMap<usize, Model>,
@@ -44,7 +45,7 @@ pub struct NearFleet {
     shards: Shards,
     infos: Vec<ClientInfo>,
     /// What they keep between rounds; those at work hold a copy, the others nothing.
-    cupboard: Cupboard,
+    state_store: StateStore,
     limits: Limits,
     observer: Arc<dyn Observer>,
 }
@@ -64,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-impl NearFleet {
+impl LocalFleet {
     /// Clients that hold these shards and all start from these parameters.
     pub fn new(model: Model, shared: Params, device: Device, shards: Shards) -> Result<Self> {
         check(&shared, model.layout())?;
@@ -78,8 +79,8 @@ impl NearFleet {
             })
             .collect();
         let (limits, observer) = (Limits::default(), Arc::new(Silent));
-        let (shallow, cupboard) = (BTreeMap::new(), Cupboard::in_memory());
-        Ok(Self { model, shallow, device, shared, shards, infos, cupboard, limits, observer })
+        let (shallow, state_store) = (BTreeMap::new(), StateStore::in_memory());
+        Ok(Self { model, shallow, device, shared, shards, infos, state_store, limits, observer })
     }
 
     /// The same fleet within other limits.
@@ -88,8 +89,8 @@ impl NearFleet {
     }
 
     /// The same fleet before its first round, whose clients keep their states there.
-    pub fn with_cupboard(self, cupboard: Cupboard) -> Self {
-        Self { cupboard, ..self }
+    pub fn with_store(self, state_store: StateStore) -> Self {
+        Self { state_store, ..self }
     }
 
     /// The same fleet, in which some clients, by name, have only so many of the blocks.
@@ -166,7 +167,7 @@ impl NearFleet {
     /// Writes the downloads of a round on the shared model; for each order, what went wrong.
     ///
     /// Clients that lack the same share one payload, which is read once.
-    fn download(&mut self, orders: &[Order]) -> Vec<Option<String>> {
+    fn download(&mut self, orders: &[TrainRequest]) -> Vec<Option<String>> {
         let mut read: BTreeMap<*const u8, Option<String>> = BTreeMap::new();
         let mut failures = Vec::with_capacity(orders.len());
         for order in orders {
@@ -193,19 +194,19 @@ impl NearFleet {
     /// may fail; that its state cannot be read is no failure of the client's.
     fn carry_out(
         &self,
-        order: &Order,
+        order: &TrainRequest,
         failed: Option<&String>,
     ) -> Result<(Arrival, Option<ClientState>), EngineError> {
         let place = order.client.0 as usize;
         let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
         self.observer.started(info, order.round);
-        let state = self.cupboard.state_of(order.client)?;
-        let desk = Desk { info, train: &shard.train, state: &state };
+        let state = self.state_store.state_of(order.client)?;
+        let context = ClientContext { info, train: &shard.train, state: &state };
         let outcome = match failed {
             Some(reason) => Err(reason.clone()),
             None => self
                 .worker(place, &self.shared)
-                .carry_out(desk, order)
+                .carry_out(context, order)
                 .map_err(|error| error.to_string()),
         };
         let (outcome, next) = match outcome {
@@ -222,9 +223,9 @@ impl NearFleet {
         &self,
         global: &Params,
         (place, on): (usize, Part),
-        by: &Examination<'_>,
+        by: &EvaluationRequest<'_>,
     ) -> Result<Scored, EngineError> {
-        let state = self.cupboard.own_of(self.infos[place].id)?;
+        let state = self.state_store.own_of(self.infos[place].id)?;
         self.examine_with(&state, global, (place, on), by)
             .map_err(|error| failure("evaluate the model", &error))
     }
@@ -234,7 +235,7 @@ impl NearFleet {
         state: &ClientState,
         global: &Params,
         (place, on): (usize, Part),
-        by: &Examination<'_>,
+        by: &EvaluationRequest<'_>,
     ) -> Result<Scored> {
         let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
         let mut params = self.worker(place, global).params_of(state)?;
@@ -259,7 +260,7 @@ impl NearFleet {
                 Correction::Nothing
             }
         };
-        let lesson = Lesson {
+        let task = TrainTask {
             client: &info.name,
             examples: shard.train.encoded(),
             scope: &adaptation.learns,
@@ -268,7 +269,7 @@ impl NearFleet {
             seed: seed.with(u64::from(info.id.0)),
         };
         let (model, device, cache) = (&self.model, &self.device, self.limits.cache);
-        Trainer { model, device, cache }.train(params, &lesson).map(drop)
+        Trainer { model, device, cache }.train(params, &task).map(drop)
     }
 
     /// One client's measurement of the blocks, on a sample of its training examples.
@@ -276,48 +277,48 @@ impl NearFleet {
         &self,
         global: &Params,
         (place, state): (usize, &ClientState),
-        inquiry: &Inquiry<'_>,
+        request: &ProbeRequest<'_>,
     ) -> Result<Evidence> {
         let info = &self.infos[place];
         let params = self.worker(place, global).params_of(state)?;
         let all = self.shards.clients[place].train.encoded();
-        let seed = inquiry.seed.with(u64::from(info.id.0));
-        let sample = sample(all, inquiry.examples as usize, seed);
+        let seed = request.seed.with(u64::from(info.id.0));
+        let sample = sample(all, request.examples as usize, seed);
         let labels = &self.shards.labels;
         let prober = Prober { model: self.model_of(place), device: &self.device, labels };
-        let scores = prober.probe(&params, inquiry.probe, (&info.name, &sample))?;
+        let scores = prober.probe(&params, request.probe, (&info.name, &sample))?;
         Ok(Evidence { client: info.id, scores })
     }
 }
 
 /// Attention and how it moves.
-impl NearFleet {
+impl LocalFleet {
     /// One client's comparison, and its state with what it will remember.
     fn gaze(
         &self,
         global: &Params,
         (place, state): (usize, &ClientState),
-        look: &Look<'_>,
-    ) -> Result<(Shift, ClientState)> {
+        request: &AttentionRequest<'_>,
+    ) -> Result<(ClientAttention, ClientState)> {
         let info = &self.infos[place];
         let params = self.worker(place, global).params_of(state)?;
         let all = self.shards.clients[place].train.encoded();
-        let sample = sample(all, PATTERN_EXAMPLES, look.seed.with(u64::from(info.id.0)));
-        let gaze = Gaze { model: self.model_of(place), device: &self.device };
+        let sample = sample(all, PATTERN_EXAMPLES, request.seed.with(u64::from(info.id.0)));
+        let gaze = AttentionComparison { model: self.model_of(place), device: &self.device };
         let (moved, seen) = gaze.compare(&params, (&info.name, &sample), &state.attention)?;
         let next = ClientState { attention: seen, ..state.clone() };
-        Ok((Shift { client: info.id, moved }, next))
+        Ok((ClientAttention { client: info.id, moved }, next))
     }
 }
 
-impl Fleet for NearFleet {
+impl Fleet for LocalFleet {
     fn clients(&self) -> &[ClientInfo] {
         &self.infos
     }
 
     fn train(
         &mut self,
-        orders: Vec<Order>,
+        orders: Vec<TrainRequest>,
         arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
     ) -> Result<(), EngineError> {
         for order in &orders {
@@ -333,18 +334,17 @@ impl Fleet for NearFleet {
                 match (arrive(arrival)?, next) {
                     // A copy by this thread: what lives for rounds would otherwise lie scattered over
                     // the heaps of all threads, and be half as large again.
-                    (Verdict::Taken, Some(next)) => fleet.cupboard.put(Arc::new(next.clone())),
+                    (Verdict::Taken, Some(next)) => fleet.state_store.put(Arc::new(next.clone())),
                     (Verdict::Taken, None) | (Verdict::Refused, _) => Ok(()),
                 }
             },
         )
     }
 
-    fn evaluate(&mut self, examination: &Examination<'_>) -> Result<Vec<Scored>, EngineError> {
+    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
         let failed = |error: ClientError| failure("evaluate the model", &error);
-        let global =
-            to_params(&self.device, self.model.layout(), examination.model).map_err(failed)?;
-        let on: Part = match examination.on {
+        let global = to_params(&self.device, self.model.layout(), request.model).map_err(failed)?;
+        let on: Part = match request.on {
             EvaluationSet::CentralTest => {
                 let scores = self.score(&global, &self.shards.central_test).map_err(failed)?;
                 return Ok(vec![scores.scored(None)]);
@@ -358,7 +358,7 @@ impl Fleet for NearFleet {
         let (fleet, mut all) = (&*self, Vec::with_capacity(asked.len()));
         in_order(
             asked.len(),
-            |number| fleet.examine(&global, (asked[number], on), examination),
+            |number| fleet.examine(&global, (asked[number], on), request),
             |scored| {
                 all.push(scored?);
                 Ok::<(), EngineError>(())
@@ -367,18 +367,18 @@ impl Fleet for NearFleet {
         Ok(all)
     }
 
-    fn probe(&mut self, inquiry: &Inquiry<'_>) -> Result<Vec<Evidence>, EngineError> {
+    fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
         let failed = |error: ClientError| failure("probe the model", &error);
-        let places = inquiry.clients.iter().map(|&client| self.place(client));
+        let places = request.clients.iter().map(|&client| self.place(client));
         let places: Vec<usize> = places.collect::<Result<_, _>>()?;
-        let global = to_params(&self.device, self.model.layout(), inquiry.model).map_err(failed)?;
+        let global = to_params(&self.device, self.model.layout(), request.model).map_err(failed)?;
         let (fleet, mut all, mut first) = (&*self, Vec::with_capacity(places.len()), None);
         in_order(
             places.len(),
             |number| {
-                let (place, client) = (places[number], inquiry.clients[number]);
-                let state = fleet.cupboard.own_of(client)?;
-                Ok(fleet.measure(&global, (place, &state), inquiry))
+                let (place, client) = (places[number], request.clients[number]);
+                let state = fleet.state_store.own_of(client)?;
+                Ok(fleet.measure(&global, (place, &state), request))
             },
             |evidence: Result<_, EngineError>| {
                 match evidence? {
@@ -395,22 +395,25 @@ impl Fleet for NearFleet {
         }
     }
 
-    fn compare_attention(&mut self, look: &Look<'_>) -> Result<Vec<Shift>, EngineError> {
+    fn compare_attention(
+        &mut self,
+        request: &AttentionRequest<'_>,
+    ) -> Result<Vec<ClientAttention>, EngineError> {
         let failed = |error: ClientError| failure("look at attention", &error);
-        let places = look.clients.iter().map(|&client| self.place(client));
+        let places = request.clients.iter().map(|&client| self.place(client));
         let places: Vec<usize> = places.collect::<Result<_, _>>()?;
-        let global = to_params(&self.device, self.model.layout(), look.model).map_err(failed)?;
+        let global = to_params(&self.device, self.model.layout(), request.model).map_err(failed)?;
         let (fleet, mut all) = (&*self, Vec::with_capacity(places.len()));
         in_order(
             places.len(),
             |number| {
-                let (place, client) = (places[number], look.clients[number]);
-                let state = fleet.cupboard.state_of(client)?;
-                fleet.gaze(&global, (place, &state), look).map_err(failed)
+                let (place, client) = (places[number], request.clients[number]);
+                let state = fleet.state_store.state_of(client)?;
+                fleet.gaze(&global, (place, &state), request).map_err(failed)
             },
             |compared| {
                 let (shift, next) = compared?;
-                fleet.cupboard.put(Arc::new(next))?;
+                fleet.state_store.put(Arc::new(next))?;
                 all.push(shift);
                 Ok::<(), EngineError>(())
             },
@@ -418,13 +421,13 @@ impl Fleet for NearFleet {
         Ok(all)
     }
 
-    fn kept(&self) -> Vec<Kept> {
-        self.cupboard.kept()
+    fn kept(&self) -> Vec<StateHandle> {
+        self.state_store.kept()
     }
 
     fn restore(
         &mut self,
-        shared: &Tensors,
+        shared: &ParamValues,
         states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError> {
         let failed = |error: ClientError| failure("restore the clients", &error);
@@ -436,14 +439,14 @@ impl Fleet for NearFleet {
             self.place(state.client)?;
             Ok(state)
         };
-        self.cupboard.replace(&mut states.map(|state| state.and_then(checked)))
+        self.state_store.replace(&mut states.map(|state| state.and_then(checked)))
     }
 }
 
-impl fmt::Debug for NearFleet {
+impl fmt::Debug for LocalFleet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("NearFleet")
+            .debug_struct("LocalFleet")
             .field("clients", &self.infos.len())
             .field("parameters", &self.shared.len())
             .field("limits", &self.limits)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fedra_compute::{Device, Params, Tape};
 use fedra_data::Encoded;
-use fedra_engine::{Moved, Seen};
+use fedra_engine::{AttentionMemory, AttentionShift};
 use fedra_model::{Batch, Model};
 
 use crate::error::{ClientError, Result};
@@ -26,19 +26,19 @@ pub const PATTERN_NUMBERS: usize = 1 << 20;
 
 /// Looks at examples with a model.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gaze<'a> {
+pub(crate) struct AttentionComparison<'a> {
     pub model: &'a Model,
     pub device: &'a Device,
 }
 
-impl Gaze<'_> {
+impl AttentionComparison<'_> {
     /// Compares what the model sees in the sample with what was seen before, and remembers it.
     pub fn compare(
         &self,
         params: &Params,
         (client, sample): (&str, &[Encoded]),
-        before: &Seen,
-    ) -> Result<(Option<Moved>, Seen)> {
+        before: &AttentionMemory,
+    ) -> Result<(Option<AttentionShift>, AttentionMemory)> {
         let sequences = self.shortened(sample);
         if sequences.is_empty() {
             let client = client.to_owned();
@@ -60,10 +60,13 @@ impl Gaze<'_> {
         let moved =
             (before.first.len() == now.len() && before.last.len() == now.len()).then(|| {
                 let shifts = |then: &[f32]| shifts(&now, then, (blocks.len(), rows));
-                Moved { since_first: shifts(&before.first), since_last: shifts(&before.last) }
+                AttentionShift {
+                    since_first: shifts(&before.first),
+                    since_last: shifts(&before.last),
+                }
             });
         let first = if moved.is_some() { before.first.clone() } else { now.clone() };
-        Ok((moved, Seen { first, last: now }))
+        Ok((moved, AttentionMemory { first, last: now }))
     }
 
     /// The tokens to look at, so few that their pattern has no more than [`PATTERN_NUMBERS`].

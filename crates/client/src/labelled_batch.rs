@@ -10,7 +10,7 @@ use crate::error::{ClientError, Result};
 
 /// A packed batch with its targets.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct LabelledBatch {
     /// The tokens.
     pub batch: Batch,
     answers: Answers,
@@ -23,7 +23,7 @@ enum Answers {
     Labels(Vec<f32>),
 }
 
-impl Question {
+impl LabelledBatch {
     /// The chosen examples for this model.
     pub fn gather(model: &Model, examples: &[Encoded], chosen: &[usize]) -> Result<Self> {
         let Rows { ids, types, lengths, targets } = Rows::gather(examples, chosen);
@@ -119,9 +119,9 @@ mod tests {
             Encoded { ids, types, target: Target::One(0), dropped: 0 }
         };
         let examples = [example(&[2, 7, 3], &[]), example(&[2, 7, 3, 8, 3], &[0, 0, 0, 1, 1])];
-        let question = Question::gather(&model, &examples, &[1, 0]).unwrap();
+        let question = LabelledBatch::gather(&model, &examples, &[1, 0]).unwrap();
         assert_eq!(question.batch.segments(), [0, 0, 0, 1, 1, 0, 0, 0]);
-        let question = Question::gather(&model, &examples, &[0]).unwrap();
+        let question = LabelledBatch::gather(&model, &examples, &[0]).unwrap();
         assert_eq!(question.batch.segments(), [0, 0, 0]);
     }
 }

@@ -1,12 +1,17 @@
 //! The passes, written once.
 //!
-//! Everything here is plain safe code that a compiler turns into vector instructions; `kernel`
+//! Everything here is plain safe code that a compiler turns into vector instructions; `dispatch`
 //! compiles it for the processors there are. Sums are a product and an addition, rounded each, so
 //! the bits do not depend on which of them runs, nor on the order in which quarters are visited.
 
-use crate::LIMIT;
-use crate::kernel::prefetch;
-use crate::lanes::{LINE, Lanes};
+#![expect(
+    clippy::inline_always,
+    reason = "a pass is compiled for a processor only as far as it is inlined into the entry for it"
+)]
+
+use super::LIMIT;
+use super::dispatch::prefetch;
+use super::lanes::{LINE, Lanes};
 
 /// Quarters of a run that are visited in turn.
 const STREAMS: usize = 4;

@@ -9,7 +9,7 @@ use crate::experiment::Experiment;
 
 /// What a client keeps from round to round, in elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upkeep {
+pub struct StateSize {
     /// Parameters of its own.
     personal: u64,
     /// A control variate (SCAFFOLD) or a linear term (`FedDyn`).
@@ -20,7 +20,7 @@ pub struct Upkeep {
     attention: u64,
 }
 
-impl Upkeep {
+impl StateSize {
     /// What is kept by a client for which this part learns; of blocks that are chosen anew in each
     /// round, all may come to be kept.
     pub fn of(model: &Model, (recipe, experiment): (&Recipe, &Experiment), learns: &Scope) -> Self {

@@ -128,7 +128,7 @@ mod tests {
             lines: 4,
             loose: 5,
         };
-        assert_eq!(crate::lanes(&bytes), expected);
+        assert_eq!(super::lanes(&bytes), expected);
     }
 
     #[test]
@@ -143,21 +143,21 @@ mod tests {
         let bytes = bytes(3000);
         for cut in (0..bytes.len()).step_by(LINE) {
             let (left, right) = bytes.split_at(cut);
-            assert_eq!(crate::lanes(left).then(crate::lanes(right)), crate::lanes(&bytes), "{cut}");
+            assert_eq!(super::lanes(left).then(super::lanes(right)), super::lanes(&bytes), "{cut}");
         }
     }
 
     #[test]
     fn one_or_two_flipped_bits_are_always_found() {
         let good = bytes(LINE * 9 + 3);
-        let sums = crate::lanes(&good);
+        let sums = super::lanes(&good);
         for first in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[first / 8] ^= 1 << (first % 8);
-            assert_ne!(crate::lanes(&bad), sums, "bit {first}");
+            assert_ne!(super::lanes(&bad), sums, "bit {first}");
             for second in first + 1..good.len() * 8 {
                 bad[second / 8] ^= 1 << (second % 8);
-                assert_ne!(crate::lanes(&bad), sums, "bits {first} and {second}");
+                assert_ne!(super::lanes(&bad), sums, "bits {first} and {second}");
                 bad[second / 8] ^= 1 << (second % 8);
             }
         }

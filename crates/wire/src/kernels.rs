@@ -4,32 +4,14 @@
 //! a byte is fetched and how many fetches are under way at once. Hence each function here is one
 //! pass that does all there is to do with a byte, over four far-apart quarters in turn, because one
 //! stream of reads leaves a processor waiting. Numbers are f32, little endian, at any address.
-//!
-//! ```
-//! let mut update = 0.5_f32.to_le_bytes().to_vec();
-//! let sum = 2.0_f32.to_le_bytes();
-//! let seal = fedra_sweep::checksum(&update);
-//! // The new sum comes to lie where the update was; the old one stays until the update is trusted.
-//! let found = fedra_sweep::merge(&mut update, &sum, 3.0);
-//! assert_eq!(found.excess, None);
-//! assert_eq!(found.lanes.finish(), seal);
-//! assert_eq!(update, 3.5_f32.to_le_bytes());
-//! ```
 
-#![expect(
-    clippy::inline_always,
-    reason = "a pass is compiled for a processor only as far as it is inlined into the entry for it"
-)]
-
+mod dispatch;
 mod lanes;
-
 mod passes;
 
-mod kernel;
-
-pub use kernel::{add, divide, inspect, lanes, merge};
+pub use dispatch::{add, divide, inspect, lanes, merge};
 pub use lanes::Lanes;
-pub use passes::{Excess, Inspected};
+pub use passes::Excess;
 
 /// No trained parameter, and no change of one, comes near this. Sums over billions of examples of
 /// values below it stay finite in f32, which those of merely finite values would not.

@@ -11,11 +11,11 @@ use crate::error::WireError;
 
 /// An ordered map from parameter to its elements, row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tensors {
+pub struct ParamValues {
     values: BTreeMap<ParamId, Vec<f32>>,
 }
 
-impl Tensors {
+impl ParamValues {
     /// No parameter.
     pub const fn new() -> Self {
         Self { values: BTreeMap::new() }
@@ -106,13 +106,13 @@ impl Tensors {
     }
 }
 
-impl FromIterator<(ParamId, Vec<f32>)> for Tensors {
+impl FromIterator<(ParamId, Vec<f32>)> for ParamValues {
     fn from_iter<I: IntoIterator<Item = (ParamId, Vec<f32>)>>(values: I) -> Self {
         Self { values: values.into_iter().collect() }
     }
 }
 
-impl IntoIterator for Tensors {
+impl IntoIterator for ParamValues {
     type Item = (ParamId, Vec<f32>);
     type IntoIter = btree_map::IntoIter<ParamId, Vec<f32>>;
 

@@ -1,12 +1,12 @@
 //! Where a simulation keeps what its clients keep between rounds: in memory, or in a scratch file.
 //!
 //! A state is put in whole and taken out whole, so the two forms give the same bits and only the
-//! clients that are at work hold theirs in memory. What comes out is a handle, [`Kept`]: whoever has
+//! clients that are at work hold theirs in memory. What comes out is a handle, [`StateHandle`]: whoever has
 //! one still gets that state after the client has moved on, hence a moment of a federation is a list
 //! of handles and copies nothing.
 //!
 //! ```text
-//! put(state) --> Kept { client, Held(state) | Filed { record, contents } } --> state()
+//! put(state) --> StateHandle { client, Held(state) | Filed { record, contents } } --> state()
 //! ```
 //!
 //! The file holds numbers and nothing else; which parameters they belong to stays in memory. So it
@@ -18,17 +18,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fedra_plan::{ByteCount, ParamId, Scope};
-use fedra_wire::{ClientId, Tensors};
+use fedra_wire::{ClientId, ParamValues};
 
-use crate::client_state::{ClientState, Seen};
+use crate::client_state::{AttentionMemory, ClientState};
 use crate::error::EngineError;
 use crate::scratch::{PAGE, Record, Scratch};
 
 /// The states of all clients of a simulation.
 #[derive(Debug)]
-pub struct Cupboard {
+pub struct StateStore {
     form: Form,
-    kept: Mutex<BTreeMap<ClientId, Kept>>,
+    kept: Mutex<BTreeMap<ClientId, StateHandle>>,
 }
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ enum Form {
     Disk(Arc<Scratch>),
 }
 
-impl Cupboard {
+impl StateStore {
     /// An empty one in memory.
     pub const fn in_memory() -> Self {
         Self { form: Form::Memory, kept: Mutex::new(BTreeMap::new()) }
@@ -76,10 +76,11 @@ impl Cupboard {
             return Ok(());
         }
         let kept = match &self.form {
-            Form::Memory => Kept::new(state),
-            Form::Disk(scratch) => {
-                Kept { client, place: Place::Filed(Arc::new(Filed::write(scratch, &state)?)) }
-            }
+            Form::Memory => StateHandle::new(state),
+            Form::Disk(scratch) => StateHandle {
+                client,
+                place: Place::Filed(Arc::new(Filed::write(scratch, &state)?)),
+            },
         };
         self.all().insert(client, kept);
         Ok(())
@@ -101,11 +102,11 @@ impl Cupboard {
     }
 
     /// All there is, in client order.
-    pub fn kept(&self) -> Vec<Kept> {
+    pub fn kept(&self) -> Vec<StateHandle> {
         self.all().values().cloned().collect()
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<ClientId, Kept>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<ClientId, StateHandle>> {
         // An entry is replaced as a whole, so a panic elsewhere cannot leave half of one.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +114,7 @@ impl Cupboard {
 
 /// One client's state at one moment, wherever it lies.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct StateHandle {
     client: ClientId,
     place: Place,
 }
@@ -124,7 +125,7 @@ enum Place {
     Filed(Arc<Filed>),
 }
 
-impl Kept {
+impl StateHandle {
     /// One in memory.
     pub fn new(state: Arc<ClientState>) -> Self {
         Self { client: state.client, place: Place::Held(state) }
@@ -163,7 +164,7 @@ impl Kept {
     pub fn remembers(&self, part: &Scope) -> bool {
         match &self.place {
             Place::Held(state) => {
-                let ids = [&state.correction, &state.residual].map(Tensors::scope);
+                let ids = [&state.correction, &state.residual].map(ParamValues::scope);
                 ids.iter().any(|ids| !(ids & part).is_empty())
             }
             Place::Filed(filed) => {
@@ -194,14 +195,14 @@ struct Contents {
 impl Filed {
     fn write(scratch: &Arc<Scratch>, state: &ClientState) -> Result<Self, EngineError> {
         let ClientState { client, personal, correction, residual, attention } = state;
-        let list = |tensors: &Tensors| tensors.iter().map(|(id, n)| (id, n.len())).collect();
+        let list = |tensors: &ParamValues| tensors.iter().map(|(id, n)| (id, n.len())).collect();
         let contents = Contents {
             personal: list(personal),
             correction: list(correction),
             residual: list(residual),
             attention: [attention.first.len(), attention.last.len()],
         };
-        let tensors = [personal, correction, residual].into_iter().flat_map(Tensors::iter);
+        let tensors = [personal, correction, residual].into_iter().flat_map(ParamValues::iter);
         let numbers = tensors.map(|(_, numbers)| numbers);
         let numbers = numbers.chain([&*attention.first, &*attention.last]);
         let record = Record::write(scratch, numbers).map_err(|error| {
@@ -221,14 +222,16 @@ impl Filed {
 
     fn read_numbers(&self, client: ClientId) -> io::Result<ClientState> {
         let mut numbers = self.record.read();
-        let mut tensors = |list: &[(ParamId, usize)]| -> io::Result<Tensors> {
+        let mut tensors = |list: &[(ParamId, usize)]| -> io::Result<ParamValues> {
             list.iter().map(|(id, count)| Ok((*id, numbers.take(*count)?))).collect()
         };
         let Contents { personal, correction, residual, attention: [first, last] } = &self.contents;
         let (personal, correction, residual) =
             (tensors(personal)?, tensors(correction)?, tensors(residual)?);
-        let attention =
-            Seen { first: numbers.take(*first)?.into(), last: numbers.take(*last)?.into() };
+        let attention = AttentionMemory {
+            first: numbers.take(*first)?.into(),
+            last: numbers.take(*last)?.into(),
+        };
         numbers.finish()?;
         Ok(ClientState { client, personal, correction, residual, attention })
     }
@@ -253,30 +256,30 @@ mod tests {
         let mut state = ClientState::empty(ClientId(client));
         state.correction.insert(ID, vec![value; 100_000]);
         state.residual.insert(ID, vec![-value, f32::NAN]);
-        state.attention = Seen { first: vec![value; 3].into(), last: Arc::new([]) };
+        state.attention = AttentionMemory { first: vec![value; 3].into(), last: Arc::new([]) };
         Arc::new(state)
     }
 
-    fn forms(folder: &Path) -> [Cupboard; 2] {
-        [Cupboard::in_memory(), Cupboard::on_disk(&folder.join("scratch")).unwrap()]
+    fn forms(folder: &Path) -> [StateStore; 2] {
+        [StateStore::in_memory(), StateStore::on_disk(&folder.join("scratch")).unwrap()]
     }
 
     #[test]
     fn both_forms_give_back_the_same_bits() {
         let folder = tempfile::tempdir().unwrap();
-        for cupboard in forms(folder.path()) {
+        for state_store in forms(folder.path()) {
             for client in [7, 2, 9] {
-                cupboard.put(state(client, client as f32)).unwrap();
+                state_store.put(state(client, client as f32)).unwrap();
             }
-            cupboard.put(state(2, 0.5)).unwrap();
-            cupboard.put(Arc::new(ClientState::empty(ClientId(9)))).unwrap();
-            let kept: Vec<u32> = cupboard.kept().iter().map(|kept| kept.client().0).collect();
+            state_store.put(state(2, 0.5)).unwrap();
+            state_store.put(Arc::new(ClientState::empty(ClientId(9)))).unwrap();
+            let kept: Vec<u32> = state_store.kept().iter().map(|kept| kept.client().0).collect();
             assert_eq!(kept, [2, 7]);
-            let found = cupboard.state_of(ClientId(2)).unwrap();
+            let found = state_store.state_of(ClientId(2)).unwrap();
             // `Debug` shows every number and, unlike `==`, takes NaN for itself.
             assert_eq!(format!("{found:?}"), format!("{:?}", state(2, 0.5)));
-            assert!(cupboard.state_of(ClientId(9)).unwrap().is_empty());
-            let kept = cupboard.kept();
+            assert!(state_store.state_of(ClientId(9)).unwrap().is_empty());
+            let kept = state_store.kept();
             assert!(
                 kept[0].remembers_attention() && kept[0].remembers(&[ID].into_iter().collect())
             );
@@ -287,31 +290,31 @@ mod tests {
     #[test]
     fn who_wants_a_clients_parameters_reads_no_state_without_any() {
         let folder = tempfile::tempdir().unwrap();
-        for cupboard in forms(folder.path()) {
-            cupboard.put(state(1, 1.0)).unwrap();
-            assert!(cupboard.own_of(ClientId(1)).unwrap().is_empty());
+        for state_store in forms(folder.path()) {
+            state_store.put(state(1, 1.0)).unwrap();
+            assert!(state_store.own_of(ClientId(1)).unwrap().is_empty());
             let mut own = (*state(1, 1.0)).clone();
             own.personal.insert(ID, vec![2.5]);
-            cupboard.put(Arc::new(own)).unwrap();
-            assert_eq!(cupboard.own_of(ClientId(1)).unwrap().personal.get(ID), Some(&[2.5][..]));
-            assert!(cupboard.own_of(ClientId(2)).unwrap().is_empty());
+            state_store.put(Arc::new(own)).unwrap();
+            assert_eq!(state_store.own_of(ClientId(1)).unwrap().personal.get(ID), Some(&[2.5][..]));
+            assert!(state_store.own_of(ClientId(2)).unwrap().is_empty());
         }
     }
 
     #[test]
     fn a_handle_outlives_what_replaces_its_state() {
         let folder = tempfile::tempdir().unwrap();
-        for cupboard in forms(folder.path()) {
-            cupboard.put(state(1, 1.0)).unwrap();
-            cupboard.put(state(2, 2.0)).unwrap();
-            let before = cupboard.kept();
-            cupboard.put(state(1, 3.0)).unwrap();
-            cupboard.replace(&mut [Ok(state(1, 4.0))].into_iter()).unwrap();
-            assert_eq!(cupboard.kept().len(), 1);
-            let value = |kept: &Kept| kept.state().unwrap().correction.get(ID).unwrap()[0];
+        for state_store in forms(folder.path()) {
+            state_store.put(state(1, 1.0)).unwrap();
+            state_store.put(state(2, 2.0)).unwrap();
+            let before = state_store.kept();
+            state_store.put(state(1, 3.0)).unwrap();
+            state_store.replace(&mut [Ok(state(1, 4.0))].into_iter()).unwrap();
+            assert_eq!(state_store.kept().len(), 1);
+            let value = |kept: &StateHandle| kept.state().unwrap().correction.get(ID).unwrap()[0];
             assert_eq!(before.iter().map(value).collect::<Vec<_>>(), [1.0, 2.0]);
-            cupboard.replace(&mut before.iter().map(Kept::state)).unwrap();
-            assert_eq!(cupboard.kept().iter().map(value).collect::<Vec<_>>(), [1.0, 2.0]);
+            state_store.replace(&mut before.iter().map(StateHandle::state)).unwrap();
+            assert_eq!(state_store.kept().iter().map(value).collect::<Vec<_>>(), [1.0, 2.0]);
         }
     }
 
@@ -319,7 +322,7 @@ mod tests {
     fn a_scratch_file_that_cannot_be_made_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let nowhere = folder.path().join("no such folder").join("scratch");
-        let error = Cupboard::on_disk(&nowhere).unwrap_err().to_string();
+        let error = StateStore::on_disk(&nowhere).unwrap_err().to_string();
         assert!(
             error.starts_with("creating the scratch file ") && error.contains("no such folder")
         );

@@ -22,7 +22,7 @@ pub enum Overlap {
 }
 
 /// Follows a run from round to round.
-pub struct Guess {
+pub struct ForeseenChoices {
     overlap: Overlap,
     /// Measurements so far.
     measured: u32,
@@ -44,7 +44,7 @@ pub struct Foreseen {
     pub may_change: Scope,
 }
 
-impl Guess {
+impl ForeseenChoices {
     /// Before round 0.
     pub const fn new(overlap: Overlap) -> Self {
         Self { overlap, measured: 0, next: 0, step: 0 }

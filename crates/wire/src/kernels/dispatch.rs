@@ -3,8 +3,8 @@
 //! One source, compiled for every processor of its kind and once more for those with AVX2, which
 //! is found out when it runs. Wider registers gain nothing more: the work is waiting for memory.
 
-use crate::lanes::Lanes;
-use crate::passes::{self, Inspected};
+use super::lanes::Lanes;
+use super::passes::{self, Inspected};
 
 /// Defines a pass that picks the fastest version the processor has.
 macro_rules! pass {
@@ -66,9 +66,9 @@ pub(crate) fn prefetch<const BYTES: usize>(groups: &[[u8; BYTES]], at: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::LIMIT;
+    use super::passes::Excess;
     use super::*;
-    use crate::LIMIT;
-    use crate::passes::Excess;
 
     /// Nothing, less than a line, a group and quarters of groups, and one number to either side.
     const COUNTS: [usize; 14] = [0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 1000, 1024, 12_345];

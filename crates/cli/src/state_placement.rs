@@ -7,13 +7,13 @@
 use std::path::Path;
 
 use anyhow::Result;
-use fedra_client::NearFleet;
-use fedra_engine::Cupboard;
+use fedra_client::LocalFleet;
+use fedra_engine::StateStore;
 use fedra_plan::ByteCount;
 
 use crate::experiment::{Experiment, Keep};
 use crate::grid::grouped;
-use crate::upkeep::Upkeep;
+use crate::state_size::StateSize;
 
 /// The most that stays in memory unless the experiment says otherwise: half of the two gigabytes
 /// that a thousand clients of a small model are to fit in.
@@ -24,9 +24,9 @@ pub const SCRATCH: &str = "clients.fedra.scratch";
 
 /// What a run keeps for its clients.
 #[derive(Clone, Copy, Debug)]
-pub struct Keeping {
+pub struct StatePlacement {
     /// The most that one client keeps.
-    pub each: Upkeep,
+    pub each: StateSize,
     /// How many moments of a client are kept at once: one in a run, more where it branches.
     pub moments: usize,
     /// Clients that are ever drawn: the others keep nothing.
@@ -34,28 +34,32 @@ pub struct Keeping {
     /// All clients.
     pub clients: usize,
     /// Where it lies while they are idle.
-    pub home: Home,
+    pub location: StateLocation,
 }
 
 /// Where idle clients' states lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum StateLocation {
     /// In memory.
     Memory,
     /// In a scratch file.
     Disk,
 }
 
-impl Keeping {
+impl StatePlacement {
     /// The same with so many moments of everybody at once.
     pub fn with_moments(self, experiment: &Experiment, moments: usize) -> Self {
         Self { moments, ..self }.settled(experiment)
     }
 
     /// What is kept by so many out of so many clients, of which none keeps more than this.
-    pub fn new(experiment: &Experiment, each: Upkeep, (keepers, clients): (usize, usize)) -> Self {
-        let home = Home::Memory;
-        Self { each, moments: 1, keepers, clients, home }.settled(experiment)
+    pub fn new(
+        experiment: &Experiment,
+        each: StateSize,
+        (keepers, clients): (usize, usize),
+    ) -> Self {
+        let location = StateLocation::Memory;
+        Self { each, moments: 1, keepers, clients, location }.settled(experiment)
     }
 
     /// The same where it belongs.
@@ -65,7 +69,7 @@ impl Keeping {
             Keep::Disk => self.each.bytes().0 > 0,
             Keep::Auto => self.total() > ROOM,
         };
-        Self { home: if disk { Home::Disk } else { Home::Memory }, ..self }
+        Self { location: if disk { StateLocation::Disk } else { StateLocation::Memory }, ..self }
     }
 
     /// Of all clients together.
@@ -76,7 +80,7 @@ impl Keeping {
     /// The length of the scratch file: everybody's state, and one that is about to replace another.
     pub fn scratch(&self) -> ByteCount {
         let states = (self.keepers * self.moments) as u64 + 1;
-        ByteCount(Cupboard::on_disk_bytes(self.each.bytes()).0 * states)
+        ByteCount(StateStore::on_disk_bytes(self.each.bytes()).0 * states)
     }
 
     /// Whose it is, in words.
@@ -91,15 +95,15 @@ impl Keeping {
         }
     }
 
-    /// The fleet with its cupboard, which is this file if it is to be on disk.
-    pub fn furnish(&self, fleet: NearFleet, file: &Path) -> Result<NearFleet> {
-        match self.home {
-            Home::Memory => {
+    /// The fleet with its state store, which is this file if it is to be on disk.
+    pub fn furnish(&self, fleet: LocalFleet, file: &Path) -> Result<LocalFleet> {
+        match self.location {
+            StateLocation::Memory => {
                 // What a killed run left where a file cannot lose its name early; elsewhere nothing.
                 let _absent = std::fs::remove_file(file);
                 Ok(fleet)
             }
-            Home::Disk => Ok(fleet.with_cupboard(Cupboard::on_disk(file)?)),
+            StateLocation::Disk => Ok(fleet.with_store(StateStore::on_disk(file)?)),
         }
     }
 }

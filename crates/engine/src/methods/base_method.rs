@@ -12,15 +12,15 @@ use crate::recipe::Recipe;
 /// The method beneath; `FedAvg` unless given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Beneath(Box<Method>);
+pub struct BaseMethod(Box<Method>);
 
-impl Default for Beneath {
+impl Default for BaseMethod {
     fn default() -> Self {
         Self(Box::new(Method::FedAvg(FedAvg::default())))
     }
 }
 
-impl Beneath {
+impl BaseMethod {
     /// This method beneath.
     pub fn new(method: Method) -> Self {
         Self(Box::new(method))

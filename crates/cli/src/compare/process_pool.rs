@@ -30,7 +30,7 @@ pub struct Job {
 
 /// How many at a time, on how many threads.
 #[derive(Clone, Copy, Debug)]
-pub struct Crew {
+pub struct ProcessPool {
     /// Runs at a time.
     pub jobs: usize,
     /// Threads of all together, where a run does not ask for its own number.
@@ -63,7 +63,7 @@ type Leashes = Mutex<Option<BTreeMap<usize, ChildStdin>>>;
 /// How often Ctrl-C is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
 
-impl Crew {
+impl ProcessPool {
     /// Carries out the jobs in order and passes on what they tell, with their place in the list.
     /// Says whether all were begun and none was interrupted.
     pub fn run(self, jobs: &[Job], tell: &mut dyn FnMut(usize, News)) -> bool {
