@@ -181,11 +181,8 @@ fn costs(
         fact("note", found);
     }
     if experiment.draft.conditions.is_some() {
-        fact(
-            "note",
-            "bytes are of rounds in which nobody fails or is late, so that none is repeated"
-                .to_owned(),
-        );
+        let found = "bytes are of rounds in which nobody fails or is late: none is repeated";
+        fact("note", found.to_owned());
     }
     fact("privacy", "none".to_owned());
     grid.lines()[1..].join("\n")

@@ -215,7 +215,7 @@ impl<'e> Run<'e> {
         let mut done = federation.completed().0;
         let mut best_round = BestRound::default();
         let mut log = RoundLog::open(folder.path(), federation.log(), &mut |report| {
-            best_round.note(&report)
+            best_round.note(&report);
         })?;
         // What can be refused has been: from here on the folder is this run's.
         folder.forget_summary()?;

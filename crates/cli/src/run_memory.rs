@@ -120,13 +120,10 @@ impl Run<'_> {
         };
         let copies = 1 + moments(self.recipe.work.solver) + correction;
         let own = count(&(&personal - learns)) + trained * copies;
-        let batches = self.batches();
-        let (largest, usual) = (batches.largest, batches.mean);
-        let step = |batch| of_training(model, learns, batch);
-        // Largest batches seldom meet: beside one, the other threads are at usual ones.
-        let others = self.threads - 1;
-        let training =
-            step(largest) + others * step(usual) + self.threads * (own + self.prefix(learns));
+        // Threads share no memory of the pool, so in the course of a run each of them comes to hold
+        // a largest batch.
+        let step = of_training(model, learns, self.largest_batch());
+        let training = self.threads * (step + own + self.prefix(learns));
         // Scoring has the server's model as another copy.
         let whole = model.layout().elements() as u64;
         let scored = self.scored();
@@ -153,12 +150,11 @@ impl Run<'_> {
         (most as u64 * model.width() as u64).min(Limits::default().cache.0 / 4)
     }
 
-    /// The batches of training.
-    fn batches(&self) -> Batches {
+    /// The largest batch of training, over all clients and some draws.
+    fn largest_batch(&self) -> BatchSize {
         let size = self.recipe.work.batch as usize;
         let seed = Seed(self.experiment.draft.seed).of("plan");
-        let mut all = Batches::default();
-        let (mut sum, mut count) = (BatchSize::default(), 0);
+        let mut largest = BatchSize::default();
         for (number, shard) in (0_u64..).zip(&self.shards().clients) {
             let encoded = shard.train.encoded();
             let lengths: Vec<usize> = encoded.iter().map(|example| example.ids.len()).collect();
@@ -166,17 +162,11 @@ impl Run<'_> {
                 for batch in epoch(&lengths, size, seed.with(number).with(draw).0) {
                     let chosen: Vec<&Encoded> =
                         batch.iter().map(|&place| &encoded[place]).collect();
-                    let batch = BatchSize::of(self.model(), &chosen);
-                    all.largest = all.largest.max(batch);
-                    sum.tokens += batch.tokens;
-                    sum.read += batch.read;
-                    count += 1;
+                    largest = largest.max(BatchSize::of(self.model(), &chosen));
                 }
             }
         }
-        let count = count.max(1);
-        all.mean = BatchSize { tokens: sum.tokens / count, read: sum.read / count };
-        all
+        largest
     }
 
     /// The batches that are scored side by side.
@@ -286,13 +276,6 @@ impl Run<'_> {
 const NOTED: u64 = 300;
 /// Bytes of a client's named scores and counts on the heap: two maps and their names.
 const SCORED: u64 = 1100;
-
-/// The batches of training, over all clients.
-#[derive(Clone, Copy, Debug, Default)]
-struct Batches {
-    largest: BatchSize,
-    mean: BatchSize,
-}
 
 const fn moments(solver: OptimiserConfig) -> u64 {
     match solver {

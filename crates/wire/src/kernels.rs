@@ -5,6 +5,11 @@
 //! pass that does all there is to do with a byte, over four far-apart quarters in turn, because one
 //! stream of reads leaves a processor waiting. Numbers are f32, little endian, at any address.
 
+#![expect(
+    clippy::inline_always,
+    reason = "a pass is compiled for a processor only as far as it is inlined into the entry for it"
+)]
+
 mod dispatch;
 mod lanes;
 mod passes;

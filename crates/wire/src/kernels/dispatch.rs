@@ -66,9 +66,9 @@ pub(crate) fn prefetch<const BYTES: usize>(groups: &[[u8; BYTES]], at: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::LIMIT;
     use super::passes::Excess;
     use super::*;
+    use crate::kernels::LIMIT;
 
     /// Nothing, less than a line, a group and quarters of groups, and one number to either side.
     const COUNTS: [usize; 14] = [0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 1000, 1024, 12_345];

@@ -128,7 +128,7 @@ mod tests {
             lines: 4,
             loose: 5,
         };
-        assert_eq!(super::lanes(&bytes), expected);
+        assert_eq!(crate::kernels::lanes(&bytes), expected);
     }
 
     #[test]
@@ -143,21 +143,25 @@ mod tests {
         let bytes = bytes(3000);
         for cut in (0..bytes.len()).step_by(LINE) {
             let (left, right) = bytes.split_at(cut);
-            assert_eq!(super::lanes(left).then(super::lanes(right)), super::lanes(&bytes), "{cut}");
+            assert_eq!(
+                crate::kernels::lanes(left).then(crate::kernels::lanes(right)),
+                crate::kernels::lanes(&bytes),
+                "{cut}"
+            );
         }
     }
 
     #[test]
     fn one_or_two_flipped_bits_are_always_found() {
         let good = bytes(LINE * 9 + 3);
-        let sums = super::lanes(&good);
+        let sums = crate::kernels::lanes(&good);
         for first in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[first / 8] ^= 1 << (first % 8);
-            assert_ne!(super::lanes(&bad), sums, "bit {first}");
+            assert_ne!(crate::kernels::lanes(&bad), sums, "bit {first}");
             for second in first + 1..good.len() * 8 {
                 bad[second / 8] ^= 1 << (second % 8);
-                assert_ne!(super::lanes(&bad), sums, "bits {first} and {second}");
+                assert_ne!(crate::kernels::lanes(&bad), sums, "bits {first} and {second}");
                 bad[second / 8] ^= 1 << (second % 8);
             }
         }

@@ -4,11 +4,6 @@
 //! compiles it for the processors there are. Sums are a product and an addition, rounded each, so
 //! the bits do not depend on which of them runs, nor on the order in which quarters are visited.
 
-#![expect(
-    clippy::inline_always,
-    reason = "a pass is compiled for a processor only as far as it is inlined into the entry for it"
-)]
-
 use super::LIMIT;
 use super::dispatch::prefetch;
 use super::lanes::{LINE, Lanes};
