@@ -8,24 +8,50 @@
 //!
 //! Threads that train clients side by side take from shards of their own: under one lock two threads
 //! spent a third of their time on waiting and on memory that was in the other core's cache. A thread
-//! stays with the shard it used last and moves on when it finds it locked, so there are as many in use
-//! as threads that meet, and no more.
+//! has a seat as long as it lives, the lowest that is free when it first asks, and its seat is its
+//! shard. So there are as many shards in use as threads at once, whoever comes and goes, and what a run
+//! takes does not depend on who waits for whom.
 
 mod slabs;
 
-use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slabs::{Piece, Slabs};
 
 /// Most threads that have a shard to themselves.
 const SHARDS: usize = 16;
 
+/// Seats that threads have now.
+static TAKEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
 thread_local! {
-    /// The shard that this thread used last.
-    static SHARD: Cell<usize> = const { Cell::new(0) };
+    static SEAT: Seat = Seat::take();
+}
+
+/// A number that no other thread has.
+struct Seat(usize);
+
+impl Seat {
+    fn take() -> Self {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let lowest = (0..).find(|seat| !taken.contains(seat)).unwrap_or(0);
+        taken.insert(lowest);
+        Self(lowest)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        TAKEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+/// The shard of this thread. One that is ending and has given up its seat sits with the first.
+fn own_shard() -> usize {
+    SEAT.try_with(|seat| seat.0 % SHARDS).unwrap_or(0)
 }
 
 /// A shared store of memory for buffers.
@@ -57,9 +83,8 @@ impl Pool {
 
     /// A buffer of `len` floats with arbitrary contents.
     pub fn take(&self, len: usize) -> Buffer {
-        let (shard, mut slabs) = self.own_shard();
-        let piece = slabs.take(len);
-        drop(slabs);
+        let shard = own_shard();
+        let piece = self.shard(shard).take(len);
         let live = self.0.live.fetch_add(piece.length(), Ordering::Relaxed) + piece.length();
         self.0.peak.fetch_max(live, Ordering::Relaxed);
         Buffer { piece: Some(piece), shard, len, pool: self.clone() }
@@ -96,21 +121,6 @@ impl Pool {
         for shard in 0..SHARDS {
             self.shard(shard).reset_peak();
         }
-    }
-
-    /// The shard of this thread; another one where somebody else is at it.
-    fn own_shard(&self) -> (usize, MutexGuard<'_, Slabs>) {
-        let usual = SHARD.get();
-        for place in (0..SHARDS).map(|step| (usual + step) % SHARDS) {
-            let slabs = match self.0.shards[place].try_lock() {
-                Ok(slabs) => slabs,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => continue,
-            };
-            SHARD.set(place);
-            return (place, slabs);
-        }
-        (usual, self.shard(usual))
     }
 
     fn shard(&self, place: usize) -> MutexGuard<'_, Slabs> {
@@ -202,6 +212,21 @@ mod tests {
             let taken = std::panic::catch_unwind(|| Pool::new().take(len));
             assert!(taken.is_err(), "{len} floats");
         }
+    }
+
+    #[test]
+    fn threads_that_come_and_go_share_the_shards_of_those_before_them() {
+        let pool = Pool::new();
+        let used = |pool: &Pool| (0..SHARDS).filter(|&n| pool.shard(n).held() > 0).count();
+        for _round in 0..50 {
+            std::thread::scope(|scope| {
+                for _worker in 0..2 {
+                    scope.spawn(|| drop(pool.take(1000)));
+                }
+            });
+        }
+        // Other tests of this process have seats too, but no fifty of them come and go meanwhile.
+        assert!(used(&pool) < 10, "{} shards for two threads at once", used(&pool));
     }
 
     #[test]
