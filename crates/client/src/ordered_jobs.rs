@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use fedra_compute::ThreadPool;
+use fedra_compute::{ThreadPool, set_worker};
 
 /// Jobs begun and not yet handed over, for each worker: one being done, one waiting its turn.
 pub const AHEAD: usize = 2;
@@ -38,6 +38,7 @@ pub(crate) fn in_order<T: Send, E>(
             let size = threads / workers + usize::from(worker < threads % workers);
             let work = move || {
                 let _stop = StopOnPanic(belt);
+                set_worker(worker);
                 match ThreadPool::new(size) {
                     Ok(pool) => pool.install(|| belt.work(job)),
                     // No more threads to be had: the jobs then share what there is.

@@ -35,7 +35,7 @@ pub use fedra_seed::{Generator, Seed};
 pub use gradients::{Gradient, Gradients};
 pub use optimiser::{Optimiser, Solver};
 pub use params::{Params, Weight, Weights};
-pub use pool::{Buffer, Pool, Usage};
+pub use pool::{Buffer, Pool, Usage, set_worker};
 pub use sequences::Sequences;
 pub use tape::{
     Activation, Attention, AttentionProbe, Lora, LossWeights, Mask, Projected, Projection,

@@ -7,51 +7,30 @@
 //! in use at once; it is the memory figure that planning predicts and benchmarks report.
 //!
 //! Threads that train clients side by side take from shards of their own: under one lock two threads
-//! spent a third of their time on waiting and on memory that was in the other core's cache. A thread
-//! has a seat as long as it lives, the lowest that is free when it first asks, and its seat is its
-//! shard. So there are as many shards in use as threads at once, whoever comes and goes, and what a run
-//! takes does not depend on who waits for whom.
+//! spent a third of their time on waiting and on memory that was in the other core's cache. Whoever
+//! starts workers numbers them ([`set_worker`]), and a number is a shard. So the threads of one round use
+//! the memory of those of the round before, and what a run takes does not depend on who waits for whom.
 
 mod slabs;
 
-use std::collections::BTreeSet;
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slabs::{Piece, Slabs};
 
-/// Most threads that have a shard to themselves.
+/// Most workers that have a shard to themselves.
 const SHARDS: usize = 16;
 
-/// Seats that threads have now.
-static TAKEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-
 thread_local! {
-    static SEAT: Seat = Seat::take();
+    static WORKER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A number that no other thread has.
-struct Seat(usize);
-
-impl Seat {
-    fn take() -> Self {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let lowest = (0..).find(|seat| !taken.contains(seat)).unwrap_or(0);
-        taken.insert(lowest);
-        Self(lowest)
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        TAKEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
-    }
-}
-
-/// The shard of this thread. One that is ending and has given up its seat sits with the first.
-fn own_shard() -> usize {
-    SEAT.try_with(|seat| seat.0 % SHARDS).unwrap_or(0)
+/// Says which of the workers side by side this thread is, from zero. Workers take memory from
+/// different shards of every pool; whoever says nothing shares that of worker 0.
+pub fn set_worker(number: usize) {
+    WORKER.set(number % SHARDS);
 }
 
 /// A shared store of memory for buffers.
@@ -83,7 +62,7 @@ impl Pool {
 
     /// A buffer of `len` floats with arbitrary contents.
     pub fn take(&self, len: usize) -> Buffer {
-        let shard = own_shard();
+        let shard = WORKER.get();
         let piece = self.shard(shard).take(len);
         let live = self.0.live.fetch_add(piece.length(), Ordering::Relaxed) + piece.length();
         self.0.peak.fetch_max(live, Ordering::Relaxed);
@@ -215,18 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_and_go_share_the_shards_of_those_before_them() {
+    fn workers_that_come_and_go_use_the_memory_of_those_before_them() {
         let pool = Pool::new();
-        let used = |pool: &Pool| (0..SHARDS).filter(|&n| pool.shard(n).held() > 0).count();
         for _round in 0..50 {
             std::thread::scope(|scope| {
-                for _worker in 0..2 {
-                    scope.spawn(|| drop(pool.take(1000)));
+                for worker in 0..2 {
+                    let pool = &pool;
+                    scope.spawn(move || {
+                        set_worker(worker);
+                        drop(pool.take(1000));
+                    });
                 }
             });
         }
-        // Other tests of this process have seats too, but no fifty of them come and go meanwhile.
-        assert!(used(&pool) < 10, "{} shards for two threads at once", used(&pool));
+        let used = (0..SHARDS).filter(|&shard| pool.shard(shard).held() > 0).count();
+        assert_eq!((used, pool.usage().allocations), (2, 2));
     }
 
     #[test]

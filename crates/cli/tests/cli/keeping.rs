@@ -201,7 +201,7 @@ fn more_than_a_gigabyte_goes_to_disk_and_the_plan_says_so() {
     let scratch = about(&all, "scratch file").unwrap();
     assert!((1e9..1.5e9).contains(&scratch), "{all}");
     assert!((1e9..1.5e9).contains(&about(&all, "checkpoint").unwrap()), "{all}");
-    assert!(about(&all, "run memory").unwrap() < 0.2e9, "{all}");
+    assert!(about(&all, "run memory").unwrap() < 0.3e9, "{all}");
     let forced = plan(&["model.blocks=5", "keep=memory"]);
     assert_eq!(about(&forced, "scratch file"), None);
     assert!(about(&forced, "run memory").unwrap() > 1e9, "{forced}");
