@@ -1,8 +1,9 @@
 //! Parameters between the engine, which knows vectors, and the model, which knows tensors.
 
 use fedra_compute::{Device, Params, Tensor};
+use fedra_engine::Download;
 use fedra_plan::{Layout, Scope, Shape};
-use fedra_wire::{ParamValues, WireError};
+use fedra_wire::{ClientId, Expectation, Kind, ParamValues, WireError, open};
 
 use crate::error::{ClientError, Result};
 
@@ -50,6 +51,19 @@ pub(crate) fn overwrite(params: &mut Params, tensors: &ParamValues) -> Result<()
         tensor.overwrite(values)?;
     }
     Ok(())
+}
+
+/// Writes a download on a client's copy of the shared model.
+pub(crate) fn receive(params: &mut Params, layout: &Layout, download: &Download) -> Result<()> {
+    let expected = Expectation {
+        layout,
+        kind: Kind::Values,
+        encoding: download.encoding,
+        round: download.round,
+        client: ClientId::SERVER,
+        scope: None,
+    };
+    overwrite(params, &open(&download.payload, &expected)?.tensors())
 }
 
 /// A copy of some parameters.

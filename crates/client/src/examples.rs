@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fedra_data::{DataError, Encoded, Encoder, Example, Labels};
+use fedra_seed::Seed;
 
 /// Encoded examples in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,4 +75,14 @@ impl Examples {
         let lost = others.0.cut.iter().map(|(example, cut)| (before + example, cut.clone()));
         mine.cut.extend(lost);
     }
+}
+
+/// A random sample of a client's examples, in their order: the part that is looked at to measure
+/// something.
+pub(crate) fn sample(examples: &[Encoded], most: usize, seed: Seed) -> Vec<Encoded> {
+    let mut order: Vec<usize> = (0..examples.len()).collect();
+    seed.generator().shuffle(&mut order);
+    order.truncate(most);
+    order.sort_unstable();
+    order.into_iter().map(|index| examples[index].clone()).collect()
 }

@@ -11,8 +11,8 @@ use fedra_plan::Layout;
 use fedra_wire::{Encoding, HeadSlices, ParamValues, kept};
 
 use crate::error::Result;
+use crate::examples::sample;
 use crate::prober::Prober;
-use crate::sample::sample;
 
 /// The heads of each block that do not go up.
 pub(crate) struct Dropped {
@@ -21,19 +21,19 @@ pub(crate) struct Dropped {
 }
 
 impl Dropped {
-    /// Looks at the model before training, if the order sends some heads only.
+    /// Looks at the model before training, if the request sends some heads only.
     pub fn choose(
-        order: &TrainRequest,
+        request: &TrainRequest,
         prober: Prober<'_>,
         examples: &[Encoded],
         params: &Params,
     ) -> Result<Option<Self>> {
         let (Encoding::Heads { share, of }, Some(HeadProbe { probe, examples: most })) =
-            (order.work.encoding, order.work.head_probe)
+            (request.work.encoding, request.work.head_probe)
         else {
             return Ok(None);
         };
-        let sample = sample(examples, most as usize, order.seed.of("heads"));
+        let sample = sample(examples, most as usize, request.seed.of("heads"));
         let masses = prober.heads(params, probe, &sample)?;
         let blocks = masses.iter().map(|masses| rest(masses, kept(share, masses.len()))).collect();
         Ok(Some(Self { of, blocks }))

@@ -38,9 +38,9 @@
 
 mod attention;
 mod local_fleet;
-mod observer;
 mod shards;
 
+mod client;
 mod ordered_jobs;
 mod worker;
 
@@ -54,21 +54,21 @@ mod scores;
 
 mod examples;
 mod labelled_batch;
-mod sample;
 
 mod convert;
 mod error;
 
 pub use attention::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
+pub use client::Client;
 pub use convert::{to_params, to_values};
 pub use correction::Correction;
 pub use error::{ClientError, Result};
 pub use evaluator::Evaluator;
 pub use examples::Examples;
-pub use local_fleet::{Limits, LocalFleet};
-pub use observer::{Observer, Silent};
+pub use local_fleet::{LocalFleet, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use prober::Prober;
 pub use scores::{Counts, Scores};
 pub use shards::{Shard, Shards};
 pub use trainer::{TrainResult, TrainTask, Trainer};
+pub use worker::Limits;

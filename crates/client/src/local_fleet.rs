@@ -10,30 +10,23 @@ use std::sync::Arc;
 
 use fedra_compute::{Device, Params};
 use fedra_engine::{
-    Adaptation, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, EngineError,
-    EvaluationRequest, EvaluationSet, Evidence, Fleet, LocalRule, Outcome, ProbeRequest, Scored,
+    Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
+    EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome, ProbeRequest, Scored,
     StateHandle, StateStore, TrainRequest, Verdict,
 };
 use fedra_model::Model;
-use fedra_plan::ByteCount;
-use fedra_seed::Seed;
-use fedra_wire::{ClientId, Expectation, Kind, ParamValues, open};
+use fedra_plan::{Round, Scope};
+use fedra_wire::{ClientId, ParamValues};
 
-use crate::attention::{AttentionComparison, PATTERN_EXAMPLES};
-use crate::convert::{check, overwrite, to_params};
-use crate::correction::Correction;
+use crate::convert::{check, receive, to_params};
 use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
 use crate::labelled_batch::check_head;
-use crate::observer::{Observer, Silent};
 use crate::ordered_jobs::in_order;
-use crate::prober::Prober;
-use crate::sample::sample;
 use crate::scores::Scores;
-use crate::shards::{Shard, Shards};
-use crate::trainer::{TrainTask, Trainer};
-use crate::worker::{ClientContext, Worker};
+use crate::shards::Shards;
+use crate::worker::{Limits, Worker};
 
 /// Clients as threads of this process, as many at a time as the current thread pool has threads.
 pub struct LocalFleet {
@@ -48,21 +41,6 @@ pub struct LocalFleet {
     state_store: StateStore,
     limits: Limits,
     observer: Arc<dyn Observer>,
-}
-
-/// How much memory and time the work around training may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Most that a client in training keeps of hidden states behind a frozen prefix.
-    pub cache: ByteCount,
-    /// Tokens in a batch of an evaluation.
-    pub tokens: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { cache: ByteCount(256 << 20), tokens: 2048 }
-    }
 }
 
 impl LocalFleet {
@@ -125,12 +103,8 @@ impl LocalFleet {
 
     /// Scores parameters of this model on any examples.
     pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
-        self.score_with(&self.model, params, examples)
-    }
-
-    fn score_with(&self, model: &Model, params: &Params, examples: &Examples) -> Result<Scores> {
         let evaluator = Evaluator {
-            model,
+            model: &self.model,
             device: &self.device,
             task: self.shards.task,
             labels: &self.shards.labels,
@@ -144,14 +118,17 @@ impl LocalFleet {
         self.shallow.get(&place).unwrap_or(&self.model)
     }
 
-    fn worker<'a>(&'a self, place: usize, shared: &'a Params) -> Worker<'a> {
+    fn worker(&self, place: usize) -> Worker<'_> {
         Worker {
+            info: &self.infos[place],
+            shard: &self.shards.clients[place],
+            task: self.shards.task,
+            labels: &self.shards.labels,
             model: self.model_of(place),
             layout: self.model.layout(),
             device: &self.device,
-            shared,
-            cache: self.limits.cache,
-            labels: &self.shards.labels,
+            shared: &self.shared,
+            limits: self.limits,
         }
     }
 
@@ -164,150 +141,33 @@ impl LocalFleet {
         Err(EngineError::Fleet { doing: "find a client", reason })
     }
 
-    /// Writes the downloads of a round on the shared model; for each order, what went wrong.
-    ///
-    /// Clients that lack the same share one payload, which is read once.
-    fn download(&mut self, orders: &[TrainRequest]) -> Vec<Option<String>> {
-        let mut read: BTreeMap<*const u8, Option<String>> = BTreeMap::new();
-        let mut failures = Vec::with_capacity(orders.len());
-        for order in orders {
-            let failure = read.entry(order.payload.as_ptr()).or_insert_with(|| {
-                let expected = Expectation {
-                    layout: self.model.layout(),
-                    kind: Kind::Values,
-                    encoding: order.work.download,
-                    round: order.round,
-                    client: ClientId::SERVER,
-                    scope: None,
-                };
-                let written = open(&order.payload, &expected)
-                    .map_err(ClientError::from)
-                    .and_then(|opened| overwrite(&mut self.shared, &opened.tensors()));
-                written.err().map(|error| error.to_string())
-            });
-            failures.push(failure.clone());
-        }
-        failures
+    fn places(&self, clients: &[ClientId]) -> Result<Vec<usize>, EngineError> {
+        clients.iter().map(|&client| self.place(client)).collect()
     }
 
-    /// One client's order, from start to arrival, and the state to keep if it is taken. A client
+    /// One client's training, from start to arrival, and the state to keep if it is taken. A client
     /// may fail; that its state cannot be read is no failure of the client's.
-    fn carry_out(
+    fn train_one(
         &self,
-        order: &TrainRequest,
-        failed: Option<&String>,
+        request: &TrainRequest,
     ) -> Result<(Arrival, Option<ClientState>), EngineError> {
-        let place = order.client.0 as usize;
-        let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
-        self.observer.started(info, order.round);
-        let state = self.state_store.state_of(order.client)?;
-        let context = ClientContext { info, train: &shard.train, state: &state };
-        let outcome = match failed {
-            Some(reason) => Err(reason.clone()),
-            None => self
-                .worker(place, &self.shared)
-                .carry_out(context, order)
-                .map_err(|error| error.to_string()),
-        };
-        let (outcome, next) = match outcome {
+        let worker = self.worker(request.client.0 as usize);
+        self.observer.started(worker.info, request.round);
+        let state = self.state_store.state_of(request.client)?;
+        let (outcome, next) = match worker.train(&state, request) {
             Ok((reply, next)) => (Outcome::Finished(reply), Some(next)),
-            Err(reason) => (Outcome::Failed(reason), None),
+            Err(error) => (Outcome::Failed(error.to_string()), None),
         };
-        let arrival = Arrival { client: order.client, outcome };
-        self.observer.finished(info, order.round, &arrival);
+        let arrival = Arrival { client: request.client, outcome };
+        self.observer.finished(worker.info, request.round, &arrival);
         Ok((arrival, next))
     }
 
-    /// One client's score of the global model with what is its own in place.
-    fn examine(
-        &self,
-        global: &Params,
-        (place, on): (usize, Part),
-        by: &EvaluationRequest<'_>,
-    ) -> Result<Scored, EngineError> {
-        let state = self.state_store.own_of(self.infos[place].id)?;
-        self.examine_with(&state, global, (place, on), by)
-            .map_err(|error| failure("evaluate the model", &error))
-    }
-
-    fn examine_with(
-        &self,
-        state: &ClientState,
-        global: &Params,
-        (place, on): (usize, Part),
-        by: &EvaluationRequest<'_>,
-    ) -> Result<Scored> {
-        let (info, shard) = (&self.infos[place], &self.shards.clients[place]);
-        let mut params = self.worker(place, global).params_of(state)?;
-        if let Some(adaptation) = by.adapt.filter(|_| !shard.train.is_empty()) {
-            self.adapt(&mut params, (info, shard), adaptation, by.seed)?;
-        }
-        let scores = self.score_with(self.model_of(place), &params, on(shard))?;
-        Ok(scores.scored(Some(info.id)))
-    }
-
-    fn adapt(
-        &self,
-        params: &mut Params,
-        (info, shard): (&ClientInfo, &Shard),
-        adaptation: &Adaptation,
-        seed: Seed,
-    ) -> Result<()> {
-        let correction = match adaptation.work.local {
-            LocalRule::Proximal { mu } => Correction::Proximal { mu },
-            // A throw-away copy has no rounds behind it to be corrected by.
-            LocalRule::Plain | LocalRule::Scaffold | LocalRule::Dynamic { .. } => {
-                Correction::Nothing
-            }
-        };
-        let task = TrainTask {
-            client: &info.name,
-            examples: shard.train.encoded(),
-            scope: &adaptation.learns,
-            work: &adaptation.work,
-            correction,
-            seed: seed.with(u64::from(info.id.0)),
-        };
-        let (model, device, cache) = (&self.model, &self.device, self.limits.cache);
-        Trainer { model, device, cache }.train(params, &task).map(drop)
-    }
-
-    /// One client's measurement of the blocks, on a sample of its training examples.
-    fn measure(
-        &self,
-        global: &Params,
-        (place, state): (usize, &ClientState),
-        request: &ProbeRequest<'_>,
-    ) -> Result<Evidence> {
-        let info = &self.infos[place];
-        let params = self.worker(place, global).params_of(state)?;
-        let all = self.shards.clients[place].train.encoded();
-        let seed = request.seed.with(u64::from(info.id.0));
-        let sample = sample(all, request.examples as usize, seed);
-        let labels = &self.shards.labels;
-        let prober = Prober { model: self.model_of(place), device: &self.device, labels };
-        let scores = prober.probe(&params, request.probe, (&info.name, &sample))?;
-        Ok(Evidence { client: info.id, scores })
-    }
-}
-
-/// Attention and how it moves.
-impl LocalFleet {
-    /// One client's comparison, and its state with what it will remember.
-    fn gaze(
-        &self,
-        global: &Params,
-        (place, state): (usize, &ClientState),
-        request: &AttentionRequest<'_>,
-    ) -> Result<(ClientAttention, ClientState)> {
-        let info = &self.infos[place];
-        let params = self.worker(place, global).params_of(state)?;
-        let all = self.shards.clients[place].train.encoded();
-        let sample = sample(all, PATTERN_EXAMPLES, request.seed.with(u64::from(info.id.0)));
-        let gaze = AttentionComparison { model: self.model_of(place), device: &self.device };
-        let (moved, seen) = gaze.compare(&params, (&info.name, &sample), &state.attention)?;
-        let next = ClientState { attention: seen, ..state.clone() };
-        Ok((ClientAttention { client: info.id, moved }, next))
+    fn keep(&self, state: &ClientState, revocable: bool) -> Result<(), EngineError> {
+        // A copy by this thread: what lives for rounds would otherwise lie scattered over the heaps
+        // of all threads, and be half as large again.
+        let state = Arc::new(state.clone());
+        if revocable { self.state_store.put_revocable(state) } else { self.state_store.put(state) }
     }
 }
 
@@ -316,69 +176,32 @@ impl Fleet for LocalFleet {
         &self.infos
     }
 
-    fn train(
-        &mut self,
-        orders: Vec<TrainRequest>,
-        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
-    ) -> Result<(), EngineError> {
-        for order in &orders {
-            self.place(order.client)?;
-        }
-        let failures = self.download(&orders);
-        let fleet = &*self;
-        in_order(
-            orders.len(),
-            |number| fleet.carry_out(&orders[number], failures[number].as_ref()),
-            |carried_out| {
-                let (arrival, next) = carried_out?;
-                match (arrive(arrival)?, next) {
-                    // A copy by this thread: what lives for rounds would otherwise lie scattered over
-                    // the heaps of all threads, and be half as large again.
-                    (Verdict::Taken, Some(next)) => fleet.state_store.put(Arc::new(next.clone())),
-                    (Verdict::Taken, None) | (Verdict::Refused, _) => Ok(()),
-                }
-            },
-        )
-    }
-
-    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
-        let failed = |error: ClientError| failure("evaluate the model", &error);
-        let global = to_params(&self.device, self.model.layout(), request.model).map_err(failed)?;
-        let on: Part = match request.on {
-            EvaluationSet::CentralTest => {
-                let scores = self.score(&global, &self.shards.central_test).map_err(failed)?;
-                return Ok(vec![scores.scored(None)]);
+    /// Clients that lack the same share one payload, which is read once.
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+        self.state_store.settle();
+        let mut read: BTreeMap<*const u8, Option<String>> = BTreeMap::new();
+        let mut absent = Vec::new();
+        for download in downloads {
+            self.place(download.client)?;
+            let failure = read.entry(download.payload.as_ptr()).or_insert_with(|| {
+                let received = receive(&mut self.shared, self.model.layout(), download);
+                received.err().map(|error| error.to_string())
+            });
+            if let Some(reason) = failure {
+                absent.push(Absence { client: download.client, reason: reason.clone() });
             }
-            EvaluationSet::ClientValidation => |shard| &shard.validation,
-            EvaluationSet::ClientTest => |shard| &shard.test,
-        };
-        let asked: Vec<usize> = (0..self.infos.len())
-            .filter(|&place| !on(&self.shards.clients[place]).is_empty())
-            .collect();
-        let (fleet, mut all) = (&*self, Vec::with_capacity(asked.len()));
-        in_order(
-            asked.len(),
-            |number| fleet.examine(&global, (asked[number], on), request),
-            |scored| {
-                all.push(scored?);
-                Ok::<(), EngineError>(())
-            },
-        )?;
-        Ok(all)
+        }
+        Ok(absent)
     }
 
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
-        let failed = |error: ClientError| failure("probe the model", &error);
-        let places = request.clients.iter().map(|&client| self.place(client));
-        let places: Vec<usize> = places.collect::<Result<_, _>>()?;
-        let global = to_params(&self.device, self.model.layout(), request.model).map_err(failed)?;
+        let places = self.places(request.clients)?;
         let (fleet, mut all, mut first) = (&*self, Vec::with_capacity(places.len()), None);
         in_order(
             places.len(),
             |number| {
-                let (place, client) = (places[number], request.clients[number]);
-                let state = fleet.state_store.own_of(client)?;
-                Ok(fleet.measure(&global, (place, &state), request))
+                let state = fleet.state_store.own_of(request.clients[number])?;
+                Ok(fleet.worker(places[number]).probe(&state, request))
             },
             |evidence: Result<_, EngineError>| {
                 match evidence? {
@@ -390,7 +213,7 @@ impl Fleet for LocalFleet {
         )?;
         // A client without an answer follows the others, as long as there are others.
         match first {
-            Some(error) if all.is_empty() => Err(failed(error)),
+            Some(error) if all.is_empty() => Err(failure("probe the model", &error)),
             Some(_) | None => Ok(all),
         }
     }
@@ -399,30 +222,86 @@ impl Fleet for LocalFleet {
         &mut self,
         request: &AttentionRequest<'_>,
     ) -> Result<Vec<ClientAttention>, EngineError> {
-        let failed = |error: ClientError| failure("look at attention", &error);
-        let places = request.clients.iter().map(|&client| self.place(client));
-        let places: Vec<usize> = places.collect::<Result<_, _>>()?;
-        let global = to_params(&self.device, self.model.layout(), request.model).map_err(failed)?;
+        let places = self.places(request.clients)?;
         let (fleet, mut all) = (&*self, Vec::with_capacity(places.len()));
         in_order(
             places.len(),
             |number| {
-                let (place, client) = (places[number], request.clients[number]);
-                let state = fleet.state_store.state_of(client)?;
-                fleet.gaze(&global, (place, &state), request).map_err(failed)
+                let state = fleet.state_store.state_of(request.clients[number])?;
+                let compared = fleet.worker(places[number]).compare_attention(&state, request);
+                compared.map_err(|error| failure("look at attention", &error))
             },
             |compared| {
-                let (shift, next) = compared?;
-                fleet.state_store.put(Arc::new(next))?;
-                all.push(shift);
+                let (answer, next) = compared?;
+                all.push(answer);
+                fleet.keep(&next, request.revocable)
+            },
+        )?;
+        Ok(all)
+    }
+
+    fn train(
+        &mut self,
+        requests: Vec<TrainRequest>,
+        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
+    ) -> Result<(), EngineError> {
+        for request in &requests {
+            self.place(request.client)?;
+        }
+        let (fleet, mut revocable) = (&*self, requests.iter().map(|request| request.revocable));
+        in_order(
+            requests.len(),
+            |number| fleet.train_one(&requests[number]),
+            |trained| {
+                let (arrival, next) = trained?;
+                let revocable = revocable.next().unwrap_or(false);
+                match (arrive(arrival)?, next) {
+                    (Verdict::Taken, Some(next)) => fleet.keep(&next, revocable),
+                    (Verdict::Taken, None) | (Verdict::Refused, _) => Ok(()),
+                }
+            },
+        )
+    }
+
+    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
+        let failed = |error: ClientError| failure("evaluate the model", &error);
+        if request.on == EvaluationSet::CentralTest {
+            let exact = to_params(&self.device, self.model.layout(), request.model);
+            let scores = exact.and_then(|exact| self.score(&exact, &self.shards.central_test));
+            return Ok(vec![scores.map_err(failed)?.scored(None)]);
+        }
+        let (fleet, mut all) = (&*self, Vec::new());
+        let has_some = |place: &usize| {
+            let examples = fleet.shards.clients[*place].of(request.on);
+            examples.is_some_and(|examples| !examples.is_empty())
+        };
+        let asked: Vec<usize> = (0..fleet.infos.len()).filter(has_some).collect();
+        in_order(
+            asked.len(),
+            |number| {
+                let worker = fleet.worker(asked[number]);
+                let state = fleet.state_store.own_of(worker.info.id)?;
+                worker.evaluate(&state, request).map_err(failed)
+            },
+            |scored: Result<_, EngineError>| {
+                all.extend(scored?);
                 Ok::<(), EngineError>(())
             },
         )?;
         Ok(all)
     }
 
-    fn kept(&self) -> Vec<StateHandle> {
-        self.state_store.kept()
+    fn forget(&mut self, part: &Scope) -> Result<(), EngineError> {
+        self.state_store.forget(part)
+    }
+
+    fn revoke(&mut self, clients: &[ClientId]) -> Result<(), EngineError> {
+        self.state_store.revoke(clients);
+        Ok(())
+    }
+
+    fn states(&self) -> Vec<StateHandle> {
+        self.state_store.states()
     }
 
     fn restore(
@@ -454,9 +333,25 @@ impl fmt::Debug for LocalFleet {
     }
 }
 
-/// One part of a client's examples.
-type Part = fn(&Shard) -> &Examples;
-
 fn failure(doing: &'static str, error: &ClientError) -> EngineError {
     EngineError::Fleet { doing, reason: error.to_string() }
+}
+
+/// Is told what happens, on whatever thread it happens, so that somebody can draw it.
+pub trait Observer: Send + Sync {
+    /// A client has begun to train.
+    fn started(&self, client: &ClientInfo, round: Round);
+
+    /// A client has ended, with an update or without; its arrival still waits for its turn.
+    fn finished(&self, client: &ClientInfo, round: Round, arrival: &Arrival);
+}
+
+/// Draws nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn started(&self, _client: &ClientInfo, _round: Round) {}
+
+    fn finished(&self, _client: &ClientInfo, _round: Round, _arrival: &Arrival) {}
 }

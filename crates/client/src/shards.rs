@@ -1,6 +1,7 @@
 //! Every client's examples, encoded once, and the test set that no client holds.
 
 use fedra_data::{DataError, Division, Encoder, LabelSet, Table, Task};
+use fedra_engine::EvaluationSet;
 
 use crate::examples::Examples;
 
@@ -28,6 +29,17 @@ pub struct Shard {
     pub validation: Examples,
     /// To report on.
     pub test: Examples,
+}
+
+impl Shard {
+    /// The examples of one set; nobody holds the central one.
+    pub fn of(&self, set: EvaluationSet) -> Option<&Examples> {
+        match set {
+            EvaluationSet::CentralTest => None,
+            EvaluationSet::ClientValidation => Some(&self.validation),
+            EvaluationSet::ClientTest => Some(&self.test),
+        }
+    }
 }
 
 impl Shards {

@@ -1,84 +1,100 @@
-//! One client's round, from the order to the encoded answer.
+//! One client's part in each step of the protocol: training, probing, attention, scoring.
 //!
-//! A worker only reads: the shared model, the client's examples, the state it has kept so far. What
-//! would change, the answer and the state to keep if the answer is taken, comes back as a value, so
-//! a client that fails or is refused is as if it had never been asked.
+//! A worker only reads: the shared model as the client received it, the client's examples, the state
+//! it has kept so far. What would change, the answer and the state to keep if the answer is taken,
+//! comes back as a value, so a client that fails or is refused is as if it had never been asked.
 
 use fedra_compute::{Device, Params};
-use fedra_data::LabelSet;
-use fedra_engine::{ClientInfo, ClientState, LocalRule, Reply, TrainRequest};
+use fedra_data::{Encoded, LabelSet, Task};
+use fedra_engine::{
+    Adaptation, AttentionRequest, ClientAttention, ClientInfo, ClientState, EvaluationRequest,
+    Evidence, LocalRule, ProbeRequest, Reply, Scored, TrainRequest,
+};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Layout};
+use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
+use crate::attention::{AttentionComparison, PATTERN_EXAMPLES};
 use crate::convert::{copied, overwrite};
 use crate::correction::Correction;
 use crate::error::Result;
-use crate::examples::Examples;
+use crate::evaluator::Evaluator;
+use crate::examples::sample;
 use crate::heads::Dropped;
 use crate::prober::Prober;
+use crate::shards::Shard;
 use crate::trainer::{TrainResult, TrainTask, Trainer};
 
-/// What every client of a fleet has in common.
+/// How much memory and time the work around training may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most that a client in training keeps of hidden states behind a frozen prefix.
+    pub cache: ByteCount,
+    /// Tokens in a batch of an evaluation.
+    pub tokens: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { cache: ByteCount(256 << 20), tokens: 2048 }
+    }
+}
+
+/// One client and all that it works with, but for its state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worker<'a> {
+    pub info: &'a ClientInfo,
+    pub shard: &'a Shard,
+    /// What the examples ask, and the names of the answers.
+    pub task: Task,
+    pub labels: &'a LabelSet,
     /// The structure that the client trains; it may lack the upper blocks of the shared one.
     pub model: &'a Model,
     /// Of the shared model: what payloads are about.
     pub layout: &'a Layout,
     pub device: &'a Device,
-    /// The shared model with this round's downloads written on it.
+    /// The shared model as it was received.
     pub shared: &'a Params,
-    pub cache: ByteCount,
-    pub labels: &'a LabelSet,
-}
-
-/// One client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientContext<'a> {
-    pub info: &'a ClientInfo,
-    pub train: &'a Examples,
-    pub state: &'a ClientState,
+    pub limits: Limits,
 }
 
 impl Worker<'_> {
-    /// Carries out an order; the state is the client's new one.
-    pub fn carry_out(
+    /// Trains; the state is the client's new one.
+    pub fn train(
         &self,
-        context: ClientContext<'_>,
-        order: &TrainRequest,
+        state: &ClientState,
+        request: &TrainRequest,
     ) -> Result<(Reply, ClientState)> {
         let begun = std::time::Instant::now();
-        let mut params = self.params_of(context.state)?;
-        let server = self.server_variate(order)?;
+        let mut params = self.params_of(state)?;
+        let server = self.server_correction(request)?;
         let task = TrainTask {
-            client: &context.info.name,
-            examples: context.train.encoded(),
-            scope: order.plan.learns(),
-            work: &order.work,
-            correction: correction(order.work.local, &context.state.correction, &server),
-            seed: order.seed,
+            client: &self.info.name,
+            examples: self.shard.train.encoded(),
+            scope: request.plan.learns(),
+            work: &request.work,
+            correction: correction(request.work.local, &state.correction, &server),
+            seed: request.seed,
         };
-        let trainer = Trainer { model: self.model, device: self.device, cache: self.cache };
-        let prober = Prober { model: self.model, device: self.device, labels: self.labels };
-        let dropped = Dropped::choose(order, prober, context.train.encoded(), &params)?;
-        let learnt = trainer.train(&mut params, &task)?;
+        let dropped = Dropped::choose(request, self.prober(), self.shard.train.encoded(), &params)?;
+        let result = self.trainer().train(&mut params, &task)?;
 
         let header = Header {
             kind: Kind::Change,
-            encoding: order.work.encoding,
-            round: order.round,
-            client: order.client,
-            examples: context.info.examples,
-            steps: learnt.steps,
-            loss: learnt.loss as f32,
+            encoding: request.work.encoding,
+            round: request.round,
+            client: request.client,
+            examples: self.info.examples,
+            steps: result.steps,
+            loss: result.loss as f32,
         };
-        let mut state = ClientState::empty(order.client);
-        state.personal = context.state.personal.clone();
-        state.personal.absorb(copied(&params, order.plan.keeps())?);
-        let (next, variate) = next_correction(order, context.state, &learnt);
-        state.correction = next;
-        let correction = match variate.filter(|_| order.correction.is_some()) {
+        let mut next = ClientState::empty(request.client);
+        next.personal = state.personal.clone();
+        next.personal.absorb(copied(&params, request.plan.keeps())?);
+        let (own, change_of_own) = next_correction(request, state, &result);
+        next.correction = own;
+        let correction = match change_of_own.filter(|_| request.correction.is_some()) {
             None => None,
             Some(change) => {
                 let header = Header { kind: Kind::Variate, encoding: Encoding::F32, ..header };
@@ -86,34 +102,113 @@ impl Worker<'_> {
             }
         };
 
-        let uploads = order.uploads();
+        let uploads = request.uploads();
         let sent = |(id, _): &(_, Vec<f32>)| uploads.contains(*id);
-        let mut change: ParamValues = learnt.change.into_iter().filter(sent).collect();
+        let mut change: ParamValues = result.change.into_iter().filter(sent).collect();
         if let Some(dropped) = dropped {
             dropped.drop_from(&mut change, self.layout);
         }
-        state.attention = context.state.attention.clone();
-        state.residual = context.state.residual.clone();
-        let payload = encode(self.layout, &header, &change, Some(&mut state.residual))?;
-        Ok((Reply { payload, correction, seconds: begun.elapsed().as_secs_f64() }, state))
+        next.attention = state.attention.clone();
+        next.residual = state.residual.clone();
+        let payload = encode(self.layout, &header, &change, Some(&mut next.residual))?;
+        Ok((Reply { payload, correction, seconds: begun.elapsed().as_secs_f64() }, next))
+    }
+
+    /// Measures the blocks on a sample of the training examples.
+    pub fn probe(&self, state: &ClientState, request: &ProbeRequest<'_>) -> Result<Evidence> {
+        let params = self.params_of(state)?;
+        let sample = self.sample(request.examples as usize, request.seed);
+        let scores = self.prober().probe(&params, request.probe, (&self.info.name, &sample))?;
+        Ok(Evidence { client: self.info.id, scores })
+    }
+
+    /// Compares attention with what the client remembers of it; the state remembers it anew.
+    pub fn compare_attention(
+        &self,
+        state: &ClientState,
+        request: &AttentionRequest<'_>,
+    ) -> Result<(ClientAttention, ClientState)> {
+        let params = self.params_of(state)?;
+        let sample = self.sample(PATTERN_EXAMPLES, request.seed);
+        let comparison = AttentionComparison { model: self.model, device: self.device };
+        let (moved, attention) =
+            comparison.compare(&params, (&self.info.name, &sample), &state.attention)?;
+        let next = ClientState { attention, ..state.clone() };
+        Ok((ClientAttention { client: self.info.id, moved }, next))
+    }
+
+    /// Scores the model, with what is the client's own in its place; `None` without such examples.
+    pub fn evaluate(
+        &self,
+        state: &ClientState,
+        request: &EvaluationRequest<'_>,
+    ) -> Result<Option<Scored>> {
+        let Some(examples) = self.shard.of(request.on).filter(|examples| !examples.is_empty())
+        else {
+            return Ok(None);
+        };
+        let mut params = self.params_of(state)?;
+        if let Some(adaptation) = request.adapt.filter(|_| !self.shard.train.is_empty()) {
+            self.adapt(&mut params, adaptation, request.seed)?;
+        }
+        let evaluator = Evaluator {
+            model: self.model,
+            device: self.device,
+            task: self.task,
+            labels: self.labels,
+            tokens: self.limits.tokens,
+        };
+        Ok(Some(evaluator.score(&params, examples)?.scored(Some(self.info.id))))
+    }
+
+    /// Trains a throw-away copy before it is scored.
+    fn adapt(&self, params: &mut Params, adaptation: &Adaptation, seed: Seed) -> Result<()> {
+        let correction = match adaptation.work.local {
+            LocalRule::Proximal { mu } => Correction::Proximal { mu },
+            // A throw-away copy has no rounds behind it to be corrected by.
+            LocalRule::Plain | LocalRule::Scaffold | LocalRule::Dynamic { .. } => {
+                Correction::Nothing
+            }
+        };
+        let task = TrainTask {
+            client: &self.info.name,
+            examples: self.shard.train.encoded(),
+            scope: &adaptation.learns,
+            work: &adaptation.work,
+            correction,
+            seed: seed.with(u64::from(self.info.id.0)),
+        };
+        self.trainer().train(params, &task).map(drop)
     }
 
     /// The shared model with what is the client's own in its place. Copies nothing else.
-    pub fn params_of(&self, state: &ClientState) -> Result<Params> {
+    fn params_of(&self, state: &ClientState) -> Result<Params> {
         let mut params = self.shared.clone();
         overwrite(&mut params, &state.personal)?;
         Ok(params)
     }
 
-    fn server_variate(&self, order: &TrainRequest) -> Result<ParamValues> {
-        let Some(bytes) = &order.correction else { return Ok(ParamValues::new()) };
+    fn trainer(&self) -> Trainer<'_> {
+        Trainer { model: self.model, device: self.device, cache: self.limits.cache }
+    }
+
+    fn prober(&self) -> Prober<'_> {
+        Prober { model: self.model, device: self.device, labels: self.labels }
+    }
+
+    fn sample(&self, most: usize, seed: Seed) -> Vec<Encoded> {
+        sample(self.shard.train.encoded(), most, seed.with(u64::from(self.info.id.0)))
+    }
+
+    fn server_correction(&self, request: &TrainRequest) -> Result<ParamValues> {
+        let Some(bytes) = &request.correction else { return Ok(ParamValues::new()) };
         let expected = Expectation {
             layout: self.layout,
             kind: Kind::Variate,
             encoding: Encoding::F32,
-            round: order.round,
+            round: request.round,
             client: ClientId::SERVER,
-            scope: Some(&order.uploads()),
+            scope: Some(&request.uploads()),
         };
         Ok(decode(bytes, &expected)?.1)
     }
@@ -137,15 +232,15 @@ fn correction<'a>(
 /// What did not train keeps the correction it had. What is personal drifts nowhere from anybody, so
 /// it has no variate.
 fn next_correction(
-    order: &TrainRequest,
+    request: &TrainRequest,
     state: &ClientState,
-    learnt: &TrainResult,
+    result: &TrainResult,
 ) -> (ParamValues, Option<ParamValues>) {
     let mut next = state.correction.clone();
-    match order.work.local {
+    match request.work.local {
         LocalRule::Plain | LocalRule::Proximal { .. } => (next, None),
         LocalRule::Dynamic { alpha } => {
-            for (id, change) in learnt.change.iter() {
+            for (id, change) in result.change.iter() {
                 let memory = next.or_zeros(id, change.len());
                 for (memory, change) in memory.iter_mut().zip(change) {
                     *memory -= alpha * change;
@@ -154,8 +249,8 @@ fn next_correction(
             (next, None)
         }
         LocalRule::Scaffold => {
-            let uploads = order.uploads();
-            let mean = learnt.mean_gradient.as_ref().map(|mean| mean.subset(&uploads));
+            let uploads = request.uploads();
+            let mean = result.mean_gradient.as_ref().map(|mean| mean.subset(&uploads));
             let mean = mean.unwrap_or_default();
             let mut change = mean.clone();
             for (id, change) in change.iter_mut() {

@@ -1,14 +1,12 @@
 //! A thousand clients of the tiny model share one process and two gigabytes.
 
-use fedra_client::{LocalFleet, Shards, to_values};
+use fedra_client::{LocalFleet, Shards};
 use fedra_compute::Device;
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
-use fedra_engine::{Encoding, Fleet, OptimiserConfig, Outcome, TrainRequest, Verdict, Work};
+use fedra_engine::{Fleet, OptimiserConfig, Outcome, TrainRequest, Verdict, Work};
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Cut, Plan, Round, Scope};
 use fedra_seed::Seed;
-use fedra_wire::{Header, Kind, encode};
-use std::sync::Arc;
 
 const CLIENTS: usize = 1000;
 const TWO_GIGABYTES: u64 = 2_000_000_000;
@@ -35,20 +33,18 @@ fn a_thousand_clients_of_the_tiny_model_fit_in_two_gigabytes() {
     let head = Head::Tokens { classes: table.labels.len() };
     let model = Model::new(Preset::Tiny.config(), head, None).unwrap();
     let params = model.fresh_params(&device, Seed(1)).unwrap();
-    let (layout, values) = (model.layout().clone(), to_values(&params));
+    let layout = model.layout().clone();
     let mut fleet = LocalFleet::new(model, params, device, shards).unwrap();
 
-    let header = Header::download(Kind::Values, Encoding::F32, Round(0));
-    let payload: Arc<[u8]> = encode(&layout, &header, &values, None).unwrap().into();
     let work = Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 });
     let order = |client: &fedra_engine::ClientInfo| TrainRequest {
         client: client.id,
         round: Round(0),
         seed: Seed(1).with(u64::from(client.id.0)),
-        payload: payload.clone(),
         correction: None,
         plan: Plan::new(&layout, Scope::everything(&layout), Cut::none()).unwrap(),
         work: work.clone(),
+        revocable: false,
     };
     let orders: Vec<TrainRequest> = fleet.clients().iter().map(order).collect();
     let (mut arrived, mut bytes) = (0, 0);

@@ -15,6 +15,10 @@ pub struct Bytes {
     pub full_up: ByteCount,
     /// What the same clients would have received had every parameter changed, in f32.
     pub full_down: ByteCount,
+    /// What clients received in order to score the model. A measurement, and no part of `down`: a run
+    /// that is scored less often sends the same.
+    #[serde(default)]
+    pub evaluation: ByteCount,
 }
 
 impl std::ops::AddAssign for Bytes {
@@ -23,5 +27,6 @@ impl std::ops::AddAssign for Bytes {
         self.down += other.down;
         self.full_up += other.full_up;
         self.full_down += other.full_down;
+        self.evaluation += other.evaluation;
     }
 }

@@ -61,7 +61,7 @@ struct Notes {
 
 /// Writes the state of a state and its clients.
 pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result<(), EngineError> {
-    let kept = fleet.kept();
+    let kept = fleet.states();
     let watching: Vec<&StateHandle> =
         kept.iter().filter(|kept| kept.remembers_attention()).collect();
     let notes = Notes {

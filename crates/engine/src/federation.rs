@@ -46,6 +46,12 @@ impl Federation {
         self.checkpoints = Some(directory);
     }
 
+    /// Lets updates that arrive before their turn wait in a scratch file at this place when there are
+    /// more than a few, so that memory does not grow with the clients that wait for a slow one.
+    pub fn spill_to(&mut self, path: impl Into<PathBuf>) {
+        self.state.spill = Some(path.into());
+    }
+
     /// Goes back to the checkpoint in a directory, and brings the fleet along; says whether there
     /// was one.
     pub fn resume(&mut self, directory: &Path, fleet: &mut dyn Fleet) -> Result<bool, EngineError> {
@@ -108,7 +114,8 @@ impl Federation {
         fleet: &mut dyn Fleet,
         on: EvaluationSet,
     ) -> Result<Option<SetScores>, EngineError> {
-        self.state.examine(fleet, on)
+        let (mut scores, _) = self.state.score(fleet, &[on])?;
+        Ok(scores.pop())
     }
 
     /// The global model.

@@ -1,31 +1,39 @@
-//! The clients as the engine sees them: orders go out, answers come in.
+//! The clients as the engine sees them: requests go out, answers come in.
 //!
 //! Two kinds of fleet stand behind this trait, threads in this process and machines on a network,
 //! and a run gives the same model with either. Everything that would travel is already encoded
 //! here, near or far, so the reported bytes are the lengths of real payloads.
 //!
 //! ```text
-//! engine                            fleet
-//!   TrainRequest { payload, work, .. } ->    download into the client's copy, train, encode the change
-//!   Verdict                     <-    Arrival (any order of clients)
-//!                                     Verdict::Taken: keep the client's new state; else forget it
+//! engine                             fleet
+//!   sync      Download, one each  ->   write it on the client's copy of the shared model
+//!   probe     ProbeRequest        ->   measure blocks, or attention; Evidence
+//!   train     TrainRequest        ->   train, encode the change; Arrival, in any order of clients
+//!                     Verdict     <-   Taken: the client's new state holds; else it is forgotten
+//!   evaluate  EvaluationRequest   ->   score; Scored
+//!   forget    a part              ->   what clients remember about it is gone
+//!   revoke    clients             ->   their last answers do not count: they go back by one
 //! ```
 //!
+//! Every answer is about the model **as the client received it**: through the encoding of downloads,
+//! with what is the client's own in its place. The server's exact numbers are scored on the central
+//! set alone, which is the server's.
+//!
 //! # What a client holds
-//! * The **shared model**. A payload brings the parameters that the client lacks. Whatever it does
-//!   not bring, the client holds at its newest version, the same bits as every other client that
-//!   does. A fleet of threads therefore needs one copy of the shared model, on which it writes each
-//!   payload, and no copy per client.
-//! * Its **state** ([`ClientState`]): personal parameters, its correction and its residual. It
-//!   changes only by an answer that was [`Verdict::Taken`]. A client that failed, was late or was
-//!   refused is as if it had not been asked.
+//! * Its copy of the **shared model**. A download brings the parameters that the client lacks.
+//!   Whatever it does not bring, the client holds at its newest version, the same bits as every other
+//!   client that does. A fleet of threads therefore needs one copy, on which it writes each download.
+//! * Its **state** ([`ClientState`]): personal parameters, its correction and its residual. It stays
+//!   with the client and changes only by an answer that was [`Verdict::Taken`]. A client that failed,
+//!   was late or was refused is as if it had not been asked. The server never reads it; where a whole
+//!   federation runs in one process, its checkpoint holds it ([`Fleet::states`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fedra_plan::{BlockScores, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, ParamValues};
+use fedra_wire::{ClientId, Encoding, ParamValues};
 use serde::{Deserialize, Serialize};
 
 use crate::client_state::ClientState;
@@ -38,22 +46,8 @@ pub trait Fleet {
     /// Every client there is, in ascending order of id.
     fn clients(&self) -> &[ClientInfo];
 
-    /// Carries out the orders, which come in ascending order of client, and delivers exactly one
-    /// arrival for each, as soon as it is there and in any order.
-    ///
-    /// The engine folds in client order and keeps an early arrival until its turn comes. A fleet
-    /// that delivers in client order hence has one update in memory at a time. When `arrive`
-    /// returns an error the round is over: forget all unsettled state and return that error.
-    fn train(
-        &mut self,
-        orders: Vec<TrainRequest>,
-        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
-    ) -> Result<(), EngineError>;
-
-    /// Scores the model. A central set gives one [`Scored`] without a client; the others give one
-    /// for each client that has such examples, in client order, scored with the client's own
-    /// personal parameters in place of the model's. Leaves all state as it is.
-    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError>;
+    /// Brings clients up to date, in ascending order; tells who could not be, and why.
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError>;
 
     /// Measures the blocks of the model at the given clients, in their order.
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError>;
@@ -65,11 +59,36 @@ pub trait Fleet {
         request: &AttentionRequest<'_>,
     ) -> Result<Vec<ClientAttention>, EngineError>;
 
-    /// What the clients keep between rounds, in client order; clients that keep nothing are absent.
-    /// Handles: nothing is copied or read before somebody asks one for its state.
-    fn kept(&self) -> Vec<StateHandle>;
+    /// Carries out the requests, which come in ascending order of client, and delivers exactly one
+    /// arrival for each, as soon as it is there and in any order.
+    ///
+    /// The engine folds in client order; what arrives before its turn waits, and beyond a few updates
+    /// it waits on disk. When `arrive` returns an error the round is over: forget all unsettled state
+    /// and return that error.
+    fn train(
+        &mut self,
+        requests: Vec<TrainRequest>,
+        arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
+    ) -> Result<(), EngineError>;
 
-    /// Makes the clients what they were when [`Fleet::kept`] was asked, and their shared model the
+    /// Scores the model. A central set gives one [`Scored`] without a client; the others give one
+    /// for each client that has such examples, in client order, scored with the client's own
+    /// personal parameters in place of the shared ones. Leaves all state as it is.
+    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError>;
+
+    /// Orders all clients to forget what they remember about a part: corrections and residuals.
+    fn forget(&mut self, part: &Scope) -> Result<(), EngineError>;
+
+    /// Takes back what the given clients answered last to a request that could be revoked: their
+    /// states become what they were before it.
+    fn revoke(&mut self, clients: &[ClientId]) -> Result<(), EngineError>;
+
+    /// What the clients of this process keep between rounds, in client order, for a checkpoint or a
+    /// branch; clients that keep nothing are absent, and so are clients on other machines, which keep
+    /// it themselves. Handles: nothing is copied or read before somebody asks one for its state.
+    fn states(&self) -> Vec<StateHandle>;
+
+    /// Makes the clients what they were when [`Fleet::states`] was asked, and their shared model the
     /// one given. Clients that are absent keep nothing. States come one after another, so that there
     /// need not be a moment at which all are in memory; after an error the fleet is of no more use.
     fn restore(
@@ -90,7 +109,22 @@ pub struct ClientInfo {
     pub examples: u64,
 }
 
-/// One client's task for one round.
+/// What brings one client up to date.
+#[derive(Clone, Debug)]
+pub struct Download {
+    /// Whom.
+    pub client: ClientId,
+    /// The round that it is for.
+    pub round: Round,
+    /// How the values are written.
+    pub encoding: Encoding,
+    /// [`Kind::Values`](fedra_wire::Kind::Values) of the parameters that the client lacks. Clients
+    /// that lack the same share one allocation. A personal parameter comes until an answer was taken,
+    /// as the value to start from; a client that has one of its own keeps its own.
+    pub payload: Arc<[u8]>,
+}
+
+/// One client's task for one round; it has been brought up to date.
 #[derive(Clone, Debug)]
 pub struct TrainRequest {
     /// Who is to do it.
@@ -99,19 +133,17 @@ pub struct TrainRequest {
     pub round: Round,
     /// Where this client's draws of this round start.
     pub seed: Seed,
-    /// [`Kind::Values`](fedra_wire::Kind::Values) of the parameters that the client lacks, in
-    /// [`Work::download`] encoding. Clients that lack the same share one allocation. A personal
-    /// parameter comes until an answer was taken, as the value to start from; a client that has
-    /// one of its own keeps its own.
-    pub payload: Arc<[u8]>,
-    /// The server's variate over [`TrainRequest::uploads`] ([`Kind::Variate`](fedra_wire::Kind::Variate), f32), for
-    /// [`LocalRule::Scaffold`](crate::LocalRule::Scaffold) only.
+    /// The server's correction over [`TrainRequest::uploads`], such as a control variate
+    /// ([`Kind::Variate`](fedra_wire::Kind::Variate), f32), for local rules that ask for one.
     pub correction: Option<Arc<[u8]>>,
     /// What the client has, what of it trains (all else stays identical to the bit) and what it keeps
     /// in its state and never sends up.
     pub plan: Plan,
     /// How it trains.
     pub work: Work,
+    /// Whether the answer may be revoked after it was taken, so that the state before it must still
+    /// be there.
+    pub revocable: bool,
 }
 
 impl TrainRequest {
@@ -121,10 +153,20 @@ impl TrainRequest {
     }
 }
 
-/// What became of an order.
+/// A client that is not in the model, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Absence {
+    /// The client.
+    pub client: ClientId,
+    /// Why.
+    pub reason: String,
+}
+
+/// What became of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
-    /// The client it was given to.
+    /// The client it was made to.
     pub client: ClientId,
     /// What became of it.
     pub outcome: Outcome,
@@ -151,7 +193,7 @@ pub struct Reply {
     /// (1 to `epochs * examples`, or `max_steps`); other claims are refused.
     pub payload: Vec<u8>,
     /// The change of the client's variate over [`TrainRequest::uploads`], as
-    /// [`Kind::Variate`](fedra_wire::Kind::Variate) in f32, when the order brought one.
+    /// [`Kind::Variate`](fedra_wire::Kind::Variate) in f32, when the request brought one.
     pub correction: Option<Vec<u8>>,
     /// How long it worked.
     pub seconds: f64,
@@ -169,10 +211,10 @@ pub enum Verdict {
 /// A question about how good the model is.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationRequest<'round> {
-    /// The whole global model.
-    pub model: &'round ParamValues,
     /// The examples to score it on.
     pub on: EvaluationSet,
+    /// The server's exact model, for the central set; clients score what they received.
+    pub model: &'round ParamValues,
     /// Work on a throw-away copy before scoring, for methods whose clients adapt first (`FedBABU`).
     /// Meant for the clients' sets; the central set is scored without it.
     pub adapt: Option<&'round Adaptation>,
@@ -251,8 +293,6 @@ impl std::ops::AddAssign for F1Counts {
 /// A question about the blocks of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeRequest<'round> {
-    /// The whole global model.
-    pub model: &'round ParamValues,
     /// What to measure.
     pub probe: Probe,
     /// Whom to ask, in ascending order.
@@ -277,10 +317,10 @@ pub struct Evidence {
 /// A question about where the model looks.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionRequest<'round> {
-    /// The whole global model.
-    pub model: &'round ParamValues,
     /// Whom to ask, in ascending order.
     pub clients: &'round [ClientId],
+    /// Whether the answer may be revoked, so that what they remembered before must still be there.
+    pub revocable: bool,
     /// Where the draw of a client's sample starts; the same in every round.
     pub seed: Seed,
 }

@@ -2,18 +2,20 @@
 //!
 //! An answer is held against its order before anything else happens to it. A bad one is refused
 //! with a reason and the round goes on. A good one is folded if all clients before it are settled,
-//! in the same pass that checks it; until then it is checked, and its bytes wait.
+//! in the same pass that checks it; until then it is checked, and its bytes wait ([`Waiting`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, WireError};
 
 use crate::drift::{Drift, DriftReport};
-use crate::fleet::{Arrival, Outcome, Reply, TrainRequest, Verdict};
+use crate::error::EngineError;
+use crate::fleet::{Absence, Arrival, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
 use crate::recipe::{Pace, Recipe};
-use crate::report::Absence;
+use crate::waiting::{Answer, Early, Waiting};
 use crate::work::{LocalRule, OptimiserConfig, Work};
 
 /// What the engine has to remember of an order to judge the answer.
@@ -23,13 +25,7 @@ struct Due {
     examples: u64,
     steps: u64,
     work: Work,
-    variate: bool,
-}
-
-/// An answer that passed every check.
-struct Answer {
-    change: Accepted,
-    variate: Option<Accepted>,
+    correction: bool,
 }
 
 /// A round's answers on their way into one mean.
@@ -38,10 +34,10 @@ pub(crate) struct Gather<'round> {
     recipe: &'round Recipe,
     round: Round,
     due: BTreeMap<ClientId, Due>,
-    waiting: BTreeMap<ClientId, Answer>,
+    waiting: Waiting,
     unsettled: BTreeSet<ClientId>,
     changes: Fold,
-    variates: Fold,
+    corrections: Fold,
     drift: Option<Drift>,
     loss: (f64, f64),
     result: Gathered,
@@ -52,8 +48,8 @@ pub(crate) struct Gather<'round> {
 pub(crate) struct Gathered {
     /// The mean change; parameters nobody sent are absent.
     pub(crate) mean: Mean,
-    /// The mean change of the variates (SCAFFOLD).
-    pub(crate) variate: Mean,
+    /// The mean change of the corrections, for rules that have some.
+    pub(crate) correction: Mean,
     /// How far the clients went apart, if anybody wants to know.
     pub(crate) drift: Option<DriftReport>,
     /// In client order.
@@ -78,25 +74,26 @@ impl<'round> Gather<'round> {
         recipe: &'round Recipe,
         orders: &[TrainRequest],
         examples: &BTreeMap<ClientId, u64>,
+        spill: Option<&Path>,
     ) -> Self {
         let due = |order: &TrainRequest| {
             let examples = examples.get(&order.client).copied().unwrap_or(0);
             let by_one = u64::from(order.work.epochs).saturating_mul(examples);
             let steps = order.work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)));
-            let variate = order.correction.is_some();
+            let correction = order.correction.is_some();
             let uploads = order.uploads();
-            (order.client, Due { uploads, examples, steps, work: order.work.clone(), variate })
+            (order.client, Due { uploads, examples, steps, work: order.work.clone(), correction })
         };
         Self {
             layout,
             recipe,
             round: orders.first().map_or(Round(0), |order| order.round),
             due: orders.iter().map(due).collect(),
-            waiting: BTreeMap::new(),
+            waiting: Waiting::new(spill),
             unsettled: orders.iter().map(|order| order.client).collect(),
             changes: Fold::new(recipe.denominator),
-            // Who did not train a parameter has not changed its variate.
-            variates: Fold::new(Denominator::Everyone),
+            // Who did not train a parameter has not changed its correction.
+            corrections: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
             loss: (0.0, 0.0),
             result: Gathered::default(),
@@ -104,15 +101,15 @@ impl<'round> Gather<'round> {
     }
 
     /// Takes one arrival, or refuses it.
-    pub(crate) fn arrive(&mut self, arrival: Arrival) -> Verdict {
+    pub(crate) fn arrive(&mut self, arrival: Arrival) -> Result<Verdict, EngineError> {
         let Arrival { client, outcome } = arrival;
         let reply = match outcome {
             Outcome::Failed(reason) => {
                 if self.unsettled.remove(&client) {
                     self.result.failed.push(Absence { client, reason });
-                    self.fold_settled();
+                    self.fold_settled()?;
                 }
-                return Verdict::Refused;
+                return Ok(Verdict::Refused);
             }
             Outcome::Finished(reply) => reply,
         };
@@ -122,17 +119,21 @@ impl<'round> Gather<'round> {
         if !self.unsettled.contains(&client) {
             let asked = self.due.contains_key(&client);
             let reason = if asked { "a second answer" } else { "was not asked in this round" };
-            return self.refuse(client, reason.to_owned());
+            return Ok(self.refuse(client, reason.to_owned()));
         }
         self.unsettled.remove(&client);
         let seconds = reply.seconds;
-        let held = self.waiting.len() + 1;
+        let held = self.waiting.held() + 1;
         let taken = if self.is_next(client) && self.is_plain(client, &reply) {
             self.take(client, reply)
         } else {
-            self.judge(client, reply).map(|answer| {
-                self.waiting.insert(client, answer);
-            })
+            match self.judge(client, reply) {
+                Ok(answer) => {
+                    self.waiting.put(client, answer)?;
+                    Ok(())
+                }
+                Err(refusal) => Err(refusal),
+            }
         };
         let verdict = if let Err(refusal) = taken {
             self.refuse(client, refusal.to_string())
@@ -143,25 +144,25 @@ impl<'round> Gather<'round> {
             self.result.most_held = self.result.most_held.max(held);
             Verdict::Taken
         };
-        self.fold_settled();
-        verdict
+        self.fold_settled()?;
+        Ok(verdict)
     }
 
     /// Ends the round: who has not answered by now has failed.
-    pub(crate) fn close(mut self) -> Gathered {
+    pub(crate) fn close(mut self) -> Result<Gathered, EngineError> {
         for client in std::mem::take(&mut self.unsettled) {
             self.result.failed.push(Absence { client, reason: "sent no answer".to_owned() });
         }
-        self.fold_settled();
+        self.fold_settled()?;
         let (loss, weight) = self.loss;
         let mean = self.changes.mean();
-        Gathered {
+        Ok(Gathered {
             drift: self.drift.map(|drift| drift.close(&mean)),
             mean,
-            variate: self.variates.mean(),
+            correction: self.corrections.mean(),
             loss: (weight > 0.0).then(|| loss / weight),
             ..self.result
-        }
+        })
     }
 
     fn refuse(&mut self, client: ClientId, reason: String) -> Verdict {
@@ -177,7 +178,7 @@ impl<'round> Gather<'round> {
     /// Whether the answer is one update, as it should be, that nobody has to look at again.
     fn is_plain(&self, client: ClientId, reply: &Reply) -> bool {
         let due = self.due.get(&client);
-        self.drift.is_none() && reply.correction.is_none() && due.is_some_and(|due| !due.variate)
+        self.drift.is_none() && reply.correction.is_none() && due.is_some_and(|due| !due.correction)
     }
 
     /// Checks and folds an answer at once.
@@ -194,21 +195,21 @@ impl<'round> Gather<'round> {
         Ok(())
     }
 
-    /// Opens everything in an answer and holds its claims against the order.
+    /// Opens everything in an answer and holds its claims against the request.
     fn judge(&self, client: ClientId, reply: Reply) -> Result<Answer, Refusal> {
         let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
         let open = |kind, bytes| Accepted::open(bytes, &self.expectation(client, kind, due));
         let change = open(Kind::Change, reply.payload)?;
         due.check_claims(change.opened().header())?;
-        let variate = match (reply.correction, due.variate) {
+        let correction = match (reply.correction, due.correction) {
             (Some(correction), true) => Some(open(Kind::Variate, correction)?),
             (None, false) => None,
             (found, expected) => {
-                let what = "a variate";
+                let what = "a correction";
                 return Err(Refusal::Extra { what, found: found.is_some(), expected });
             }
         };
-        Ok(Answer { change, variate })
+        Ok(Answer { change, correction })
     }
 
     fn expectation<'due>(&self, client: ClientId, kind: Kind, due: &'due Due) -> Expectation<'due>
@@ -217,7 +218,7 @@ impl<'round> Gather<'round> {
     {
         let encoding = match kind {
             Kind::Change => due.work.encoding,
-            // A coarse variate would part the clients' sum from the server's.
+            // A coarse correction would part the clients' sum from the server's.
             Kind::Values | Kind::Variate => Encoding::F32,
         };
         let (layout, round, scope) = (self.layout, self.round, Some(&due.uploads));
@@ -225,15 +226,22 @@ impl<'round> Gather<'round> {
     }
 
     /// Folds, in client order, every waiting answer that no unsettled client comes before.
-    fn fold_settled(&mut self) {
-        let first_unsettled = self.unsettled.first().copied();
-        while let Some(entry) = self.waiting.first_entry() {
-            if first_unsettled.is_some_and(|unsettled| unsettled < *entry.key()) {
-                return;
-            }
-            let (client, answer) = entry.remove_entry();
+    fn fold_settled(&mut self) -> Result<(), EngineError> {
+        while let Some((client, early)) = self.waiting.next(self.unsettled.first().copied())? {
+            let answer = match early {
+                Early::Held(answer) => answer,
+                Early::Read { change, correction } => {
+                    let due = self.due.get(&client).expect("only answers that are due are taken");
+                    let open =
+                        |kind, bytes| Accepted::open(bytes, &self.expectation(client, kind, due));
+                    let change = open(Kind::Change, change)?;
+                    let correction = correction.map(|bytes| open(Kind::Variate, bytes));
+                    Answer { change, correction: correction.transpose()? }
+                }
+            };
             self.fold(client, &answer);
         }
+        Ok(())
     }
 
     fn fold(&mut self, client: ClientId, answer: &Answer) {
@@ -244,9 +252,9 @@ impl<'round> Gather<'round> {
         if let Some(drift) = &mut self.drift {
             drift.add(&update, contribution);
         }
-        if let Some(variate) = &answer.variate {
+        if let Some(correction) = &answer.correction {
             let weight = contribution.weight;
-            self.variates.add(&variate.opened(), Contribution::weighing(weight));
+            self.corrections.add(&correction.opened(), Contribution::weighing(weight));
         }
         self.settle(client, update.header());
     }

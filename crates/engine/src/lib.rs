@@ -24,6 +24,7 @@ mod conditions;
 mod min_arrivals;
 mod sampler;
 mod selection;
+mod waiting;
 mod work;
 
 mod client_state;
@@ -65,16 +66,16 @@ pub use error::EngineError;
 pub use federation::Federation;
 pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fleet::{
-    Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
-    EvaluationRequest, EvaluationSet, Evidence, F1Counts, Fleet, Outcome, ProbeRequest, Reply,
-    Scored, TrainRequest, Verdict,
+    Absence, Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
+    Download, EvaluationRequest, EvaluationSet, Evidence, F1Counts, Fleet, Outcome, ProbeRequest,
+    Reply, Scored, TrainRequest, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
 pub use min_arrivals::MinArrivals;
 pub use planner::Choice;
 pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};
-pub use report::{Absence, FailedAttempt, RoundReport, SetScores, Sink, Spread};
+pub use report::{FailedAttempt, RoundReport, SetScores, Sink, Spread};
 pub use sampler::Sampler;
 pub use selection::{Criterion, Masks, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Bytes;
 use crate::drift::DriftReport;
 use crate::error::EngineError;
-use crate::fleet::{EvaluationSet, F1Counts, Scored};
+use crate::fleet::{Absence, EvaluationSet, F1Counts, Scored};
 use crate::number;
 use crate::selection::SelectionReport;
 use crate::stage::StageReport;
@@ -90,16 +90,6 @@ pub struct FailedAttempt {
     pub bytes: Bytes,
     /// What was computed; part of the round's effort.
     pub effort: u64,
-}
-
-/// A client that is not in the model, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Absence {
-    /// The client.
-    pub client: ClientId,
-    /// Why.
-    pub reason: String,
 }
 
 /// The scores on one set of examples.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! turn       what enters its second stage is forgotten by optimisers           round/stage.rs
-//! attempts   draw a cohort, look, choose, dispatch, gather: until enough come   round/attempt.rs
+//! attempts   draw a cohort, bring it up to date (round/sync.rs), probe, plan,
+//!            train and gather: until enough come                               round/attempt.rs
 //! apply      the mean change becomes the next model                            round/apply.rs
 //! evaluate   the model is scored where that is due                             round/evaluate.rs
 //! ```
@@ -13,6 +14,7 @@ mod attention;
 mod choose;
 mod evaluate;
 mod stage;
+mod sync;
 
 use std::time::Instant;
 
@@ -40,13 +42,14 @@ impl State {
         self.apply(&attempt.gathered, fleet.clients())?;
         self.note_drift(attempt.gathered.drift.as_ref());
         self.round = round.next();
-        let scores = self.evaluate(fleet, is_last)?;
+        let (scores, evaluation) = self.evaluate(fleet, is_last)?;
 
         let (mut bytes, mut effort) = (attempt.bytes, attempt.effort);
         for failed in &failed_attempts {
             bytes += failed.bytes;
             effort += failed.effort;
         }
+        bytes.evaluation += evaluation;
         let (failed, refused) = attempt.absences();
         let (cohort, blocks) = (attempt.ids(), attempt.blocks());
         let Attempt { selection, attention, gathered, .. } = attempt;

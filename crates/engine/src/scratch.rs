@@ -138,6 +138,25 @@ impl Record {
         Ok(record)
     }
 
+    /// Writes bytes as they are.
+    pub(crate) fn write_bytes(scratch: &Arc<Scratch>, bytes: &[u8]) -> io::Result<Self> {
+        let (pages, checksum) = (Vec::new(), crc32fast::hash(bytes));
+        let mut record = Self { scratch: scratch.clone(), pages, bytes: bytes.len(), checksum };
+        for page in bytes.chunks(PAGE) {
+            record.pages.push(scratch.write(page)?);
+        }
+        Ok(record)
+    }
+
+    /// The bytes that were written.
+    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.bytes];
+        for (page, place) in self.pages.iter().zip(bytes.chunks_mut(PAGE)) {
+            self.scratch.read(*page, place)?;
+        }
+        if crc32fast::hash(&bytes) == self.checksum { Ok(bytes) } else { Err(damaged()) }
+    }
+
     /// Where the file was made.
     pub(crate) fn path(&self) -> &Path {
         self.scratch.path()
@@ -203,12 +222,13 @@ impl Reading<'_> {
 
     /// Refuses numbers that are not what was written.
     pub(crate) fn finish(self) -> io::Result<()> {
-        if self.checksum.finalize() == self.record.checksum {
-            return Ok(());
-        }
-        let reason = "its checksum does not match what was written";
-        Err(io::Error::new(ErrorKind::InvalidData, reason))
+        if self.checksum.finalize() == self.record.checksum { Ok(()) } else { Err(damaged()) }
     }
+}
+
+fn damaged() -> io::Error {
+    let reason = "its checksum does not match what was written";
+    io::Error::new(ErrorKind::InvalidData, reason)
 }
 
 #[cfg(test)]

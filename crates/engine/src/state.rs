@@ -1,6 +1,8 @@
 //! All that the server remembers between two rounds: plain data that the steps of a round read and
 //! change, and that a checkpoint holds.
 
+use std::path::PathBuf;
+
 use fedra_plan::{Layout, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
@@ -27,6 +29,8 @@ pub(crate) struct State {
     pub(crate) history: ServerHistory,
     pub(crate) memory: Memory,
     pub(crate) log: LogMark,
+    /// Where early updates wait when there are many; no part of a checkpoint.
+    pub(crate) spill: Option<PathBuf>,
 }
 
 impl State {
@@ -55,6 +59,7 @@ impl State {
             history: ServerHistory::default(),
             memory: Memory::default(),
             log: LogMark::default(),
+            spill: None,
         })
     }
 

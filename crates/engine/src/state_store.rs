@@ -29,6 +29,8 @@ use crate::scratch::{PAGE, Record, Scratch};
 pub struct StateStore {
     form: Form,
     kept: Mutex<BTreeMap<ClientId, StateHandle>>,
+    /// What clients kept before the answers that may still be revoked; `None` for nothing.
+    before: Mutex<BTreeMap<ClientId, Option<StateHandle>>>,
 }
 
 #[derive(Debug)]
@@ -40,17 +42,21 @@ enum Form {
 impl StateStore {
     /// An empty one in memory.
     pub const fn in_memory() -> Self {
-        Self { form: Form::Memory, kept: Mutex::new(BTreeMap::new()) }
+        Self::new(Form::Memory)
     }
 
     /// An empty one in a scratch file at this place, which is gone when the last state is.
     pub fn on_disk(path: &Path) -> Result<Self, EngineError> {
         let scratch = Scratch::create(path)
             .map_err(|error| EngineError::disk("creating the scratch file", path, error))?;
-        Ok(Self { form: Form::Disk(Arc::new(scratch)), kept: Mutex::new(BTreeMap::new()) })
+        Ok(Self::new(Form::Disk(Arc::new(scratch))))
     }
 
-    /// What a so large state takes on disk.
+    const fn new(form: Form) -> Self {
+        Self { form, kept: Mutex::new(BTreeMap::new()), before: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// What a state of this size takes on disk.
     pub const fn on_disk_bytes(state: ByteCount) -> ByteCount {
         ByteCount(state.0.next_multiple_of(PAGE as u64))
     }
@@ -86,11 +92,53 @@ impl StateStore {
         Ok(())
     }
 
+    /// Replaces what a client keeps in a way that [`StateStore::revoke`] can take back.
+    pub fn put_revocable(&self, state: Arc<ClientState>) -> Result<(), EngineError> {
+        let before = self.all().get(&state.client).cloned();
+        self.before().entry(state.client).or_insert(before);
+        self.put(state)
+    }
+
+    /// Makes these clients keep what they did before the first answer that can be revoked.
+    pub fn revoke(&self, clients: &[ClientId]) {
+        let mut before = self.before();
+        let mut kept = self.all();
+        for client in clients {
+            match before.remove(client) {
+                Some(Some(handle)) => drop(kept.insert(*client, handle)),
+                Some(None) => drop(kept.remove(client)),
+                None => {}
+            }
+        }
+    }
+
+    /// From now on nothing that was put before can be revoked.
+    pub fn settle(&self) {
+        self.before().clear();
+    }
+
+    /// Forgets the corrections and residuals of these parameters, at all clients.
+    pub fn forget(&self, part: &Scope) -> Result<(), EngineError> {
+        self.settle();
+        for kept in self.states() {
+            if kept.remembers(part) {
+                let mut state = Arc::unwrap_or_clone(kept.state()?);
+                for id in part {
+                    state.correction.remove(id);
+                    state.residual.remove(id);
+                }
+                self.put(Arc::new(state))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces everything, one state after another. After an error some are old and some are new.
     pub fn replace(
         &self,
         states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError> {
+        self.settle();
         let mut seen = BTreeSet::new();
         for state in states {
             let state = state?;
@@ -102,8 +150,12 @@ impl StateStore {
     }
 
     /// All there is, in client order.
-    pub fn kept(&self) -> Vec<StateHandle> {
+    pub fn states(&self) -> Vec<StateHandle> {
         self.all().values().cloned().collect()
+    }
+
+    fn before(&self) -> MutexGuard<'_, BTreeMap<ClientId, Option<StateHandle>>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<ClientId, StateHandle>> {
@@ -273,13 +325,13 @@ mod tests {
             }
             state_store.put(state(2, 0.5)).unwrap();
             state_store.put(Arc::new(ClientState::empty(ClientId(9)))).unwrap();
-            let kept: Vec<u32> = state_store.kept().iter().map(|kept| kept.client().0).collect();
+            let kept: Vec<u32> = state_store.states().iter().map(|kept| kept.client().0).collect();
             assert_eq!(kept, [2, 7]);
             let found = state_store.state_of(ClientId(2)).unwrap();
             // `Debug` shows every number and, unlike `==`, takes NaN for itself.
             assert_eq!(format!("{found:?}"), format!("{:?}", state(2, 0.5)));
             assert!(state_store.state_of(ClientId(9)).unwrap().is_empty());
-            let kept = state_store.kept();
+            let kept = state_store.states();
             assert!(
                 kept[0].remembers_attention() && kept[0].remembers(&[ID].into_iter().collect())
             );
@@ -307,14 +359,14 @@ mod tests {
         for state_store in forms(folder.path()) {
             state_store.put(state(1, 1.0)).unwrap();
             state_store.put(state(2, 2.0)).unwrap();
-            let before = state_store.kept();
+            let before = state_store.states();
             state_store.put(state(1, 3.0)).unwrap();
             state_store.replace(&mut [Ok(state(1, 4.0))].into_iter()).unwrap();
-            assert_eq!(state_store.kept().len(), 1);
+            assert_eq!(state_store.states().len(), 1);
             let value = |kept: &StateHandle| kept.state().unwrap().correction.get(ID).unwrap()[0];
             assert_eq!(before.iter().map(value).collect::<Vec<_>>(), [1.0, 2.0]);
             state_store.replace(&mut before.iter().map(StateHandle::state)).unwrap();
-            assert_eq!(state_store.kept().iter().map(value).collect::<Vec<_>>(), [1.0, 2.0]);
+            assert_eq!(state_store.states().iter().map(value).collect::<Vec<_>>(), [1.0, 2.0]);
         }
     }
 

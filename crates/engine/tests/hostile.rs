@@ -119,7 +119,7 @@ fn broken_bytes_are_refused() {
         reply.correction = Some(reply.payload.clone());
         vec![Outcome::Finished(reply)]
     };
-    check(unasked, "came with a variate");
+    check(unasked, "came with a correction");
 }
 
 #[test]
@@ -169,8 +169,20 @@ impl Fleet for Intruder {
         self.0.compare_attention(look)
     }
 
-    fn kept(&self) -> Vec<StateHandle> {
-        self.0.kept()
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+        self.0.sync(downloads)
+    }
+
+    fn forget(&mut self, part: &Scope) -> Result<(), EngineError> {
+        self.0.forget(part)
+    }
+
+    fn revoke(&mut self, clients: &[ClientId]) -> Result<(), EngineError> {
+        self.0.revoke(clients)
+    }
+
+    fn states(&self) -> Vec<StateHandle> {
+        self.0.states()
     }
 
     fn restore(

@@ -42,7 +42,11 @@ fn reported_bytes_are_the_lengths_of_the_payloads() {
             for report in &reports {
                 total += report.bytes;
             }
-            assert_eq!((total.down.0, total.up.0), fleet.seen, "{name} {encoding}");
+            assert_eq!(
+                (total.down.0 + total.evaluation.0, total.up.0),
+                fleet.seen,
+                "{name} {encoding}"
+            );
         }
     }
 }
@@ -52,7 +56,8 @@ fn fedavg_in_f32_moves_exactly_what_full_says() {
     for start in [Start::Sent, Start::Shared] {
         let recipe = Recipe { start, ..recipe("fedavg", "{}") };
         let (_, reports) = run(recipe, &mut Quadratics::new(&EXAMPLES), 3);
-        for Bytes { up, down, full_up, full_down } in reports.iter().map(|report| report.bytes) {
+        for Bytes { up, down, full_up, full_down, .. } in reports.iter().map(|report| report.bytes)
+        {
             assert_eq!((up, down), (full_up, full_down));
         }
     }

@@ -310,6 +310,11 @@ impl Accepted {
     }
 
     /// The payload's own bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The payload's own bytes, taken out.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -3,18 +3,18 @@
 use fedra_client::{LocalFleet, PATTERN_EXAMPLES, to_values};
 use fedra_data::Task;
 use fedra_engine::{AttentionRequest, AttentionShift, ClientId, Fleet, StateHandle};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{ParamId, Part, Role, Round, Site};
 use fedra_seed::Seed;
 use fedra_wire::ParamValues;
 
-use crate::world::{Size, World, kept_by, with_threads};
+use crate::world::{Size, World, kept_by, send, with_threads};
 
 const CLIENTS: [ClientId; 2] = [ClientId(0), ClientId(2)];
 
-fn request(fleet: &mut LocalFleet, model: &ParamValues) -> Vec<Option<AttentionShift>> {
-    let shifts = fleet
-        .compare_attention(&AttentionRequest { model, clients: &CLIENTS, seed: Seed(4) })
-        .unwrap();
+fn look(fleet: &mut LocalFleet, model: &ParamValues) -> Vec<Option<AttentionShift>> {
+    send(fleet, Round(0), model);
+    let request = AttentionRequest { clients: &CLIENTS, revocable: false, seed: Seed(4) };
+    let shifts = fleet.compare_attention(&request).unwrap();
     assert_eq!(shifts.iter().map(|shift| shift.client).collect::<Vec<_>>(), CLIENTS);
     shifts.into_iter().map(|shift| shift.moved).collect()
 }
@@ -36,9 +36,9 @@ fn the_same_model_has_moved_by_exactly_nothing_and_the_first_look_compares_nothi
     let world = World::new(Task::Concepts, Size::SMALL);
     let model = to_values(&world.params);
     let mut fleet = world.fleet();
-    assert_eq!(request(&mut fleet, &model), [None, None]);
+    assert_eq!(look(&mut fleet, &model), [None, None]);
     let still = AttentionShift { since_first: vec![0.0; 2], since_last: vec![0.0; 2] };
-    assert_eq!(request(&mut fleet, &model), [Some(still.clone()), Some(still)]);
+    assert_eq!(look(&mut fleet, &model), [Some(still.clone()), Some(still)]);
     // Who has not looked remembers nothing.
     let states = kept_by(&fleet);
     assert_eq!(states.iter().map(|state| state.client).collect::<Vec<_>>(), CLIENTS);
@@ -56,8 +56,8 @@ fn from_even_attention_to_a_single_token_is_the_distance_computed_by_hand() {
     // Keys so large that each query looks at one token.
     let single = changed(&model, key(Part::Weight), |value| 1e7 * value);
     let mut fleet = world.fleet();
-    request(&mut fleet, &even);
-    let found = request(&mut fleet, &single);
+    look(&mut fleet, &even);
+    let found = look(&mut fleet, &single);
     for (client, moved) in CLIENTS.iter().zip(found) {
         let examples = world.shards.clients[client.0 as usize].train.encoded();
         assert!(examples.len() <= PATTERN_EXAMPLES, "{}", examples.len());
@@ -69,7 +69,7 @@ fn from_even_attention_to_a_single_token_is_the_distance_computed_by_hand() {
         assert_eq!(moved.since_first, moved.since_last);
     }
     // Back where it was first: nothing since then, all the way since last.
-    let moved = request(&mut fleet, &even)[0].clone().unwrap();
+    let moved = look(&mut fleet, &even)[0].clone().unwrap();
     assert_eq!(moved.since_first, [0.0, 0.0]);
     assert!(moved.since_last[0] > 0.5);
 }
@@ -80,8 +80,8 @@ fn a_block_whose_kernel_and_input_are_frozen_has_not_moved() {
     let model = to_values(&world.params);
     let moved = |next: &ParamValues| {
         let mut fleet = world.fleet();
-        request(&mut fleet, &model);
-        request(&mut fleet, next)[0].clone().unwrap().since_last
+        look(&mut fleet, &model);
+        look(&mut fleet, next)[0].clone().unwrap().since_last
     };
     // Value and feed-forward of block 0 are behind its own attention and in front of block 1's.
     for role in [Role::Value, Role::Up] {
@@ -100,13 +100,13 @@ fn looking_does_not_depend_on_threads_and_is_carried_over_by_the_clients_state()
     let both = |threads| {
         with_threads(threads, || {
             let mut fleet = world.fleet();
-            request(&mut fleet, &model);
-            request(&mut fleet, &next)
+            look(&mut fleet, &model);
+            look(&mut fleet, &next)
         })
     };
     assert_eq!(both(1), both(3));
     let (mut first, mut second) = (world.fleet(), world.fleet());
-    request(&mut first, &model);
-    second.restore(&model, &mut first.kept().iter().map(StateHandle::state)).unwrap();
-    assert_eq!(request(&mut second, &next), both(1));
+    look(&mut first, &model);
+    second.restore(&model, &mut first.states().iter().map(StateHandle::state)).unwrap();
+    assert_eq!(look(&mut second, &next), both(1));
 }

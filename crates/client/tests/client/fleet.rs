@@ -1,11 +1,11 @@
 //! A fleet gives the same bits whatever runs it, and keeps only what was taken.
 
-use crate::world::{Size, World, kept_by, with_threads};
+use crate::world::{Size, World, kept_by, send, with_threads};
 use fedra_client::{LocalFleet, Observer, to_values};
 use fedra_data::Task;
 use fedra_engine::{
-    Adaptation, Arrival, ClientInfo, Encoding, EvaluationRequest, EvaluationSet, Fleet, LocalRule,
-    Outcome, ProbeRequest, TrainRequest, Verdict,
+    Adaptation, Arrival, ClientInfo, Download, Encoding, EvaluationRequest, EvaluationSet, Fleet,
+    LocalRule, Outcome, ProbeRequest, TrainRequest, Verdict,
 };
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Round};
 use fedra_seed::Seed;
@@ -35,8 +35,7 @@ fn orders(
     fleet: &LocalFleet,
     change: impl Fn(&mut TrainRequest),
 ) -> Vec<TrainRequest> {
-    let values = to_values(&world.params);
-    let mut orders = world.orders(fleet.clients(), Round(0), &values);
+    let mut orders = world.orders(fleet.clients(), Round(0));
     orders.iter_mut().for_each(change);
     orders
 }
@@ -65,8 +64,16 @@ fn a_failing_client_is_reported_and_the_others_go_on() {
     let mut world = World::new(Task::Diagnosis, Size::SMALL);
     world.shards.clients[1].train = fedra_client::Examples::default();
     let mut fleet = world.fleet();
-    let mut orders = orders(&world, &fleet, |_| {});
-    orders[2].payload = Arc::from(vec![0; 10]);
+    let broken = Download {
+        client: ClientId(2),
+        round: Round(0),
+        encoding: Encoding::F32,
+        payload: Arc::from(vec![0; 10]),
+    };
+    let absent = fleet.sync(&[broken]).unwrap();
+    assert_eq!(absent[0].client, ClientId(2));
+    assert!(!absent[0].reason.is_empty());
+    let orders = orders(&world, &fleet, |_| {});
     let arrivals = train(&mut fleet, orders, Verdict::Taken);
     assert!(matches!(arrivals[0].outcome, Outcome::Finished(_)));
     let reason = |arrival: &Arrival| match &arrival.outcome {
@@ -74,7 +81,6 @@ fn a_failing_client_is_reported_and_the_others_go_on() {
         Outcome::Finished(_) => panic!("it cannot have finished"),
     };
     assert!(reason(&arrivals[1]).contains("no example to train on"), "{}", reason(&arrivals[1]));
-    assert!(!reason(&arrivals[2]).is_empty());
 }
 
 #[test]
@@ -96,7 +102,8 @@ fn a_download_is_written_on_the_shared_model() {
     let mut fleet = world.fleet();
     let mut values = to_values(&world.params).subset(&world.head());
     values.iter_mut().for_each(|(_, values)| values.fill(0.25));
-    let orders = world.orders(fleet.clients(), Round(3), &values);
+    send(&mut fleet, Round(3), &values);
+    let orders = world.orders(fleet.clients(), Round(3));
     let arrivals = train(&mut fleet, orders, Verdict::Taken);
     assert!(to_values(fleet.shared()).subset(&world.head()) == values);
     let everything = world.everything();
@@ -222,13 +229,7 @@ fn training_alone_uploads_nothing_and_keeps_everything() {
     let first = train(&mut fleet, given.clone(), Verdict::Taken);
     assert!(payload(&first[0]).len() < 128, "nothing but a header and a checksum");
     let after_one = kept_by(&fleet);
-    let nothing = orders(&world, &fleet, |order| {
-        order.plan = world.plan(world.everything()).keeping(&world.everything());
-        let header = Header::download(Kind::Values, Encoding::F32, Round(0));
-        let none = encode(world.model.layout(), &header, &ParamValues::new(), None).unwrap();
-        order.payload = none.into();
-    });
-    train(&mut fleet, nothing, Verdict::Taken);
+    train(&mut fleet, given, Verdict::Taken);
     assert!(kept_by(&fleet)[0].personal != after_one[0].personal);
     assert!(to_values(fleet.shared()) == to_values(&world.params));
 }
@@ -245,7 +246,6 @@ fn pooled_shards_hold_every_example_in_one_pair_of_hands() {
 #[test]
 fn probes_score_every_block_alike_for_any_threads() {
     let world = World::new(Task::Concepts, Size::SMALL);
-    let model = to_values(&world.params);
     let clients: Vec<ClientId> = (0..3).map(ClientId).collect();
     let attention = |tokens| Probe::Attention { side: AttentionSide::Key, tokens };
     let probes = [
@@ -255,14 +255,8 @@ fn probes_score_every_block_alike_for_any_threads() {
         Probe::GradientNorm,
     ];
     for probe in probes {
-        let ask = ProbeRequest {
-            model: &model,
-            probe,
-            clients: &clients,
-            round: Round(0),
-            seed: Seed(2),
-            examples: 32,
-        };
+        let ask =
+            ProbeRequest { probe, clients: &clients, round: Round(0), seed: Seed(2), examples: 32 };
         let alone = with_threads(1, || world.fleet().probe(&ask).unwrap());
         assert_eq!(alone, with_threads(3, || world.fleet().probe(&ask).unwrap()));
         assert_eq!(alone.len(), 3);
@@ -277,18 +271,10 @@ fn probes_score_every_block_alike_for_any_threads() {
 fn a_probe_that_nobody_can_answer_is_an_error_and_one_that_some_can_is_not() {
     let mut world = World::new(Task::Diagnosis, Size::SMALL);
     world.shards.clients[1].train = fedra_client::Examples::default();
-    let model = to_values(&world.params);
     let clients: Vec<ClientId> = (0..3).map(ClientId).collect();
     let ask = |tokens| {
         let probe = Probe::Attention { side: AttentionSide::Key, tokens };
-        ProbeRequest {
-            model: &model,
-            probe,
-            clients: &clients,
-            round: Round(0),
-            seed: Seed(2),
-            examples: 32,
-        }
+        ProbeRequest { probe, clients: &clients, round: Round(0), seed: Seed(2), examples: 32 }
     };
     let some = world.fleet().probe(&ask(RelevantTokens::Cls)).unwrap();
     assert_eq!(some.iter().map(|evidence| evidence.client.0).collect::<Vec<_>>(), [0, 2]);

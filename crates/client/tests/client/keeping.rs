@@ -111,6 +111,6 @@ fn a_state_of_another_model_is_refused_on_its_way_in() {
     let scaffold = &recipes()[0];
     run(&mut start(&other, scaffold), &mut there, 1);
     let shared = to_values(&world.params);
-    let refused = here.restore(&shared, &mut there.kept().iter().map(StateHandle::state));
+    let refused = here.restore(&shared, &mut there.states().iter().map(StateHandle::state));
     assert!(matches!(refused, Err(EngineError::Wire(_))), "{refused:?}");
 }

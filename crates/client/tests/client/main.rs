@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod alone;
 mod attention;
 mod fleet;
 mod frozen;

@@ -102,7 +102,7 @@ fn a_model_of_the_first_blocks_is_the_deep_one_that_skips_the_others() {
 fn answer(world: &World, change: impl Fn(&mut Work)) -> Reply {
     let mut fleet = world.fleet();
     let clients = fleet.clients()[..1].to_vec();
-    let mut orders = world.orders(&clients, Round(4), &to_values(&world.params));
+    let mut orders = world.orders(&clients, Round(4));
     change(&mut orders[0].work);
     let mut replies = Vec::new();
     fleet

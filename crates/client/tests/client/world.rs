@@ -3,7 +3,9 @@
 use fedra_client::{LocalFleet, Shards, TrainTask};
 use fedra_compute::{Device, Params, ThreadPool};
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
-use fedra_engine::{ClientInfo, ClientState, Encoding, Fleet, OptimiserConfig, TrainRequest, Work};
+use fedra_engine::{
+    ClientInfo, ClientState, Download, Encoding, Fleet, OptimiserConfig, TrainRequest, Work,
+};
 use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Head, Model};
 use fedra_plan::{Cut, Plan, Role, Round, Scope, Site};
@@ -13,8 +15,22 @@ use std::sync::Arc;
 
 /// What the clients keep, all at once.
 pub fn kept_by(fleet: &LocalFleet) -> Vec<ClientState> {
-    let states = fleet.kept().into_iter().map(|kept| kept.state().map(Arc::unwrap_or_clone));
+    let states = fleet.states().into_iter().map(|kept| kept.state().map(Arc::unwrap_or_clone));
     states.collect::<Result<_, _>>().unwrap()
+}
+
+/// Brings every client up to date with these values.
+pub fn send(fleet: &mut LocalFleet, round: Round, values: &ParamValues) {
+    let header = Header::download(Kind::Values, Encoding::F32, round);
+    let payload: Arc<[u8]> = encode(fleet.model().layout(), &header, values, None).unwrap().into();
+    let download = |client: &ClientInfo| Download {
+        client: client.id,
+        round,
+        encoding: Encoding::F32,
+        payload: payload.clone(),
+    };
+    let downloads: Vec<Download> = fleet.clients().iter().map(download).collect();
+    assert_eq!(fleet.sync(&downloads).unwrap(), []);
 }
 
 pub struct World {
@@ -101,23 +117,16 @@ impl World {
         Plan::new(self.model.layout(), learns, Cut::none()).unwrap()
     }
 
-    /// The same order for every client, with the given values to start from.
-    pub fn orders(
-        &self,
-        clients: &[ClientInfo],
-        round: Round,
-        values: &ParamValues,
-    ) -> Vec<TrainRequest> {
-        let header = Header::download(Kind::Values, Encoding::F32, round);
-        let payload: Arc<[u8]> = encode(self.model.layout(), &header, values, None).unwrap().into();
+    /// The same order for every client.
+    pub fn orders(&self, clients: &[ClientInfo], round: Round) -> Vec<TrainRequest> {
         let order = |client: &ClientInfo| TrainRequest {
             client: client.id,
             round,
             seed: Seed(9).with(u64::from(round.0)).with(u64::from(client.id.0)),
-            payload: payload.clone(),
             correction: None,
             plan: self.plan(self.everything()),
             work: adamw(1e-2),
+            revocable: false,
         };
         clients.iter().map(order).collect()
     }

@@ -30,7 +30,7 @@ impl State {
         let step = Step { mean: &gathered.mean, share };
         self.recipe.server.apply(&mut self.server, &mut self.model, &step);
         // c stays the weighted mean of all c_i: see methods/scaffold.rs.
-        for (id, changes) in gathered.variate.iter() {
+        for (id, changes) in gathered.correction.iter() {
             let variate = self.server.variate.or_zeros(id, changes.len());
             variate
                 .iter_mut()

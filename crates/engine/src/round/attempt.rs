@@ -11,8 +11,8 @@
 //!
 //! So a failed attempt leaves its bill behind, bytes and effort, and nothing else: a client that
 //! answered in vain is as if it had not been asked, and downloads again what it was sent. A cohort
-//! that is too small from the start fails without anybody being asked. The states of the clients
-//! are taken down beforehand, as handles, only where an attempt with some arrivals can fail.
+//! that is too small from the start fails without anybody being asked. Clients keep the state before
+//! their answer only where an attempt with some arrivals can fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,13 +25,12 @@ use crate::bytes::Bytes;
 use crate::conditions::Fate;
 use crate::downloads::Downloads;
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, Fleet, TrainRequest};
+use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::gather::{Gather, Gathered};
 use crate::recipe::{Population, Recipe, Start};
-use crate::report::{Absence, FailedAttempt};
-use crate::selection::{Memory, SelectionReport};
+use crate::report::FailedAttempt;
+use crate::selection::SelectionReport;
 use crate::state::State;
-use crate::state_store::StateHandle;
 use crate::work::{LocalRule, Work};
 
 /// What came of asking one cohort.
@@ -92,18 +91,12 @@ impl Attempt {
     }
 }
 
-/// What an attempt changes before it is known whether it counts; absent: nothing of the kind.
-struct Before {
-    memory: Option<Memory>,
-    kept: Option<Vec<StateHandle>>,
-}
-
-/// The orders of an attempt, who will not get one, and what the downloads weigh.
+/// The requests of an attempt, who will not get one, and what goes down beside the model.
 struct Dispatch {
     work: Work,
-    orders: Vec<TrainRequest>,
+    requests: Vec<TrainRequest>,
     absent: Vec<Absence>,
-    down: ByteCount,
+    corrections: ByteCount,
 }
 
 /// Where the draws of an attempt at a round start: those of the first at the experiment's seed.
@@ -154,48 +147,26 @@ impl State {
         if cohort.len() < needed {
             return Ok(Attempt { cohort, needed, ..Attempt::default() });
         }
-        let before = self.before(fleet, needed);
+        let memory = self.rule().needs_choice().then(|| self.memory.clone());
         let mut attempt = Attempt { cohort, needed, ..Attempt::default() };
-        let (attention, looked) = self.look(fleet, &attempt.ids())?;
-        (attempt.plans, attempt.selection) = self.plan(fleet, &attempt.cohort)?;
-        let dispatch = self.dispatch(&attempt.cohort, &attempt.plans, seed)?;
-        let Dispatch { work, orders, absent, down } = dispatch;
-        let mut gathered = self.gather(fleet, orders, &attempt.cohort)?;
+        let (present, unreachable, mut down) = self.sync(fleet, &attempt.cohort)?;
+        let ids: Vec<ClientId> = present.iter().map(|client| client.id).collect();
+        let (attention, looked) = self.look(fleet, &ids)?;
+        (attempt.plans, attempt.selection) = self.plan(fleet, &present)?;
+        let dispatch = self.dispatch(&present, &attempt.plans, (seed, needed > 1))?;
+        let Dispatch { work, requests, absent, corrections } = dispatch;
+        let mut gathered = self.gather(fleet, requests, &present)?;
         gathered.up += looked;
-        (attempt.attention, attempt.absent, attempt.gathered) = (attention, absent, gathered);
+        down += corrections;
+        (attempt.attention, attempt.gathered) = (attention, gathered);
+        attempt.absent = unreachable.into_iter().chain(absent).collect();
         attempt.effort = self.effort(&attempt, &work);
         attempt.bytes = self.bytes(&attempt, down);
         if !attempt.suffices() {
-            self.take_back(fleet, before, &attempt)?;
+            self.memory = memory.unwrap_or_else(|| std::mem::take(&mut self.memory));
+            fleet.revoke(&ids)?;
         }
         Ok(attempt)
-    }
-
-    /// Takes down what has to be there again if the attempt fails.
-    fn before(&self, fleet: &dyn Fleet, needed: usize) -> Before {
-        let chooses = self.rule().needs_choice();
-        let looks = self.recipe.evaluation.attention;
-        Before {
-            memory: chooses.then(|| self.memory.clone()),
-            kept: (needed > 1 || looks).then(|| fleet.kept()),
-        }
-    }
-
-    /// Makes the clients and the selection what they were.
-    fn take_back(
-        &mut self,
-        fleet: &mut dyn Fleet,
-        before: Before,
-        attempt: &Attempt,
-    ) -> Result<(), EngineError> {
-        if let Some(memory) = before.memory {
-            self.memory = memory;
-        }
-        let is_touched = !attempt.gathered.arrived.is_empty() || attempt.attention.is_some();
-        if let Some(kept) = before.kept.filter(|_| is_touched) {
-            fleet.restore(&self.as_received()?, &mut kept.iter().map(StateHandle::state))?;
-        }
-        Ok(())
     }
 }
 
@@ -210,6 +181,21 @@ impl State {
         let drawn = self.recipe.sampler.draw(seed, self.round, &ids);
         let is_drawn = |client: &&ClientInfo| drawn.binary_search(&client.id).is_ok();
         clients.iter().filter(is_drawn).cloned().collect()
+    }
+
+    /// Brings the cohort up to date; tells who is, who could not be reached, and what went down.
+    fn sync(
+        &self,
+        fleet: &mut dyn Fleet,
+        cohort: &[ClientInfo],
+    ) -> Result<(Vec<ClientInfo>, Vec<Absence>, ByteCount), EngineError> {
+        let downloads = self.downloads(cohort)?;
+        let lengths = downloads.iter().map(|download| download.payload.len() as u64);
+        let down = ByteCount(lengths.sum());
+        let unreachable = fleet.sync(&downloads)?;
+        let gone: BTreeSet<ClientId> = unreachable.iter().map(|absence| absence.client).collect();
+        let present = cohort.iter().filter(|client| !gone.contains(&client.id)).cloned().collect();
+        Ok((present, unreachable, down))
     }
 
     /// Decides which part learns at each client of the cohort; a rule that ranks blocks asks for
@@ -237,43 +223,40 @@ impl State {
         Ok((plans, None))
     }
 
-    /// Encodes what each client lacks and writes the orders of those whom fate lets work.
+    /// Writes the requests to those whom fate lets work.
     fn dispatch(
         &self,
         cohort: &[ClientInfo],
         plans: &BTreeMap<ClientId, Plan>,
-        seed: Seed,
+        (seed, revocable): (Seed, bool),
     ) -> Result<Dispatch, EngineError> {
         let work = Work { damped: self.damped()?, ..self.recipe.work.at(self.round) };
         let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
         let asked: Vec<(ClientId, u64)> = cohort.iter().map(steps).collect();
         let fates = self.recipe.conditions.fates(seed, self.round, &asked);
 
-        let (mut orders, mut absent, mut down) = (Vec::new(), Vec::new(), ByteCount(0));
-        let place = (&self.layout, self.round);
-        let mut values = Downloads::new(Kind::Values, work.download);
-        let mut variates = Downloads::new(Kind::Variate, Encoding::F32);
+        let (mut requests, mut absent) = (Vec::new(), Vec::new());
+        let (place, mut length) = ((&self.layout, self.round), ByteCount(0));
+        let mut corrections = Downloads::new(Kind::Variate, Encoding::F32);
         for (client, fate) in fates {
             let plan = plans.get(&client).expect("everybody in the cohort has a plan");
-            let payload = values.get(place, &self.model, self.versions.lacks(client, plan))?;
             let correction = match work.local {
                 LocalRule::Scaffold => {
-                    Some(variates.get(place, &self.server.variate, plan.uploads())?)
+                    Some(corrections.get(place, &self.server.variate, plan.uploads())?)
                 }
                 LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => None,
             };
-            let extra_length = correction.as_ref().map_or(0, |correction| correction.len());
-            down += ByteCount((payload.len() + extra_length) as u64);
+            length += ByteCount(correction.as_ref().map_or(0, |bytes| bytes.len()) as u64);
             let reason = match fate {
                 Fate::Works => {
-                    orders.push(TrainRequest {
+                    requests.push(TrainRequest {
                         client,
                         round: self.round,
                         seed: self.client_seed(client),
-                        payload,
                         correction,
                         plan: plan.clone(),
                         work: work.clone(),
+                        revocable,
                     });
                     continue;
                 }
@@ -282,22 +265,23 @@ impl State {
             };
             absent.push(Absence { client, reason: reason.to_owned() });
         }
-        Ok(Dispatch { work, orders, absent, down })
+        Ok(Dispatch { work, requests, absent, corrections: length })
     }
 
     /// Lets the fleet train, checks what comes back and folds it.
     fn gather(
         &self,
         fleet: &mut dyn Fleet,
-        orders: Vec<TrainRequest>,
+        requests: Vec<TrainRequest>,
         cohort: &[ClientInfo],
     ) -> Result<Gathered, EngineError> {
         let examples = cohort.iter().map(|client| (client.id, client.examples)).collect();
-        let mut gather = Gather::new(&self.layout, &self.recipe, &orders, &examples);
-        if !orders.is_empty() {
-            fleet.train(orders, &mut |arrival| Ok(gather.arrive(arrival)))?;
+        let spill = self.spill.as_deref();
+        let mut gather = Gather::new(&self.layout, &self.recipe, &requests, &examples, spill);
+        if !requests.is_empty() {
+            fleet.train(requests, &mut |arrival| gather.arrive(arrival))?;
         }
-        Ok(gather.close())
+        gather.close()
     }
 
     /// What those computed who measured, and those whose updates arrived.
@@ -328,6 +312,7 @@ impl State {
                 down: down + talk(|report| report.masks_down),
                 full_up: ByteCount(full * attempt.gathered.answers),
                 full_down: ByteCount(full_download * attempt.cohort.len() as u64),
+                evaluation: ByteCount(0),
             },
         }
     }

@@ -20,8 +20,9 @@ impl State {
         if !self.recipe.evaluation.attention || cohort.is_empty() {
             return Ok((None, ByteCount(0)));
         }
-        let (model, seed) = (&self.model, self.seed.of("attention"));
-        let shifts = fleet.compare_attention(&AttentionRequest { model, clients: cohort, seed })?;
+        let (clients, seed) = (cohort, self.seed.of("attention"));
+        let request = AttentionRequest { clients, revocable: true, seed };
+        let shifts = fleet.compare_attention(&request)?;
         let moved: Vec<&AttentionShift> =
             shifts.iter().filter_map(|shift: &ClientAttention| shift.moved.as_ref()).collect();
         let blocks: usize = moved.iter().map(|moved| moved.since_first.len()).sum();

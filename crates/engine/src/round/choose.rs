@@ -31,7 +31,6 @@ impl State {
         if let Some(probe) = selection.probe.filter(|_| is_due) {
             let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
             let evidence = fleet.probe(&ProbeRequest {
-                model: &self.model,
                 probe,
                 clients: &clients,
                 round: self.round,

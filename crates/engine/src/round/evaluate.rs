@@ -1,7 +1,12 @@
 //! Scoring the model where that is due.
 
+use std::collections::BTreeSet;
+
+use fedra_plan::ByteCount;
+
 use crate::error::EngineError;
 use crate::fleet::{Adaptation, EvaluationRequest, EvaluationSet, Fleet};
+use crate::recipe::Population;
 use crate::report::SetScores;
 use crate::state::State;
 use crate::work::LocalRule;
@@ -12,25 +17,30 @@ impl State {
         &mut self,
         fleet: &mut dyn Fleet,
         is_last: bool,
-    ) -> Result<Vec<SetScores>, EngineError> {
-        let evaluation = self.recipe.evaluation.clone();
+    ) -> Result<(Vec<SetScores>, ByteCount), EngineError> {
+        let evaluation = &self.recipe.evaluation;
         if !is_last && !self.round.0.is_multiple_of(evaluation.every.max(1)) {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), ByteCount(0)));
         }
-        let mut scores = Vec::new();
-        for on in &evaluation.on {
-            scores.extend(self.examine(fleet, *on)?);
-        }
+        let (mut scores, bytes) = self.score(fleet, &evaluation.on)?;
         self.history.note_scores(&mut scores);
-        Ok(scores)
+        Ok((scores, bytes))
     }
 
-    /// Scores the model as it is now; `None` when nobody has such examples.
-    pub(crate) fn examine(
+    /// Scores the model as it is now on those of the sets that have examples; tells what clients
+    /// had to receive for it. They are not taken to hold it afterwards: a round sends what it would
+    /// have sent without it, so that a run does not depend on how often it is scored.
+    pub(crate) fn score(
         &self,
         fleet: &mut dyn Fleet,
-        on: EvaluationSet,
-    ) -> Result<Option<SetScores>, EngineError> {
+        sets: &[EvaluationSet],
+    ) -> Result<(Vec<SetScores>, ByteCount), EngineError> {
+        let at_clients = sets.iter().any(|on| *on != EvaluationSet::CentralTest);
+        let downloads = if at_clients { self.downloads(fleet.clients())? } else { Vec::new() };
+        if at_clients {
+            // Who cannot be reached scores nothing.
+            let _unreachable = fleet.sync(&downloads)?;
+        }
         let adapt = match &self.recipe.adapt {
             None => None,
             Some(adapt) => {
@@ -39,14 +49,24 @@ impl State {
                 Some(Adaptation { learns: adapt.learns.select(&self.layout)?, work })
             }
         };
-        let each = fleet.evaluate(&EvaluationRequest {
-            model: &self.model,
-            on,
-            adapt: adapt.as_ref(),
-            round: self.round,
-            seed: self.seed.of("adapt").with(u64::from(self.round.0)),
-        })?;
-        let examples: u64 = each.iter().map(|one| one.examples).sum();
-        Ok((examples > 0).then(|| SetScores::new(on, each)))
+        let (mut scores, mut scorers) = (Vec::new(), BTreeSet::new());
+        for on in sets {
+            let each = fleet.evaluate(&EvaluationRequest {
+                on: *on,
+                model: &self.model,
+                adapt: adapt.as_ref(),
+                round: self.round,
+                seed: self.seed.of("adapt").with(u64::from(self.round.0)),
+            })?;
+            scorers.extend(each.iter().filter_map(|one| one.client));
+            let examples: u64 = each.iter().map(|one| one.examples).sum();
+            scores.extend((examples > 0).then(|| SetScores::new(*on, each)));
+        }
+        let sent = downloads.iter().filter(|download| scorers.contains(&download.client));
+        let bytes = match self.recipe.population {
+            Population::Federated => sent.map(|download| download.payload.len() as u64).sum(),
+            Population::Pooled => 0,
+        };
+        Ok((scores, ByteCount(bytes)))
     }
 }

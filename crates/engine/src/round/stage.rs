@@ -1,7 +1,6 @@
 //! The second stage in the course of a run: what it takes out of a round, and what a round tells it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use fedra_plan::{Round, Rule, Scope};
 
@@ -48,19 +47,7 @@ impl State {
             return Ok(());
         }
         self.server.forget(&forgotten);
-        let kept = fleet.kept();
-        if kept.iter().any(|kept| kept.remembers(&forgotten)) {
-            let mut states = kept.into_iter().map(|kept| {
-                let mut state = Arc::unwrap_or_clone(kept.state()?);
-                for id in &forgotten {
-                    state.correction.remove(id);
-                    state.residual.remove(id);
-                }
-                Ok(Arc::new(state))
-            });
-            fleet.restore(&self.as_received()?, &mut states)?;
-        }
-        Ok(())
+        fleet.forget(&forgotten)
     }
 
     /// Learns from what a round showed.

@@ -48,6 +48,8 @@ pub struct Quadratics {
     pub seen: (u64, u64),
     pub shared: ParamValues,
     pub states: BTreeMap<ClientId, ClientState>,
+    /// What they were before answers that may be revoked.
+    pub before: BTreeMap<ClientId, Option<ClientState>>,
 }
 
 impl Quadratics {
@@ -70,6 +72,7 @@ impl Quadratics {
             seen: (0, 0),
             shared: initial(),
             states: BTreeMap::new(),
+            before: BTreeMap::new(),
         }
     }
 
@@ -90,24 +93,14 @@ impl Quadratics {
         0.5 * f64::from(self.curvatures[number]) * squares.sum::<f64>()
     }
 
-    /// By which share the loss of a client fell, as it tells the server.
     /// Trains one client; gives back its answer and its state, should the answer be taken.
     fn work(&mut self, order: &TrainRequest) -> (Reply, ClientState) {
         let work = &order.work;
-        let expected = self.expectation(Kind::Values, work.download, order.round);
-        let (_, download) = decode(&order.payload, &expected).expect("an honest download");
         let mut state = self
             .states
             .get(&order.client)
             .cloned()
             .unwrap_or_else(|| ClientState::empty(order.client));
-        for (id, values) in download {
-            if !order.plan.keeps().contains(id) {
-                self.shared.insert(id, values);
-            } else if state.personal.get(id).is_none() {
-                state.personal.insert(id, values);
-            }
-        }
         let mut received = self.shared.clone();
         received.absorb(state.personal.clone());
         let variate = order.correction.as_ref().map(|correction| {
@@ -218,6 +211,38 @@ impl Fleet for Quadratics {
         &self.clients
     }
 
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+        self.before.clear();
+        for download in downloads {
+            let expected = self.expectation(Kind::Values, download.encoding, download.round);
+            let (_, values) = decode(&download.payload, &expected).expect("an honest download");
+            self.shared.absorb(values);
+            self.seen.0 += download.payload.len() as u64;
+        }
+        Ok(Vec::new())
+    }
+
+    fn forget(&mut self, part: &Scope) -> Result<(), EngineError> {
+        for state in self.states.values_mut() {
+            for id in part {
+                state.correction.remove(id);
+                state.residual.remove(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn revoke(&mut self, clients: &[ClientId]) -> Result<(), EngineError> {
+        for client in clients {
+            match self.before.remove(client) {
+                Some(Some(state)) => drop(self.states.insert(*client, state)),
+                Some(None) => drop(self.states.remove(client)),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
     fn train(
         &mut self,
         mut orders: Vec<TrainRequest>,
@@ -229,8 +254,7 @@ impl Fleet for Quadratics {
         for order in orders {
             let (reply, state) = self.work(&order);
             let client = order.client;
-            self.seen.0 +=
-                (order.payload.len() + order.correction.as_ref().map_or(0, |e| e.len())) as u64;
+            self.seen.0 += order.correction.as_ref().map_or(0, |e| e.len()) as u64;
             let outcomes = match &mut self.tamper {
                 None => vec![Outcome::Finished(reply)],
                 Some(tamper) => tamper(&order, reply),
@@ -242,16 +266,19 @@ impl Fleet for Quadratics {
                         as u64;
                 }
                 if arrive(Arrival { client, outcome })? == Verdict::Taken {
-                    self.states.insert(client, state.clone());
+                    let before = self.states.insert(client, state.clone());
+                    if order.revocable {
+                        self.before.entry(client).or_insert(before);
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
+    fn evaluate(&mut self, _request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
         let score = |number: usize, info: &ClientInfo| {
-            let mut model = request.model.clone();
+            let mut model = self.shared.clone();
             if let Some(state) = self.states.get(&info.id) {
                 model.absorb(state.personal.clone());
             }
@@ -285,7 +312,7 @@ impl Fleet for Quadratics {
     ) -> Result<Vec<ClientAttention>, EngineError> {
         let block = |block: u16| {
             let mine = Scope::of_blocks(&self.layout, [block]);
-            look.model.subset(&mine).iter().flat_map(|(_, values)| values.to_vec()).collect()
+            self.shared.subset(&mine).iter().flat_map(|(_, values)| values.to_vec()).collect()
         };
         let now: Vec<Vec<f32>> = (0..self.layout.blocks()).map(block).collect();
         let shifts = |then: &[f32]| {
@@ -300,6 +327,9 @@ impl Fleet for Quadratics {
         };
         let mut answers = Vec::new();
         for &client in look.clients {
+            if look.revocable {
+                self.before.entry(client).or_insert(self.states.get(&client).cloned());
+            }
             let state = self.states.entry(client).or_insert(ClientState::empty(client));
             let AttentionMemory { first, last } = &mut state.attention;
             let moved = (!first.is_empty())
@@ -313,7 +343,7 @@ impl Fleet for Quadratics {
         Ok(answers)
     }
 
-    fn kept(&self) -> Vec<StateHandle> {
+    fn states(&self) -> Vec<StateHandle> {
         self.state().into_iter().map(|state| StateHandle::new(Arc::new(state))).collect()
     }
 

@@ -1,0 +1,177 @@
+//! One client on its own: its rows, its copy of the shared model, its state, and nobody else's.
+//!
+//! This is what runs at a site. It takes the same requests as a fleet and gives the same answers to
+//! the bit, one at a time; whoever carries requests and answers over a network adds nothing to them.
+
+use fedra_compute::{Device, Params};
+use fedra_data::{LabelSet, Task};
+use fedra_engine::{
+    AttentionRequest, ClientAttention, ClientInfo, ClientState, Download, EvaluationRequest,
+    Evidence, ProbeRequest, Reply, Scored, TrainRequest, Verdict,
+};
+use fedra_model::Model;
+use fedra_plan::{Layout, Scope};
+use fedra_wire::ClientId;
+
+use crate::convert::{check, receive};
+use crate::error::Result;
+use crate::labelled_batch::check_head;
+use crate::shards::Shard;
+use crate::worker::{Limits, Worker};
+
+/// A client and all that it holds.
+#[derive(Clone, Debug)]
+pub struct Client {
+    info: ClientInfo,
+    shard: Shard,
+    task: Task,
+    labels: LabelSet,
+    model: Model,
+    layout: Layout,
+    device: Device,
+    shared: Params,
+    limits: Limits,
+    state: ClientState,
+    /// The state before the first answer that may be revoked.
+    before: Option<ClientState>,
+    /// The state of an answer of which nobody has said yet whether it is taken.
+    pending: Option<(ClientState, bool)>,
+}
+
+impl Client {
+    /// A client with its examples, whose labels were declared for everybody, and the parameters that
+    /// all start from.
+    pub fn new(
+        id: ClientId,
+        shard: Shard,
+        (task, labels): (Task, LabelSet),
+        (model, shared): (Model, Params),
+        device: Device,
+    ) -> Result<Self> {
+        check(&shared, model.layout())?;
+        check_head(&model, task, &labels)?;
+        let examples = shard.train.len() as u64;
+        Ok(Self {
+            info: ClientInfo { id, name: shard.name.clone(), examples },
+            shard,
+            task,
+            labels,
+            layout: model.layout().clone(),
+            model,
+            device,
+            shared,
+            limits: Limits::default(),
+            state: ClientState::empty(id),
+            before: None,
+            pending: None,
+        })
+    }
+
+    /// The same client, which has only this many of the blocks.
+    pub fn with_depth(mut self, blocks: u16) -> Result<Self> {
+        self.model = self.model.shallow(usize::from(blocks))?;
+        Ok(self)
+    }
+
+    /// The same client within other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// The same client with the state that it kept when it last ran.
+    #[must_use]
+    pub fn with_state(self, state: ClientState) -> Self {
+        Self { state, ..self }
+    }
+
+    /// Who it is.
+    pub const fn info(&self) -> &ClientInfo {
+        &self.info
+    }
+
+    /// What it keeps.
+    pub const fn state(&self) -> &ClientState {
+        &self.state
+    }
+
+    /// Its copy of the shared model.
+    pub const fn shared(&self) -> &Params {
+        &self.shared
+    }
+
+    /// Writes a download on its copy of the shared model. Nothing before it can be revoked any more.
+    pub fn sync(&mut self, download: &Download) -> Result<()> {
+        (self.before, self.pending) = (None, None);
+        receive(&mut self.shared, &self.layout, download)
+    }
+
+    /// Measures the blocks.
+    pub fn probe(&self, request: &ProbeRequest<'_>) -> Result<Evidence> {
+        self.worker().probe(&self.state, request)
+    }
+
+    /// Compares attention with what it remembers of it, and remembers it anew.
+    pub fn compare_attention(&mut self, request: &AttentionRequest<'_>) -> Result<ClientAttention> {
+        let (answer, next) = self.worker().compare_attention(&self.state, request)?;
+        self.keep(next, request.revocable);
+        Ok(answer)
+    }
+
+    /// Trains. What it keeps does not change before it is [settled](Client::settle).
+    pub fn train(&mut self, request: &TrainRequest) -> Result<Reply> {
+        let (reply, next) = self.worker().train(&self.state, request)?;
+        self.pending = Some((next, request.revocable));
+        Ok(reply)
+    }
+
+    /// Hears what became of its answer.
+    pub fn settle(&mut self, verdict: Verdict) {
+        match (verdict, self.pending.take()) {
+            (Verdict::Taken, Some((next, revocable))) => self.keep(next, revocable),
+            (Verdict::Taken, None) | (Verdict::Refused, _) => {}
+        }
+    }
+
+    /// Scores the model; `None` without such examples.
+    pub fn evaluate(&self, request: &EvaluationRequest<'_>) -> Result<Option<Scored>> {
+        self.worker().evaluate(&self.state, request)
+    }
+
+    /// Forgets corrections and residuals of a part.
+    pub fn forget(&mut self, part: &Scope) {
+        self.before = None;
+        for id in part {
+            self.state.correction.remove(id);
+            self.state.residual.remove(id);
+        }
+    }
+
+    /// Goes back to what it kept before its last answers that may be revoked.
+    pub fn revoke(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.state = before;
+        }
+    }
+
+    fn keep(&mut self, next: ClientState, revocable: bool) {
+        let before = std::mem::replace(&mut self.state, next);
+        if revocable && self.before.is_none() {
+            self.before = Some(before);
+        }
+    }
+
+    fn worker(&self) -> Worker<'_> {
+        Worker {
+            info: &self.info,
+            shard: &self.shard,
+            task: self.task,
+            labels: &self.labels,
+            model: &self.model,
+            layout: &self.layout,
+            device: &self.device,
+            shared: &self.shared,
+            limits: self.limits,
+        }
+    }
+}

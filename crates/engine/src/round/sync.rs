@@ -1,0 +1,39 @@
+//! Bringing clients up to date, before a round and before they score the model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fedra_plan::Scope;
+use fedra_wire::Kind;
+
+use crate::downloads::Downloads;
+use crate::error::EngineError;
+use crate::fleet::{ClientInfo, Download};
+use crate::state::State;
+
+impl State {
+    /// What each of these clients lacks, encoded; who lacks the same shares the bytes.
+    pub(super) fn downloads(&self, clients: &[ClientInfo]) -> Result<Vec<Download>, EngineError> {
+        let (round, encoding) = (self.round, self.recipe.work.download);
+        let mut values = Downloads::new(Kind::Values, encoding);
+        // What a client lacks follows from what it holds and how deep it is: a few cases, however
+        // many clients there are.
+        let mut payloads: BTreeMap<_, Arc<[u8]>> = BTreeMap::new();
+        let mut downloads = Vec::with_capacity(clients.len());
+        for client in clients {
+            let depth = self.recipe.depths.get(&client.name).copied();
+            let case = (self.versions.held(client.id), depth);
+            let payload = match payloads.get(&case) {
+                Some(payload) => payload.clone(),
+                None => {
+                    let plan = self.recipe.plan(&client.name, Scope::empty(), &self.layout)?;
+                    let lacks = self.versions.lacks(client.id, &plan);
+                    let payload = values.get((&self.layout, round), &self.model, lacks)?;
+                    payloads.entry(case).or_insert(payload).clone()
+                }
+            };
+            downloads.push(Download { client: client.id, round, encoding, payload });
+        }
+        Ok(downloads)
+    }
+}

@@ -1,0 +1,168 @@
+//! Answers that arrived before their turn: a few in memory, the others in a scratch file.
+//!
+//! Updates are folded in client order, because float addition is not associative. If the first client
+//! is slow, everybody else's update has to wait for it; the server's memory does not grow with them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fedra_wire::{Accepted, ClientId};
+
+use crate::error::EngineError;
+use crate::scratch::{Record, Scratch};
+
+/// Most answers that wait in memory where there is a place on disk for the others.
+pub(crate) const IN_MEMORY: usize = 4;
+
+/// An answer that passed every check: its change, and what came beside it.
+pub(crate) struct Answer {
+    pub(crate) change: Accepted,
+    pub(crate) correction: Option<Accepted>,
+}
+
+/// An answer whose turn has come.
+pub(crate) enum Early {
+    /// It waited in memory.
+    Held(Answer),
+    /// It waited on disk, from where bytes come back: they are to be checked again.
+    Read { change: Vec<u8>, correction: Option<Vec<u8>> },
+}
+
+enum Place {
+    Held(Answer),
+    Filed { change: Record, correction: Option<Record> },
+}
+
+/// Answers by client.
+pub(crate) struct Waiting {
+    path: Option<PathBuf>,
+    scratch: Option<Arc<Scratch>>,
+    answers: BTreeMap<ClientId, Place>,
+    held: usize,
+}
+
+impl Waiting {
+    /// Nobody yet. Without a path all wait in memory.
+    pub(crate) fn new(path: Option<&Path>) -> Self {
+        let path = path.map(Path::to_owned);
+        Self { path, scratch: None, answers: BTreeMap::new(), held: 0 }
+    }
+
+    /// How many wait in memory.
+    pub(crate) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Lets an answer wait.
+    pub(crate) fn put(&mut self, client: ClientId, answer: Answer) -> Result<(), EngineError> {
+        let place = match &self.path {
+            Some(path) if self.held >= IN_MEMORY => {
+                let failed = |error| EngineError::disk("keeping an early update", path, error);
+                let scratch = match &self.scratch {
+                    Some(scratch) => scratch.clone(),
+                    None => Arc::new(Scratch::create(path).map_err(failed)?),
+                };
+                let write = |bytes: &[u8]| Record::write_bytes(&scratch, bytes).map_err(failed);
+                let change = write(answer.change.bytes())?;
+                let correction = answer.correction.as_ref().map(|one| write(one.bytes()));
+                let correction = correction.transpose()?;
+                self.scratch = Some(scratch);
+                Place::Filed { change, correction }
+            }
+            Some(_) | None => {
+                self.held += 1;
+                Place::Held(answer)
+            }
+        };
+        self.answers.insert(client, place);
+        Ok(())
+    }
+
+    /// The first answer, unless one from an earlier client is still to come.
+    pub(crate) fn next(
+        &mut self,
+        unsettled: Option<ClientId>,
+    ) -> Result<Option<(ClientId, Early)>, EngineError> {
+        let Some(entry) = self.answers.first_entry() else { return Ok(None) };
+        if unsettled.is_some_and(|unsettled| unsettled < *entry.key()) {
+            return Ok(None);
+        }
+        let (client, place) = entry.remove_entry();
+        let early = match place {
+            Place::Held(answer) => {
+                self.held -= 1;
+                Early::Held(answer)
+            }
+            Place::Filed { change, correction } => {
+                let read = |record: &Record| {
+                    record.bytes().map_err(|error| {
+                        EngineError::disk("reading an early update", record.path(), error)
+                    })
+                };
+                let correction = correction.as_ref().map(read).transpose()?;
+                Early::Read { change: read(&change)?, correction }
+            }
+        };
+        Ok(Some((client, early)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fedra_plan::{Layout, ParamId, Part, Role, Round, Shape, Site};
+    use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, encode};
+
+    use super::*;
+
+    fn answer(client: u32) -> (Answer, Vec<u8>) {
+        let bias = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
+        let layout = Layout::new([(bias, Shape::vector(20_000))]).unwrap();
+        let (round, encoding, client) = (Round(0), Encoding::F32, ClientId(client));
+        let kind = Kind::Change;
+        let header = Header { kind, encoding, round, client, examples: 1, steps: 1, loss: 0.0 };
+        let change = ParamValues::from_iter([(bias, vec![client.0 as f32; 20_000])]);
+        let bytes = encode(&layout, &header, &change, None).unwrap();
+        let expected = Expectation { layout: &layout, kind, encoding, round, client, scope: None };
+        let open = || Accepted::open(bytes.clone(), &expected).unwrap();
+        let correction = client.0.is_multiple_of(2).then(open);
+        (Answer { change: open(), correction }, bytes)
+    }
+
+    #[test]
+    fn few_wait_in_memory_and_all_come_out_in_order_as_they_went_in() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [None, Some(folder.path().join("early"))] {
+            let mut waiting = Waiting::new(path.as_deref());
+            for client in (1..20).rev() {
+                waiting.put(ClientId(client), answer(client).0).unwrap();
+            }
+            assert_eq!(waiting.held(), if path.is_some() { IN_MEMORY } else { 19 });
+            assert!(waiting.next(Some(ClientId(0))).unwrap().is_none(), "client 0 comes first");
+            for client in 1..20 {
+                let (found, early) = waiting.next(Some(ClientId(100))).unwrap().unwrap();
+                let (change, correction) = match early {
+                    Early::Held(Answer { change, correction }) => {
+                        (change.into_bytes(), correction.map(Accepted::into_bytes))
+                    }
+                    Early::Read { change, correction } => (change, correction),
+                };
+                let expected = answer(client).1;
+                assert_eq!((found, &change), (ClientId(client), &expected));
+                assert_eq!(correction, client.is_multiple_of(2).then_some(expected));
+            }
+            assert!(waiting.next(None).unwrap().is_none());
+            assert_eq!(waiting.held(), 0);
+        }
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named() {
+        let mut waiting = Waiting::new(Some(Path::new("/dev/null/early")));
+        for client in 0..IN_MEMORY as u32 {
+            waiting.put(ClientId(client), answer(client).0).unwrap();
+        }
+        let refused = waiting.put(ClientId(9), answer(9).0).unwrap_err().to_string();
+        assert!(refused.contains("/dev/null/early"), "{refused}");
+    }
+}
