@@ -113,20 +113,8 @@ fn costs(
     fact("first round", format!("{} up, {} down", first.up, first.down));
     fact("last round", format!("{} up, {} down", last.up, last.down));
     let (total, top) = (least.total(), most.total());
-    for (name, bytes, top, full) in [
-        ("bytes up", total.up, top.up, total.full_up),
-        ("bytes down", total.down, top.down, total.full_down),
-    ] {
-        fact(
-            name,
-            if bytes == top {
-                format!("{} in all ({})", grouped(bytes.0), travelled(bytes, full))
-            } else {
-                let (least, most) = (bytes.min(top), bytes.max(top));
-                let (low, high) = (travelled(least, full), travelled(most, full));
-                format!("{} to {} in all ({low}, to {high})", grouped(least.0), grouped(most.0))
-            },
-        );
+    for (name, found) in traffic(total, top) {
+        fact(name, found);
     }
     match recipe.stage.as_ref().map(|stage| stage.begins) {
         Some(Begins::Evidence(_) | Begins::ByBlock(_)) => fact(
@@ -205,4 +193,29 @@ fn choice(recipe: &Recipe, layout: &Layout) -> String {
         count => format!(" ({count} clients have a number of their own)"),
     };
     format!("{k} of {blocks} blocks{others}, {who}{stand_in}")
+}
+
+/// What all rounds send, where choices overlap most and where they overlap least.
+fn traffic(total: Bytes, top: Bytes) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    for (name, bytes, top, full) in [
+        ("bytes up", total.up, top.up, total.full_up),
+        ("bytes down", total.down, top.down, total.full_down),
+    ] {
+        let found = if bytes == top {
+            format!("{} in all ({})", grouped(bytes.0), travelled(bytes, full))
+        } else {
+            let (least, most) = (bytes.min(top), bytes.max(top));
+            let (low, high) = (travelled(least, full), travelled(most, full));
+            format!("{} to {} in all ({low}, to {high})", grouped(least.0), grouped(most.0))
+        };
+        facts.push((name, found));
+    }
+    let scoring = total.evaluation.max(top.evaluation);
+    if scoring.0 > 0 {
+        let most = if total.evaluation == top.evaluation { "" } else { "at most " };
+        let found = format!("{most}{scoring} beside that, to clients that score the model");
+        facts.push(("bytes scoring", found));
+    }
+    facts
 }

@@ -30,7 +30,7 @@ use crate::progress::{Progress, Voice};
 use crate::remarks;
 use crate::round_log::{self, RoundLog};
 use crate::run_memory::RunMemory;
-use crate::state_placement::SCRATCH;
+use crate::state_placement::{EARLY, SCRATCH};
 use crate::summary::{Stopped, Summary};
 use crate::untrained::untrained;
 
@@ -209,6 +209,7 @@ impl<'e> Run<'e> {
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
         federation.keep_checkpoints(folder.path());
+        federation.spill_to(folder.path().join(EARLY));
         if !federation.resume(folder.path(), &mut fleet)? {
             round_log::check_begun(&folder.path().join(ROUNDS))?;
         }
@@ -359,7 +360,7 @@ impl<'e> Run<'e> {
     fn central_scores(&self, fleet: &LocalFleet, global: &ParamValues) -> Result<SetScores> {
         let Prepared { model, shards, .. } = &self.prepared;
         let mut each = Vec::new();
-        for kept in fleet.kept() {
+        for kept in fleet.states() {
             let state = kept.state()?;
             let mut own = global.clone();
             own.absorb(state.personal.clone());

@@ -7,7 +7,7 @@
 
 pub mod choices;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use fedra_compute::Seed;
@@ -86,6 +86,7 @@ impl Forecast {
             drawn: BTreeSet::new(),
             most: StateSize::default(),
         };
+        let scorers = scorers(&clients, prepared, recipe);
         let (mut guess, mut ranked) = (ForeseenChoices::new(overlap), None);
         for number in 0..experiment.rounds {
             let round = Round(number);
@@ -117,7 +118,14 @@ impl Forecast {
             ranked = Some(ranks);
             forecast.rounds.push(match recipe.population {
                 Population::Pooled => Bytes::default(),
-                Population::Federated => holds.bytes(recipe, (round, &cohort), &foreseen, layout),
+                Population::Federated => {
+                    let mut bytes = holds.bytes(recipe, (round, &cohort), &foreseen, layout);
+                    let every = recipe.evaluation.every.max(1);
+                    if number + 1 == experiment.rounds || (number + 1).is_multiple_of(every) {
+                        bytes.evaluation = holds.evaluation(recipe, &scorers, layout)?;
+                    }
+                    bytes
+                }
             });
         }
         Ok(forecast)
@@ -209,6 +217,39 @@ impl Holds {
         self.versions.changed(&changed, round);
         bytes
     }
+
+    /// What clients receive in order to score the model now.
+    fn evaluation(
+        &self,
+        recipe: &Recipe,
+        scorers: &[ClientInfo],
+        layout: &Layout,
+    ) -> Result<ByteCount> {
+        let (mut known, mut total) = (BTreeMap::new(), 0);
+        for client in scorers {
+            let case = (self.versions.held(client.id), recipe.depths.get(&client.name));
+            total += if let Some(length) = known.get(&case) {
+                *length
+            } else {
+                let plan = recipe.plan(&client.name, Scope::empty(), layout)?;
+                let lacks = self.versions.lacks(client.id, &plan);
+                let length = payload_length(layout, &lacks, recipe.work.download) as u64;
+                *known.entry(case).or_insert(length)
+            };
+        }
+        Ok(ByteCount(total))
+    }
+}
+
+/// Clients that have examples to score the model on.
+fn scorers(clients: &[ClientInfo], prepared: &Prepared, recipe: &Recipe) -> Vec<ClientInfo> {
+    let scores = |place: usize| {
+        let shard = &prepared.shards.clients[place];
+        let sets = recipe.evaluation.on.iter().filter_map(|on| shard.of(*on));
+        sets.into_iter().any(|examples| !examples.is_empty())
+    };
+    let with_place = clients.iter().enumerate();
+    with_place.filter(|(place, _)| scores(*place)).map(|(_, client)| client.clone()).collect()
 }
 
 /// What goes between the server and a client that holds this and has this plan.

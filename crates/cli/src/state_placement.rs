@@ -22,6 +22,9 @@ const ROOM: ByteCount = ByteCount(1_000_000_000);
 /// The scratch file in a run's folder.
 pub const SCRATCH: &str = "clients.fedra.scratch";
 
+/// The scratch file of updates that wait for their turn.
+pub const EARLY: &str = "updates.fedra.scratch";
+
 /// What a run keeps for its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct StatePlacement {

@@ -6,9 +6,10 @@ use anyhow::{Result, bail};
 use clap::Args;
 use fedra_compute::Seed;
 use fedra_engine::{
-    Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, EngineError, Evaluation,
-    EvaluationRequest, Evidence, Federation, Fleet, OptimiserConfig, Outcome, ParamValues,
-    ProbeRequest, Recipe, Reply, Scored, StateHandle, TrainRequest, Verdict, Work,
+    Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
+    EngineError, Evaluation, EvaluationRequest, Evidence, Federation, Fleet, OptimiserConfig,
+    Outcome, ParamValues, ProbeRequest, Recipe, Reply, Sampler, Scored, StateHandle, TrainRequest,
+    Verdict, Work,
 };
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Layout, ParamId, Part, Role, Scope, Shape, Site};
@@ -26,6 +27,9 @@ pub struct RoundBench {
     /// Clients in a round
     #[arg(long, default_value_t = 100)]
     clients: u32,
+    /// Clients that have signed up, of whom each round draws; as many as in a round unless given
+    #[arg(long)]
+    registered: Option<u32>,
     /// Rounds to time, of which the mean is told; 3 with a shape, 300 without
     #[arg(long)]
     rounds: Option<u32>,
@@ -38,8 +42,9 @@ pub struct RoundBench {
 
 /// What was done; the cost is that of the mean round.
 #[derive(serde::Serialize)]
-struct Rounds {
+struct Done {
     clients: u32,
+    registered: u32,
     rounds: u32,
 }
 
@@ -50,6 +55,10 @@ impl RoundBench {
         if self.clients == 0 || rounds == 0 {
             bail!("--clients and --rounds must be at least 1");
         }
+        let registered = self.registered.unwrap_or(self.clients);
+        if registered < self.clients {
+            bail!("--registered {registered}: expected at least the {} of a round", self.clients);
+        }
         let layout = match self.shape {
             Some(shape) => Model::new(shape.config(), Head::Bare, None)?.layout().clone(),
             None => Layout::new([(TRIVIAL, Shape::matrix(10, 100))])?,
@@ -57,16 +66,19 @@ impl RoundBench {
         let initial = ParamValues::zeros(&layout, &Scope::everything(&layout));
         let work = Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 });
         let nothing = Evaluation { every: 1, on: Vec::new(), ..Evaluation::default() };
-        let recipe = Recipe { evaluation: nothing, ..Recipe::new(work) };
+        let is_sampled = registered > self.clients;
+        let sampler = if is_sampled { Sampler::Uniform(self.clients) } else { Sampler::All };
+        let recipe = Recipe { evaluation: nothing, sampler, ..Recipe::new(work) };
         let parameters = layout.elements() as u64;
-        let mut fleet = Trivial::new(layout.clone(), self.clients);
+        let mut fleet = Trivial::new(layout.clone(), registered);
         let mut federation = Federation::new(recipe, layout, initial, Seed(1))?;
 
         let mut watch = Stopwatch::new();
         watch.time(|| federation.run(&mut fleet, &mut [], rounds, &|| false))?;
-        let work = Rounds { clients: self.clients, rounds };
+        let work = Done { clients: self.clients, registered, rounds };
         let model = (self.shape.map_or("trivial", Preset::name), parameters);
-        let done = format!("round of {} clients with", self.clients);
+        let of = if is_sampled { format!(" of {registered}") } else { String::new() };
+        let done = format!("round of {}{of} clients with", self.clients);
         Report::new(work, model, watch.read(rounds)).print(&self.format, &done);
         Ok(())
     }
@@ -139,7 +151,19 @@ impl Fleet for Trivial {
         Ok(Vec::new())
     }
 
-    fn kept(&self) -> Vec<StateHandle> {
+    fn sync(&mut self, _downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn forget(&mut self, _part: &Scope) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn revoke(&mut self, _clients: &[ClientId]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn states(&self) -> Vec<StateHandle> {
         Vec::new()
     }
 

@@ -45,6 +45,7 @@ impl Sites {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` takes it")]
 fn failed(error: fedra_client::ClientError) -> EngineError {
     EngineError::Fleet { doing: "ask a site", reason: error.to_string() }
 }
@@ -102,7 +103,9 @@ impl Fleet for Sites {
     }
 
     fn revoke(&mut self, clients: &[ClientId]) -> Result<(), EngineError> {
-        clients.iter().for_each(|client| self.at(*client).revoke());
+        for client in clients {
+            self.at(*client).revoke();
+        }
         Ok(())
     }
 

@@ -23,14 +23,13 @@ impl State {
         for client in clients {
             let depth = self.recipe.depths.get(&client.name).copied();
             let case = (self.versions.held(client.id), depth);
-            let payload = match payloads.get(&case) {
-                Some(payload) => payload.clone(),
-                None => {
-                    let plan = self.recipe.plan(&client.name, Scope::empty(), &self.layout)?;
-                    let lacks = self.versions.lacks(client.id, &plan);
-                    let payload = values.get((&self.layout, round), &self.model, lacks)?;
-                    payloads.entry(case).or_insert(payload).clone()
-                }
+            let payload = if let Some(payload) = payloads.get(&case) {
+                payload.clone()
+            } else {
+                let plan = self.recipe.plan(&client.name, Scope::empty(), &self.layout)?;
+                let lacks = self.versions.lacks(client.id, &plan);
+                let payload = values.get((&self.layout, round), &self.model, lacks)?;
+                payloads.entry(case).or_insert(payload).clone()
             };
             downloads.push(Download { client: client.id, round, encoding, payload });
         }
