@@ -201,8 +201,8 @@ impl Run<'_> {
     /// Floats of models outside of the pool: the most of a round's download and of its training.
     ///
     /// The server's model and memory are there throughout. A download is taken out, encoded and
-    /// shared, and read again. In training it waits beside the sum and the update that is added;
-    /// each thread makes a change and its payload, and may have another that waits its turn.
+    /// shared, and read again, before anybody trains. In training there are the sum and the update that
+    /// is added; each thread makes a change and its payload, and may have another that waits its turn.
     fn models(&self, learns: &Scope, first: bool) -> u64 {
         let layout = self.model().layout();
         let (whole, trained) = (layout.elements() as u64, learns.elements(layout) as u64);
@@ -227,7 +227,7 @@ impl Run<'_> {
         // Who comes after those at work may have to wait.
         let after = self.cohort().saturating_sub(self.threads);
         let waiting = after.min(threads * (JOBS_AHEAD as u64 - 1)) * trained * (1 + scaffold);
-        let training = download * (1 + scaffold) + sums + threads * made + waiting;
+        let training = trained * scaffold + sums + threads * made + waiting;
         server + training.max(3 * download)
     }
 
