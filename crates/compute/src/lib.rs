@@ -23,6 +23,7 @@ mod params;
 mod pool;
 mod sequences;
 mod storage;
+mod sync;
 mod tape;
 mod tensor;
 mod thread_pool;

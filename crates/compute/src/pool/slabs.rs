@@ -18,7 +18,8 @@ use std::ptr::NonNull;
 /// Floats in a cache line: where a piece starts and how its length is rounded up.
 const LINE: usize = 16;
 /// Floats of a slab: 64 MiB. Beyond 32 MiB the C library always maps memory on its own.
-pub(super) const SLAB: usize = 16 << 20;
+/// (Small under Miri, which keeps a record of every byte.)
+pub(super) const SLAB: usize = if cfg!(miri) { 1 << 14 } else { 16 << 20 };
 
 /// All slabs of a shard.
 #[derive(Debug, Default)]

@@ -24,11 +24,12 @@ use right::Panel;
 use std::ops::Range;
 
 /// Depth that is packed and multiplied at once: a right panel of this depth stays in the L1/L2 cache.
-const DEPTH: usize = 384;
+/// (Miri is slow: blocks are small there, so that small products have several too.)
+const DEPTH: usize = if cfg!(miri) { 24 } else { 384 };
 /// Most rows in a task: a left block of this height and [`DEPTH`] stays in the L2 cache.
-const BLOCK_ROWS: usize = 252;
+const BLOCK_ROWS: usize = if cfg!(miri) { 2 * HEIGHT } else { 252 };
 /// Fewest rows worth a task of their own.
-const LOWEST_BLOCK: usize = 4 * HEIGHT;
+const LOWEST_BLOCK: usize = if cfg!(miri) { HEIGHT } else { 4 * HEIGHT };
 /// Tasks per thread, so that a slow core does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;
 
