@@ -4,6 +4,7 @@
 //! computes. Callers have checked shapes; a wrong one is a panic inside the crate, never an access
 //! out of bounds. A second device is a second arm in each `match`.
 
+use crate::activation::Activation;
 use crate::cpu::attention::{self as cpu_attention, Target};
 use crate::cpu::matmul::{Extras, MatMut, Right};
 use crate::cpu::norm::{Saved, Wanted};
@@ -15,49 +16,17 @@ use crate::cpu::{
     norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
 };
 use crate::device::Device;
-use crate::optimiser::Change;
 use crate::storage::Numbers;
-use crate::tape::Activation;
 use crate::tensor::Tensor;
 use std::ops::Range;
 
 pub(crate) use crate::cpu::attention::ProbeWeights;
 pub(crate) use crate::cpu::losses::Factors;
 pub(crate) use crate::cpu::norm::Kind as NormKind;
+pub(crate) use crate::fill::Fill;
 pub(crate) use crate::operands::{
-    Attended, Factor, Fill, Linear, LinearBackward, View, Vocabulary, WeightGradient,
+    Attended, Change, Factor, Linear, LinearBackward, Slope, View, Vocabulary, WeightGradient,
 };
-
-// Memory.
-
-/// Copies numbers of the host over a tensor's.
-pub(crate) fn upload(device: &Device, into: &mut Tensor, from: &[f32]) {
-    match device {
-        Device::Cpu(_) => into.write().copy_from_slice(from),
-    }
-}
-
-/// Zeros.
-pub(crate) fn clear(device: &Device, x: &mut Tensor) {
-    match device {
-        Device::Cpu(_) => x.write().fill(0.0),
-    }
-}
-
-/// Copies rows of one tensor over those from `first` on of another of the same width.
-pub(crate) fn copy_rows(
-    device: &Device,
-    (into, first): (&mut Tensor, usize),
-    (from, range): (&Tensor, Range<usize>),
-) {
-    let cols = into.cols();
-    match device {
-        Device::Cpu(_) => {
-            let from = &from.read()[range.start * cols..range.end * cols];
-            into.write()[first * cols..][..from.len()].copy_from_slice(from);
-        }
-    }
-}
 
 // One pass over whole tensors.
 

@@ -7,7 +7,7 @@
 use crate::cpu::bf16;
 use crate::device::Device;
 use crate::pool::Buffer;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Shared memory on a device; there may be room for more numbers than its tensor has.
@@ -101,6 +101,22 @@ impl Storage {
             }
             Self::CpuBf16(_) => unreachable!("relocating leaves f32"),
         }
+    }
+
+    /// Copies numbers of the host over the first ones.
+    pub fn upload(&mut self, numbers: &[f32]) {
+        self.write(numbers.len()).copy_from_slice(numbers);
+    }
+
+    /// Zeros in place of the first `count` numbers.
+    pub fn clear(&mut self, count: usize) {
+        self.write(count).fill(0.0);
+    }
+
+    /// Copies a range of another tensor's numbers over those from `first` on, of `count` in all.
+    pub fn copy(&mut self, (count, first): (usize, usize), from: &Self, range: Range<usize>) {
+        let from = &from.read(range.end)[range];
+        self.write(count)[first..][..from.len()].copy_from_slice(from);
     }
 
     /// Moves the first `count` numbers to f32 memory of their own with room for `capacity`.

@@ -5,9 +5,9 @@
 
 use fedra_plan::{ParamId, Part, Role, Shape, Site};
 
+use crate::classifier::Classifier;
 use crate::hf::checkpoint::{Found, Ignored, Reason};
 use crate::model::Model;
-use crate::store::{Classifier, architecture};
 
 /// Names shown of a group.
 const SHOWN: usize = 4;
@@ -36,7 +36,7 @@ pub struct Fresh {
 
 impl LoadReport {
     pub(crate) fn new(model: &Model, found: Found, classifier: Classifier) -> Self {
-        let class = architecture(&model.config(), model.head()).ok();
+        let class = model.head().architecture(&model.config()).ok();
         let name = |id: ParamId| {
             class.and_then(|class| class.tensor_name(id)).unwrap_or_else(|| id.to_string())
         };

@@ -1,10 +1,11 @@
 //! Models from folders and into folders. Whatever of a folder is not loaded as it is stored is told
 //! in a [`LoadReport`]: the caller decides whom to tell, and nothing happens in silence.
 
+use crate::classifier::Classifier;
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::hf::config::{Labels, Problem};
-use crate::hf::{Architecture, Checkpoint, Companions, Config, Folder, Precision, WhyFresh};
+use crate::hf::{Checkpoint, Companions, Folder, Precision};
 use crate::init::{Drawn, matrix_shape};
 use crate::layout;
 use crate::load_report::LoadReport;
@@ -37,18 +38,6 @@ pub struct Wanted {
     pub classifier: Classifier,
     /// Adapters, which are always fresh.
     pub adapters: Option<Adapters>,
-}
-
-/// Where the rows of a classification head come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Classifier {
-    /// The folder's, in the order they have there; drawn anew where the folder has none of the
-    /// wanted shape.
-    Stored,
-    /// The folder's: row `i` of the model is row `rows[i]` of the folder.
-    Rows(Vec<usize>),
-    /// Drawn anew, for this reason.
-    Fresh(WhyFresh),
 }
 
 /// Reads a model folder and puts the given head and adapters on it, with the rows of a
@@ -170,35 +159,12 @@ pub fn save(
     }
     let folder = Folder {
         config: &config,
-        architecture: architecture(&config, model.head())?,
+        architecture: model.head().architecture(&config)?,
         precision: saving.precision,
         companions: saving.companions,
     };
     let merged = layout::of(&config, model.head(), None)?;
     folder.save(dir, &merged, |id| merged_values(model, params, id))
-}
-
-/// The class that reads a backbone with this head.
-pub(crate) fn architecture(config: &Config, head: Head) -> Result<Architecture, ModelError> {
-    Ok(match (config, head) {
-        (Config::Bert(_), Head::Bare) => Architecture::BertModel,
-        (Config::Bert(_), Head::Sequence { pooler: true, .. }) => {
-            Architecture::BertForSequenceClassification
-        }
-        (Config::Bert(_), Head::Sequence { pooler: false, .. }) => {
-            return Err(ModelError::Structure {
-                what: "head to save",
-                found: "an encoder's sequence head without a pooler".into(),
-                expected: "one with a pooler, which other libraries always have".into(),
-            });
-        }
-        (Config::Bert(_), Head::Tokens { .. }) => Architecture::BertForTokenClassification,
-        (Config::Bert(_), Head::Language) => Architecture::BertForMaskedLM,
-        (Config::Llama(_), Head::Bare) => Architecture::LlamaModel,
-        (Config::Llama(_), Head::Sequence { .. }) => Architecture::LlamaForSequenceClassification,
-        (Config::Llama(_), Head::Tokens { .. }) => Architecture::LlamaForTokenClassification,
-        (Config::Llama(_), Head::Language) => Architecture::LlamaForCausalLM,
-    })
 }
 
 /// A parameter's values with its adapter, if it has one, added in.

@@ -14,8 +14,8 @@ use super::math;
 use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
 use super::shared::Shared;
 use super::simd::vectorised;
+use crate::geometry::{Attention, Mask, Span};
 use crate::pool::{Buffer, Pool};
-use crate::tape::{Attention, Mask, Span};
 use crate::thread_pool;
 use std::ops::Range;
 
@@ -223,12 +223,6 @@ pub fn backward(
             }
         }
     });
-}
-
-impl Attention {
-    fn scale(self) -> f32 {
-        1.0 / (self.width as f32).sqrt()
-    }
 }
 
 /// One task's memory.

@@ -10,9 +10,9 @@ use super::matmul::{
     Extras, Finish, Mat, MatMut, Product, Right, Start, multiply, multiply_together, transpose_into,
 };
 use super::shared::Shared;
-use crate::kernels::Fill;
+use crate::activation::Activation;
+use crate::fill::Fill;
 use crate::pool::{Buffer, Pool};
-use crate::tape::Activation;
 use crate::thread_pool;
 
 /// What is projected, and what is put around it.

@@ -6,42 +6,9 @@
 
 use super::{Flow, Recorded, Slot, Tape, Value};
 use crate::error::ComputeError;
+use crate::geometry::{Attention, Mask, Span};
 use crate::kernels::{self, Attended, ProbeWeights};
 use crate::tensor::Tensor;
-use std::ops::Range;
-
-/// Heads and their width.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attention {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads; a divisor of `heads`.
-    pub kv_heads: usize,
-    /// Features per head.
-    pub width: usize,
-    /// Which keys a query sees.
-    pub mask: Mask,
-}
-
-/// Which keys a query sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mask {
-    /// All of its sequence.
-    Bidirectional,
-    /// Those up to its own position.
-    Causal,
-}
-
-/// One sequence: which rows hold its queries and its keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Rows of the query tensor.
-    pub queries: Range<usize>,
-    /// Rows of the key and value tensor; of the sequence's own, if it has a cache.
-    pub keys: Range<usize>,
-    /// Position, among the keys, of the first query.
-    pub offset: usize,
-}
 
 /// Queries, keys and values as the projections left them.
 #[derive(Clone, Copy, Debug)]
