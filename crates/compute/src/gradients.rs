@@ -41,7 +41,7 @@ impl Gradients {
         self.weights.values().map(|gradient| gradient.values().sum_of_squares()).sum()
     }
 
-    /// Scales all parameter gradients down to a norm over all of them, if it is larger.
+    /// Scales all parameter gradients so that their joint norm is at most `norm`.
     pub fn clip(&mut self, norm: f32) {
         let found = self.sum_of_squares().sqrt();
         if found <= f64::from(norm) {

@@ -133,8 +133,8 @@ pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u
     }
 }
 
-/// A table's numbers and the index into them. A bf16 table is not converted whole for a few of its
-/// rows: those alone are, in the order of the index.
+/// A table's numbers and the index into them. Of a bf16 table only the rows that are looked up are
+/// converted, in the order of the index.
 fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'a [u32]>) {
     match table.read_rows(index) {
         Some(rows) => (Numbers::Converted(rows), None),
@@ -348,8 +348,8 @@ pub(crate) fn attention(
     }
 }
 
-/// Gradients of attention. Without a tensor of their own, those of the queries go into the first
-/// columns of the other.
+/// Gradients of attention. Where `dq` is absent, the gradients of the queries go into the first
+/// columns of `dkv`.
 pub(crate) fn attention_backward(
     device: &Device,
     given: &Attended<'_>,
@@ -376,7 +376,7 @@ pub(crate) fn attention_backward(
     }
 }
 
-/// The whole of an attention, by span, head, query and key.
+/// All attention weights, by span, head, query and key.
 pub(crate) fn attention_pattern(device: &Device, given: &Attended<'_>) -> Vec<f32> {
     match device {
         Device::Cpu(_) => {
@@ -396,10 +396,11 @@ pub(crate) fn cross_entropy(
 ) -> Tensor {
     let classes = logits.cols();
     match device {
-        Device::Cpu(_) => {
-            let sum = losses::cross_entropy_rows(logits.write(), classes, labels, factors);
-            Tensor::scalar(device, factors.divided(sum))
-        }
+        Device::Cpu(_) => divided(
+            device,
+            factors,
+            losses::cross_entropy_rows(logits.write(), classes, labels, factors),
+        ),
     }
 }
 
@@ -412,14 +413,15 @@ pub(crate) fn binary_cross_entropy(
 ) -> Tensor {
     let classes = logits.cols();
     match device {
-        Device::Cpu(_) => {
-            let sum = losses::binary_cross_entropy(logits.write(), classes, targets, factors);
-            Tensor::scalar(device, factors.divided(sum))
-        }
+        Device::Cpu(_) => divided(
+            device,
+            factors,
+            losses::binary_cross_entropy(logits.write(), classes, targets, factors),
+        ),
     }
 }
 
-/// Cross-entropy of `x W^T + b`, of which a few rows exist at a time.
+/// Cross-entropy of `x W^T + b`; only a few rows of logits exist at a time.
 pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor {
     match device {
         Device::Cpu(pool) => {
@@ -435,7 +437,12 @@ pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor 
                 dw: given.dw.map(Tensor::write),
                 db: given.db.map(Tensor::write),
             };
-            Tensor::scalar(device, given.factors.divided(vocabulary::run(pool, loss)))
+            divided(device, given.factors, vocabulary::run(pool, loss))
         }
     }
+}
+
+/// A loss that the processor summed, as a tensor.
+fn divided(device: &Device, factors: Factors<'_>, sum: f64) -> Tensor {
+    Tensor::scalar(device, factors.divided(sum))
 }

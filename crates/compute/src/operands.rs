@@ -86,7 +86,7 @@ pub(crate) struct LinearBackward<'a> {
 }
 
 impl<'a> WeightGradient<'a> {
-    /// The numbers of its operands, but for the operation's input.
+    /// The numbers of its operands, except the operation's input.
     pub fn read(&self) -> (Numbers<'a>, Option<Numbers<'a>>) {
         let other = match self.right {
             Factor::Input | Factor::InputOfLowRank => None,
@@ -96,8 +96,8 @@ impl<'a> WeightGradient<'a> {
     }
 }
 
-/// What attention reads: queries in the first columns of a tensor; keys, then values, from a column
-/// on of one tensor for all spans, or of a tensor for each span.
+/// What attention reads. Queries are the first columns of a tensor; keys, then values, start at
+/// `key_column` of one tensor for all spans, or of one tensor per span.
 #[derive(Debug)]
 pub(crate) struct Attended<'a> {
     pub geometry: Attention,
@@ -126,7 +126,7 @@ impl Attended<'_> {
     }
 }
 
-/// The vocabulary loss, and those of its gradients that have a place.
+/// The vocabulary loss, and the gradients that are wanted.
 #[derive(Debug)]
 pub(crate) struct Vocabulary<'a> {
     pub x: &'a Tensor,

@@ -2,7 +2,7 @@
 //!
 //! A parameter without a gradient is frozen and stays identical to the bit: no decay, no momentum
 //! touches it. Embedding gradients stay sparse: rows that were never looked up have no moments, so
-//! they only decay, exactly as a dense `AdamW` would have it.
+//! they only decay, exactly as they would under a dense `AdamW`.
 
 use crate::device::Device;
 use crate::error::ComputeError;
@@ -123,8 +123,8 @@ impl Memory {
         Self { steps: 0, moments: [moment(0), moment(1)], touched }
     }
 
-    /// Notes which rows have a gradient now; where every row has one or gets a moment without, there
-    /// is nothing to note any more.
+    /// Notes which rows have a gradient now. Once every row has one, or gets a moment without one,
+    /// there is nothing left to note.
     fn touch(&mut self, gradient: &Gradient, step: Step) {
         match gradient {
             Gradient::Dense(_) => self.touched = None,

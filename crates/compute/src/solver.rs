@@ -131,7 +131,7 @@ impl Step {
         }
     }
 
-    /// Whether decay alone gives a weight a moment, so that no row is ever at rest.
+    /// Whether decay alone gives a weight a moment, so that every row always changes.
     pub(crate) fn decay_enters_moments(self) -> bool {
         match self.solver {
             Solver::Momentum { weight_decay, .. } => weight_decay != 0.0,

@@ -59,14 +59,14 @@ impl Tensor {
         tensor
     }
 
-    /// No rows yet, and room for so many.
+    /// No rows yet, and room for `capacity` of them.
     pub fn with_capacity(device: &Device, capacity: usize, cols: usize) -> Self {
         Self { rows: 0, ..Self::scratch(device, capacity, cols) }
     }
 
     /// Arbitrary contents, to be overwritten.
     pub(crate) fn scratch(device: &Device, rows: usize, cols: usize) -> Self {
-        // Checked, because everything behind it takes the product for the size of the memory.
+        // Checked, because everything that follows relies on this product as the size of the memory.
         let elements = rows.checked_mul(cols).expect("a tensor is smaller than the address space");
         Self { rows, cols, storage: Storage::allocate(device, elements) }
     }

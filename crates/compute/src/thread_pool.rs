@@ -32,7 +32,7 @@ use dispatcher::Dispatcher;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Dispatcher>>> = const { RefCell::new(None) };
-    /// True on a helper all its life, and on a caller as long as its loop runs.
+    /// Always true on a helper; true on a caller while its loop runs.
     static INSIDE_A_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -44,8 +44,8 @@ pub struct ThreadPool {
 }
 
 impl ThreadPool {
-    /// Most threads of a pool. Beyond some thousands a system may be able to begin a thread and then
-    /// not to give it its stack, which ends the process; no machine has so many cores.
+    /// Most threads of a pool. With several thousand, a system may start a thread and then fail to give
+    /// it a stack, which ends the process; no machine has that many cores.
     pub const MOST: usize = 1024;
 
     /// A pool of this many threads, at least one: the caller of a loop is one of them.
@@ -152,7 +152,7 @@ impl<T> Start<T> {
     }
 }
 
-/// The pool of this thread, or one with all cores for everybody who chose none.
+/// The pool of this thread, or a common one with all cores where none was installed.
 fn current() -> Arc<Dispatcher> {
     static EVERYBODY: OnceLock<ThreadPool> = OnceLock::new();
     if let Some(pool) = CURRENT.with_borrow(Option::clone) {
@@ -160,7 +160,7 @@ fn current() -> Arc<Dispatcher> {
     }
     let everybody = EVERYBODY.get_or_init(|| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // Where no thread is to be had, the caller works alone.
+        // If no thread can be started, the caller works alone.
         ThreadPool::new(cores).unwrap_or_else(|_| ThreadPool {
             dispatcher: Arc::new(Dispatcher::new(1)),
             helpers: Vec::new(),

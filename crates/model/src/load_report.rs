@@ -1,4 +1,4 @@
-//! What of a folder was not loaded as it is stored, as values and in words.
+//! What was not loaded as the folder stores it, as values and in words.
 //!
 //! A line stands for a group, because a person wants to know that the head is new and why, not read
 //! forty names of tensors.
@@ -9,7 +9,7 @@ use crate::classifier::Classifier;
 use crate::hf::checkpoint::{Found, Ignored, Reason};
 use crate::model::Model;
 
-/// Names shown of a group.
+/// How many names of a group are shown.
 const SHOWN: usize = 4;
 
 /// What was drawn anew, and what was left aside.
@@ -104,7 +104,7 @@ impl LoadReport {
     }
 }
 
-/// Names by what is said of them, in the order in which each was first said.
+/// Names grouped by the reason given for them, in the order in which reasons first appeared.
 #[derive(Default)]
 struct Groups<'a>(Vec<(String, Vec<&'a str>)>);
 

@@ -193,7 +193,7 @@ impl Model {
         }
     }
 
-    /// An encoder's last block need only produce the rows that carry a target, if every sequence
+    /// An encoder's last block only needs to produce the rows that carry a target, if every sequence
     /// has one; a decoder's rows depend on their order, so it produces all.
     fn labelled_rows<'a>(
         &self,

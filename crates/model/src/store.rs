@@ -1,5 +1,5 @@
-//! Models from folders and into folders. Whatever of a folder is not loaded as it is stored is told
-//! in a [`LoadReport`]: the caller decides whom to tell, and nothing happens in silence.
+//! Models from folders and into folders. A [`LoadReport`] says what was not loaded as it is stored:
+//! the caller decides whom to tell, and nothing happens silently.
 
 use crate::classifier::Classifier;
 use crate::error::ModelError;
@@ -64,7 +64,7 @@ pub fn load_checkpoint(
 ) -> Result<Loaded, ModelError> {
     let Wanted { head, classifier, adapters } = wanted;
     match (&classifier, head.answers()) {
-        // A head that nobody wants may be what it likes.
+        // A head that is not used need not be readable.
         (Classifier::Fresh(_), _) | (_, None) => {}
         (Classifier::Stored | Classifier::Rows(_), Some(answers)) => {
             checkpoint.trained_head(answers)?;
@@ -104,7 +104,7 @@ pub fn load_checkpoint(
 }
 
 /// Heads and adapters may begin anew. A final norm and a decoder's output vocabulary were trained
-/// with the backbone, and a random one would ruin it without a word.
+/// with the backbone, and a random one would ruin it silently.
 fn may_be_fresh(id: ParamId) -> bool {
     let trained =
         id.role == Role::FinalNorm || id.role == Role::Vocabulary && id.part == Part::Weight;

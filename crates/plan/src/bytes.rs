@@ -19,7 +19,7 @@ use crate::text::Unreadable;
 pub struct ByteCount(pub u64);
 
 impl ByteCount {
-    /// What so many elements of the given width take.
+    /// What this many elements of the given width take.
     pub const fn of(elements: u64, width: ElementWidth) -> Self {
         Self(elements.saturating_mul(width.0 as u64))
     }

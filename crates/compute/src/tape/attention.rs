@@ -43,13 +43,13 @@ pub struct AttentionProbe {
     pub queries: Vec<f32>,
     /// One weight per key row.
     pub keys: Vec<f32>,
-    /// Receives one score per sequence for each attention that it watched, in order.
+    /// Receives one score per sequence for each attention layer it watched, in order.
     pub scores: Vec<Vec<f64>>,
-    /// Receives, for each attention that it watched, what each key head adds to the scores of all
+    /// Receives, for each attention layer it watched, what each key head adds to the scores of all
     /// sequences; query heads that share a key head count together.
     pub heads: Vec<Vec<f64>>,
-    /// When given, receives the whole of each attention that it watched: by sequence, head, query
-    /// and key. That takes memory by the square of the length; give it few and short sequences.
+    /// When given, receives all weights of each attention layer it watched: by sequence, head, query
+    /// and key. Memory grows with the square of the length; use few and short sequences.
     pub patterns: Option<Vec<Vec<f32>>>,
 }
 

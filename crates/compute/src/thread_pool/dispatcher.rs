@@ -20,10 +20,10 @@ use crate::sync::{
     spin_loop, yield_now,
 };
 
-/// Looks for work before a helper goes to sleep: some hundred microseconds.
+/// How often a helper looks for work before it sleeps: a few hundred microseconds.
 const LOOKS: u32 = if cfg!(any(miri, loom)) { 1 } else { 4000 };
 
-/// Looks at unfinished tasks of others before the caller lets somebody else have the core.
+/// How often the caller looks whether the helpers are done before it yields its core.
 const PATIENCE: u32 = if cfg!(any(miri, loom)) { 0 } else { 10_000 };
 
 /// What the threads of a pool share.
@@ -94,7 +94,7 @@ impl Dispatcher {
             self.alarm.notify_all();
         }
         self.work(0, &open);
-        // Nobody enters any more; who is inside still reads `open`.
+        // No helper can enter any more; those inside still read `open`.
         self.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut looks = 0;
         while self.state.load(Ordering::Acquire) & HELPERS != 0 {
@@ -132,7 +132,7 @@ impl Dispatcher {
         }
     }
 
-    /// A helper's life; it ends after [`close`](Self::close).
+    /// What a helper thread runs; it returns after [`close`](Self::close).
     pub(super) fn help(&self, thread: usize) {
         let mut seen = 0;
         while let Some(number) = self.wait_for_another(seen) {
@@ -148,10 +148,10 @@ impl Dispatcher {
         }
     }
 
-    /// Sends the helpers home.
+    /// Makes the helpers return.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        // A helper looks at `closing` with `bed` in its hands before it sleeps.
+        // A helper holds `bed` while it looks at `closing` for the last time before it sleeps.
         drop(self.bed());
         self.alarm.notify_all();
     }
@@ -308,6 +308,24 @@ mod loom_tests {
                 dispatcher.each(2, &|task| numbers.add(task, 1));
                 numbers.add(0, 5);
                 assert_eq!(numbers.read(), [6, 1]);
+            });
+        });
+    }
+
+    #[test]
+    fn a_helper_that_falls_asleep_is_woken_by_the_next_loop() {
+        explore(|| {
+            with_a_helper(|dispatcher| {
+                // Nobody gets past before both tasks run: a helper that slept on would be a deadlock.
+                let (count, both) = (Mutex::new(0), Condvar::new());
+                dispatcher.each(2, &|_| {
+                    let mut here = count.lock().expect("nobody panics");
+                    *here += 1;
+                    both.notify_all();
+                    while *here < 2 {
+                        here = both.wait(here).expect("nobody panics");
+                    }
+                });
             });
         });
     }
