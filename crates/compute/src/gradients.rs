@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::error::ComputeError;
 use crate::kernels;
 use crate::tensor::Tensor;
+use crate::value::Value;
 use fedra_plan::ParamId;
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ impl Gradients {
     }
 
     /// The gradient of an input made with [`Tape::input`](crate::Tape::input).
-    pub fn of_input(&self, input: &crate::Value) -> Option<&Tensor> {
+    pub fn of_input(&self, input: &Value) -> Option<&Tensor> {
         self.inputs.get(&input.slot?.0)
     }
 
@@ -40,7 +41,7 @@ impl Gradients {
         self.weights.values().map(|gradient| gradient.values().sum_of_squares()).sum()
     }
 
-    /// Scales all parameter gradients down to a norm over all of them, if it is larger.
+    /// Scales all parameter gradients so that their joint norm is at most `norm`.
     pub fn clip(&mut self, norm: f32) {
         let found = self.sum_of_squares().sqrt();
         if found <= f64::from(norm) {

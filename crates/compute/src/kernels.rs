@@ -4,6 +4,7 @@
 //! computes. Callers have checked shapes; a wrong one is a panic inside the crate, never an access
 //! out of bounds. A second device is a second arm in each `match`.
 
+use crate::activation::Activation;
 use crate::cpu::attention::{self as cpu_attention, Target};
 use crate::cpu::matmul::{Extras, MatMut, Right};
 use crate::cpu::norm::{Saved, Wanted};
@@ -15,49 +16,17 @@ use crate::cpu::{
     norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
 };
 use crate::device::Device;
-use crate::optimiser::Change;
 use crate::storage::Numbers;
-use crate::tape::Activation;
 use crate::tensor::Tensor;
 use std::ops::Range;
 
 pub(crate) use crate::cpu::attention::ProbeWeights;
 pub(crate) use crate::cpu::losses::Factors;
 pub(crate) use crate::cpu::norm::Kind as NormKind;
+pub(crate) use crate::fill::Fill;
 pub(crate) use crate::operands::{
-    Attended, Factor, Fill, Linear, LinearBackward, View, Vocabulary, WeightGradient,
+    Attended, Change, Factor, Linear, LinearBackward, Slope, View, Vocabulary, WeightGradient,
 };
-
-// Memory.
-
-/// Copies numbers of the host over a tensor's.
-pub(crate) fn upload(device: &Device, into: &mut Tensor, from: &[f32]) {
-    match device {
-        Device::Cpu(_) => into.write().copy_from_slice(from),
-    }
-}
-
-/// Zeros.
-pub(crate) fn clear(device: &Device, x: &mut Tensor) {
-    match device {
-        Device::Cpu(_) => x.write().fill(0.0),
-    }
-}
-
-/// Copies rows of one tensor over those from `first` on of another of the same width.
-pub(crate) fn copy_rows(
-    device: &Device,
-    (into, first): (&mut Tensor, usize),
-    (from, range): (&Tensor, Range<usize>),
-) {
-    let cols = into.cols();
-    match device {
-        Device::Cpu(_) => {
-            let from = &from.read()[range.start * cols..range.end * cols];
-            into.write()[first * cols..][..from.len()].copy_from_slice(from);
-        }
-    }
-}
 
 // One pass over whole tensors.
 
@@ -164,8 +133,8 @@ pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u
     }
 }
 
-/// A table's numbers and the index into them. A bf16 table is not converted whole for a few of its
-/// rows: those alone are, in the order of the index.
+/// A table's numbers and the index into them. Of a bf16 table only the rows that are looked up are
+/// converted, in the order of the index.
 fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'a [u32]>) {
     match table.read_rows(index) {
         Some(rows) => (Numbers::Converted(rows), None),
@@ -379,8 +348,8 @@ pub(crate) fn attention(
     }
 }
 
-/// Gradients of attention. Without a tensor of their own, those of the queries go into the first
-/// columns of the other.
+/// Gradients of attention. Where `dq` is absent, the gradients of the queries go into the first
+/// columns of `dkv`.
 pub(crate) fn attention_backward(
     device: &Device,
     given: &Attended<'_>,
@@ -407,7 +376,7 @@ pub(crate) fn attention_backward(
     }
 }
 
-/// The whole of an attention, by span, head, query and key.
+/// All attention weights, by span, head, query and key.
 pub(crate) fn attention_pattern(device: &Device, given: &Attended<'_>) -> Vec<f32> {
     match device {
         Device::Cpu(_) => {
@@ -427,10 +396,11 @@ pub(crate) fn cross_entropy(
 ) -> Tensor {
     let classes = logits.cols();
     match device {
-        Device::Cpu(_) => {
-            let sum = losses::cross_entropy_rows(logits.write(), classes, labels, factors);
-            Tensor::scalar(device, factors.divided(sum))
-        }
+        Device::Cpu(_) => divided(
+            device,
+            factors,
+            losses::cross_entropy_rows(logits.write(), classes, labels, factors),
+        ),
     }
 }
 
@@ -443,14 +413,15 @@ pub(crate) fn binary_cross_entropy(
 ) -> Tensor {
     let classes = logits.cols();
     match device {
-        Device::Cpu(_) => {
-            let sum = losses::binary_cross_entropy(logits.write(), classes, targets, factors);
-            Tensor::scalar(device, factors.divided(sum))
-        }
+        Device::Cpu(_) => divided(
+            device,
+            factors,
+            losses::binary_cross_entropy(logits.write(), classes, targets, factors),
+        ),
     }
 }
 
-/// Cross-entropy of `x W^T + b`, of which a few rows exist at a time.
+/// Cross-entropy of `x W^T + b`; only a few rows of logits exist at a time.
 pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor {
     match device {
         Device::Cpu(pool) => {
@@ -466,7 +437,12 @@ pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor 
                 dw: given.dw.map(Tensor::write),
                 db: given.db.map(Tensor::write),
             };
-            Tensor::scalar(device, given.factors.divided(vocabulary::run(pool, loss)))
+            divided(device, given.factors, vocabulary::run(pool, loss))
         }
     }
+}
+
+/// A loss that the processor summed, as a tensor.
+fn divided(device: &Device, factors: Factors<'_>, sum: f64) -> Tensor {
+    Tensor::scalar(device, factors.divided(sum))
 }

@@ -10,11 +10,14 @@
 //! Reading order: a [`Tensor`] lives on a [`Device`], [`Params`] hold a model's tensors, a [`Tape`]
 //! computes with them and turns back into [`Gradients`], an [`Optimiser`] applies those.
 
+mod activation;
 mod allocator;
 mod arithmetic;
 mod cpu;
 mod device;
 mod error;
+mod fill;
+mod geometry;
 mod gradients;
 mod kernels;
 mod operands;
@@ -22,24 +25,28 @@ mod optimiser;
 mod params;
 mod pool;
 mod sequences;
+mod solver;
 mod storage;
+mod sync;
 mod tape;
 mod tensor;
 mod thread_pool;
+mod value;
 
+pub use activation::Activation;
 pub use allocator::{Allocator, OUT_OF_MEMORY};
 pub use cpu::rotary::Angles;
 pub use device::Device;
 pub use error::ComputeError;
 pub use fedra_seed::{Generator, Seed};
+pub use geometry::{Attention, Mask, Span};
 pub use gradients::{Gradient, Gradients};
-pub use optimiser::{Optimiser, Solver};
+pub use optimiser::Optimiser;
 pub use params::{Params, Weight, Weights};
 pub use pool::{Buffer, Pool, Usage, set_worker};
 pub use sequences::Sequences;
-pub use tape::{
-    Activation, Attention, AttentionProbe, Lora, LossWeights, Mask, Projected, Projection,
-    RowWeights, Span, Tape, Value,
-};
+pub use solver::Solver;
+pub use tape::{AttentionProbe, Lora, LossWeights, Projected, Projection, RowWeights, Tape};
 pub use tensor::Tensor;
 pub use thread_pool::ThreadPool;
+pub use value::Value;

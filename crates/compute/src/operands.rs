@@ -1,21 +1,15 @@
 //! What kernels are given: tensors by the names that they have in an operation.
 
+use crate::activation::Activation;
 use crate::cpu::attention::{Columns, Inputs};
 use crate::cpu::losses::Factors;
 use crate::cpu::matmul::Mat;
+use crate::fill::Fill;
+use crate::geometry::{Attention, Span};
+use crate::solver::Step;
 use crate::storage::Numbers;
-use crate::tape::{Activation, Attention, Span};
 use crate::tensor::Tensor;
 use std::ops::Range;
-
-/// What happens to the numbers that a result is written over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
-    /// They are lost.
-    Overwrite,
-    /// The result is added to them.
-    Add,
-}
 
 /// Some columns of a tensor, or their transpose.
 #[derive(Clone, Debug)]
@@ -92,7 +86,7 @@ pub(crate) struct LinearBackward<'a> {
 }
 
 impl<'a> WeightGradient<'a> {
-    /// The numbers of its operands, but for the operation's input.
+    /// The numbers of its operands, except the operation's input.
     pub fn read(&self) -> (Numbers<'a>, Option<Numbers<'a>>) {
         let other = match self.right {
             Factor::Input | Factor::InputOfLowRank => None,
@@ -102,8 +96,8 @@ impl<'a> WeightGradient<'a> {
     }
 }
 
-/// What attention reads: queries in the first columns of a tensor; keys, then values, from a column
-/// on of one tensor for all spans, or of a tensor for each span.
+/// What attention reads. Queries are the first columns of a tensor; keys, then values, start at
+/// `key_column` of one tensor for all spans, or of one tensor per span.
 #[derive(Debug)]
 pub(crate) struct Attended<'a> {
     pub geometry: Attention,
@@ -132,7 +126,7 @@ impl Attended<'_> {
     }
 }
 
-/// The vocabulary loss, and those of its gradients that have a place.
+/// The vocabulary loss, and the gradients that are wanted.
 #[derive(Debug)]
 pub(crate) struct Vocabulary<'a> {
     pub x: &'a Tensor,
@@ -143,4 +137,28 @@ pub(crate) struct Vocabulary<'a> {
     pub dx: Option<&'a mut Tensor>,
     pub dw: Option<&'a mut Tensor>,
     pub db: Option<&'a mut Tensor>,
+}
+
+/// One parameter and what its step needs.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    pub weight: &'a mut Tensor,
+    /// Empty where the solver has fewer.
+    pub moments: [&'a mut Tensor; 2],
+    pub slope: Slope<'a>,
+    pub step: Step,
+}
+
+/// The gradient of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Slope<'a> {
+    /// Of every element.
+    Dense(&'a Tensor),
+    /// Of some rows, ascending; of the others it is zero.
+    Rows {
+        rows: &'a [u32],
+        values: &'a Tensor,
+        /// Which rows ever had one, if that is known: the others have no moments and only decay.
+        touched: Option<&'a [bool]>,
+    },
 }

@@ -11,13 +11,14 @@
 //! starts workers numbers them ([`set_worker`]), and a number is a shard. So the threads of one round use
 //! the memory of those of the round before, and what a run takes does not depend on who waits for whom.
 
+mod high_water;
 mod slabs;
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use high_water::HighWater;
 use slabs::{Piece, Slabs};
 
 /// Most workers that have a shard to themselves.
@@ -49,9 +50,8 @@ pub struct Pool(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     shards: [Mutex<Slabs>; SHARDS],
-    /// Floats in use now, and most ever at once, over all shards.
-    live: AtomicUsize,
-    peak: AtomicUsize,
+    /// Over all shards.
+    level: HighWater,
 }
 
 impl Pool {
@@ -64,8 +64,7 @@ impl Pool {
     pub fn take(&self, len: usize) -> Buffer {
         let shard = WORKER.get();
         let piece = self.shard(shard).take(len);
-        let live = self.0.live.fetch_add(piece.length(), Ordering::Relaxed) + piece.length();
-        self.0.peak.fetch_max(live, Ordering::Relaxed);
+        self.0.level.add(piece.length());
         Buffer { piece: Some(piece), shard, len, pool: self.clone() }
     }
 
@@ -85,10 +84,10 @@ impl Pool {
             held += slabs.held();
             allocations += slabs.allocations();
         }
-        let live = self.0.live.load(Ordering::Relaxed);
+        let (live, peak) = self.0.level.read();
         Usage {
             live_bytes: bytes(live),
-            peak_bytes: bytes(self.0.peak.load(Ordering::Relaxed)),
+            peak_bytes: bytes(peak),
             idle_bytes: bytes(held.saturating_sub(live)),
             allocations,
         }
@@ -96,7 +95,7 @@ impl Pool {
 
     /// Forgets the high-water mark, so that the next reading is of what follows.
     pub fn reset_peak(&self) {
-        self.0.peak.store(self.0.live.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.0.level.reset_peak();
         for shard in 0..SHARDS {
             self.shard(shard).reset_peak();
         }
@@ -175,13 +174,13 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(piece) = self.piece.take() {
-            self.pool.0.live.fetch_sub(piece.length(), Ordering::Relaxed);
+            self.pool.0.level.subtract(piece.length());
             self.pool.shard(self.shard).give_back(piece);
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -225,18 +224,20 @@ mod tests {
 
     #[test]
     fn buffers_in_use_never_overlap_and_keep_their_numbers() {
+        const STEPS: usize = if cfg!(miri) { 150 } else { 4000 };
+        const LONGEST: usize = if cfg!(miri) { 200 } else { 5000 };
         let pool = Pool::new();
         let mut held: Vec<(f32, Buffer)> = Vec::new();
         // A fixed scramble of lengths, takes and returns.
         let mut state = 12345_u64;
-        for step in 0..4000 {
+        for step in 0..STEPS {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let draw = (state >> 33) as usize;
             if held.len() > 40 || (draw.is_multiple_of(3) && !held.is_empty()) {
                 let (value, buffer) = held.swap_remove(draw % held.len());
                 assert!(buffer.iter().all(|x| *x == value), "step {step}");
             } else {
-                let mut buffer = pool.take(1 + draw % 5000);
+                let mut buffer = pool.take(1 + draw % LONGEST);
                 buffer.fill(step as f32);
                 held.push((step as f32, buffer));
             }

@@ -1,13 +1,13 @@
 //! Where a tensor's numbers are, and who shares them.
 //!
-//! Memory is matched on here, work in [`kernels`](crate::kernels), and nowhere else: a second device
-//! adds a variant, and the compiler lists what these two files must learn. Results are always f32;
+//! This file decides by device where memory is, [`kernels`](crate::kernels) decides who computes, and no
+//! other file asks: a second device adds a variant, and the compiler lists what these two must learn. Results are always f32;
 //! weights that do not train may be stored as bf16, which kernels read as f32.
 
 use crate::cpu::bf16;
 use crate::device::Device;
 use crate::pool::Buffer;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Shared memory on a device; there may be room for more numbers than its tensor has.
@@ -20,7 +20,7 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// Room for so many f32, with arbitrary contents.
+    /// Room for this many f32, with arbitrary contents.
     pub fn allocate(device: &Device, elements: usize) -> Self {
         match device {
             Device::Cpu(pool) => Self::Cpu(Arc::new(pool.take(elements))),
@@ -103,12 +103,27 @@ impl Storage {
         }
     }
 
+    /// Copies numbers of the host over the first ones.
+    pub fn upload(&mut self, numbers: &[f32]) {
+        self.write(numbers.len()).copy_from_slice(numbers);
+    }
+
+    /// Zeros in place of the first `count` numbers.
+    pub fn clear(&mut self, count: usize) {
+        self.write(count).fill(0.0);
+    }
+
+    /// Copies a range of another tensor's numbers over those from `first` on, of `count` in all.
+    pub fn copy(&mut self, (count, first): (usize, usize), from: &Self, range: Range<usize>) {
+        let from = &from.read(range.end)[range];
+        self.write(count)[first..][..from.len()].copy_from_slice(from);
+    }
+
     /// Moves the first `count` numbers to f32 memory of their own with room for `capacity`.
     pub fn relocate(&mut self, count: usize, capacity: usize) {
-        let moved = match self {
+        let mut moved = match self {
             Self::Cpu(buffer) | Self::CpuBf16(buffer) => buffer.pool().take(capacity.max(count)),
         };
-        let mut moved = moved;
         moved[..count].copy_from_slice(&self.read(count));
         *self = Self::Cpu(Arc::new(moved));
     }

@@ -8,7 +8,6 @@
 use crate::cpu::matmul::Mat;
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::kernels;
 use crate::storage::{Numbers, Storage};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -42,32 +41,32 @@ impl Tensor {
         let expected = rows.saturating_mul(cols);
         ComputeError::expect("tensor", "number of values", data.len(), expected)?;
         let mut tensor = Self::scratch(device, rows, cols);
-        kernels::upload(device, &mut tensor, data);
+        tensor.storage.upload(data);
         Ok(tensor)
     }
 
     /// All zeros.
     pub fn zeros(device: &Device, rows: usize, cols: usize) -> Self {
         let mut tensor = Self::scratch(device, rows, cols);
-        kernels::clear(device, &mut tensor);
+        tensor.clear();
         tensor
     }
 
     /// One number.
     pub fn scalar(device: &Device, value: f32) -> Self {
         let mut tensor = Self::scratch(device, 1, 1);
-        kernels::upload(device, &mut tensor, &[value]);
+        tensor.storage.upload(&[value]);
         tensor
     }
 
-    /// No rows yet, and room for so many.
+    /// No rows yet, and room for `capacity` of them.
     pub fn with_capacity(device: &Device, capacity: usize, cols: usize) -> Self {
         Self { rows: 0, ..Self::scratch(device, capacity, cols) }
     }
 
     /// Arbitrary contents, to be overwritten.
     pub(crate) fn scratch(device: &Device, rows: usize, cols: usize) -> Self {
-        // Checked, because everything behind it takes the product for the size of the memory.
+        // Checked, because everything that follows relies on this product as the size of the memory.
         let elements = rows.checked_mul(cols).expect("a tensor is smaller than the address space");
         Self { rows, cols, storage: Storage::allocate(device, elements) }
     }
@@ -140,7 +139,7 @@ impl Tensor {
     /// Writes numbers from the host over all of the tensor's; a shared tensor is copied first.
     pub fn overwrite(&mut self, data: &[f32]) -> Result<(), ComputeError> {
         ComputeError::expect("tensor", "number of values", data.len(), self.elements())?;
-        kernels::upload(&self.device(), self, data);
+        self.storage.upload(data);
         Ok(())
     }
 
@@ -156,7 +155,7 @@ impl Tensor {
             return Err(ComputeError::Shape { operation: "rows", what: "range", found, expected });
         }
         let mut part = Self::scratch(device, count, self.cols);
-        kernels::copy_rows(device, (&mut part, 0), (self, first..first + count));
+        part.copy_rows(0, self, first..first + count);
         Ok(part)
     }
 
@@ -168,7 +167,7 @@ impl Tensor {
         let mut first = 0;
         for part in parts {
             ComputeError::expect("stack", "width", part.cols, cols)?;
-            kernels::copy_rows(device, (&mut whole, first), (part, 0..part.rows));
+            whole.copy_rows(first, part, 0..part.rows);
             first += part.rows;
         }
         Ok(whole)
@@ -188,7 +187,7 @@ impl Tensor {
             let (operation, what) = ("append", "range of rows");
             return Err(ComputeError::Shape { operation, what, found, expected });
         }
-        let (first, device) = (self.rows, self.device());
+        let first = self.rows;
         let wanted = first.checked_add(rows.len()).expect("rows are fewer than can be counted");
         let needed = wanted.checked_mul(self.cols).expect("both parts are in memory already");
         if self.storage.is_shared() || self.is_bf16() || self.storage.capacity() < needed {
@@ -196,7 +195,7 @@ impl Tensor {
             self.storage.relocate(self.elements(), room.max(self.storage.capacity()));
         }
         self.rows = wanted;
-        kernels::copy_rows(&device, (self, first), (from, rows));
+        self.copy_rows(first, from, rows);
         Ok(())
     }
 
@@ -208,6 +207,17 @@ impl Tensor {
     /// The numbers, for the kernels of the processor.
     pub(crate) fn read(&self) -> Numbers<'_> {
         self.storage.read(self.elements())
+    }
+
+    /// Zeros in place of whatever there is.
+    pub(crate) fn clear(&mut self) {
+        self.storage.clear(self.elements());
+    }
+
+    /// Copies rows of a tensor of the same width over those from `first` on.
+    fn copy_rows(&mut self, first: usize, from: &Self, rows: Range<usize>) {
+        let place = (self.elements(), first * self.cols);
+        self.storage.copy(place, &from.storage, rows.start * from.cols..rows.end * from.cols);
     }
 
     /// Some rows of a bf16 matrix; see [`Storage::read_rows`].

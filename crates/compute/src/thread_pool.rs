@@ -21,37 +21,31 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-use std::any::Any;
+mod dispatcher;
+
 use std::cell::{Cell, RefCell};
-use std::hint::spin_loop;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// Looks for work before a thread goes to sleep: some hundred microseconds.
-const LOOKS: u32 = 4000;
-
-/// Looks at unfinished tasks of others before the caller lets somebody else have the core.
-const PATIENCE: u32 = 10_000;
+use dispatcher::Dispatcher;
 
 thread_local! {
-    static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Arc<Dispatcher>>> = const { RefCell::new(None) };
+    /// Always true on a helper; true on a caller while its loop runs.
     static INSIDE_A_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Threads that run loops together; they end when the pool is dropped.
 #[derive(Debug)]
 pub struct ThreadPool {
-    shared: Arc<Shared>,
+    dispatcher: Arc<Dispatcher>,
     helpers: Vec<JoinHandle<()>>,
 }
 
 impl ThreadPool {
-    /// Most threads of a pool. Beyond some thousands a system may be able to begin a thread and then
-    /// not to give it its stack, which ends the process; no machine has so many cores.
+    /// Most threads of a pool. With several thousand, a system may start a thread and then fail to give
+    /// it a stack, which ends the process; no machine has that many cores.
     pub const MOST: usize = 1024;
 
     /// A pool of this many threads, at least one: the caller of a loop is one of them.
@@ -61,19 +55,22 @@ impl ThreadPool {
             let reason = format!("found {threads} threads, expected at most {}", Self::MOST);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let mut pool =
-            Self { shared: Arc::new(Shared::new(threads)), helpers: Vec::with_capacity(threads) };
+        let dispatcher = Arc::new(Dispatcher::new(threads));
+        let mut pool = Self { dispatcher, helpers: Vec::with_capacity(threads) };
         for number in 1..threads {
-            let shared = Arc::clone(&pool.shared);
+            let dispatcher = Arc::clone(&pool.dispatcher);
             let helper = thread::Builder::new().name(format!("worker-{number}"));
-            pool.helpers.push(helper.spawn(move || shared.help(number))?);
+            pool.helpers.push(helper.spawn(move || {
+                INSIDE_A_TASK.set(true);
+                dispatcher.help(number);
+            })?);
         }
         Ok(pool)
     }
 
     /// Runs a function whose loops this pool carries out.
     pub fn install<R>(&self, run: impl FnOnce() -> R) -> R {
-        let before = CURRENT.replace(Some(Arc::clone(&self.shared)));
+        let before = CURRENT.replace(Some(Arc::clone(&self.dispatcher)));
         let _restore = Restore(before);
         run()
     }
@@ -86,9 +83,7 @@ impl ThreadPool {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.shared.closing.store(true, Ordering::SeqCst);
-        drop(self.shared.bed());
-        self.shared.alarm.notify_all();
+        self.dispatcher.close();
         for helper in self.helpers.drain(..) {
             // A helper catches the panics of its tasks, so it ends by itself.
             let _ended = helper.join();
@@ -97,7 +92,7 @@ impl Drop for ThreadPool {
 }
 
 /// Puts back the pool that was there before.
-struct Restore(Option<Arc<Shared>>);
+struct Restore(Option<Arc<Dispatcher>>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -110,7 +105,19 @@ pub(crate) fn each(tasks: usize, run: impl Fn(usize) + Sync) {
     if tasks <= 1 || INSIDE_A_TASK.get() {
         return (0..tasks).for_each(run);
     }
-    current().each(tasks, &run);
+    let pool = current();
+    INSIDE_A_TASK.set(true);
+    let _leave = Leave;
+    pool.each(tasks, &run);
+}
+
+/// The caller of a loop is no longer inside a task.
+struct Leave;
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        INSIDE_A_TASK.set(false);
+    }
 }
 
 /// Runs a task for each run of `len` items (the last may be shorter), with its number.
@@ -145,230 +152,28 @@ impl<T> Start<T> {
     }
 }
 
-/// The pool of this thread, or one with all cores for everybody who chose none.
-fn current() -> Arc<Shared> {
+/// The pool of this thread, or a common one with all cores where none was installed.
+fn current() -> Arc<Dispatcher> {
     static EVERYBODY: OnceLock<ThreadPool> = OnceLock::new();
     if let Some(pool) = CURRENT.with_borrow(Option::clone) {
         return pool;
     }
     let everybody = EVERYBODY.get_or_init(|| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // Where no thread is to be had, the caller works alone.
+        // If no thread can be started, the caller works alone.
         ThreadPool::new(cores).unwrap_or_else(|_| ThreadPool {
-            shared: Arc::new(Shared::new(1)),
+            dispatcher: Arc::new(Dispatcher::new(1)),
             helpers: Vec::new(),
         })
     });
-    Arc::clone(&everybody.shared)
+    Arc::clone(&everybody.dispatcher)
 }
 
-/// The loop that is open, as the threads see it.
-struct Loop<'a> {
-    run: &'a (dyn Fn(usize) + Sync),
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
-}
-
-/// What the threads of a pool share.
-#[derive(Debug)]
-struct Shared {
-    /// The number of the loop, whether it is [`OPEN`], and how many helpers are inside.
-    state: AtomicU64,
-    /// The open loop; valid while it is open or a helper is inside.
-    current: AtomicPtr<()>,
-    shares: Box<[Share]>,
-    /// Held by the caller whose loop runs.
-    leader: Mutex<()>,
-    bed: Mutex<()>,
-    alarm: Condvar,
-    asleep: AtomicUsize,
-    closing: AtomicBool,
-}
-
-const HELPER: u64 = 1;
-const HELPERS: u64 = (1 << 31) - 1;
-const OPEN: u64 = 1 << 31;
-const NUMBER: u64 = 1 << 32;
-
-impl Shared {
-    fn new(threads: usize) -> Self {
-        Self {
-            state: AtomicU64::new(0),
-            current: AtomicPtr::new(ptr::null_mut()),
-            shares: (0..threads).map(|_| Share::default()).collect(),
-            leader: Mutex::new(()),
-            bed: Mutex::new(()),
-            alarm: Condvar::new(),
-            asleep: AtomicUsize::new(0),
-            closing: AtomicBool::new(false),
-        }
-    }
-
-    fn threads(&self) -> usize {
-        self.shares.len()
-    }
-
-    fn each(&self, tasks: usize, run: &(dyn Fn(usize) + Sync)) {
-        let leader = match self.leader.try_lock() {
-            Ok(leader) if self.threads() > 1 => leader,
-            Err(TryLockError::Poisoned(leader)) if self.threads() > 1 => leader.into_inner(),
-            Ok(_) | Err(_) => return (0..tasks).for_each(run),
-        };
-        debug_assert!(!INSIDE_A_TASK.get(), "a loop inside a task runs on its thread");
-        let open = Loop { run, panic: Mutex::new(None) };
-        let threads = self.threads();
-        for (thread, share) in self.shares.iter().enumerate() {
-            share.set(tasks * thread / threads, tasks * (thread + 1) / threads);
-        }
-        self.current.store((&raw const open).cast_mut().cast(), Ordering::Relaxed);
-        let number = self.state.load(Ordering::Relaxed) & !(OPEN | HELPERS);
-        self.state.store(number.wrapping_add(NUMBER) | OPEN, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) > 0 {
-            drop(self.bed());
-            self.alarm.notify_all();
-        }
-        self.work(0, &open);
-        // Nobody enters any more; who is inside still reads `open`.
-        self.state.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut looks = 0;
-        while self.state.load(Ordering::Acquire) & HELPERS != 0 {
-            looks += 1;
-            if looks < PATIENCE { spin_loop() } else { thread::yield_now() }
-        }
-        drop(leader);
-        let panic = open.panic.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
-    }
-
-    /// Takes tasks until there are none: first from the thread's own share, then from the others'.
-    fn work(&self, thread: usize, open: &Loop<'_>) {
-        INSIDE_A_TASK.set(true);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            while let Some(task) = self.shares[thread].take_first() {
-                (open.run)(task);
-            }
-            for other in 1..self.threads() {
-                let share = &self.shares[(thread + other) % self.threads()];
-                while let Some(task) = share.take_last() {
-                    (open.run)(task);
-                }
-            }
-        }));
-        INSIDE_A_TASK.set(false);
-        if let Err(panic) = outcome {
-            let mut first = open.panic.lock().unwrap_or_else(PoisonError::into_inner);
-            if first.is_none() {
-                *first = Some(panic);
-            } else {
-                // Its destructor might panic, and others still work on this loop.
-                std::mem::forget(panic);
-            }
-        }
-    }
-
-    /// A helper's life.
-    fn help(&self, thread: usize) {
-        let mut seen = 0;
-        while let Some(number) = self.wait_for_another(seen) {
-            seen = number;
-            if !self.enter(number) {
-                continue;
-            }
-            let open = self.current.load(Ordering::Relaxed).cast_const().cast::<Loop<'_>>();
-            // SAFETY: the loop was open when this thread entered, and its caller stays until every
-            // helper has left. `enter` synchronises with the opening, which wrote the pointer.
-            self.work(thread, unsafe { &*open });
-            self.state.fetch_sub(HELPER, Ordering::AcqRel);
-        }
-    }
-
-    /// Joins loop `number` unless it is over.
-    fn enter(&self, number: u64) -> bool {
-        let join = |state: u64| {
-            (state & OPEN != 0 && state & !(OPEN | HELPERS) == number).then_some(state + HELPER)
-        };
-        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, join).is_ok()
-    }
-
-    /// The number of an open loop other than `seen`; `None` when the pool closes.
-    fn wait_for_another(&self, seen: u64) -> Option<u64> {
-        for _ in 0..LOOKS {
-            if let Some(number) = self.another(seen) {
-                return Some(number);
-            }
-            if self.closing.load(Ordering::Relaxed) {
-                return None;
-            }
-            spin_loop();
-        }
-        let mut bed = self.bed();
-        self.asleep.fetch_add(1, Ordering::SeqCst);
-        let found = loop {
-            if self.closing.load(Ordering::SeqCst) {
-                break None;
-            }
-            if let Some(number) = self.another(seen) {
-                break Some(number);
-            }
-            bed = self.alarm.wait(bed).unwrap_or_else(PoisonError::into_inner);
-        };
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
-        found
-    }
-
-    fn another(&self, seen: u64) -> Option<u64> {
-        let state = self.state.load(Ordering::SeqCst);
-        let number = state & !(OPEN | HELPERS);
-        (state & OPEN != 0 && number != seen).then_some(number)
-    }
-
-    fn bed(&self) -> MutexGuard<'_, ()> {
-        self.bed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The tasks of one thread that nobody has taken yet: the first in the high half, the end in the low.
-/// On a cache line of its own, since its thread writes it all the time.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Share(AtomicU64);
-
-impl Share {
-    fn set(&self, first: usize, end: usize) {
-        let pack = |task: usize| u64::from(u32::try_from(task).expect("a loop has few tasks"));
-        self.0.store(pack(first) << 32 | pack(end), Ordering::Relaxed);
-    }
-
-    fn take_first(&self) -> Option<usize> {
-        self.take(|first, end| ((first + 1) << 32 | end, first))
-    }
-
-    fn take_last(&self) -> Option<usize> {
-        self.take(|first, end| (first << 32 | (end - 1), end - 1))
-    }
-
-    fn take(&self, choose: impl Fn(u64, u64) -> (u64, u64)) -> Option<usize> {
-        let mut tasks = self.0.load(Ordering::Relaxed);
-        loop {
-            let (first, end) = (tasks >> 32, tasks & u64::from(u32::MAX));
-            if first >= end {
-                return None;
-            }
-            let (left, task) = choose(first, end);
-            let exchange =
-                self.0.compare_exchange_weak(tasks, left, Ordering::Relaxed, Ordering::Relaxed);
-            match exchange {
-                Ok(_) => return Some(task as usize),
-                Err(now) => tasks = now,
-            }
-        }
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn counts(threads: usize, tasks: usize) -> Vec<usize> {
         let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
@@ -382,8 +187,9 @@ mod tests {
 
     #[test]
     fn every_task_runs_once_for_any_number_of_threads_and_tasks() {
+        const MANY: usize = if cfg!(miri) { 200 } else { 1001 };
         for threads in [1, 2, 3, 8] {
-            for tasks in [0, 1, 2, 7, 100, 1001] {
+            for tasks in [0, 1, 2, 7, 100, MANY] {
                 assert_eq!(counts(threads, tasks), vec![1; tasks], "{threads} threads");
             }
         }
@@ -397,14 +203,15 @@ mod tests {
 
     #[test]
     fn many_short_loops_in_a_row_lose_nothing() {
+        const LOOPS: usize = if cfg!(miri) { 50 } else { 20_000 };
         let pool = ThreadPool::new(3).expect("threads");
         let mut numbers = vec![0usize; 64];
         pool.install(|| {
-            for _ in 0..20_000 {
+            for _ in 0..LOOPS {
                 each_chunk(&mut numbers, 7, |_, chunk| chunk.iter_mut().for_each(|x| *x += 1));
             }
         });
-        assert_eq!(numbers, vec![20_000; 64]);
+        assert_eq!(numbers, vec![LOOPS; 64]);
     }
 
     #[test]
@@ -435,13 +242,14 @@ mod tests {
 
     #[test]
     fn two_callers_of_one_pool_both_finish() {
+        const LOOPS: usize = if cfg!(miri) { 5 } else { 500 };
         let pool = ThreadPool::new(2).expect("threads");
         let sum = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     pool.install(|| {
-                        for _ in 0..500 {
+                        for _ in 0..LOOPS {
                             each(10, |task| {
                                 sum.fetch_add(task, Ordering::Relaxed);
                             });
@@ -450,7 +258,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(sum.into_inner(), 4 * 500 * 45);
+        assert_eq!(sum.into_inner(), 4 * LOOPS * 45);
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub struct BridgeRun {
 }
 
 impl Bridge {
-    /// Chooses step sizes, then runs everything, on so many threads; says after each run how many are done.
+    /// Chooses step sizes, then runs everything, on this many threads; says after each run how many are done.
     pub fn run(
         setting: &BridgeSetting,
         threads: usize,
@@ -182,7 +182,7 @@ impl<'s> Path<'s> {
         self.federation.loss(&self.rounds[0])
     }
 
-    /// Final loss when the kernel is frozen after so many rounds.
+    /// Final loss when the kernel is frozen after this many rounds.
     fn end(&self, warmup: u32) -> Option<f64> {
         let last = self.setting.rounds;
         let at = self.rounds.get(warmup as usize)?;

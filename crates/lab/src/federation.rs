@@ -6,8 +6,9 @@
 use fedra_seed::Seed;
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Client, Moments};
+use crate::client::Client;
 use crate::matrix::Matrix;
+use crate::moments::Moments;
 use crate::network::{Learns, Network, Weights};
 
 /// Clients and the way they work together.

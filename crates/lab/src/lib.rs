@@ -7,6 +7,7 @@ mod dip;
 mod federation;
 mod frozen_attention;
 mod matrix;
+mod moments;
 mod network;
 pub mod parallel;
 mod phi;
@@ -20,11 +21,12 @@ pub use bridge::{
     Bridge, BridgeError, BridgeRun, BridgeSetting, Choice, Judgement, Shown, Student, Survival,
     Teacher, Trial, TunedAt,
 };
-pub use client::{Client, Moments};
+pub use client::Client;
 pub use dip::{Dip, Gain};
 pub use federation::{Federation, Frozen, Work};
 pub use frozen_attention::FrozenAttention;
 pub use matrix::{Cholesky, Matrix};
+pub use moments::Moments;
 pub use network::{Learns, Network, Sizes, Weights};
 pub use phi::Phi;
 pub use setting::Setting;

@@ -98,7 +98,7 @@ pub struct Curves {
 }
 
 impl Study {
-    /// Runs everything on so many threads, and says after each run how many are done.
+    /// Runs everything on this many threads, and says after each run how many are done.
     pub fn run(
         setting: &Setting,
         seed: u64,

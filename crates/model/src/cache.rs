@@ -22,7 +22,7 @@ pub struct KeyValueCache {
 }
 
 impl KeyValueCache {
-    /// An empty cache for some blocks of a model, with room for so many tokens; when they are full,
+    /// An empty cache for some blocks of a model, with room for `capacity` tokens; when it is full,
     /// the room doubles. Refuses encoders, whose tokens also see those that come after them.
     pub fn new(
         device: &Device,

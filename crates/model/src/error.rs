@@ -102,7 +102,7 @@ pub enum ModelError {
     #[error(transparent)]
     Plan(#[from] PlanError),
 
-    /// A model has a parameter that the class it shall be saved as does not have.
+    /// A model has a parameter that the class it is saved as does not have.
     #[error("cannot save {id}: {architecture} has no such parameter")]
     Unnamed {
         /// The parameter.

@@ -1,13 +1,7 @@
 //! What stands on the last block and turns hidden states into an answer.
 
-use crate::batch::Batch;
 use crate::error::ModelError;
-use crate::hf::Answers;
-use crate::model::{Backbone, Model};
-use crate::packing::Packing;
-use crate::reading::Reading;
-use fedra_compute::{Activation, LossWeights, RowWeights, Tape, Value, Weights};
-use fedra_plan::{Part, Role, Site};
+use crate::hf::{Answers, Architecture, Config};
 
 /// The kinds of head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,267 +41,29 @@ impl Head {
             Self::Bare | Self::Language => None,
         }
     }
-}
 
-/// What the answers should have been.
-#[derive(Clone, Copy, Debug)]
-pub enum Targets<'a> {
-    /// One class per sequence, or per token; `None` is not counted.
-    Classes(&'a [Option<u32>]),
-    /// A row of zeros and ones per sequence: several labels at once.
-    Labels(&'a [f32]),
-}
-
-/// Targets and what each of them counts in the loss.
-///
-/// Targets alone make the mean over those that are counted; for a vocabulary and for classes those
-/// are the ones that are not `None`, for labels every zero and one.
-#[derive(Clone, Copy, Debug)]
-pub struct Weighted<'a> {
-    /// What the answers should have been.
-    pub targets: Targets<'a>,
-    /// What each counts; weights by row have one for each row of targets.
-    pub weights: LossWeights<'a>,
-}
-
-impl<'a> From<Targets<'a>> for Weighted<'a> {
-    fn from(targets: Targets<'a>) -> Self {
-        let counted = match targets {
-            Targets::Classes(classes) => classes.iter().flatten().count(),
-            Targets::Labels(labels) => labels.len(),
-        };
-        Self { targets, weights: LossWeights::mean(counted) }
-    }
-}
-
-impl Model {
-    /// The loss of a batch, from token ids: the whole of a training step's forward pass.
-    pub fn loss<'t>(
-        &self,
-        tape: &mut Tape,
-        weights: Weights<'_>,
-        batch: &Batch,
-        targets: impl Into<Weighted<'t>>,
-    ) -> Result<Value, ModelError> {
-        let hidden = self.embed(tape, weights, batch)?;
-        self.loss_from(tape, weights, (hidden, 0), batch.packing(), targets)
-    }
-
-    /// The loss from the hidden states in front of block `first` on.
-    pub fn loss_from<'t>(
-        &self,
-        tape: &mut Tape,
-        weights: Weights<'_>,
-        (hidden, first): (Value, usize),
-        packing: &Packing,
-        targets: impl Into<Weighted<'t>>,
-    ) -> Result<Value, ModelError> {
-        let (reading, kept) = self.reading(packing, targets.into())?;
-        let range = first..self.blocks();
-        let mut hidden = self.run_blocks(tape, weights, hidden, packing, range, &reading)?;
-        if let Reading::Rows(rows) = &reading
-            && first == self.blocks()
-        {
-            hidden = tape.rows(&hidden, rows)?; // no block was left to drop the others
-        }
-        self.head_loss(tape, weights, &hidden, kept.as_weighted())
-    }
-
-    /// The head's logits for a batch: one row per sequence or per token.
-    pub fn logits(
-        &self,
-        tape: &mut Tape,
-        weights: Weights<'_>,
-        batch: &Batch,
-    ) -> Result<Value, ModelError> {
-        let hidden = self.embed(tape, weights, batch)?;
-        let reading = match self.head() {
-            Head::Sequence { .. } => Reading::Rows(self.answer_rows(batch.packing())),
-            Head::Bare | Head::Tokens { .. } | Head::Language => Reading::All,
-        };
-        let range = 0..self.blocks();
-        let hidden = self.run_blocks(tape, weights, hidden, batch.packing(), range, &reading)?;
-        self.head_logits(tape, weights, &hidden)
-    }
-
-    /// The loss of hidden states that the last block has left, one row per target.
-    pub fn head_loss<'t>(
-        &self,
-        tape: &mut Tape,
-        weights: Weights<'_>,
-        hidden: &Value,
-        targets: impl Into<Weighted<'t>>,
-    ) -> Result<Value, ModelError> {
-        let Weighted { targets, weights: counted } = targets.into();
-        let classes = match targets {
-            Targets::Classes(classes) => classes,
-            Targets::Labels(labels) => {
-                let logits = self.head_logits(tape, weights, hidden)?;
-                return Ok(tape.multi_label(&logits, labels, counted)?);
+    /// The class that reads a backbone with this head.
+    pub(crate) fn architecture(self, config: &Config) -> Result<Architecture, ModelError> {
+        Ok(match (config, self) {
+            (Config::Bert(_), Self::Bare) => Architecture::BertModel,
+            (Config::Bert(_), Self::Sequence { pooler: true, .. }) => {
+                Architecture::BertForSequenceClassification
             }
-        };
-        if self.head() == Head::Language {
-            let hidden = self.before_vocabulary(tape, weights, hidden)?;
-            let (weight, bias) = self.vocabulary(weights)?;
-            let vocabulary = (&weight, bias.as_ref());
-            return Ok(tape.vocabulary_cross_entropy(&hidden, vocabulary, classes, counted)?);
-        }
-        let logits = self.head_logits(tape, weights, hidden)?;
-        Ok(tape.cross_entropy(&logits, classes, counted)?)
-    }
-
-    /// The head's logits of hidden states that the last block has left.
-    pub fn head_logits(
-        &self,
-        tape: &mut Tape,
-        weights: Weights<'_>,
-        hidden: &Value,
-    ) -> Result<Value, ModelError> {
-        let parts = self.parts(weights, Site::Head);
-        match self.head() {
-            Head::Bare => match self.backbone() {
-                Backbone::Bert(_) => Ok(hidden.clone()),
-                Backbone::Llama(llama) => llama.final_norm(tape, parts, hidden),
-            },
-            Head::Sequence { .. } | Head::Tokens { .. } => {
-                let features = match (self.backbone(), self.head()) {
-                    (Backbone::Llama(llama), _) => llama.final_norm(tape, parts, hidden)?,
-                    (Backbone::Bert(_), Head::Sequence { pooler: true, .. }) => {
-                        let pooler = parts.projection(Role::Pooler)?;
-                        tape.linear_activated(hidden, &pooler, Activation::Tanh)?
-                    }
-                    (Backbone::Bert(_), _) => hidden.clone(),
-                };
-                Ok(tape.linear(&features, &[parts.projection(Role::Classifier)?])?)
+            (Config::Bert(_), Self::Sequence { pooler: false, .. }) => {
+                return Err(ModelError::Structure {
+                    what: "head to save",
+                    found: "an encoder's sequence head without a pooler".into(),
+                    expected: "one with a pooler, which other libraries always have".into(),
+                });
             }
-            Head::Language => {
-                let hidden = self.before_vocabulary(tape, weights, hidden)?;
-                let (weight, bias) = self.vocabulary(weights)?;
-                let projection = fedra_compute::Projection { weight, bias, lora: None };
-                Ok(tape.linear(&hidden, &[projection])?)
+            (Config::Bert(_), Self::Tokens { .. }) => Architecture::BertForTokenClassification,
+            (Config::Bert(_), Self::Language) => Architecture::BertForMaskedLM,
+            (Config::Llama(_), Self::Bare) => Architecture::LlamaModel,
+            (Config::Llama(_), Self::Sequence { .. }) => {
+                Architecture::LlamaForSequenceClassification
             }
-        }
-    }
-
-    /// The row of each sequence that a sequence head reads.
-    pub fn answer_rows(&self, packing: &Packing) -> Vec<u32> {
-        match self.backbone() {
-            Backbone::Bert(_) => packing.first_rows(),
-            Backbone::Llama(_) => packing.last_rows(),
-        }
-    }
-
-    /// Which rows the head will read, and the targets of just those.
-    fn reading<'a>(
-        &self,
-        packing: &Packing,
-        given: Weighted<'a>,
-    ) -> Result<(Reading, Kept<'a>), ModelError> {
-        let expected = match self.head() {
-            Head::Sequence { .. } => {
-                return Ok((Reading::Rows(self.answer_rows(packing)), Kept::As(given)));
-            }
-            Head::Tokens { .. } | Head::Language => "one class per token",
-            Head::Bare => "a head",
-        };
-        match given.targets {
-            Targets::Classes(classes) if self.head() != Head::Bare => {
-                if classes.len() != packing.tokens() {
-                    let found = format!("{} for {} tokens", classes.len(), packing.tokens());
-                    let expected = expected.to_owned();
-                    return Err(ModelError::Batch { what: "number of targets", found, expected });
-                }
-                if let RowWeights::PerRow(weights) = given.weights.rows
-                    && weights.len() != classes.len()
-                {
-                    let (found, expected) = (weights.len().to_string(), classes.len().to_string());
-                    return Err(ModelError::Batch { what: "number of weights", found, expected });
-                }
-                Ok(self.labelled_rows(packing, classes, given))
-            }
-            Targets::Classes(_) | Targets::Labels(_) => {
-                let found = format!("{:?}", self.head());
-                let expected = expected.to_owned();
-                Err(ModelError::Batch { what: "head for these targets", found, expected })
-            }
-        }
-    }
-
-    /// An encoder's last block need only produce the rows that carry a target, if every sequence
-    /// has one; a decoder's rows depend on their order, so it produces all.
-    fn labelled_rows<'a>(
-        &self,
-        packing: &Packing,
-        classes: &[Option<u32>],
-        given: Weighted<'a>,
-    ) -> (Reading, Kept<'a>) {
-        let rows: Vec<u32> =
-            (0..classes.len() as u32).filter(|&row| classes[row as usize].is_some()).collect();
-        let encoder = matches!(self.backbone(), Backbone::Bert(_));
-        if !encoder || 2 * rows.len() > classes.len() || packing.spans_of_rows(&rows).is_err() {
-            return (Reading::All, Kept::As(given));
-        }
-        let classes = rows.iter().map(|&row| classes[row as usize]).collect();
-        let kept = match given.weights.rows {
-            RowWeights::PerRow(weights) => {
-                Some(rows.iter().map(|&row| weights[row as usize]).collect())
-            }
-            RowWeights::Uniform | RowWeights::PerSequence(_) => None,
-        };
-        (Reading::Rows(rows), Kept::Rows { classes, row_weights: kept, weights: given.weights })
-    }
-
-    /// What stands between the last block and the vocabulary.
-    fn before_vocabulary(
-        &self,
-        tape: &mut Tape,
-        weights: Weights<'_>,
-        hidden: &Value,
-    ) -> Result<Value, ModelError> {
-        let parts = self.parts(weights, Site::Head);
-        match self.backbone() {
-            Backbone::Llama(llama) => llama.final_norm(tape, parts, hidden),
-            Backbone::Bert(bert) => {
-                let transform = parts.projection(Role::Transform)?;
-                let x = tape.linear_activated(hidden, &transform, Activation::Gelu)?;
-                let (weight, bias) =
-                    (parts.weight(Role::TransformNorm)?, parts.bias(Role::TransformNorm)?);
-                Ok(tape.layer_norm(&x, &weight, &bias, bert.config().layer_norm_eps as f32)?)
-            }
-        }
-    }
-
-    /// The output vocabulary: its own weight, or the token embedding's.
-    fn vocabulary(
-        &self,
-        weights: Weights<'_>,
-    ) -> Result<(fedra_compute::Weight, Option<fedra_compute::Weight>), ModelError> {
-        let head = self.parts(weights, Site::Head);
-        let own = fedra_plan::ParamId::new(Site::Head, Role::Vocabulary, Part::Weight);
-        let weight = if self.layout().contains(own) {
-            head.weight(Role::Vocabulary)?
-        } else {
-            self.parts(weights, Site::Embedding).weight(Role::Token)?
-        };
-        Ok((weight, head.find_bias(Role::Vocabulary)?))
-    }
-}
-
-/// Targets as given, or those of the rows that are read.
-enum Kept<'a> {
-    As(Weighted<'a>),
-    Rows { classes: Vec<Option<u32>>, row_weights: Option<Vec<f32>>, weights: LossWeights<'a> },
-}
-
-impl Kept<'_> {
-    fn as_weighted(&self) -> Weighted<'_> {
-        match self {
-            Self::As(given) => *given,
-            Self::Rows { classes, row_weights, weights } => {
-                let rows = row_weights.as_deref().map_or(weights.rows, RowWeights::PerRow);
-                let weights = LossWeights { rows, ..*weights };
-                Weighted { targets: Targets::Classes(classes), weights }
-            }
-        }
+            (Config::Llama(_), Self::Tokens { .. }) => Architecture::LlamaForTokenClassification,
+            (Config::Llama(_), Self::Language) => Architecture::LlamaForCausalLM,
+        })
     }
 }

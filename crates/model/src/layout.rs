@@ -98,7 +98,7 @@ fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
     }
     for (ParamId { site, role, .. }, shape) in weights {
         let &[outputs, inputs] = shape.dims() else { continue };
-        // A correction of a higher rank than the matrix has would be the matrix twice over.
+        // A correction of a higher rank than the matrix would be larger than the matrix itself.
         if adapters.rank() > outputs.min(inputs) {
             let found = adapters.rank().to_string();
             let smaller = outputs.min(inputs);

@@ -1,15 +1,15 @@
-//! What of a folder was not loaded as it is stored, as values and in words.
+//! What was not loaded as the folder stores it, as values and in words.
 //!
 //! A line stands for a group, because a person wants to know that the head is new and why, not read
 //! forty names of tensors.
 
 use fedra_plan::{ParamId, Part, Role, Shape, Site};
 
+use crate::classifier::Classifier;
 use crate::hf::checkpoint::{Found, Ignored, Reason};
 use crate::model::Model;
-use crate::store::{Classifier, architecture};
 
-/// Names shown of a group.
+/// How many names of a group are shown.
 const SHOWN: usize = 4;
 
 /// What was drawn anew, and what was left aside.
@@ -36,7 +36,7 @@ pub struct Fresh {
 
 impl LoadReport {
     pub(crate) fn new(model: &Model, found: Found, classifier: Classifier) -> Self {
-        let class = architecture(&model.config(), model.head()).ok();
+        let class = model.head().architecture(&model.config()).ok();
         let name = |id: ParamId| {
             class.and_then(|class| class.tensor_name(id)).unwrap_or_else(|| id.to_string())
         };
@@ -104,7 +104,7 @@ impl LoadReport {
     }
 }
 
-/// Names by what is said of them, in the order in which each was first said.
+/// Names grouped by the reason given for them, in the order in which reasons first appeared.
 #[derive(Default)]
 struct Groups<'a>(Vec<(String, Vec<&'a str>)>);
 

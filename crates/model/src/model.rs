@@ -65,7 +65,7 @@ impl Model {
         Ok(Self { backbone, head, adapters, layout })
     }
 
-    /// The same structure with only the first so many blocks; all it has is in this layout too.
+    /// The same structure with at most this many blocks; all its parameters are in this layout too.
     pub fn shallow(&self, blocks: usize) -> Result<Self, ModelError> {
         let mut config = self.config();
         let depth = match &mut config {

@@ -41,7 +41,7 @@ impl Packing {
         Ok(Self { lengths, offsets })
     }
 
-    /// The same sequences, continued from these positions: so many tokens came before.
+    /// The same sequences, continued from these positions: the number of tokens before each.
     pub fn with_offsets(self, offsets: Vec<usize>) -> Result<Self, ModelError> {
         if offsets.len() != self.lengths.len() {
             let (found, expected) = (offsets.len().to_string(), self.lengths.len().to_string());

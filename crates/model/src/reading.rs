@@ -1,6 +1,6 @@
-//! What is read of a last block's output, so that the rest of it need not be computed.
+//! Which part of the last block's output is read, so that the rest need not be computed.
 
-/// Which rows of the last block's output anybody reads.
+/// Which rows of the last block's output are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Every token's.

@@ -1,10 +1,11 @@
-//! Models from folders and into folders. Whatever of a folder is not loaded as it is stored is told
-//! in a [`LoadReport`]: the caller decides whom to tell, and nothing happens in silence.
+//! Models from folders and into folders. A [`LoadReport`] says what was not loaded as it is stored:
+//! the caller decides whom to tell, and nothing happens silently.
 
+use crate::classifier::Classifier;
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::hf::config::{Labels, Problem};
-use crate::hf::{Architecture, Checkpoint, Companions, Config, Folder, Precision, WhyFresh};
+use crate::hf::{Checkpoint, Companions, Folder, Precision};
 use crate::init::{Drawn, matrix_shape};
 use crate::layout;
 use crate::load_report::LoadReport;
@@ -39,18 +40,6 @@ pub struct Wanted {
     pub adapters: Option<Adapters>,
 }
 
-/// Where the rows of a classification head come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Classifier {
-    /// The folder's, in the order they have there; drawn anew where the folder has none of the
-    /// wanted shape.
-    Stored,
-    /// The folder's: row `i` of the model is row `rows[i]` of the folder.
-    Rows(Vec<usize>),
-    /// Drawn anew, for this reason.
-    Fresh(WhyFresh),
-}
-
 /// Reads a model folder and puts the given head and adapters on it, with the rows of a
 /// classification head as they are stored.
 ///
@@ -75,7 +64,7 @@ pub fn load_checkpoint(
 ) -> Result<Loaded, ModelError> {
     let Wanted { head, classifier, adapters } = wanted;
     match (&classifier, head.answers()) {
-        // A head that nobody wants may be what it likes.
+        // A head that is not used need not be readable.
         (Classifier::Fresh(_), _) | (_, None) => {}
         (Classifier::Stored | Classifier::Rows(_), Some(answers)) => {
             checkpoint.trained_head(answers)?;
@@ -115,7 +104,7 @@ pub fn load_checkpoint(
 }
 
 /// Heads and adapters may begin anew. A final norm and a decoder's output vocabulary were trained
-/// with the backbone, and a random one would ruin it without a word.
+/// with the backbone, and a random one would ruin it silently.
 fn may_be_fresh(id: ParamId) -> bool {
     let trained =
         id.role == Role::FinalNorm || id.role == Role::Vocabulary && id.part == Part::Weight;
@@ -170,35 +159,12 @@ pub fn save(
     }
     let folder = Folder {
         config: &config,
-        architecture: architecture(&config, model.head())?,
+        architecture: model.head().architecture(&config)?,
         precision: saving.precision,
         companions: saving.companions,
     };
     let merged = layout::of(&config, model.head(), None)?;
     folder.save(dir, &merged, |id| merged_values(model, params, id))
-}
-
-/// The class that reads a backbone with this head.
-pub(crate) fn architecture(config: &Config, head: Head) -> Result<Architecture, ModelError> {
-    Ok(match (config, head) {
-        (Config::Bert(_), Head::Bare) => Architecture::BertModel,
-        (Config::Bert(_), Head::Sequence { pooler: true, .. }) => {
-            Architecture::BertForSequenceClassification
-        }
-        (Config::Bert(_), Head::Sequence { pooler: false, .. }) => {
-            return Err(ModelError::Structure {
-                what: "head to save",
-                found: "an encoder's sequence head without a pooler".into(),
-                expected: "one with a pooler, which other libraries always have".into(),
-            });
-        }
-        (Config::Bert(_), Head::Tokens { .. }) => Architecture::BertForTokenClassification,
-        (Config::Bert(_), Head::Language) => Architecture::BertForMaskedLM,
-        (Config::Llama(_), Head::Bare) => Architecture::LlamaModel,
-        (Config::Llama(_), Head::Sequence { .. }) => Architecture::LlamaForSequenceClassification,
-        (Config::Llama(_), Head::Tokens { .. }) => Architecture::LlamaForTokenClassification,
-        (Config::Llama(_), Head::Language) => Architecture::LlamaForCausalLM,
-    })
 }
 
 /// A parameter's values with its adapter, if it has one, added in.

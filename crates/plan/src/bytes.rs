@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::PlanError;
+use crate::text::Unreadable;
 
 /// A number of bytes; prints exactly below 1000 and as `1.5 MB` above. Sums saturate.
 #[derive(
@@ -19,7 +19,7 @@ use crate::error::PlanError;
 pub struct ByteCount(pub u64);
 
 impl ByteCount {
-    /// What so many elements of the given width take.
+    /// What this many elements of the given width take.
     pub const fn of(elements: u64, width: ElementWidth) -> Self {
         Self(elements.saturating_mul(width.0 as u64))
     }
@@ -64,11 +64,11 @@ impl Sum for ByteCount {
 }
 
 impl FromStr for ByteCount {
-    type Err = PlanError;
+    type Err = Unreadable;
 
     /// Reads `200 MB`, `1.5 GB` or `640 B`: units of a thousand, as they are printed.
-    fn from_str(text: &str) -> Result<Self, PlanError> {
-        let refuse = || PlanError::unreadable("number of bytes", text, "one such as `200 MB`");
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refuse = || Unreadable::new("number of bytes", text, "one such as `200 MB`");
         let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refuse)?;
         let (number, unit) = text.split_at(split);
         let scale = match unit.trim() {

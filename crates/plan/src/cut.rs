@@ -32,7 +32,7 @@ impl Cut {
         Self { server: None }
     }
 
-    /// The given blocks, out of so many in the model, live at the server.
+    /// The blocks of `range`, out of `blocks` in the model, live at the server.
     ///
     /// Refuses a range that is empty or leaves the model. The client may be left with no block,
     /// but never without the embedding and the head.
@@ -47,7 +47,7 @@ impl Cut {
         Self::server(first..blocks.saturating_sub(last), blocks)
     }
 
-    /// Refuses a cut that does not fit a model of so many blocks.
+    /// Refuses a cut that does not fit a model of this many blocks.
     pub(crate) fn check(&self, blocks: u16) -> Result<(), PlanError> {
         let Some(Range { start, end }) = self.server else {
             return Ok(());

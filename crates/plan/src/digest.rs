@@ -6,8 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::PlanError;
-use crate::text::serde_as_text;
+use crate::text::{Unreadable, serde_as_text};
 
 /// The SHA-256 of some bytes; written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,11 +61,10 @@ impl fmt::Debug for Digest {
 }
 
 impl FromStr for Digest {
-    type Err = PlanError;
+    type Err = Unreadable;
 
-    fn from_str(text: &str) -> Result<Self, PlanError> {
-        let unreadable =
-            || PlanError::unreadable("digest", text, "64 lower-case hexadecimal digits");
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let unreadable = || Unreadable::new("digest", text, "64 lower-case hexadecimal digits");
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
         if pairs.len() != 32 || !rest.is_empty() {
             return Err(unreadable());

@@ -3,28 +3,19 @@
 //! One enum for the crate; each message names what was found and what was expected.
 
 use crate::id::ParamId;
-use crate::shape::Shape;
+use crate::shape::{Shape, WrongRank};
+use crate::text::Unreadable;
 
 /// Why a layout, scope, cut, plan or rule was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// A text does not name what it should.
-    #[error("`{text}` is not a {what}: expected {expected}")]
-    Unreadable {
-        /// What the text should have named.
-        what: &'static str,
-        /// The text as found.
-        text: String,
-        /// What would have been accepted.
-        expected: String,
-    },
-
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
     /// A shape has too few or too many dimensions.
-    #[error("a shape of rank {found} was found: expected rank 1 or 2")]
-    Rank {
-        /// Number of dimensions found.
-        found: usize,
-    },
+    #[error(transparent)]
+    Rank(#[from] WrongRank),
+
     /// A parameter is listed twice.
     #[error("{id} is listed twice in the layout: expected once")]
     DuplicateParameter {
@@ -151,11 +142,4 @@ pub enum PlanError {
         /// The score as found.
         found: f64,
     },
-}
-
-impl PlanError {
-    /// A text that does not name a `what`.
-    pub(crate) fn unreadable(what: &'static str, text: &str, expected: &str) -> Self {
-        Self::Unreadable { what, text: text.to_owned(), expected: expected.to_owned() }
-    }
 }

@@ -15,9 +15,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::PlanError;
 use crate::role::{Part, Role};
-use crate::text::serde_as_text;
+use crate::text::{Unreadable, serde_as_text};
 
 /// The identity of one parameter tensor; ordered by site, then role, then part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,15 +68,15 @@ impl fmt::Display for Site {
 }
 
 impl FromStr for Site {
-    type Err = PlanError;
+    type Err = Unreadable;
 
-    fn from_str(text: &str) -> Result<Self, PlanError> {
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
         let site = match text {
             "embedding" => Some(Self::Embedding),
             "head" => Some(Self::Head),
             other => other.strip_prefix("block.").and_then(block_number).map(Self::Block),
         };
-        site.ok_or_else(|| PlanError::unreadable("site", text, "embedding, block.N or head"))
+        site.ok_or_else(|| Unreadable::new("site", text, "embedding, block.N or head"))
     }
 }
 
@@ -88,15 +87,15 @@ impl fmt::Display for ParamId {
 }
 
 impl FromStr for ParamId {
-    type Err = PlanError;
+    type Err = Unreadable;
 
-    fn from_str(text: &str) -> Result<Self, PlanError> {
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
         // From the right, because a site may itself hold a dot.
         let mut pieces = text.rsplitn(3, '.');
         let (Some(part), Some(role), Some(site)) = (pieces.next(), pieces.next(), pieces.next())
         else {
             let expected = "site.role.part such as block.3.query.weight";
-            return Err(PlanError::unreadable("parameter", text, expected));
+            return Err(Unreadable::new("parameter", text, expected));
         };
         Ok(Self::new(site.parse()?, role.parse()?, part.parse()?))
     }

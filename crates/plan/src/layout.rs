@@ -2,7 +2,7 @@
 //!
 //! Two machines that hold the same layout mean the same thing by a position in a message, so the
 //! digest of the layout goes into every message and a mismatch is the first error a client sees.
-//! The digest covers the layout's printed text, hence anyone can recompute it with `sha256sum`.
+//! The digest covers the layout's printed text, so anyone can recompute it with `sha256sum`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

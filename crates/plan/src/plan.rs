@@ -88,7 +88,7 @@ impl Plan {
         self.learns.filter(|id| self.cut.side(id.site) == side)
     }
 
-    /// What a client sends up after training: all that it trained, less what it keeps. The server's
+    /// What a client sends after training: all that it trained except what it keeps. The server's
     /// part is already where it is needed.
     pub fn uploads(&self) -> Scope {
         self.trained_by(Side::Client) - &self.keeps

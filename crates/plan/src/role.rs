@@ -6,8 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::PlanError;
-use crate::text::serde_as_text;
+use crate::text::{Unreadable, serde_as_text};
 
 /// What a parameter does, in the order in which the forward pass meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,13 +136,11 @@ impl fmt::Display for Role {
 }
 
 impl FromStr for Role {
-    type Err = PlanError;
+    type Err = Unreadable;
 
-    fn from_str(text: &str) -> Result<Self, PlanError> {
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
         let found = Self::ALL.into_iter().find(|role| role.name() == text);
-        found.ok_or_else(|| {
-            PlanError::unreadable("role", text, &Self::ALL.map(Self::name).join(", "))
-        })
+        found.ok_or_else(|| Unreadable::new("role", text, &Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -154,13 +151,11 @@ impl fmt::Display for Part {
 }
 
 impl FromStr for Part {
-    type Err = PlanError;
+    type Err = Unreadable;
 
-    fn from_str(text: &str) -> Result<Self, PlanError> {
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
         let found = Self::ALL.into_iter().find(|part| part.name() == text);
-        found.ok_or_else(|| {
-            PlanError::unreadable("part", text, &Self::ALL.map(Self::name).join(", "))
-        })
+        found.ok_or_else(|| Unreadable::new("part", text, &Self::ALL.map(Self::name).join(", ")))
     }
 }
 

@@ -6,8 +6,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::PlanError;
-
 /// One or two dimensions; written `[384]` or `[384, 1536]`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "Vec<usize>", try_from = "Vec<usize>")]
@@ -29,11 +27,11 @@ impl Shape {
     }
 
     /// The shape with the given dimensions; refuses any rank but 1 and 2.
-    pub const fn new(dims: &[usize]) -> Result<Self, PlanError> {
+    pub const fn new(dims: &[usize]) -> Result<Self, WrongRank> {
         match *dims {
             [length] => Ok(Self::vector(length)),
             [rows, columns] => Ok(Self::matrix(rows, columns)),
-            _ => Err(PlanError::Rank { found: dims.len() }),
+            _ => Err(WrongRank { found: dims.len() }),
         }
     }
 
@@ -66,9 +64,9 @@ impl fmt::Debug for Shape {
 }
 
 impl TryFrom<Vec<usize>> for Shape {
-    type Error = PlanError;
+    type Error = WrongRank;
 
-    fn try_from(dims: Vec<usize>) -> Result<Self, PlanError> {
+    fn try_from(dims: Vec<usize>) -> Result<Self, WrongRank> {
         Self::new(&dims)
     }
 }
@@ -77,6 +75,14 @@ impl From<Shape> for Vec<usize> {
     fn from(shape: Shape) -> Self {
         shape.dims().to_vec()
     }
+}
+
+/// A shape has too few or too many dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a shape of rank {found} was found: expected rank 1 or 2")]
+pub struct WrongRank {
+    /// Number of dimensions found.
+    pub found: usize,
 }
 
 #[cfg(test)]
@@ -98,7 +104,7 @@ mod tests {
     #[test]
     fn only_ranks_one_and_two_are_accepted() {
         assert_eq!(Shape::new(&[2, 3]), Ok(Shape::matrix(2, 3)));
-        assert_eq!(Shape::new(&[]), Err(PlanError::Rank { found: 0 }));
+        assert_eq!(Shape::new(&[]), Err(WrongRank { found: 0 }));
         assert!(serde_json::from_str::<Shape>("[2, 3, 4]").is_err());
     }
 

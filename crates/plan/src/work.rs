@@ -1,8 +1,8 @@
-//! What a plan makes a party compute, in multiply-adds for one token an example.
+//! What a plan makes a party compute, in multiply-adds for one token per example.
 //!
 //! Seconds depend on the machine and on what else it does; this count depends on nothing but the
 //! plan, so two methods can be compared at equal work. A training example costs, for each of its
-//! tokens, one multiply-add a weight in each of three products:
+//! tokens, one multiply-add per weight in each of three products:
 //!
 //! ```text
 //! forward           every weight

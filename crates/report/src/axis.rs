@@ -43,7 +43,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// The axis that holds all numbers, with a little air on both sides.
+    /// The axis that holds all numbers, with a small margin on both sides.
     pub fn holding(scale: Scale, numbers: impl Iterator<Item = f64>) -> Self {
         const AIR: f64 = 0.04;
         let (low, high) = numbers

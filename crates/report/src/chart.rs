@@ -5,7 +5,6 @@
 //! makes a chart decides what a diverged run looks like.
 
 use crate::axis::Scale;
-use crate::svg;
 
 /// A line plot.
 ///
@@ -114,13 +113,8 @@ pub enum ChartError {
 }
 
 impl Chart {
-    /// The chart as a standalone SVG.
-    pub fn svg(&self) -> Result<String, ChartError> {
-        self.check()?;
-        Ok(svg::draw(self))
-    }
-
-    fn check(&self) -> Result<(), ChartError> {
+    /// Refuses a chart that cannot be drawn honestly.
+    pub(crate) fn check(&self) -> Result<(), ChartError> {
         if self.series.iter().all(|series| series.points.is_empty()) {
             return Err(ChartError::Empty { chart: self.title.clone() });
         }

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use crate::axis::{Axis, label};
-use crate::chart::{Chart, Series, Stroke};
+use crate::chart::{Chart, ChartError, Series, Stroke};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 76.0;
@@ -27,8 +27,16 @@ const CAPTION_CHARACTERS: usize = 104;
 const PALETTE: [&str; 7] =
     ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8a6d00", "#56B4E9", "#333333"];
 
-/// The chart, already checked, as a standalone SVG.
-pub(crate) fn draw(chart: &Chart) -> String {
+impl Chart {
+    /// The chart as a standalone SVG.
+    pub fn svg(&self) -> Result<String, ChartError> {
+        self.check()?;
+        Ok(draw(self))
+    }
+}
+
+/// The chart, already checked.
+fn draw(chart: &Chart) -> String {
     let frame = Frame::of(chart);
     let caption = wrapped(&chart.caption, CAPTION_CHARACTERS);
     let height = BOTTOM + 66.0 + caption.len() as f64 * CAPTION_LINE;
@@ -233,7 +241,7 @@ fn mark_at(mark: Mark, x: f64, y: f64, colour: &str) -> String {
     }
 }
 
-/// Lines of at most so many characters, broken at spaces.
+/// Lines of at most this many characters, broken at spaces.
 fn wrapped(text: &str, characters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -13,6 +13,7 @@
 mod dispatch;
 mod lanes;
 mod passes;
+mod prefetch;
 
 pub use dispatch::{add, divide, inspect, lanes, merge};
 pub use lanes::Lanes;

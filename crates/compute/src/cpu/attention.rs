@@ -14,8 +14,8 @@ use super::math;
 use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
 use super::shared::Shared;
 use super::simd::vectorised;
+use crate::geometry::{Attention, Mask, Span};
 use crate::pool::{Buffer, Pool};
-use crate::tape::{Attention, Mask, Span};
 use crate::thread_pool;
 use std::ops::Range;
 
@@ -27,11 +27,9 @@ const CAUSAL_TILE: usize = 56;
 /// Queries, keys or values: columns of a row-major tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns<'a> {
-    /// The tensor.
     pub data: &'a [f32],
-    /// Its row length.
+    /// Row length of the tensor.
     pub stride: usize,
-    /// The first column.
     pub column: usize,
 }
 
@@ -42,10 +40,9 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The inputs.
+/// What attention reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
-    /// Queries.
     pub q: Columns<'a>,
     /// Keys and values: one pair for all spans, or one for each (a cache per sequence).
     pub keys_values: &'a [[Columns<'a>; 2]],
@@ -73,11 +70,9 @@ pub struct ProbeWeights<'a> {
 /// Where the columns of a result start, for writing heads from many tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// The tensor.
     pub data: Shared<'a>,
-    /// Its row length.
+    /// Row length of the tensor.
     pub stride: usize,
-    /// The first column.
     pub column: usize,
 }
 
@@ -223,12 +218,6 @@ pub fn backward(
             }
         }
     });
-}
-
-impl Attention {
-    fn scale(self) -> f32 {
-        1.0 / (self.width as f32).sqrt()
-    }
 }
 
 /// One task's memory.

@@ -10,9 +10,9 @@ use super::matmul::{
     Extras, Finish, Mat, MatMut, Product, Right, Start, multiply, multiply_together, transpose_into,
 };
 use super::shared::Shared;
-use crate::kernels::Fill;
+use crate::activation::Activation;
+use crate::fill::Fill;
 use crate::pool::{Buffer, Pool};
-use crate::tape::Activation;
 use crate::thread_pool;
 
 /// What is projected, and what is put around it.
@@ -104,7 +104,7 @@ fn joined_bias(pool: &Pool, given: &Forward<'_>, outputs: usize) -> Option<Buffe
 pub struct Job<'a> {
     /// The gradient.
     pub into: &'a mut [f32],
-    /// What becomes of what is there.
+    /// What happens to the numbers already there.
     pub fill: Fill,
     /// The gradient of the result.
     pub left: Mat<'a>,
@@ -119,7 +119,7 @@ pub struct Job<'a> {
 pub enum Factor<'a> {
     /// The operation's input.
     Input,
-    /// The input, for a low-rank factor: it is so narrow that turning it saves nothing.
+    /// The input, for a low-rank factor: it is too narrow for a transpose to save anything.
     InputOfLowRank,
     /// Another matrix.
     Other(Mat<'a>),
@@ -131,8 +131,8 @@ enum Plan<'a> {
     Input,
     /// With another one.
     Other(Right<'a>),
-    /// The input is the wider one, so it is the left operand and the job's left the right one: less
-    /// to pack. The result is transposed.
+    /// With operands exchanged, because the input is the wider one: that leaves less to pack. The
+    /// result is transposed.
     Turned { input: Mat<'a>, left: Right<'a>, result: Buffer },
 }
 
@@ -215,7 +215,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What the sums of a product start from when its destination is to be filled so.
+/// What the sums of a product start from, for a way to fill its destination.
 pub fn start(fill: Fill) -> Start<'static> {
     match fill {
         Fill::Overwrite => Start::Zero,

@@ -30,7 +30,7 @@ impl Factors<'_> {
         self.weights.map_or(1.0, |weights| weights[row])
     }
 
-    /// What a row's gradient is multiplied with.
+    /// What a row's gradient is multiplied by.
     fn slope(self, row: usize) -> f32 {
         self.weight(row) / self.divisor as f32
     }

@@ -86,11 +86,9 @@ vectorised! {
 /// What backward starts from.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a> {
-    /// The input.
     pub x: &'a [f32],
     /// Mean and reciprocal deviation per row.
     pub stats: &'a [f32],
-    /// The weight.
     pub weight: &'a [f32],
 }
 

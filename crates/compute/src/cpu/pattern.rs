@@ -5,7 +5,7 @@
 //! bits.
 
 use super::attention::Inputs;
-use crate::tape::{Attention, Mask, Span};
+use crate::geometry::{Attention, Mask, Span};
 
 /// For each span, head and query, the weights of all of the span's keys; zero where the mask hides
 /// a key.

@@ -2,7 +2,8 @@
 
 use super::elementwise::RUN;
 use super::simd::vectorised;
-use crate::optimiser::{Change, Slope, Solver, Step};
+use crate::operands::{Change, Slope};
+use crate::solver::{Solver, Step};
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
 use crate::thread_pool;

@@ -8,7 +8,7 @@ use crate::pool::Pool;
 /// Logits held at once, in floats (16 MiB).
 const HELD: usize = 1 << 22;
 
-/// The loss of `x W^T + b`, and the gradients that have a place; those are overwritten.
+/// The loss of `x W^T + b`, and the gradients that are wanted, which are overwritten.
 #[derive(Debug)]
 pub struct Loss<'a> {
     /// Rows that have a target.

@@ -1,9 +1,9 @@
 //! Large stretches of memory, cut into pieces and joined again.
 //!
-//! A slab is so large that the system maps it on its own and gives it pages only where it is
-//! touched. Pieces are cut from the smallest free stretch that holds them, hence from the untouched
-//! end of a slab only when nothing else fits. A piece that comes back is joined with free neighbours
-//! of the same slab. A slab of which nothing is in use goes back to the system once the others hold
+//! A slab is large enough for the system to map it separately and to give it pages only where it is
+//! touched. Pieces are cut from the smallest free stretch that holds them, so the untouched end of
+//! a slab is used only when nothing else fits. A piece that comes back is joined with free neighbours
+//! of the same slab. An unused slab goes back to the system once the others hold
 //! what was ever in use at once.
 //!
 //! ```text
@@ -18,7 +18,15 @@ use std::ptr::NonNull;
 /// Floats in a cache line: where a piece starts and how its length is rounded up.
 const LINE: usize = 16;
 /// Floats of a slab: 64 MiB. Beyond 32 MiB the C library always maps memory on its own.
-pub(super) const SLAB: usize = 16 << 20;
+/// (Small under Miri, which keeps a record of every byte. Under a sanitizer a new buffer has a slab
+/// of its own, because a sanitizer sees an access out of bounds only at the end of an allocation.)
+pub(super) const SLAB: usize = if cfg!(miri) {
+    1 << 14
+} else if cfg!(sanitized) {
+    LINE
+} else {
+    16 << 20
+};
 
 /// All slabs of a shard.
 #[derive(Debug, Default)]
@@ -31,7 +39,7 @@ pub(super) struct Slabs {
     by_length: BTreeSet<(usize, usize, usize)>,
     live: usize,
     peak: usize,
-    /// What was ever touched in the slabs that there are.
+    /// Floats ever touched in the present slabs.
     held: usize,
     allocations: usize,
 }
@@ -117,7 +125,7 @@ impl Slabs {
         self.insert_free(length, (slab, offset));
     }
 
-    /// Floats that were ever touched in the slabs that there are.
+    /// Floats ever touched in the present slabs.
     pub(super) const fn held(&self) -> usize {
         self.held
     }

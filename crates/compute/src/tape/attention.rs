@@ -6,42 +6,9 @@
 
 use super::{Flow, Recorded, Slot, Tape, Value};
 use crate::error::ComputeError;
+use crate::geometry::{Attention, Mask, Span};
 use crate::kernels::{self, Attended, ProbeWeights};
 use crate::tensor::Tensor;
-use std::ops::Range;
-
-/// Heads and their width.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attention {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads; a divisor of `heads`.
-    pub kv_heads: usize,
-    /// Features per head.
-    pub width: usize,
-    /// Which keys a query sees.
-    pub mask: Mask,
-}
-
-/// Which keys a query sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mask {
-    /// All of its sequence.
-    Bidirectional,
-    /// Those up to its own position.
-    Causal,
-}
-
-/// One sequence: which rows hold its queries and its keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Rows of the query tensor.
-    pub queries: Range<usize>,
-    /// Rows of the key and value tensor; of the sequence's own, if it has a cache.
-    pub keys: Range<usize>,
-    /// Position, among the keys, of the first query.
-    pub offset: usize,
-}
 
 /// Queries, keys and values as the projections left them.
 #[derive(Clone, Copy, Debug)]
@@ -76,13 +43,13 @@ pub struct AttentionProbe {
     pub queries: Vec<f32>,
     /// One weight per key row.
     pub keys: Vec<f32>,
-    /// Receives one score per sequence for each attention that it watched, in order.
+    /// Receives one score per sequence for each attention layer it watched, in order.
     pub scores: Vec<Vec<f64>>,
-    /// Receives, for each attention that it watched, what each key head adds to the scores of all
+    /// Receives, for each attention layer it watched, what each key head adds to the scores of all
     /// sequences; query heads that share a key head count together.
     pub heads: Vec<Vec<f64>>,
-    /// When given, receives the whole of each attention that it watched: by sequence, head, query
-    /// and key. That takes memory by the square of the length; give it few and short sequences.
+    /// When given, receives all weights of each attention layer it watched: by sequence, head, query
+    /// and key. Memory grows with the square of the length; use few and short sequences.
     pub patterns: Option<Vec<Vec<f32>>>,
 }
 

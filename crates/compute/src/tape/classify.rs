@@ -1,6 +1,6 @@
 //! Losses over given logits: classes, labelled tokens, several labels at once.
 //!
-//! The gradient of the logits is computed with the loss and kept in their stead.
+//! The gradient of the logits is computed with the loss and kept in their place.
 
 use super::{Flow, LossWeights, Recorded, Slot, Tape, Value};
 use crate::error::ComputeError;

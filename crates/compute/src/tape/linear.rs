@@ -8,8 +8,9 @@
 //! y = activation(x W^T + b + s (x A^T) B^T) or x W^T + b + s (x A^T) B^T + residual
 //! ```
 
-use super::projection::{Activation, Lora, Projection};
+use super::projection::{Lora, Projection};
 use super::{Flow, Recorded, Slot, Tape, Value};
+use crate::activation::Activation;
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::gradients::Gradient;

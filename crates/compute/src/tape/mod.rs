@@ -17,8 +17,8 @@ mod swiglu;
 mod vocabulary;
 mod weights;
 
-pub use attention::{Attention, AttentionProbe, Mask, Projected, Span};
-pub use projection::{Activation, Lora, Projection};
+pub use attention::{AttentionProbe, Projected};
+pub use projection::{Lora, Projection};
 pub use weights::{LossWeights, RowWeights};
 
 use crate::device::Device;
@@ -26,8 +26,8 @@ use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
 use crate::kernels::{self, Fill};
 use crate::params::Weight;
-use crate::sequences::Sequences;
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 use fedra_plan::ParamId;
 
 /// Records operations forward and replays them backward, once.
@@ -49,39 +49,6 @@ pub struct Tape {
     shapes: Vec<(usize, usize)>,
     inputs: Vec<Slot>,
 }
-
-/// A tensor on the way through the model, and where its gradient will gather if it wants one.
-#[derive(Clone, Debug)]
-pub struct Value {
-    /// The numbers.
-    pub tensor: Tensor,
-    pub(crate) slot: Option<Slot>,
-    sequences: Option<Sequences>,
-}
-
-impl Value {
-    /// Where sequences begin among the rows, if whoever made the value said so.
-    pub fn sequences(&self) -> Option<&Sequences> {
-        self.sequences.as_ref()
-    }
-
-    /// The same value with its rows divided into sequences; what is computed from it row by row
-    /// inherits them.
-    pub fn in_sequences(self, sequences: &Sequences) -> Result<Self, ComputeError> {
-        let (found, expected) = (sequences.rows(), self.tensor.rows());
-        ComputeError::expect("sequences", "number of rows", found, expected)?;
-        Ok(Self { sequences: Some(sequences.clone()), ..self })
-    }
-
-    /// The same value, whose rows are those of another.
-    fn with_rows_of(self, other: &Self) -> Self {
-        Self { sequences: other.sequences.clone(), ..self }
-    }
-}
-
-/// Where a value's gradient gathers during backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot(pub(crate) usize);
 
 impl Tape {
     /// An empty tape.
@@ -108,7 +75,7 @@ impl Tape {
 
     /// A tensor whose gradient nobody wants (a cached frozen prefix).
     pub fn constant(&self, tensor: Tensor) -> Value {
-        Value { tensor, slot: None, sequences: None }
+        Value::new(tensor, None)
     }
 
     /// Replays the tape backward from the given values and their gradients.
@@ -141,7 +108,7 @@ impl Tape {
     fn value(&mut self, tensor: Tensor) -> Value {
         let slot = Slot(self.shapes.len());
         self.shapes.push(tensor.shape());
-        Value { tensor, slot: Some(slot), sequences: None }
+        Value::new(tensor, Some(slot))
     }
 
     /// Wraps a result; records the operation that `record` builds only if `wanted`.
@@ -195,7 +162,7 @@ impl Flow {
     fn add_rows(&mut self, slot: Slot, shape: (usize, usize), rows: &[u32], gradient: &Tensor) {
         let (mut sum, fill) = self.open(slot, shape);
         if fill == Fill::Overwrite {
-            kernels::clear(&self.device, &mut sum);
+            sum.clear();
         }
         kernels::scatter_add(&self.device, &mut sum, rows, gradient);
         self.close(slot, sum);

@@ -56,12 +56,3 @@ pub struct Lora {
     /// `alpha / rank`.
     pub scale: f32,
 }
-
-/// What is applied to a projection's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// The error-function GELU.
-    Gelu,
-    /// The hyperbolic tangent.
-    Tanh,
-}

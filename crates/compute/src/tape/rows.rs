@@ -16,7 +16,7 @@ impl Tape {
             return Err(ComputeError::Empty { operation: "rows", what: "row" });
         }
         kernels::gather(&self.device, &mut picked, &[(&x.tensor, rows)]);
-        let sequences = x.sequences.as_ref().and_then(|sequences| sequences.picked(rows));
+        let sequences = x.sequences().and_then(|sequences| sequences.picked(rows));
         let picked = self.finish(picked, wanted(&[x], &[]), |result| Rows {
             result,
             from: x.slot,

@@ -31,7 +31,7 @@ impl LossWeights<'_> {
     /// The sum of all rows.
     pub const SUM: Self = Self { rows: RowWeights::Uniform, divisor: 1.0 };
 
-    /// The mean over so many.
+    /// The mean over this many targets.
     pub fn mean(count: usize) -> Self {
         Self { rows: RowWeights::Uniform, divisor: count as f64 }
     }

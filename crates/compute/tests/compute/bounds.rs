@@ -14,8 +14,9 @@ use fedra_plan::{ParamId, Role, Scope};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Around every border of the kernels: tiles of 14 rows, panels of 32, lanes of 16, empty.
-const SIZES: [usize; 9] = [0, 1, 2, 15, 16, 17, 31, 33, 65];
+/// Around every border of the kernels: tiles of 14 rows, panels of 32, lanes of 16, empty. (Miri has
+/// time for a few.)
+const SIZES: &[usize] = if cfg!(miri) { &[0, 1, 17] } else { &[0, 1, 2, 15, 16, 17, 31, 33, 65] };
 
 /// A value that wants a gradient, so that backward runs too.
 fn input(tape: &mut Tape, shape: (usize, usize)) -> Value {
@@ -46,9 +47,9 @@ fn weight(role: Role, shape: (usize, usize)) -> Weight {
 #[test]
 fn projections_of_any_shape_answer_or_refuse() {
     let mut answered = 0;
-    for rows in SIZES {
-        for inputs in SIZES {
-            for outputs in SIZES {
+    for &rows in SIZES {
+        for &inputs in SIZES {
+            for &outputs in SIZES {
                 for (wrong, lora) in [(0, None), (1, None), (0, Some((1, 0))), (0, Some((3, 1)))] {
                     let lora = lora.map(|(rank, off)| Lora {
                         a: weight(Role::Up, (rank, inputs)),
@@ -71,13 +72,14 @@ fn projections_of_any_shape_answer_or_refuse() {
             }
         }
     }
-    assert!(answered > 700, "{answered} answered");
+    // Two of the four fit at every combination of sizes.
+    assert_eq!(answered, 2 * SIZES.len().pow(3));
 }
 
 #[test]
 fn norms_rows_rotations_and_gates_of_any_shape_answer_or_refuse() {
-    for rows in SIZES {
-        for cols in SIZES {
+    for &rows in SIZES {
+        for &cols in SIZES {
             for other in [cols, cols + 1] {
                 let (scale, shift) =
                     (weight(Role::Query, (1, other)), weight(Role::Key, (1, cols)));
@@ -116,9 +118,10 @@ fn norms_rows_rotations_and_gates_of_any_shape_answer_or_refuse() {
 
 #[test]
 fn attention_over_any_spans_answers_or_refuses() {
+    const ATTEMPTS: usize = if cfg!(miri) { 150 } else { 4000 };
     let mut draw = Seed(11).generator();
     let mut answered = 0;
-    for _ in 0..4000 {
+    for _ in 0..ATTEMPTS {
         let mut any = |limit: usize| draw.below(limit);
         let (heads, kv_heads, width) = (any(4), any(3), any(6));
         let mask = if any(2) == 0 { Mask::Causal } else { Mask::Bidirectional };
@@ -154,7 +157,7 @@ fn attention_over_any_spans_answers_or_refuses() {
         });
         answered += usize::from(cached);
     }
-    assert!(answered > 100, "{answered} answered");
+    assert!(answered > ATTEMPTS / 40, "{answered} answered");
     let huge = Attention { heads: 1 << 62, kv_heads: 1 << 62, width: 4, mask: Mask::Causal };
     let spans = [Span { queries: 0..3, keys: 0..3, offset: 0 }];
     assert!(!tried(|tape| {
@@ -165,8 +168,8 @@ fn attention_over_any_spans_answers_or_refuses() {
 
 #[test]
 fn look_ups_and_losses_of_any_shape_answer_or_refuse() {
-    for rows in SIZES {
-        for cols in SIZES {
+    for &rows in SIZES {
+        for &cols in SIZES {
             let table = weight(Role::Token, (rows, cols));
             for index in [vec![], vec![0, 0], vec![rows as u32, 1]] {
                 let inside = !index.is_empty() && index.iter().all(|row| (*row as usize) < rows);

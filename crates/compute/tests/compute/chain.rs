@@ -10,8 +10,8 @@ use fedra_compute::{
 use fedra_plan::{ParamId, Part, Role, Scope, Site};
 use std::sync::Arc;
 
-/// Lengths of the packed sequences, 700 tokens in all.
-pub const LENGTHS: [usize; 4] = [257, 1, 131, 311];
+/// Lengths of the packed sequences, 700 tokens in all (few where Miri runs them).
+pub const LENGTHS: [usize; 4] = if cfg!(miri) { [5, 1, 2, 4] } else { [257, 1, 131, 311] };
 
 const WORDS: usize = 301;
 const WIDTH: usize = 40;

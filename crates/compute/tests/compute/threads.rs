@@ -17,7 +17,7 @@ struct Trace {
 fn forward_backward_and_optimiser_give_the_same_bits_on_any_number_of_threads() {
     let alone = train(1);
     assert!(alone.gradients.iter().all(|(_, bits)| bits.iter().any(|bits| *bits << 1 != 0)));
-    for threads in [2, 3, 5] {
+    for threads in if cfg!(miri) { 2..3 } else { 2..6 } {
         let together = train(threads);
         assert_eq!(together.losses, alone.losses, "losses on {threads} threads");
         for (what, (found, expected)) in [

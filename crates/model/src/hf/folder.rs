@@ -23,7 +23,7 @@ use crate::error::ModelError;
 pub struct Folder<'a> {
     /// What the model is, with its labels.
     pub config: &'a Config,
-    /// The class that shall load it.
+    /// The class that is to load it.
     pub architecture: Architecture,
     /// How values are stored.
     pub precision: Precision,

@@ -100,7 +100,7 @@ impl Reader {
         let (info, precision) = self.readable(name)?;
         let elements = elements(info, precision);
         let mut values = Vec::new();
-        // A sparse file may be larger than memory, which is an error and no abort.
+        // A sparse file may be larger than memory: that is an error, not an abort.
         values.try_reserve_exact(elements).map_err(|_| {
             self.tensor_error(name, &format!("{elements} elements"), "as many as fit in memory")
         })?;

@@ -27,11 +27,11 @@ pub enum TrainedHead {
     OtherTask(&'static str),
     /// Its outputs have names, here in their order.
     Named(Vec<String>),
-    /// It has so many outputs, and the folder has only numbers for them.
+    /// It has this many outputs, and the folder has only numbers for them.
     Numbered(usize),
 }
 
-/// How the labels of a task meet a trained head.
+/// How the labels of a task relate to a trained head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeadFit {
     /// The head answers with these, in the order of its rows; all labels of the task are among

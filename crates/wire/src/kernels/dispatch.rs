@@ -1,7 +1,7 @@
 //! The passes for the processor at hand.
 //!
 //! One source, compiled for every processor of its kind and once more for those with AVX2, which
-//! is found out when it runs. Wider registers gain nothing more: the work is waiting for memory.
+//! is detected at run time. Wider registers gain nothing more: the work is waiting for memory.
 
 use super::lanes::Lanes;
 use super::passes::{self, Inspected};
@@ -48,20 +48,6 @@ pass! {
 pass! {
     /// Divides numbers where they are.
     divide(numbers: &mut [u8], divisor: f32)
-}
-
-/// Asks for a group before it is needed; one past the end is asked for in vain.
-#[inline(always)]
-pub(crate) fn prefetch<const BYTES: usize>(groups: &[[u8; BYTES]], at: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in (0..BYTES).step_by(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let place = groups.as_ptr().cast::<i8>().wrapping_add(at * BYTES + line);
-        // SAFETY: a prefetch reads nothing that the program sees and cannot fault at any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _no_prefetch = (groups, at);
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The passes, written once.
 //!
 //! Everything here is plain safe code that a compiler turns into vector instructions; `dispatch`
-//! compiles it for the processors there are. Sums are a product and an addition, rounded each, so
+//! compiles it for each kind of processor. Sums are a product and an addition, each rounded, so
 //! the bits do not depend on which of them runs, nor on the order in which quarters are visited.
 
 use super::LIMIT;
-use super::dispatch::prefetch;
 use super::lanes::{LINE, Lanes};
+use super::prefetch::prefetch;
 
 /// Quarters of a run that are visited in turn.
 const STREAMS: usize = 4;
@@ -200,7 +200,7 @@ struct First(Option<Excess>);
 impl First {
     const NONE: Self = Self(None);
 
-    /// Looks through a group, which is the given one.
+    /// Looks through the group with this number.
     #[cold]
     #[inline(never)]
     fn note(&mut self, group: usize, bytes: &[u8]) {
@@ -213,7 +213,7 @@ impl First {
     }
 }
 
-/// Each number becomes what it makes with the other run's.
+/// Combines each number with its counterpart in the other run.
 #[inline(always)]
 fn combine(into: &mut [u8], other: &[u8], with: impl Fn(f32, f32) -> f32) {
     for (place, other) in into.as_chunks_mut().0.iter_mut().zip(other.as_chunks().0) {
@@ -221,7 +221,7 @@ fn combine(into: &mut [u8], other: &[u8], with: impl Fn(f32, f32) -> f32) {
     }
 }
 
-/// Each number becomes what it is made into.
+/// Replaces each number.
 #[inline(always)]
 fn replace(numbers: &mut [u8], with: impl Fn(f32) -> f32) {
     for place in numbers.as_chunks_mut().0 {

@@ -13,7 +13,6 @@ pub const HEIGHT: usize = 14;
 /// One tile's work: `c = start + a * b`, where `start` is the sum of up to two row sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
-    /// Depth of the product.
     pub depth: usize,
     /// Left rows; element `(r, k)` is at `r * a_strides.0 + k * a_strides.1`.
     pub a: *const f32,

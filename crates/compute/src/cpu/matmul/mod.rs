@@ -24,11 +24,12 @@ use right::Panel;
 use std::ops::Range;
 
 /// Depth that is packed and multiplied at once: a right panel of this depth stays in the L1/L2 cache.
-const DEPTH: usize = 384;
+/// (Miri is slow: blocks are small there, so that small products have several too.)
+const DEPTH: usize = if cfg!(miri) { 8 } else { 384 };
 /// Most rows in a task: a left block of this height and [`DEPTH`] stays in the L2 cache.
-const BLOCK_ROWS: usize = 252;
+const BLOCK_ROWS: usize = if cfg!(miri) { 2 * HEIGHT } else { 252 };
 /// Fewest rows worth a task of their own.
-const LOWEST_BLOCK: usize = 4 * HEIGHT;
+const LOWEST_BLOCK: usize = if cfg!(miri) { HEIGHT } else { 4 * HEIGHT };
 /// Tasks per thread, so that a slow core does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;
 
@@ -54,7 +55,7 @@ pub enum Start<'a> {
 /// first column, and one row's segment at a time.
 pub type Finish<'a> = &'a (dyn Fn(usize, usize, &mut [f32]) + Sync);
 
-/// A product's optional trimmings.
+/// What a product may do besides.
 #[derive(Default)]
 pub struct Extras<'a> {
     /// Applied to each finished row segment.
@@ -177,7 +178,7 @@ fn check(c: &MatMut<'_>, a: Mat<'_>, b: &Right<'_>) {
     );
 }
 
-/// The kernel reads what sums start from without looking, so its bounds are checked here.
+/// The kernel reads what sums start from without checking bounds, so they are checked here.
 fn check_start(c: &MatMut<'_>, start: &Start<'_>) {
     let (bias, residual) = match *start {
         Start::Zero | Start::Keep => (None, None),
@@ -328,7 +329,7 @@ fn starts(
 }
 
 /// How many row blocks and column blocks a product is cut into: enough tasks for every thread,
-/// equally many for each, none taller than fits the cache or so low that packing shows.
+/// equally many for each, none too tall for the cache and none so low that packing dominates.
 fn grid(rows: usize, panels: usize) -> (usize, usize) {
     let threads = ThreadPool::current_threads();
     let wanted = TASKS_PER_THREAD * threads;

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// A read-only matrix over a slice: element `(r, c)` is `data[r * row_stride + c * col_stride]`.
 ///
 /// Every element lies inside the slice: the constructors check it and nobody else makes one, so the
-/// kernels may read without looking.
+/// kernels may read without checking.
 #[derive(Clone, Copy, Debug)]
 pub struct Mat<'a> {
     pub(super) data: &'a [f32],
@@ -87,7 +87,7 @@ vectorised! {
     }
 }
 
-/// Whether rows so far apart end inside `len` numbers.
+/// Whether the last row, at this distance between rows, ends inside `len` numbers.
 fn fits((rows, cols): (usize, usize), row_stride: usize, len: usize) -> bool {
     let Some(last) = rows.checked_sub(1).filter(|_| cols > 0) else { return true };
     last.checked_mul(row_stride).and_then(|start| start.checked_add(cols)).is_some_and(|n| n <= len)

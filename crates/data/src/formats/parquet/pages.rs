@@ -64,75 +64,45 @@ impl Pages {
         Ok(())
     }
 
-    fn opened(&mut self, page: Page) -> Result<Page> {
+    fn opened(&mut self, mut page: Page) -> Result<Page> {
         let codec = self.codec;
         let open = |packed: &[u8]| codec::open(codec, packed).map_err(error);
-        match page {
-            Page::DictionaryPage { buf, num_values, encoding, is_sorted } => {
-                let buf = Bytes::from(open(&buf)?);
+        match &mut page {
+            Page::DictionaryPage { buf, num_values, .. } => {
+                *buf = Bytes::from(open(buf)?);
                 // A word takes at least the four bytes of its length, or is a number as long.
-                if num_values as usize > buf.len() / 4 {
+                if *num_values as usize > buf.len() / 4 {
                     let found = format!("a dictionary of {num_values} words");
                     return Err(error((found, format!("at most {} bytes of them", buf.len()))));
                 }
-                Ok(Page::DictionaryPage { buf, num_values, encoding, is_sorted })
             }
-            Page::DataPage {
-                buf,
-                num_values,
-                encoding,
-                def_level_encoding,
-                rep_level_encoding,
-                statistics,
-            } => {
-                let buf = Bytes::from(open(&buf)?);
-                let levels = if is_delta(encoding) { self.level_bytes(&buf) } else { 0 };
-                self.check(&buf, levels, num_values, encoding)?;
-                Ok(Page::DataPage {
-                    buf,
-                    num_values,
-                    encoding,
-                    def_level_encoding,
-                    rep_level_encoding,
-                    statistics,
-                })
+            Page::DataPage { buf, num_values, encoding, .. } => {
+                *buf = Bytes::from(open(buf)?);
+                let levels = if is_delta(*encoding) { self.level_bytes(buf) } else { 0 };
+                self.check(buf, levels, *num_values, *encoding)?;
             }
             Page::DataPageV2 {
                 buf,
                 num_values,
                 encoding,
-                num_nulls,
-                num_rows,
                 def_levels_byte_len,
                 rep_levels_byte_len,
                 is_compressed,
-                statistics,
+                ..
             } => {
-                let levels = def_levels_byte_len as usize + rep_levels_byte_len as usize;
+                let levels = *def_levels_byte_len as usize + *rep_levels_byte_len as usize;
                 let Some((before, packed)) = buf.split_at_checked(levels) else {
                     let found = format!("{levels} bytes of levels in a page of {}", buf.len());
                     return Err(error((found, "levels inside their page".to_owned())));
                 };
-                let buf =
-                    if is_compressed && codec != Compression::UNCOMPRESSED && !packed.is_empty() {
-                        Bytes::from([before, &open(packed)?].concat())
-                    } else {
-                        buf
-                    };
-                self.check(&buf, levels, num_values, encoding)?;
-                Ok(Page::DataPageV2 {
-                    buf,
-                    num_values,
-                    encoding,
-                    num_nulls,
-                    num_rows,
-                    def_levels_byte_len,
-                    rep_levels_byte_len,
-                    is_compressed: false,
-                    statistics,
-                })
+                if *is_compressed && codec != Compression::UNCOMPRESSED && !packed.is_empty() {
+                    *buf = Bytes::from([before, &open(packed)?].concat());
+                }
+                *is_compressed = false;
+                self.check(buf, levels, *num_values, *encoding)?;
             }
         }
+        Ok(page)
     }
 
     /// Compares what a data page announces with what it holds.
