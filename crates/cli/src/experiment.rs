@@ -41,6 +41,6 @@ impl Overrides {
 }
 
 /// A seed on the command line.
-pub fn parse_seed(text: &str) -> std::result::Result<u64, String> {
+pub fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use fedra::grid::{Grid, counted, grouped};
-use fedra::plan::{PartRow, PlanReport};
+use fedra::plan_report::{PartRow, PlanReport};
 use fedra::run_memory::RunMemory;
 use fedra::state_placement::StateLocation;
 use fedra::summary::travelled;

@@ -5,8 +5,9 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fedra::headline::round_line;
 use fedra::listener::Rounds;
-use fedra::summary::{duration, round_line};
+use fedra::summary::duration;
 use fedra_client::Observer;
 use fedra_engine::{Arrival, ClientInfo, RoundReport, WarningKind};
 use fedra_plan::Round;

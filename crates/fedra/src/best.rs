@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::durable;
 use crate::error::{Context, Result};
 use crate::fingerprint::of_file;
+use crate::headline::{headline_of, set_name};
 use crate::run_files::{BEST, MODEL_BEST};
-use crate::summary::{headline_of, set_name};
 
 /// The best round of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -45,6 +45,16 @@ pub enum Ending {
     },
 }
 
+impl Ending {
+    /// The summary of a run that is complete.
+    pub fn complete(self) -> Option<Summary> {
+        match self {
+            Self::Complete(summary) => Some(*summary),
+            Self::Interrupted { .. } => None,
+        }
+    }
+}
+
 /// A federation that is ready to start.
 pub struct Run<'e> {
     experiment: &'e Experiment,

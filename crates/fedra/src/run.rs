@@ -30,6 +30,11 @@ impl Output {
     }
 }
 
+/// Reads the data, opens the model and settles what is scored; nothing is written.
+pub fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
+    Run::prepare(experiment)
+}
+
 /// Runs an experiment in a folder. What a person should know is told to the listener first.
 pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) -> Result<Ending> {
     let Output { folder: path, over } = output;

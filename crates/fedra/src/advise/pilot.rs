@@ -23,10 +23,10 @@ use crate::experiment::{Complaint, Experiment};
 use crate::federate::Run;
 use crate::forecast;
 use crate::grid::grouped;
+use crate::headline::headline_of;
 use crate::listener::{Heard, Listener, Rounds};
 use crate::prepared::Prepared;
 use crate::state_placement::StatePlacement;
-use crate::summary::headline_of;
 
 /// The most that may be given up, as a share of what the trunk gained.
 const TOLERABLE: f64 = 0.1;

@@ -9,6 +9,7 @@
 //! interrupted goes on, and what has changed in the file, the data or the weights runs anew.
 
 mod comparison;
+mod job;
 mod listener;
 mod page;
 mod process_pool;

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::workers::{Ending, Job, News};
+use super::job::{Ending, Job, News};
 use crate::error::{Context, Result};
 
 /// How many at a time, on how many threads.

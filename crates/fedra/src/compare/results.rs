@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result};
 use crate::folder::Folder;
+use crate::headline::{headline_of, set_name};
 use crate::round_log;
-use crate::summary::{headline_of, set_name};
 
 /// One complete run.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use toml::Value;
 use super::variants::Assignment;
 use super::written::Axis;
 use crate::error::{Context, Result};
-use crate::summary::headline_of;
+use crate::headline::headline_of;
 
 /// One candidate after its runs.
 #[derive(Clone, Debug, PartialEq)]

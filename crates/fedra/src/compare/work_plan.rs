@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::job::{Ending, Job, News};
 use super::listener::CompareListener;
 use super::tune::{self, Trial};
 use super::variants::{Assignment, Subject, Variant, combinations, expand, folder_name, label};
-use super::workers::{Ending, Job, News, Workers};
+use super::workers::Workers;
 use super::written;
 use crate::error::{Context, Result};
 use crate::experiment::{Complaint, Experiment, Overrides};

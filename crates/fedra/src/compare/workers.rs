@@ -1,19 +1,19 @@
 //! Who carries out the runs of a comparison: this process one after another, or others side by side.
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use fedra_client::Observer;
 use fedra_engine::RoundReport;
 
+use super::job::{Ending, Job, News};
 use super::process_pool::ProcessPool;
 use crate::error::Error;
 use crate::federate;
+use crate::headline::round_line;
 use crate::listener::{Listener, Rounds};
 use crate::process::forget_peak;
 use crate::run::{Resumed, resume};
-use crate::summary::round_line;
 
 /// Who carries out the runs. Either way they come to the same bytes.
 #[derive(Clone, Copy)]
@@ -23,37 +23,6 @@ pub enum Workers<'a> {
     /// Processes of their own: memory is given back after each, its peak is the run's alone, and a run
     /// that breaks down takes no other with it.
     Processes(ProcessPool<'a>),
-}
-
-/// A run to be carried out: its folder holds the experiment.
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// Its name for people.
-    pub name: String,
-    /// The folder, made already.
-    pub folder: PathBuf,
-    /// The threads it asks for, had it the machine to itself.
-    pub threads: Option<usize>,
-}
-
-/// What a run tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// A round is complete: `round 3/20` and how it went.
-    Round(String),
-    /// It is over.
-    Over(Ending),
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Complete.
-    Complete,
-    /// Stopped between two rounds.
-    Interrupted,
-    /// Broken down, in its own words.
-    Failed(String),
 }
 
 impl Workers<'_> {

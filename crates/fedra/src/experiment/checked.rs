@@ -60,4 +60,12 @@ impl Experiment {
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(&self.draft)?)
     }
+
+    /// The rows of the program's own, if it learns from such.
+    pub(super) fn own_rows(&self) -> Option<Arc<Table>> {
+        match &self.source {
+            Source::Rows(rows) => Some(Arc::clone(rows)),
+            Source::Clinic(_) | Source::Files(..) | Source::Mimic(..) => None,
+        }
+    }
 }

@@ -55,6 +55,11 @@ pub struct Draft {
     pub privacy: Option<Table>,
 }
 
+impl Draft {
+    /// What an experiment is called that neither its text nor a file names.
+    pub(super) const UNNAMED: &str = "experiment";
+}
+
 impl Default for Draft {
     fn default() -> Self {
         Self {

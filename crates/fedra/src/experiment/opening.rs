@@ -27,11 +27,12 @@ impl Experiment {
 
     /// Reads and checks an experiment that no file holds; it is called `experiment` unless it says.
     pub fn from_toml(text: &str, overrides: &Overrides) -> Result<Self> {
-        Self::from_text(text, "the experiment", "experiment", overrides)
+        Self::from_text(text, "the experiment", Draft::UNNAMED, overrides)
     }
 
     /// Checks an experiment that was written as a value.
-    pub fn new(draft: Draft) -> Result<Self> {
+    pub fn new(mut draft: Draft) -> Result<Self> {
+        draft.name.get_or_insert_with(|| Draft::UNNAMED.to_owned());
         Ok(check::check(draft, None)?)
     }
 
@@ -71,9 +72,7 @@ impl Experiment {
 impl Draft {
     /// Reads a text without asking whether its values make sense together.
     pub fn from_toml(text: &str, overrides: &Overrides) -> Result<Self> {
-        let (mut draft, _) = draft_of(text, "the experiment", overrides)?;
-        draft.name.get_or_insert_with(|| "experiment".to_owned());
-        Ok(draft)
+        Ok(draft_of(text, "the experiment", overrides)?.0)
     }
 }
 

@@ -10,7 +10,7 @@ use fedra_engine::methods::Method;
 use fedra_engine::{Population, Recipe};
 
 use super::check;
-use super::checked::{Experiment, Source};
+use super::checked::Experiment;
 use super::draft::{self, Draft};
 use crate::complaint::Complaint;
 use crate::error::Result;
@@ -21,6 +21,7 @@ impl Experiment {
     pub fn of_rows(mut draft: Draft, rows: Table) -> Result<Self> {
         draft.data.source = draft::Source::Rows;
         draft.data.task = Some(rows.task);
+        draft.name.get_or_insert_with(|| Draft::UNNAMED.to_owned());
         Ok(check::check(draft, Some(Arc::new(rows)))?)
     }
 
@@ -41,13 +42,5 @@ impl Experiment {
         self.draft.method = draft::Method { name, settings: toml::Table::new() };
         self.recipe = recipe;
         Ok(self)
-    }
-
-    /// The rows of the program's own, if it learns from such.
-    pub(super) fn own_rows(&self) -> Option<Arc<Table>> {
-        match &self.source {
-            Source::Rows(rows) => Some(Arc::clone(rows)),
-            Source::Clinic(_) | Source::Files(..) | Source::Mimic(..) => None,
-        }
     }
 }
