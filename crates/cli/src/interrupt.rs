@@ -13,8 +13,8 @@ use signal_hook::flag;
 
 use crate::console;
 
-/// The status of a process that was told to stop.
-pub const STATUS: u8 = 130;
+/// The status of a process that was told to stop, which a comparison knows its runs by.
+pub const STATUS: u8 = fedra::compare::INTERRUPTED;
 
 /// How often it is looked whether there is something to say.
 const GLANCE: Duration = Duration::from_millis(50);

@@ -1,48 +1,25 @@
 //! The `fedra` command.
 
-mod activations;
 mod advise;
-mod baseline;
 mod bench;
-mod best;
-mod breakdown;
-mod classes;
 mod compare;
 mod console;
-mod dry_run;
-mod durable;
+mod data;
 mod experiment;
-mod federate;
-mod fingerprint;
-mod folder;
-mod forecast;
-mod grid;
-mod holdings;
 mod interrupt;
 mod lab;
-mod lock;
-mod memory;
-mod output_folder;
-mod prepared;
+mod plan;
 mod progress;
 mod quickstart;
-mod remarks;
-mod round_log;
 mod run;
-mod run_memory;
-mod show;
-mod state_placement;
-mod state_size;
-mod summary;
-mod untrained;
+mod terminal;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-
-use breakdown::Breakdown;
+use fedra_engine::EngineError;
 
 /// Running out of memory is an error with a sentence, not a signal.
 #[global_allocator]
@@ -77,12 +54,12 @@ enum Command {
     /// Run several experiments over seeds and say which is better, and whether that was seen at all
     Compare(compare::Compare),
     /// Say what an experiment would train, send and cost, without training
-    #[command(after_help = dry_run::EXAMPLES)]
+    #[command(after_help = plan::EXAMPLES)]
     Plan(experiment::Written),
     /// Run a pilot and propose after how many rounds FedFrozen should freeze, if at all
     Advise(advise::Advise),
     /// Show what a dataset becomes: rows, labels, lengths, clients, splits
-    Data(show::Data),
+    Data(data::Data),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -115,19 +92,28 @@ fn main() -> ExitCode {
 fn ended(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         console::say(format_args!("error: {}", told(&error)));
-        if let Some(breakdown) = error.downcast_ref::<Breakdown>() {
-            console::say(breakdown);
+        let ours = error.downcast_ref::<fedra::Error>();
+        if let Some(kept) = ours.and_then(fedra::Error::breakdown) {
+            console::say(kept);
         }
-        ExitCode::from(breakdown::status(&error))
+        ExitCode::from(status(&error))
     })
+}
+
+/// 1 for a run that broke down on its way, 2 for an experiment or a flag that was refused.
+fn status(error: &anyhow::Error) -> u8 {
+    let ours = error.downcast_ref::<fedra::Error>().is_some_and(fedra::Error::is_breakdown);
+    let engine = error.downcast_ref::<EngineError>().is_some_and(fedra::error::is_breakdown);
+    if ours || engine { 1 } else { 2 }
 }
 
 /// An error and its causes in one line; a cause that its error has told already is left out.
 fn told(error: &anyhow::Error) -> String {
+    if let Some(ours) = error.downcast_ref::<fedra::Error>() {
+        return ours.in_words();
+    }
     let mut told = String::new();
-    // What a breakdown leaves is said last.
-    let around = usize::from(error.downcast_ref::<Breakdown>().is_some());
-    for cause in error.chain().skip(around).map(ToString::to_string) {
+    for cause in error.chain().map(ToString::to_string) {
         if told.is_empty() {
             told = cause;
         } else if !told.ends_with(&cause) {
@@ -142,7 +128,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Quickstart(quickstart) => return quickstart.run(),
         Command::Run(run) => return run.run(),
         Command::Compare(compare) => return compare.run(),
-        Command::Plan(written) => dry_run::run(&written),
+        Command::Plan(written) => plan::run(&written),
         Command::Advise(advise) => return advise.run(),
         Command::Data(data) => data.run(),
         Command::Bench(bench) => bench.run(),

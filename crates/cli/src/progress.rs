@@ -5,15 +5,15 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fedra::headline::round_line;
+use fedra::listener::Rounds;
+use fedra::summary::duration;
 use fedra_client::Observer;
-use fedra_engine::{
-    Arrival, ClientInfo, EngineError, EvaluationSet, RoundReport, Sink, WarningKind,
-};
+use fedra_engine::{Arrival, ClientInfo, RoundReport, WarningKind};
 use fedra_plan::Round;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::console;
-use crate::summary::{duration, headline};
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,8 @@ pub struct Progress {
 
 impl Progress {
     /// A bar over all rounds of a run, of which some may be done.
-    pub fn new(label: &str, (done, rounds): (u32, u32), clients: u64, voice: Voice) -> Self {
+    pub fn new(about: &Rounds<'_>, voice: Voice) -> Self {
+        let Rounds { label, title, done, rounds, clients } = *about;
         let lively = voice == Voice::Lively;
         let terminal = std::io::stderr().is_terminal();
         let bar = if lively && terminal {
@@ -54,6 +55,10 @@ impl Progress {
         bar.set_position(u64::from(done) * clients);
         bar.set_message(format!("round {}/{rounds}", done + 1));
         let (label, pace, lines) = (label.to_owned(), Pace::new(), lively && !terminal);
+        // Where rounds are lines, nothing else says which of several stretches they belong to.
+        if let (Some(title), true) = (title, lines) {
+            console::say(title);
+        }
         Self { bar, label, rounds, pace, lines, voice, said: BTreeSet::new() }
     }
 
@@ -69,22 +74,11 @@ impl Progress {
             console::say("");
         }
     }
-}
 
-impl Sink for Progress {
-    fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
+    /// A round is complete.
+    pub fn round(&mut self, report: &RoundReport) {
         let (round, rounds) = (report.round.0 + 1, self.rounds);
-        let loss = report.loss.map_or(String::new(), |loss| format!("  loss {loss:.3}"));
-        let score = match headline(&report.scores) {
-            Some((name, value, EvaluationSet::ClientValidation)) => {
-                format!("  validation {name} {value:.3}")
-            }
-            Some((name, value, EvaluationSet::CentralTest | EvaluationSet::ClientTest)) => {
-                format!("  {name} {value:.3}")
-            }
-            None => String::new(),
-        };
-        let line = format!("round {round}/{rounds}{loss}{score}");
+        let line = round_line(report, rounds);
         let left = match self.pace.left(Instant::now(), rounds.saturating_sub(round)) {
             Some(left) => format!(", about {} left", duration(left.as_secs_f64())),
             None => String::new(),
@@ -119,7 +113,6 @@ impl Sink for Progress {
                 self.bar.suspend(|| console::say(&text));
             }
         }
-        Ok(())
     }
 }
 

@@ -6,17 +6,19 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
+use fedra::federate::{Ending, Run};
+use fedra::folder::Folder;
+use fedra::grid::Grid;
+use fedra::output_folder::{self, Over};
+use fedra::process::forget_peak;
+use fedra::summary::duration;
+use fedra::{Experiment, Overrides, Summary};
 
-use crate::bench::memory::forget_peak;
 use crate::console;
-use crate::experiment::{Experiment, Overrides, parse_seed};
-use crate::federate::{Ending, Run};
-use crate::folder::Folder;
-use crate::grid::Grid;
+use crate::experiment::parse_seed;
 use crate::interrupt;
-use crate::output_folder::{self, Over};
 use crate::progress::Voice;
-use crate::summary::{Summary, duration};
+use crate::terminal::Terminal;
 
 /// The experiment; each method replaces `method.name`.
 const EXPERIMENT: &str = include_str!("quickstart.toml");
@@ -96,9 +98,9 @@ impl Quickstart {
                 say(format!("{}\n", run.introduction()));
             }
             let folder = Folder::create(&self.out.join(method), &experiment)?;
-            match run.run(&folder, None, voice)? {
+            match run.run(&folder, None, &Terminal::new(voice))? {
                 Ending::Complete(summary) => summaries.push(*summary),
-                Ending::Interrupted(_) => {
+                Ending::Interrupted { .. } => {
                     console::say("stopped; fedra quickstart starts anew");
                     return Ok(ExitCode::from(interrupt::STATUS));
                 }

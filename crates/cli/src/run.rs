@@ -5,18 +5,17 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use fedra::federate::Ending;
+use fedra::grid::counted;
+use fedra::output_folder::Over;
+use fedra::run::{Output, Resumed};
+use fedra::{Experiment, Summary};
 
-use crate::breakdown;
 use crate::console;
-use crate::experiment::{Experiment, Overrides, idle};
-use crate::federate::{self, Ending};
-use crate::folder::Folder;
-use crate::grid::counted;
+use crate::experiment::Overrides;
 use crate::interrupt;
-use crate::lock::Lock;
-use crate::output_folder::{self, Over};
 use crate::progress::Voice;
-use crate::summary::Summary;
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,88 +61,65 @@ impl Run {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let (mut experiment, earlier) = match (&self.resume, &self.file) {
-            (Some(path), _) => {
-                let (mut folder, experiment) = Folder::open(path)?;
-                Lock::check(path, "--resume")?;
-                if let Some(summary) = folder.complete(&experiment)? {
-                    show_complete(&folder, &summary, voice);
-                    return Ok(ExitCode::SUCCESS);
-                }
-                folder.lock()?;
-                (experiment, Some(folder))
-            }
-            (None, Some(file)) => (Experiment::open(file, &self.overrides)?, None),
-            (None, None) => bail!("expected FILE.toml or --resume DIR"),
-        };
-        if let Some(threads) = self.leash {
-            experiment.draft.threads = Some(threads);
+        if self.leash.is_some() {
             interrupt::stop_with_standard_input();
         }
-        if let (Some(_), Some(file), Voice::Lively) = (&experiment.compare, &self.file, voice) {
-            let file = file.display();
+        match (&self.resume, &self.file) {
+            (Some(folder), _) => match fedra::resume(folder, self.leash, &Terminal::new(voice))? {
+                Resumed::WasComplete(summary) => {
+                    show_complete(folder, &summary, voice);
+                    Ok(ExitCode::SUCCESS)
+                }
+                Resumed::WentOn(ending) => Ok(show(&ending, folder, voice)),
+            },
+            (None, Some(file)) => {
+                let mut experiment = Experiment::open(file, &self.overrides.as_given())?;
+                if self.leash.is_some() {
+                    experiment.draft.threads = self.leash;
+                }
+                if experiment.compare.is_some() && voice == Voice::Lively {
+                    let file = file.display();
+                    console::say(format_args!(
+                        "note: this runs the experiment of {file} alone; all that its [compare] \
+                         table asks for:\n      fedra compare {file}"
+                    ));
+                }
+                let usual = || Path::new("runs").join(&experiment.name);
+                let folder = self.out.clone().unwrap_or_else(usual);
+                let over = if self.force { Over::AnyRun } else { Over::Nothing };
+                let output = Output { folder, over };
+                let ending = fedra::run(&experiment, &output, &Terminal::new(voice))?;
+                Ok(show(&ending, &output.folder, voice))
+            }
+            (None, None) => bail!("expected FILE.toml or --resume DIR"),
+        }
+    }
+}
+
+/// How a run ended.
+fn show(ending: &Ending, folder: &Path, voice: Voice) -> ExitCode {
+    let shown = folder.display();
+    match ending {
+        Ending::Complete(summary) => {
+            if voice == Voice::Lively {
+                console::data(summary.table());
+                console::say(format_args!("\nresults in {shown}"));
+            }
+            ExitCode::SUCCESS
+        }
+        Ending::Interrupted { rounds, of } => {
             console::say(format_args!(
-                "note: this runs the experiment of {file} alone; all that its [compare] table \
-                 asks for:\n      fedra compare {file}"
+                "stopped after {rounds} of {of} rounds; go on with: fedra run --resume {shown}"
             ));
-        }
-        let usual = || Path::new("runs").join(&experiment.name);
-        let out = self.out.clone().unwrap_or_else(usual);
-        let over = if self.force { Over::AnyRun } else { Over::Nothing };
-        if earlier.is_none() {
-            output_folder::check(&out, &experiment, over)?;
-        }
-        // Data and model are opened before anything is written.
-        let run = federate::Run::prepare(&experiment)?;
-        if voice == Voice::Lively {
-            let notes = idle(&experiment).into_iter().chain(run.notes());
-            notes.chain(run.memory_warning()?).for_each(console::say);
-        }
-        let pool = run.thread_pool()?;
-        let fresh = earlier.is_none();
-        let folder = if let Some(folder) = earlier {
-            folder
-        } else {
-            let folder = Folder::claim(&out)?;
-            // Another run may have come and gone while data and model were opened.
-            output_folder::check_held(&out, &experiment, over)?;
-            folder.begin(&experiment)?;
-            folder
-        };
-        let shown = folder.path().display().to_string();
-        let ending = match run.run(&folder, pool.as_ref(), voice) {
-            Ok(ending) => ending,
-            Err(error) => {
-                // What is refused leaves nothing behind.
-                if fresh && breakdown::status(&error) == 2 {
-                    folder.abandon();
-                }
-                return Err(error);
-            }
-        };
-        match ending {
-            Ending::Complete(summary) => {
-                if voice == Voice::Lively {
-                    console::data(summary.table());
-                    console::say(format_args!("\nresults in {shown}"));
-                }
-                Ok(ExitCode::SUCCESS)
-            }
-            Ending::Interrupted(rounds) => {
-                let of = experiment.rounds;
-                console::say(format_args!(
-                    "stopped after {rounds} of {of} rounds; go on with: fedra run --resume {shown}"
-                ));
-                Ok(ExitCode::from(interrupt::STATUS))
-            }
+            ExitCode::from(interrupt::STATUS)
         }
     }
 }
 
 /// What a run came to that needs no going on.
-fn show_complete(folder: &Folder, summary: &Summary, voice: Voice) {
+fn show_complete(folder: &Path, summary: &Summary, voice: Voice) {
     if voice == Voice::Lively {
-        let shown = folder.path().display();
+        let shown = folder.display();
         let rounds = counted(u64::from(summary.rounds), "round");
         console::say(format_args!(
             "the run in {shown} is complete ({rounds}): nothing was changed\n"

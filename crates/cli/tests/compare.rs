@@ -22,7 +22,7 @@ impl Place {
     /// The tiny experiment with more lines at its end.
     fn with(more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let text = include_str!("tiny.toml")
+        let text = include_str!("../../fedra/tests/tiny.toml")
             .replace("rounds = 3", "rounds = 1")
             .replace("validation = 0.0", "validation = 0.2");
         fs::write(folder.path().join("tiny.toml"), text + "\n" + more).unwrap();

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn fedra(folder: &Path, arguments: &[&str], sets: &[&str]) -> Output {
-    fs::write(folder.join("tiny.toml"), include_str!("tiny.toml")).unwrap();
+    fs::write(folder.join("tiny.toml"), include_str!("../../fedra/tests/tiny.toml")).unwrap();
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
     command.current_dir(folder).args(arguments).args(sets).output().unwrap()

@@ -1,7 +1,6 @@
 //! `fedra bench`: measurements that another person can repeat.
 
 mod fold;
-pub mod memory;
 mod report;
 mod round;
 mod step;

@@ -1,9 +1,9 @@
 //! `fedra bench step`: one training step of a Transformer, in the shapes and with the JSON fields
 //! that people use to time other libraries.
 
-use super::memory::peak_resident_bytes;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use fedra::process::peak_resident_bytes;
 use fedra_compute::{Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool};
 use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
 use fedra_plan::{Scope, Site};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::memory::{cpu_seconds, forget_peak, peak_resident_bytes};
+use fedra::process::{cpu_seconds, forget_peak, peak_resident_bytes};
 
 /// Counts only while it is asked to.
 pub struct Stopwatch {

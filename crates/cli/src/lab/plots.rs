@@ -10,7 +10,7 @@ use fedra_report::{Chart, Figure, Page, Point, Series, Side, Stroke, Table};
 use serde_json::Value;
 
 use crate::console;
-use crate::grid::Grid;
+use fedra::grid::Grid;
 
 /// A folder that exists, so that a mistyped path is refused before the work.
 pub struct Plots {

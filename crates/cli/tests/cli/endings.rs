@@ -165,7 +165,7 @@ fn a_sigterm_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes() {
 fn whatever_is_refused_leaves_nothing_behind() {
     let place = Place::new();
     fs::write(place.path("bad.toml"), "[data\n").unwrap();
-    fs::write(place.path("lab.toml"), include_str!("../tiny.toml")).unwrap();
+    fs::write(place.path("lab.toml"), include_str!("../../../fedra/tests/tiny.toml")).unwrap();
     fs::write(place.path("empty.jsonl"), "").unwrap();
     fs::write(place.path("broken.jsonl"), "{\"text\": 1}\n").unwrap();
     fs::create_dir(place.path("emptymodel")).unwrap();

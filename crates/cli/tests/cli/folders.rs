@@ -91,7 +91,7 @@ fn what_no_run_wrote_is_refused_whatever_is_said() {
 #[test]
 fn names_alone_make_no_run_that_force_may_replace() {
     let place = Place::new();
-    let ours = include_str!("../tiny.toml");
+    let ours = include_str!("../../../fedra/tests/tiny.toml");
     for (experiment, name, content) in [
         ("title = \"somebody's own\"\n", "summary.json", "{}"),
         (ours, "summary.json", "{}"),

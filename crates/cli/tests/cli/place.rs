@@ -15,7 +15,8 @@ pub struct Place {
 impl Place {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("tiny.toml"), include_str!("../tiny.toml")).unwrap();
+        fs::write(folder.path().join("tiny.toml"), include_str!("../../../fedra/tests/tiny.toml"))
+            .unwrap();
         Self { folder }
     }
 

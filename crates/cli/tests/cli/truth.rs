@@ -107,7 +107,7 @@ fn table(place: &Place, label: &dyn Fn(usize) -> &'static str) {
         format!("{}\n", serde_json::json!({ "text": text, "label": label, "client": client }))
     };
     fs::write(place.path("rows.jsonl"), (0..20).map(row).collect::<String>()).unwrap();
-    let experiment = include_str!("../tiny.toml");
+    let experiment = include_str!("../../../fedra/tests/tiny.toml");
     let (_, rest) = experiment.split_once("[model]").unwrap();
     let data = "seed = 3\n[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\n\
                 max_tokens = 16\nshares = { central = 0.2, validation = 0.0, test = 0.2 }\n[model]";

@@ -1,0 +1,177 @@
+//! `fedra compare`: several experiments over seeds, side by side.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+use clap::Args;
+use fedra::compare::{CompareListener, CompareRequest, ProcessPool, WorkPlan, Workers};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::console;
+use crate::experiment::Overrides;
+use crate::interrupt;
+use crate::progress::Voice;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra compare experiments/clinic-concepts.toml --sweep method.name=fedavg,fedadam,fedprox
+  fedra compare experiments/safl_k_sweep.toml --seeds 5 --jobs 2
+  fedra compare a.toml b.toml --tune work.optimiser.rate=3e-4,1e-3,3e-3
+
+Every combination of the swept values is a variant, and every variant runs with every seed. A tuned
+key gets, for each variant by itself, the value with the best score on the clients' validation
+examples (data.shares.validation), with the first seed; the test set is not looked at. Differences
+to the baseline are taken seed by seed with a 95 % interval; where zero is inside, the table says
+\"no difference seen\", and fewer than three seeds give no verdict. Three tables, because three budgets can be equal: rounds, bytes, and the
+clients' compute.
+
+A file can hold all that itself:
+  [compare]
+  seeds = 3
+  baseline = \"fedavg\"
+  variants = [
+    { name = \"fedavg\" },
+    { name = \"fedprox\", set = { \"method.name\" = \"fedprox\", \"method.mu\" = 0.1 } },
+  ]
+  sweep.\"data.partition.alpha\" = [0.1, 1.0]
+  tune.\"work.optimiser.rate\" = [3e-4, 1e-3, 3e-3]
+
+DIR/VARIANT/seed-N holds the files of each run, DIR/compare.json and compare.md the tables. The same
+command again runs only what is missing; Ctrl-C stops after the rounds that are on.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Compare {
+    /// Experiment files in TOML
+    #[arg(value_name = "FILE.toml", required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// How many seeds, counted up from the experiment's [default: the file's, or 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    seeds: Option<u32>,
+    /// Give a key several values; several keys give all combinations
+    #[arg(long = "sweep", value_name = "KEY=V1,V2,...")]
+    sweeps: Vec<String>,
+    /// Choose a key's value for each variant, on validation examples
+    #[arg(long = "tune", value_name = "KEY=V1,V2,...")]
+    tunes: Vec<String>,
+    /// What the others are held against: a variant, or one of its parts [default: the first]
+    #[arg(long, value_name = "NAME")]
+    baseline: Option<String>,
+    /// Where results go [default: runs/compare-NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How many runs at a time, which share the threads
+    #[arg(long, value_name = "J", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: u16,
+    /// Print compare.json instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Print the result and nothing else
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Compare {
+    /// Runs what is missing and prints the tables.
+    pub fn run(self) -> Result<ExitCode> {
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let plan = WorkPlan::new(&CompareRequest {
+            files: self.files,
+            overrides: self.overrides.as_given(),
+            seeds: self.seeds,
+            sweeps: self.sweeps,
+            tunes: self.tunes,
+            baseline: self.baseline,
+        })?;
+        let usual = || Path::new("runs").join(format!("compare-{}", plan.name));
+        let out = self.out.unwrap_or_else(usual);
+        let shown = out.display();
+        let workers = Workers::Processes(ProcessPool {
+            jobs: usize::from(self.jobs),
+            threads: fedra_compute::ThreadPool::current_threads(),
+            command: &on_leash,
+        });
+        let Some(compared) = fedra::compare(&plan, &out, &workers, &Follower::new(voice))? else {
+            console::say(format_args!(
+                "stopped; the same command goes on where it was, what is complete is under {shown}"
+            ));
+            return Ok(ExitCode::from(interrupt::STATUS));
+        };
+        console::data(if self.json {
+            compared.json()?.trim_end().to_owned()
+        } else {
+            compared.page().text()
+        });
+        if voice == Voice::Lively {
+            console::say(format_args!("\nresults in {shown}"));
+        }
+        Ok(if compared.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// This program once more, for one run.
+fn on_leash(folder: &Path, threads: usize) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["run", "--leash", &threads.to_string(), "--resume"]).arg(folder);
+    Ok(command)
+}
+
+/// Shows the runs of a comparison as they go by.
+struct Follower {
+    voice: Voice,
+    bar: RefCell<ProgressBar>,
+}
+
+impl Follower {
+    fn new(voice: Voice) -> Self {
+        Self { voice, bar: RefCell::new(ProgressBar::hidden()) }
+    }
+}
+
+impl CompareListener for Follower {
+    fn note(&self, line: &str) {
+        if self.voice == Voice::Lively {
+            console::say(line);
+        }
+    }
+
+    fn begin(&self, what: &str, rounds: u64) {
+        let bar = match self.voice {
+            Voice::Lively => ProgressBar::new(rounds),
+            Voice::Quiet => ProgressBar::hidden(),
+        };
+        let style = ProgressStyle::with_template("{prefix:<5} {bar:28} {msg}");
+        bar.set_style(style.expect("the template is legal").progress_chars("━╸─"));
+        bar.set_prefix(what.to_owned());
+        self.bar.replace(bar);
+    }
+
+    fn round(&self, run: &str, told: &str) {
+        let bar = self.bar.borrow();
+        bar.inc(1);
+        bar.set_message(format!("{run}  {told}"));
+    }
+
+    fn complete(&self, run: &str, told: &str) {
+        if self.voice == Voice::Lively {
+            self.bar.borrow().suspend(|| console::say(format_args!("{run}: {told}")));
+        }
+    }
+
+    fn failed(&self, run: &str, reason: &str) {
+        self.bar.borrow().suspend(|| console::say(format_args!("error: {run}: {reason}")));
+    }
+
+    fn end(&self) {
+        self.bar.borrow().finish_and_clear();
+    }
+
+    fn stops(&self) -> bool {
+        interrupt::interrupted()
+    }
+}

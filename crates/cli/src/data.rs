@@ -1,0 +1,166 @@
+//! `fedra data`: what a dataset becomes, before anything learns from it.
+
+use anyhow::Result;
+use clap::Args;
+use fedra::grid::{Grid, grouped};
+use fedra::holdings::Holdings;
+use fedra::remarks;
+use fedra_data::{Body, Example, LabelShape, Labels, Small, Table};
+
+use crate::console;
+use crate::experiment::Written;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra data experiments/clinic-concepts.toml
+  fedra data experiments/thousand.toml --all
+  fedra data experiments/clinic-concepts.toml --set data.partition.by=dirichlet \\
+    --set data.partition.alpha=0.1
+
+Shares are of rows, so those of labels that may stand together add up to more than 100 %. Where
+every word has a label, the list counts words and the picture compares spans.";
+
+/// Most labels that are listed one by one.
+const MOST_LABELS: usize = 30;
+/// Most clients that have a line of their own unless all are asked for.
+const MOST_CLIENTS: usize = 30;
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Data {
+    #[command(flatten)]
+    written: Written,
+    /// Show every client and every label, however many there are
+    #[arg(long)]
+    all: bool,
+}
+
+impl Data {
+    /// Prints rows, labels, lengths, clients and splits of an experiment's data.
+    pub fn run(&self) -> Result<()> {
+        let (clients, labels) =
+            if self.all { (usize::MAX, usize::MAX) } else { (MOST_CLIENTS, MOST_LABELS) };
+        show(&self.written, (clients, labels))
+    }
+}
+
+fn show(written: &Written, (most_clients, most_labels): (usize, usize)) -> Result<()> {
+    let experiment = written.experiment()?;
+    let holdings = Holdings::of(&experiment)?;
+    let Holdings { table, division, small } = &holdings;
+    let held: usize = division.clients.iter().map(fedra_data::Holding::len).sum();
+    let train: usize = division.clients.iter().map(|holding| holding.train.len()).sum();
+    let central = division.central_test.len();
+
+    let mut facts = Grid::new(["", ""]);
+    let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
+    fact("experiment", experiment.name.clone());
+    fact("task", format!("{}, {}", table.task.name(), in_words(table.task.shape())));
+    fact("rows", {
+        let all = table.examples.len();
+        let unused = all - held - central;
+        let left_out = match unused {
+            0 => String::new(),
+            unused => format!(" ({} left out)", grouped(unused as u64)),
+        };
+        format!("{}{left_out}", grouped(all as u64))
+    });
+    fact("words a row", lengths(table));
+    fact("clients", {
+        let partition = &experiment.draft.data.partition;
+        let fewest = partition.min_examples.unwrap_or_default();
+        let fate = match partition.small.unwrap_or_default() {
+            Small::Merge => format!("merged into {:?}", Small::TOGETHER),
+            Small::Drop => "left out".to_owned(),
+        };
+        let note = match *small {
+            0 => String::new(),
+            small => format!(" ({small} with fewer than {fewest} training rows {fate})"),
+        };
+        format!("{}{note}", grouped(division.clients.len() as u64))
+    });
+    fact("training rows", grouped(train as u64));
+    fact("central test", grouped(central as u64));
+    console::data(facts.lines()[1..].join("\n"));
+    console::data("");
+    if table.task.shape() != LabelShape::Absent {
+        console::data(labels(table, most_labels));
+        console::data("");
+    }
+    console::data(division.picture(table, most_clients).trim_end());
+    if table.task.shape() != LabelShape::Absent {
+        let what = match table.task.shape() {
+            LabelShape::PerWord => "spans",
+            LabelShape::One | LabelShape::Many | LabelShape::Absent => "rows",
+        };
+        console::data(format_args!(
+            "a cell: the label's share of the client's {what} against its share of all {what}\n\
+             {LEGEND}"
+        ));
+    }
+    if division.clients.len() > most_clients || table.labels.len() > most_labels {
+        console::say("note: --all shows every client and every label");
+    }
+    let cut = remarks::of_lengths(&holdings, experiment.draft.data.max_tokens);
+    remarks::of_data(&holdings).iter().chain(&cut).for_each(console::say);
+    Ok(())
+}
+
+const LEGEND: &str = "  \u{b7} absent   \u{2591} below half   \u{2592} near it   \
+                      \u{2593} above 1.5 times   \u{2588} above 3 times";
+
+fn in_words(shape: LabelShape) -> &'static str {
+    match shape {
+        LabelShape::One => "one label a row",
+        LabelShape::Many => "any number of labels a row",
+        LabelShape::PerWord => "one label a word",
+        LabelShape::Absent => "no labels: the next token",
+    }
+}
+
+fn lengths(table: &Table) -> String {
+    let words = |example: &Example| match &example.body {
+        Body::Text(text) => text.split_whitespace().count(),
+        Body::Pair(first, second) => {
+            first.split_whitespace().count() + second.split_whitespace().count()
+        }
+        Body::Words(words) => words.len(),
+    };
+    let mut lengths: Vec<usize> = table.examples.iter().map(words).collect();
+    lengths.sort_unstable();
+    let at = |share: f64| grouped(lengths[((lengths.len() - 1) as f64 * share) as usize] as u64);
+    format!("median {}, 95 % up to {}, longest {}", at(0.5), at(0.95), at(1.0))
+}
+
+/// How often each label occurs, commonest first.
+fn labels(table: &Table, most: usize) -> Grid {
+    let counts: Vec<u64> = table.label_counts().into_iter().map(|count| count as u64).collect();
+    let rows = table.examples.len() as u64;
+    let (of, total) = match table.task.shape() {
+        LabelShape::PerWord => (">share of words", counts.iter().sum()),
+        LabelShape::One | LabelShape::Many | LabelShape::Absent => (">share of rows", rows),
+    };
+    let share = |count: u64| format!("{:.1} %", 100.0 * count as f64 / total.max(1) as f64);
+    let mut ranked: Vec<(u64, &String)> = counts.into_iter().zip(table.labels.names()).collect();
+    ranked.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    let mut grid = Grid::new(["label", ">count", of]);
+    for (count, name) in ranked.iter().take(most) {
+        grid.row([(*name).clone(), grouped(*count), share(*count)]);
+    }
+    if ranked.len() > most {
+        let rest: u64 = ranked[most..].iter().map(|label| label.0).sum();
+        // Rows with several of them count once for each, so there is no share of rows to tell.
+        let share = match table.task.shape() {
+            LabelShape::Many => "-".to_owned(),
+            LabelShape::One | LabelShape::PerWord | LabelShape::Absent => share(rest),
+        };
+        grid.row([format!("and {} more", ranked.len() - most), grouped(rest), share]);
+    }
+    let bare = |example: &&Example| matches!(&example.labels, Labels::Many(l) if l.is_empty());
+    let bare = table.examples.iter().filter(bare).count() as u64;
+    if bare > 0 {
+        grid.row(["(no label)".to_owned(), grouped(bare), share(bare)]);
+    }
+    grid
+}

@@ -1,0 +1,46 @@
+//! An experiment on the command line: a file, and what overrides its keys.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fedra::Experiment;
+
+/// A file and what overrides it.
+#[derive(Args, Clone, Debug)]
+pub struct Written {
+    /// Experiment file in TOML
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+/// What overrides the keys of a file.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Overrides {
+    /// Override one key, as in method.k=3; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Override the seed
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
+    seed: Option<u64>,
+}
+
+impl Written {
+    /// Reads and checks it.
+    pub fn experiment(&self) -> fedra::Result<Experiment> {
+        Experiment::open(&self.file, &self.overrides.as_given())
+    }
+}
+
+impl Overrides {
+    /// The same for the library.
+    pub fn as_given(&self) -> fedra::Overrides {
+        fedra::Overrides::new(self.sets.clone(), self.seed)
+    }
+}
+
+/// A seed on the command line.
+pub fn parse_seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
+}

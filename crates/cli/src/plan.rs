@@ -1,0 +1,172 @@
+//! `fedra plan`: what an experiment would train, send and cost. Nothing is trained.
+
+use anyhow::Result;
+use fedra::grid::{Grid, counted, grouped};
+use fedra::plan_report::{PartRow, PlanReport};
+use fedra::run_memory::RunMemory;
+use fedra::state_placement::StateLocation;
+use fedra::summary::travelled;
+use fedra_engine::{Begins, Bytes, Masks, Recipe};
+use fedra_plan::Layout;
+
+use crate::console;
+use crate::experiment::Written;
+
+/// How to use the command.
+pub const EXAMPLES: &str = "\
+Examples:
+  fedra plan experiments/clinic-concepts.toml
+  fedra plan experiments/clinic-concepts.toml --set wire.encoding=int8
+  fedra plan experiments/clinic-concepts.toml --set method.name=fedper
+  fedra plan experiments/frozen.toml
+
+The bytes are those of the encoded payloads and equal what the run will report. Memory is an
+estimate: of a client and a server with machines of their own, and of the run, which is this
+process as it is now and what training will add.";
+
+/// Prints the plan.
+pub fn run(written: &Written) -> Result<()> {
+    let report = fedra::plan(&written.experiment()?)?;
+    report.notes.iter().for_each(console::say);
+    console::data(parts(&report.parts));
+    console::data("");
+    console::data(costs(&report));
+    Ok(())
+}
+
+/// One line a site: what it holds, what of it learns, what travels.
+fn parts(rows: &[PartRow]) -> Grid {
+    let mut grid =
+        Grid::new(["site", ">parameters", ">learn", ">travel", ">bytes up", "from round"]);
+    for row in rows {
+        grid.row([
+            row.site.map_or_else(|| "all".to_owned(), |site| site.to_string()),
+            grouped(row.parameters),
+            grouped(row.learn),
+            grouped(row.travel),
+            row.bytes_up.to_string(),
+            (row.from + 1).to_string(),
+        ]);
+    }
+    grid
+}
+
+fn costs(report: &PlanReport) -> String {
+    let PlanReport { recipe, least, most, .. } = report;
+    let mut grid = Grid::new(["", ""]);
+    let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
+    fact("experiment", report.name.clone());
+    fact("method", {
+        let rounds = counted(u64::from(report.rounds), "round");
+        format!("{}, {rounds}", recipe.method)
+    });
+    let everybody = counted(report.clients, "client");
+    fact("clients", {
+        let count = grouped(report.clients);
+        format!("{count} with {}", counted(report.examples, "training example"))
+    });
+    fact("steps a round", format!("{} if all take part", grouped(report.steps)));
+    fact("encoding", format!("{} up, {} down", recipe.work.encoding, recipe.work.download));
+    if recipe.learns.needs_choice() {
+        fact("choice", choice(recipe, &report.layout));
+    }
+    let first = least.rounds.first().copied().unwrap_or_default();
+    let last = least.rounds.last().copied().unwrap_or_default();
+    fact("first round", format!("{} up, {} down", first.up, first.down));
+    fact("last round", format!("{} up, {} down", last.up, last.down));
+    let (total, top) = (least.total(), most.total());
+    for (name, found) in traffic(total, top) {
+        fact(name, found);
+    }
+    match recipe.stage.as_ref().map(|stage| stage.begins) {
+        Some(Begins::Evidence(_) | Begins::ByBlock(_)) => fact(
+            "note",
+            "when query and key freeze is found out in the run: bytes are the most it can send"
+                .to_owned(),
+        ),
+        Some(Begins::At(_) | Begins::Share(_)) | None => {}
+    }
+    if total.down != top.down {
+        fact(
+            "note",
+            "how far choices overlap is known only in the run: hence the range".to_owned(),
+        );
+    }
+    fact("client memory", format!("about {} in training", report.client_memory));
+    fact("server memory", format!("about {}", report.server_memory));
+    let kept = &report.kept;
+    let each = kept.each.bytes();
+    if each.0 > 0 {
+        let (what, all, whose) = (kept.each.in_words(recipe), kept.total(), kept.whose());
+        fact("kept by clients", format!("{each} each between rounds, {what}: {all} for {whose}"));
+        let checkpoint = report.checkpoint;
+        fact("checkpoint", format!("about {checkpoint}; two of them while one is written"));
+    }
+    match kept.location {
+        StateLocation::Memory => {}
+        StateLocation::Disk => fact(
+            "scratch file",
+            format!("about {} in the run's folder, gone when it ends", kept.scratch()),
+        ),
+    }
+    let RunMemory { prepared, pool, models, clients } = report.memory;
+    let total = report.memory.total();
+    fact("run memory", format!("about {total} with {everybody} in one process"));
+    fact("", format!("{prepared} program, data and first weights; {pool} steps and scoring;"));
+    fact("", format!("{models} models on their way; {clients} what is kept for clients"));
+    if let Some(round) = report.hopeless {
+        let number = round + 1;
+        let found = format!("every attempt at round {number} draws too few clients: the run stops");
+        fact("note", found);
+    }
+    if report.has_conditions {
+        let found = "bytes are of rounds in which nobody fails or is late: none is repeated";
+        fact("note", found.to_owned());
+    }
+    fact("privacy", "none".to_owned());
+    grid.lines()[1..].join("\n")
+}
+
+/// How many blocks learn, who says which, and that the table shows a stand-in.
+fn choice(recipe: &Recipe, layout: &Layout) -> String {
+    let (k, blocks) = (recipe.selection.k, layout.blocks());
+    let who = match recipe.masks {
+        Masks::Consensus => "the same at all clients",
+        Masks::PerClient => "each client its own",
+    };
+    let stand_in = if recipe.selection.criterion.looks_at_data() {
+        "; the first blocks stand for them above"
+    } else {
+        ""
+    };
+    let others = match recipe.selection.counts.len() {
+        0 => String::new(),
+        count => format!(" ({count} clients have a number of their own)"),
+    };
+    format!("{k} of {blocks} blocks{others}, {who}{stand_in}")
+}
+
+/// What all rounds send, where choices overlap most and where they overlap least.
+fn traffic(total: Bytes, top: Bytes) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    for (name, bytes, top, full) in [
+        ("bytes up", total.up, top.up, total.full_up),
+        ("bytes down", total.down, top.down, total.full_down),
+    ] {
+        let found = if bytes == top {
+            format!("{} in all ({})", grouped(bytes.0), travelled(bytes, full))
+        } else {
+            let (least, most) = (bytes.min(top), bytes.max(top));
+            let (low, high) = (travelled(least, full), travelled(most, full));
+            format!("{} to {} in all ({low}, to {high})", grouped(least.0), grouped(most.0))
+        };
+        facts.push((name, found));
+    }
+    let scoring = total.evaluation.max(top.evaluation);
+    if scoring.0 > 0 {
+        let most = if total.evaluation == top.evaluation { "" } else { "at most " };
+        let found = format!("{most}{scoring} beside that, to clients that score the model");
+        facts.push(("bytes scoring", found));
+    }
+    facts
+}

@@ -1,0 +1,46 @@
+//! Those who follow a comparison from outside.
+
+use crate::listener::Silent;
+
+/// Follows the runs of a comparison, of which several may be on at a time.
+pub trait CompareListener {
+    /// Something that a person should know.
+    fn note(&self, line: &str);
+
+    /// Runs are about to begin, with so many rounds all together: those that tune, or those that are
+    /// compared.
+    fn begin(&self, what: &str, rounds: u64);
+
+    /// A round of the named run is complete.
+    fn round(&self, run: &str, told: &str);
+
+    /// The named run is complete; what its last round told comes with it.
+    fn complete(&self, run: &str, told: &str);
+
+    /// The named run broke down; the others go on.
+    fn failed(&self, run: &str, reason: &str);
+
+    /// The runs that began last are over.
+    fn end(&self);
+
+    /// Whether to stop. Runs that are on end after their round.
+    fn stops(&self) -> bool;
+}
+
+impl CompareListener for Silent {
+    fn note(&self, _line: &str) {}
+
+    fn begin(&self, _what: &str, _rounds: u64) {}
+
+    fn round(&self, _run: &str, _told: &str) {}
+
+    fn complete(&self, _run: &str, _told: &str) {}
+
+    fn failed(&self, _run: &str, _reason: &str) {}
+
+    fn end(&self) {}
+
+    fn stops(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,109 @@
+//! Several experiments over seeds, side by side.
+//!
+//! ```text
+//! files, [compare], --sweep, --tune --> variants x seeds --> checked, all of them
+//!     --> tuning runs (validation examples) --> runs --> Comparison --> compare.json, compare.md
+//! ```
+//!
+//! Every run is an ordinary run in an ordinary folder. What is complete is not run again, what was
+//! interrupted goes on, and what has changed in the file, the data or the weights runs anew.
+
+mod comparison;
+mod job;
+mod listener;
+mod page;
+mod process_pool;
+mod results;
+mod statistics;
+mod tune;
+mod variants;
+mod work_plan;
+mod workers;
+mod written;
+
+pub use comparison::{Comparison, Judged, Line, Row, Standing};
+pub use listener::CompareListener;
+pub use page::Page;
+pub use process_pool::{INTERRUPTED, ProcessPool};
+pub use statistics::{Average, Verdict, quantile};
+pub use variants::Variant;
+pub use work_plan::{CompareRequest, WorkPlan};
+pub use workers::Workers;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::durable;
+use crate::error::{Context, Result, refuse};
+use crate::folder::Folder;
+use crate::lock::Lock;
+use comparison::Entry;
+use results::RunResult;
+use work_plan::Progression;
+
+/// What came of a comparison.
+pub struct Compared {
+    /// The numbers, which are in `compare.json` too.
+    pub comparison: Comparison,
+    /// Runs that broke down, in words.
+    pub failures: Vec<String>,
+}
+
+impl Compared {
+    /// The text of `compare.json`.
+    pub fn json(&self) -> Result<String> {
+        let mut json = serde_json::to_string_pretty(&self.comparison)?;
+        json.push('\n');
+        Ok(json)
+    }
+
+    /// The tables.
+    pub fn page(&self) -> Page {
+        Page::of(&self.comparison)
+    }
+}
+
+/// Runs what is missing in a folder and compares; `None` when it was asked to stop, and then the same
+/// call goes on where it was.
+pub fn compare(
+    plan: &WorkPlan,
+    out: &Path,
+    workers: &Workers<'_>,
+    listener: &dyn CompareListener,
+) -> Result<Option<Compared>> {
+    if out.exists() && !out.is_dir() {
+        refuse!("--out: found the file {}, expected a folder", out.display());
+    }
+    Lock::check(out, "--out")?;
+    let (fingerprints, notes) = plan.check()?;
+    for note in &notes {
+        listener.note(note);
+    }
+    // Held until the tables are written.
+    let _held = Folder::claim(out)?;
+
+    let mut progression = Progression::new(plan, (out, fingerprints), listener);
+    let Some(done) = progression.run(workers)? else { return Ok(None) };
+
+    let mut entries = Vec::new();
+    for (variant, ((place, folders), baseline)) in
+        plan.variants.iter().zip(done.folders.iter().enumerate().zip(&plan.baselines))
+    {
+        let read = |(seed, folder): (&u64, &PathBuf)| Ok((*seed, RunResult::read(folder)?));
+        entries.push(Entry {
+            name: variant.name.clone(),
+            tuned: done.chosen[place].clone(),
+            baseline: *baseline,
+            runs: folders.iter().map(read).collect::<Result<BTreeMap<_, _>>>()?,
+        });
+    }
+    let mut comparison = Comparison::of(&plan.name, &plan.seeds, &entries);
+    comparison.notes.extend(done.notes);
+    let compared = Compared { comparison, failures: done.failures };
+    let (json, page) = (compared.json()?, compared.page().markdown());
+    for (name, text) in [("compare.json", json), ("compare.md", page)] {
+        durable::write(&out.join(name), text.as_bytes())
+            .with_context(|| format!("cannot write {name}"))?;
+    }
+    Ok(Some(compared))
+}

@@ -1,0 +1,225 @@
+//! What can go wrong, and whether a run was refused or broke down on its way.
+//!
+//! Most errors refuse: a key, a row or a folder cannot be used, and nothing was written. A run that
+//! began and could not go on is another matter ([`Breakdown`]): something may be lost, something is
+//! kept, and what is kept is said, with how to go on from it.
+
+use std::error::Error as _;
+use std::fmt;
+use std::path::Path;
+
+use fedra_client::ClientError;
+use fedra_compute::ComputeError;
+use fedra_data::DataError;
+use fedra_engine::EngineError;
+use fedra_model::ModelError;
+use fedra_plan::PlanError;
+
+use crate::complaint::Complaint;
+
+/// What this crate's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key of an experiment, or a value that stands for one, cannot be used.
+    #[error(transparent)]
+    Complaint(#[from] Complaint),
+    /// Something else was found than expected; the sentence says both.
+    #[error("{0}")]
+    Refused(String),
+    /// Rows, or a tokenizer.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A model or its folder.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Tensors.
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
+    /// Which part of a model.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A client's work.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The rounds.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A file or a process.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// A file in JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// An experiment that cannot be written as TOML.
+    #[error(transparent)]
+    Toml(#[from] toml::ser::Error),
+    /// Another error, and what was being done.
+    #[error("{what}")]
+    Within {
+        /// What was being done, or to which key.
+        what: String,
+        /// What went wrong.
+        source: Box<Error>,
+    },
+    /// A run that began could not go on.
+    #[error("{how}")]
+    BrokeDown {
+        /// What is kept of it.
+        how: Breakdown,
+        /// What went wrong.
+        source: Box<Error>,
+    },
+}
+
+impl Error {
+    /// Whether a run ended on its way, and was not refused before anything was written.
+    pub fn is_breakdown(&self) -> bool {
+        matches!(self, Self::BrokeDown { .. }) || self.engine().is_some_and(is_breakdown)
+    }
+
+    /// What is kept of a run that ended on its way.
+    pub const fn breakdown(&self) -> Option<&Breakdown> {
+        match self {
+            Self::BrokeDown { how, .. } => Some(how),
+            Self::Complaint(_)
+            | Self::Refused(_)
+            | Self::Data(_)
+            | Self::Model(_)
+            | Self::Compute(_)
+            | Self::Plan(_)
+            | Self::Client(_)
+            | Self::Engine(_)
+            | Self::Io(_)
+            | Self::Json(_)
+            | Self::Toml(_)
+            | Self::Within { .. } => None,
+        }
+    }
+
+    /// The error and its causes in one line; a cause that its error has told already is left out.
+    /// What is kept of a run is not said here but by [`Error::breakdown`].
+    pub fn in_words(&self) -> String {
+        if let Self::BrokeDown { source, .. } = self {
+            return source.in_words();
+        }
+        let mut told = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !told.ends_with(&text) {
+                told = format!("{told}: {text}");
+            }
+            cause = error.source();
+        }
+        told
+    }
+
+    /// The engine's error, whatever was being done.
+    fn engine(&self) -> Option<&EngineError> {
+        match self {
+            Self::Engine(error) => Some(error),
+            Self::Within { source, .. } | Self::BrokeDown { source, .. } => source.engine(),
+            Self::Complaint(_)
+            | Self::Refused(_)
+            | Self::Data(_)
+            | Self::Model(_)
+            | Self::Compute(_)
+            | Self::Plan(_)
+            | Self::Client(_)
+            | Self::Io(_)
+            | Self::Json(_)
+            | Self::Toml(_) => None,
+        }
+    }
+}
+
+/// How far a run came that could not go on.
+#[derive(Clone, Debug)]
+pub struct Breakdown {
+    rounds: u32,
+    of: u32,
+    folder: String,
+}
+
+impl Breakdown {
+    /// An error on the way, with how many of how many rounds the folder keeps; a refusal stays one.
+    pub(crate) fn of(error: Error, (rounds, of): (u32, u32), folder: &Path) -> Error {
+        match error.engine() {
+            // The same rounds would diverge again.
+            Some(EngineError::Diverged { .. }) => error,
+            Some(engine) if !is_breakdown(engine) => error,
+            Some(_) | None => {
+                let how = Self { rounds, of, folder: folder.display().to_string() };
+                Error::BrokeDown { how, source: Box::new(error) }
+            }
+        }
+    }
+}
+
+/// What is kept, and what to do next: it stands behind the error, as hints do.
+impl fmt::Display for Breakdown {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rounds, of, folder } = self;
+        write!(
+            formatter,
+            "hint: {rounds} of {of} rounds are kept; once this is mended, fedra run --resume \
+             {folder} goes on"
+        )
+    }
+}
+
+/// Whether an error of the engine ends a run on its way; the others refuse one.
+pub fn is_breakdown(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Diverged { .. }
+            | EngineError::TooFewArrivals { .. }
+            | EngineError::NobodyArrived { .. }
+            | EngineError::Unmeasured { .. }
+            | EngineError::Wire(_)
+            | EngineError::Fleet { .. }
+            | EngineError::Sink(_)
+            | EngineError::Disk { .. }
+    )
+}
+
+/// Says what was being done when something went wrong.
+pub(crate) trait Context<T> {
+    /// In words that are at hand.
+    fn context(self, what: impl Into<String>) -> Result<T>;
+
+    /// In words that have to be put together.
+    fn with_context(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, what: impl Into<String>) -> Result<T> {
+        self.with_context(|| what.into())
+    }
+
+    fn with_context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Error::Within { what: what(), source: Box::new(error.into()) })
+    }
+}
+
+impl<T> Context<T> for Option<T> {
+    fn context(self, what: impl Into<String>) -> Result<T> {
+        self.ok_or_else(|| Error::Refused(what.into()))
+    }
+
+    fn with_context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.ok_or_else(|| Error::Refused(what()))
+    }
+}
+
+/// Refuses with a sentence.
+macro_rules! refuse {
+    ($($sentence:tt)*) => {
+        return Err($crate::error::Error::Refused(format!($($sentence)*)))
+    };
+}
+pub(crate) use refuse;

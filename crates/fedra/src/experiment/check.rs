@@ -1,0 +1,91 @@
+//! From a draft to an experiment: do the values make sense, alone and together?
+
+mod data;
+mod model;
+mod recipe;
+
+pub use recipe::complaint;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fedra_compute::ThreadPool;
+use fedra_data::Table;
+
+use super::checked::Experiment;
+use super::draft::Draft;
+use crate::complaint::Complaint;
+
+type Result<T> = std::result::Result<T, Complaint>;
+
+/// Tokens of an example, unless the file says otherwise.
+const USUAL_TOKENS: usize = 128;
+
+/// Checks a draft, and fills in what depends on more than one key. The rows are those of a program,
+/// where it brings its own.
+pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
+    let name = name(&draft)?;
+    if !["auto", "cpu"].contains(&draft.device.as_str()) {
+        return Err(Complaint::new("device", format!("{:?}", draft.device), "auto or cpu"));
+    }
+    at_least_one("threads", draft.threads)?;
+    if let Some(threads) = draft.threads.filter(|threads| *threads > ThreadPool::MOST) {
+        return Err(Complaint::new("threads", threads, format!("at most {}", ThreadPool::MOST)));
+    }
+    at_least_one("data.max_examples", draft.data.max_examples)?;
+    at_least_one("data.max_test", draft.data.max_test)?;
+    at_least_one("evaluate.every", Some(draft.evaluate.every as usize))?;
+    at_least_one("evaluate.patience", draft.evaluate.patience.map(|count| count as usize))?;
+    if draft.privacy.is_some() {
+        let expected = "no such table: this version trains without privacy";
+        return Err(Complaint::new("privacy", "a table", expected));
+    }
+    let tokens = *draft.data.max_tokens.get_or_insert(USUAL_TOKENS);
+    if tokens < 3 {
+        return Err(Complaint::new("data.max_tokens", tokens, "at least 3"));
+    }
+    let expected = "concepts, diagnosis, classes, tokens or language";
+    let task = draft.data.task.ok_or_else(|| Complaint::new("data.task", "nothing", expected))?;
+    let rounds = draft.federation.rounds;
+    let rounds =
+        rounds.ok_or_else(|| Complaint::new("federation.rounds", "nothing", "at least 1"))?;
+    at_least_one("federation.rounds", Some(rounds as usize))?;
+    at_least_one("federation.clients", draft.federation.clients)?;
+    let source = data::source(&mut draft, task, rows)?;
+    let partition = data::partition(&draft)?;
+    let model = model::model(&mut draft, tokens)?;
+    let recipe = recipe::recipe(&draft, rounds, (&model, task))?;
+    let compare = draft.compare.take();
+    Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare })
+}
+
+fn at_least_one(key: &str, value: Option<usize>) -> Result<()> {
+    match value {
+        Some(0) => Err(Complaint::new(key, 0, "at least 1")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The name becomes a folder, so it must be one.
+fn name(draft: &Draft) -> Result<String> {
+    let name = draft.name.clone().unwrap_or_default();
+    let legal = |c: char| c.is_alphanumeric() || ['-', '_', '.', ' '].contains(&c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(legal) {
+        let expected = "letters, digits, blanks, dots, - and _ (it names a folder)";
+        return Err(Complaint::new("name", format!("{name:?}"), expected));
+    }
+    Ok(name)
+}
+
+/// The path from the root, so that a run resumes from any folder.
+fn existing(key: &str, path: &Path) -> Result<PathBuf> {
+    if !path.exists() {
+        let complaint = Complaint::new(key, path.display(), "a file or folder that exists");
+        return Err(match std::env::current_dir() {
+            Ok(here) if path.is_relative() => complaint
+                .with_hint(format!("relative paths start where fedra runs: {}", here.display())),
+            Ok(_) | Err(_) => complaint,
+        });
+    }
+    std::path::absolute(path).map_err(|error| Complaint::new(key, error, "a path"))
+}

@@ -1,0 +1,161 @@
+//! `[model]`: a fresh one by its sizes, or a folder.
+
+use std::path::Path;
+
+use fedra_model::hf::Config;
+use fedra_model::hf::config::limit;
+use fedra_model::{Adapters, Head, Model, ModelError, Preset};
+
+use super::{Result, at_least_one, existing};
+use crate::complaint::Complaint;
+use crate::experiment::checked::ModelSource;
+use crate::experiment::draft::Draft;
+
+/// The name of the small preset in files, beside those of [`Preset`].
+const TINY_ENCODER: &str = "tiny-encoder";
+/// How much wider a preset is inside its feed-forward layers.
+const INNER: usize = 4;
+/// Pieces of a vocabulary that is grown, unless the file says otherwise.
+const USUAL_VOCABULARY: usize = 1000;
+
+/// What learns.
+pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
+    let model = &mut draft.model;
+    let adapters = match &model.lora {
+        None => None,
+        Some(lora) => Some(
+            Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())
+                .map_err(|error| about_lora(&error))?,
+        ),
+    };
+    if let Some(path) = &mut model.path {
+        if let Some(preset) = &model.preset {
+            let expected = "no preset beside model.path";
+            return Err(Complaint::new("model.preset", format!("{preset:?}"), expected));
+        }
+        for (key, given) in [
+            ("model.vocabulary", model.vocabulary),
+            ("model.blocks", model.blocks),
+            ("model.width", model.width),
+            ("model.heads", model.heads),
+        ] {
+            if let Some(given) = given {
+                return Err(Complaint::new(key, given, "nothing: the folder decides"));
+            }
+        }
+        *path = existing("model.path", path)?;
+        let config = open_config(path)?;
+        fits(&config, tokens)?;
+        carries(&config, adapters)?;
+        return Ok(ModelSource::Folder(path.clone()));
+    }
+    let name = model.preset.get_or_insert_with(|| TINY_ENCODER.to_owned()).clone();
+    let preset = if name == TINY_ENCODER { Some(Preset::Tiny) } else { Preset::parse(&name) };
+    let Some(preset) = preset else {
+        let names = Preset::ALL.map(Preset::name);
+        let expected = format!("{TINY_ENCODER} or one of {}", names.join(", "));
+        return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
+    };
+    let mut config = preset.config();
+    let Config::Bert(bert) = &mut config else {
+        let expected = "an encoder; a decoder comes with its own tokenizer: use model.path";
+        return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
+    };
+    if model.head.is_some() {
+        let expected = "it only beside model.path: a preset has no trained head";
+        return Err(Complaint::new("model.head", "a choice", expected));
+    }
+    let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
+    for (key, size, most) in [
+        ("model.blocks", model.blocks, limit::BLOCKS),
+        ("model.width", model.width, limit::WIDTH / INNER),
+        ("model.heads", model.heads, limit::HEADS),
+        ("model.vocabulary", Some(vocabulary), limit::VOCABULARY),
+    ] {
+        at_least_one(key, size)?;
+        if let Some(size) = size.filter(|size| *size > most) {
+            return Err(Complaint::new(key, size, format!("at most {most}")));
+        }
+    }
+    bert.num_hidden_layers = model.blocks.unwrap_or(bert.num_hidden_layers);
+    bert.hidden_size = model.width.unwrap_or(bert.hidden_size);
+    bert.intermediate_size = INNER * bert.hidden_size;
+    bert.num_attention_heads = model.heads.unwrap_or(bert.num_attention_heads);
+    if !bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
+        let (width, heads) = (bert.hidden_size, bert.num_attention_heads);
+        let expected = format!("a multiple of the {heads} attention heads");
+        return Err(Complaint::new("model.width", width, expected));
+    }
+    // Positions that no example reaches would be parameters that never learn.
+    bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
+    fits(&config, tokens)?;
+    config.check().map_err(|error| shape(&error.to_string()))?;
+    carries(&config, adapters)?;
+    Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+/// A complaint about a size that a file of a model would have under another name.
+fn shape(error: &str) -> Complaint {
+    let complaint = Complaint::worded(error);
+    let key = match complaint.key().rsplit(": ").next().unwrap_or_default() {
+        "num_hidden_layers" => "model.blocks".to_owned(),
+        "hidden_size" => "model.width".to_owned(),
+        "num_attention_heads" => "model.heads".to_owned(),
+        "" => "model".to_owned(),
+        other => format!("model: {other}"),
+    };
+    complaint.about(key)
+}
+
+/// The shape of a model.
+pub(super) fn config(model: &ModelSource) -> Result<Config> {
+    match model {
+        ModelSource::Fresh(config, _) => Ok(config.as_ref().clone()),
+        ModelSource::Folder(path) => open_config(path),
+    }
+}
+
+fn open_config(path: &Path) -> Result<Config> {
+    let file = path.join(fedra_model::hf::config::FILE);
+    if !file.is_file() {
+        let found = format!("no {} in {}", fedra_model::hf::config::FILE, path.display());
+        return Err(Complaint::new("model.path", found, "a folder in Hugging Face layout"));
+    }
+    Config::open(path).map_err(|error| {
+        let complaint = Complaint::worded(&error.to_string());
+        let within = format!("model.path: {}", complaint.key());
+        complaint.about(within)
+    })
+}
+
+/// Whether the model has the projections that adapters are for, each large enough for their rank.
+fn carries(config: &Config, adapters: Option<Adapters>) -> Result<()> {
+    let Some(adapters) = adapters else { return Ok(()) };
+    match Model::new(config.clone(), Head::Bare, Some(adapters)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(about_lora(&error)),
+    }
+}
+
+/// A refusal of adapters, under the key that they stand under.
+fn about_lora(error: &ModelError) -> Complaint {
+    let complaint = Complaint::worded(&error.to_string());
+    let key = match complaint.key() {
+        "LoRA role" => "roles",
+        other => other.trim_start_matches("LoRA "),
+    };
+    let key = key.to_owned();
+    complaint.about(key).within("model.lora")
+}
+
+fn fits(config: &Config, tokens: usize) -> Result<()> {
+    let longest = match config {
+        Config::Bert(bert) => bert.max_position_embeddings,
+        Config::Llama(llama) => llama.max_position_embeddings,
+    };
+    if tokens > longest {
+        let expected = format!("at most the {longest} positions of the model");
+        return Err(Complaint::new("data.max_tokens", tokens, expected));
+    }
+    Ok(())
+}

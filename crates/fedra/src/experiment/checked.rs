@@ -1,0 +1,71 @@
+//! An experiment as checked: what a run takes, and what a file that repeats it says.
+
+use std::path::PathBuf;
+
+use fedra_data::{Clinic, Format, Mimic, Partition, Split, Table, Task};
+use fedra_engine::Recipe;
+use fedra_model::hf::Config;
+use std::sync::Arc;
+
+use super::draft::{CompareTable, Draft};
+use crate::error::Result;
+
+/// An experiment whose values make sense together.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// What it is called.
+    pub name: String,
+    /// Where rows come from.
+    pub source: Source,
+    /// What is to be learnt.
+    pub task: Task,
+    /// How rows find their client.
+    pub partition: Partition,
+    /// What learns.
+    pub model: ModelSource,
+    /// How many rounds.
+    pub rounds: u32,
+    /// The method as the engine takes it.
+    pub recipe: Recipe,
+    /// The rest, as written and now known to be legal; also what `experiment.toml` says.
+    pub draft: Draft,
+    /// What `fedra compare` does with the file; no part of a run.
+    pub compare: Option<CompareTable>,
+}
+
+/// Where rows come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Notes that no patient wrote.
+    Clinic(Clinic),
+    /// Files of one format, each with the split of its rows where the key says it.
+    Files(Format, Vec<(PathBuf, Option<Split>)>),
+    /// The folder of MIMIC-III.
+    Mimic(Mimic, PathBuf),
+    /// Rows that a program made, which no file can name.
+    Rows(Arc<Table>),
+}
+
+/// What learns.
+#[derive(Clone, Debug)]
+pub enum ModelSource {
+    /// A shape with fresh weights and a vocabulary of at most so many pieces.
+    Fresh(Box<Config>, usize),
+    /// A folder in Hugging Face layout.
+    Folder(PathBuf),
+}
+
+impl Experiment {
+    /// The file that would repeat this experiment.
+    pub fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string(&self.draft)?)
+    }
+
+    /// The rows of the program's own, if it learns from such.
+    pub(super) fn own_rows(&self) -> Option<Arc<Table>> {
+        match &self.source {
+            Source::Rows(rows) => Some(Arc::clone(rows)),
+            Source::Clinic(_) | Source::Files(..) | Source::Mimic(..) => None,
+        }
+    }
+}

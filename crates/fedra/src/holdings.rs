@@ -1,0 +1,127 @@
+//! The rows of an experiment and who holds them.
+
+use fedra_data::{DataError, Dice, Division, Limits, Reader, Split, Table, TableBuilder};
+
+use crate::error::{Context, Error, Result};
+use crate::experiment::{Complaint, Experiment, Source};
+use crate::grid::counted;
+
+/// A table and its division over clients, capped as the experiment says.
+pub struct Holdings {
+    /// All rows.
+    pub table: Table,
+    /// Who holds which.
+    pub division: Division,
+    /// How many clients were too small to stand alone.
+    pub small: usize,
+}
+
+impl Holdings {
+    /// Reads or writes the rows, and deals them.
+    pub fn of(experiment: &Experiment) -> Result<Self> {
+        let seed = experiment.draft.seed;
+        let table = read(experiment)?;
+        if table.examples.is_empty() {
+            return Err(Complaint::new("data", "no rows", "at least one").into());
+        }
+        let division = experiment.partition.divide(&table, experiment.draft.data.shares, seed);
+        let mut division = division.map_err(|error| {
+            if let DataError::Setting { name, found, expected } = error {
+                return Error::from(Complaint::new(&key_of(name), found, expected));
+            }
+            error.into()
+        })?;
+        let partition = &experiment.draft.data.partition;
+        let dealt = division.clients.len();
+        let mut small = 0;
+        if let Some(fewest) = partition.min_examples {
+            small = division.without_small(fewest, partition.small.unwrap_or_default());
+            if division.clients.is_empty() {
+                let expected = "a number that some client reaches";
+                return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
+            }
+        }
+        if let Some(expected) = experiment.draft.federation.clients
+            && expected != division.clients.len()
+            && expected != dealt
+        {
+            let found = format!("{} in the data", counted(division.clients.len() as u64, "client"));
+            let hint = "leave the key out to take them all, or deal rows anew by data.partition";
+            let complaint = Complaint::new("federation.clients", found, expected);
+            return Err(complaint.with_hint(hint).into());
+        }
+        let data = &experiment.draft.data;
+        for holding in &mut division.clients {
+            let name = holding.client.clone();
+            let cut = |rows: &mut Vec<usize>, most, part: &str| {
+                keep(rows, most, &mut Dice::for_purpose(seed, &format!("cap {part} {name}")));
+            };
+            cut(&mut holding.train, data.max_examples, "train");
+            cut(&mut holding.validation, data.max_test, "validation");
+            cut(&mut holding.test, data.max_test, "test");
+        }
+        let mut dice = Dice::for_purpose(seed, "cap central");
+        keep(&mut division.central_test, data.max_test, &mut dice);
+        if let Some(idle) = division.clients.iter().find(|holding| holding.train.is_empty()) {
+            let found = format!("no training row at {}", idle.client);
+            return Err(Complaint::new("data", found, "at least one at every client").into());
+        }
+        Ok(Self { table, division, small })
+    }
+}
+
+/// The key of an experiment that stands behind a setting of a division.
+fn key_of(setting: &str) -> String {
+    match setting {
+        "clients" => "federation.clients".to_owned(),
+        "alpha" | "shards" => format!("data.partition.{setting}"),
+        "central" | "validation" | "test" => format!("data.shares.{setting}"),
+        "validation + test" => "data.shares.validation".to_owned(),
+        other => format!("data.{other}"),
+    }
+}
+
+/// Drops rows at random until at most so many are left; their order stays.
+fn keep(rows: &mut Vec<usize>, most: Option<usize>, dice: &mut Dice) {
+    if let Some(most) = most
+        && rows.len() > most
+    {
+        dice.shuffle(rows);
+        rows.truncate(most);
+        rows.sort_unstable();
+    }
+}
+
+fn read(experiment: &Experiment) -> Result<Table> {
+    let draft = &experiment.draft;
+    let mut builder = TableBuilder::new(experiment.task);
+    match &experiment.source {
+        Source::Rows(rows) => return Ok(Table::clone(rows)),
+        Source::Clinic(clinic) => return Ok(clinic.generate(experiment.task, draft.seed)?),
+        Source::Mimic(mimic, path) => {
+            mimic.read(path, Limits::default(), &mut builder).context("data.path")?;
+        }
+        Source::Files(format, files) => {
+            for (path, split) in files {
+                let columns = draft.data.columns.clone();
+                let (delimiter, encoding) = (draft.data.delimiter, draft.data.encoding);
+                let encoding = encoding.unwrap_or_default();
+                let split = *split;
+                let reader = Reader { columns, split, delimiter, encoding, ..Reader::default() };
+                let what = match split {
+                    None => "data.path",
+                    Some(Split::Train) => "data.train",
+                    Some(Split::Validation) => "data.validation",
+                    Some(Split::Test) => "data.test",
+                };
+                let before = builder.len();
+                reader.read(*format, path, &mut builder).context(what)?;
+                if builder.len() == before {
+                    let found = format!("no rows in {}", path.display());
+                    return Err(Complaint::new(what, found, "at least one").into());
+                }
+            }
+        }
+    }
+    Ok(builder.finish())
+}

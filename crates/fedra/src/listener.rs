@@ -1,0 +1,79 @@
+//! Those who follow a run from outside: what is said on the way goes to them, and they may ask it
+//! to stop.
+//!
+//! The library prints nothing. Whoever starts a run hands over a [`Listener`]: a terminal draws a bar,
+//! a service writes a log, a test keeps the reports, and [`Silent`] does nothing at all.
+
+use std::sync::Arc;
+
+use fedra_client::Observer;
+use fedra_engine::{EngineError, RoundReport, Sink};
+
+/// Follows a run. It is asked and told on the thread that runs the rounds.
+pub trait Listener {
+    /// Something that a person should know before the rounds begin, in one line or a few.
+    fn note(&self, line: &str);
+
+    /// Something that went another way than was asked for.
+    fn warn(&self, line: &str);
+
+    /// Rounds are about to begin; the observer that is returned is told about clients at work, on
+    /// whatever threads they work.
+    fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer>;
+
+    /// A round is complete.
+    fn round(&self, report: &RoundReport);
+
+    /// The rounds that began last are over.
+    fn end(&self);
+
+    /// Whether to stop; it is asked between two rounds, so that what is left is a complete one.
+    fn stops(&self) -> bool;
+}
+
+/// Rounds that are about to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds<'a> {
+    /// What they are called, in a word or two: the method, or a branch of a pilot.
+    pub label: &'a str,
+    /// What they are for, in a sentence, where one command has several such.
+    pub title: Option<&'a str>,
+    /// Rounds that are complete already.
+    pub done: u32,
+    /// Rounds in all.
+    pub rounds: u32,
+    /// Clients of the federation.
+    pub clients: u64,
+}
+
+/// Hears nothing and never stops a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Listener for Silent {
+    fn note(&self, _line: &str) {}
+
+    fn warn(&self, _line: &str) {}
+
+    fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        Arc::new(fedra_client::Silent)
+    }
+
+    fn round(&self, _report: &RoundReport) {}
+
+    fn end(&self) {}
+
+    fn stops(&self) -> bool {
+        false
+    }
+}
+
+/// A listener as one of the engine's sinks.
+pub(crate) struct Heard<'a>(pub &'a dyn Listener);
+
+impl Sink for Heard<'_> {
+    fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
+        self.0.round(report);
+        Ok(())
+    }
+}

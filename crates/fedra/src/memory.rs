@@ -1,0 +1,99 @@
+//! What a client and the server of a real deployment hold in memory, without the program itself.
+//!
+//! Each has a machine of its own here. What all of them take in one process, where clients share
+//! weights and threads, is another question ([`crate::run_memory`]).
+
+use fedra_compute::Seed;
+use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, OptimiserConfig, Recipe, ServerRule};
+use fedra_model::Model;
+use fedra_plan::{ByteCount, Round, Scope};
+
+use crate::activations::{BatchSize, of_training};
+use crate::error::Result;
+use crate::experiment::{Complaint, Experiment};
+use crate::state_size::{StateSize, stays};
+
+/// A client that trains this part on batches of the longest sequences: the model, a copy of what
+/// trains, moments, what a step holds, the change and its payload, and what the client keeps.
+/// SCAFFOLD adds the server's variate, the mean gradient, the variate's change and that encoded.
+pub fn client(
+    model: &Model,
+    (recipe, experiment): (&Recipe, &Experiment),
+    learns: &Scope,
+) -> ByteCount {
+    let layout = model.layout();
+    let trained = learns.elements(layout) as u64;
+    let moments = match recipe.work.solver {
+        OptimiserConfig::Sgd { .. } => 0,
+        OptimiserConfig::Momentum { .. } => 1,
+        OptimiserConfig::AdamW { .. } => 2,
+    };
+    let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
+    let sequences = u64::from(recipe.work.batch);
+    let step = of_training(model, learns, BatchSize::full(model, sequences * longest, sequences));
+    let variates = match recipe.work.local {
+        LocalRule::Scaffold => 4,
+        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
+    };
+    let held = layout.elements() as u64 + trained * (3 + moments + variates) + step;
+    ByteCount(4 * held + StateSize::of(model, (recipe, experiment), learns).bytes().0)
+}
+
+/// The model, the sum, the update that is being added, and what a server optimiser or a control
+/// variate remembers.
+pub fn server(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
+    let trained = learns.elements(model.layout()) as u64;
+    ByteCount(saved(model, recipe, learns).0 + 4 * 2 * trained)
+}
+
+/// What of the server is in a checkpoint: the model and what is remembered.
+pub fn saved(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
+    let layout = model.layout();
+    let moments = match recipe.server {
+        ServerRule::Average { .. } => 0,
+        ServerRule::Momentum { .. } | ServerRule::Dynamic { .. } => 1,
+        ServerRule::Adaptive { .. } => 2,
+    };
+    let variates = match recipe.work.local {
+        LocalRule::Scaffold => 1,
+        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
+    };
+    let trained = learns.elements(layout) as u64;
+    ByteCount(4 * (layout.elements() as u64 + trained * (moments + variates)))
+}
+
+/// The most blocks that a client may train within a budget.
+///
+/// Where data or a lot decides which blocks learn, the worst choice counts: one that reaches down
+/// to the first block, so that every block's activations are kept.
+pub fn blocks_within(
+    budget: ByteCount,
+    model: &Model,
+    (recipe, experiment): (&Recipe, &Experiment),
+) -> Result<u16> {
+    let needed = |k: u16| -> Result<ByteCount> {
+        let mut recipe = recipe.clone();
+        recipe.selection.k = k;
+        let (layout, seed) = (model.layout(), Seed(experiment.draft.seed));
+        let rule = &recipe.learns;
+        let choice = Choice { recipe: &recipe, rule, layout, round: Round(0), seed };
+        let anyone = ClientInfo { id: ClientId(0), name: String::new(), examples: 0 };
+        let order = if stays(&recipe) {
+            choice.order(&anyone, &[])
+        } else {
+            (0..layout.blocks()).collect()
+        };
+        Ok(client(model, (&recipe, experiment), choice.plan(&anyone.name, &order)?.learns()))
+    };
+    let mut fits = None;
+    for k in 1..=model.layout().blocks() {
+        if needed(k)? <= budget {
+            fits = Some(k);
+        }
+    }
+    if let Some(k) = fits {
+        return Ok(k);
+    }
+    let expected = format!("at least {}, for one block", needed(1)?);
+    Err(Complaint::new("method.k.memory", budget, expected).into())
+}

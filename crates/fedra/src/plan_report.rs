@@ -1,0 +1,146 @@
+//! What an experiment would train, send and cost. Nothing is trained.
+//!
+//! Bytes are foreseen to the last one ([`crate::forecast`]); where they depend on how far choices
+//! overlap, they are a range. Memory is an estimate: of a client and a server that have machines of
+//! their own ([`crate::memory`]), and of all in one process ([`crate::run_memory`]).
+
+use fedra_engine::{Bytes, Population, Recipe};
+use fedra_plan::{ByteCount, Layout, Scope, Site};
+use fedra_wire::payload_length;
+
+use crate::error::Result;
+use crate::experiment::{Experiment, idle};
+use crate::federate::Run;
+use crate::forecast::Forecast;
+use crate::forecast::choices::Overlap;
+use crate::memory;
+use crate::process::resident_bytes;
+use crate::run_memory::RunMemory;
+use crate::state_placement::StatePlacement;
+
+/// What a run of an experiment would do.
+pub struct PlanReport {
+    /// The experiment's name.
+    pub name: String,
+    /// How many rounds it has.
+    pub rounds: u32,
+    /// The method.
+    pub recipe: Recipe,
+    /// The parameters of the model.
+    pub layout: Layout,
+    /// What a person should know before it runs.
+    pub notes: Vec<String>,
+    /// What learns and travels, stage by stage and site by site.
+    pub parts: Vec<PartRow>,
+    /// Clients.
+    pub clients: u64,
+    /// Their training examples.
+    pub examples: u64,
+    /// Steps of a round in which all take part.
+    pub steps: u64,
+    /// Its rounds if choices overlap as much as they can: the least that it sends.
+    pub least: Forecast,
+    /// Its rounds if they overlap as little as they can: the most.
+    pub most: Forecast,
+    /// What a client on a machine of its own holds in training, about.
+    pub client_memory: ByteCount,
+    /// What a server on a machine of its own holds, about.
+    pub server_memory: ByteCount,
+    /// What clients keep between rounds, and where.
+    pub kept: StatePlacement,
+    /// The length of a checkpoint, about.
+    pub checkpoint: ByteCount,
+    /// What all of it takes in one process.
+    pub memory: RunMemory,
+    /// The first round, counted from 0, in which every attempt draws too few clients.
+    pub hopeless: Option<usize>,
+    /// Whether clients fail or are late on purpose, which no forecast follows.
+    pub has_conditions: bool,
+}
+
+/// A site of the model in a stage of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartRow {
+    /// The round that the stage begins in, counted from 0.
+    pub from: u32,
+    /// The site; none for the whole model.
+    pub site: Option<Site>,
+    /// Its parameters.
+    pub parameters: u64,
+    /// Those that learn.
+    pub learn: u64,
+    /// Those that travel.
+    pub travel: u64,
+    /// What they take on the way up, without header and bitmap, which belong to no site.
+    pub bytes_up: ByteCount,
+}
+
+/// Prepares all that a run would prepare, and foresees its rounds.
+pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
+    let run = Run::prepare(experiment)?;
+    // Before the forecasts take memory of their own.
+    let resident = ByteCount(resident_bytes().unwrap_or(0));
+    let (prepared, recipe) = run.parts();
+    let (model, layout) = (&prepared.model, prepared.model.layout());
+    let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
+    let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
+    let clients = &prepared.shards.clients;
+    let kept = least.placement(experiment, prepared);
+    let largest = |of: &dyn Fn(&Scope) -> ByteCount| {
+        least.stages.iter().map(|(_, scope)| of(scope)).max().unwrap_or_default()
+    };
+    let saved = largest(&|scope| memory::saved(model, recipe, scope));
+    let hopeless = |bytes: &Bytes| bytes.full_down == ByteCount(0);
+    let needs_clients = recipe.population == Population::Federated && recipe.min_arrivals.of(0) > 0;
+    Ok(PlanReport {
+        name: experiment.name.clone(),
+        rounds: experiment.rounds,
+        notes: idle(experiment).into_iter().chain(run.notes()).collect(),
+        parts: parts(layout, &least.stages, recipe)?,
+        clients: clients.len() as u64,
+        examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
+        steps: clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum(),
+        client_memory: largest(&|scope| memory::client(model, (recipe, experiment), scope)),
+        server_memory: largest(&|scope| memory::server(model, recipe, scope)),
+        checkpoint: ByteCount(saved.0 + kept.total().0),
+        memory: RunMemory::of(experiment, prepared, recipe, (&kept, &least.stages), resident),
+        kept,
+        hopeless: least.rounds.iter().position(hopeless).filter(|_| needs_clients),
+        has_conditions: experiment.draft.conditions.is_some(),
+        recipe: recipe.clone(),
+        layout: layout.clone(),
+        least,
+        most,
+    })
+}
+
+/// What each site holds, what of it learns, what travels.
+fn parts(layout: &Layout, stages: &[(u32, Scope)], recipe: &Recipe) -> Result<Vec<PartRow>> {
+    let personal = recipe.personal.select(layout)?;
+    let mut rows = Vec::new();
+    let blocks = (0..layout.blocks()).map(Site::Block);
+    let sites: Vec<Site> =
+        [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]).collect();
+    for (from, learns) in stages {
+        let row = |site: Option<Site>| {
+            let whole = site
+                .map_or_else(|| Scope::everything(layout), |site| Scope::of_sites(layout, [site]));
+            let (learns, travels) = (&whole & learns, &(&whole & learns) - &personal);
+            let pooled = recipe.population == Population::Pooled;
+            let travels = if pooled { Scope::empty() } else { travels };
+            let count = |scope: &Scope| scope.elements(layout) as u64;
+            let frame = payload_length(layout, &Scope::empty(), recipe.work.encoding);
+            let length = payload_length(layout, &travels, recipe.work.encoding) - frame;
+            PartRow {
+                from: *from,
+                site,
+                parameters: count(&whole),
+                learn: count(&learns),
+                travel: count(&travels),
+                bytes_up: ByteCount(length as u64),
+            }
+        };
+        rows.extend(sites.iter().map(|site| row(Some(*site))).chain([row(None)]));
+    }
+    Ok(rows)
+}

@@ -1,0 +1,214 @@
+//! Everything a federation starts from: the model, its first weights and the clients' tokens.
+//!
+//! A preset has no tokenizer, so one is grown from the training text. That is a release: the
+//! vocabulary names words of that text. It is harmless for the synthetic clinic and said aloud for
+//! any other source.
+
+use std::path::Path;
+
+use fedra_client::Shards;
+use fedra_compute::{Device, Params, Seed};
+use fedra_data::{Encoder, LabelShape, Table, Task, Tokenizer, WordTokenizer, open_tokenizer};
+use fedra_model::hf::config::Problem;
+use fedra_model::hf::{Checkpoint, Companions, Config};
+use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
+
+use crate::classes;
+use crate::error::{Context, Result};
+use crate::experiment::{Complaint, Experiment, HeadChoice, ModelSource, Source};
+use crate::grid::grouped;
+use crate::holdings::Holdings;
+
+/// A model and its examples.
+pub struct Prepared {
+    /// The structure.
+    pub model: Model,
+    /// The weights before round 0.
+    pub params: Params,
+    /// The tokenizer and what else stands beside the weights.
+    pub companions: Companions,
+    /// Everybody's examples as tokens.
+    pub shards: Shards,
+    /// How a sequence head's outputs are read.
+    pub problem: Option<Problem>,
+    /// What a person should know before it runs: parts of a folder that were drawn anew or left
+    /// aside, weights that will never learn. A line each.
+    pub notes: Vec<String>,
+}
+
+/// A model with its first weights.
+struct Opened {
+    model: Model,
+    params: Params,
+    companions: Companions,
+    tokenizer: Box<dyn Tokenizer>,
+}
+
+impl Prepared {
+    /// Opens or makes the model, and encodes the rows for it. A trained head may number the rows'
+    /// labels anew.
+    pub fn of(experiment: &Experiment, mut holdings: Holdings, device: &Device) -> Result<Self> {
+        let mut notes = Vec::new();
+        let is_grown = matches!(experiment.model, ModelSource::Fresh(..));
+        if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
+            notes.push(
+                "the vocabulary is grown from all clients' training text, so it names words of it;\n      \
+                 a folder in model.path brings a vocabulary of its own"
+                    .to_owned(),
+            );
+        }
+        let opened = match &experiment.model {
+            ModelSource::Fresh(config, vocabulary) => {
+                fresh(experiment, &holdings, (config, *vocabulary), device)?
+            }
+            ModelSource::Folder(path) => {
+                let table = &mut holdings.table;
+                open(experiment, path, (table, &mut notes), device)?
+            }
+        };
+        let Opened { model, params, companions, tokenizer } = opened;
+        let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest());
+        let encoder = Encoder::new(tokenizer.as_ref(), longest)?;
+        let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
+        let vocabulary = model.config().vocabulary();
+        within_embedding(&shards, vocabulary)?;
+        if tokenizer.vocabulary_size() > vocabulary {
+            notes.push(format!(
+                "the tokenizer has {} pieces and the model's embedding {} rows; no row of the data \
+                 uses the others",
+                grouped(tokenizer.vocabulary_size() as u64),
+                grouped(vocabulary as u64)
+            ));
+        }
+        let problem = problem(experiment.task);
+        Ok(Self { model, params, companions, shards, problem, notes })
+    }
+}
+
+/// A preset with fresh weights and a vocabulary of its own.
+fn fresh(
+    experiment: &Experiment,
+    holdings: &Holdings,
+    (config, vocabulary): (&Config, usize),
+    device: &Device,
+) -> Result<Opened> {
+    let head = head(experiment.task, holdings.table.labels.len(), Family::Encoder)?;
+    let grown = grow(holdings, vocabulary)?;
+    let mut config = config.clone();
+    if let Config::Bert(bert) = &mut config {
+        bert.vocab_size = grown.vocabulary_size();
+    }
+    let companions = Companions::with_tokenizer(grown.to_json()?.into_bytes())?;
+    let model = Model::new(config, head, adapters(experiment)?).context("model")?;
+    let params = model.fresh_params(device, weights_seed(experiment))?;
+    Ok(Opened { model, params, companions, tokenizer: Box::new(grown) })
+}
+
+/// A folder with its tokenizer, and with a head for the task.
+fn open(
+    experiment: &Experiment,
+    path: &Path,
+    (table, notes): (&mut Table, &mut Vec<String>),
+    device: &Device,
+) -> Result<Opened> {
+    let checkpoint = Checkpoint::open(path).context("model.path")?;
+    let family = match checkpoint.config() {
+        Config::Bert(_) => Family::Encoder,
+        Config::Llama(_) => Family::Decoder,
+    };
+    let tokenizer = open_tokenizer(path).context("model.path")?;
+    let (task, choice) = (experiment.task, experiment.draft.model.head);
+    let classifier = match head(task, 1, family)?.answers() {
+        Some(answers) => classes::settle(&checkpoint, (answers, choice), table, notes)?,
+        None => match choice {
+            None => Classifier::Stored,
+            Some(HeadChoice::Fresh | HeadChoice::Trained) => {
+                let expected = "it only for a task with labels";
+                return Err(Complaint::new("model.head", "a choice", expected).into());
+            }
+        },
+    };
+    if let (Classifier::Rows(_), Some(trained), Some(read)) =
+        (&classifier, checkpoint.config().labels().and_then(|labels| labels.problem), problem(task))
+        && trained != read
+    {
+        let (trained, read) = (trained.name(), read.name());
+        notes.push(format!("the folder's head was trained for {trained} and is read as {read}"));
+    }
+    let head = head(task, table.labels.len(), family)?;
+    let wanted = Wanted { head, classifier, adapters: adapters(experiment)? };
+    let how = (device, weights_seed(experiment));
+    let loaded = load_checkpoint(&checkpoint, wanted, how).context("model.path")?;
+    notes.extend(loaded.report.lines());
+    let Loaded { model, params, companions, .. } = loaded;
+    Ok(Opened { model, params, companions, tokenizer })
+}
+
+/// How a sequence head's outputs are read.
+fn problem(task: Task) -> Option<Problem> {
+    match task.shape() {
+        LabelShape::One => Some(Problem::SingleLabel),
+        LabelShape::Many => Some(Problem::MultiLabel),
+        LabelShape::PerWord | LabelShape::Absent => None,
+    }
+}
+
+fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
+    let Some(lora) = &experiment.draft.model.lora else { return Ok(None) };
+    Ok(Some(Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())?))
+}
+
+fn weights_seed(experiment: &Experiment) -> Seed {
+    Seed(experiment.draft.seed).of("weights")
+}
+
+/// Refuses tokens that the embedding has no row for, before anything trains on the others.
+fn within_embedding(shards: &Shards, vocabulary: usize) -> Result<()> {
+    let whole = |name: &str| format!("a row of {name}");
+    let central = ("a row of the central test set".to_owned(), &shards.central_test);
+    let sets = shards.clients.iter().flat_map(|shard| {
+        [&shard.train, &shard.validation, &shard.test]
+            .map(|examples| (whole(&shard.name), examples))
+    });
+    for (whose, examples) in sets.chain([central]) {
+        let beyond = |id: &&u32| **id as usize >= vocabulary;
+        let mut ids = examples.encoded().iter().flat_map(|encoded| &encoded.ids);
+        if let Some(id) = ids.find(beyond) {
+            let found = format!("token {id} in {whose}");
+            let expected = format!("less than {vocabulary}, the rows of the model's embedding");
+            let hint = "the tokenizer is not the one that the weights were trained with";
+            return Err(Complaint::new("model.path", found, expected).with_hint(hint).into());
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Family {
+    Encoder,
+    Decoder,
+}
+
+/// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
+fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
+    Ok(match (task.shape(), family) {
+        (LabelShape::PerWord, Family::Encoder | Family::Decoder) => Head::Tokens { classes },
+        (LabelShape::One | LabelShape::Many, Family::Encoder) => {
+            Head::Sequence { classes, pooler: true }
+        }
+        (LabelShape::One | LabelShape::Many, Family::Decoder) => {
+            Head::Sequence { classes, pooler: false }
+        }
+        (LabelShape::Absent, Family::Decoder) => Head::Language,
+        (LabelShape::Absent, Family::Encoder) => {
+            let expected = "a task with labels, or a decoder in model.path";
+            return Err(Complaint::new("data.task", "\"language\"", expected).into());
+        }
+    })
+}
+
+fn grow(holdings: &Holdings, limit: usize) -> Result<WordTokenizer> {
+    let rows = holdings.division.clients.iter().flat_map(|holding| &holding.train);
+    let texts: Vec<String> = rows.map(|&row| holdings.table.examples[row].body.to_text()).collect();
+    WordTokenizer::grow(texts.iter().map(String::as_str), limit).context("model.vocabulary")
+}

@@ -1,0 +1,22 @@
+//! The names of the files that a run leaves in its folder; [`crate::folder`] says what each is.
+
+/// The experiment as resolved.
+pub const EXPERIMENT: &str = "experiment.toml";
+/// Digests of what the run learns from.
+pub const INPUTS: &str = "inputs.json";
+/// One report a round.
+pub const ROUNDS: &str = "rounds.jsonl";
+/// What the run came to.
+pub const SUMMARY: &str = "summary.json";
+/// The last complete round.
+pub const CHECKPOINT: &str = "checkpoint.fedra";
+/// The best round so far.
+pub const BEST: &str = "best.json";
+/// The folder of the model.
+pub const MODEL: &str = "model";
+/// The folder of the best round's model.
+pub const MODEL_BEST: &str = "model-best";
+/// What idle clients keep, while the run is on.
+pub const SCRATCH: &str = "clients.fedra.scratch";
+/// Updates that wait for their turn, while a round is on.
+pub const EARLY: &str = "updates.fedra.scratch";

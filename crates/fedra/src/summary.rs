@@ -1,0 +1,230 @@
+//! What a run comes to: `summary.json` and the table at its end.
+
+use std::collections::BTreeMap;
+
+use fedra_engine::{Bytes, EvaluationSet, LogMark, RoundReport, SetScores, StageReport};
+use fedra_plan::ByteCount;
+use serde::{Deserialize, Serialize};
+
+use crate::baseline::Baseline;
+use crate::best::Best;
+use crate::fingerprint::Inputs;
+use crate::grid::{Grid, counted, grouped};
+use crate::headline::{headline_of, set_name};
+
+/// The result of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// The experiment.
+    pub name: String,
+    /// The method.
+    pub method: String,
+    /// The seed.
+    pub seed: u64,
+    /// Complete rounds.
+    pub rounds: u32,
+    /// The number the task is judged by; absent when nobody has test examples.
+    pub score: Option<Score>,
+    /// Every score on every set.
+    pub scores: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The round that did best on the clients' validation examples, where that is followed.
+    #[serde(default)]
+    pub best: Option<Best>,
+    /// That the run stopped before its last round, because nothing better came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
+    /// What an answer without a model scores on the same sets; absent where the task has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
+    /// What travelled, summed over rounds and clients.
+    pub bytes: Bytes,
+    /// What the clients computed in training, in multiply-adds; an estimate to compare runs by.
+    pub multiply_adds: u64,
+    /// The folder of the global model; absent when there is none because clients keep all of it.
+    pub model: Option<String>,
+    /// Digests of what the run learned from.
+    #[serde(default)]
+    pub inputs: Option<Inputs>,
+    /// The log that this was summed up from.
+    #[serde(default)]
+    pub log: LogMark,
+    /// Always null: none.
+    pub privacy: Option<()>,
+    /// Since when a method of two stages is in its second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<StageReport>,
+    /// How long the rounds took.
+    pub seconds: f64,
+    /// The most memory the process held.
+    pub peak_rss_bytes: u64,
+    /// Clients.
+    pub clients: usize,
+    /// Training examples of all clients.
+    pub examples: u64,
+    /// Elements of the model.
+    pub parameters: u64,
+    /// Tokens of a training example, in the mean.
+    pub tokens: f64,
+}
+
+/// That a run stopped early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// After so many scorings without a better one.
+    pub patience: u32,
+}
+
+/// The number the task is judged by.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Score {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+    /// On whose examples.
+    pub on: String,
+}
+
+impl Summary {
+    /// Adds up the reports of a run.
+    pub fn add_up(mut self, reports: &[RoundReport]) -> Self {
+        self.rounds = reports.len() as u32;
+        self.seconds = reports.iter().map(|report| report.seconds).sum();
+        for report in reports {
+            self.bytes += report.bytes;
+        }
+        let effort: u64 = reports.iter().map(|report| report.effort).sum();
+        self.multiply_adds = (effort as f64 * self.tokens) as u64;
+        self.stage = reports.last().and_then(|last| last.stage.clone());
+        for set in reports.last().map_or(&[][..], |last| &last.scores) {
+            self.add_scores(set);
+        }
+        self
+    }
+
+    /// Adds the scores on a set; those on the central test set make the headline.
+    ///
+    /// Client sets have two readings: the mean of the clients' scores by examples, and, where a
+    /// score is an F1 of counts, `pooled_` of all their examples as if they were one set.
+    pub fn add_scores(&mut self, set: &SetScores) {
+        let on = set_name(set.on);
+        let mut all = set.mean.clone();
+        all.insert("loss".to_owned(), set.loss);
+        if set.each.len() > 1 {
+            let pooled = set.pooled.iter();
+            all.extend(pooled.map(|(name, value)| (format!("pooled_{name}"), *value)));
+        }
+        self.scores.insert(on.to_owned(), all);
+        // What values are chosen by is not what a run is judged by.
+        if set.on != EvaluationSet::ClientValidation
+            && (self.score.is_none() || set.on == EvaluationSet::CentralTest)
+            && let Some((name, value)) = headline_of(&set.mean)
+        {
+            self.score = Some(Score { name: name.to_owned(), value, on: on.to_owned() });
+        }
+    }
+
+    /// What the answer without a model is, and its value of this score.
+    fn floor(&self, score: &Score) -> Option<(&str, f64)> {
+        let baseline = self.baseline.as_ref()?;
+        Some((&baseline.answer, baseline.score(&score.on, &score.name)?))
+    }
+
+    /// The table at the end of a run.
+    pub fn table(&self) -> String {
+        let mut grid = Grid::new(["", ""]);
+        let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
+        fact("experiment", format!("{} (seed {})", self.name, self.seed));
+        fact("method", format!("{}, {}", self.method, counted(u64::from(self.rounds), "round")));
+        let (clients, examples) =
+            (grouped(self.clients as u64), counted(self.examples, "training example"));
+        fact("clients", format!("{clients} with {examples}"));
+        fact("parameters", grouped(self.parameters));
+        if let Some(score) = &self.score {
+            let on = score.on.replace('_', " ");
+            fact("score", format!("{} {:.3} on the {on}", score.name, score.value));
+            if let Some((answer, value)) = self.floor(score) {
+                fact("baseline", format!("{} {value:.3} by {answer}", score.name));
+                if score.value <= value {
+                    fact("note", format!("no better than {answer}"));
+                }
+            }
+        }
+        if let Some(best) = &self.best {
+            let (round, kept) = (best.round + 1, best.model.as_ref());
+            let kept = kept.map_or(String::new(), |model| format!(", kept in {model}"));
+            fact(
+                "best",
+                format!("round {round}: {} {:.3} on validation{kept}", best.name, best.score),
+            );
+        }
+        if let Some(Stopped { patience }) = self.stopped {
+            let scorings = counted(u64::from(patience), "scoring");
+            fact("stopped early", format!("{scorings} in a row brought nothing better"));
+        }
+        if let Some(stage) = &self.stage {
+            let from = |round: fedra_plan::Round| format!("from round {}", round.0 + 1);
+            let begun = |round: &fedra_plan::Round| round.0 < self.rounds;
+            let rounds = stage.since.filter(begun).map(from);
+            fact("second stage", rounds.unwrap_or_else(|| "not reached".to_owned()));
+        }
+        fact("bytes up", travelled(self.bytes.up, self.bytes.full_up));
+        fact("bytes down", travelled(self.bytes.down, self.bytes.full_down));
+        fact("privacy", "none".to_owned());
+        if self.model.is_none() {
+            fact("model", "none saved: every client keeps its own, none is global".to_owned());
+        }
+        fact("time", duration(self.seconds));
+        fact("memory", format!("{} at most", ByteCount(self.peak_rss_bytes)));
+        grid.lines()[1..].join("\n")
+    }
+}
+
+/// Bytes, and their share of what sending everything would have taken.
+pub fn travelled(bytes: ByteCount, full: ByteCount) -> String {
+    if full.0 == 0 {
+        return "none".to_owned();
+    }
+    let share = 100.0 * bytes.0 as f64 / full.0 as f64;
+    format!("{bytes}, {share:.1} % of everything in f32")
+}
+
+/// Seconds as people say them.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 100.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 6000.0 => format!("{:.1} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+impl Summary {
+    /// A summary of so many rounds in which nothing happened.
+    pub fn of_nothing(rounds: u32) -> Self {
+        Self {
+            name: "tiny".to_owned(),
+            method: "fedavg".to_owned(),
+            seed: 3,
+            rounds,
+            score: None,
+            scores: BTreeMap::new(),
+            best: None,
+            stopped: None,
+            baseline: None,
+            bytes: Bytes::default(),
+            multiply_adds: 0,
+            model: None,
+            inputs: None,
+            log: LogMark::default(),
+            privacy: None,
+            stage: None,
+            seconds: 0.0,
+            peak_rss_bytes: 0,
+            clients: 3,
+            examples: 0,
+            parameters: 0,
+            tokens: 0.0,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A comparison by a program: its runs are carried out in this process, one after another.
+
+use std::cell::RefCell;
+use std::fs;
+
+use fedra::Overrides;
+use fedra::compare::{CompareListener, CompareRequest, WorkPlan, Workers};
+
+/// Keeps the names of runs that are complete, and stops after so many rounds.
+struct Follower {
+    complete: RefCell<Vec<String>>,
+    rounds: RefCell<u32>,
+    most: u32,
+}
+
+impl Follower {
+    fn new(most: u32) -> Self {
+        Self { complete: RefCell::default(), rounds: RefCell::default(), most }
+    }
+}
+
+impl CompareListener for Follower {
+    fn note(&self, _line: &str) {}
+
+    fn begin(&self, _what: &str, _rounds: u64) {}
+
+    fn round(&self, _run: &str, _told: &str) {
+        *self.rounds.borrow_mut() += 1;
+    }
+
+    fn complete(&self, run: &str, told: &str) {
+        assert!(told.starts_with("round 2/2  loss "), "{told}");
+        self.complete.borrow_mut().push(run.to_owned());
+    }
+
+    fn failed(&self, run: &str, reason: &str) {
+        panic!("{run}: {reason}");
+    }
+
+    fn end(&self) {}
+
+    fn stops(&self) -> bool {
+        *self.rounds.borrow() >= self.most
+    }
+}
+
+#[test]
+fn runs_in_this_process_are_compared_and_a_stopped_comparison_goes_on() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("tiny.toml");
+    fs::write(&file, include_str!("tiny.toml")).unwrap();
+    let plan = WorkPlan::new(&CompareRequest {
+        files: vec![file],
+        overrides: Overrides::default().set("federation.rounds=2"),
+        seeds: Some(2),
+        sweeps: vec!["method.name=fedavg,fedadam".to_owned()],
+        ..CompareRequest::default()
+    })
+    .unwrap();
+    let out = place.path().join("out");
+    let compare =
+        |follower: &Follower| fedra::compare(&plan, &out, &Workers::Here, follower).unwrap();
+    let stopped = Follower::new(3);
+    assert!(compare(&stopped).is_none());
+    assert_eq!(*stopped.complete.borrow(), ["name=fedavg seed 3"]);
+
+    let follower = Follower::new(u32::MAX);
+    let compared = compare(&follower).expect("nobody stops it");
+    let others = ["name=fedavg seed 4", "name=fedadam seed 3", "name=fedadam seed 4"];
+    assert_eq!(*follower.complete.borrow(), others);
+    // One round of the second run was complete when the comparison stopped.
+    assert_eq!(*follower.rounds.borrow(), 5);
+    assert!(compared.failures.is_empty());
+    assert_eq!(compared.comparison.seeds, [3, 4]);
+    assert_eq!(compared.comparison.variants.len(), 2);
+    assert!(out.join("compare.md").exists());
+}
