@@ -91,7 +91,7 @@ fn main() -> ExitCode {
 
 fn ended(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
-        console::say(format_args!("error: {}", told(&error)));
+        console::say(format_args!("error: {}", fedra::error::in_words(error.as_ref())));
         let ours = error.downcast_ref::<fedra::Error>();
         if let Some(kept) = ours.and_then(fedra::Error::breakdown) {
             console::say(kept);
@@ -105,22 +105,6 @@ fn status(error: &anyhow::Error) -> u8 {
     let ours = error.downcast_ref::<fedra::Error>().is_some_and(fedra::Error::is_breakdown);
     let engine = error.downcast_ref::<EngineError>().is_some_and(fedra::error::is_breakdown);
     if ours || engine { 1 } else { 2 }
-}
-
-/// An error and its causes in one line; a cause that its error has told already is left out.
-fn told(error: &anyhow::Error) -> String {
-    if let Some(ours) = error.downcast_ref::<fedra::Error>() {
-        return ours.in_words();
-    }
-    let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if told.is_empty() {
-            told = cause;
-        } else if !told.ends_with(&cause) {
-            told = format!("{told}: {cause}");
-        }
-    }
-    told
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode> {

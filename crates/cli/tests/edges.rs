@@ -85,3 +85,12 @@ fn the_plan_knows_nothing_but_serde_and_errors() {
     let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
     assert_eq!(names, ["serde", "thiserror"]);
 }
+
+#[test]
+fn the_library_knows_no_command_line() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../fedra/Cargo.toml");
+    let text = std::fs::read_to_string(manifest).expect("the library is part of the workspace");
+    for name in ["clap", "indicatif", "signal-hook", "anyhow"] {
+        assert!(!text.lines().any(|line| line.starts_with(name)), "{name} belongs to the command");
+    }
+}

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use fedra::data::{Row, Shares, Table, TableBuilder, Task};
-use fedra::experiment::draft::{Data, Draft, Federation, Model};
+use fedra::experiment::draft::{Data, Draft, Federation, Model, Work};
 use fedra::{Experiment, Output, Silent, Summary};
 
 /// Messages of three shops, each with its own way to write.
@@ -37,6 +37,7 @@ pub fn federate(folder: &Path) -> fedra::Result<Summary> {
         data: Data { shares, ..Data::default() },
         model: Model { blocks: Some(1), width: Some(32), heads: Some(2), ..Model::default() },
         federation: Federation { rounds: Some(6), ..Federation::default() },
+        work: Work { epochs: 4, batch: 4, ..Work::default() },
         ..Draft::default()
     };
     let experiment = Experiment::of_rows(draft, messages()?)?;

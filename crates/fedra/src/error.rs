@@ -4,7 +4,6 @@
 //! began and could not go on is another matter ([`Breakdown`]): something may be lost, something is
 //! kept, and what is kept is said, with how to go on from it.
 
-use std::error::Error as _;
 use std::fmt;
 use std::path::Path;
 
@@ -100,22 +99,9 @@ impl Error {
         }
     }
 
-    /// The error and its causes in one line; a cause that its error has told already is left out.
-    /// What is kept of a run is not said here but by [`Error::breakdown`].
+    /// The error and its causes in one line ([`in_words`]).
     pub fn in_words(&self) -> String {
-        if let Self::BrokeDown { source, .. } = self {
-            return source.in_words();
-        }
-        let mut told = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            if !told.ends_with(&text) {
-                told = format!("{told}: {text}");
-            }
-            cause = error.source();
-        }
-        told
+        in_words(self)
     }
 
     /// The engine's error, whatever was being done.
@@ -135,6 +121,24 @@ impl Error {
             | Self::Toml(_) => None,
         }
     }
+}
+
+/// An error and its causes in one line; a cause that its error has told already is left out. What is
+/// kept of a run is not said here but by [`Error::breakdown`].
+pub fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(Error::BrokeDown { source, .. }) = error.downcast_ref::<Error>() {
+        return source.in_words();
+    }
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !told.ends_with(&text) {
+            told = format!("{told}: {text}");
+        }
+        cause = error.source();
+    }
+    told
 }
 
 /// How far a run came that could not go on.

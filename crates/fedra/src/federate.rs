@@ -33,6 +33,7 @@ use crate::summary::{Stopped, Summary};
 use crate::untrained::untrained;
 
 /// How a run ended.
+#[derive(Debug)]
 pub enum Ending {
     /// All rounds are complete.
     Complete(Box<Summary>),

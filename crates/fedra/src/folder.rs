@@ -13,7 +13,7 @@
 //! ```
 //!
 //! While a run is on there may be a scratch file too, which has no name and ends with the process
-//! ([`crate::state_placement`]). Whoever writes here holds the folder's lock ([`Lock`]). Files that tell
+//! ([`crate::state_placement`]). Whoever writes here holds the folder's lock (`lock.rs`). Files that tell
 //! what a run came to are written whole or not at all.
 
 use std::fs;
@@ -149,6 +149,18 @@ impl Folder {
         }
         let experiment = Experiment::open(&file, &crate::experiment::Overrides::default())?;
         Ok((Self { path: path.to_owned(), lock: None, made: Vec::new() }, experiment))
+    }
+
+    /// Opens the folder of an earlier run of this very experiment.
+    pub fn of(path: &Path, experiment: &Experiment) -> Result<Self> {
+        let (file, shown) = (path.join(EXPERIMENT), path.display());
+        let held = fs::read_to_string(&file).with_context(|| format!("cannot read {shown}"))?;
+        if held != experiment.to_toml()? {
+            refuse!(
+                "--resume: found another experiment in {shown}, expected the one to go on with"
+            );
+        }
+        Ok(Self { path: path.to_owned(), lock: None, made: Vec::new() })
     }
 
     /// The summary, if all rounds that the experiment asks for are in it.

@@ -50,7 +50,7 @@
 //! [`Listener`], which may also ask a run to stop. Files are written to the folder that the caller
 //! names and nowhere else.
 
-pub mod complaint;
+mod complaint;
 pub mod error;
 pub mod experiment;
 
@@ -108,11 +108,12 @@ pub use fedra_client as client;
 
 pub use advise::advise;
 pub use compare::compare;
+pub use complaint::Complaint;
 pub use error::{Error, Result};
 pub use experiment::{Experiment, Overrides};
 pub use federate::{Ending, Run};
 pub use listener::{Listener, Silent};
 pub use output_folder::Over;
 pub use plan_report::{PlanReport, plan};
-pub use run::{Output, Resumed, prepare, resume, run};
+pub use run::{Output, Resumed, prepare, resume, resume_with, run};
 pub use summary::Summary;

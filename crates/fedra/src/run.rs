@@ -55,6 +55,7 @@ pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) ->
 }
 
 /// What became of an earlier run.
+#[derive(Debug)]
 pub enum Resumed {
     /// It was complete, and nothing was changed.
     WasComplete(Box<Summary>),
@@ -65,16 +66,30 @@ pub enum Resumed {
 /// Goes on with the run in a folder, to the same bytes as one that was never stopped. The number of
 /// threads may be another than the experiment's.
 pub fn resume(path: &Path, threads: Option<usize>, listener: &dyn Listener) -> Result<Resumed> {
-    let (mut folder, mut experiment) = Folder::open(path)?;
-    Lock::check(path, "--resume")?;
-    if let Some(summary) = folder.complete(&experiment)? {
-        return Ok(Resumed::WasComplete(Box::new(summary)));
-    }
-    folder.lock()?;
+    let (folder, mut experiment) = Folder::open(path)?;
     if threads.is_some() {
         experiment.draft.threads = threads;
     }
-    let run = introduced(&experiment, listener)?;
+    go_on(folder, &experiment, listener)
+}
+
+/// The same for an experiment with rows or a method of the program's own, which the folder names and
+/// cannot bring.
+pub fn resume_with(
+    experiment: &Experiment,
+    path: &Path,
+    listener: &dyn Listener,
+) -> Result<Resumed> {
+    go_on(Folder::of(path, experiment)?, experiment, listener)
+}
+
+fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -> Result<Resumed> {
+    Lock::check(folder.path(), "--resume")?;
+    if let Some(summary) = folder.complete(experiment)? {
+        return Ok(Resumed::WasComplete(Box::new(summary)));
+    }
+    folder.lock()?;
+    let run = introduced(experiment, listener)?;
     let pool = run.thread_pool()?;
     run.run(&folder, pool.as_ref(), listener).map(Resumed::WentOn)
 }

@@ -1,6 +1,6 @@
 //! How much all clients keep between rounds, and where a simulation keeps it.
 //!
-//! Memory is the faster place, so what fits in [`ROOM`] stays there. Beyond it the states of idle
+//! Memory is the faster place, so what fits in `ROOM` stays there. Beyond it the states of idle
 //! clients go to a scratch file in the run's own folder: nothing is written outside of what the user
 //! named. `keep` in the experiment file overrides the rule; neither place changes a bit of the result.
 

@@ -62,11 +62,11 @@ fn runs_in_this_process_are_compared_and_a_stopped_comparison_goes_on() {
         |follower: &Follower| fedra::compare(&plan, &out, &Workers::Here, follower).unwrap();
     let stopped = Follower::new(3);
     assert!(compare(&stopped).is_none());
-    assert_eq!(*stopped.complete.borrow(), ["name=fedavg seed 3"]);
+    assert_eq!(*stopped.complete.borrow(), ["fedavg seed 3"]);
 
     let follower = Follower::new(u32::MAX);
     let compared = compare(&follower).expect("nobody stops it");
-    let others = ["name=fedavg seed 4", "name=fedadam seed 3", "name=fedadam seed 4"];
+    let others = ["fedavg seed 4", "fedadam seed 3", "fedadam seed 4"];
     assert_eq!(*follower.complete.borrow(), others);
     // One round of the second run was complete when the comparison stopped.
     assert_eq!(*follower.rounds.borrow(), 5);

@@ -9,10 +9,10 @@
 //! interrupted goes on, and what has changed in the file, the data or the weights runs anew.
 
 mod comparison;
-mod job;
 mod listener;
 mod page;
 mod process_pool;
+mod progression;
 mod results;
 mod statistics;
 mod tune;
@@ -38,8 +38,8 @@ use crate::error::{Context, Result, refuse};
 use crate::folder::Folder;
 use crate::lock::Lock;
 use comparison::Entry;
+use progression::Progression;
 use results::RunResult;
-use work_plan::Progression;
 
 /// What came of a comparison.
 pub struct Compared {

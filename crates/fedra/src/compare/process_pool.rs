@@ -7,14 +7,44 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::job::{Ending, Job, News};
 use crate::error::{Context, Result};
+
+/// A run to be carried out: its folder holds the experiment.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its name for people.
+    pub name: String,
+    /// The folder, made already.
+    pub folder: PathBuf,
+    /// The threads it asks for, had it the machine to itself.
+    pub threads: Option<usize>,
+}
+
+/// What a run tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A round is complete: `round 3/20` and how it went.
+    Round(String),
+    /// It is over.
+    Over(Ending),
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Complete.
+    Complete,
+    /// Stopped between two rounds.
+    Interrupted,
+    /// Broken down, in its own words.
+    Failed(String),
+}
 
 /// How many at a time, on how many threads.
 #[derive(Clone, Copy)]

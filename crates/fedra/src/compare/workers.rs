@@ -6,8 +6,7 @@ use std::sync::Arc;
 use fedra_client::Observer;
 use fedra_engine::RoundReport;
 
-use super::job::{Ending, Job, News};
-use super::process_pool::ProcessPool;
+use super::process_pool::{Ending, Job, News, ProcessPool};
 use crate::error::Error;
 use crate::federate;
 use crate::headline::round_line;

@@ -7,7 +7,7 @@
 //! Whatever can be refused without opening a data file is refused here, before anything is
 //! written; a refusal is one [`Complaint`] that names the key. A program may start in the middle,
 //! with a draft of its own ([`Experiment::new`]), and put its own rows or its own method in place of
-//! those that a file can name ([`Experiment::with_rows`], [`Experiment::with_recipe`]).
+//! those that a file can name ([`Experiment::of_rows`], [`Experiment::with_recipe`]).
 
 mod checked;
 pub mod draft;

@@ -1,0 +1,68 @@
+//! A run with a method of one's own, stopped by its listener and gone on with.
+
+use std::cell::Cell;
+use std::fs;
+use std::sync::Arc;
+
+use fedra::client::Observer;
+use fedra::engine::{Recipe, RoundReport, ServerRule};
+use fedra::listener::Rounds;
+use fedra::{Ending, Experiment, Listener, Output, Overrides, Resumed, Silent};
+
+/// Stops after the first round.
+#[derive(Default)]
+struct Impatient {
+    rounds: Cell<u32>,
+}
+
+impl Listener for Impatient {
+    fn note(&self, _line: &str) {}
+
+    fn warn(&self, _line: &str) {}
+
+    fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        assert_eq!((rounds.label, rounds.done, rounds.rounds, rounds.clients), ("halved", 0, 3, 3));
+        Arc::new(fedra::client::Silent)
+    }
+
+    fn round(&self, _report: &RoundReport) {
+        self.rounds.set(self.rounds.get() + 1);
+    }
+
+    fn end(&self) {}
+
+    fn stops(&self) -> bool {
+        self.rounds.get() > 0
+    }
+}
+
+/// The server takes a share of the step that the clients propose.
+fn experiment(rate: f32) -> Experiment {
+    let experiment = Experiment::from_toml(include_str!("tiny.toml"), &Overrides::default())
+        .expect("it is legal");
+    let server = ServerRule::Average { rate };
+    let recipe = Recipe { method: "halved".to_owned(), server, ..experiment.recipe.clone() };
+    experiment.with_recipe(recipe).expect("the name is new")
+}
+
+#[test]
+fn a_stopped_run_of_ones_own_method_goes_on_to_the_same_model() {
+    let place = tempfile::tempdir().unwrap();
+    let (whole, parts) = (place.path().join("whole"), place.path().join("parts"));
+    let halved = experiment(0.5);
+    fedra::run(&halved, &Output::new(&whole), &Silent).unwrap().complete().unwrap();
+
+    let ending = fedra::run(&halved, &Output::new(&parts), &Impatient::default()).unwrap();
+    assert!(matches!(ending, Ending::Interrupted { rounds: 1, of: 3 }));
+    let refused = fedra::resume(&parts, None, &Silent).expect_err("no file has the method");
+    assert!(refused.to_string().starts_with("method.name: found \"halved\""), "{refused}");
+    assert!(fedra::resume_with(&experiment(0.25), &parts, &Silent).is_err());
+
+    let resumed = fedra::resume_with(&halved, &parts, &Silent).unwrap();
+    assert!(matches!(resumed, Resumed::WentOn(Ending::Complete(_))));
+    let model =
+        |folder: &std::path::Path| fs::read(folder.join("model/model.safetensors")).unwrap();
+    assert!(model(&whole) == model(&parts));
+    let again = fedra::resume_with(&halved, &parts, &Silent).unwrap();
+    assert!(matches!(again, Resumed::WasComplete(summary) if summary.rounds == 3));
+}
