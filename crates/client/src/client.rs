@@ -90,6 +90,11 @@ impl Client {
         &self.info
     }
 
+    /// Its examples.
+    pub const fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
     /// What it keeps.
     pub const fn state(&self) -> &ClientState {
         &self.state

@@ -185,12 +185,14 @@ pub struct TableBuilder {
     task: Task,
     rows: Vec<Row>,
     names: BTreeSet<String>,
+    /// The only labels that rows may have.
+    declared: Option<LabelSet>,
 }
 
 impl TableBuilder {
     /// An empty table of a task.
     pub fn new(task: Task) -> Self {
-        Self { task, rows: Vec::new(), names: BTreeSet::new() }
+        Self { task, rows: Vec::new(), names: BTreeSet::new(), declared: None }
     }
 
     /// The task.
@@ -213,6 +215,15 @@ impl TableBuilder {
         self.names.insert(name.into());
     }
 
+    /// The same table with these labels and no others, whether rows have them or not: so whoever
+    /// holds a part of the rows numbers labels like everybody else.
+    #[must_use]
+    pub fn with_labels(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.names.extend(names);
+        self.declared = Some(self.label_set());
+        self
+    }
+
     /// Adds a row after checking its labels against the task.
     pub fn push(&mut self, row: Row) -> Result<()> {
         if let Some((found, expected)) = self.complaint(&row) {
@@ -231,13 +242,17 @@ impl TableBuilder {
 
     /// Numbers the labels and closes the table.
     pub fn finish(self) -> Table {
-        let shape = self.task.shape();
-        let labels = match shape {
-            LabelShape::PerWord => LabelSet::of_tags(self.names),
-            LabelShape::One | LabelShape::Many | LabelShape::Absent => LabelSet::new(self.names),
-        };
+        let (shape, labels) = (self.task.shape(), self.label_set());
         let examples = self.rows.into_iter().map(|row| example(row, shape, &labels)).collect();
         Table { task: self.task, labels, examples }
+    }
+
+    fn label_set(&self) -> LabelSet {
+        let names = self.names.iter().cloned();
+        match self.task.shape() {
+            LabelShape::PerWord => LabelSet::of_tags(names),
+            LabelShape::One | LabelShape::Many | LabelShape::Absent => LabelSet::new(names),
+        }
     }
 
     /// What is wrong with a row, as (found, expected).
@@ -245,6 +260,11 @@ impl TableBuilder {
         let count = row.labels.len();
         if row.labels.iter().any(String::is_empty) {
             return Some(("an empty label".into(), "a name"));
+        }
+        if let Some(declared) = &self.declared
+            && let Some(other) = row.labels.iter().find(|name| declared.index(name).is_none())
+        {
+            return Some((format!("the label {other:?}"), "one of the labels that were declared"));
         }
         match (self.task.shape(), &row.body) {
             (LabelShape::PerWord, Body::Text(_)) => {
@@ -285,6 +305,27 @@ fn example(row: Row, shape: LabelShape, set: &LabelSet) -> Example {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn declared_labels_are_the_labels_whatever_rows_have() {
+        let table = |rows: &[&str]| {
+            let names = ["skin", "heart", "lung"].map(str::to_owned);
+            let mut builder = TableBuilder::new(Task::Classes).with_labels(names);
+            for label in rows {
+                builder.push(Row::text("x").with_labels([*label]))?;
+            }
+            Ok::<_, DataError>(builder.finish())
+        };
+        let part = table(&["lung"]).unwrap();
+        assert_eq!(part.labels.names(), ["heart", "lung", "skin"]);
+        assert_eq!(part.examples[0].labels, Labels::One(1));
+        let refused = table(&["lung", "bone"]).unwrap_err().to_string();
+        assert!(refused.contains("the label \"bone\""), "{refused}");
+        // The other half of a tag that was declared is declared too.
+        let mut tags = TableBuilder::new(Task::Tokens).with_labels(["B-drug".to_owned()]);
+        tags.push(Row::words(["a", "b", "c"]).with_labels(["O", "B-drug", "I-drug"])).unwrap();
+        assert!(tags.push(Row::words(["a"]).with_labels(["B-dose"])).is_err());
+    }
 
     #[test]
     fn numbering_does_not_depend_on_the_order_of_rows() {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Context, Result};
-use crate::experiment::{Experiment, ModelSource};
+use crate::experiment::{Experiment, ModelSource, Vocabulary};
 use crate::holdings::Holdings;
 
 /// The inputs of a run.
@@ -110,8 +110,8 @@ impl Fingerprints {
             data
         };
         let folder = match &experiment.model {
-            ModelSource::Fresh(..) => Folder::default(),
-            ModelSource::Folder(path) => {
+            ModelSource::Fresh(_, Vocabulary::Grown(_)) => Folder::default(),
+            ModelSource::Fresh(_, Vocabulary::Declared(path)) | ModelSource::Folder(path) => {
                 let known = self.folders.get(path).copied();
                 let folder = known.map_or_else(|| Folder::of(&experiment.model), Ok)?;
                 self.folders.insert(path.clone(), folder);
@@ -214,7 +214,10 @@ const TOKENIZER: [&str; 4] =
 impl Folder {
     fn of(model: &ModelSource) -> Result<Self> {
         let path = match model {
-            ModelSource::Fresh(..) => return Ok(Self::default()),
+            ModelSource::Fresh(_, Vocabulary::Grown(_)) => return Ok(Self::default()),
+            ModelSource::Fresh(_, Vocabulary::Declared(path)) => {
+                return Ok(Self { tokenizer: declared_tokenizer(path)?, ..Self::default() });
+            }
             ModelSource::Folder(path) => path,
         };
         Ok(Self {
@@ -222,6 +225,14 @@ impl Folder {
             weights: files(path, weights(path)?)?,
             tokenizer: files(path, TOKENIZER.map(str::to_owned))?,
         })
+    }
+}
+
+/// A tokenizer that was declared, by its folder or by its file.
+fn declared_tokenizer(path: &Path) -> Result<Option<Digest>> {
+    match (path.is_dir(), path.parent(), path.file_name().and_then(|name| name.to_str())) {
+        (false, Some(folder), Some(name)) => files(folder, [name.to_owned()]),
+        (true, _, _) | (false, _, _) => files(path, TOKENIZER.map(str::to_owned)),
     }
 }
 

@@ -95,6 +95,9 @@ fn keep(rows: &mut Vec<usize>, most: Option<usize>, dice: &mut Dice) {
 fn read(experiment: &Experiment) -> Result<Table> {
     let draft = &experiment.draft;
     let mut builder = TableBuilder::new(experiment.task);
+    if let Some(names) = &draft.data.labels {
+        builder = builder.with_labels(names.iter().cloned());
+    }
     match &experiment.source {
         Source::Rows(rows) => return Ok(Table::clone(rows)),
         Source::Clinic(clinic) => return Ok(clinic.generate(experiment.task, draft.seed)?),

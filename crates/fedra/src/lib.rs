@@ -57,6 +57,7 @@ pub mod experiment;
 pub mod federate;
 pub mod listener;
 pub mod run;
+pub mod site;
 
 pub mod advise;
 pub mod compare;
@@ -106,6 +107,9 @@ pub use fedra_plan as plan;
 /// Clients that train in this process.
 pub use fedra_client as client;
 
+/// Tensors and devices.
+pub use fedra_compute as compute;
+
 pub use advise::advise;
 pub use compare::compare;
 pub use complaint::Complaint;
@@ -116,4 +120,5 @@ pub use listener::{Listener, Silent};
 pub use output_folder::Over;
 pub use plan_report::{PlanReport, plan};
 pub use run::{Output, Resumed, prepare, resume, resume_with, run};
+pub use site::site;
 pub use summary::Summary;

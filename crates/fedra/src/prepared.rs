@@ -15,7 +15,7 @@ use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_checkp
 
 use crate::classes;
 use crate::error::{Context, Result};
-use crate::experiment::{Complaint, Experiment, HeadChoice, ModelSource, Source};
+use crate::experiment::{Complaint, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
 use crate::grid::grouped;
 use crate::holdings::Holdings;
 
@@ -49,17 +49,17 @@ impl Prepared {
     /// labels anew.
     pub fn of(experiment: &Experiment, mut holdings: Holdings, device: &Device) -> Result<Self> {
         let mut notes = Vec::new();
-        let is_grown = matches!(experiment.model, ModelSource::Fresh(..));
+        let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
         if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
             notes.push(
                 "the vocabulary is grown from all clients' training text, so it names words of it;\n      \
-                 a folder in model.path brings a vocabulary of its own"
+                 a folder in model.path brings a vocabulary of its own, and model.tokenizer names one"
                     .to_owned(),
             );
         }
         let opened = match &experiment.model {
             ModelSource::Fresh(config, vocabulary) => {
-                fresh(experiment, &holdings, (config, *vocabulary), device)?
+                fresh(experiment, &holdings, (config, vocabulary), device)?
             }
             ModelSource::Folder(path) => {
                 let table = &mut holdings.table;
@@ -89,19 +89,22 @@ impl Prepared {
 fn fresh(
     experiment: &Experiment,
     holdings: &Holdings,
-    (config, vocabulary): (&Config, usize),
+    (config, vocabulary): (&Config, &Vocabulary),
     device: &Device,
 ) -> Result<Opened> {
     let head = head(experiment.task, holdings.table.labels.len(), Family::Encoder)?;
-    let grown = grow(holdings, vocabulary)?;
+    let tokenizer: Box<dyn Tokenizer> = match vocabulary {
+        Vocabulary::Grown(limit) => Box::new(grow(holdings, *limit)?),
+        Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
+    };
     let mut config = config.clone();
     if let Config::Bert(bert) = &mut config {
-        bert.vocab_size = grown.vocabulary_size();
+        bert.vocab_size = tokenizer.vocabulary_size();
     }
-    let companions = Companions::with_tokenizer(grown.to_json()?.into_bytes())?;
+    let companions = Companions::with_tokenizer(tokenizer.to_json()?.into_bytes())?;
     let model = Model::new(config, head, adapters(experiment)?).context("model")?;
     let params = model.fresh_params(device, weights_seed(experiment))?;
-    Ok(Opened { model, params, companions, tokenizer: Box::new(grown) })
+    Ok(Opened { model, params, companions, tokenizer })
 }
 
 /// A folder with its tokenizer, and with a head for the task.

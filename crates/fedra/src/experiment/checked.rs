@@ -49,10 +49,19 @@ pub enum Source {
 /// What learns.
 #[derive(Clone, Debug)]
 pub enum ModelSource {
-    /// A shape with fresh weights and a vocabulary of at most so many pieces.
-    Fresh(Box<Config>, usize),
+    /// A shape with fresh weights.
+    Fresh(Box<Config>, Vocabulary),
     /// A folder in Hugging Face layout.
     Folder(PathBuf),
+}
+
+/// Where the pieces come from into which a preset's text is cut.
+#[derive(Clone, Debug)]
+pub enum Vocabulary {
+    /// Grown from the training text, at most this many.
+    Grown(usize),
+    /// Those of a tokenizer that somebody declared: a folder or a `tokenizer.json`.
+    Declared(PathBuf),
 }
 
 impl Experiment {

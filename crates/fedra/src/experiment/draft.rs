@@ -116,6 +116,9 @@ pub struct Data {
     /// A file with rows to report on: the central test set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<PathBuf>,
+    /// The names of all labels; those of the rows unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<String>>,
     /// What stands between the fields of a CSV or TSV file, where it is not the usual character.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delimiter: Option<char>,
@@ -228,6 +231,10 @@ pub struct Model {
     /// Most pieces of the vocabulary grown for a preset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<usize>,
+    /// A tokenizer for a preset, in place of a vocabulary that is grown: a model folder or a
+    /// `tokenizer.json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<PathBuf>,
     /// Another number of blocks than the preset has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<usize>,

@@ -1,5 +1,6 @@
 //! `[data]`: where rows come from, and how they are dealt to clients.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::experiment::draft::{By, Data, Draft, Partition as Dealt, Source as Wr
 pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) -> Result<Source> {
     lone_tables(&draft.data)?;
     table_keys(&draft.data, task)?;
+    declared_labels(&draft.data, task)?;
     let format = match draft.data.source {
         Written::SyntheticClinic => return clinic(draft, task).map(Source::Clinic),
         Written::Mimic => {
@@ -51,6 +53,39 @@ pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) ->
         return Err(Complaint::new("data.path", "nothing", expected));
     }
     Ok(Source::Files(format, files))
+}
+
+/// Refuses a list of labels that is none, or where nothing asks for one.
+fn declared_labels(data: &Data, task: Task) -> Result<()> {
+    let Some(names) = &data.labels else { return Ok(()) };
+    let refuse =
+        |found: String, expected: &str| Err(Complaint::new("data.labels", found, expected));
+    if task.shape() == LabelShape::Absent {
+        return refuse("a list".to_owned(), "it only for a task with labels");
+    }
+    match data.source {
+        Written::SyntheticClinic | Written::Mimic | Written::Rows => {
+            return refuse(
+                "a list".to_owned(),
+                "it only beside files: the source knows its labels",
+            );
+        }
+        Written::Jsonl
+        | Written::Csv
+        | Written::Tsv
+        | Written::Parquet
+        | Written::Conll
+        | Written::I2b2 => {}
+    }
+    if names.is_empty() {
+        return refuse("an empty list".to_owned(), "the names of all labels");
+    }
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| name.is_empty() || !seen.insert(*name)) {
+        Some(name) if name.is_empty() => refuse("an empty name".to_owned(), "a name"),
+        Some(name) => refuse(format!("{name:?} twice"), "every name once"),
+        None => Ok(()),
+    }
 }
 
 /// Refuses the table of another source than the one that is read.

@@ -8,8 +8,8 @@ use fedra_model::{Adapters, Head, Model, ModelError, Preset};
 
 use super::{Result, at_least_one, existing};
 use crate::complaint::Complaint;
-use crate::experiment::checked::ModelSource;
-use crate::experiment::draft::Draft;
+use crate::experiment::checked::{ModelSource, Vocabulary};
+use crate::experiment::draft::{Draft, Model as Written};
 
 /// The name of the small preset in files, beside those of [`Preset`].
 const TINY_ENCODER: &str = "tiny-encoder";
@@ -34,10 +34,11 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
             return Err(Complaint::new("model.preset", format!("{preset:?}"), expected));
         }
         for (key, given) in [
-            ("model.vocabulary", model.vocabulary),
-            ("model.blocks", model.blocks),
-            ("model.width", model.width),
-            ("model.heads", model.heads),
+            ("model.vocabulary", model.vocabulary.map(|size| size.to_string())),
+            ("model.tokenizer", model.tokenizer.as_ref().map(|path| path.display().to_string())),
+            ("model.blocks", model.blocks.map(|size| size.to_string())),
+            ("model.width", model.width.map(|size| size.to_string())),
+            ("model.heads", model.heads.map(|size| size.to_string())),
         ] {
             if let Some(given) = given {
                 return Err(Complaint::new(key, given, "nothing: the folder decides"));
@@ -65,12 +66,12 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         let expected = "it only beside model.path: a preset has no trained head";
         return Err(Complaint::new("model.head", "a choice", expected));
     }
-    let vocabulary = *model.vocabulary.get_or_insert(USUAL_VOCABULARY);
+    let vocabulary = vocabulary(model)?;
     for (key, size, most) in [
         ("model.blocks", model.blocks, limit::BLOCKS),
         ("model.width", model.width, limit::WIDTH / INNER),
         ("model.heads", model.heads, limit::HEADS),
-        ("model.vocabulary", Some(vocabulary), limit::VOCABULARY),
+        ("model.vocabulary", model.vocabulary, limit::VOCABULARY),
     ] {
         at_least_one(key, size)?;
         if let Some(size) = size.filter(|size| *size > most) {
@@ -92,6 +93,25 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     config.check().map_err(|error| shape(&error.to_string()))?;
     carries(&config, adapters)?;
     Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+/// The vocabulary of a preset.
+fn vocabulary(model: &mut Written) -> Result<Vocabulary> {
+    match (&mut model.tokenizer, model.vocabulary) {
+        (None, size) => {
+            let size = size.unwrap_or(USUAL_VOCABULARY);
+            model.vocabulary = Some(size);
+            Ok(Vocabulary::Grown(size))
+        }
+        (Some(path), None) => {
+            *path = existing("model.tokenizer", path)?;
+            Ok(Vocabulary::Declared(path.clone()))
+        }
+        (Some(_), Some(size)) => {
+            let expected = "nothing beside model.tokenizer: the tokenizer decides";
+            Err(Complaint::new("model.vocabulary", size, expected))
+        }
+    }
 }
 
 /// A complaint about a size that a file of a model would have under another name.

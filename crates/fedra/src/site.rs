@@ -1,0 +1,69 @@
+//! One client of a federation, made from its own rows alone.
+//!
+//! A site sees no row of anybody else, so what all have to agree on comes from a declared place: labels
+//! from `data.labels` (or from a source that knows them), the vocabulary from the model's folder or
+//! `model.tokenizer`. What a site would have to find out from everybody's rows is refused.
+
+use fedra_client::Client;
+use fedra_compute::Device;
+use fedra_engine::ClientId;
+
+use crate::complaint::Complaint;
+use crate::error::Result;
+use crate::experiment::{Experiment, ModelSource, Source, Vocabulary};
+use crate::holdings::Holdings;
+use crate::prepared::Prepared;
+
+/// The named client with its rows, its tokens and the weights that all start from. It gives the
+/// answers, to the bit, that it gives in a run of the whole federation in one process.
+pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
+    check_declared(experiment)?;
+    let holdings = Holdings::of(experiment)?;
+    let names: Vec<String> =
+        holdings.division.clients.iter().map(|holding| holding.client.clone()).collect();
+    if !names.iter().any(|other| other == name) {
+        let expected = format!("one of {}", names.join(", "));
+        return Err(Complaint::new("client", format!("{name:?}"), expected).into());
+    }
+    let device = Device::cpu();
+    let prepared = Prepared::of(experiment, holdings, &device)?;
+    let Prepared { model, params, shards, .. } = prepared;
+    let labels = (shards.task, shards.labels);
+    let own = shards.clients.into_iter().find(|shard| shard.name == name);
+    let shard = own.unwrap_or_default();
+    let client = Client::new(id, shard, labels, (model, params), device)?;
+    Ok(match experiment.recipe.depths.get(name) {
+        Some(depth) => client.with_depth(*depth)?,
+        None => client,
+    })
+}
+
+/// Refuses what one site cannot know.
+fn check_declared(experiment: &Experiment) -> Result<()> {
+    let data = &experiment.draft.data;
+    match &experiment.source {
+        // Whoever has the seed has all of it.
+        Source::Clinic(_) => return Ok(()),
+        Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
+    }
+    if experiment.partition.clients().is_some() {
+        let expected = "\"client\" at a site: rows are not dealt between machines";
+        return Err(Complaint::new("data.partition.by", "rows dealt anew", expected).into());
+    }
+    if data.shares.central > 0.0 && data.test.is_none() {
+        let expected = "0 at a site: the central test set is the server's";
+        return Err(Complaint::new("data.shares.central", data.shares.central, expected).into());
+    }
+    let has_labels = experiment.task.shape() != fedra_data::LabelShape::Absent;
+    if has_labels && data.labels.is_none() {
+        let expected = "the names of all labels: one site's rows may lack some";
+        return Err(Complaint::new("data.labels", "nothing", expected).into());
+    }
+    match &experiment.model {
+        ModelSource::Fresh(_, Vocabulary::Grown(_)) => {
+            let expected = "a tokenizer that all sites have: a vocabulary grown here is no other's";
+            Err(Complaint::new("model.tokenizer", "nothing", expected).into())
+        }
+        ModelSource::Fresh(_, Vocabulary::Declared(_)) | ModelSource::Folder(_) => Ok(()),
+    }
+}

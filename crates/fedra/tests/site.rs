@@ -1,0 +1,103 @@
+//! A client made from its own rows alone is that client of the whole federation.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use fedra::client::to_values;
+use fedra::data::{Tokenizer as _, WordTokenizer};
+use fedra::engine::ClientId;
+use fedra::holdings::Holdings;
+use fedra::prepared::Prepared;
+use fedra::{Experiment, Overrides};
+
+const CLIENTS: [&str; 3] = ["east", "north", "west"];
+
+/// Each client lacks a label that the others have, and has words that they lack.
+fn rows(client: usize) -> String {
+    let (name, labels) = (CLIENTS[client], ["heart", "lung", "skin"]);
+    let mut rows = String::new();
+    for row in 0..20 {
+        let label = labels[(client + row % 2) % 3];
+        let text = format!("{name} notes {label} for {row} days");
+        writeln!(rows, "{{\"text\": {text:?}, \"label\": {label:?}, \"client\": {name:?}}}")
+            .unwrap();
+    }
+    rows
+}
+
+fn experiment(folder: &Path, file: &str, more: &[&str]) -> fedra::Result<Experiment> {
+    let text = format!(
+        "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = '{}'\n\
+         labels = ['skin', 'heart', 'lung']\nmax_tokens = 16\n\
+         shares = {{ central = 0.0, validation = 0.2, test = 0.2 }}\n\
+         [model]\ntokenizer = '{}'\nblocks = 1\nwidth = 16\nheads = 2\n\
+         [federation]\nrounds = 1\n",
+        folder.join(file).display(),
+        folder.join("tokenizer.json").display()
+    );
+    let sets = more.iter().fold(Overrides::default(), |sets, set| sets.set(*set));
+    Experiment::from_toml(&text, &sets)
+}
+
+fn place() -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    let all: Vec<String> = (0..3).map(rows).collect();
+    for (name, rows) in CLIENTS.iter().zip(&all) {
+        std::fs::write(place.path().join(format!("{name}.jsonl")), rows).unwrap();
+    }
+    std::fs::write(place.path().join("all.jsonl"), all.concat()).unwrap();
+    let tokenizer = WordTokenizer::grow(["notes for days heart lung skin 1 2 3"], 100).unwrap();
+    std::fs::write(place.path().join("tokenizer.json"), tokenizer.to_json().unwrap()).unwrap();
+    place
+}
+
+#[test]
+fn a_client_made_from_its_own_rows_is_the_one_of_the_whole_federation() {
+    let place = place();
+    let all = experiment(place.path(), "all.jsonl", &[]).unwrap();
+    let device = fedra::compute::Device::cpu();
+    let whole = Prepared::of(&all, Holdings::of(&all).unwrap(), &device).unwrap();
+    for (number, name) in (0..).zip(CLIENTS) {
+        let own = experiment(place.path(), &format!("{name}.jsonl"), &[]).unwrap();
+        let client = fedra::site(&own, name, ClientId(number)).unwrap();
+        let (there, here) = (&whole.shards.clients[number as usize], client.shard());
+        assert_eq!(client.info().name, there.name);
+        assert_eq!(here.train, there.train);
+        assert_eq!(here.validation, there.validation);
+        assert_eq!(here.test, there.test);
+        assert!(to_values(client.shared()) == to_values(&whole.params));
+    }
+}
+
+#[test]
+fn what_one_site_cannot_know_is_refused() {
+    let place = place();
+    let refused = |sets: &[&str], file: &str| {
+        let experiment = experiment(place.path(), file, sets);
+        experiment.and_then(|own| fedra::site(&own, "east", ClientId(0))).unwrap_err().to_string()
+    };
+    let text = std::fs::read_to_string(place.path().join("east.jsonl")).unwrap();
+    let none = refused(&["data.shares.central=0.1"], "east.jsonl");
+    assert!(none.contains("data.shares.central: found 0.1, expected 0 at a site"), "{none}");
+    let dealt = refused(&["data.partition.by=iid", "federation.clients=2"], "east.jsonl");
+    assert!(dealt.contains("data.partition.by"), "{dealt}");
+    let other = refused(&[], "north.jsonl");
+    assert!(other.contains("client: found \"east\", expected one of north"), "{other}");
+    let bone = text.replace("skin", "bone").replace("heart", "bone");
+    std::fs::write(place.path().join("bone.jsonl"), bone).unwrap();
+    let label = refused(&[], "bone.jsonl");
+    assert!(label.contains("line 1") && label.contains("the label \"bone\""), "{label}");
+
+    let bare = "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'PATH'\n\
+                shares = { central = 0.0, validation = 0.2, test = 0.2 }\n[federation]\nrounds = 1\n";
+    let bare = bare.replace("PATH", &place.path().join("east.jsonl").display().to_string());
+    let asked = |sets: &Overrides| {
+        let experiment = Experiment::from_toml(&bare, sets).unwrap();
+        fedra::site(&experiment, "east", ClientId(0)).unwrap_err().to_string()
+    };
+    let labels = asked(&Overrides::default());
+    assert!(labels.contains("data.labels: found nothing"), "{labels}");
+    let vocabulary =
+        asked(&Overrides::default().set("data.labels=[\"skin\", \"heart\", \"lung\"]"));
+    assert!(vocabulary.contains("model.tokenizer: found nothing"), "{vocabulary}");
+}
