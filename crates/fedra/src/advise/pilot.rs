@@ -16,8 +16,8 @@ use fedra_engine::{
 use fedra_plan::{Role, Round, Scope};
 use serde::Serialize;
 
-use super::PilotPlan;
 use super::decision::{Gap, Paired};
+use super::pilot_plan::PilotPlan;
 use crate::error::{Context, Result};
 use crate::experiment::{Complaint, Experiment};
 use crate::federate::Run;

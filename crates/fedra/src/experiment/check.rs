@@ -3,20 +3,19 @@
 mod data;
 mod model;
 mod recipe;
+mod values;
 
 pub use recipe::complaint;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fedra_compute::ThreadPool;
 use fedra_data::Table;
 
+use self::values::{Result, at_least_one};
 use super::checked::Experiment;
 use super::draft::Draft;
 use crate::complaint::Complaint;
-
-type Result<T> = std::result::Result<T, Complaint>;
 
 /// Tokens of an example, unless the file says otherwise.
 const USUAL_TOKENS: usize = 128;
@@ -59,13 +58,6 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare })
 }
 
-fn at_least_one(key: &str, value: Option<usize>) -> Result<()> {
-    match value {
-        Some(0) => Err(Complaint::new(key, 0, "at least 1")),
-        Some(_) | None => Ok(()),
-    }
-}
-
 /// The name becomes a folder, so it must be one.
 fn name(draft: &Draft) -> Result<String> {
     let name = draft.name.clone().unwrap_or_default();
@@ -75,17 +67,4 @@ fn name(draft: &Draft) -> Result<String> {
         return Err(Complaint::new("name", format!("{name:?}"), expected));
     }
     Ok(name)
-}
-
-/// The path from the root, so that a run resumes from any folder.
-fn existing(key: &str, path: &Path) -> Result<PathBuf> {
-    if !path.exists() {
-        let complaint = Complaint::new(key, path.display(), "a file or folder that exists");
-        return Err(match std::env::current_dir() {
-            Ok(here) if path.is_relative() => complaint
-                .with_hint(format!("relative paths start where fedra runs: {}", here.display())),
-            Ok(_) | Err(_) => complaint,
-        });
-    }
-    std::path::absolute(path).map_err(|error| Complaint::new(key, error, "a path"))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fedra_data::{Clinic, Format, LabelShape, Partition, Split, Table, Task, TextColumns};
 
-use super::{Result, at_least_one, existing};
+use super::values::{Result, at_least_one, existing};
 use crate::complaint::Complaint;
 use crate::experiment::checked::Source;
 use crate::experiment::draft::{By, Data, Draft, Partition as Dealt, Source as Written};

@@ -6,7 +6,7 @@ use fedra_model::hf::Config;
 use fedra_model::hf::config::limit;
 use fedra_model::{Adapters, Head, Model, ModelError, Preset};
 
-use super::{Result, at_least_one, existing};
+use super::values::{Result, at_least_one, existing};
 use crate::complaint::Complaint;
 use crate::experiment::checked::{ModelSource, Vocabulary};
 use crate::experiment::draft::{Draft, Model as Written};

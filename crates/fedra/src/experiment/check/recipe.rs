@@ -8,8 +8,8 @@ use fedra_engine::{Encoding, EngineError, Evaluation, Population, Recipe, Sample
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
 
-use super::Result;
 use super::model::config;
+use super::values::Result;
 use crate::complaint::{Complaint, nearest};
 use crate::experiment::checked::ModelSource;
 use crate::experiment::draft::Draft;
