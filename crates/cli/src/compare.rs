@@ -24,8 +24,8 @@ Every combination of the swept values is a variant, and every variant runs with 
 key gets, for each variant by itself, the value with the best score on the clients' validation
 examples (data.shares.validation), with the first seed; the test set is not looked at. Differences
 to the baseline are taken seed by seed with a 95 % interval; where zero is inside, the table says
-\"no difference seen\", and fewer than three seeds give no verdict. Three tables, because three budgets can be equal: rounds, bytes, and the
-clients' compute.
+\"no difference seen\", and fewer than three seeds give no verdict. There are three tables, because
+three budgets can be equal: rounds, bytes, and the clients' compute.
 
 A file can hold all that itself:
   [compare]

@@ -232,7 +232,7 @@ impl Folder {
 fn declared_tokenizer(path: &Path) -> Result<Option<Digest>> {
     match (path.is_dir(), path.parent(), path.file_name().and_then(|name| name.to_str())) {
         (false, Some(folder), Some(name)) => files(folder, [name.to_owned()]),
-        (true, _, _) | (false, _, _) => files(path, TOKENIZER.map(str::to_owned)),
+        (_, _, _) => files(path, TOKENIZER.map(str::to_owned)),
     }
 }
 

@@ -36,7 +36,8 @@ pub fn placement(
     prepared: &Prepared,
     recipe: &Recipe,
 ) -> Result<StatePlacement> {
-    let everything = Scope::everything(prepared.model.layout());
+    let layout = prepared.model.layout();
+    let everything = recipe.plan("", Scope::everything(layout), layout)?;
     let most = StateSize::of(&prepared.model, (recipe, experiment), &everything);
     let clients = prepared.shards.clients.len();
     let bound = StatePlacement::new(experiment, most, (clients, clients));
@@ -53,8 +54,8 @@ pub fn placement(
 pub struct Forecast {
     /// Bytes of each round.
     pub rounds: Vec<Bytes>,
-    /// The part that learns, from the round it starts to.
-    pub stages: Vec<(u32, Scope)>,
+    /// The plan of the first client, from the round in which its part begins to learn.
+    pub stages: Vec<(u32, Plan)>,
     /// Everybody who takes part in a round.
     drawn: BTreeSet<ClientId>,
     /// The most that any of them keeps.
@@ -103,17 +104,17 @@ impl Forecast {
             let ranks = rule.needs_choice();
             // Neighbours mostly learn the same: each part is looked at once.
             let mut before = None;
-            let parts = || foreseen.plans.values().map(Plan::learns);
-            for part in parts().filter(|part| before.replace(*part) != Some(part)) {
-                let kept = StateSize::of(&prepared.model, (recipe, experiment), part);
-                forecast.most = forecast.most.max_by_bytes(kept);
+            for plan in foreseen.plans.values() {
+                if before.replace(plan.learns()) != Some(plan.learns()) {
+                    let kept = StateSize::of(&prepared.model, (recipe, experiment), plan);
+                    forecast.most = forecast.most.max_by_bytes(kept);
+                }
             }
-            let part = parts().next().cloned();
-            if let Some(part) = part
-                && forecast.stages.last().is_none_or(|(_, last)| *last != part)
+            if let Some(plan) = foreseen.plans.values().next()
+                && forecast.stages.last().is_none_or(|(_, last)| last.learns() != plan.learns())
                 && !(ranks && ranked == Some(true))
             {
-                forecast.stages.push((number, part));
+                forecast.stages.push((number, plan.clone()));
             }
             ranked = Some(ranks);
             forecast.rounds.push(match recipe.population {

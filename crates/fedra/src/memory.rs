@@ -6,23 +6,21 @@
 use fedra_compute::Seed;
 use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, OptimiserConfig, Recipe, ServerRule};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Round, Scope};
+use fedra_plan::{ByteCount, Plan, Round, Side};
 
 use crate::activations::{BatchSize, of_training};
 use crate::error::Result;
 use crate::experiment::{Complaint, Experiment};
 use crate::state_size::{StateSize, stays};
 
-/// A client that trains this part on batches of the longest sequences: the model, a copy of what
+/// A client with this plan on batches of the longest sequences: the model, a copy of what
 /// trains, moments, what a step holds, the change and its payload, and what the client keeps.
 /// SCAFFOLD adds the server's variate, the mean gradient, the variate's change and that encoded.
 pub fn client(
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
-    learns: &Scope,
+    plan: &Plan,
 ) -> ByteCount {
-    let layout = model.layout();
-    let trained = learns.elements(layout) as u64;
     let moments = match recipe.work.solver {
         OptimiserConfig::Sgd { .. } => 0,
         OptimiserConfig::Momentum { .. } => 1,
@@ -30,25 +28,26 @@ pub fn client(
     };
     let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
     let sequences = u64::from(recipe.work.batch);
-    let step = of_training(model, learns, BatchSize::full(model, sequences * longest, sequences));
+    let step =
+        of_training(model, plan.learns(), BatchSize::full(model, sequences * longest, sequences));
     let variates = match recipe.work.local {
         LocalRule::Scaffold => 4,
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
-    let held = layout.elements() as u64 + trained * (3 + moments + variates) + step;
-    ByteCount(4 * held + StateSize::of(model, (recipe, experiment), learns).bytes().0)
+    let parameters = plan.memory(Side::Client, model.layout()).in_training(3 + moments + variates);
+    let kept = StateSize::of(model, (recipe, experiment), plan).bytes();
+    ByteCount(parameters.0 + 4 * step + kept.0)
 }
 
 /// The model, the sum, the update that is being added, and what a server optimiser or a control
 /// variate remembers.
-pub fn server(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
-    let trained = learns.elements(model.layout()) as u64;
-    ByteCount(saved(model, recipe, learns).0 + 4 * 2 * trained)
+pub fn server(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
+    let trained = plan.memory(Side::Client, model.layout()).trained;
+    ByteCount(saved(model, recipe, plan).0 + 4 * 2 * trained)
 }
 
 /// What of the server is in a checkpoint: the model and what is remembered.
-pub fn saved(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
-    let layout = model.layout();
+pub fn saved(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
     let moments = match recipe.server {
         ServerRule::Average { .. } => 0,
         ServerRule::Momentum { .. } | ServerRule::Dynamic { .. } => 1,
@@ -58,8 +57,8 @@ pub fn saved(model: &Model, recipe: &Recipe, learns: &Scope) -> ByteCount {
         LocalRule::Scaffold => 1,
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
-    let trained = learns.elements(layout) as u64;
-    ByteCount(4 * (layout.elements() as u64 + trained * (moments + variates)))
+    let trained = plan.memory(Side::Client, model.layout()).trained;
+    ByteCount(4 * (model.layout().elements() as u64 + trained * (moments + variates)))
 }
 
 /// The most blocks that a client may train within a budget.
@@ -83,7 +82,7 @@ pub fn blocks_within(
         } else {
             (0..layout.blocks()).collect()
         };
-        Ok(client(model, (&recipe, experiment), choice.plan(&anyone.name, &order)?.learns()))
+        Ok(client(model, (&recipe, experiment), &choice.plan(&anyone.name, &order)?))
     };
     let mut fits = None;
     for k in 1..=model.layout().blocks() {

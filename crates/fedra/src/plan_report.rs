@@ -5,7 +5,7 @@
 //! their own ([`crate::memory`]), and of all in one process ([`crate::run_memory`]).
 
 use fedra_engine::{Bytes, Population, Recipe};
-use fedra_plan::{ByteCount, Layout, Scope, Site};
+use fedra_plan::{ByteCount, Layout, Plan, Scope, Site};
 use fedra_wire::payload_length;
 
 use crate::error::Result;
@@ -86,22 +86,22 @@ pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
     let clients = &prepared.shards.clients;
     let kept = least.placement(experiment, prepared);
-    let largest = |of: &dyn Fn(&Scope) -> ByteCount| {
-        least.stages.iter().map(|(_, scope)| of(scope)).max().unwrap_or_default()
+    let largest = |of: &dyn Fn(&Plan) -> ByteCount| {
+        least.stages.iter().map(|(_, plan)| of(plan)).max().unwrap_or_default()
     };
-    let saved = largest(&|scope| memory::saved(model, recipe, scope));
+    let saved = largest(&|plan| memory::saved(model, recipe, plan));
     let hopeless = |bytes: &Bytes| bytes.full_down == ByteCount(0);
     let needs_clients = recipe.population == Population::Federated && recipe.min_arrivals.of(0) > 0;
     Ok(PlanReport {
         name: experiment.name.clone(),
         rounds: experiment.rounds,
         notes: idle(experiment).into_iter().chain(run.notes()).collect(),
-        parts: parts(layout, &least.stages, recipe)?,
+        parts: parts(layout, &least.stages, recipe),
         clients: clients.len() as u64,
         examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
         steps: clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum(),
-        client_memory: largest(&|scope| memory::client(model, (recipe, experiment), scope)),
-        server_memory: largest(&|scope| memory::server(model, recipe, scope)),
+        client_memory: largest(&|plan| memory::client(model, (recipe, experiment), plan)),
+        server_memory: largest(&|plan| memory::server(model, recipe, plan)),
         checkpoint: ByteCount(saved.0 + kept.total().0),
         memory: RunMemory::of(experiment, prepared, recipe, (&kept, &least.stages), resident),
         kept,
@@ -115,17 +115,16 @@ pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
 }
 
 /// What each site holds, what of it learns, what travels.
-fn parts(layout: &Layout, stages: &[(u32, Scope)], recipe: &Recipe) -> Result<Vec<PartRow>> {
-    let personal = recipe.personal.select(layout)?;
+fn parts(layout: &Layout, stages: &[(u32, Plan)], recipe: &Recipe) -> Vec<PartRow> {
     let mut rows = Vec::new();
     let blocks = (0..layout.blocks()).map(Site::Block);
     let sites: Vec<Site> =
         [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]).collect();
-    for (from, learns) in stages {
+    for (from, plan) in stages {
         let row = |site: Option<Site>| {
             let whole = site
                 .map_or_else(|| Scope::everything(layout), |site| Scope::of_sites(layout, [site]));
-            let (learns, travels) = (&whole & learns, &(&whole & learns) - &personal);
+            let (learns, travels) = (&whole & plan.learns(), &whole & &plan.uploads());
             let pooled = recipe.population == Population::Pooled;
             let travels = if pooled { Scope::empty() } else { travels };
             let count = |scope: &Scope| scope.elements(layout) as u64;
@@ -142,5 +141,5 @@ fn parts(layout: &Layout, stages: &[(u32, Scope)], recipe: &Recipe) -> Result<Ve
         };
         rows.extend(sites.iter().map(|site| row(Some(*site))).chain([row(None)]));
     }
-    Ok(rows)
+    rows
 }

@@ -22,7 +22,7 @@ use fedra_engine::{
     ServerRule, TrainRequest,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Cut, Plan, Scope};
+use fedra_plan::{ByteCount, ParamMemory, Plan, Side};
 
 use crate::activations::{BatchSize, of_forward, of_training};
 use crate::experiment::Experiment;
@@ -65,18 +65,17 @@ impl RunMemory {
         experiment: &Experiment,
         prepared: &Prepared,
         recipe: &Recipe,
-        (placement, stages): (&StatePlacement, &[(u32, Scope)]),
+        (placement, stages): (&StatePlacement, &[(u32, Plan)]),
         prepared_bytes: ByteCount,
     ) -> Self {
         let threads = threads(experiment, placement);
         let run = Run { experiment, prepared, recipe, threads };
-        let parts = || stages.iter().map(|(_, scope)| scope);
         let first = stages.first().map_or(0, |(round, _)| *round);
-        let models = |(round, learns): &(u32, Scope)| run.models(learns, *round == first);
+        let models = |(round, plan): &(u32, Plan)| run.models(plan, *round == first);
         Self {
             prepared: ByteCount(prepared_bytes.0 + UNREAD),
             pool: ByteCount({
-                let pool = 4 * parts().map(|learns| run.pool(learns)).max().unwrap_or(0);
+                let pool = 4 * stages.iter().map(|(_, plan)| run.pool(plan)).max().unwrap_or(0);
                 pool + pool / PIECES
             }),
             models: ByteCount(4 * stages.iter().map(models).max().unwrap_or(0)),
@@ -108,10 +107,10 @@ impl Run<'_> {
     }
 
     /// Floats of the pool beyond the weights that are there already.
-    fn pool(&self, learns: &Scope) -> u64 {
-        let model = self.model();
-        let count = |scope: &Scope| scope.elements(model.layout()) as u64;
-        let (personal, trained) = (self.personal(), count(learns));
+    fn pool(&self, plan: &Plan) -> u64 {
+        let (model, learns) = (self.model(), plan.learns());
+        let ParamMemory { trained, kept, .. } = plan.memory(Side::Client, model.layout());
+        let frozen = (plan.keeps() - learns).elements(model.layout()) as u64;
         // What a correction adds to each gradient is there as tensors too while a client trains.
         let correction = match self.recipe.work.local {
             LocalRule::Plain | LocalRule::Proximal { .. } => 0,
@@ -119,29 +118,22 @@ impl Run<'_> {
             LocalRule::Scaffold => 2,
         };
         let copies = 1 + moments(self.recipe.work.solver) + correction;
-        let own = count(&(&personal - learns)) + trained * copies;
+        let own = frozen + trained * copies;
         // Threads share no memory of the pool, so in the course of a run each of them comes to hold
         // a largest batch.
         let step = of_training(model, learns, self.largest_batch());
-        let training = self.threads * (step + own + self.prefix(learns));
+        let training = self.threads * (step + own + self.prefix(plan));
         // Scoring has the server's model as another copy.
         let whole = model.layout().elements() as u64;
         let scored = self.scored();
         let scoring = whole + scored.iter().map(|b| of_forward(model, *b)).sum::<u64>();
-        training.max(scoring + self.threads * count(&personal))
-    }
-
-    /// Parameters of a client's own, which take the place of shared ones.
-    fn personal(&self) -> Scope {
-        self.recipe.personal.select(self.model().layout()).unwrap_or_default()
+        training.max(scoring + self.threads * kept)
     }
 
     /// Floats of hidden states behind a frozen prefix that are kept from epoch to epoch.
-    fn prefix(&self, learns: &Scope) -> u64 {
+    fn prefix(&self, plan: &Plan) -> u64 {
         let model = self.model();
-        let plan = Plan::new(model.layout(), learns.clone(), Cut::none());
-        let frozen = plan.ok().and_then(|plan| plan.frozen_prefix());
-        if frozen.is_none() || self.recipe.work.epochs < 2 {
+        if plan.frozen_prefix().is_none() || self.recipe.work.epochs < 2 {
             return 0;
         }
         let tokens = |examples: &Examples| examples.encoded().iter().map(|e| e.ids.len()).sum();
@@ -203,9 +195,10 @@ impl Run<'_> {
     /// The server's model and memory are there throughout. A download is taken out, encoded and
     /// shared, and read again, before anybody trains. In training there are the sum and the update that
     /// is added; each thread makes a change and its payload, and may have another that waits its turn.
-    fn models(&self, learns: &Scope, first: bool) -> u64 {
+    fn models(&self, plan: &Plan, first: bool) -> u64 {
         let layout = self.model().layout();
-        let (whole, trained) = (layout.elements() as u64, learns.elements(layout) as u64);
+        let whole = layout.elements() as u64;
+        let trained = plan.memory(Side::Client, layout).trained;
         let remembered = match self.recipe.server {
             ServerRule::Average { .. } => 0,
             ServerRule::Momentum { .. } | ServerRule::Dynamic { .. } => 1,

@@ -3,7 +3,7 @@
 use fedra_client::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 use fedra_engine::{LocalRule, Population, Recipe};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Scope};
+use fedra_plan::{ByteCount, ParamMemory, Plan, Scope, Side};
 
 use crate::experiment::Experiment;
 
@@ -21,9 +21,9 @@ pub struct StateSize {
 }
 
 impl StateSize {
-    /// What is kept by a client for which this part learns; of blocks that are chosen anew in each
+    /// What is kept by a client with this plan; of blocks that are chosen anew in each
     /// round, all may come to be kept.
-    pub fn of(model: &Model, (recipe, experiment): (&Recipe, &Experiment), learns: &Scope) -> Self {
+    pub fn of(model: &Model, (recipe, experiment): (&Recipe, &Experiment), plan: &Plan) -> Self {
         let layout = model.layout();
         let attention = if recipe.evaluation.attention {
             2 * pattern(model, experiment.draft.data.max_tokens)
@@ -33,17 +33,17 @@ impl StateSize {
         if recipe.population == Population::Pooled {
             return Self { attention, ..Self::default() };
         }
-        let personal = recipe.personal.select(layout).unwrap_or_default();
         let blocks =
             if recipe.learns.needs_choice() && !stays(recipe) { layout.blocks() } else { 0 };
-        let learns = learns.clone() | Scope::of_blocks(layout, 0..blocks);
-        let sent = (&learns - &personal).elements(layout) as u64;
+        let ever = plan.learns() | &Scope::of_blocks(layout, 0..blocks);
+        let ParamMemory { trained, sent, kept, .. } =
+            plan.clone().learning(&ever).memory(Side::Client, layout);
         Self {
-            personal: personal.elements(layout) as u64,
+            personal: kept,
             correction: match recipe.work.local {
                 LocalRule::Plain | LocalRule::Proximal { .. } => 0,
                 LocalRule::Scaffold => sent,
-                LocalRule::Dynamic { .. } => learns.elements(layout) as u64,
+                LocalRule::Dynamic { .. } => trained,
             },
             residual: if recipe.work.encoding.feedback() { sent } else { 0 },
             attention,

@@ -20,7 +20,7 @@ fn rows(client: usize) -> String {
         let label = labels[(client + row % 2) % 3];
         let text = format!("{name} notes {label} for {row} days");
         writeln!(rows, "{{\"text\": {text:?}, \"label\": {label:?}, \"client\": {name:?}}}")
-            .unwrap();
+            .expect("a small file is written");
     }
     rows
 }
@@ -35,19 +35,25 @@ fn experiment(folder: &Path, file: &str, more: &[&str]) -> fedra::Result<Experim
         folder.join(file).display(),
         folder.join("tokenizer.json").display()
     );
-    let sets = more.iter().fold(Overrides::default(), |sets, set| sets.set(*set));
+    let sets = more.iter().fold(Overrides::default(), |sets, set| sets.set(set));
     Experiment::from_toml(&text, &sets)
 }
 
 fn place() -> tempfile::TempDir {
-    let place = tempfile::tempdir().unwrap();
+    let place = tempfile::tempdir().expect("a small file is written");
     let all: Vec<String> = (0..3).map(rows).collect();
     for (name, rows) in CLIENTS.iter().zip(&all) {
-        std::fs::write(place.path().join(format!("{name}.jsonl")), rows).unwrap();
+        std::fs::write(place.path().join(format!("{name}.jsonl")), rows)
+            .expect("a small file is written");
     }
-    std::fs::write(place.path().join("all.jsonl"), all.concat()).unwrap();
-    let tokenizer = WordTokenizer::grow(["notes for days heart lung skin 1 2 3"], 100).unwrap();
-    std::fs::write(place.path().join("tokenizer.json"), tokenizer.to_json().unwrap()).unwrap();
+    std::fs::write(place.path().join("all.jsonl"), all.concat()).expect("a small file is written");
+    let tokenizer = WordTokenizer::grow(["notes for days heart lung skin 1 2 3"], 100)
+        .expect("a small file is written");
+    std::fs::write(
+        place.path().join("tokenizer.json"),
+        tokenizer.to_json().expect("a small file is written"),
+    )
+    .expect("a small file is written");
     place
 }
 

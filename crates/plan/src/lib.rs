@@ -60,6 +60,7 @@ mod scope;
 mod cut;
 
 mod bytes;
+mod memory;
 mod plan;
 mod traffic;
 mod versions;
@@ -82,6 +83,7 @@ pub use error::PlanError;
 pub use evidence::{AttentionSide, BlockScores, Probe, RelevantTokens};
 pub use id::{ParamId, Site};
 pub use layout::Layout;
+pub use memory::ParamMemory;
 pub use plan::Plan;
 pub use role::{Part, Role};
 pub use round::Round;

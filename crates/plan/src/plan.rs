@@ -55,6 +55,13 @@ impl Plan {
         self
     }
 
+    /// The same in a round in which this part of what the client has learns.
+    #[must_use]
+    pub fn learning(mut self, part: &Scope) -> Self {
+        self.learns = &self.has & part;
+        self
+    }
+
     /// What the client's model is made of, wherever it lives.
     pub const fn has(&self) -> &Scope {
         &self.has

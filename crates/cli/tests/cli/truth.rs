@@ -64,6 +64,23 @@ fn a_log_that_is_not_the_checkpoints_never_becomes_a_summary() {
 }
 
 #[test]
+fn a_log_of_several_rounds_without_their_checkpoint_is_not_begun_anew() {
+    let place = Place::new();
+    half(&place, "parts");
+    fs::remove_file(place.path("parts/checkpoint.fedra")).unwrap();
+    let log = place.path("parts/rounds.jsonl");
+    let before = fs::read(&log).unwrap();
+    let found = "found a log of more than one round and no checkpoint, expected both or neither";
+    refused(&place.fedra(&["run", "--resume", "parts"]), found);
+    assert_eq!(fs::read(&log).unwrap(), before, "it was not touched");
+    // A run that was killed before its first checkpoint has one line at most, and begins again.
+    let first = before.split_inclusive(|byte| *byte == b'\n').next().unwrap();
+    fs::write(&log, first).unwrap();
+    place.succeed(&["run", "--resume", "parts", "--quiet"]);
+    assert!(place.path("parts/summary.json").exists());
+}
+
+#[test]
 fn a_refused_resume_leaves_the_summary_of_fewer_rounds() {
     let place = Place::new();
     half(&place, "parts");
