@@ -166,7 +166,7 @@ impl Worker<'_> {
         let correction = match adaptation.work.local {
             LocalRule::Proximal { mu } => Correction::Proximal { mu },
             // A throw-away copy has no rounds behind it to be corrected by.
-            LocalRule::Plain | LocalRule::Scaffold | LocalRule::Dynamic { .. } => {
+            LocalRule::Plain | LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
                 Correction::Nothing
             }
         };
@@ -222,7 +222,7 @@ fn correction<'a>(
     match rule {
         LocalRule::Plain => Correction::Nothing,
         LocalRule::Proximal { mu } => Correction::Proximal { mu },
-        LocalRule::Scaffold => Correction::Variates { own, server },
+        LocalRule::ControlVariate => Correction::Variates { own, server },
         LocalRule::Dynamic { alpha } => Correction::Dynamic { alpha, memory: own },
     }
 }
@@ -248,7 +248,7 @@ fn next_correction(
             }
             (next, None)
         }
-        LocalRule::Scaffold => {
+        LocalRule::ControlVariate => {
             let uploads = request.uploads();
             let mean = result.mean_gradient.as_ref().map(|mean| mean.subset(&uploads));
             let mean = mean.unwrap_or_default();

@@ -299,7 +299,7 @@ fn pace(work: &Work, header: &Header) -> f64 {
         LocalRule::Proximal { mu } | LocalRule::Dynamic { alpha: mu } => {
             f64::from(work.solver.rate()) * f64::from(mu)
         }
-        LocalRule::Plain | LocalRule::Scaffold => 0.0,
+        LocalRule::Plain | LocalRule::ControlVariate => 0.0,
     };
     match work.solver {
         OptimiserConfig::Momentum { momentum, .. } if momentum > 0.0 => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exact::Exact;
+use crate::number::Exact;
 use crate::report::SetScores;
 use crate::stage::StageState;
 

@@ -37,7 +37,6 @@ mod state_store;
 mod attention;
 mod branch;
 mod drift;
-mod exact;
 mod history;
 mod stage;
 

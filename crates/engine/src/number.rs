@@ -1,11 +1,30 @@
-//! Numbers of a report that may be none.
+//! Numbers in files: those that must come back with every bit, and those that may be none.
 //!
-//! A loss can leave the numbers while the model is still finite. JSON has no word for that and null is
-//! written; here null is read back as what it was, so that such a report is not lost with its log.
+//! The notes of a checkpoint are JSON, and a decimal fraction may lose its last bit on the way back.
+//! A run that is resumed has to decide as the uninterrupted one does, so bits are written instead
+//! ([`Exact`]). A loss in a report can leave the numbers while the model is still finite. JSON has no
+//! word for that and null is written; null is read back as what it was, so that such a report is not
+//! lost with its log.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// An f64 that is written as its bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Exact(pub(crate) f64);
+
+impl Serialize for Exact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.to_bits().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Exact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u64::deserialize(deserializer).map(|bits| Self(f64::from_bits(bits)))
+    }
+}
 
 /// A number, or null.
 pub(crate) fn one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
@@ -26,6 +45,17 @@ mod tests {
 
     use crate::fleet::{EvaluationSet, Scored};
     use crate::report::SetScores;
+
+    use super::*;
+
+    #[test]
+    fn every_bit_survives_json() {
+        for number in [0.1, -0.0, 1.0 / 3.0, f64::MIN_POSITIVE, 0.012_345_678_901_234_567] {
+            let text = serde_json::to_string(&Exact(number)).expect("a number");
+            let back: Exact = serde_json::from_str(&text).expect("just written");
+            assert_eq!(back.0.to_bits(), number.to_bits());
+        }
+    }
 
     #[test]
     fn scores_that_are_no_numbers_come_back_from_a_log() {

@@ -2,8 +2,11 @@
 //!
 //! The rounds of a run and the forecast of a run that has not begun go through the same value.
 
+use std::collections::BTreeMap;
+
 use fedra_plan::{Layout, Plan, PlanError, Round, Rule};
 use fedra_seed::Seed;
+use fedra_wire::ClientId;
 
 use crate::fleet::ClientInfo;
 use crate::recipe::Recipe;
@@ -54,6 +57,19 @@ impl Choice<'_> {
         let (k, blocks) = (self.count(&client.name), self.blocks(&client.name));
         let turn = Turn { k, blocks, round: self.round, lot, explores, basis };
         explored(selection.criterion.order(&turn), selection.explore, &turn)
+    }
+
+    /// The plans of clients for whom nothing has to be chosen.
+    pub fn plans<'c>(
+        &self,
+        cohort: impl IntoIterator<Item = &'c ClientInfo>,
+    ) -> Result<BTreeMap<ClientId, Plan>, PlanError> {
+        let learns = self.rule.select(self.layout)?;
+        let plan = |client: &ClientInfo| {
+            let plan = self.recipe.plan(&client.name, learns.clone(), self.layout)?;
+            Ok((client.id, plan))
+        };
+        cohort.into_iter().map(plan).collect()
     }
 
     /// The plan of a client that takes its blocks in this order.

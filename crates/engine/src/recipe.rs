@@ -213,7 +213,9 @@ impl Recipe {
         }
         let state = match self.work.local {
             LocalRule::Plain | LocalRule::Proximal { .. } => None,
-            LocalRule::Scaffold | LocalRule::Dynamic { .. } => Some("clients keep a correction"),
+            LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
+                Some("clients keep a correction")
+            }
         };
         let personal = (self.personal != Rule::Nothing).then_some("clients keep parameters");
         let adapt = self.adapt.as_ref().map(|_| "clients adapt before they are scored");

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drift::{DriftReport, RoleDrift, RoleGroup};
 use crate::error::EngineError;
-use crate::exact::Exact;
+use crate::number::Exact;
 
 /// What a second stage is about, when it begins and what it does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -284,7 +284,7 @@ pub enum LocalRule {
     ///
     /// For plain SGD that mean is the paper's option II, `c_i - c + (w_t - w) / (steps rate)`, and
     /// it keeps its meaning under any other solver.
-    Scaffold,
+    ControlVariate,
     /// `FedDyn`: `g - h_i + alpha (w - w_t)`, with `h_i` in
     /// [`ClientState::correction`](crate::ClientState::correction). Afterwards
     /// `h_i -= alpha (w - w_t)`.
@@ -297,7 +297,7 @@ pub enum LocalRule {
 impl LocalRule {
     fn check(self) -> Result<(), EngineError> {
         match self {
-            Self::Plain | Self::Scaffold => Ok(()),
+            Self::Plain | Self::ControlVariate => Ok(()),
             Self::Proximal { mu } => not_negative("method.mu", mu),
             Self::Dynamic { alpha } => positive("method.alpha", f64::from(alpha)),
         }

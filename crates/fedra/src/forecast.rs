@@ -193,7 +193,7 @@ impl Holds {
             let place = known.iter().position(same).unwrap_or_else(|| {
                 let sent = plan.uploads();
                 let variate = match recipe.work.local {
-                    LocalRule::Scaffold => length(&sent, Encoding::F32),
+                    LocalRule::ControlVariate => length(&sent, Encoding::F32),
                     LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
                 };
                 let lacks = self.versions.lacks(client.id, plan);

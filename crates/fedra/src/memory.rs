@@ -31,7 +31,7 @@ pub fn client(
     let step =
         of_training(model, plan.learns(), BatchSize::full(model, sequences * longest, sequences));
     let variates = match recipe.work.local {
-        LocalRule::Scaffold => 4,
+        LocalRule::ControlVariate => 4,
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
     let parameters = plan.memory(Side::Client, model.layout()).in_training(3 + moments + variates);
@@ -54,7 +54,7 @@ pub fn saved(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
         ServerRule::Adaptive { .. } => 2,
     };
     let variates = match recipe.work.local {
-        LocalRule::Scaffold => 1,
+        LocalRule::ControlVariate => 1,
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
     let trained = plan.memory(Side::Client, model.layout()).trained;

@@ -115,7 +115,7 @@ impl Run<'_> {
         let correction = match self.recipe.work.local {
             LocalRule::Plain | LocalRule::Proximal { .. } => 0,
             LocalRule::Dynamic { .. } => 1,
-            LocalRule::Scaffold => 2,
+            LocalRule::ControlVariate => 2,
         };
         let copies = 1 + moments(self.recipe.work.solver) + correction;
         let own = frozen + trained * copies;
@@ -205,7 +205,7 @@ impl Run<'_> {
             ServerRule::Adaptive { .. } => 2,
         };
         let scaffold = match self.recipe.work.local {
-            LocalRule::Scaffold => 1,
+            LocalRule::ControlVariate => 1,
             LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
         };
         let server = whole + trained * (remembered + scaffold);

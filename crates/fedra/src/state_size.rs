@@ -42,7 +42,7 @@ impl StateSize {
             personal: kept,
             correction: match recipe.work.local {
                 LocalRule::Plain | LocalRule::Proximal { .. } => 0,
-                LocalRule::Scaffold => sent,
+                LocalRule::ControlVariate => sent,
                 LocalRule::Dynamic { .. } => trained,
             },
             residual: if recipe.work.encoding.feedback() { sent } else { 0 },
@@ -64,7 +64,7 @@ impl StateSize {
     pub fn in_words(self, recipe: &Recipe) -> String {
         let correction = match recipe.work.local {
             LocalRule::Dynamic { .. } => "a linear term",
-            LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Scaffold => {
+            LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::ControlVariate => {
                 "a control variate"
             }
         };

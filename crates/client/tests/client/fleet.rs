@@ -127,7 +127,7 @@ fn only_taken_answers_change_what_a_client_keeps() {
     let variate: Arc<[u8]> = encode(world.model.layout(), &header, &zeros, None).unwrap().into();
     let cases: [&dyn Fn(&mut TrainRequest); 3] = [
         &|order| {
-            order.work.local = LocalRule::Scaffold;
+            order.work.local = LocalRule::ControlVariate;
             order.correction = Some(variate.clone());
         },
         &|order| order.work.local = LocalRule::Dynamic { alpha: 0.1 },
@@ -164,7 +164,7 @@ fn the_change_of_a_variate_is_the_mean_gradient_less_the_old_one() {
     let variate: Arc<[u8]> = encode(world.model.layout(), &header, &zeros, None).unwrap().into();
     let mut fleet = world.fleet();
     let given = orders(&world, &fleet, |order| {
-        order.work.local = LocalRule::Scaffold;
+        order.work.local = LocalRule::ControlVariate;
         order.correction = Some(variate.clone());
     });
     let arrivals = train(&mut fleet, given, Verdict::Taken);

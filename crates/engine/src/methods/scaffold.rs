@@ -50,6 +50,6 @@ impl Scaffold {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let server = ServerRule::Average { rate: self.rate };
         let weighting = self.weighting;
-        Recipe { weighting, server, ..base }.with_local(LocalRule::Scaffold)
+        Recipe { weighting, server, ..base }.with_local(LocalRule::ControlVariate)
     }
 }

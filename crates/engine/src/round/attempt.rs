@@ -27,6 +27,7 @@ use crate::downloads::Downloads;
 use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::gather::{Gather, Gathered};
+use crate::planner::Choice;
 use crate::recipe::{Population, Recipe, Start};
 use crate::report::FailedAttempt;
 use crate::selection::SelectionReport;
@@ -211,15 +212,9 @@ impl State {
             let chosen = self.choose(fleet, &rule, &cohort)?;
             return Ok((chosen.plans, Some(chosen.report)));
         }
-        let mut plans = BTreeMap::new();
-        if cohort.is_empty() {
-            return Ok((plans, None));
-        }
-        let learns = rule.select(&self.layout)?;
-        for client in cohort {
-            let plan = self.recipe.plan(&client.name, learns.clone(), &self.layout)?;
-            plans.insert(client.id, plan);
-        }
+        let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
+        let choice = Choice { recipe, rule: &rule, layout, round, seed: self.seed };
+        let plans = if cohort.is_empty() { BTreeMap::new() } else { choice.plans(cohort)? };
         Ok((plans, None))
     }
 
@@ -241,7 +236,7 @@ impl State {
         for (client, fate) in fates {
             let plan = plans.get(&client).expect("everybody in the cohort has a plan");
             let correction = match work.local {
-                LocalRule::Scaffold => {
+                LocalRule::ControlVariate => {
                     Some(corrections.get(place, &self.server.variate, plan.uploads())?)
                 }
                 LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => None,

@@ -134,7 +134,7 @@ impl Quadratics {
                     let g = match work.local {
                         LocalRule::Plain => g,
                         LocalRule::Proximal { mu } => g + mu * (*w - start[j]),
-                        LocalRule::Scaffold => g - correction[j] + server[j],
+                        LocalRule::ControlVariate => g - correction[j] + server[j],
                         LocalRule::Dynamic { alpha } => g - correction[j] + alpha * (*w - start[j]),
                     };
                     let slower = work.damped.as_ref().filter(|damped| damped.part.contains(id));
@@ -169,7 +169,7 @@ impl Quadratics {
         let mut correction = None;
         match work.local {
             LocalRule::Plain | LocalRule::Proximal { .. } => {}
-            LocalRule::Scaffold => {
+            LocalRule::ControlVariate => {
                 for (_, values) in gradients.iter_mut() {
                     for value in values {
                         *value /= steps as f32;

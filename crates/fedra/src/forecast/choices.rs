@@ -61,11 +61,7 @@ impl ForeseenChoices {
         };
         let measures = recipe.selection.probe.is_some();
         if !choice.rule.needs_choice() {
-            let scope = choice.rule.select(layout)?;
-            for client in cohort {
-                let plan = recipe.plan(&client.name, scope.clone(), layout)?;
-                foreseen.plans.insert(client.id, plan);
-            }
+            foreseen.plans = choice.plans(cohort.iter().copied())?;
             return Ok(foreseen);
         }
         let due = recipe.selection.is_due(round, self.measured);
