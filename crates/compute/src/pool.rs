@@ -250,10 +250,11 @@ mod tests {
 
     #[test]
     fn batches_of_all_lengths_share_the_memory_of_the_longest() {
+        const LONGEST: usize = if cfg!(miri) { 4 } else { 200 };
         let pool = Pool::new();
         for round in 0..3 {
-            for len in 1..200 {
-                let tokens = if round % 2 == 0 { len } else { 200 - len };
+            for len in 1..LONGEST {
+                let tokens = if round % 2 == 0 { len } else { LONGEST - len };
                 let step: Vec<Buffer> =
                     [1000, 3000, 4000, 16].iter().map(|width| pool.take(width * tokens)).collect();
                 drop(step);
