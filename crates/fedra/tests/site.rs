@@ -80,7 +80,7 @@ fn what_one_site_cannot_know_is_refused() {
     let place = place();
     let refused = |sets: &[&str], file: &str| {
         let experiment = experiment(place.path(), file, sets);
-        experiment.and_then(|own| fedra::site(&own, "east", ClientId(0))).unwrap_err().to_string()
+        experiment.and_then(|own| fedra::site(&own, "east", ClientId(0))).unwrap_err().in_words()
     };
     let text = std::fs::read_to_string(place.path().join("east.jsonl")).unwrap();
     let none = refused(&["data.shares.central=0.1"], "east.jsonl");
@@ -92,14 +92,14 @@ fn what_one_site_cannot_know_is_refused() {
     let bone = text.replace("skin", "bone").replace("heart", "bone");
     std::fs::write(place.path().join("bone.jsonl"), bone).unwrap();
     let label = refused(&[], "bone.jsonl");
-    assert!(label.contains("line 1") && label.contains("the label \"bone\""), "{label}");
+    assert!(label.contains("bone.jsonl:1: found the label \"bone\""), "{label}");
 
     let bare = "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'PATH'\n\
                 shares = { central = 0.0, validation = 0.2, test = 0.2 }\n[federation]\nrounds = 1\n";
     let bare = bare.replace("PATH", &place.path().join("east.jsonl").display().to_string());
     let asked = |sets: &Overrides| {
         let experiment = Experiment::from_toml(&bare, sets).unwrap();
-        fedra::site(&experiment, "east", ClientId(0)).unwrap_err().to_string()
+        fedra::site(&experiment, "east", ClientId(0)).unwrap_err().in_words()
     };
     let labels = asked(&Overrides::default());
     assert!(labels.contains("data.labels: found nothing"), "{labels}");
