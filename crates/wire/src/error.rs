@@ -4,7 +4,7 @@
 
 use fedra_plan::{Digest, ParamId, PlanError, Round};
 
-use crate::header::{ClientId, Kind};
+use crate::id::{ClientId, Kind};
 
 /// Why values were not written, or a payload was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -43,13 +43,13 @@ mod param_values;
 mod encoding;
 mod header;
 mod heads;
+mod id;
 
 mod codec;
 mod payload;
 
 mod kernels;
 
-mod mean;
 mod sum;
 
 mod mask;
@@ -59,12 +59,12 @@ mod error;
 
 pub use encoding::{Encoding, kept};
 pub use error::WireError;
-pub use header::{ClientId, Header, Kind};
+pub use header::Header;
 pub use heads::HeadSlices;
+pub use id::{ClientId, Kind};
 pub use kernels::checksum;
 pub use mask::Mask;
-pub use mean::{Mean, Values};
 pub use param_values::ParamValues;
 pub use payload::{Accepted, Expectation, Opened, decode, encode, open, payload_length, rewrite};
 pub use scores::Measured;
-pub use sum::{Sum, Taken};
+pub use sum::{Mean, Sum, Taken, Values};

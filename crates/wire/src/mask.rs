@@ -10,7 +10,7 @@
 use fedra_plan::{Layout, Round, Scope};
 
 use crate::error::WireError;
-use crate::header::ClientId;
+use crate::id::ClientId;
 
 const MAGIC: [u8; 4] = *b"FDMK";
 const VERSION: u8 = 1;

@@ -23,7 +23,8 @@ use fedra_plan::{Digest, Layout, ParamId, Round, Scope, Shape};
 use crate::codec;
 use crate::encoding::Encoding;
 use crate::error::WireError;
-use crate::header::{ClientId, Header, Kind};
+use crate::header::Header;
+use crate::id::{ClientId, Kind};
 use crate::param_values::ParamValues;
 
 const MAGIC: [u8; 4] = *b"FDRA";

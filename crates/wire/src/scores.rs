@@ -9,7 +9,7 @@
 use fedra_plan::Round;
 
 use crate::error::WireError;
-use crate::header::ClientId;
+use crate::id::ClientId;
 
 const MAGIC: [u8; 4] = *b"FDSC";
 const VERSION: u8 = 1;

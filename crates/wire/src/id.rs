@@ -1,0 +1,57 @@
+//! Who sends, and what is sent.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What the values of a payload are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Parameters as they are.
+    Values,
+    /// What training added to the parameters received.
+    Change,
+    /// A control variate, or the change of one (SCAFFOLD).
+    Variate,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Values, Self::Change, Self::Variate];
+
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Values => 0,
+            Self::Change => 1,
+            Self::Variate => 2,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Values => "values",
+            Self::Change => "change",
+            Self::Variate => "variate",
+        })
+    }
+}
+
+/// The number of a client. Sums fold in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientId(pub u32);
+
+impl ClientId {
+    /// The sender of a download; no client has this number.
+    pub const SERVER: Self = Self(u32::MAX);
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::SERVER => formatter.pad("server"),
+            Self(number) => number.fmt(formatter),
+        }
+    }
+}
