@@ -21,11 +21,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use high_water::HighWater;
 use slabs::{Piece, Slabs};
 
-/// Most workers that have a shard to themselves.
-const SHARDS: usize = 16;
+/// Most threads that have a shard to themselves.
+const SHARDS: usize = 32;
+/// How far apart the shards of a worker and of the helpers in its loops are.
+const HELPERS: usize = 8;
 
 thread_local! {
     static WORKER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The number of this thread.
+pub(crate) fn worker() -> usize {
+    WORKER.get()
+}
+
+/// Makes this thread a helper, from one, in the loops of a worker: it has a shard of its own too.
+pub(crate) fn help_worker(worker: usize, helper: usize) {
+    set_worker(worker + HELPERS * helper);
 }
 
 /// Says which of the workers side by side this thread is, from zero. Workers take memory from

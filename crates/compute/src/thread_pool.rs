@@ -30,6 +30,8 @@ use std::thread::{self, JoinHandle};
 
 use dispatcher::Dispatcher;
 
+use crate::pool;
+
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Dispatcher>>> = const { RefCell::new(None) };
     /// Always true on a helper; true on a caller while its loop runs.
@@ -59,9 +61,11 @@ impl ThreadPool {
         let mut pool = Self { dispatcher, helpers: Vec::with_capacity(threads) };
         for number in 1..threads {
             let dispatcher = Arc::clone(&pool.dispatcher);
+            let owner = pool::worker();
             let helper = thread::Builder::new().name(format!("worker-{number}"));
             pool.helpers.push(helper.spawn(move || {
                 INSIDE_A_TASK.set(true);
+                pool::help_worker(owner, number);
                 dispatcher.help(number);
             })?);
         }
