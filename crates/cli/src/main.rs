@@ -39,7 +39,7 @@ runs/NAME. Data go to stdout, words for people to stderr.";
 
 /// Fine-tune Transformers across parties that may not share their data.
 #[derive(Parser)]
-#[command(name = "fedra", version, about, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "fedra", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

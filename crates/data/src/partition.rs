@@ -127,7 +127,7 @@ impl Partition {
     pub fn divide(&self, table: &Table, shares: Shares, seed: u64) -> Result<Division> {
         self.check(shares)?;
         let declared = |split| table.examples.iter().any(|e| e.split == Some(split));
-        let (has_test, has_validation) = (declared(Split::Test), declared(Split::Validation));
+        let has_test = declared(Split::Test);
 
         let (mut held, mut central) = (Vec::new(), Vec::new());
         for document in documents(&table.examples) {
@@ -151,6 +151,14 @@ impl Partition {
         let mut clients = Vec::with_capacity(dealt.len());
         for (client, documents) in dealt {
             let mut dice = Dice::for_purpose(seed, &format!("split {client}"));
+            // What a client declares decides about that client: it need not know the others' rows.
+            let has_validation = match self {
+                Self::Client => documents.iter().any(|d| d.split == Some(Split::Validation)),
+                Self::Iid { .. }
+                | Self::Dirichlet { .. }
+                | Self::Shards { .. }
+                | Self::Quantity { .. } => declared(Split::Validation),
+            };
             let validation = if has_validation { 0.0 } else { shares.validation };
             let inner = Shares { central: 0.0, validation, test: shares.test };
             clients.push(split_inside(client, documents, inner, &mut dice));

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_data::{
-    Division, LabelScore, Labels, Partition, Row, Shares, SpanScore, Split, Table, TableBuilder,
-    Task, epoch,
+    Division, Example, LabelScore, Labels, Partition, Row, Shares, SpanScore, Split, Table,
+    TableBuilder, Task, epoch,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -100,7 +100,12 @@ proptest! {
                 // Training rows give up only what the source has nothing of.
                 Some(Split::Train) => {
                     prop_assert!(place.0 != usize::MAX || !declared(Split::Test));
-                    prop_assert!(place.1 != Split::Validation || !declared(Split::Validation));
+                    // Where clients are given, each declares for itself.
+                    let given = partition == Partition::Client;
+                    let same = |e: &&Example| !given || e.client == example.client;
+                    let mut own = table.examples.iter().filter(same);
+                    let declares = own.any(|e| e.split == Some(Split::Validation));
+                    prop_assert!(place.1 != Split::Validation || !declares);
                 }
                 None => {}
             }

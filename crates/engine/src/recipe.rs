@@ -112,6 +112,10 @@ impl Recipe {
     pub fn fits(&self, layout: &Layout) -> Result<(), EngineError> {
         self.learns.check(layout)?;
         self.personal.check(layout)?;
+        if !self.learns.needs_choice() && self.learns.select(layout)?.is_empty() {
+            let (key, found) = ("learns", "nothing".to_owned());
+            return Err(EngineError::Setting { key, found, expected: "a part of the model" });
+        }
         self.stage.as_ref().map_or(Ok(()), |stage| stage.check(&self.learns, layout))
     }
 

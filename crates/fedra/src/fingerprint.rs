@@ -111,7 +111,9 @@ impl Fingerprints {
         };
         let folder = match &experiment.model {
             ModelSource::Fresh(_, Vocabulary::Grown(_)) => Folder::default(),
-            ModelSource::Fresh(_, Vocabulary::Declared(path)) | ModelSource::Folder(path) => {
+            // Only its tokenizer counts, and a few files are soon read.
+            ModelSource::Fresh(_, Vocabulary::Declared(_)) => Folder::of(&experiment.model)?,
+            ModelSource::Folder(path) => {
                 let known = self.folders.get(path).copied();
                 let folder = known.map_or_else(|| Folder::of(&experiment.model), Ok)?;
                 self.folders.insert(path.clone(), folder);
@@ -216,7 +218,8 @@ impl Folder {
         let path = match model {
             ModelSource::Fresh(_, Vocabulary::Grown(_)) => return Ok(Self::default()),
             ModelSource::Fresh(_, Vocabulary::Declared(path)) => {
-                return Ok(Self { tokenizer: declared_tokenizer(path)?, ..Self::default() });
+                let tokenizer = files(path, TOKENIZER.map(str::to_owned))?;
+                return Ok(Self { tokenizer, ..Self::default() });
             }
             ModelSource::Folder(path) => path,
         };
@@ -225,14 +228,6 @@ impl Folder {
             weights: files(path, weights(path)?)?,
             tokenizer: files(path, TOKENIZER.map(str::to_owned))?,
         })
-    }
-}
-
-/// A tokenizer that was declared, by its folder or by its file.
-fn declared_tokenizer(path: &Path) -> Result<Option<Digest>> {
-    match (path.is_dir(), path.parent(), path.file_name().and_then(|name| name.to_str())) {
-        (false, Some(folder), Some(name)) => files(folder, [name.to_owned()]),
-        (_, _, _) => files(path, TOKENIZER.map(str::to_owned)),
     }
 }
 

@@ -71,7 +71,7 @@ impl Prepared {
         let encoder = Encoder::new(tokenizer.as_ref(), longest)?;
         let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
         let vocabulary = model.config().vocabulary();
-        within_embedding(&shards, vocabulary)?;
+        within_embedding(experiment, &shards, vocabulary)?;
         if tokenizer.vocabulary_size() > vocabulary {
             notes.push(format!(
                 "the tokenizer has {} pieces and the model's embedding {} rows; no row of the data \
@@ -101,7 +101,14 @@ fn fresh(
     if let Config::Bert(bert) = &mut config {
         bert.vocab_size = tokenizer.vocabulary_size();
     }
-    let companions = Companions::with_tokenizer(tokenizer.to_json()?.into_bytes())?;
+    let companions = match vocabulary {
+        Vocabulary::Declared(path) => Companions::open(path).context("model.tokenizer")?,
+        Vocabulary::Grown(_) => Companions::default(),
+    };
+    let companions = match companions.tokenizer() {
+        Some(_) => companions,
+        None => Companions::with_tokenizer(tokenizer.to_json()?.into_bytes())?,
+    };
     let model = Model::new(config, head, adapters(experiment)?).context("model")?;
     let params = model.fresh_params(device, weights_seed(experiment))?;
     Ok(Opened { model, params, companions, tokenizer })
@@ -166,7 +173,13 @@ fn weights_seed(experiment: &Experiment) -> Seed {
 }
 
 /// Refuses tokens that the embedding has no row for, before anything trains on the others.
-fn within_embedding(shards: &Shards, vocabulary: usize) -> Result<()> {
+fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize) -> Result<()> {
+    let (key, hint) = match experiment.model {
+        ModelSource::Folder(_) => {
+            ("model.path", "the tokenizer is not the one that the weights were trained with")
+        }
+        ModelSource::Fresh(..) => ("model.tokenizer", "its ids have gaps: not every id is a piece"),
+    };
     let whole = |name: &str| format!("a row of {name}");
     let central = ("a row of the central test set".to_owned(), &shards.central_test);
     let sets = shards.clients.iter().flat_map(|shard| {
@@ -179,8 +192,7 @@ fn within_embedding(shards: &Shards, vocabulary: usize) -> Result<()> {
         if let Some(id) = ids.find(beyond) {
             let found = format!("token {id} in {whose}");
             let expected = format!("less than {vocabulary}, the rows of the model's embedding");
-            let hint = "the tokenizer is not the one that the weights were trained with";
-            return Err(Complaint::new("model.path", found, expected).with_hint(hint).into());
+            return Err(Complaint::new(key, found, expected).with_hint(hint).into());
         }
     }
     Ok(())

@@ -6,6 +6,7 @@
 
 use fedra_client::Client;
 use fedra_compute::Device;
+use fedra_data::LabelShape;
 use fedra_engine::ClientId;
 
 use crate::complaint::Complaint;
@@ -46,6 +47,10 @@ fn check_declared(experiment: &Experiment) -> Result<()> {
         Source::Clinic(_) => return Ok(()),
         Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
     }
+    if let Some(fewest) = data.partition.min_examples {
+        let expected = "it only where all rows are: a site does not know who else is small";
+        return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
+    }
     if experiment.partition.clients().is_some() {
         let expected = "\"client\" at a site: rows are not dealt between machines";
         return Err(Complaint::new("data.partition.by", "rows dealt anew", expected).into());
@@ -54,8 +59,10 @@ fn check_declared(experiment: &Experiment) -> Result<()> {
         let expected = "0 at a site: the central test set is the server's";
         return Err(Complaint::new("data.shares.central", data.shares.central, expected).into());
     }
-    let has_labels = experiment.task.shape() != fedra_data::LabelShape::Absent;
-    if has_labels && data.labels.is_none() {
+    let has_labels = experiment.task.shape() != LabelShape::Absent;
+    // A program that makes its rows declares their labels with them (`TableBuilder::with_labels`).
+    let in_rows = matches!(experiment.source, Source::Rows(_));
+    if has_labels && !in_rows && data.labels.is_none() {
         let expected = "the names of all labels: one site's rows may lack some";
         return Err(Complaint::new("data.labels", "nothing", expected).into());
     }

@@ -10,6 +10,7 @@ mod own_method;
 use std::fs;
 use std::path::Path;
 
+use fedra::engine::Recipe;
 use fedra::output_folder::Over;
 use fedra::{Experiment, Output, Overrides, Silent};
 
@@ -60,9 +61,12 @@ fn what_a_program_brought_cannot_be_run_by_its_file_alone() {
 fn a_method_of_ones_own_needs_a_name_of_its_own() {
     let experiment =
         Experiment::from_toml(include_str!("tiny.toml"), &Overrides::default()).unwrap();
-    let recipe = experiment.recipe.clone();
-    let refused = experiment.with_recipe(recipe).unwrap_err().to_string();
-    assert_eq!(refused, "method.name: found \"fedavg\", expected a name that no other method has");
+    for name in ["fedavg", "", "two words", "a/b"] {
+        let recipe = Recipe { method: name.to_owned(), ..experiment.recipe.clone() };
+        let refused = experiment.clone().with_recipe(recipe).unwrap_err().to_string();
+        let expected = "a name of letters, digits, - and _ that no other method has";
+        assert_eq!(refused, format!("method.name: found {name:?}, expected {expected}"));
+    }
 }
 
 #[test]

@@ -87,6 +87,8 @@ fn what_one_site_cannot_know_is_refused() {
     assert!(none.contains("data.shares.central: found 0.1, expected 0 at a site"), "{none}");
     let dealt = refused(&["data.partition.by=iid", "federation.clients=2"], "east.jsonl");
     assert!(dealt.contains("data.partition.by"), "{dealt}");
+    let merged = refused(&["data.partition.min_examples=3"], "east.jsonl");
+    assert!(merged.contains("data.partition.min_examples: found 3, expected it only"), "{merged}");
     let other = refused(&[], "north.jsonl");
     assert!(other.contains("client: found \"east\", expected one of north"), "{other}");
     let bone = text.replace("skin", "bone").replace("heart", "bone");
@@ -106,4 +108,49 @@ fn what_one_site_cannot_know_is_refused() {
     let vocabulary =
         asked(&Overrides::default().set("data.labels=[\"skin\", \"heart\", \"lung\"]"));
     assert!(vocabulary.contains("model.tokenizer: found nothing"), "{vocabulary}");
+}
+
+#[test]
+fn rows_of_a_program_declare_their_labels_themselves() {
+    let place = place();
+    let mut rows = fedra::data::TableBuilder::new(fedra::data::Task::Classes)
+        .with_labels(["skin", "heart", "lung"].map(str::to_owned));
+    for row in 0..20 {
+        let text = format!("notes heart for {row} days");
+        rows.push(fedra::data::Row::text(text).with_labels(["heart"]).with_client("east")).unwrap();
+    }
+    let mut draft = experiment(place.path(), "east.jsonl", &[]).unwrap().draft;
+    (draft.data.labels, draft.data.path) = (None, None);
+    let own = Experiment::of_rows(draft, rows.finish()).unwrap();
+    let client = fedra::site(&own, "east", ClientId(0)).unwrap();
+    assert_eq!(client.info().examples, 12);
+}
+
+/// What stands beside a tokenizer's main file is a part of it.
+#[test]
+fn a_declared_tokenizer_is_saved_whole_and_a_change_of_it_is_seen() {
+    let place = place();
+    let config = place.path().join("tokenizer_config.json");
+    let text = r#"{"tokenizer_class": "BertTokenizer", "truncation_side": "left"}"#;
+    std::fs::write(&config, text).unwrap();
+    let all = experiment(place.path(), "all.jsonl", &[]).unwrap();
+    let inputs = || fedra::fingerprint::Fingerprints::default().of(&all).unwrap();
+    let before = inputs();
+    let folder = place.path().join("run");
+    fedra::run(&all, &fedra::Output::new(&folder), &fedra::Silent).unwrap();
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        let read = |path: &Path| std::fs::read_to_string(path.join(name)).unwrap();
+        let (saved, declared) = (read(&folder.join("model")), read(place.path()));
+        if name == "tokenizer.json" {
+            assert_eq!(saved, declared);
+        } else {
+            assert!(saved.contains("truncation_side"), "{saved}");
+        }
+    }
+    std::fs::write(&config, text.replace("left", "right")).unwrap();
+    let changed: Vec<&str> = before.changes(&inputs()).iter().map(|change| change.what).collect();
+    assert_eq!(changed, ["tokenizer"]);
+    let refused = experiment(place.path(), "all.jsonl", &["model.tokenizer=/dev/null"]);
+    let refused = refused.unwrap_err().in_words();
+    assert!(refused.contains("expected a folder with a tokenizer.json"), "{refused}");
 }

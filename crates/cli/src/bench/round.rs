@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use fedra::grid::grouped;
 use fedra_compute::Seed;
 use fedra_engine::{
     Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
@@ -77,7 +78,11 @@ impl RoundBench {
         watch.time(|| federation.run(&mut fleet, &mut [], rounds, &|| false))?;
         let work = Done { clients: self.clients, registered, rounds };
         let model = (self.shape.map_or("trivial", Preset::name), parameters);
-        let of = if is_sampled { format!(" of {registered}") } else { String::new() };
+        let of = if is_sampled {
+            format!(" of {}", grouped(u64::from(registered)))
+        } else {
+            String::new()
+        };
         let done = format!("round of {}{of} clients with", self.clients);
         Report::new(work, model, watch.read(rounds)).print(&self.format, &done);
         Ok(())

@@ -60,7 +60,7 @@ pub enum ModelSource {
 pub enum Vocabulary {
     /// Grown from the training text, at most this many.
     Grown(usize),
-    /// Those of a tokenizer that somebody declared: a folder or a `tokenizer.json`.
+    /// Those of a tokenizer that somebody declared, by its folder.
     Declared(PathBuf),
 }
 

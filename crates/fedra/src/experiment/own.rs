@@ -28,8 +28,10 @@ impl Experiment {
     /// The same experiment by another recipe, which is a method of the program's own and must have
     /// a name of its own.
     pub fn with_recipe(mut self, recipe: Recipe) -> Result<Self> {
-        if Method::NAMES.contains(&recipe.method.as_str()) {
-            let expected = "a name that no other method has";
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let is_name = !recipe.method.is_empty() && recipe.method.chars().all(plain);
+        if !is_name || Method::NAMES.contains(&recipe.method.as_str()) {
+            let expected = "a name of letters, digits, - and _ that no other method has";
             let found = format!("{:?}", recipe.method);
             return Err(Complaint::new("method.name", found, expected).into());
         }

@@ -1,8 +1,9 @@
 //! `[model]`: a fresh one by its sizes, or a folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fedra_model::hf::Config;
+use fedra_model::hf::companions::TOKENIZER;
 use fedra_model::hf::config::limit;
 use fedra_model::{Adapters, Head, Model, ModelError, Preset};
 
@@ -104,12 +105,29 @@ fn vocabulary(model: &mut Written) -> Result<Vocabulary> {
             Ok(Vocabulary::Grown(size))
         }
         (Some(path), None) => {
-            *path = existing("model.tokenizer", path)?;
+            *path = tokenizer_folder(&existing("model.tokenizer", path)?)?;
             Ok(Vocabulary::Declared(path.clone()))
         }
         (Some(_), Some(size)) => {
             let expected = "nothing beside model.tokenizer: the tokenizer decides";
             Err(Complaint::new("model.vocabulary", size, expected))
+        }
+    }
+}
+
+/// The folder of a tokenizer, which may be named by its main file. What stands beside that file
+/// belongs to the tokenizer, so a file under another name would say less than it means.
+fn tokenizer_folder(path: &Path) -> Result<PathBuf> {
+    if path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    match path.parent() {
+        Some(folder) if path.file_name().is_some_and(|name| name == TOKENIZER) => {
+            Ok(folder.to_owned())
+        }
+        Some(_) | None => {
+            let expected = format!("a folder with a {TOKENIZER}, or that file");
+            Err(Complaint::new("model.tokenizer", path.display(), expected))
         }
     }
 }
