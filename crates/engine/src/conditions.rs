@@ -2,7 +2,7 @@
 //!
 //! Fates are drawn from the seed before anything trains, not from the clock, so a run under bad
 //! conditions repeats to the byte. Who fails or comes late gets its download (those bytes are
-//! spent) but no order, and its state stays as it was: it is as if it had not been sampled.
+//! spent) but no request, and its state stays as it was: it is as if it had not been sampled.
 //!
 //! Who is *away* is not even sampled. Intervals of rounds, counted from 1 as people count them, say
 //! all there is to say: who is away in rounds 1 to 5 joins late, who is away from round 8 on has

@@ -1,6 +1,6 @@
-//! The answers of a round: checked as they arrive, folded in client order.
+//! The answers of a round: checked as they arrive, folded in client request.
 //!
-//! An answer is held against its order before anything else happens to it. A bad one is refused
+//! An answer is held against its request before anything else happens to it. A bad one is refused
 //! with a reason and the round goes on. A good one is folded if all clients before it are settled,
 //! in the same pass that checks it; until then it is checked, and its bytes wait ([`Waiting`]).
 
@@ -18,7 +18,7 @@ use crate::recipe::{Pace, Recipe};
 use crate::waiting::{Answer, Early, Waiting};
 use crate::work::{LocalRule, OptimiserConfig, Work};
 
-/// What the engine has to remember of an order to judge the answer.
+/// What the engine has to remember of a request to judge the answer.
 struct Due {
     uploads: Scope,
     /// The most examples and steps that the answer may claim.
@@ -43,7 +43,7 @@ pub(crate) struct Gather<'round> {
     result: Gathered,
 }
 
-/// What came of a round's orders.
+/// What came of a round's requests.
 #[derive(Default)]
 pub(crate) struct Gathered {
     /// The mean change; parameters nobody sent are absent.
@@ -52,7 +52,7 @@ pub(crate) struct Gathered {
     pub(crate) correction: Mean,
     /// How far the clients went apart, if anybody wants to know.
     pub(crate) drift: Option<DriftReport>,
-    /// In client order.
+    /// In client request.
     pub(crate) arrived: Vec<ClientId>,
     /// The steps behind each of their updates.
     pub(crate) steps: BTreeMap<ClientId, u32>,
@@ -68,29 +68,32 @@ pub(crate) struct Gathered {
 }
 
 impl<'round> Gather<'round> {
-    /// Waits for the answers to these orders; `examples` says how many each client has.
+    /// Waits for the answers to these requests; `examples` says how many each client has.
     pub(crate) fn new(
         layout: &'round Layout,
         recipe: &'round Recipe,
-        orders: &[TrainRequest],
+        requests: &[TrainRequest],
         examples: &BTreeMap<ClientId, u64>,
         spill: Option<&Path>,
     ) -> Self {
-        let due = |order: &TrainRequest| {
-            let examples = examples.get(&order.client).copied().unwrap_or(0);
-            let by_one = u64::from(order.work.epochs).saturating_mul(examples);
-            let steps = order.work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)));
-            let correction = order.correction.is_some();
-            let uploads = order.uploads();
-            (order.client, Due { uploads, examples, steps, work: order.work.clone(), correction })
+        let due = |request: &TrainRequest| {
+            let examples = examples.get(&request.client).copied().unwrap_or(0);
+            let by_one = u64::from(request.work.epochs).saturating_mul(examples);
+            let steps = request.work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)));
+            let correction = request.correction.is_some();
+            let uploads = request.uploads();
+            (
+                request.client,
+                Due { uploads, examples, steps, work: request.work.clone(), correction },
+            )
         };
         Self {
             layout,
             recipe,
-            round: orders.first().map_or(Round(0), |order| order.round),
-            due: orders.iter().map(due).collect(),
+            round: requests.first().map_or(Round(0), |request| request.round),
+            due: requests.iter().map(due).collect(),
             waiting: Waiting::new(spill),
-            unsettled: orders.iter().map(|order| order.client).collect(),
+            unsettled: requests.iter().map(|request| request.client).collect(),
             changes: Fold::new(recipe.denominator),
             // Who did not train a parameter has not changed its correction.
             corrections: Fold::new(Denominator::Everyone),
@@ -198,18 +201,26 @@ impl<'round> Gather<'round> {
     /// Opens everything in an answer and holds its claims against the request.
     fn judge(&self, client: ClientId, reply: Reply) -> Result<Answer, Refusal> {
         let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
+        if reply.correction.is_some() != due.correction {
+            let (found, expected) = (reply.correction.is_some(), due.correction);
+            return Err(Refusal::Extra { what: "a correction", found, expected });
+        }
+        let answer = self.open(client, reply.payload, reply.correction)?;
+        due.check_claims(answer.change.opened().header())?;
+        Ok(answer)
+    }
+
+    /// Checks the bytes of an answer that is due.
+    fn open(
+        &self,
+        client: ClientId,
+        change: Vec<u8>,
+        correction: Option<Vec<u8>>,
+    ) -> Result<Answer, WireError> {
+        let due = self.due.get(&client).expect("only answers that are due are opened");
         let open = |kind, bytes| Accepted::open(bytes, &self.expectation(client, kind, due));
-        let change = open(Kind::Change, reply.payload)?;
-        due.check_claims(change.opened().header())?;
-        let correction = match (reply.correction, due.correction) {
-            (Some(correction), true) => Some(open(Kind::Variate, correction)?),
-            (None, false) => None,
-            (found, expected) => {
-                let what = "a correction";
-                return Err(Refusal::Extra { what, found: found.is_some(), expected });
-            }
-        };
-        Ok(Answer { change, correction })
+        let correction = correction.map(|bytes| open(Kind::Variate, bytes));
+        Ok(Answer { change: open(Kind::Change, change)?, correction: correction.transpose()? })
     }
 
     fn expectation<'due>(&self, client: ClientId, kind: Kind, due: &'due Due) -> Expectation<'due>
@@ -230,14 +241,7 @@ impl<'round> Gather<'round> {
         while let Some((client, early)) = self.waiting.next(self.unsettled.first().copied())? {
             let answer = match early {
                 Early::Held(answer) => answer,
-                Early::Read { change, correction } => {
-                    let due = self.due.get(&client).expect("only answers that are due are taken");
-                    let open =
-                        |kind, bytes| Accepted::open(bytes, &self.expectation(client, kind, due));
-                    let change = open(Kind::Change, change)?;
-                    let correction = correction.map(|bytes| open(Kind::Variate, bytes));
-                    Answer { change, correction: correction.transpose()? }
-                }
+                Early::Read { change, correction } => self.open(client, change, correction)?,
             };
             self.fold(client, &answer);
         }

@@ -45,7 +45,7 @@ pub(crate) struct Attempt {
     pub(crate) selection: Option<SelectionReport>,
     pub(crate) attention: Option<AttentionDrift>,
     pub(crate) gathered: Gathered,
-    /// Who did not get an order, beside those whom the fleet reports.
+    /// Who was not asked to train, beside those whom the fleet reports.
     absent: Vec<Absence>,
     pub(crate) bytes: Bytes,
     pub(crate) effort: u64,
