@@ -3,6 +3,8 @@
 //! This is what runs at a site. It takes the same requests as a fleet and gives the same answers to
 //! the bit, one at a time; whoever carries requests and answers over a network adds nothing to them.
 
+use std::sync::Arc;
+
 use fedra_compute::{Device, Params};
 use fedra_data::{LabelSet, Task};
 use fedra_engine::{
@@ -11,12 +13,14 @@ use fedra_engine::{
 };
 use fedra_model::Model;
 use fedra_plan::{Layout, Scope};
+use fedra_seed::Seed;
 use fedra_wire::ClientId;
 
 use crate::convert::{check, receive};
 use crate::error::Result;
 use crate::labelled_batch::check_head;
 use crate::shards::Shard;
+use crate::split::Connect;
 use crate::worker::{Limits, Worker};
 
 /// A client and all that it holds.
@@ -31,6 +35,8 @@ pub struct Client {
     device: Device,
     shared: Params,
     limits: Limits,
+    connect: Option<Arc<dyn Connect>>,
+    noise_seed: Seed,
     state: ClientState,
     /// The state before the first answer that may be revoked.
     before: Option<ClientState>,
@@ -61,6 +67,8 @@ impl Client {
             device,
             shared,
             limits: Limits::default(),
+            connect: None,
+            noise_seed: Seed(u64::from(id.0)).of("noise"),
             state: ClientState::empty(id),
             before: None,
             pending: None,
@@ -77,6 +85,19 @@ impl Client {
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same client, with a way to the server's half of a cut model.
+    #[must_use]
+    pub fn with_connection(self, connect: Arc<dyn Connect>) -> Self {
+        Self { connect: Some(connect), ..self }
+    }
+
+    /// The same client, whose noise starts at this seed. At a real site nobody else may know it:
+    /// whoever does can subtract the noise.
+    #[must_use]
+    pub fn with_noise_seed(self, noise_seed: Seed) -> Self {
+        Self { noise_seed, ..self }
     }
 
     /// The same client with the state that it kept when it last ran.
@@ -177,6 +198,8 @@ impl Client {
             device: &self.device,
             shared: &self.shared,
             limits: self.limits,
+            connect: self.connect.as_deref(),
+            noise_seed: self.noise_seed,
         }
     }
 }

@@ -56,6 +56,12 @@ pub enum ClientError {
         /// Why it cannot be.
         reason: &'static str,
     },
+    /// The other half of a cut model failed, or refused.
+    #[error("{reason}")]
+    Peer {
+        /// What it was.
+        reason: String,
+    },
     /// Data refused.
     #[error(transparent)]
     Data(#[from] DataError),

@@ -5,7 +5,7 @@
 //! batch size and any number of threads. (Next-token losses come a batch at a time and are added in
 //! the order of batches, which depends on the batch size but not on threads.)
 
-use fedra_compute::{Device, Params, Tape};
+use fedra_compute::{Device, Params, Tape, Tensor};
 use fedra_data::{LabelSet, Target, Task};
 use fedra_model::{Head, Model};
 
@@ -14,6 +14,7 @@ use crate::examples::Examples;
 use crate::labelled_batch::{LabelledBatch, check_head};
 use crate::ordered_jobs::in_order;
 use crate::scores::{Counts, Scores};
+use crate::split::{Ends, Passing};
 
 /// Scores any parameters of a model.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +48,40 @@ impl Evaluator<'_> {
                 Ok::<(), ClientError>(())
             },
         )?;
+        Ok(self.counted(examples, answers))
+    }
+
+    /// The scores of what was answered to each example.
+    fn counted(&self, examples: &Examples, answers: Vec<Option<Answer>>) -> Scores {
         let mut scores = Scores::new(self.task, self.labels);
         for (index, answer) in answers.into_iter().enumerate() {
             let answer = answer.expect("every example is in exactly one batch");
             self.count(&mut scores, examples, index, &answer);
         }
-        Ok(scores)
+        scores
+    }
+
+    /// The same where the middle of the model is elsewhere: one batch after another.
+    pub(crate) fn score_cut(
+        &self,
+        params: &Params,
+        examples: &Examples,
+        ends: &mut Ends<'_>,
+    ) -> Result<Scores> {
+        check_head(self.model, self.task, self.labels)?;
+        let mut answers: Vec<Option<Answer>> = vec![None; examples.len()];
+        for batch in self.batches(examples) {
+            let question = LabelledBatch::gather(self.model, examples.encoded(), &batch)?;
+            let names: Vec<u64> = batch.iter().map(|&index| index as u64).collect();
+            let passing = Passing { batch: &question.batch, examples: &names };
+            let hidden = ends.answer(params, passing)?;
+            let start = Some((hidden, ends.middle().end));
+            let all = self.answer_from(params, (examples, &batch), (&question, start))?;
+            for (&example, answer) in batch.iter().zip(all) {
+                answers[example] = Some(answer);
+            }
+        }
+        Ok(self.counted(examples, answers))
     }
 
     /// Examples by length, cut where a batch is full.
@@ -82,14 +111,30 @@ impl Evaluator<'_> {
         chosen: &[usize],
     ) -> Result<Vec<Answer>> {
         let question = LabelledBatch::gather(self.model, examples.encoded(), chosen)?;
+        self.answer_from(params, (examples, chosen), (&question, None))
+    }
+
+    /// What the model says, from tokens or from the hidden states in front of a block.
+    fn answer_from(
+        &self,
+        params: &Params,
+        (examples, chosen): (&Examples, &[usize]),
+        (question, start): (&LabelledBatch, Option<(Tensor, usize)>),
+    ) -> Result<Vec<Answer>> {
         let mut tape = Tape::new(self.device);
         let weights = params.frozen();
+        let (hidden, first) = match start {
+            None => (self.model.embed(&mut tape, weights, &question.batch)?, 0),
+            Some((hidden, first)) => (tape.constant(hidden), first),
+        };
+        let (start, packing) = ((hidden, first), question.batch.packing());
         if self.model.head() == Head::Language {
             // Logits of a whole vocabulary for every token would not fit; the fused loss does.
-            let loss = self.model.loss(&mut tape, weights, &question.batch, question.targets())?;
-            return Ok(share_of_loss(f64::from(loss.tensor.item()), &question));
+            let targets = question.targets();
+            let loss = self.model.loss_from(&mut tape, weights, start, packing, targets)?;
+            return Ok(share_of_loss(f64::from(loss.tensor.item()), question));
         }
-        let logits = self.model.logits(&mut tape, weights, &question.batch)?.tensor;
+        let logits = self.model.logits_from(&mut tape, weights, start, packing)?.tensor;
         let (classes, numbers) = (logits.cols(), logits.to_host());
         let mut rows = numbers.chunks_exact(classes);
         let answers = chosen.iter().map(|&example| {

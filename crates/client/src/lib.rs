@@ -39,6 +39,7 @@
 mod attention;
 mod local_fleet;
 mod shards;
+mod split;
 
 mod client;
 mod ordered_jobs;
@@ -70,5 +71,6 @@ pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use prober::Prober;
 pub use scores::{Counts, Scores};
 pub use shards::{Shard, Shards};
+pub use split::{Connect, LocalPeer, Middle, Peer, Perturbation, Purpose};
 pub use trainer::{TrainResult, TrainTask, Trainer};
 pub use worker::Limits;

@@ -12,10 +12,11 @@ use fedra_compute::{Device, Params};
 use fedra_engine::{
     Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
     EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome, ProbeRequest, Scored,
-    StateHandle, StateStore, TrainRequest, Verdict,
+    Split, StateHandle, StateStore, TrainRequest, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::{Round, Scope};
+use fedra_seed::Seed;
 use fedra_wire::{ClientId, ParamValues};
 
 use crate::convert::{check, receive, to_params};
@@ -23,9 +24,10 @@ use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
 use crate::labelled_batch::check_head;
-use crate::ordered_jobs::in_order;
+use crate::ordered_jobs::{AtOnce, in_order, so_many_in_order};
 use crate::scores::Scores;
 use crate::shards::Shards;
+use crate::split::{Connect, Middle};
 use crate::worker::{Limits, Worker};
 
 /// Clients as threads of this process, as many at a time as the current thread pool has threads.
@@ -41,6 +43,9 @@ pub struct LocalFleet {
     state_store: StateStore,
     limits: Limits,
     observer: Arc<dyn Observer>,
+    /// The server's half of a cut model, in this process.
+    middle: Option<Arc<Middle>>,
+    noise_seed: Seed,
 }
 
 impl LocalFleet {
@@ -58,7 +63,19 @@ impl LocalFleet {
             .collect();
         let (limits, observer) = (Limits::default(), Arc::new(Silent));
         let (shallow, state_store) = (BTreeMap::new(), StateStore::in_memory());
-        Ok(Self { model, shallow, device, shared, shards, infos, state_store, limits, observer })
+        Ok(Self {
+            model,
+            shallow,
+            device,
+            shared,
+            shards,
+            infos,
+            state_store,
+            limits,
+            observer,
+            middle: None,
+            noise_seed: Seed(0),
+        })
     }
 
     /// The same fleet within other limits.
@@ -79,6 +96,11 @@ impl LocalFleet {
             }
         }
         Ok(self)
+    }
+
+    /// The same fleet, whose model is cut; the noise of all its clients starts at this seed.
+    pub fn with_middle(self, middle: Arc<Middle>, noise_seed: Seed) -> Self {
+        Self { middle: Some(middle), noise_seed, ..self }
     }
 
     /// The same fleet, watched.
@@ -129,6 +151,8 @@ impl LocalFleet {
             device: &self.device,
             shared: &self.shared,
             limits: self.limits,
+            connect: self.middle.as_deref().map(|middle| middle as &dyn Connect),
+            noise_seed: self.noise_seed.with(u64::from(self.infos[place].id.0)),
         }
     }
 
@@ -249,8 +273,14 @@ impl Fleet for LocalFleet {
             self.place(request.client)?;
         }
         let (fleet, mut revocable) = (&*self, requests.iter().map(|request| request.revocable));
-        in_order(
-            requests.len(),
+        let split = requests.first().and_then(|request| request.split.clone());
+        // Clients that wait for each other have to be at work all at once.
+        let at_once = match split.as_deref().map(Split::is_joined) {
+            Some(true) => AtOnce::All,
+            Some(false) | None => AtOnce::Threads,
+        };
+        so_many_in_order(
+            (requests.len(), at_once),
             |number| fleet.train_one(&requests[number]),
             |trained| {
                 let (arrival, next) = trained?;

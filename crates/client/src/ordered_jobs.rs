@@ -16,16 +16,37 @@ use fedra_compute::{ThreadPool, set_worker};
 /// Jobs begun and not yet handed over, for each worker: one being done, one waiting its turn.
 pub const AHEAD: usize = 2;
 
+/// How many jobs are at work at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtOnce {
+    /// As many as the current thread pool has threads.
+    Threads,
+    /// All of them, because they wait for each other.
+    All,
+}
+
 /// Runs jobs `0 .. count` on as many threads as the current thread pool has.
 ///
 /// `deliver` sees the results in order, on the calling thread; its first error stops the rest.
 pub(crate) fn in_order<T: Send, E>(
     count: usize,
     job: impl Fn(usize) -> T + Sync,
+    deliver: impl FnMut(T) -> Result<(), E>,
+) -> Result<(), E> {
+    so_many_in_order((count, AtOnce::Threads), job, deliver)
+}
+
+/// The same with a choice of how many are at work at a time.
+pub(crate) fn so_many_in_order<T: Send, E>(
+    (count, at_once): (usize, AtOnce),
+    job: impl Fn(usize) -> T + Sync,
     mut deliver: impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
     let threads = ThreadPool::current_threads();
-    let workers = threads.min(count);
+    let workers = match at_once {
+        AtOnce::Threads => threads.min(count),
+        AtOnce::All => count,
+    };
     if workers <= 1 {
         return (0..count).try_for_each(|number| deliver(job(number)));
     }
@@ -35,7 +56,7 @@ pub(crate) fn in_order<T: Send, E>(
     std::thread::scope(|scope| {
         let mut begun = 0;
         for worker in 0..workers {
-            let size = threads / workers + usize::from(worker < threads % workers);
+            let size = (threads / workers + usize::from(worker < threads % workers)).max(1);
             let work = move || {
                 let _stop = StopOnPanic(belt);
                 set_worker(worker);

@@ -17,6 +17,7 @@ use crate::convert::to_values;
 use crate::correction::{Correction, Placed};
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
+use crate::split::{CutStep, Ends};
 
 /// Trains any client of a model.
 #[derive(Clone, Copy, Debug)]
@@ -64,15 +65,26 @@ pub struct TrainResult {
 impl Trainer<'_> {
     /// Trains `params` in place. On an error they are left half-trained: train a clone.
     pub fn train(&self, params: &mut Params, task: &TrainTask<'_>) -> Result<TrainResult> {
+        self.train_cut(params, task, None)
+    }
+
+    /// The same where the middle of the model may be elsewhere: the plan then says who trains what,
+    /// and the scope is the client's part of it.
+    pub(crate) fn train_cut(
+        &self,
+        params: &mut Params,
+        task: &TrainTask<'_>,
+        mut cut: Option<(&Plan, &mut Ends<'_>)>,
+    ) -> Result<TrainResult> {
         let nothing = |what| ClientError::Nothing { client: task.client.to_owned(), what };
-        if task.scope.is_empty() {
+        if task.scope.is_empty() && cut.is_none() {
             return Err(nothing("parameter to train"));
         }
         if task.examples.is_empty() || task.work.batch == 0 {
             return Err(nothing("example to train on"));
         }
         let plan = Plan::new(self.model.layout(), task.scope.clone(), Cut::none())?;
-        let mut cache = self.cache_for(&plan, task.work);
+        let mut cache = if cut.is_none() { self.cache_for(&plan, task.work) } else { None };
         let mut optimiser = Optimiser::new(self.device, solver(task.work.solver))?;
         if let Some(Damped { part, factor }) = &task.work.damped {
             optimiser.damp(part.clone(), *factor)?;
@@ -91,20 +103,48 @@ impl Trainer<'_> {
                 continue;
             }
             steps += 1;
-            let mut tape = Tape::new(self.device);
-            let names = chosen.iter().map(|&index| index as u64).collect();
-            let loss = self.loss(&mut tape, params, task.scope, (&question, names), &mut cache)?;
-            let found = loss.tensor.item();
-            if !found.is_finite() {
+            let names: Vec<u64> = chosen.iter().map(|&index| index as u64).collect();
+            let not_finite = |found| {
                 let client = task.client.to_owned();
-                return Err(ClientError::NotFinite { client, step: steps, found });
-            }
+                Err(ClientError::NotFinite { client, step: steps, found })
+            };
+            let (found, mut gradients) = match &mut cut {
+                Some((plan, ends)) => {
+                    let CutStep { loss, mut gradients, elsewhere } =
+                        ends.learn((params, plan), &question, &names)?;
+                    if !loss.is_finite() {
+                        return not_finite(loss);
+                    }
+                    if let Some(norm) = task.work.clip {
+                        let all = (gradients.sum_of_squares() + elsewhere).sqrt();
+                        let factor = (f64::from(norm) / all).min(1.0);
+                        if factor < 1.0 {
+                            gradients.scale(factor as f32);
+                        }
+                        if !plan.gradient_crossings().is_empty() {
+                            ends.scale_step(factor)?;
+                        }
+                    }
+                    (loss, gradients)
+                }
+                None => {
+                    let mut tape = Tape::new(self.device);
+                    let loss =
+                        self.loss(&mut tape, params, task.scope, (&question, names), &mut cache)?;
+                    let found = loss.tensor.item();
+                    if !found.is_finite() {
+                        return not_finite(found);
+                    }
+                    let seed = [(&loss, Tensor::scalar(self.device, 1.0))];
+                    let mut gradients = tape.backward(&seed)?;
+                    if let Some(norm) = task.work.clip {
+                        gradients.clip(norm);
+                    }
+                    (found, gradients)
+                }
+            };
             loss_sum += f64::from(found) * chosen.len() as f64;
             seen += chosen.len() as u64;
-            let mut gradients = tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?;
-            if let Some(norm) = task.work.clip {
-                gradients.clip(norm);
-            }
             if let Some(sum) = &mut gathered {
                 add(sum, &gradients)?;
             }
@@ -172,7 +212,7 @@ fn order(task: &TrainTask<'_>) -> impl Iterator<Item = Vec<usize>> {
 }
 
 /// The solver as the tensors know it.
-fn solver(solver: fedra_engine::OptimiserConfig) -> Solver {
+pub(crate) fn solver(solver: fedra_engine::OptimiserConfig) -> Solver {
     use fedra_engine::OptimiserConfig as Written;
     match solver {
         Written::Sgd { rate, weight_decay } => Solver::Sgd { rate, weight_decay },

@@ -8,22 +8,23 @@ use fedra_compute::{Device, Params};
 use fedra_data::{Encoded, LabelSet, Task};
 use fedra_engine::{
     Adaptation, AttentionRequest, ClientAttention, ClientInfo, ClientState, EvaluationRequest,
-    Evidence, LocalRule, ProbeRequest, Reply, Scored, TrainRequest,
+    Evidence, LocalRule, ProbeRequest, Reply, Scored, Split, TrainRequest,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Layout};
+use fedra_plan::{ByteCount, Layout, Plan, Scope, Side};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
 use crate::attention::{AttentionComparison, PATTERN_EXAMPLES};
 use crate::convert::{copied, overwrite};
 use crate::correction::Correction;
-use crate::error::Result;
+use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::sample;
 use crate::heads::Dropped;
 use crate::prober::Prober;
 use crate::shards::Shard;
+use crate::split::{Connect, Ends, Purpose};
 use crate::trainer::{TrainResult, TrainTask, Trainer};
 
 /// How much memory and time the work around training may take.
@@ -57,6 +58,10 @@ pub(crate) struct Worker<'a> {
     /// The shared model as it was received.
     pub shared: &'a Params,
     pub limits: Limits,
+    /// The way to the server's half, where the model is cut.
+    pub connect: Option<&'a dyn Connect>,
+    /// Where the client's noise starts; nobody else may know it.
+    pub noise_seed: Seed,
 }
 
 impl Worker<'_> {
@@ -69,16 +74,21 @@ impl Worker<'_> {
         let begun = std::time::Instant::now();
         let mut params = self.params_of(state)?;
         let server = self.server_correction(request)?;
+        let own = request.plan.trained_by(Side::Client);
         let task = TrainTask {
             client: &self.info.name,
             examples: self.shard.train.encoded(),
-            scope: request.plan.learns(),
+            scope: &own,
             work: &request.work,
             correction: correction(request.work.local, &state.correction, &server),
             seed: request.seed,
         };
         let dropped = Dropped::choose(request, self.prober(), self.shard.train.encoded(), &params)?;
-        let result = self.trainer().train(&mut params, &task)?;
+        let purpose = Purpose::Train(request.round);
+        let mut ends = self.ends(request.split.as_deref(), &request.plan, purpose)?;
+        let cut = ends.as_mut().map(|ends| (&request.plan, ends));
+        let result = self.trainer().train_cut(&mut params, &task, cut)?;
+        drop(ends);
 
         let header = Header {
             kind: Kind::Change,
@@ -158,7 +168,20 @@ impl Worker<'_> {
             labels: self.labels,
             tokens: self.limits.tokens,
         };
-        Ok(Some(evaluator.score(&params, examples)?.scored(Some(self.info.id))))
+        let mut ends = match request.split {
+            None => None,
+            Some(split) => {
+                let blocks = self.layout.blocks();
+                let cut = split.cut(&self.info.name, request.round, blocks)?;
+                let plan = Plan::new(self.layout, Scope::empty(), cut)?;
+                self.ends(Some(split), &plan, Purpose::Score(request.round))?
+            }
+        };
+        let scores = match &mut ends {
+            None => evaluator.score(&params, examples)?,
+            Some(ends) => evaluator.score_cut(&params, examples, ends)?,
+        };
+        Ok(Some(scores.scored(Some(self.info.id))))
     }
 
     /// Trains a throw-away copy before it is scored.
@@ -186,6 +209,27 @@ impl Worker<'_> {
         let mut params = self.shared.clone();
         overwrite(&mut params, &state.personal)?;
         Ok(params)
+    }
+
+    /// The client's ends of a cut model, connected to its middle; `None` where it is not cut.
+    fn ends(
+        &self,
+        split: Option<&Split>,
+        plan: &Plan,
+        purpose: Purpose,
+    ) -> Result<Option<Ends<'_>>> {
+        let (Some(split), Some(_)) = (split, plan.cut().server_blocks()) else { return Ok(None) };
+        let Some(connect) = self.connect else {
+            let reason = "the model is cut and there is no way to the server's half".to_owned();
+            return Err(ClientError::Peer { reason });
+        };
+        let peer = connect.connect(self.info.id, purpose)?;
+        let (Purpose::Train(round) | Purpose::Score(round)) = purpose;
+        let seed = self.noise_seed.of(match purpose {
+            Purpose::Train(_) => "train",
+            Purpose::Score(_) => "score",
+        });
+        Ok(Ends::new((self.model, self.device), (split, plan), (round, seed), peer))
     }
 
     fn trainer(&self) -> Trainer<'_> {

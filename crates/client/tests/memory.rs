@@ -45,6 +45,7 @@ fn a_thousand_clients_of_the_tiny_model_fit_in_two_gigabytes() {
         plan: Plan::new(&layout, Scope::everything(&layout), Cut::none()).unwrap(),
         work: work.clone(),
         revocable: false,
+        split: None,
     };
     let orders: Vec<TrainRequest> = fleet.clients().iter().map(order).collect();
     let (mut arrived, mut bytes) = (0, 0);

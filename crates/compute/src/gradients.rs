@@ -47,7 +47,11 @@ impl Gradients {
         if found <= f64::from(norm) {
             return;
         }
-        let factor = (f64::from(norm) / found) as f32;
+        self.scale((f64::from(norm) / found) as f32);
+    }
+
+    /// Multiplies all parameter gradients.
+    pub fn scale(&mut self, factor: f32) {
         for gradient in self.weights.values_mut() {
             gradient.values_mut().scale(factor);
         }

@@ -3,6 +3,8 @@
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Serialize};
 
+use crate::middle::CrossingBytes;
+
 /// Lengths of encoded payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +21,9 @@ pub struct Bytes {
     /// that is scored less often sends the same.
     #[serde(default)]
     pub evaluation: ByteCount,
+    /// What of `up` and `down` crossed a cut, by kind; the rest is parameters.
+    #[serde(default, skip_serializing_if = "CrossingBytes::is_none")]
+    pub crossing: CrossingBytes,
 }
 
 impl std::ops::AddAssign for Bytes {
@@ -28,5 +33,6 @@ impl std::ops::AddAssign for Bytes {
         self.full_up += other.full_up;
         self.full_down += other.full_down;
         self.evaluation += other.evaluation;
+        self.crossing += other.crossing;
     }
 }

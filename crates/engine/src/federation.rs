@@ -1,6 +1,7 @@
 //! A federation and its rounds: the loop around [`State`].
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fedra_plan::{Layout, Round};
 use fedra_seed::Seed;
@@ -10,6 +11,7 @@ use crate::checkpoint;
 use crate::error::EngineError;
 use crate::fleet::{ClientInfo, EvaluationSet, Fleet};
 use crate::log_mark::LogMark;
+use crate::middle::MiddleHost;
 use crate::recipe::Recipe;
 use crate::report::{SetScores, Sink};
 use crate::server::ServerState;
@@ -52,6 +54,11 @@ impl Federation {
         self.state.spill = Some(path.into());
     }
 
+    /// Computes the server's blocks of a cut model there.
+    pub fn with_middle(&mut self, middle: Arc<dyn MiddleHost>) {
+        self.state.middle = Some(middle);
+    }
+
     /// Goes back to the checkpoint in a directory, and brings the fleet along; says whether there
     /// was one.
     pub fn resume(&mut self, directory: &Path, fleet: &mut dyn Fleet) -> Result<bool, EngineError> {
@@ -59,7 +66,8 @@ impl Federation {
             return Ok(false);
         };
         fleet.restore(&loaded.state.as_received()?, &mut loaded.states())?;
-        self.state = loaded.state;
+        let middle = self.state.middle.take();
+        self.state = State { middle, ..loaded.state };
         Ok(true)
     }
 

@@ -38,6 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client_state::ClientState;
 use crate::error::EngineError;
+use crate::split::Split;
 use crate::state_store::StateHandle;
 use crate::work::Work;
 
@@ -144,6 +145,8 @@ pub struct TrainRequest {
     /// Whether the answer may be revoked after it was taken, so that the state before it must still
     /// be there.
     pub revocable: bool,
+    /// How rows cross the cut, where the plan has one.
+    pub split: Option<Arc<Split>>,
 }
 
 impl TrainRequest {
@@ -222,6 +225,8 @@ pub struct EvaluationRequest<'round> {
     pub round: Round,
     /// Where the draws of the adaptation start; derive one per client from it.
     pub seed: Seed,
+    /// How the model is cut, where it is: the middle answers from the server.
+    pub split: Option<&'round Split>,
 }
 
 /// What each client trains on its own examples before it is scored.

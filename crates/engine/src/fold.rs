@@ -110,6 +110,15 @@ impl Fold {
         self.count(update.scope(), contribution);
     }
 
+    /// Adds more parameters of clients whose updates were added before.
+    pub(crate) fn add_more(&mut self, update: &Opened<'_>, contribution: Contribution) {
+        let relative = self.relative(contribution);
+        self.sum.add(update, relative.factor());
+        for id in update.scope() {
+            self.weights.entry(id).or_default().add(relative);
+        }
+    }
+
     /// Checks a payload and adds it as its header is judged; what is refused leaves no trace.
     pub fn take<E: From<WireError>>(
         &mut self,

@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
-use fedra_wire::{Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, WireError};
+use fedra_wire::{
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, WireError, encode,
+};
 
 use crate::drift::{Drift, DriftReport};
 use crate::error::EngineError;
 use crate::fleet::{Absence, Arrival, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
+use crate::middle::{CrossingBytes, MiddleUpdate};
 use crate::recipe::{Pace, Recipe};
 use crate::waiting::{Answer, Early, Waiting};
 use crate::work::{LocalRule, OptimiserConfig, Work};
@@ -40,6 +43,8 @@ pub(crate) struct Gather<'round> {
     corrections: Fold,
     drift: Option<Drift>,
     loss: (f64, f64),
+    /// How much each folded answer counts.
+    counted: BTreeMap<ClientId, (Contribution, Header)>,
     result: Gathered,
 }
 
@@ -65,6 +70,8 @@ pub(crate) struct Gathered {
     pub(crate) answers: u64,
     pub(crate) slowest: f64,
     pub(crate) most_held: usize,
+    /// What crossed the cut, where there is one.
+    pub(crate) crossing: CrossingBytes,
 }
 
 impl<'round> Gather<'round> {
@@ -99,6 +106,7 @@ impl<'round> Gather<'round> {
             corrections: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
             loss: (0.0, 0.0),
+            counted: BTreeMap::new(),
             result: Gathered::default(),
         }
     }
@@ -149,6 +157,34 @@ impl<'round> Gather<'round> {
         };
         self.fold_settled()?;
         Ok(verdict)
+    }
+
+    /// Adds what the server's half of a cut model learned from clients whose updates are folded; it
+    /// counts as much as they do together.
+    pub(crate) fn fold_middle(&mut self, update: &MiddleUpdate) -> Result<(), EngineError> {
+        let counted: Vec<(Contribution, Header)> =
+            update.clients.iter().filter_map(|client| self.counted.get(client).copied()).collect();
+        let Some((first, header)) = counted.first().copied() else { return Ok(()) };
+        let contribution = match counted.len() {
+            1 => first,
+            _ => Contribution::weighing(counted.iter().map(|(one, _)| one.weight).sum()),
+        };
+        let header = Header { kind: Kind::Change, encoding: Encoding::F32, ..header };
+        let bytes = encode(self.layout, &header, &update.change, None)?;
+        let expected = Expectation {
+            layout: self.layout,
+            kind: Kind::Change,
+            encoding: Encoding::F32,
+            round: self.round,
+            client: header.client,
+            scope: None,
+        };
+        let opened = Accepted::open(bytes, &expected)?;
+        self.changes.add_more(&opened.opened(), contribution);
+        if let Some(drift) = &mut self.drift {
+            drift.add(&opened.opened(), contribution);
+        }
+        Ok(())
     }
 
     /// Ends the round: who has not answered by now has failed.
@@ -267,6 +303,9 @@ impl<'round> Gather<'round> {
     fn settle(&mut self, client: ClientId, header: &Header) {
         self.loss.0 += f64::from(header.loss) * header.examples as f64;
         self.loss.1 += header.examples as f64;
+        if let Some(due) = self.due.get(&client) {
+            self.counted.insert(client, (due.contribution(self.recipe, header), *header));
+        }
         self.result.arrived.push(client);
         self.result.steps.insert(client, header.steps);
         self.result.weight += self.recipe.weighting.of(header.examples);

@@ -31,6 +31,7 @@ mod client_state;
 mod fleet;
 mod fold;
 mod gather;
+mod middle;
 mod server;
 mod state_store;
 
@@ -38,6 +39,7 @@ mod attention;
 mod branch;
 mod drift;
 mod history;
+mod split;
 mod stage;
 
 mod bytes;
@@ -71,6 +73,7 @@ pub use fleet::{
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
+pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate};
 pub use min_arrivals::MinArrivals;
 pub use planner::Choice;
 pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};
@@ -78,6 +81,7 @@ pub use report::{FailedAttempt, RoundReport, SetScores, Sink, Spread};
 pub use sampler::Sampler;
 pub use selection::{Criterion, Masks, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};
+pub use split::{Ends, Move, Noise, NoiseDraw, NoiseKind, Split, SplitMode};
 pub use stage::{Begins, Criteria, Stage, StageReport, Treatment};
 pub use state_store::{StateHandle, StateStore};
 pub use versions::ClientVersions;

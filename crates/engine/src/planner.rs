@@ -66,7 +66,7 @@ impl Choice<'_> {
     ) -> Result<BTreeMap<ClientId, Plan>, PlanError> {
         let learns = self.rule.select(self.layout)?;
         let plan = |client: &ClientInfo| {
-            let plan = self.recipe.plan(&client.name, learns.clone(), self.layout)?;
+            let plan = self.recipe.plan((&client.name, self.round), learns.clone(), self.layout)?;
             Ok((client.id, plan))
         };
         cohort.into_iter().map(plan).collect()
@@ -76,6 +76,6 @@ impl Choice<'_> {
     pub fn plan(&self, name: &str, order: &[u16]) -> Result<Plan, PlanError> {
         let chosen = order.iter().copied().take(usize::from(self.count(name))).collect();
         let learns = self.rule.select_with(self.layout, &chosen)?;
-        self.recipe.plan(name, learns, self.layout)
+        self.recipe.plan((name, self.round), learns, self.layout)
     }
 }

@@ -16,6 +16,7 @@ use crate::min_arrivals::MinArrivals;
 use crate::sampler::Sampler;
 use crate::selection::{Masks, Selection};
 use crate::server::ServerRule;
+use crate::split::{Split, SplitMode};
 use crate::stage::{Stage, StageState, Treatment};
 use crate::work::{LocalRule, Work};
 
@@ -57,6 +58,9 @@ pub struct Recipe {
     /// Clients, by name, whose model has only so many of the blocks; all others have them all.
     #[serde(default)]
     pub depths: BTreeMap<String, u16>,
+    /// How the model is cut between clients and server; absent: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
     /// Which part never leaves a client.
     pub personal: Rule,
     /// What a client does in a round, and how it writes it down.
@@ -91,6 +95,7 @@ impl Recipe {
             masks: Masks::Consensus,
             selection: Selection::default(),
             depths: BTreeMap::new(),
+            split: None,
             personal: Rule::Nothing,
             work,
             weighting: Weighting::Examples,
@@ -133,6 +138,7 @@ impl Recipe {
         }
         self.selection.check(&self.learns)?;
         self.check_depths()?;
+        self.check_split()?;
         match self.population {
             Population::Pooled if clients != 1 => Err(EngineError::Setting {
                 key: "federation.clients",
@@ -170,6 +176,7 @@ impl Recipe {
     pub fn check_model(&self, layout: &Layout, names: &[&str]) -> Result<(), EngineError> {
         let blocks = layout.blocks();
         let names: BTreeSet<&str> = names.iter().copied().collect();
+        self.check_split_model(blocks, &names)?;
         self.selection.check_model(&self.learns, blocks, &names)?;
         self.conditions.check_names(&names)?;
         for (name, depth) in &self.depths {
@@ -193,13 +200,24 @@ impl Recipe {
     }
 
     /// The plan of the named client in a round in which this part learns.
-    pub fn plan(&self, name: &str, learns: Scope, layout: &Layout) -> Result<Plan, PlanError> {
-        let plan = Plan::new(layout, learns, Cut::none())?.keeping(&self.personal.select(layout)?);
+    pub fn plan(
+        &self,
+        (name, round): (&str, Round),
+        learns: Scope,
+        layout: &Layout,
+    ) -> Result<Plan, PlanError> {
+        let cut = self.cut(name, round, layout)?;
+        let plan = Plan::new(layout, learns, cut)?.keeping(&self.personal.select(layout)?);
         Ok(if self.depths.contains_key(name) {
             plan.within(&self.reach(name, layout))
         } else {
             plan
         })
+    }
+
+    /// Where the named client's model is cut in a round.
+    pub fn cut(&self, name: &str, round: Round, layout: &Layout) -> Result<Cut, PlanError> {
+        self.split.as_ref().map_or(Ok(Cut::none()), |split| split.cut(name, round, layout.blocks()))
     }
 
     /// The part of the model that the named client has: blocks past its depth are absent.
@@ -209,6 +227,56 @@ impl Recipe {
             Site::Block(block) => block < depth,
             Site::Embedding | Site::Head => true,
         })
+    }
+
+    /// Refuses a cut that this model or these clients do not have.
+    fn check_split_model(&self, blocks: u16, names: &BTreeSet<&str>) -> Result<(), EngineError> {
+        let Some(split) = &self.split else { return Ok(()) };
+        split.check_model(blocks)?;
+        match split.clients.keys().find(|name| !names.contains(name.as_str())) {
+            None => Ok(()),
+            Some(name) => Err(EngineError::Setting {
+                key: "split.clients",
+                found: format!("a cut for {name:?}"),
+                expected: "the name of a client; `fedra data` lists them",
+            }),
+        }
+    }
+
+    /// Refuses what a cut model cannot do: where a step needs more of the other side than hidden
+    /// states and gradients.
+    fn check_split(&self) -> Result<(), EngineError> {
+        let Some(split) = &self.split else { return Ok(()) };
+        split.check()?;
+        let state = match self.work.local {
+            LocalRule::Plain | LocalRule::Proximal { .. } => None,
+            LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
+                Some("clients keep a correction for parameters that they do not hold")
+            }
+        };
+        let depths = (!self.depths.is_empty()).then_some("some clients lack blocks");
+        let adapt = self.adapt.as_ref().map(|_| "clients adapt before they are scored");
+        let pooled = (self.population == Population::Pooled).then_some("there are no clients");
+        let heads = self.work.head_probe.map(|_| "heads are chosen by attention");
+        let attention =
+            self.evaluation.attention.then_some("evaluate.attention follows blocks of both sides");
+        let probe = self.selection.probe.map(|_| {
+            "blocks are ranked by a measurement of all of them; rank them by position or in turn"
+        });
+        let joined = split.mode != SplitMode::Replicated;
+        let pace = (joined && self.pace == Pace::Normalised)
+            .then_some("updates are divided by their steps, and the server has one copy for all");
+        let clip = (split.mode == SplitMode::Batched && self.work.clip.is_some())
+            .then_some("work.clip needs each client's own gradient of the server's blocks");
+        let reasons = [state, depths, adapt, pooled, heads, attention, probe, pace, clip];
+        match reasons.into_iter().flatten().next() {
+            None => Ok(()),
+            Some(reason) => Err(EngineError::Setting {
+                key: "split",
+                found: format!("a cut with {}, where {reason}", self.method),
+                expected: "a method whose steps need hidden states and gradients alone",
+            }),
+        }
     }
 
     fn check_depths(&self) -> Result<(), EngineError> {

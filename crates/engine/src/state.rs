@@ -2,6 +2,7 @@
 //! change, and that a checkpoint holds.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fedra_plan::{Layout, Round, Scope};
 use fedra_seed::Seed;
@@ -10,6 +11,7 @@ use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, dec
 use crate::error::EngineError;
 use crate::history::ServerHistory;
 use crate::log_mark::LogMark;
+use crate::middle::MiddleHost;
 use crate::recipe::Recipe;
 use crate::selection::Memory;
 use crate::server::ServerState;
@@ -31,6 +33,8 @@ pub(crate) struct State {
     pub(crate) log: LogMark,
     /// Where early updates wait when there are many; no part of a checkpoint.
     pub(crate) spill: Option<PathBuf>,
+    /// The server's half of a cut model; no part of a checkpoint, which holds all numbers anyway.
+    pub(crate) middle: Option<Arc<dyn MiddleHost>>,
 }
 
 impl State {
@@ -60,6 +64,7 @@ impl State {
             memory: Memory::default(),
             log: LogMark::default(),
             spill: None,
+            middle: None,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{Held, Layout, Plan, Round, Scope, Versions};
+use fedra_plan::{Cut, Held, Layout, ParamId, Plan, PlanError, Round, Scope, Side, Versions};
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
@@ -32,9 +32,25 @@ impl ClientVersions {
         self.held.get(&client).map_or(first, |rounds| Held::After(*rounds))
     }
 
-    /// What a client lacks for its plan.
-    pub fn lacks(&self, client: ClientId, plan: &Plan) -> Scope {
-        plan.downloads(&self.newest, self.held(client))
+    /// What a client lacks for its plan, given where its model was cut in earlier rounds: what lived
+    /// at the server when the client was last brought up to date never reached it.
+    pub fn lacks(
+        &self,
+        client: ClientId,
+        plan: &Plan,
+        cut_in: &dyn Fn(Round) -> Result<Cut, PlanError>,
+    ) -> Result<Scope, PlanError> {
+        let stale = plan.downloads(&self.newest, self.held(client));
+        let Some(last) = self.held.get(&client) else { return Ok(stale) };
+        let before = cut_in(*last)?;
+        if before == *plan.cut() {
+            return Ok(stale);
+        }
+        let is_new = |id: ParamId| {
+            let known = self.start == Start::Shared && self.newest.is_initial(id);
+            before.side(id.site) == Side::Server && !known
+        };
+        Ok(stale | plan.held_by(Side::Client).filter(is_new))
     }
 
     /// Notes that a client received in this round all that it lacked.

@@ -14,7 +14,7 @@ use fedra_engine::{
     Bytes, Choice, ClientId, ClientInfo, ClientVersions, Encoding, LocalRule, Population, Recipe,
     SHIFT_BYTES, Start,
 };
-use fedra_plan::{ByteCount, Held, Layout, Plan, Round, Scope};
+use fedra_plan::{ByteCount, Held, Layout, Plan, Round, Scope, Side};
 use fedra_wire::payload_length;
 
 use crate::error::Result;
@@ -37,7 +37,7 @@ pub fn placement(
     recipe: &Recipe,
 ) -> Result<StatePlacement> {
     let layout = prepared.model.layout();
-    let everything = recipe.plan("", Scope::everything(layout), layout)?;
+    let everything = recipe.plan(("", Round(0)), Scope::everything(layout), layout)?;
     let most = StateSize::of(&prepared.model, (recipe, experiment), &everything);
     let clients = prepared.shards.clients.len();
     let bound = StatePlacement::new(experiment, most, (clients, clients));
@@ -123,7 +123,8 @@ impl Forecast {
                     let mut bytes = holds.bytes(recipe, (round, &cohort), &foreseen, layout);
                     let every = recipe.evaluation.every.max(1);
                     if number + 1 == experiment.rounds || (number + 1).is_multiple_of(every) {
-                        bytes.evaluation = holds.evaluation(recipe, &scorers, layout)?;
+                        bytes.evaluation =
+                            holds.evaluation((recipe, round.next()), &scorers, layout)?;
                     }
                     bytes
                 }
@@ -196,7 +197,9 @@ impl Holds {
                     LocalRule::ControlVariate => length(&sent, Encoding::F32),
                     LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
                 };
-                let lacks = self.versions.lacks(client.id, plan);
+                let cut_in = |round| recipe.cut(&client.name, round, layout);
+                let lacks = self.versions.lacks(client.id, plan, &cut_in);
+                let lacks = lacks.unwrap_or_else(|_| plan.held_by(Side::Client));
                 let down = length(&lacks, recipe.work.download) + variate;
                 let up = length(&sent, recipe.work.encoding) + variate;
                 changed = &changed | &sent;
@@ -222,7 +225,7 @@ impl Holds {
     /// What clients receive in order to score the model now.
     fn evaluation(
         &self,
-        recipe: &Recipe,
+        (recipe, round): (&Recipe, Round),
         scorers: &[ClientInfo],
         layout: &Layout,
     ) -> Result<ByteCount> {
@@ -232,8 +235,9 @@ impl Holds {
             total += if let Some(length) = known.get(&case) {
                 *length
             } else {
-                let plan = recipe.plan(&client.name, Scope::empty(), layout)?;
-                let lacks = self.versions.lacks(client.id, &plan);
+                let plan = recipe.plan((&client.name, round), Scope::empty(), layout)?;
+                let cut_in = |round| recipe.cut(&client.name, round, layout);
+                let lacks = self.versions.lacks(client.id, &plan, &cut_in)?;
                 let length = payload_length(layout, &lacks, recipe.work.download) as u64;
                 *known.entry(case).or_insert(length)
             };

@@ -81,12 +81,28 @@ impl Model {
         batch: &Batch,
     ) -> Result<Value, ModelError> {
         let hidden = self.embed(tape, weights, batch)?;
+        self.logits_from(tape, weights, (hidden, 0), batch.packing())
+    }
+
+    /// The head's logits from the hidden states in front of block `first` on.
+    pub fn logits_from(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        (hidden, first): (Value, usize),
+        packing: &Packing,
+    ) -> Result<Value, ModelError> {
         let reading = match self.head() {
-            Head::Sequence { .. } => Reading::Rows(self.answer_rows(batch.packing())),
+            Head::Sequence { .. } => Reading::Rows(self.answer_rows(packing)),
             Head::Bare | Head::Tokens { .. } | Head::Language => Reading::All,
         };
-        let range = 0..self.blocks();
-        let hidden = self.run_blocks(tape, weights, hidden, batch.packing(), range, &reading)?;
+        let range = first..self.blocks();
+        let mut hidden = self.run_blocks(tape, weights, hidden, packing, range, &reading)?;
+        if let Reading::Rows(rows) = &reading
+            && first == self.blocks()
+        {
+            hidden = tape.rows(&hidden, rows)?; // no block was left to drop the others
+        }
         self.head_logits(tape, weights, &hidden)
     }
 

@@ -32,6 +32,17 @@ pub enum WireError {
         found: f64,
     },
 
+    /// A frame of hidden states that is not what it should be.
+    #[error("a frame: {what} is {found}, expected {expected}")]
+    Frame {
+        /// Which claim or part.
+        what: &'static str,
+        /// What was found.
+        found: String,
+        /// What was expected.
+        expected: String,
+    },
+
     /// The payload ends before it should, or goes on after it should have ended.
     #[error("a payload has {found} bytes: expected {expected}")]
     Length {

@@ -52,6 +52,7 @@ mod kernels;
 
 mod sum;
 
+mod hidden;
 mod mask;
 mod scores;
 
@@ -61,6 +62,9 @@ pub use encoding::{Encoding, kept};
 pub use error::WireError;
 pub use header::Header;
 pub use heads::HeadSlices;
+pub use hidden::{
+    ExpectedFrame, FRAME_HEADER, FrameKind, FrameParts, HiddenFrame, RowEncoding, frame_parts,
+};
 pub use id::{ClientId, Kind};
 pub use kernels::checksum;
 pub use mask::Mask;

@@ -203,8 +203,14 @@ fn personal_parameters_stay_and_count_at_their_client_only() {
     assert!(states[0].personal != states[1].personal);
 
     let model = to_values(&world.params);
-    let ask =
-        |on, adapt| EvaluationRequest { model: &model, on, adapt, round: Round(1), seed: Seed(1) };
+    let ask = |on, adapt| EvaluationRequest {
+        model: &model,
+        on,
+        adapt,
+        round: Round(1),
+        seed: Seed(1),
+        split: None,
+    };
     let test = ask(EvaluationSet::ClientTest, None);
     let own = fleet.evaluate(&test).unwrap();
     let shared = world.fleet().evaluate(&test).unwrap();

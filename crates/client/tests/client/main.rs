@@ -10,5 +10,6 @@ mod keeping;
 mod learning;
 mod scoring;
 mod selection;
+mod split;
 mod training;
 mod world;

@@ -1,13 +1,15 @@
 //! A small federation: a narrow encoder, a few hospitals, and work to do.
 
-use fedra_client::{LocalFleet, Shards, TrainTask};
+use fedra_client::{Examples, LocalFleet, Shards, TrainTask};
 use fedra_compute::{Device, Params, ThreadPool};
-use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
+use fedra_data::{
+    Clinic, Encoded, Encoder, LabelSet, Partition, Shares, Target, Task, WordTokenizer,
+};
 use fedra_engine::{
     ClientInfo, ClientState, Download, Encoding, Fleet, OptimiserConfig, TrainRequest, Work,
 };
 use fedra_model::hf::{BertConfig, Config};
-use fedra_model::{Head, Model};
+use fedra_model::{Adapters, Head, Model};
 use fedra_plan::{Cut, Plan, Role, Round, Scope, Site};
 use fedra_seed::Seed;
 use fedra_wire::{Header, Kind, ParamValues, encode};
@@ -55,13 +57,6 @@ impl Size {
 
 impl World {
     pub fn new(task: Task, size: Size) -> Self {
-        let clinic = Clinic { hospitals: size.hospitals, notes: size.notes, ..Clinic::default() };
-        let table = clinic.generate(task, 1).unwrap();
-        let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
-        let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 600).unwrap();
-        let division = Partition::Client.divide(&table, Shares::default(), 1).unwrap();
-        let encoder = Encoder::new(&tokenizer, size.longest).unwrap();
-        let shards = Shards::encode(&encoder, &table, &division).unwrap();
         let config = Config::Bert(BertConfig {
             vocab_size: 600,
             hidden_size: size.width,
@@ -71,6 +66,23 @@ impl World {
             max_position_embeddings: size.longest,
             ..BertConfig::default()
         });
+        Self::of(task, size, (config, None))
+    }
+
+    /// The same with a model of the test's choice, of 600 tokens and the size's longest sequence.
+    pub fn of(task: Task, size: Size, (config, adapters): (Config, Option<Adapters>)) -> Self {
+        let clinic = Clinic { hospitals: size.hospitals, notes: size.notes, ..Clinic::default() };
+        // The clinic asks no language model; its notes are as good a text as any.
+        let asked = if task == Task::Language { Task::Diagnosis } else { task };
+        let table = clinic.generate(asked, 1).unwrap();
+        let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
+        let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 600).unwrap();
+        let division = Partition::Client.divide(&table, Shares::default(), 1).unwrap();
+        let encoder = Encoder::new(&tokenizer, size.longest).unwrap();
+        let mut shards = Shards::encode(&encoder, &table, &division).unwrap();
+        if task == Task::Language {
+            shards = of_next_tokens(shards);
+        }
         let classes = table.labels.len();
         let head = match task {
             Task::Concepts | Task::Tokens => Head::Tokens { classes },
@@ -78,7 +90,7 @@ impl World {
             Task::Language => Head::Language,
         };
         let device = Device::cpu();
-        let model = Model::new(config, head, None).unwrap();
+        let model = Model::new(config, head, adapters).unwrap();
         let params = model.fresh_params(&device, Seed(1)).unwrap();
         Self { model, params, device, shards }
     }
@@ -127,9 +139,29 @@ impl World {
             plan: self.plan(self.everything()),
             work: adamw(1e-2),
             revocable: false,
+            split: None,
         };
         clients.iter().map(order).collect()
     }
+}
+
+/// The same texts, with each token's next one to be told.
+fn of_next_tokens(mut shards: Shards) -> Shards {
+    let next = |examples: &Examples| -> Examples {
+        let one = |example: &Encoded| {
+            let ids = example.ids.iter().skip(1).copied().map(Some).chain([None]);
+            Encoded { target: Target::PerToken(ids.collect()), ..example.clone() }
+        };
+        examples.encoded().iter().map(one).collect()
+    };
+    (shards.task, shards.labels) = (Task::Language, LabelSet::default());
+    for shard in &mut shards.clients {
+        for examples in [&mut shard.train, &mut shard.validation, &mut shard.test] {
+            *examples = next(examples);
+        }
+    }
+    shards.central_test = next(&shards.central_test);
+    shards
 }
 
 fn work(solver: OptimiserConfig) -> Work {

@@ -15,6 +15,7 @@
 //! their answer only where an attempt with some arrivals can fail.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fedra_plan::{ByteCount, Plan, Round, Scope};
 use fedra_seed::Seed;
@@ -27,6 +28,7 @@ use crate::downloads::Downloads;
 use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::gather::{Gather, Gathered};
+use crate::middle::MiddleHost;
 use crate::planner::Choice;
 use crate::recipe::{Population, Recipe, Start};
 use crate::report::FailedAttempt;
@@ -150,6 +152,9 @@ impl State {
         }
         let memory = self.rule().needs_choice().then(|| self.memory.clone());
         let mut attempt = Attempt { cohort, needed, ..Attempt::default() };
+        if let Some(middle) = self.middle()? {
+            middle.host(&self.model)?;
+        }
         let (present, unreachable, mut down) = self.sync(fleet, &attempt.cohort)?;
         let ids: Vec<ClientId> = present.iter().map(|client| client.id).collect();
         let (attention, looked) = self.look(fleet, &ids)?;
@@ -230,6 +235,7 @@ impl State {
         let asked: Vec<(ClientId, u64)> = cohort.iter().map(steps).collect();
         let fates = self.recipe.conditions.fates(seed, self.round, &asked);
 
+        let split = self.recipe.split.clone().map(Arc::new);
         let (mut requests, mut absent) = (Vec::new(), Vec::new());
         let (place, mut length) = ((&self.layout, self.round), ByteCount(0));
         let mut corrections = Downloads::new(Kind::Variate, Encoding::F32);
@@ -252,6 +258,7 @@ impl State {
                         plan: plan.clone(),
                         work: work.clone(),
                         revocable,
+                        split: split.clone(),
                     });
                     continue;
                 }
@@ -273,10 +280,28 @@ impl State {
         let examples = cohort.iter().map(|client| (client.id, client.examples)).collect();
         let spill = self.spill.as_deref();
         let mut gather = Gather::new(&self.layout, &self.recipe, &requests, &examples, spill);
-        if !requests.is_empty() {
-            fleet.train(requests, &mut |arrival| gather.arrive(arrival))?;
+        if requests.is_empty() {
+            return gather.close();
         }
-        gather.close()
+        let Some(middle) = self.middle()? else {
+            fleet.train(requests, &mut |arrival| gather.arrive(arrival))?;
+            return gather.close();
+        };
+        let weights: BTreeMap<ClientId, f64> = cohort
+            .iter()
+            .map(|client| (client.id, self.recipe.weighting.of(client.examples)))
+            .collect();
+        middle.begin(&requests, &weights)?;
+        fleet.train(requests, &mut |arrival| {
+            let client = arrival.client;
+            let verdict = gather.arrive(arrival)?;
+            middle.settle(client, verdict);
+            Ok(verdict)
+        })?;
+        for update in middle.updates()? {
+            gather.fold_middle(&update)?;
+        }
+        Ok(Gathered { crossing: middle.crossed(), ..gather.close()? })
     }
 
     /// What those computed who measured, and those whose updates arrived.
@@ -290,11 +315,24 @@ impl State {
         probing + worked.sum::<u64>()
     }
 
+    /// The server's half, where the model is cut.
+    pub(super) fn middle(&self) -> Result<Option<&dyn MiddleHost>, EngineError> {
+        match (&self.recipe.split, &self.middle) {
+            (None, _) => Ok(None),
+            (Some(_), Some(middle)) => Ok(Some(&**middle)),
+            (Some(_), None) => Err(EngineError::Fleet {
+                doing: "train a cut model",
+                reason: "nobody computes the server's blocks".to_owned(),
+            }),
+        }
+    }
+
     fn bytes(&self, attempt: &Attempt, down: ByteCount) -> Bytes {
         let talk = |part: fn(&SelectionReport) -> ByteCount| {
             attempt.selection.as_ref().map_or(ByteCount(0), part)
         };
         let length = |scope: &Scope| payload_length(&self.layout, scope, Encoding::F32) as u64;
+        let crossing = attempt.gathered.crossing;
         let full = length(&Scope::everything(&self.layout));
         let full_download = match self.recipe.start {
             Start::Shared if self.round == Round(0) => length(&Scope::empty()),
@@ -303,11 +341,12 @@ impl State {
         match self.recipe.population {
             Population::Pooled => Bytes::default(),
             Population::Federated => Bytes {
-                up: attempt.gathered.up + talk(|report| report.scores_up),
-                down: down + talk(|report| report.masks_down),
+                up: attempt.gathered.up + talk(|report| report.scores_up) + crossing.up(),
+                down: down + talk(|report| report.masks_down) + crossing.down(),
                 full_up: ByteCount(full * attempt.gathered.answers),
                 full_down: ByteCount(full_download * attempt.cohort.len() as u64),
                 evaluation: ByteCount(0),
+                crossing,
             },
         }
     }

@@ -45,7 +45,8 @@ impl State {
             answered = measured.iter().map(|one| one.client).collect();
             for client in cohort.iter().filter(|client| answered.contains(&client.id)) {
                 let looked = client.examples.min(u64::from(selection.profile_examples));
-                let plan = self.recipe.plan(&client.name, Scope::empty(), &self.layout)?;
+                let plan =
+                    self.recipe.plan((&client.name, self.round), Scope::empty(), &self.layout)?;
                 effort += plan.probing_work(Side::Client, &self.layout, (probe, looked));
             }
             self.memory.take(&selection, &measured, self.layout.blocks());

@@ -6,6 +6,7 @@ use fedra_plan::ByteCount;
 
 use crate::error::EngineError;
 use crate::fleet::{Adaptation, EvaluationRequest, EvaluationSet, Fleet};
+use crate::middle::{CrossingBytes, MiddleHost};
 use crate::recipe::Population;
 use crate::report::SetScores;
 use crate::state::State;
@@ -49,6 +50,9 @@ impl State {
                 Some(Adaptation { learns: adapt.learns.select(&self.layout)?, work })
             }
         };
+        if let Some(middle) = self.middle()? {
+            middle.host(&self.model)?;
+        }
         let (mut scores, mut scorers) = (Vec::new(), BTreeSet::new());
         for on in sets {
             let each = fleet.evaluate(&EvaluationRequest {
@@ -57,6 +61,7 @@ impl State {
                 adapt: adapt.as_ref(),
                 round: self.round,
                 seed: self.seed.of("adapt").with(u64::from(self.round.0)),
+                split: self.recipe.split.as_ref(),
             })?;
             scorers.extend(each.iter().filter_map(|one| one.client));
             let examples: u64 = each.iter().map(|one| one.examples).sum();
@@ -67,6 +72,7 @@ impl State {
             Population::Federated => sent.map(|download| download.payload.len() as u64).sum(),
             Population::Pooled => 0,
         };
-        Ok((scores, ByteCount(bytes)))
+        let crossed = self.middle()?.map_or(CrossingBytes::default(), MiddleHost::crossed);
+        Ok((scores, ByteCount(bytes) + crossed.up() + crossed.down()))
     }
 }

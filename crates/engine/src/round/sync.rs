@@ -22,12 +22,17 @@ impl State {
         let mut downloads = Vec::with_capacity(clients.len());
         for client in clients {
             let depth = self.recipe.depths.get(&client.name).copied();
-            let case = (self.versions.held(client.id), depth);
+            let split = self.recipe.split.as_ref();
+            let ends = split.map(|split| {
+                (split.ends_of(&client.name, round), split.clients.contains_key(&client.name))
+            });
+            let case = (self.versions.held(client.id), depth, ends);
             let payload = if let Some(payload) = payloads.get(&case) {
                 payload.clone()
             } else {
-                let plan = self.recipe.plan(&client.name, Scope::empty(), &self.layout)?;
-                let lacks = self.versions.lacks(client.id, &plan);
+                let plan = self.recipe.plan((&client.name, round), Scope::empty(), &self.layout)?;
+                let cut_in = |round| self.recipe.cut(&client.name, round, &self.layout);
+                let lacks = self.versions.lacks(client.id, &plan, &cut_in)?;
                 let payload = values.get((&self.layout, round), &self.model, lacks)?;
                 payloads.entry(case).or_insert(payload).clone()
             };

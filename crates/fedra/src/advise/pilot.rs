@@ -329,7 +329,14 @@ impl<'e> Pilot<'e> {
     fn validate(&self, fleet: &mut LocalFleet, model: &ParamValues) -> Result<SetScores> {
         let on = EvaluationSet::ClientValidation;
         let (round, seed) = (Round(self.plan.horizon), Seed(self.experiment.draft.seed));
-        let each = fleet.evaluate(&EvaluationRequest { model, on, adapt: None, round, seed })?;
+        let each = fleet.evaluate(&EvaluationRequest {
+            model,
+            on,
+            adapt: None,
+            round,
+            seed,
+            split: None,
+        })?;
         Ok(SetScores::new(on, each))
     }
 

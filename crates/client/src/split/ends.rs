@@ -1,0 +1,243 @@
+//! The client's half of a cut model: embedding and first blocks below, last blocks and head above.
+//!
+//! Two tapes, one for each end. Between them rows leave and come back, so the backward pass crosses
+//! where the forward pass did. Whatever is not crossed is not sent: where nothing below an end
+//! learns, no gradient leaves it.
+
+use std::ops::Range;
+
+use fedra_compute::{Device, Gradients, Params, Tape, Tensor, Value};
+use fedra_engine::Split;
+use fedra_model::{Batch, Model, Packing, Reading};
+use fedra_plan::{Crossing, Plan, Round, Side};
+use fedra_seed::Seed;
+use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
+
+use crate::error::{ClientError, Result};
+use crate::labelled_batch::LabelledBatch;
+use crate::split::noise::{Occasion, Perturbation, unclip};
+use crate::split::peer::Peer;
+
+/// A client's ends with a connection to the middle.
+pub(crate) struct Ends<'a> {
+    model: &'a Model,
+    device: &'a Device,
+    /// The server's blocks.
+    middle: Range<usize>,
+    encoding: RowEncoding,
+    perturbation: Option<Perturbation>,
+    round: Round,
+    peer: Box<dyn Peer + 'a>,
+    step: u32,
+}
+
+/// A batch on its way through both halves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passing<'a> {
+    pub batch: &'a Batch,
+    /// Names each sequence's example, for noise that is drawn once.
+    pub examples: &'a [u64],
+}
+
+/// What one training step gives a client.
+pub(crate) struct CutStep {
+    pub loss: f32,
+    /// Of the client's own parameters.
+    pub gradients: Gradients,
+    /// The squared norm of the server's gradients.
+    pub elsewhere: f64,
+}
+
+impl<'a> Ends<'a> {
+    /// The ends of a model whose middle is behind a peer.
+    pub fn new(
+        (model, device): (&'a Model, &'a Device),
+        (split, plan): (&Split, &Plan),
+        (round, noise_seed): (Round, Seed),
+        peer: Box<dyn Peer + 'a>,
+    ) -> Option<Self> {
+        let blocks = plan.cut().server_blocks()?;
+        Some(Self {
+            model,
+            device,
+            middle: usize::from(blocks.start)..usize::from(blocks.end),
+            encoding: split.encoding,
+            perturbation: split.noise.map(|noise| Perturbation::new(noise, noise_seed)),
+            round,
+            peer,
+            step: 0,
+        })
+    }
+
+    /// The server's blocks.
+    pub fn middle(&self) -> Range<usize> {
+        self.middle.clone()
+    }
+
+    /// Hidden states behind the middle, for an answer that nothing is learnt from.
+    pub fn answer(&mut self, params: &Params, passing: Passing<'_>) -> Result<Tensor> {
+        let mut tape = Tape::new(self.device);
+        let hidden = self.lower(&mut tape, params.frozen(), passing.batch)?;
+        let mut rows = hidden.tensor.to_host().into_owned();
+        let (answer, _) = self.send_hidden(FrameKind::Score, &mut rows, passing)?;
+        self.step += 1;
+        self.tensor(&answer.rows)
+    }
+
+    /// The loss of a batch, the gradients of the client's own parameters, and the server's part.
+    pub fn learn(
+        &mut self,
+        (params, plan): (&Params, &Plan),
+        question: &LabelledBatch,
+        examples: &[u64],
+    ) -> Result<CutStep> {
+        let own = plan.trained_by(Side::Client);
+        let weights = params.training(&own);
+        let crossed = plan.gradient_crossings();
+        let into_client = crossed.iter().any(|at| matches!(at, Crossing::IntoClient { .. }));
+        let into_server = crossed.iter().any(|at| matches!(at, Crossing::IntoServer { .. }));
+
+        let passing = Passing { batch: &question.batch, examples };
+        let mut below = Tape::new(self.device);
+        let hidden = self.lower(&mut below, weights, passing.batch)?;
+        let before = hidden.tensor.to_host().into_owned();
+        let mut rows = before.clone();
+        let (answer, factors) = self.send_hidden(FrameKind::Forward, &mut rows, passing)?;
+
+        let mut above = Tape::new(self.device);
+        let received = self.tensor(&answer.rows)?;
+        let received = if into_client { above.input(received) } else { above.constant(received) };
+        let packing = passing.batch.packing();
+        let start = (received.clone(), self.middle.end);
+        let loss = self.model.loss_from(&mut above, weights, start, packing, question.targets())?;
+        let found = loss.tensor.item();
+        if !found.is_finite() {
+            return Ok(CutStep { loss: found, gradients: Gradients::default(), elsewhere: 0.0 });
+        }
+        let seed = [(&loss, Tensor::scalar(self.device, 1.0))];
+        let mut gradients = above.backward(&seed)?;
+        let mut elsewhere = 0.0;
+        if into_client {
+            let by_answer = gradients.of_input(&received).map(|one| one.to_host().into_owned());
+            let mut rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()]);
+            let back = self.send_gradient(&mut rows, passing, into_server)?;
+            elsewhere = back.number;
+            if into_server {
+                let mut rows = back.rows;
+                unclip(&mut rows, (&before, self.model.width()), &factors);
+                gradients.add(below.backward(&[(&hidden, self.tensor(&rows)?)])?)?;
+            }
+        }
+        self.step += 1;
+        Ok(CutStep { loss: found, gradients, elsewhere })
+    }
+
+    /// Tells the server by what it multiplies its gradients before its step.
+    pub fn scale_step(&mut self, factor: f64) -> Result<()> {
+        // It belongs to the step that has just been counted.
+        let step = self.step - 1;
+        let frame = HiddenFrame::of_number(FrameKind::Step, step, factor).encode(self.encoding)?;
+        self.receive(frame, (&[FrameKind::Done], step), Some(0)).map(drop)
+    }
+
+    fn lower(
+        &self,
+        tape: &mut Tape,
+        weights: fedra_compute::Weights<'_>,
+        batch: &Batch,
+    ) -> Result<Value> {
+        let hidden = self.model.embed(tape, weights, batch)?;
+        let range = 0..self.middle.start;
+        let packing: &Packing = batch.packing();
+        Ok(self.model.run_blocks(tape, weights, hidden, packing, range, &Reading::All)?)
+    }
+
+    fn send_hidden(
+        &mut self,
+        kind: FrameKind,
+        rows: &mut Vec<f32>,
+        passing: Passing<'_>,
+    ) -> Result<(HiddenFrame, Vec<f32>)> {
+        let (width, lengths) = (self.model.width(), passing.batch.lengths());
+        let occasion = self.occasion(passing);
+        let factors = match &self.perturbation {
+            None => vec![1.0; rows.len() / width],
+            Some(noise) => noise.hidden((rows, width), occasion),
+        };
+        let count = rows.len() / width;
+        let frame = HiddenFrame {
+            kind,
+            step: self.step,
+            lengths: lengths.to_vec(),
+            width,
+            rows: std::mem::take(rows),
+            number: 0.0,
+        };
+        let bytes = frame.encode(self.encoding)?;
+        drop(frame);
+        let answer = self.receive(bytes, (&[FrameKind::Hidden], self.step), Some(count))?;
+        self.check_rows(&answer, count)?;
+        Ok((answer, factors))
+    }
+
+    fn send_gradient(
+        &mut self,
+        rows: &mut Vec<f32>,
+        passing: Passing<'_>,
+        comes_back: bool,
+    ) -> Result<HiddenFrame> {
+        let width = self.model.width();
+        let occasion = self.occasion(passing);
+        if let Some(noise) = &self.perturbation {
+            noise.gradient((rows, width), occasion);
+        }
+        let count = rows.len() / width;
+        let rows = (width, std::mem::take(rows));
+        let frame = HiddenFrame::of_rows(FrameKind::Backward, self.step, rows);
+        let bytes = frame.encode(self.encoding)?;
+        let back = self.receive(bytes, (&[FrameKind::Gradient], self.step), Some(count))?;
+        if comes_back {
+            self.check_rows(&back, count)?;
+        }
+        Ok(back)
+    }
+
+    fn receive(
+        &mut self,
+        frame: Vec<u8>,
+        (kinds, step): (&[FrameKind], u32),
+        rows: Option<usize>,
+    ) -> Result<HiddenFrame> {
+        let bytes = self.peer.exchange(frame)?;
+        let expected = ExpectedFrame {
+            kinds,
+            encoding: self.encoding,
+            step,
+            width: self.model.width(),
+            rows,
+            most_rows: 0,
+            longest: self.model.longest(),
+        };
+        Ok(HiddenFrame::decode(&bytes, &expected)?)
+    }
+
+    fn check_rows(&self, frame: &HiddenFrame, expected: usize) -> Result<()> {
+        let found = frame.rows.len() / self.model.width();
+        if found == expected {
+            return Ok(());
+        }
+        let reason = format!("the server answered {found} rows, expected {expected}");
+        Err(ClientError::Peer { reason })
+    }
+
+    fn occasion<'p>(&self, passing: Passing<'p>) -> Occasion<'p> {
+        let round = Seed(u64::from(self.round.0));
+        let message = round.with(u64::from(self.step));
+        Occasion { message, examples: passing.examples, lengths: passing.batch.lengths() }
+    }
+
+    fn tensor(&self, rows: &[f32]) -> Result<Tensor> {
+        let width = self.model.width();
+        Ok(Tensor::from_slice(self.device, rows.len() / width, width, rows)?)
+    }
+}

@@ -1,0 +1,495 @@
+//! The server's half of a cut model: the blocks between the clients' ends.
+//!
+//! Clients speak to it through peers, from as many threads as there are clients; who has to wait for
+//! whom is decided here and nowhere else, so near and far behave alike.
+//!
+//! ```text
+//! sequential   one copy; a client waits until everybody before it is settled
+//! batched      one copy; a step waits for everybody's rows (joint.rs)
+//! replicated   a copy a client; with average_every, copies meet after every so many steps
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use fedra_compute::{Device, Params, Tape, Tensor};
+use fedra_engine::{
+    ClientInfo, CrossingBytes, EngineError, MiddleHost, MiddleUpdate, Split, SplitMode,
+    TrainRequest, Verdict,
+};
+use fedra_model::{Model, Packing, Reading};
+use fedra_plan::{ByteCount, ParamId, Round, Scope, Shape, Site};
+use fedra_wire::{ClientId, FrameKind, HiddenFrame, ParamValues, frame_parts};
+
+use crate::error::{ClientError, Result};
+use crate::split::joint::Joint;
+use crate::split::peer::{Connect, Peer, Purpose};
+use crate::split::turn::{Blocks, Learner, Turn};
+
+/// The middle and everybody's turn at it.
+#[derive(Debug)]
+pub struct Middle {
+    model: Model,
+    device: Device,
+    split: Split,
+    names: BTreeMap<ClientId, String>,
+    state: Mutex<State>,
+    moved: Condvar,
+    crossed: Mutex<CrossingBytes>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The exact numbers of all blocks that anybody's server side has.
+    hosted: Params,
+    /// Who trains in this round, in order.
+    slots: BTreeMap<ClientId, Slot>,
+    /// The one copy, in modes that have one.
+    shared: Option<Learner>,
+    /// What steps all clients together.
+    joint: Joint,
+    /// The turn that they share.
+    joint_turn: Option<Turn>,
+    /// The step after which copies were last averaged.
+    averaged: u32,
+}
+
+/// A client's place in a round.
+#[derive(Debug)]
+struct Slot {
+    round: Round,
+    weight: f64,
+    /// Absent while a thread is at work with it.
+    turn: Option<(Turn, Option<Learner>)>,
+    scope: Scope,
+    presence: Presence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Here,
+    /// It has no more frames, and waits to be settled.
+    Left,
+    Settled(Verdict),
+}
+
+impl Middle {
+    /// The middle of a model that is cut in this way for these clients; it has no numbers yet.
+    pub fn new((model, device): (Model, Device), split: Split, clients: &[ClientInfo]) -> Self {
+        let names = clients.iter().map(|client| (client.id, client.name.clone())).collect();
+        let (state, moved) = (Mutex::default(), Condvar::new());
+        Self { model, device, split, names, state, moved, crossed: Mutex::default() }
+    }
+
+    /// How it is cut.
+    pub const fn split(&self) -> &Split {
+        &self.split
+    }
+
+    /// A connection in this process.
+    pub fn peer(&self, client: ClientId, purpose: Purpose) -> LocalPeer<'_> {
+        LocalPeer { middle: self, client, purpose, step: 0 }
+    }
+
+    fn blocks(&self) -> Blocks<'_> {
+        Blocks { model: &self.model, device: &self.device, encoding: self.split.encoding }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked left a whole state behind: it works on what it has taken out.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, bytes: &[u8], up: bool) {
+        let Some(parts) = frame_parts(bytes) else { return };
+        let mut crossed = self.crossed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (rows, metadata) = (ByteCount(parts.rows as u64), ByteCount(parts.metadata as u64));
+        let CrossingBytes { hidden_up, hidden_down, gradient_up, gradient_down, .. } =
+            &mut *crossed;
+        *match (up, parts.kind.is_gradient()) {
+            (true, false) => hidden_up,
+            (false, false) => hidden_down,
+            (true, true) => gradient_up,
+            (false, true) => gradient_down,
+        } += rows;
+        if up {
+            crossed.metadata_up += metadata;
+            crossed.exchanges += 1;
+        } else {
+            crossed.metadata_down += metadata;
+        }
+    }
+
+    /// Answers a frame of a client's training.
+    fn train(&self, client: ClientId, round: Round, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        match self.split.mode {
+            SplitMode::Batched => self.train_jointly(client, round, bytes),
+            SplitMode::Sequential | SplitMode::Replicated => {
+                let (mut turn, learner) = self.begin_work(client, round)?;
+                let mut learner = learner;
+                let answer = turn.exchange(self.blocks(), &mut learner, &bytes);
+                let mut state = self.lock();
+                if let Some(slot) = state.slots.get_mut(&client) {
+                    slot.turn = Some((turn, Some(learner)));
+                }
+                drop(state);
+                self.moved.notify_all();
+                answer
+            }
+        }
+    }
+
+    /// Takes a client's turn out, once it may go on.
+    fn begin_work(&self, client: ClientId, round: Round) -> Result<(Turn, Learner)> {
+        let mut state = self.lock();
+        loop {
+            let slot = state.slots.get(&client).filter(|slot| slot.round == round);
+            let slot = slot.ok_or_else(|| over(client, round))?;
+            if slot.presence != Presence::Here {
+                return Err(over(client, round));
+            }
+            if self.may_go_on(&mut state, client)? {
+                break;
+            }
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let shared = state.shared.clone();
+        let slot = state.slots.get_mut(&client).ok_or_else(|| over(client, round))?;
+        let taken = slot.turn.take();
+        let (turn, learner) = taken.ok_or_else(|| ClientError::Peer {
+            reason: format!("client {client} sent a frame before the last one was answered"),
+        })?;
+        let learner = learner.or(shared).ok_or_else(|| over(client, round))?;
+        Ok((turn, learner))
+    }
+
+    fn may_go_on(&self, state: &mut State, client: ClientId) -> Result<bool> {
+        match (self.split.mode, self.split.average_every) {
+            (SplitMode::Sequential, _) => {
+                let mut before = state.slots.range(..client);
+                Ok(before.all(|(_, slot)| matches!(slot.presence, Presence::Settled(_))))
+            }
+            (SplitMode::Replicated, Some(every)) => state.meet(client, every),
+            (SplitMode::Replicated | SplitMode::Batched, _) => Ok(true),
+        }
+    }
+
+    fn train_jointly(&self, client: ClientId, round: Round, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let mut state = self.lock();
+        state
+            .slots
+            .get(&client)
+            .filter(|slot| slot.round == round)
+            .ok_or_else(|| over(client, round))?;
+        state.joint.put(client, bytes)?;
+        self.step_jointly(&mut state);
+        loop {
+            if let Some(answer) = state.joint.fetch(client) {
+                return answer;
+            }
+            let slot = state.slots.get(&client).filter(|slot| slot.round == round);
+            if slot.is_none_or(|slot| slot.presence != Presence::Here) {
+                return Err(over(client, round));
+            }
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes the joint step if everybody is ready for it.
+    fn step_jointly(&self, state: &mut State) {
+        if !state.joint.is_complete() {
+            return;
+        }
+        let State { joint, joint_turn, shared, .. } = state;
+        if let (Some(turn), Some(learner)) = (joint_turn, shared) {
+            joint.run(self.blocks(), turn, learner);
+        }
+        self.moved.notify_all();
+    }
+
+    /// A client has no more frames.
+    fn leave(&self, client: ClientId, round: Round) {
+        let mut state = self.lock();
+        let slot = state.slots.get_mut(&client).filter(|slot| slot.round == round);
+        if let Some(slot) = slot
+            && slot.presence == Presence::Here
+        {
+            slot.presence = Presence::Left;
+        }
+        state.joint.leave(client);
+        self.step_jointly(&mut state);
+        drop(state);
+        self.moved.notify_all();
+    }
+
+    /// Answers hidden states from which nothing is learnt.
+    fn score(
+        &self,
+        (client, round): (ClientId, Round),
+        step: u32,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>> {
+        let blocks = self.blocks();
+        let name = self.names.get(&client).map_or("", String::as_str);
+        let cut = self.split.cut(name, round, self.model.layout().blocks())?;
+        let range = cut.server_blocks().unwrap_or(0..0);
+        let range = usize::from(range.start)..usize::from(range.end);
+        let hosted = self.lock().hosted.clone();
+        let frame = blocks.read(bytes, (FrameKind::Score, step), None)?;
+        let mut tape = Tape::new(&self.device);
+        let packing = Packing::new(frame.lengths)?;
+        let hidden = tape.constant(blocks.tensor(&frame.rows)?);
+        let weights = hosted.frozen();
+        let output =
+            self.model.run_blocks(&mut tape, weights, hidden, &packing, range, &Reading::All)?;
+        let rows = (frame.width, output.tensor.to_host().into_owned());
+        Ok(HiddenFrame::of_rows(FrameKind::Hidden, step, rows).encode(blocks.encoding)?)
+    }
+
+    /// Blocks that live at the server for anybody, in any round.
+    fn is_hosted(&self, id: ParamId) -> bool {
+        let Site::Block(block) = id.site else { return false };
+        let of_clients = self.split.clients.values().copied();
+        let of_moves = self
+            .split
+            .moves
+            .iter()
+            .map(|step| fedra_engine::Ends { first: step.first, last: step.last });
+        let blocks = self.model.layout().blocks();
+        let mut all = of_clients.chain(of_moves).chain([self.split.ends]);
+        all.any(|ends| (ends.first..blocks.saturating_sub(ends.last)).contains(&block))
+    }
+
+    fn open(&self, requests: &[TrainRequest], weights: &BTreeMap<ClientId, f64>) -> Result<()> {
+        let mut state = self.lock();
+        let State { hosted, slots, shared, joint, joint_turn, averaged } = &mut *state;
+        (*slots, *shared, *joint_turn, *averaged) = (BTreeMap::new(), None, None, 0);
+        *joint = Joint::of(requests.iter().map(|request| request.client));
+        for request in requests {
+            let turn = Turn::new(request)?;
+            let scope = turn.scope.clone();
+            let learner = Learner::new(&self.device, hosted, request)?;
+            let own = match self.split.mode {
+                SplitMode::Replicated => Some(learner),
+                SplitMode::Sequential | SplitMode::Batched => {
+                    shared.get_or_insert(learner);
+                    None
+                }
+            };
+            if self.split.mode == SplitMode::Batched && joint_turn.is_none() {
+                *joint_turn = Some(Turn::new(request)?);
+            }
+            let weight = weights.get(&request.client).copied().unwrap_or(1.0);
+            let (round, presence) = (request.round, Presence::Here);
+            let turn = Some((turn, own));
+            slots.insert(request.client, Slot { round, weight, turn, scope, presence });
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Whether a client may begin its next step: where copies are due to meet, they have met.
+    fn meet(&mut self, client: ClientId, every: u32) -> Result<bool> {
+        let step_of = |slot: &Slot| {
+            let (turn, _) = slot.turn.as_ref()?;
+            Some((turn.step, turn.is_between_steps()))
+        };
+        let Some((step, true)) = self.slots.get(&client).and_then(step_of) else { return Ok(true) };
+        if step == 0 || !step.is_multiple_of(every) || self.averaged >= step {
+            return Ok(true);
+        }
+        let here = |slot: &&mut Slot| slot.presence == Presence::Here;
+        let arrived = |slot: &Slot| step_of(slot).is_some_and(|(other, _)| other >= step);
+        if !self.slots.values().filter(|slot| slot.presence == Presence::Here).all(arrived) {
+            return Ok(false);
+        }
+        let mut copies: Vec<(f64, &mut Params, &Scope)> = self
+            .slots
+            .values_mut()
+            .filter(here)
+            .filter_map(|slot| {
+                let (_, learner) = slot.turn.as_mut()?;
+                Some((slot.weight, &mut learner.as_mut()?.params, &slot.scope))
+            })
+            .collect();
+        average(&mut copies)?;
+        self.averaged = step;
+        Ok(true)
+    }
+}
+
+/// Makes the copies of each parameter equal to their weighted mean.
+fn average(copies: &mut [(f64, &mut Params, &Scope)]) -> Result<()> {
+    let ids: BTreeSet<ParamId> = copies.iter().flat_map(|(_, _, scope)| scope.iter()).collect();
+    for id in ids {
+        let having = || (0..copies.len()).filter(|&place| copies[place].2.contains(id));
+        let total: f64 = having().map(|place| copies[place].0).sum();
+        let mut mean: Option<Tensor> = None;
+        for place in having() {
+            let (weight, params, _) = &copies[place];
+            let share = (weight / total) as f32;
+            let tensor = params.get(id)?;
+            match &mut mean {
+                Some(mean) => mean.add_scaled(share, tensor)?,
+                None => {
+                    let mut first = tensor.clone();
+                    first.scale(share);
+                    mean = Some(first);
+                }
+            }
+        }
+        let places: Vec<usize> = having().collect();
+        if let Some(mean) = mean {
+            for place in places {
+                *copies[place].1.get_mut(id)? = mean.clone();
+            }
+        }
+    }
+    Ok(())
+}
+
+impl MiddleHost for Middle {
+    fn host(&self, model: &ParamValues) -> Result<(), EngineError> {
+        let hosted = |(id, shape): (ParamId, &Shape)| {
+            let values = model.get(id).unwrap_or_default();
+            let (rows, cols) = match *shape.dims() {
+                [rows, cols] => (rows, cols),
+                _ => (1, values.len()),
+            };
+            Ok((id, Tensor::from_slice(&self.device, rows, cols, values)?))
+        };
+        let layout = self.model.layout();
+        let params: Result<Params> =
+            layout.iter().filter(|(id, _)| self.is_hosted(*id)).map(hosted).collect();
+        let mut state = self.lock();
+        let hosted = params.map_err(|error| failure("take the model", &error))?;
+        *state = State { hosted, ..State::default() };
+        drop(state);
+        self.moved.notify_all();
+        Ok(())
+    }
+
+    fn begin(
+        &self,
+        requests: &[TrainRequest],
+        weights: &BTreeMap<ClientId, f64>,
+    ) -> Result<(), EngineError> {
+        self.open(requests, weights).map_err(|error| failure("begin a round", &error))
+    }
+
+    fn settle(&self, client: ClientId, verdict: Verdict) {
+        let mut state = self.lock();
+        let State { slots, shared, joint, .. } = &mut *state;
+        if let Some(slot) = slots.get_mut(&client) {
+            slot.presence = Presence::Settled(verdict);
+            let learner = slot.turn.as_mut().and_then(|(_, learner)| match self.split.mode {
+                SplitMode::Sequential => learner.take(),
+                SplitMode::Batched | SplitMode::Replicated => None,
+            });
+            match (verdict, learner) {
+                (Verdict::Taken, Some(learner)) => *shared = Some(learner),
+                (Verdict::Taken, None) | (Verdict::Refused, _) => {}
+            }
+        }
+        joint.leave(client);
+        self.step_jointly(&mut state);
+        drop(state);
+        self.moved.notify_all();
+    }
+
+    fn updates(&self) -> Result<Vec<MiddleUpdate>, EngineError> {
+        let state = self.lock();
+        let taken = || {
+            let is_taken = |slot: &Slot| slot.presence == Presence::Settled(Verdict::Taken);
+            state.slots.iter().filter(move |(_, slot)| is_taken(slot))
+        };
+        let change = |params: &Params, scope: &Scope| -> Result<ParamValues> {
+            let one = |id| {
+                let change = params.get(id)?.minus(state.hosted.get(id)?)?;
+                Ok((id, change.to_host().into_owned()))
+            };
+            scope.iter().map(one).collect()
+        };
+        let made: Result<Vec<MiddleUpdate>> = if let Some(shared) = &state.shared {
+            // Parameters that the same clients taught make one update.
+            let mut groups: BTreeMap<Vec<ClientId>, Scope> = BTreeMap::new();
+            let learned: BTreeSet<ParamId> =
+                taken().flat_map(|(_, slot)| slot.scope.iter()).collect();
+            for id in learned {
+                let from = taken().filter(|(_, slot)| slot.scope.contains(id));
+                let clients: Vec<ClientId> = from.map(|(client, _)| *client).collect();
+                let group = groups.entry(clients).or_insert_with(Scope::empty);
+                *group = &*group | &Scope::from_iter([id]);
+            }
+            let update = |(clients, scope): (Vec<ClientId>, Scope)| {
+                Ok(MiddleUpdate { clients, change: change(&shared.params, &scope)? })
+            };
+            groups.into_iter().map(update).collect()
+        } else {
+            let update = |(client, slot): (&ClientId, &Slot)| {
+                let learner = slot.turn.as_ref().and_then(|(_, learner)| learner.as_ref())?;
+                let clients = vec![*client];
+                Some(
+                    change(&learner.params, &slot.scope)
+                        .map(|change| MiddleUpdate { clients, change }),
+                )
+            };
+            taken().filter_map(update).collect()
+        };
+        let mut made = made.map_err(|error| failure("gather the middle's change", &error))?;
+        made.retain(|update| !update.change.is_empty());
+        Ok(made)
+    }
+
+    fn crossed(&self) -> CrossingBytes {
+        std::mem::take(&mut *self.crossed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Connect for Middle {
+    fn connect(&self, client: ClientId, purpose: Purpose) -> Result<Box<dyn Peer + '_>> {
+        Ok(Box::new(self.peer(client, purpose)))
+    }
+}
+
+/// A connection to a middle in the same process. When it is dropped, the client has left.
+#[derive(Debug)]
+pub struct LocalPeer<'a> {
+    middle: &'a Middle,
+    client: ClientId,
+    purpose: Purpose,
+    step: u32,
+}
+
+impl Peer for LocalPeer<'_> {
+    fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
+        self.middle.count(&frame, true);
+        let answer = match self.purpose {
+            Purpose::Train(round) => self.middle.train(self.client, round, frame),
+            Purpose::Score(round) => {
+                self.step += 1;
+                self.middle.score((self.client, round), self.step - 1, &frame)
+            }
+        }?;
+        self.middle.count(&answer, false);
+        Ok(answer)
+    }
+}
+
+impl Drop for LocalPeer<'_> {
+    fn drop(&mut self) {
+        if let Purpose::Train(round) = self.purpose {
+            self.middle.leave(self.client, round);
+        }
+    }
+}
+
+fn over(client: ClientId, round: Round) -> ClientError {
+    let reason = format!("client {client} has no turn in round {} (any more)", round.0 + 1);
+    ClientError::Peer { reason }
+}
+
+fn failure(doing: &'static str, error: &ClientError) -> EngineError {
+    EngineError::Fleet { doing, reason: error.to_string() }
+}

@@ -1,0 +1,26 @@
+//! A model cut between a client and the server: the client's ends, the server's middle, and what
+//! passes between them.
+//!
+//! ```text
+//! client (Ends)                      server (Middle)
+//!   A: embedding, first blocks
+//!      hidden states, noised   -->   B: the blocks between, one turn a client
+//!   C: last blocks, head       <--      hidden states
+//!      gradient of them, noised -->     backward; B's own step
+//!   A: backward                <--      gradient of what the client sent
+//! ```
+//! Both halves speak in frames of bytes ([`HiddenFrame`](fedra_wire::HiddenFrame)), near and far, so
+//! a run in one process and one over a network compute the same bits and report real lengths. The
+//! server sees rows and lengths: no token id, no label and no mask.
+
+mod ends;
+mod joint;
+mod middle;
+mod noise;
+mod peer;
+mod turn;
+
+pub(crate) use ends::{CutStep, Ends, Passing};
+pub use middle::{LocalPeer, Middle};
+pub use noise::Perturbation;
+pub use peer::{Connect, Peer, Purpose};

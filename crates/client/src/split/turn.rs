@@ -1,0 +1,264 @@
+//! One client's turn at the server's half: rows forward, gradients back, and the server's own step.
+//!
+//! A turn owns the numbers that it trains. What it knows of a batch is rows and lengths.
+
+use std::ops::Range;
+
+use fedra_compute::{Device, Gradients, Optimiser, Params, Tape, Tensor, Value};
+use fedra_engine::{Damped, LocalRule, TrainRequest};
+use fedra_model::{Model, Packing, Reading};
+use fedra_plan::{Crossing, Scope, Side};
+use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
+
+use crate::correction::Placed;
+use crate::error::{ClientError, Result};
+use crate::trainer::solver;
+
+/// Most rows of a frame: no batch of a sane client has more, and memory grows with them.
+pub(crate) const MOST_ROWS: usize = 1 << 16;
+
+/// What it takes to compute the server's blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocks<'a> {
+    pub model: &'a Model,
+    pub device: &'a Device,
+    pub encoding: RowEncoding,
+}
+
+/// The numbers of the middle and what its optimiser remembers.
+#[derive(Clone, Debug)]
+pub(crate) struct Learner {
+    pub params: Params,
+    pub start: Params,
+    pub optimiser: Optimiser,
+}
+
+/// How a client's turn goes.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub range: Range<usize>,
+    /// What of the server's blocks learns.
+    pub scope: Scope,
+    /// Whether gradients come from the client, and whether they go back to it.
+    pub crosses: Crosses,
+    clips: bool,
+    correction: Placed,
+    pub step: u32,
+    phase: Phase,
+}
+
+/// Where gradients cross in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crosses {
+    /// Nowhere: all that learns is above the cut.
+    Nowhere,
+    /// Into the server alone: nothing below it learns.
+    Upper,
+    /// Through the server and back to the client.
+    Both,
+}
+
+/// What a turn waits for.
+#[derive(Debug)]
+enum Phase {
+    Rows,
+    Gradient { pass: Pass, rows: usize },
+    Factor { gradients: Gradients },
+}
+
+/// A forward pass that was recorded.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    pub tape: Tape,
+    pub input: Value,
+    pub output: Value,
+}
+
+impl Learner {
+    /// Starts a round from these numbers.
+    pub fn new(device: &Device, params: &Params, request: &TrainRequest) -> Result<Self> {
+        let mut optimiser = Optimiser::new(device, solver(request.work.solver))?;
+        if let Some(Damped { part, factor }) = &request.work.damped {
+            optimiser.damp(part.clone(), *factor)?;
+        }
+        Ok(Self { params: params.clone(), start: params.clone(), optimiser })
+    }
+}
+
+impl Turn {
+    /// A turn for a request whose plan has a cut.
+    pub fn new(request: &TrainRequest) -> Result<Self> {
+        let plan = &request.plan;
+        let Some(blocks) = plan.cut().server_blocks() else {
+            let reason = format!("client {} trains a model that is not cut", request.client);
+            return Err(ClientError::Peer { reason });
+        };
+        let crossed = plan.gradient_crossings();
+        let back = crossed.iter().any(|at| matches!(at, Crossing::IntoServer { .. }));
+        let crosses = match (crossed.is_empty(), back) {
+            (true, _) => Crosses::Nowhere,
+            (false, false) => Crosses::Upper,
+            (false, true) => Crosses::Both,
+        };
+        let correction = match request.work.local {
+            LocalRule::Proximal { mu } => Placed::Proximal { mu },
+            LocalRule::Plain | LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
+                Placed::Nothing
+            }
+        };
+        Ok(Self {
+            range: usize::from(blocks.start)..usize::from(blocks.end),
+            scope: plan.trained_by(Side::Server),
+            crosses,
+            clips: request.work.clip.is_some(),
+            correction,
+            step: 0,
+            phase: Phase::Rows,
+        })
+    }
+
+    /// Answers a frame.
+    pub fn exchange(
+        &mut self,
+        blocks: Blocks<'_>,
+        learner: &mut Learner,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>> {
+        match std::mem::replace(&mut self.phase, Phase::Rows) {
+            Phase::Rows => self.forward(blocks, learner, bytes),
+            Phase::Gradient { pass, rows } => self.backward(blocks, learner, (pass, rows), bytes),
+            Phase::Factor { gradients } => self.factor(blocks, learner, (gradients, bytes)),
+        }
+    }
+
+    /// Whether the next frame begins a step.
+    pub const fn is_between_steps(&self) -> bool {
+        matches!(self.phase, Phase::Rows)
+    }
+
+    fn forward(&mut self, blocks: Blocks<'_>, learner: &Learner, bytes: &[u8]) -> Result<Vec<u8>> {
+        let frame = blocks.read(bytes, (FrameKind::Forward, self.step), None)?;
+        let pass = self.run(blocks, learner, &frame)?;
+        let rows = pass.output.tensor.to_host().into_owned();
+        let width = frame.width;
+        let answer = HiddenFrame::of_rows(FrameKind::Hidden, self.step, (width, rows));
+        if self.crosses == Crosses::Nowhere {
+            self.step += 1;
+        } else {
+            self.phase = Phase::Gradient { pass, rows: frame.rows.len() / width };
+        }
+        Ok(answer.encode(blocks.encoding)?)
+    }
+
+    /// Runs rows through the blocks, recorded as far as something learns.
+    pub fn run(&self, blocks: Blocks<'_>, learner: &Learner, frame: &HiddenFrame) -> Result<Pass> {
+        let mut tape = Tape::new(blocks.device);
+        let tensor = blocks.tensor(&frame.rows)?;
+        let input = match self.crosses {
+            Crosses::Both => tape.input(tensor),
+            Crosses::Nowhere | Crosses::Upper => tape.constant(tensor),
+        };
+        let packing = Packing::new(frame.lengths.clone())?;
+        let weights = learner.params.training(&self.scope);
+        let range = self.range.clone();
+        let output = blocks.model.run_blocks(
+            &mut tape,
+            weights,
+            input.clone(),
+            &packing,
+            range,
+            &Reading::All,
+        )?;
+        Ok(Pass { tape, input, output })
+    }
+
+    fn backward(
+        &mut self,
+        blocks: Blocks<'_>,
+        learner: &mut Learner,
+        (pass, rows): (Pass, usize),
+        bytes: &[u8],
+    ) -> Result<Vec<u8>> {
+        let frame = blocks.read(bytes, (FrameKind::Backward, self.step), Some(rows))?;
+        let Pass { tape, input, output } = pass;
+        let mut gradients = tape.backward(&[(&output, blocks.tensor(&frame.rows)?)])?;
+        let squares = gradients.sum_of_squares();
+        let below = match gradients.of_input(&input) {
+            None => Vec::new(),
+            Some(gradient) => gradient.to_host().into_owned(),
+        };
+        let answer = HiddenFrame {
+            number: squares,
+            ..HiddenFrame::of_rows(FrameKind::Gradient, self.step, (frame.width, below))
+        };
+        let answer = answer.encode(blocks.encoding)?;
+        if self.clips {
+            self.phase = Phase::Factor { gradients };
+        } else {
+            self.learn(learner, &mut gradients)?;
+        }
+        Ok(answer)
+    }
+
+    fn factor(
+        &mut self,
+        blocks: Blocks<'_>,
+        learner: &mut Learner,
+        (mut gradients, bytes): (Gradients, &[u8]),
+    ) -> Result<Vec<u8>> {
+        let frame = blocks.read(bytes, (FrameKind::Step, self.step), Some(0))?;
+        if !(0.0..=1.0).contains(&frame.number) {
+            let reason = format!("a step is scaled by {}, expected 0 to 1", frame.number);
+            return Err(ClientError::Peer { reason });
+        }
+        let step = self.step;
+        if frame.number < 1.0 {
+            gradients.scale(frame.number as f32);
+        }
+        self.learn(learner, &mut gradients)?;
+        Ok(HiddenFrame::of_number(FrameKind::Done, step, 0.0).encode(blocks.encoding)?)
+    }
+
+    /// Takes a step with gradients and counts it.
+    pub fn learn(&mut self, learner: &mut Learner, gradients: &mut Gradients) -> Result<()> {
+        self.correction.apply(gradients, (&learner.params, &learner.start))?;
+        learner.optimiser.step(&mut learner.params, gradients)?;
+        self.step += 1;
+        Ok(())
+    }
+}
+
+impl Blocks<'_> {
+    /// Reads a frame from a client and trusts nothing in it.
+    pub fn read(
+        &self,
+        bytes: &[u8],
+        (kind, step): (FrameKind, u32),
+        rows: Option<usize>,
+    ) -> Result<HiddenFrame> {
+        let expected = ExpectedFrame {
+            kinds: &[kind],
+            encoding: self.encoding,
+            step,
+            width: self.model.width(),
+            rows,
+            most_rows: MOST_ROWS,
+            longest: self.model.longest(),
+        };
+        let frame = HiddenFrame::decode(bytes, &expected)?;
+        let found = frame.rows.len() / self.model.width();
+        match rows {
+            Some(expected) if found != expected => {
+                let reason = format!("a frame of {found} rows, expected {expected}");
+                Err(ClientError::Peer { reason })
+            }
+            Some(_) | None => Ok(frame),
+        }
+    }
+
+    /// Rows as a tensor.
+    pub fn tensor(&self, rows: &[f32]) -> Result<Tensor> {
+        let width = self.model.width();
+        Ok(Tensor::from_slice(self.device, rows.len() / width, width, rows)?)
+    }
+}

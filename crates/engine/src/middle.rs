@@ -1,0 +1,104 @@
+//! The server's half of a cut model as the engine sees it.
+//!
+//! The engine hands over exact numbers before anybody needs them, says who is about to train, tells
+//! what became of each answer, and takes the change of the middle beside the clients' updates:
+//!
+//! ```text
+//! engine                          middle                        clients, through their peers
+//!   host      the exact model  ->   numbers to compute with
+//!   begin     the requests     ->   opens a turn for each    <->  hidden states, gradients
+//!   settle    client, verdict  ->   keeps or undoes a turn
+//!   updates                    <-   what the middle learned, and from whom
+//!   crossed                    <-   bytes since it was last asked
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use fedra_plan::ByteCount;
+use fedra_wire::{ClientId, ParamValues};
+use serde::{Deserialize, Serialize};
+
+use crate::error::EngineError;
+use crate::fleet::{TrainRequest, Verdict};
+
+/// The server's half of a cut model.
+pub trait MiddleHost: fmt::Debug + Send + Sync {
+    /// Takes the exact numbers of the model; turns that are open are over.
+    fn host(&self, model: &ParamValues) -> Result<(), EngineError>;
+
+    /// Opens a turn for each request, in their order; `weights` says how much each client counts.
+    fn begin(
+        &self,
+        requests: &[TrainRequest],
+        weights: &BTreeMap<ClientId, f64>,
+    ) -> Result<(), EngineError>;
+
+    /// Hears what became of a client's answer. What a refused client taught is undone where it can
+    /// be: in modes where it has not met others' teaching.
+    fn settle(&self, client: ClientId, verdict: Verdict);
+
+    /// What the middle learned from clients whose answers were taken, in order of their first.
+    fn updates(&self) -> Result<Vec<MiddleUpdate>, EngineError>;
+
+    /// What has crossed the cut since this was last asked.
+    fn crossed(&self) -> CrossingBytes;
+}
+
+/// The change of some of the middle's parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MiddleUpdate {
+    /// From whom it was learned, in order: it counts as much as they do together.
+    pub clients: Vec<ClientId>,
+    /// The change.
+    pub change: ParamValues,
+}
+
+/// Bytes that crossed a cut, by kind; up is from clients to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CrossingBytes {
+    /// Hidden states from clients.
+    pub hidden_up: ByteCount,
+    /// Hidden states to clients.
+    pub hidden_down: ByteCount,
+    /// Gradients from clients.
+    pub gradient_up: ByteCount,
+    /// Gradients to clients.
+    pub gradient_down: ByteCount,
+    /// Headers and lengths from clients.
+    pub metadata_up: ByteCount,
+    /// Headers to clients.
+    pub metadata_down: ByteCount,
+    /// Exchanges: a frame there and one back.
+    pub exchanges: u64,
+}
+
+impl CrossingBytes {
+    /// Everything from clients to the server.
+    pub fn up(&self) -> ByteCount {
+        self.hidden_up + self.gradient_up + self.metadata_up
+    }
+
+    /// Everything from the server to clients.
+    pub fn down(&self) -> ByteCount {
+        self.hidden_down + self.gradient_down + self.metadata_down
+    }
+
+    /// Whether nothing crossed.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::ops::AddAssign for CrossingBytes {
+    fn add_assign(&mut self, other: Self) {
+        self.hidden_up += other.hidden_up;
+        self.hidden_down += other.hidden_down;
+        self.gradient_up += other.gradient_up;
+        self.gradient_down += other.gradient_down;
+        self.metadata_up += other.metadata_up;
+        self.metadata_down += other.metadata_down;
+        self.exchanges += other.exchanges;
+    }
+}

@@ -1,0 +1,436 @@
+//! What crosses a cut: rows of hidden states or of their gradients, and how they lie in sequences.
+//!
+//! A frame carries lengths where others send a mask: positions and masks follow from lengths, so
+//! nobody has to send them. It never carries a token id or a label; there is no field for one.
+//!
+//! ```text
+//! offset  size  field
+//! 0       4     "FdHs"
+//! 4       1     kind
+//! 5       1     encoding
+//! 6       2     reserved, zero
+//! 8       4     step, counted from zero by the client
+//! 12      4     sequences: how many lengths follow
+//! 16      4     rows
+//! 20      4     width
+//! 24      8     a number that belongs to the kind (f64)
+//! 32      4 s   lengths
+//! ..            rows: f32, bf16, or for each row its scale (f32) and one signed byte an element
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::WireError;
+
+const MAGIC: [u8; 4] = *b"FdHs";
+/// Bytes of a frame before its lengths.
+pub const FRAME_HEADER: usize = 32;
+
+/// How the numbers of a row are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowEncoding {
+    /// As they are.
+    #[default]
+    F32,
+    /// The upper half of each.
+    Bf16,
+    /// One byte each, in units of the row's largest.
+    Int8,
+}
+
+impl RowEncoding {
+    /// Bytes of so many rows.
+    pub const fn bytes(self, rows: usize, width: usize) -> usize {
+        let row = match self {
+            Self::F32 => width.saturating_mul(4),
+            Self::Bf16 => width.saturating_mul(2),
+            Self::Int8 => width.saturating_add(4),
+        };
+        rows.saturating_mul(row)
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::F32 => 0,
+            Self::Bf16 => 1,
+            Self::Int8 => 2,
+        }
+    }
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// Hidden states into the server's blocks, to be learnt from.
+    Forward,
+    /// Hidden states into the server's blocks, to be answered only.
+    Score,
+    /// Hidden states out of the server's blocks.
+    Hidden,
+    /// The gradient of the loss by what the server answered.
+    Backward,
+    /// The gradient of the loss by what the client sent; without rows where nothing below learns.
+    Gradient,
+    /// The number by which the server multiplies its gradient before its step.
+    Step,
+    /// An answer without rows.
+    Done,
+}
+
+impl FrameKind {
+    const ALL: [Self; 7] = [
+        Self::Forward,
+        Self::Score,
+        Self::Hidden,
+        Self::Backward,
+        Self::Gradient,
+        Self::Step,
+        Self::Done,
+    ];
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Forward => 1,
+            Self::Score => 2,
+            Self::Hidden => 3,
+            Self::Backward => 4,
+            Self::Gradient => 5,
+            Self::Step => 6,
+            Self::Done => 7,
+        }
+    }
+
+    /// Whether its rows are gradients; hidden states otherwise.
+    pub const fn is_gradient(self) -> bool {
+        match self {
+            Self::Backward | Self::Gradient => true,
+            Self::Forward | Self::Score | Self::Hidden | Self::Step | Self::Done => false,
+        }
+    }
+}
+
+/// A frame in full.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HiddenFrame {
+    /// What it is.
+    pub kind: FrameKind,
+    /// Which exchange it belongs to.
+    pub step: u32,
+    /// The lengths of the sequences, for [`FrameKind::Forward`] and [`FrameKind::Score`].
+    pub lengths: Vec<usize>,
+    /// Elements of a row.
+    pub width: usize,
+    /// The rows, one after another.
+    pub rows: Vec<f32>,
+    /// The squared norm of the server's gradient, or the factor of a step; zero elsewhere.
+    pub number: f64,
+}
+
+impl HiddenFrame {
+    /// Rows of a kind without lengths.
+    pub fn of_rows(kind: FrameKind, step: u32, (width, rows): (usize, Vec<f32>)) -> Self {
+        Self { kind, step, lengths: Vec::new(), width, rows, number: 0.0 }
+    }
+
+    /// A kind that carries one number and no row.
+    pub const fn of_number(kind: FrameKind, step: u32, number: f64) -> Self {
+        Self { kind, step, lengths: Vec::new(), width: 0, rows: Vec::new(), number }
+    }
+
+    /// The frame as bytes. Refuses numbers that are not finite.
+    pub fn encode(&self, encoding: RowEncoding) -> Result<Vec<u8>, WireError> {
+        if let Some(found) = self.rows.iter().find(|value| !value.is_finite()) {
+            let (found, expected) = (found.to_string(), "finite numbers".to_owned());
+            return Err(WireError::Frame { what: "value", found, expected });
+        }
+        let rows = self.rows.len().checked_div(self.width).unwrap_or(0);
+        let count = |what, count: usize| {
+            u32::try_from(count).map_err(|_| {
+                let (found, expected) = (count.to_string(), format!("at most {}", u32::MAX));
+                WireError::Frame { what, found, expected }
+            })
+        };
+        let mut bytes = Vec::with_capacity(
+            FRAME_HEADER + 4 * self.lengths.len() + encoding.bytes(rows, self.width),
+        );
+        bytes.extend(MAGIC);
+        bytes.extend([self.kind.code(), encoding.code(), 0, 0]);
+        bytes.extend(self.step.to_le_bytes());
+        bytes.extend(count("number of sequences", self.lengths.len())?.to_le_bytes());
+        bytes.extend(count("number of rows", rows)?.to_le_bytes());
+        bytes.extend(count("width of a row", self.width)?.to_le_bytes());
+        bytes.extend(self.number.to_le_bytes());
+        for &length in &self.lengths {
+            bytes.extend(count("length of sequence", length)?.to_le_bytes());
+        }
+        match encoding {
+            RowEncoding::F32 => {
+                self.rows.iter().for_each(|value| bytes.extend(value.to_le_bytes()))
+            }
+            RowEncoding::Bf16 => {
+                let halves = self.rows.iter().map(|value| half::bf16::from_f32(*value));
+                halves.for_each(|value| bytes.extend(value.to_le_bytes()));
+            }
+            RowEncoding::Int8 => {
+                for row in self.rows.chunks_exact(self.width.max(1)) {
+                    let largest = row.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+                    let scale = largest / 127.0;
+                    bytes.extend(scale.to_le_bytes());
+                    let unit = if scale > 0.0 { scale } else { 1.0 };
+                    bytes.extend(row.iter().map(|value| ((value / unit).round() as i8) as u8));
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a frame. Everything that it claims is held against its real length and against what
+    /// is expected before any memory is taken for it.
+    pub fn decode(bytes: &[u8], expected: &ExpectedFrame<'_>) -> Result<Self, WireError> {
+        let head = Head::read(bytes)?;
+        head.check(bytes.len(), expected)?;
+        let lengths: Vec<usize> = bytes[FRAME_HEADER..FRAME_HEADER + 4 * head.sequences]
+            .chunks_exact(4)
+            .map(|four| u32_at(four, 0) as usize)
+            .collect();
+        if matches!(head.kind, FrameKind::Forward | FrameKind::Score) {
+            check_lengths(&lengths, (head.rows, expected.longest))?;
+        }
+        let body = &bytes[FRAME_HEADER + 4 * head.sequences..];
+        let rows = read_rows(body, expected.encoding, head.width);
+        if let Some(found) = rows.iter().find(|value| !value.is_finite()) {
+            let (found, expected) = (found.to_string(), "finite numbers".to_owned());
+            return Err(WireError::Frame { what: "value", found, expected });
+        }
+        let Head { kind, step, width, number, .. } = head;
+        Ok(Self { kind, step, lengths, width, rows, number })
+    }
+}
+
+/// What a frame has to be.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedFrame<'a> {
+    /// One of these.
+    pub kinds: &'a [FrameKind],
+    /// How rows are written.
+    pub encoding: RowEncoding,
+    /// Which exchange is on.
+    pub step: u32,
+    /// Elements of a row.
+    pub width: usize,
+    /// How many rows, where that is known; an answer may also have none.
+    pub rows: Option<usize>,
+    /// Most rows, where it is not.
+    pub most_rows: usize,
+    /// The longest sequence.
+    pub longest: usize,
+}
+
+/// The kind of a frame and what its parts take, for whoever counts bytes.
+pub fn frame_parts(bytes: &[u8]) -> Option<FrameParts> {
+    let head = Head::read(bytes).ok()?;
+    let metadata = FRAME_HEADER.checked_add(head.sequences.checked_mul(4)?)?;
+    Some(FrameParts { kind: head.kind, metadata, rows: bytes.len().checked_sub(metadata)? })
+}
+
+/// What the parts of a frame take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameParts {
+    /// What the frame is.
+    pub kind: FrameKind,
+    /// Bytes of header and lengths.
+    pub metadata: usize,
+    /// Bytes of rows.
+    pub rows: usize,
+}
+
+/// The fixed fields.
+struct Head {
+    kind: FrameKind,
+    encoding: u8,
+    step: u32,
+    sequences: usize,
+    rows: usize,
+    width: usize,
+    number: f64,
+}
+
+impl Head {
+    fn read(bytes: &[u8]) -> Result<Self, WireError> {
+        let refuse =
+            |what, found: String, expected: String| Err(WireError::Frame { what, found, expected });
+        if bytes.len() < FRAME_HEADER {
+            let expected = format!("at least {FRAME_HEADER}");
+            return refuse("number of bytes", bytes.len().to_string(), expected);
+        }
+        if bytes[..4] != MAGIC {
+            return refuse("start", format!("{:02x?}", &bytes[..4]), format!("{MAGIC:02x?}"));
+        }
+        let Some(kind) = FrameKind::ALL.into_iter().find(|kind| kind.code() == bytes[4]) else {
+            return refuse("kind", bytes[4].to_string(), "1 to 7".to_owned());
+        };
+        if bytes[6..8] != [0, 0] {
+            return refuse("reserved field", format!("{:?}", &bytes[6..8]), "zeros".to_owned());
+        }
+        let number = f64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"));
+        if !number.is_finite() {
+            return refuse("number", number.to_string(), "a finite number".to_owned());
+        }
+        Ok(Self {
+            kind,
+            encoding: bytes[5],
+            step: u32_at(bytes, 8),
+            sequences: u32_at(bytes, 12) as usize,
+            rows: u32_at(bytes, 16) as usize,
+            width: u32_at(bytes, 20) as usize,
+            number,
+        })
+    }
+
+    fn check(&self, found: usize, expected: &ExpectedFrame<'_>) -> Result<(), WireError> {
+        let refuse =
+            |what, found: String, expected: String| Err(WireError::Frame { what, found, expected });
+        if !expected.kinds.contains(&self.kind) {
+            let kinds: Vec<String> =
+                expected.kinds.iter().map(|kind| format!("{kind:?}").to_lowercase()).collect();
+            return refuse("kind", format!("{:?}", self.kind).to_lowercase(), kinds.join(" or "));
+        }
+        if self.encoding != expected.encoding.code() {
+            let written = format!("code {}", self.encoding);
+            return refuse("encoding", written, format!("{:?}", expected.encoding).to_lowercase());
+        }
+        if self.step != expected.step {
+            return refuse("step", self.step.to_string(), expected.step.to_string());
+        }
+        if self.rows > 0 && self.width != expected.width {
+            return refuse("width of a row", self.width.to_string(), expected.width.to_string());
+        }
+        match expected.rows {
+            Some(rows) if self.rows != rows && self.rows != 0 => {
+                return refuse("number of rows", self.rows.to_string(), rows.to_string());
+            }
+            None if self.rows > expected.most_rows => {
+                let most = format!("at most {}", expected.most_rows);
+                return refuse("number of rows", self.rows.to_string(), most);
+            }
+            Some(_) | None => {}
+        }
+        if self.sequences > self.rows {
+            let most = format!("at most {}, the rows", self.rows);
+            return refuse("number of sequences", self.sequences.to_string(), most);
+        }
+        let body = expected.encoding.bytes(self.rows, self.width);
+        let length = (FRAME_HEADER + 4 * self.sequences).saturating_add(body);
+        if found != length {
+            return refuse("number of bytes", found.to_string(), length.to_string());
+        }
+        Ok(())
+    }
+}
+
+fn check_lengths(lengths: &[usize], (rows, longest): (usize, usize)) -> Result<(), WireError> {
+    let refuse =
+        |what, found: String, expected: String| Err(WireError::Frame { what, found, expected });
+    if lengths.is_empty() {
+        return refuse("number of sequences", "0".to_owned(), "at least 1".to_owned());
+    }
+    if let Some(length) = lengths.iter().find(|length| !(1..=longest).contains(*length)) {
+        return refuse("length of sequence", length.to_string(), format!("1 to {longest}"));
+    }
+    let sum: usize = lengths.iter().sum();
+    if sum != rows {
+        return refuse("sum of lengths", sum.to_string(), format!("{rows}, the rows"));
+    }
+    Ok(())
+}
+
+fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> Vec<f32> {
+    match encoding {
+        RowEncoding::F32 => body
+            .chunks_exact(4)
+            .map(|four| f32::from_le_bytes(four.try_into().expect("four bytes")))
+            .collect(),
+        RowEncoding::Bf16 => body
+            .chunks_exact(2)
+            .map(|two| half::bf16::from_le_bytes([two[0], two[1]]).to_f32())
+            .collect(),
+        RowEncoding::Int8 => {
+            let mut rows = Vec::with_capacity(body.len());
+            for row in body.chunks_exact(width + 4) {
+                let scale = f32::from_le_bytes(row[..4].try_into().expect("four bytes"));
+                rows.extend(row[4..].iter().map(|byte| f32::from(*byte as i8) * scale));
+            }
+            rows
+        }
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forward() -> HiddenFrame {
+        let rows = vec![1.0, -2.0, 0.5, 3.0, 0.0, 0.0];
+        let (kind, lengths) = (FrameKind::Forward, vec![2, 1]);
+        HiddenFrame { kind, step: 7, lengths, width: 2, rows, number: 0.0 }
+    }
+
+    fn expected(encoding: RowEncoding) -> ExpectedFrame<'static> {
+        let kinds = &[FrameKind::Forward];
+        let (rows, most_rows, longest) = (None, 100, 4);
+        ExpectedFrame { kinds, encoding, step: 7, width: 2, rows, most_rows, longest }
+    }
+
+    #[test]
+    fn a_frame_comes_back_exactly_in_f32_and_nearly_in_fewer_bytes() {
+        let frame = forward();
+        for (encoding, error) in
+            [(RowEncoding::F32, 0.0), (RowEncoding::Bf16, 0.0), (RowEncoding::Int8, 3.0 / 254.0)]
+        {
+            let bytes = frame.encode(encoding).unwrap();
+            assert_eq!(bytes.len(), FRAME_HEADER + 8 + encoding.bytes(3, 2));
+            let back = HiddenFrame::decode(&bytes, &expected(encoding)).unwrap();
+            assert_eq!(back.lengths, [2, 1]);
+            for (left, right) in back.rows.iter().zip(&frame.rows) {
+                assert!((left - right).abs() <= error, "{encoding:?}: {left} and {right}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_frame_claims_is_held_against_its_bytes_and_what_is_expected() {
+        let good = forward().encode(RowEncoding::F32).unwrap();
+        let check = |at: usize, value: u32, message: &str| {
+            let mut bytes = good.clone();
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let found = HiddenFrame::decode(&bytes, &expected(RowEncoding::F32)).unwrap_err();
+            assert_eq!(found.to_string(), message);
+        };
+        check(8, 6, "a frame: step is 6, expected 7");
+        check(12, 9, "a frame: number of sequences is 9, expected at most 3, the rows");
+        check(12, 0, "a frame: number of bytes is 64, expected 56");
+        check(16, 4_000_000, "a frame: number of rows is 4000000, expected at most 100");
+        check(16, 2, "a frame: number of bytes is 64, expected 56");
+        check(20, 3, "a frame: width of a row is 3, expected 2");
+        check(32, 0, "a frame: length of sequence is 0, expected 1 to 4");
+        check(32, 5, "a frame: length of sequence is 5, expected 1 to 4");
+        check(32, 3, "a frame: sum of lengths is 4, expected 3, the rows");
+        check(40, f32::NAN.to_bits(), "a frame: value is NaN, expected finite numbers");
+        check(0, 0, "a frame: start is [00, 00, 00, 00], expected [46, 64, 48, 73]");
+        for length in 0..good.len() {
+            assert!(HiddenFrame::decode(&good[..length], &expected(RowEncoding::F32)).is_err());
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_never_leave() {
+        let mut frame = forward();
+        frame.rows[3] = f32::INFINITY;
+        assert!(frame.encode(RowEncoding::F32).is_err());
+    }
+}
