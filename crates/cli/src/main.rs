@@ -55,7 +55,7 @@ enum Command {
     Compare(compare::Compare),
     /// Say what an experiment would train, send and cost, without training
     #[command(after_help = plan::EXAMPLES)]
-    Plan(experiment::Written),
+    Plan(plan::Arguments),
     /// Run a pilot and propose after how many rounds FedFrozen should freeze, if at all
     Advise(advise::Advise),
     /// Show what a dataset becomes: rows, labels, lengths, clients, splits
@@ -112,7 +112,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Quickstart(quickstart) => return quickstart.run(),
         Command::Run(run) => return run.run(),
         Command::Compare(compare) => return compare.run(),
-        Command::Plan(written) => plan::run(&written),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Advise(advise) => return advise.run(),
         Command::Data(data) => data.run(),
         Command::Bench(bench) => bench.run(),

@@ -1,13 +1,15 @@
 //! `fedra plan`: what an experiment would train, send and cost. Nothing is trained.
 
 use anyhow::Result;
+use clap::Args;
+use fedra::cutting::{CutCosts, describe};
 use fedra::grid::{Grid, counted, grouped};
 use fedra::plan_report::{PartRow, PlanReport};
 use fedra::run_memory::RunMemory;
 use fedra::state_placement::StateLocation;
 use fedra::summary::travelled;
-use fedra_engine::{Begins, Bytes, Masks, Recipe};
-use fedra_plan::Layout;
+use fedra_engine::{Begins, Bytes, Ends, Masks, Recipe};
+use fedra_plan::{ByteCount, Layout};
 
 use crate::console;
 use crate::experiment::Written;
@@ -24,14 +26,77 @@ The bytes are those of the encoded payloads and equal what the run will report. 
 estimate: of a client and a server with machines of their own, and of the run, which is this
 process as it is now and what training will add.";
 
+/// What to plan.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    written: Written,
+    /// Of a cut model with many blocks, print what every cut would cost
+    #[arg(long)]
+    cuts: bool,
+}
+
 /// Prints the plan.
-pub fn run(written: &Written) -> Result<()> {
-    let report = fedra::plan(&written.experiment()?)?;
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let all_cuts = if arguments.cuts { AllCuts::Yes } else { AllCuts::IfFew };
+    let report = fedra::plan(&arguments.written.experiment()?)?;
     report.notes.iter().for_each(console::say);
     console::data(parts(&report.parts));
     console::data("");
     console::data(costs(&report));
+    if let Some(split) = &report.recipe.split {
+        console::data("");
+        console::data(cuts(&report.cuts, split.ends, all_cuts));
+    }
     Ok(())
+}
+
+/// Blocks of a model beyond which not all of its cuts are printed.
+const FEW_BLOCKS: u16 = 8;
+
+/// Whether every cut is printed, however many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AllCuts {
+    /// All.
+    Yes,
+    /// Of a deep model, those with equal ends and the chosen one.
+    IfFew,
+}
+
+/// What each cut would cost in a round in which everybody takes part.
+fn cuts(rows: &[CutCosts], chosen: Ends, all: AllCuts) -> Grid {
+    let mut grid = Grid::new([
+        "first",
+        ">last",
+        ">client memory",
+        ">server memory",
+        ">parameters up",
+        ">crossing up",
+        ">crossing down",
+        ">round trips",
+        "",
+    ]);
+    let deepest = rows.iter().map(|row| row.ends.first).max().unwrap_or(0);
+    let few = deepest < FEW_BLOCKS || all == AllCuts::Yes;
+    for row in rows {
+        let Ends { first, last } = row.ends;
+        let is_chosen = row.ends == chosen;
+        if !(few || first == last || is_chosen) {
+            continue;
+        }
+        grid.row([
+            first.to_string(),
+            last.to_string(),
+            row.client.to_string(),
+            row.server.to_string(),
+            row.parameters_up.to_string(),
+            row.crossing.up().to_string(),
+            row.crossing.down().to_string(),
+            grouped(row.crossing.exchanges),
+            if is_chosen { "<- this run" } else { "" }.to_owned(),
+        ]);
+    }
+    grid
 }
 
 /// One line a site: what it holds, what of it learns, what travels.
@@ -91,6 +156,43 @@ fn costs(report: &PlanReport) -> String {
             "note",
             "how far choices overlap is known only in the run: hence the range".to_owned(),
         );
+    }
+    if let Some(split) = &recipe.split {
+        let Ends { first, last } = split.ends;
+        let middle = report.layout.blocks() - first - last;
+        let blocks = |count: u16| counted(u64::from(count), "block");
+        fact(
+            "cut",
+            format!(
+                "clients keep {} at the embedding and {} at the head; the server has {}",
+                blocks(first),
+                blocks(last),
+                blocks(middle)
+            ),
+        );
+        fact("mode", describe(split.mode).to_owned());
+        let first = least.rounds.first().copied().unwrap_or_default().crossing;
+        fact(
+            "crossing",
+            format!(
+                "{} up, {} down in the first round; {} of it lengths and headers",
+                first.up(),
+                first.down(),
+                first.metadata_up + first.metadata_down
+            ),
+        );
+        if let Some(masks) = report.masks {
+            fact(
+                "instead of masks",
+                format!(
+                    "{:.1} B of lengths a sample; a mask of one byte for each pair of tokens: {}",
+                    masks.lengths,
+                    ByteCount(masks.mask as u64)
+                ),
+            );
+        }
+        let noise = split.noise.map_or("none".to_owned(), |noise| noise.kind.describe());
+        fact("noise", noise);
     }
     fact("client memory", format!("about {} in training", report.client_memory));
     fact("server memory", format!("about {}", report.server_memory));

@@ -84,23 +84,10 @@ impl Evaluator<'_> {
         Ok(self.counted(examples, answers))
     }
 
-    /// Examples by length, cut where a batch is full.
     fn batches(&self, examples: &Examples) -> Vec<Vec<usize>> {
-        let length = |index: usize| examples.encoded()[index].ids.len();
-        let mut order: Vec<usize> = (0..examples.len()).collect();
-        order.sort_by_key(|&index| length(index));
-        let (mut batches, mut tokens) = (Vec::<Vec<usize>>::new(), 0);
-        for index in order {
-            match batches.last_mut() {
-                Some(batch) if tokens + length(index) <= self.tokens => batch.push(index),
-                Some(_) | None => {
-                    batches.push(vec![index]);
-                    tokens = 0;
-                }
-            }
-            tokens += length(index);
-        }
-        batches
+        let lengths: Vec<usize> =
+            examples.encoded().iter().map(|example| example.ids.len()).collect();
+        evaluation_batches(&lengths, self.tokens)
     }
 
     /// What the model says to one batch.
@@ -181,6 +168,24 @@ impl Evaluator<'_> {
             }
         }
     }
+}
+
+/// Examples of these lengths by length, cut where a batch has so many tokens.
+pub fn evaluation_batches(lengths: &[usize], most: usize) -> Vec<Vec<usize>> {
+    let mut order: Vec<usize> = (0..lengths.len()).collect();
+    order.sort_by_key(|&index| lengths[index]);
+    let (mut batches, mut tokens) = (Vec::<Vec<usize>>::new(), 0);
+    for index in order {
+        match batches.last_mut() {
+            Some(batch) if tokens + lengths[index] <= most => batch.push(index),
+            Some(_) | None => {
+                batches.push(vec![index]);
+                tokens = 0;
+            }
+        }
+        tokens += lengths[index];
+    }
+    batches
 }
 
 /// The tag of a word that is in no span, and what is said of a word that was cut away.

@@ -64,7 +64,7 @@ pub use client::Client;
 pub use convert::{to_params, to_values};
 pub use correction::Correction;
 pub use error::{ClientError, Result};
-pub use evaluator::Evaluator;
+pub use evaluator::{Evaluator, evaluation_batches};
 pub use examples::Examples;
 pub use local_fleet::{LocalFleet, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;

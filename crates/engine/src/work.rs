@@ -202,6 +202,15 @@ pub enum OptimiserConfig {
 }
 
 impl OptimiserConfig {
+    /// Numbers that it remembers for each that trains.
+    pub const fn moments(self) -> u64 {
+        match self {
+            Self::Sgd { .. } => 0,
+            Self::Momentum { .. } => 1,
+            Self::AdamW { .. } => 2,
+        }
+    }
+
     /// The learning rate.
     pub const fn rate(self) -> f32 {
         match self {

@@ -13,7 +13,7 @@
 
 use fedra_data::{Encoded, Target};
 use fedra_model::{Backbone, Head, Model};
-use fedra_plan::{ParamId, Part, Role, Scope, Shape, Site};
+use fedra_plan::{ParamId, Part, Plan, Role, Scope, Shape, Side, Site};
 
 /// Rows and tokens of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,11 +53,25 @@ impl BatchSize {
 const VOCABULARY_PIECE: u64 = 1 << 22;
 
 /// The most that a training step holds at once, gradients included, in floats.
+#[cfg(test)]
 pub fn of_training(model: &Model, learns: &Scope, batch: BatchSize) -> u64 {
+    of_part(model, learns, batch, &|_| true)
+}
+
+/// The same at one side of a plan, with the rows that come and go across its cut.
+pub fn of_side(model: &Model, plan: &Plan, side: Side, batch: BatchSize) -> u64 {
+    let part = of_part(model, plan.learns(), batch, &|site| plan.cut().side(site) == side);
+    // Rows that leave, as numbers and as bytes, and the answer, likewise.
+    let crossing = if plan.crossings().is_empty() { 0 } else { 4 };
+    part + crossing * batch.tokens * model.width() as u64
+}
+
+/// What a step holds of the sites that are here.
+fn of_part(model: &Model, learns: &Scope, batch: BatchSize, here: &dyn Fn(Site) -> bool) -> u64 {
     let Some(lowest) = learns.lowest_site() else { return 0 };
     let layout = model.layout();
     let gradient = |site: Site| {
-        let part = learns.filter(|id| id.site == site);
+        let part = learns.filter(|id| id.site == site && here(site));
         match site {
             // Rows that were looked up, unless the head uses the same table.
             Site::Embedding if model.head() != Head::Language => {
@@ -71,16 +85,20 @@ pub fn of_training(model: &Model, learns: &Scope, batch: BatchSize) -> u64 {
         }
     };
     let embedded = batch.tokens * model.width() as u64;
-    let blocks: Vec<Block> =
-        (0..layout.blocks()).map(|block| Block::of(model, block, batch)).collect();
+    let blocks: Vec<Block> = (0..layout.blocks())
+        .filter(|block| here(Site::Block(*block)))
+        .map(|block| Block::of(model, block, batch))
+        .collect();
     let (learning, frozen): (Vec<&Block>, Vec<&Block>) =
         blocks.iter().partition(|block| block.site >= lowest);
     // The norm behind the embedding keeps its input.
-    let first = if lowest == Site::Embedding { embedded } else { 0 };
+    let at_ends = here(Site::Head);
+    let first = if lowest == Site::Embedding && at_ends { embedded } else { 0 };
     let mut left = first + learning.iter().map(|block| block.kept(learns)).sum::<u64>();
     let mut above = gradient(Site::Head);
     let mut most = frozen.iter().map(|block| block.forward()).max().unwrap_or(0);
-    most = most.max(left + head_numbers(model, batch));
+    let head = if at_ends { head_numbers(model, batch) } else { 0 };
+    most = most.max(left + head);
     for block in learning.iter().rev() {
         most = most.max(above + left + block.feed_forward_backward(learns));
         above += gradient(block.site);

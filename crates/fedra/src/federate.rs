@@ -1,6 +1,8 @@
 //! A whole federation in one process, from an experiment to its output folder.
 
-use fedra_client::{LocalFleet, Shards, to_params, to_values};
+use std::sync::Arc;
+
+use fedra_client::{LocalFleet, Middle, Shards, to_params, to_values};
 use fedra_compute::{Device, Params, Seed, ThreadPool};
 use fedra_engine::{
     Bytes, EvaluationSet, Federation, Fleet, ParamValues, Population, Recipe, RoundReport,
@@ -12,6 +14,7 @@ use fedra_plan::{ByteCount, Scope};
 
 use crate::baseline::Baseline;
 use crate::best::{self, BestRound};
+use crate::cutting;
 use crate::error::Breakdown;
 use crate::error::{Context, Result};
 use crate::experiment::{Complaint, Experiment, complaint_of};
@@ -85,6 +88,7 @@ impl<'e> Run<'e> {
             recipe.selection.k = k;
             recipe.check(prepared.shards.clients.len()).map_err(complaint_of)?;
         }
+        cutting::settle(&mut recipe, experiment, &prepared.model)?;
         let names: Vec<&str> =
             prepared.shards.clients.iter().map(|shard| shard.name.as_str()).collect();
         recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
@@ -222,6 +226,12 @@ impl<'e> Run<'e> {
         let mut fleet = placement.furnish(fleet, &folder.path().join(SCRATCH))?;
         let recipe = self.recipe.clone();
         let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
+        if let Some(split) = &self.recipe.split {
+            let model = (model.clone(), self.device.clone());
+            let middle = Arc::new(Middle::new(model, split.clone(), fleet.clients()));
+            federation.with_middle(middle.clone());
+            fleet = fleet.with_middle(middle, seed.of("noise"));
+        }
         federation.keep_checkpoints(folder.path());
         federation.spill_to(folder.path().join(EARLY));
         if !federation.resume(folder.path(), &mut fleet)? {

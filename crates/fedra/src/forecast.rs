@@ -6,13 +6,15 @@
 //! ([`crate::forecast::choices`]).
 
 pub mod choices;
+pub mod crossing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fedra_client::Limits;
 use fedra_compute::Seed;
 use fedra_engine::{
-    Bytes, Choice, ClientId, ClientInfo, ClientVersions, Encoding, LocalRule, Population, Recipe,
-    SHIFT_BYTES, Start,
+    Bytes, Choice, ClientId, ClientInfo, ClientVersions, CrossingBytes, Encoding, LocalRule,
+    Population, Recipe, SHIFT_BYTES, Start,
 };
 use fedra_plan::{ByteCount, Held, Layout, Plan, Round, Scope, Side};
 use fedra_wire::payload_length;
@@ -20,6 +22,7 @@ use fedra_wire::payload_length;
 use crate::error::Result;
 use crate::experiment::Experiment;
 use crate::forecast::choices::{Foreseen, ForeseenChoices, Overlap};
+use crate::forecast::crossing::Batches;
 use crate::prepared::Prepared;
 use crate::state_placement::{StateLocation, StatePlacement};
 use crate::state_size::StateSize;
@@ -121,10 +124,16 @@ impl Forecast {
                 Population::Pooled => Bytes::default(),
                 Population::Federated => {
                     let mut bytes = holds.bytes(recipe, (round, &cohort), &foreseen, layout);
+                    let crossed =
+                        crossing((experiment, prepared, recipe), round, &cohort, &foreseen);
+                    bytes.up += crossed.up();
+                    bytes.down += crossed.down();
+                    bytes.crossing = crossed;
                     let every = recipe.evaluation.every.max(1);
                     if number + 1 == experiment.rounds || (number + 1).is_multiple_of(every) {
                         bytes.evaluation =
                             holds.evaluation((recipe, round.next()), &scorers, layout)?;
+                        bytes.evaluation += scoring_crossing(prepared, recipe);
                     }
                     bytes
                 }
@@ -244,6 +253,39 @@ impl Holds {
         }
         Ok(ByteCount(total))
     }
+}
+
+/// What a round's training makes cross the cut.
+fn crossing(
+    (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
+    round: Round,
+    cohort: &[&ClientInfo],
+    foreseen: &Foreseen,
+) -> CrossingBytes {
+    let mut all = CrossingBytes::default();
+    let Some(split) = &recipe.split else { return all };
+    let (seed, clips) = (Seed(experiment.draft.seed), recipe.work.clip.is_some());
+    for client in cohort {
+        let Some(plan) = foreseen.plans.get(&client.id) else { continue };
+        let examples = prepared.shards.clients[client.id.0 as usize].train.encoded();
+        let seed = crossing::client_seed(seed, round, u64::from(client.id.0));
+        let batches = Batches::of_training(&recipe.work, examples, seed);
+        all += batches.crossing((plan, split), prepared.model.width(), clips);
+    }
+    all
+}
+
+/// What scoring at clients makes cross the cut.
+fn scoring_crossing(prepared: &Prepared, recipe: &Recipe) -> ByteCount {
+    let Some(split) = &recipe.split else { return ByteCount(0) };
+    let mut all = CrossingBytes::default();
+    for shard in &prepared.shards.clients {
+        for examples in recipe.evaluation.on.iter().filter_map(|on| shard.of(*on)) {
+            let batches = Batches::of_scoring(examples.encoded(), Limits::default().tokens);
+            all += batches.hidden(split, prepared.model.width());
+        }
+    }
+    all.up() + all.down()
 }
 
 /// Clients that have examples to score the model on.

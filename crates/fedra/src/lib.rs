@@ -82,6 +82,7 @@ mod round_log;
 pub mod run_files;
 
 mod activations;
+pub mod cutting;
 pub mod forecast;
 pub mod memory;
 pub mod run_memory;

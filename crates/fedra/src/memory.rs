@@ -4,11 +4,11 @@
 //! weights and threads, is another question ([`crate::run_memory`]).
 
 use fedra_compute::Seed;
-use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, OptimiserConfig, Recipe, ServerRule};
+use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, SplitMode};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Plan, Round, Side};
+use fedra_plan::{ByteCount, ParamMemory, Plan, Round, Side};
 
-use crate::activations::{BatchSize, of_training};
+use crate::activations::{BatchSize, of_side};
 use crate::error::Result;
 use crate::experiment::{Complaint, Experiment};
 use crate::state_size::{StateSize, stays};
@@ -21,15 +21,11 @@ pub fn client(
     (recipe, experiment): (&Recipe, &Experiment),
     plan: &Plan,
 ) -> ByteCount {
-    let moments = match recipe.work.solver {
-        OptimiserConfig::Sgd { .. } => 0,
-        OptimiserConfig::Momentum { .. } => 1,
-        OptimiserConfig::AdamW { .. } => 2,
-    };
+    let moments = recipe.work.solver.moments();
     let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
     let sequences = u64::from(recipe.work.batch);
-    let step =
-        of_training(model, plan.learns(), BatchSize::full(model, sequences * longest, sequences));
+    let batch = BatchSize::full(model, sequences * longest, sequences);
+    let step = of_side(model, plan, Side::Client, batch);
     let variates = match recipe.work.local {
         LocalRule::ControlVariate => 4,
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
@@ -44,6 +40,30 @@ pub fn client(
 pub fn server(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
     let trained = plan.memory(Side::Client, model.layout()).trained;
     ByteCount(saved(model, recipe, plan).0 + 4 * 2 * trained)
+}
+
+/// The same where the middle of a cut model lives with it: its blocks once more as tensors, and for
+/// each client that is served at a time a copy of what trains, its moments and a step.
+pub fn server_of_cut(
+    model: &Model,
+    (recipe, experiment): (&Recipe, &Experiment),
+    (plan, clients): (&Plan, usize),
+) -> ByteCount {
+    let Some(split) = &recipe.split else { return server(model, recipe, plan) };
+    let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
+    let sequences = u64::from(recipe.work.batch);
+    let clients = clients as u64;
+    // How many copies are trained, and the clients whose rows are in a step.
+    let (copies, joined) = match split.mode {
+        SplitMode::Sequential => (1, 1),
+        SplitMode::Batched => (1, clients),
+        SplitMode::Replicated => (clients, 1),
+    };
+    let rows = joined * sequences * longest;
+    let step = of_side(model, plan, Side::Server, BatchSize::full(model, rows, joined * sequences));
+    let ParamMemory { held, trained, .. } = plan.memory(Side::Server, model.layout());
+    let own = trained * (1 + recipe.work.solver.moments());
+    ByteCount(server(model, recipe, plan).0 + 4 * (held + copies * (own + step)))
 }
 
 /// What of the server is in a checkpoint: the model and what is remembered.

@@ -8,12 +8,14 @@ use fedra_engine::{Bytes, Population, Recipe};
 use fedra_plan::{ByteCount, Layout, Plan, Scope, Site};
 use fedra_wire::payload_length;
 
+use crate::cutting::{self, CutCosts};
 use crate::error::Result;
 use crate::experiment::{Experiment, idle};
 use crate::federate::Run;
 use crate::forecast::Forecast;
 use crate::forecast::choices::Overlap;
 use crate::memory;
+use crate::prepared::Prepared;
 use crate::process::resident_bytes;
 use crate::run_memory::RunMemory;
 use crate::state_placement::StatePlacement;
@@ -46,6 +48,10 @@ pub struct PlanReport {
     pub client_memory: ByteCount,
     /// What a server on a machine of its own holds, about.
     pub server_memory: ByteCount,
+    /// What lengths take in place of masks, where it is cut.
+    pub masks: Option<MaskCosts>,
+    /// What every cut of the model would cost, where it is cut.
+    pub cuts: Vec<CutCosts>,
     /// What clients keep between rounds, and where.
     pub kept: StatePlacement,
     /// The length of a checkpoint, about.
@@ -56,6 +62,27 @@ pub struct PlanReport {
     pub hopeless: Option<usize>,
     /// Whether clients fail or are late on purpose, which no forecast follows.
     pub has_conditions: bool,
+}
+
+/// Bytes a sample, in the mean over the clients' examples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MaskCosts {
+    /// One length, and the sample's share of a frame's header.
+    pub lengths: f64,
+    /// One byte for each pair of tokens of a sample.
+    pub mask: f64,
+}
+
+impl MaskCosts {
+    fn of(prepared: &Prepared, recipe: &Recipe) -> Self {
+        let lengths = || {
+            let all = prepared.shards.clients.iter().flat_map(|shard| shard.train.encoded());
+            all.map(|example| example.ids.len() as f64)
+        };
+        let count = lengths().count().max(1) as f64;
+        let header = fedra_wire::FRAME_HEADER as f64 / f64::from(recipe.work.batch);
+        Self { lengths: 4.0 + header, mask: lengths().map(|one| one * one).sum::<f64>() / count }
+    }
 }
 
 /// A site of the model in a stage of the run.
@@ -101,7 +128,11 @@ pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
         examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
         steps: clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum(),
         client_memory: largest(&|plan| memory::client(model, (recipe, experiment), plan)),
-        server_memory: largest(&|plan| memory::server(model, recipe, plan)),
+        server_memory: largest(&|plan| {
+            memory::server_of_cut(model, (recipe, experiment), (plan, clients.len()))
+        }),
+        masks: recipe.split.as_ref().map(|_| MaskCosts::of(prepared, recipe)),
+        cuts: cutting::all(experiment, prepared, recipe)?,
         checkpoint: ByteCount(saved.0 + kept.total().0),
         memory: RunMemory::of(experiment, prepared, recipe, (&kept, &least.stages), resident),
         kept,

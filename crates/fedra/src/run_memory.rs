@@ -18,13 +18,13 @@ use fedra_client::{Examples, JOBS_AHEAD, Limits, Shards};
 use fedra_compute::Seed;
 use fedra_data::{Encoded, epoch};
 use fedra_engine::{
-    Arrival, ClientInfo, EvaluationSet, LocalRule, OptimiserConfig, Recipe, Sampler, Scored,
-    ServerRule, TrainRequest,
+    Arrival, ClientInfo, EvaluationSet, LocalRule, Recipe, Sampler, Scored, ServerRule, SplitMode,
+    TrainRequest,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, ParamMemory, Plan, Side};
 
-use crate::activations::{BatchSize, of_forward, of_training};
+use crate::activations::{BatchSize, of_forward, of_side};
 use crate::experiment::Experiment;
 use crate::prepared::Prepared;
 use crate::state_placement::{StateLocation, StatePlacement};
@@ -117,12 +117,12 @@ impl Run<'_> {
             LocalRule::Dynamic { .. } => 1,
             LocalRule::ControlVariate => 2,
         };
-        let copies = 1 + moments(self.recipe.work.solver) + correction;
+        let copies = 1 + self.recipe.work.solver.moments() + correction;
         let own = frozen + trained * copies;
         // Threads share no memory of the pool, so in the course of a run each of them comes to hold
         // a largest batch.
-        let step = of_training(model, learns, self.largest_batch());
-        let training = self.threads * (step + own + self.prefix(plan));
+        let step = of_side(model, plan, Side::Client, self.largest_batch());
+        let training = self.threads * (step + own + self.prefix(plan)) + self.middle(plan);
         // Scoring has the server's model as another copy.
         let whole = model.layout().elements() as u64;
         let scored = self.scored();
@@ -130,10 +130,29 @@ impl Run<'_> {
         training.max(scoring + self.threads * kept)
     }
 
+    /// Floats of the server's half of a cut model.
+    fn middle(&self, plan: &Plan) -> u64 {
+        let Some(split) = &self.recipe.split else { return 0 };
+        let (model, clients) = (self.model(), self.cohort());
+        let ParamMemory { held, trained, .. } = plan.memory(Side::Server, model.layout());
+        let batch = self.largest_batch();
+        let joint = BatchSize { tokens: clients * batch.tokens, read: clients * batch.read };
+        let (copies, steps, batch) = match split.mode {
+            SplitMode::Sequential => (2, 1, batch),
+            SplitMode::Batched => (1, 1, joint),
+            SplitMode::Replicated => (clients, self.threads, batch),
+        };
+        let own = trained * (1 + self.recipe.work.solver.moments());
+        held + copies * own + steps * of_side(model, plan, Side::Server, batch)
+    }
+
     /// Floats of hidden states behind a frozen prefix that are kept from epoch to epoch.
     fn prefix(&self, plan: &Plan) -> u64 {
         let model = self.model();
-        if plan.frozen_prefix().is_none() || self.recipe.work.epochs < 2 {
+        if !plan.crossings().is_empty()
+            || plan.frozen_prefix().is_none()
+            || self.recipe.work.epochs < 2
+        {
             return 0;
         }
         let tokens = |examples: &Examples| examples.encoded().iter().map(|e| e.ids.len()).sum();
@@ -269,11 +288,3 @@ impl Run<'_> {
 const NOTED: u64 = 300;
 /// Bytes of a client's named scores and counts on the heap: two maps and their names.
 const SCORED: u64 = 1100;
-
-const fn moments(solver: OptimiserConfig) -> u64 {
-    match solver {
-        OptimiserConfig::Sgd { .. } => 0,
-        OptimiserConfig::Momentum { .. } => 1,
-        OptimiserConfig::AdamW { .. } => 2,
-    }
-}

@@ -15,6 +15,8 @@ use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::split_table::SplitTable;
+
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -42,6 +44,9 @@ pub struct Draft {
     pub method: Method,
     /// How parameters travel.
     pub wire: Wire,
+    /// How the model is cut between clients and server; absent: it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitTable>,
     /// When the model is tested.
     pub evaluate: Evaluate,
     /// What goes wrong on purpose; absent: nothing.
@@ -74,6 +79,7 @@ impl Default for Draft {
             work: Work::default(),
             method: Method::default(),
             wire: Wire::default(),
+            split: None,
             evaluate: Evaluate::default(),
             conditions: None,
             compare: None,

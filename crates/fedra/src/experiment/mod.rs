@@ -11,6 +11,7 @@
 
 mod checked;
 pub mod draft;
+pub mod split_table;
 
 mod catalogue;
 mod check;

@@ -14,6 +14,7 @@ use crate::complaint::{Complaint, nearest};
 use crate::experiment::checked::ModelSource;
 use crate::experiment::draft::Draft;
 use crate::experiment::reading;
+use crate::experiment::split_table::SplitTable;
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
 pub(super) fn recipe(
@@ -51,6 +52,7 @@ pub(super) fn recipe(
         retries: draft.federation.retries,
         depths: depths(draft, model)?,
         evaluation,
+        split: draft.split.as_ref().map(SplitTable::split).transpose()?,
         learns: trainable(draft),
         ..Recipe::new(work)
     };

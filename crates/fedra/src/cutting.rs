@@ -1,0 +1,136 @@
+//! What a cut costs: memory at either side, bytes and round trips, for one cut or for all of them.
+//!
+//! A client that says how much memory it has gets the cut that leaves it the most blocks within
+//! that; the blocks are dealt to both ends alike, the first end before the last.
+
+use fedra_compute::Seed;
+use fedra_engine::{CrossingBytes, Ends, Recipe, Split, SplitMode};
+use fedra_model::Model;
+use fedra_plan::{ByteCount, Cut, Plan, Round, Rule, Scope, Site};
+
+use crate::complaint::Complaint;
+use crate::error::Result;
+use crate::experiment::Experiment;
+use crate::experiment::split_table::EndsAre;
+use crate::forecast::crossing::{self, Batches};
+use crate::memory;
+use crate::prepared::Prepared;
+
+/// What a cut makes of a round in which everybody takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutCosts {
+    /// The cut.
+    pub ends: Ends,
+    /// What a client holds in training, about.
+    pub client: ByteCount,
+    /// What the server holds, about.
+    pub server: ByteCount,
+    /// Changes of the clients' ends on their way up.
+    pub parameters_up: ByteCount,
+    /// What crosses the cut in training.
+    pub crossing: CrossingBytes,
+}
+
+/// Settles what of a cut depends on the model: ends that follow from a memory, and whose they are.
+pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Result<()> {
+    let (Some(table), Some(split)) = (&experiment.draft.split, &recipe.split) else {
+        return Ok(());
+    };
+    if let Some(budget) = table.memory()? {
+        let ends = within(budget, (recipe, experiment), model)?;
+        recipe.split = Some(Split { ends, ..split.clone() });
+    }
+    let ends = recipe.split.as_ref().map(|split| split.ends);
+    if let (EndsAre::Personal, Some(Ends { first, last })) = (table.ends, ends) {
+        let blocks = model.layout().blocks();
+        let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
+        let sites = own.map(Site::Block).chain([Site::Embedding, Site::Head]).collect();
+        recipe.personal = Rule::Union(vec![recipe.personal.clone(), Rule::Sites(sites)]);
+    }
+    Ok(())
+}
+
+/// The cut that leaves a client the most blocks within a memory.
+fn within(
+    budget: ByteCount,
+    (recipe, experiment): (&Recipe, &Experiment),
+    model: &Model,
+) -> Result<Ends> {
+    let blocks = model.layout().blocks();
+    let needed = |kept: u16| {
+        let ends = Ends { first: kept.div_ceil(2), last: kept / 2 };
+        let plan = plan_of(recipe, model, ends)?;
+        Ok::<_, crate::error::Error>((ends, memory::client(model, (recipe, experiment), &plan)))
+    };
+    let mut fits = None;
+    for kept in 0..blocks {
+        let (ends, memory) = needed(kept)?;
+        if memory <= budget {
+            fits = Some(ends);
+        }
+    }
+    if let Some(ends) = fits {
+        return Ok(ends);
+    }
+    let expected = format!("at least {}, for embedding and head alone", needed(0)?.1);
+    Err(Complaint::new("split.client_memory", budget, expected).into())
+}
+
+/// A client's plan under a cut.
+fn plan_of(recipe: &Recipe, model: &Model, Ends { first, last }: Ends) -> Result<Plan> {
+    let layout = model.layout();
+    let learns = learns(recipe, model)?;
+    let cut = Cut::keep(first, last, layout.blocks())?;
+    Ok(Plan::new(layout, learns, cut)?.keeping(&recipe.personal.select(layout)?))
+}
+
+/// What learns in the first round; of blocks that are chosen, as many from the first on.
+fn learns(recipe: &Recipe, model: &Model) -> Result<Scope> {
+    let rule = recipe.learns_in(Round(0));
+    let chosen = (0..recipe.selection.k.min(model.layout().blocks())).collect();
+    Ok(rule.select_with(model.layout(), &chosen)?)
+}
+
+/// The costs of every cut of the model, by first and then last.
+pub fn all(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Vec<CutCosts>> {
+    let Some(split) = &recipe.split else { return Ok(Vec::new()) };
+    let (model, clients) = (&prepared.model, &prepared.shards.clients);
+    let blocks = model.layout().blocks();
+    let seed = Seed(experiment.draft.seed);
+    let batches: Vec<Batches> = (0_u64..)
+        .zip(clients)
+        .map(|(number, shard)| {
+            let seed = crossing::client_seed(seed, Round(0), number);
+            Batches::of_training(&recipe.work, shard.train.encoded(), seed)
+        })
+        .collect();
+    let ends =
+        (0..blocks).flat_map(|first| (0..blocks - first).map(move |last| Ends { first, last }));
+    let costs = |ends: Ends| {
+        let split = Split { ends, ..split.clone() };
+        let recipe = Recipe { split: Some(split.clone()), ..recipe.clone() };
+        let plan = plan_of(&recipe, model, ends)?;
+        let mut all = CrossingBytes::default();
+        for batches in &batches {
+            all += batches.crossing((&plan, &split), model.width(), recipe.work.clip.is_some());
+        }
+        let up = fedra_wire::payload_length(model.layout(), &plan.uploads(), recipe.work.encoding);
+        Ok(CutCosts {
+            ends,
+            client: memory::client(model, (&recipe, experiment), &plan),
+            server: memory::server_of_cut(model, (&recipe, experiment), (&plan, clients.len())),
+            parameters_up: ByteCount(up as u64 * clients.len() as u64),
+            crossing: all,
+        })
+    };
+    ends.map(costs).collect()
+}
+
+/// How the server serves its clients, for people.
+pub const fn describe(mode: SplitMode) -> &'static str {
+    match mode {
+        SplitMode::Sequential => "one copy of the middle, clients in turn",
+        SplitMode::Batched => "one copy of the middle, all clients in one step",
+        SplitMode::Replicated => "a copy of the middle for each client",
+    }
+}

@@ -1,0 +1,156 @@
+//! `[split]`: a model cut between clients and server, as written.
+
+use std::collections::BTreeMap;
+
+use fedra_engine::{Ends, Move, Noise, NoiseDraw, NoiseKind, Split, SplitMode};
+use fedra_plan::ByteCount;
+use fedra_wire::RowEncoding;
+use serde::{Deserialize, Serialize};
+
+use crate::complaint::Complaint;
+
+/// The table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SplitTable {
+    /// Blocks behind the embedding that a client keeps (p); 1 unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<u16>,
+    /// Blocks in front of the head that a client keeps (q); 1 unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<u16>,
+    /// Memory that a client has; as many blocks as fit stay with it, in place of `first` and `last`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_memory: Option<String>,
+    /// What the clients of these names keep.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clients: BTreeMap<String, Ends>,
+    /// Cuts that move: from a round on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<Move>,
+    /// Whom the server serves when.
+    pub mode: SplitMode,
+    /// With `replicated`: average the copies after every so many steps too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub average_every: Option<u32>,
+    /// Whether the clients' ends are averaged, or each client keeps its own.
+    pub ends: EndsAre,
+    /// How rows are written.
+    pub encoding: RowEncoding,
+    /// What is added to rows before they leave a client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise: Option<NoiseTable>,
+}
+
+/// Whose the clients' ends are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndsAre {
+    /// Everybody's: averaged each round.
+    #[default]
+    Shared,
+    /// Each client's own: they never leave it.
+    Personal,
+}
+
+/// `[split.noise]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NoiseTable {
+    /// Which formula.
+    pub kind: Formula,
+    /// `relative`: noise in units of the row's root mean square.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gamma: Option<f64>,
+    /// `clipped`: the largest norm of a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm: Option<f64>,
+    /// `clipped`: noise in units of that norm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sigma: Option<f64>,
+    /// `absolute`: the mean absolute value of the noise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
+    /// Whether an example meets new noise each time.
+    pub draw: NoiseDraw,
+    /// Whether gradients that leave a client get it too; they do unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradients: Option<bool>,
+}
+
+/// How large noise is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Formula {
+    /// In units of the row.
+    #[default]
+    Relative,
+    /// In units of a norm to which rows are clipped.
+    Clipped,
+    /// As given.
+    Absolute,
+}
+
+impl SplitTable {
+    /// The memory that a client has, if that decides.
+    pub fn memory(&self) -> Result<Option<ByteCount>, Complaint> {
+        let Some(written) = &self.client_memory else { return Ok(None) };
+        let refuse = |_| {
+            let expected = "a size such as \"2 GB\"";
+            Complaint::new("split.client_memory", format!("{written:?}"), expected)
+        };
+        written.parse::<ByteCount>().map(Some).map_err(refuse)
+    }
+
+    /// The cut as the engine takes it.
+    pub fn split(&self) -> Result<Split, Complaint> {
+        if self.client_memory.is_some() && (self.first.is_some() || self.last.is_some()) {
+            let expected = "either a memory, or first and last";
+            return Err(Complaint::new("split.client_memory", "it beside a fixed cut", expected));
+        }
+        if self.ends == EndsAre::Personal && !(self.clients.is_empty() && self.moves.is_empty()) {
+            let expected = "\"shared\" where cuts differ: whose a block is must not change";
+            return Err(Complaint::new("split.ends", "\"personal\"", expected));
+        }
+        self.memory()?;
+        let ends = Ends { first: self.first.unwrap_or(1), last: self.last.unwrap_or(1) };
+        Ok(Split {
+            clients: self.clients.clone(),
+            moves: self.moves.clone(),
+            mode: self.mode,
+            average_every: self.average_every,
+            encoding: self.encoding,
+            noise: self.noise.map(NoiseTable::noise).transpose()?,
+            ..Split::new(ends)
+        })
+    }
+}
+
+impl NoiseTable {
+    fn noise(self) -> Result<Noise, Complaint> {
+        let numbers = [
+            ("split.noise.gamma", self.gamma, Formula::Relative),
+            ("split.noise.norm", self.norm, Formula::Clipped),
+            ("split.noise.sigma", self.sigma, Formula::Clipped),
+            ("split.noise.scale", self.scale, Formula::Absolute),
+        ];
+        for (key, value, formula) in numbers {
+            match (value, formula == self.kind) {
+                (Some(_), true) | (None, false) => {}
+                (None, true) => return Err(Complaint::new(key, "nothing", "a number")),
+                (Some(value), false) => {
+                    let kind = format!("{:?}", self.kind).to_lowercase();
+                    let expected = format!("none: split.noise.kind is {kind}");
+                    return Err(Complaint::new(key, value, expected));
+                }
+            }
+        }
+        let of = |value: Option<f64>| value.unwrap_or_default();
+        let kind = match self.kind {
+            Formula::Relative => NoiseKind::Relative { gamma: of(self.gamma) },
+            Formula::Clipped => NoiseKind::Clipped { norm: of(self.norm), sigma: of(self.sigma) },
+            Formula::Absolute => NoiseKind::Absolute { scale: of(self.scale) },
+        };
+        Ok(Noise { kind, draw: self.draw, gradients: self.gradients.unwrap_or(true) })
+    }
+}

@@ -1,0 +1,88 @@
+//! What crosses a cut, foreseen to the last byte: batches are drawn as a client will draw them.
+
+use fedra_client::evaluation_batches;
+use fedra_compute::Seed;
+use fedra_data::{Encoded, Target, epoch};
+use fedra_engine::{CrossingBytes, Split, Work};
+use fedra_plan::{ByteCount, Crossing, Plan, Round};
+use fedra_wire::FRAME_HEADER;
+
+/// Where a client's draws of a round start.
+pub fn client_seed(experiment: Seed, round: Round, client: u64) -> Seed {
+    experiment.of("client").with(u64::from(round.0)).with(client)
+}
+
+/// Sequences and tokens of each batch that passes a cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batches(Vec<(u64, u64)>);
+
+impl Batches {
+    /// Those of a client's round of training.
+    pub fn of_training(work: &Work, examples: &[Encoded], seed: Seed) -> Self {
+        let lengths: Vec<usize> = examples.iter().map(|example| example.ids.len()).collect();
+        let limit = work.max_steps.map_or(usize::MAX, |steps| steps as usize);
+        let order = seed.of("order");
+        let batches = (0..u64::from(work.epochs))
+            .flat_map(|number| epoch(&lengths, work.batch as usize, order.with(number).0))
+            .take(limit)
+            // A batch without a target is passed over.
+            .filter(|batch| batch.iter().any(|&place| has_target(&examples[place])));
+        Self(batches.map(|batch| measure(&batch, &lengths)).collect())
+    }
+
+    /// Those of scoring.
+    pub fn of_scoring(examples: &[Encoded], most_tokens: usize) -> Self {
+        let lengths: Vec<usize> = examples.iter().map(|example| example.ids.len()).collect();
+        let batches = evaluation_batches(&lengths, most_tokens);
+        Self(batches.iter().map(|batch| measure(batch, &lengths)).collect())
+    }
+
+    /// What they make cross in training.
+    pub fn crossing(
+        &self,
+        (plan, split): (&Plan, &Split),
+        width: usize,
+        clips: bool,
+    ) -> CrossingBytes {
+        let crossed = plan.gradient_crossings();
+        let back = crossed.iter().any(|at| matches!(at, Crossing::IntoServer { .. }));
+        let mut all = self.hidden(split, width);
+        if crossed.is_empty() {
+            return all;
+        }
+        let headers = FRAME_HEADER as u64 * self.0.len() as u64;
+        let times = if clips { 2 } else { 1 };
+        all.gradient_up = all.hidden_up;
+        all.gradient_down = if back { all.hidden_up } else { ByteCount(0) };
+        all.metadata_up += ByteCount(times * headers);
+        all.metadata_down += ByteCount(times * headers);
+        all.exchanges += times * self.0.len() as u64;
+        all
+    }
+
+    /// What they make cross forward alone.
+    pub fn hidden(&self, split: &Split, width: usize) -> CrossingBytes {
+        let mut all = CrossingBytes::default();
+        for (sequences, tokens) in &self.0 {
+            let rows = ByteCount(split.encoding.bytes(*tokens as usize, width) as u64);
+            all.hidden_up += rows;
+            all.hidden_down += rows;
+            all.metadata_up += ByteCount(FRAME_HEADER as u64 + 4 * sequences);
+            all.metadata_down += ByteCount(FRAME_HEADER as u64);
+            all.exchanges += 1;
+        }
+        all
+    }
+}
+
+fn measure(batch: &[usize], lengths: &[usize]) -> (u64, u64) {
+    let tokens: usize = batch.iter().map(|&place| lengths[place]).sum();
+    (batch.len() as u64, tokens as u64)
+}
+
+fn has_target(example: &Encoded) -> bool {
+    match &example.target {
+        Target::One(_) | Target::Many(_) => true,
+        Target::PerToken(labels) => labels.iter().any(Option::is_some),
+    }
+}
