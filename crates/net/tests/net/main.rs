@@ -1,0 +1,4 @@
+//! Real sockets on loopback, real certificates.
+
+mod place;
+mod streams;
