@@ -147,6 +147,11 @@ impl Assembler {
         Ok(None)
     }
 
+    /// Whether a message has begun that is not whole yet.
+    pub const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// What the payloads of the message that is coming in were declared to weigh; 0 between messages.
     pub fn declared(&self) -> u64 {
         let Some(open) = &self.open else { return 0 };

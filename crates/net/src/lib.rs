@@ -10,6 +10,16 @@
 //!    └── Link ══ frames ══ Link ──┘            one gRPC stream; chunks, limits, back-pressure
 //! ```
 
+mod join;
+mod net_fleet;
+mod protocol;
+
+mod host;
+mod journal;
+mod roster;
+mod site;
+mod site_state;
+
 mod frame;
 mod link;
 
@@ -22,15 +32,24 @@ mod watched;
 pub mod certs;
 mod tls;
 
+mod durable;
 mod error;
 mod runtime;
 
 pub use dialer::{Dialer, is_loopback};
 pub use error::NetError;
 pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part, frames};
+pub use join::{JoinListener, Left, join};
+pub use journal::FILE as JOURNAL;
 pub use link::Link;
+pub use net_fleet::{Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start};
 pub use peer::{Peer, Traffic};
+pub use protocol::{
+    Adapt, Agreement, Answer, Counts, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL, Request,
+    Step, Welcome, limits,
+};
 pub use runtime::Runtime;
 pub use server::{Server, ServerOptions};
 pub use service::{Handler, Inbound, Outbound, Routes};
+pub use site::Site;
 pub use tls::{ClientSecurity, Identity, ServerSecurity};
