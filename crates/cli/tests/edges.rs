@@ -27,6 +27,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "fedra-engine",
         ],
     ),
+    // Sockets stand beside the library, not under it: only the command line joins the two.
+    ("fedra-net", &["fedra-plan", "fedra-seed", "fedra-wire", "fedra-engine", "fedra-client"]),
     (
         "fedra",
         &[
@@ -91,5 +93,17 @@ fn the_library_knows_no_command_line() {
     let text = std::fs::read_to_string(manifest).expect("the library is part of the workspace");
     for name in ["clap", "indicatif", "signal-hook", "anyhow"] {
         assert!(!text.lines().any(|line| line.starts_with(name)), "{name} belongs to the command");
+    }
+}
+
+#[test]
+fn only_the_network_is_asynchronous() {
+    for name in ["cli", "client", "engine", "fedra", "wire"] {
+        let manifest = format!("{}/../{name}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(manifest).expect("the crate is part of the workspace");
+        for dependency in ["tokio", "tonic", "hyper", "rustls", "rcgen"] {
+            let has = text.lines().any(|line| line.starts_with(dependency));
+            assert!(!has, "{dependency} belongs to the network, not to {name}");
+        }
     }
 }

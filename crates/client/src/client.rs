@@ -116,6 +116,21 @@ impl Client {
         &self.shard
     }
 
+    /// The layout of the shared model.
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What it would keep if its last answer were taken; `None` when nothing waits for a verdict.
+    pub fn pending(&self) -> Option<&ClientState> {
+        self.pending.as_ref().map(|(state, _)| state)
+    }
+
+    /// Makes it keep this and nothing else: no answer before it waits or can be revoked.
+    pub fn set_state(&mut self, state: ClientState) {
+        (self.state, self.before, self.pending) = (state, None, None);
+    }
+
     /// What it keeps.
     pub const fn state(&self) -> &ClientState {
         &self.state

@@ -1,0 +1,158 @@
+//! What the server has to remember about its sites beside the checkpoint: one small file in the run's
+//! folder.
+//!
+//! A site keeps its own state, and which of its answers counted is the server's to say. A checkpoint
+//! says how many rounds are complete; this file says whose answers are in them. It is written before
+//! the checkpoint, so it may know of answers to a round that was never completed: those are dropped
+//! when the run goes on ([`Journal::back_to`]).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fedra_plan::{Round, Scope};
+use serde::{Deserialize, Serialize};
+
+use crate::durable;
+use crate::error::NetError;
+use crate::protocol::{Counts, Forget, Label};
+
+/// The file.
+pub const FILE: &str = "sites.json";
+
+/// Everything there is to remember.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// The run.
+    pub run: u64,
+    /// By name: what each site has, and which of its answers count.
+    pub sites: BTreeMap<String, Entry>,
+    /// What was to be forgotten, in order.
+    pub forgets: Vec<Forget>,
+    #[serde(skip)]
+    path: PathBuf,
+}
+
+/// One site.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// What it has.
+    pub counts: Counts,
+    /// Its last answer of an earlier round, and those of the last round, in order.
+    pub labels: Vec<Label>,
+}
+
+impl Entry {
+    /// Notes an answer that counts; of earlier rounds, the last is enough.
+    fn push(&mut self, label: Label) {
+        let earlier = self.labels.iter().rfind(|old| old.round < label.round).copied();
+        self.labels.retain(|old| old.round == label.round);
+        self.labels.splice(..0, earlier);
+        self.labels.push(label);
+    }
+}
+
+impl Journal {
+    /// The one in a folder, or a new one for a run with this number.
+    pub fn open(folder: &Path, run: u64) -> Result<Self, NetError> {
+        let path = folder.join(FILE);
+        let fresh = Self { run, sites: BTreeMap::new(), forgets: Vec::new(), path: path.clone() };
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(fresh),
+            Err(source) => {
+                return Err(NetError::System {
+                    doing: format!("reading {}", path.display()),
+                    source,
+                });
+            }
+        };
+        let read = serde_json::from_slice::<Self>(&text);
+        let journal = read.map_err(|error| NetError::Meaning {
+            what: "sites.json of the run's folder",
+            reason: error.to_string(),
+        })?;
+        Ok(Self { path, ..journal })
+    }
+
+    /// Writes it, whole or not at all.
+    pub fn save(&self) -> Result<(), NetError> {
+        let failed =
+            |source| NetError::System { doing: format!("writing {}", self.path.display()), source };
+        let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        durable::write(&self.path, &text).map_err(failed)
+    }
+
+    /// Drops what was answered after so many complete rounds.
+    pub fn back_to(&mut self, completed: Round) {
+        for entry in self.sites.values_mut() {
+            entry.labels.retain(|label| label.round < completed);
+        }
+    }
+
+    /// Notes what a site has.
+    pub fn note_counts(&mut self, name: &str, counts: Counts) {
+        self.sites.entry(name.to_owned()).or_default().counts = counts;
+    }
+
+    /// Notes an answer that counts.
+    pub fn note_answer(&mut self, name: &str, label: Label) {
+        self.sites.entry(name.to_owned()).or_default().push(label);
+    }
+
+    /// Takes back a site's answers in a round; what counts now.
+    pub fn revoke(&mut self, name: &str, round: Round) -> Option<Label> {
+        let entry = self.sites.get_mut(name)?;
+        entry.labels.retain(|label| label.round < round);
+        entry.labels.last().copied()
+    }
+
+    /// The last answer of a site that counts.
+    pub fn label(&self, name: &str) -> Option<Label> {
+        self.sites.get(name)?.labels.last().copied()
+    }
+
+    /// Notes a part that is to be forgotten.
+    pub fn note_forget(&mut self, part: &Scope) -> Forget {
+        let number = self.forgets.last().map_or(1, |last| last.number + 1);
+        let forget = Forget { number, part: part.clone() };
+        self.forgets.push(forget.clone());
+        forget
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Step;
+
+    #[test]
+    fn a_round_that_was_not_completed_is_dropped_and_the_one_before_it_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let label = |round, step| Label { round: Round(round), step };
+        let mut journal = Journal::open(folder.path(), 7).unwrap();
+        journal.note_counts("a", Counts { train: 5, ..Counts::default() });
+        for (round, step) in
+            [(0, Step::Trained), (1, Step::Looked), (1, Step::Trained), (2, Step::Looked)]
+        {
+            journal.note_answer("a", label(round, step));
+        }
+        assert_eq!(
+            journal.sites["a"].labels,
+            [label(1, Step::Trained), label(2, Step::Looked)],
+            "one earlier answer is enough"
+        );
+        journal.note_answer("a", label(2, Step::Trained));
+        journal.save().unwrap();
+        let mut read = Journal::open(folder.path(), 8).unwrap();
+        assert_eq!(read, journal, "the run's number is the file's");
+        assert_eq!(read.label("a"), Some(label(2, Step::Trained)));
+        read.back_to(Round(2));
+        assert_eq!(read.label("a"), Some(label(1, Step::Trained)));
+        assert_eq!(journal.revoke("a", Round(2)), Some(label(1, Step::Trained)));
+        assert_eq!(journal.label("b"), None);
+        std::fs::write(folder.path().join(FILE), "{").unwrap();
+        assert!(Journal::open(folder.path(), 1).is_err());
+    }
+}

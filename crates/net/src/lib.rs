@@ -1,0 +1,55 @@
+//! Sites and a server over a real network: gRPC streams under mutual TLS.
+//!
+//! This is the only crate that knows sockets, certificates and asynchronous code. Everything above it
+//! sees blocking types: a [`Server`] with one handler for each kind of stream, a [`Dialer`] that opens
+//! such a stream, and a [`Link`] over which [`Message`]s go both ways. What is said over a link is
+//! decided by whoever opens it.
+//!
+//! ```text
+//! Dialer ── TCP, TLS, HTTP/2 ──> Server        who a client is, its certificate says: Peer
+//!    └── Link ══ frames ══ Link ──┘            one gRPC stream; chunks, limits, back-pressure
+//! ```
+
+mod join;
+mod net_fleet;
+mod protocol;
+
+mod host;
+mod journal;
+mod roster;
+mod site;
+mod site_state;
+
+mod frame;
+mod link;
+
+mod dialer;
+mod peer;
+mod server;
+mod service;
+mod watched;
+
+pub mod certs;
+mod tls;
+
+mod durable;
+mod error;
+mod runtime;
+
+pub use dialer::{Dialer, is_loopback};
+pub use error::NetError;
+pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part, frames};
+pub use join::{JoinListener, Left, join};
+pub use journal::FILE as JOURNAL;
+pub use link::Link;
+pub use net_fleet::{Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start};
+pub use peer::{Peer, Traffic};
+pub use protocol::{
+    Adapt, Agreement, Answer, Counts, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL, Request,
+    Step, Welcome, limits,
+};
+pub use runtime::Runtime;
+pub use server::{Server, ServerOptions};
+pub use service::{Handler, Inbound, Outbound, Routes};
+pub use site::Site;
+pub use tls::{ClientSecurity, Identity, ServerSecurity};

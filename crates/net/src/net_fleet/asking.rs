@@ -1,0 +1,189 @@
+//! Requests in flight: sent, sent again to a site that came back, answered or given up.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use bytes::Bytes;
+use fedra_engine::EngineError;
+use fedra_plan::Scope;
+use fedra_wire::{Encoding, Header, Kind, encode};
+use tonic::Status;
+
+use super::{FleetOptions, NetFleet, failure};
+use crate::frame::Message;
+use crate::link::from_meta;
+use crate::protocol::{Answer, HeldModel, Request};
+use crate::roster::Event;
+
+/// A request that waits for its answer.
+pub(super) struct Open {
+    message: Message,
+    deadline: Instant,
+}
+
+/// What became of a request.
+pub(super) type Answered = (usize, Result<(Answer, Vec<Bytes>), String>);
+
+impl NetFleet {
+    /// The next thing that happens before a moment.
+    pub(super) fn event(&mut self, until: Instant) -> Option<Event> {
+        let (handle, events) = (self.runtime.handle(), &mut self.events);
+        let waiting = async { tokio::time::timeout_at(until.into(), events.recv()).await };
+        handle.block_on(waiting).ok().flatten()
+    }
+
+    /// Takes note of who came and went.
+    pub(super) fn note(&mut self, event: &Event) {
+        match event {
+            Event::Joined { seat, about } => {
+                self.count();
+                let name = &self.infos[*seat].name;
+                self.listener.told(&format!("{name} joined: {about}"));
+            }
+            Event::Lost { seat, reason } => {
+                let name = &self.infos[*seat].name;
+                self.listener.told(&format!("{name} is gone: {reason}"));
+            }
+            Event::Refused { who, reason } => {
+                self.listener.told(&format!("{who} was turned away: {reason}"));
+            }
+            Event::Answer { .. } => {}
+        }
+    }
+
+    /// Makes a request to a site; it is open from now on, whether the site is there or not.
+    pub(super) fn ask(
+        &mut self,
+        seat: usize,
+        (request, payloads): (&Request, Vec<Bytes>),
+    ) -> Result<Open, EngineError> {
+        self.requests += 1;
+        let message = request
+            .message(self.requests, payloads)
+            .map_err(|error| failure("ask a site", &error))?;
+        self.deliver(seat, &message)?;
+        Ok(Open { message, deadline: Instant::now() + self.options.deadline })
+    }
+
+    /// Sends a request to whoever sits there, after what its memory lacks.
+    fn deliver(&self, seat: usize, message: &Message) -> Result<(), EngineError> {
+        let mut roster = self.host.roster();
+        let Some(connection) = &roster.seats[seat].connection else { return Ok(()) };
+        let delivery = Some((connection.number, message.id));
+        if roster.seats[seat].delivered == delivery {
+            return Ok(());
+        }
+        roster.seats[seat].delivered = delivery;
+        let current = HeldModel::Of { session: roster.session };
+        if roster.seats[seat].held != Some(current) {
+            let lacks = match roster.seats[seat].held {
+                Some(HeldModel::First) => self.changed.clone(),
+                Some(HeldModel::Of { .. }) | None => Scope::everything(&self.layout),
+            };
+            if !lacks.is_empty() {
+                roster.send(seat, self.catching_up(&lacks)?);
+            }
+            roster.seats[seat].held = Some(current);
+        }
+        roster.seats[seat].open = Some(message.id);
+        roster.send(seat, message.clone());
+        Ok(())
+    }
+
+    /// A part of the shared model as clients hold it, exactly.
+    fn catching_up(&self, part: &Scope) -> Result<Message, EngineError> {
+        let header = Header::download(Kind::Values, Encoding::F32, self.round);
+        let payload = encode(&self.layout, &header, &self.shared.subset(part), None)?;
+        let request = Request::Sync { round: self.round, encoding: Encoding::F32 };
+        let message = request.message(0, vec![payload.into()]);
+        message.map_err(|error| failure("bring a site up to date", &error))
+    }
+
+    /// The next of the open requests that is answered or given up; `None` when none is left.
+    pub(super) fn next(
+        &mut self,
+        asked: &mut BTreeMap<usize, Open>,
+    ) -> Result<Option<Answered>, EngineError> {
+        loop {
+            if asked.is_empty() {
+                return Ok(None);
+            }
+            let now = Instant::now();
+            let mut earliest = now + self.options.deadline;
+            let mut given_up = None;
+            for (seat, open) in &*asked {
+                let (until, reason) = self.patience(*seat, open);
+                if until <= now {
+                    given_up = Some((*seat, reason));
+                    break;
+                }
+                earliest = earliest.min(until);
+            }
+            if let Some((seat, reason)) = given_up {
+                asked.remove(&seat);
+                self.host.roster().hang_up(seat, Status::aborted(reason.clone()));
+                return Ok(Some((seat, Err(reason))));
+            }
+            let Some(event) = self.event(earliest) else { continue };
+            self.note(&event);
+            match event {
+                Event::Joined { seat, .. } => {
+                    if let Some(open) = asked.get(&seat) {
+                        self.deliver(seat, &open.message)?;
+                    }
+                }
+                Event::Answer { seat, message, _room } => {
+                    if asked.remove(&seat).is_some() {
+                        let answer = from_meta("an answer", &message);
+                        let answer = answer.map(|answer| (answer, message.payloads));
+                        return Ok(Some((seat, answer.map_err(|error| error.to_string()))));
+                    }
+                }
+                Event::Lost { .. } | Event::Refused { .. } => {}
+            }
+        }
+    }
+
+    /// Until when a site is waited for, and what it comes to then.
+    fn patience(&self, seat: usize, open: &Open) -> (Instant, String) {
+        let FleetOptions { deadline, grace, .. } = self.options;
+        let late = || format!("did not answer within {} s", deadline.as_secs_f64());
+        let roster = self.host.roster();
+        let place = &roster.seats[seat];
+        match (&place.connection, &place.lost) {
+            (Some(_), _) => (open.deadline, late()),
+            (None, Some((when, reason))) => {
+                (open.deadline.min(*when + grace), format!("is not connected: {reason}"))
+            }
+            (None, None) => (Instant::now(), "has not joined".to_owned()),
+        }
+    }
+
+    /// Asks several sites, and hears each once.
+    pub(super) fn ask_all(
+        &mut self,
+        requests: Vec<(usize, Request, Vec<Bytes>)>,
+    ) -> Result<BTreeMap<usize, Result<(Answer, Vec<Bytes>), String>>, EngineError> {
+        let mut asked = BTreeMap::new();
+        for (seat, request, payloads) in requests {
+            asked.insert(seat, self.ask(seat, (&request, payloads))?);
+        }
+        let mut answers = BTreeMap::new();
+        while let Some((seat, answer)) = self.next(&mut asked)? {
+            answers.insert(seat, answer);
+        }
+        Ok(answers)
+    }
+
+    /// Tells a site something that it does not answer.
+    pub(super) fn tell(&self, seat: usize, request: &Request) {
+        if let Ok(message) = request.message(0, Vec::new()) {
+            // Who is away is told where it stands when it comes back.
+            let _is_there = self.host.roster().send(seat, message);
+        }
+    }
+
+    pub(super) fn tell_all(&self, request: &Request) {
+        (0..self.infos.len()).for_each(|seat| self.tell(seat, request));
+    }
+}

@@ -1,0 +1,47 @@
+//! How sites are waited for, and who hears about them.
+
+use std::time::Duration;
+
+use crate::protocol::Counts;
+
+/// How sites are waited for.
+#[derive(Clone, Debug)]
+pub struct FleetOptions {
+    /// How long a request may take.
+    pub deadline: Duration,
+    /// How long a site that was lost may be away before it counts as absent.
+    pub grace: Duration,
+    /// Memory for answers that are coming in.
+    pub memory: u64,
+}
+
+impl Default for FleetOptions {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(3600),
+            grace: Duration::from_secs(30),
+            memory: 512 << 20,
+        }
+    }
+}
+
+/// When rounds begin: once all are there, or before that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Once so many sites are there.
+    pub wait_for: Option<usize>,
+    /// After this time, if at least one site is there.
+    pub start_after: Option<Duration>,
+}
+
+/// Those who follow the fleet from outside.
+pub trait FleetListener {
+    /// Something about a site that a person should know.
+    fn told(&self, line: &str);
+
+    /// Whether to stop waiting for sites.
+    fn stops(&self) -> bool;
+}
+
+/// What the sites have, in the order of the experiment's names; zeros for one that never came.
+pub type Census = Vec<(String, Counts)>;

@@ -1,0 +1,374 @@
+//! What a server and a site say to each other over a join stream.
+//!
+//! ```text
+//! site                                   server
+//!   Hello   who, what was agreed, what it kept  ->   checked, named what differs if anything does
+//!           <-  Welcome  which of its states counts, what it is to forget
+//!           <-  Request  one at a time                 Answer ->
+//! ```
+//!
+//! Requests are JSON beside binary payloads: work, encodings and seeds already have a written form that
+//! experiment files use, so there is one and not two; parameters, masks and scores have an encoding of
+//! their own, whose lengths are the bytes that a report counts.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use fedra_engine::{
+    Adaptation, AttentionShift, Download, EvaluationSet, Scored, TrainRequest, Verdict, Work,
+};
+use fedra_plan::{Cut, Layout, Plan, Probe, Round, Scope};
+use fedra_seed::Seed;
+use fedra_wire::{ClientId, Encoding, Mask, payload_length};
+use serde::{Deserialize, Serialize};
+
+use crate::error::NetError;
+use crate::frame::{Limits, Message};
+use crate::link::to_meta;
+
+/// The version of what is said here; both sides have to speak the same.
+pub const PROTOCOL: u32 = 1;
+
+/// The method under which a site joins.
+pub const JOIN: &str = "/fedra.v1.Fedra/Join";
+
+/// What both sides have to have alike, by name: the seed, the settings of the method, digests of first
+/// weights, labels and tokenizer.
+pub type Agreement = BTreeMap<String, String>;
+
+/// What a message may weigh where a model of this layout is trained: an update with its correction, in
+/// the widest encoding.
+pub fn limits(layout: &Layout) -> Limits {
+    let whole = payload_length(layout, &Scope::everything(layout), Encoding::F32) as u64;
+    Limits::of_bytes(4 * whole + (64 << 10))
+}
+
+/// The first thing that a site says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// The name under which it takes part.
+    pub client: String,
+    /// What it believes the experiment to be.
+    pub agreement: Agreement,
+    /// What it has.
+    pub counts: Counts,
+    /// Which shared model it holds.
+    pub model: HeldModel,
+    /// The states that it kept, and of which run.
+    pub run: Option<u64>,
+    /// Their labels.
+    pub kept: Vec<Label>,
+    /// A number that is this process's alone.
+    pub process: u64,
+}
+
+/// How much a site has; the server plans and reports by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// Training examples.
+    pub train: u64,
+    /// Examples put aside to decide on.
+    pub validation: u64,
+    /// Examples put aside to report on.
+    pub test: u64,
+    /// Tokens of the training examples.
+    pub tokens: u64,
+}
+
+/// The shared model that a site holds in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum HeldModel {
+    /// The one that all start from.
+    First,
+    /// One that a session of a server brought up to date.
+    Of {
+        /// That session.
+        session: u64,
+    },
+}
+
+/// Which answer of a client a state belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Label {
+    /// The round.
+    pub round: Round,
+    /// What was answered in it.
+    pub step: Step,
+}
+
+/// The answers that change what a client keeps, in the order of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// It compared attention.
+    Looked,
+    /// It trained.
+    Trained,
+}
+
+/// A part whose corrections and residuals every client is to forget once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forget {
+    /// Which one it is, counted from 1.
+    pub number: u64,
+    /// The part.
+    pub part: Scope,
+}
+
+/// What the server says to a site that it lets in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Welcome {
+    /// The run, from its first round to its last, whatever becomes of the process.
+    pub run: u64,
+    /// The process that serves it now.
+    pub session: u64,
+    /// The site's number.
+    pub client: ClientId,
+    /// The last answer of the site that counts; its state is the one to go on from.
+    pub label: Option<Label>,
+    /// All that was ever to be forgotten.
+    pub forgets: Vec<Forget>,
+}
+
+/// What a site is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// To write values on its copy of the shared model: one payload.
+    Sync {
+        /// The round that it is for.
+        round: Round,
+        /// How they are written.
+        encoding: Encoding,
+    },
+    /// To measure blocks.
+    Probe {
+        /// What.
+        probe: Probe,
+        /// The round.
+        round: Round,
+        /// Where draws start.
+        seed: u64,
+        /// Most examples to look at.
+        examples: u32,
+    },
+    /// To compare attention with what it remembers.
+    CompareAttention {
+        /// The round.
+        round: Round,
+        /// Where the draw of its sample starts.
+        seed: u64,
+    },
+    /// To train: masks of what learns, of what it has and of what it keeps, and the correction if there
+    /// is one.
+    Train {
+        /// The round.
+        round: Round,
+        /// Where draws start.
+        seed: u64,
+        /// How.
+        work: Work,
+        /// The blocks at the server.
+        cut: Option<(u16, u16)>,
+    },
+    /// To keep the state of its last training or to drop it. Not answered.
+    Settle {
+        /// Whether it is kept.
+        taken: bool,
+    },
+    /// To score the model.
+    Evaluate {
+        /// On which examples.
+        on: EvaluationSet,
+        /// What adapts first.
+        adapt: Option<Adapt>,
+        /// The rounds that are complete.
+        round: Round,
+        /// Where draws start.
+        seed: u64,
+    },
+    /// To forget a part. Not answered.
+    Forget(Forget),
+    /// To go back to an earlier state. Not answered.
+    Revoke {
+        /// The answer whose state counts.
+        label: Option<Label>,
+    },
+    /// To go home: the run is over. Not answered.
+    End {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// What each client trains on its own before it is scored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adapt {
+    /// The part.
+    pub learns: Scope,
+    /// How.
+    pub work: Work,
+}
+
+impl From<&Adaptation> for Adapt {
+    fn from(adaptation: &Adaptation) -> Self {
+        Self { learns: adaptation.learns.clone(), work: adaptation.work.clone() }
+    }
+}
+
+/// What a site answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    /// The values are written.
+    Synced,
+    /// What was measured: one payload of scores.
+    Evidence,
+    /// How attention has moved.
+    Attention {
+        /// Since the first look.
+        since_first: Vec<f64>,
+        /// Since the last.
+        since_last: Vec<f64>,
+    },
+    /// It looked for the first time.
+    FirstLook,
+    /// An update, and the change of the correction if one was sent.
+    Trained {
+        /// How long it worked.
+        seconds: f64,
+    },
+    /// How good the model is; `None` without such examples.
+    Scored {
+        /// The scores.
+        scored: Option<Scored>,
+    },
+    /// It could not.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Request {
+    /// Whether an answer is due.
+    pub const fn is_answered(&self) -> bool {
+        match self {
+            Self::Sync { .. }
+            | Self::Probe { .. }
+            | Self::CompareAttention { .. }
+            | Self::Train { .. }
+            | Self::Evaluate { .. } => true,
+            Self::Settle { .. } | Self::Forget(_) | Self::Revoke { .. } | Self::End { .. } => false,
+        }
+    }
+
+    /// The message; refuses a request that would not be read as it is, to the bit.
+    pub fn message(&self, id: u64, payloads: Vec<Bytes>) -> Result<Message, NetError> {
+        let meta = to_meta(self);
+        let back = serde_json::from_slice::<Self>(&meta);
+        let wrong = |reason: String| NetError::Meaning { what: "writing a request", reason };
+        match back {
+            Ok(back) if back == *self => Ok(Message { id, meta, payloads }),
+            Ok(_) => Err(wrong("it would be read as another one".to_owned())),
+            Err(error) => Err(wrong(error.to_string())),
+        }
+    }
+
+    /// A download.
+    pub fn of_download(download: &Download) -> (Self, Vec<Bytes>) {
+        let Download { client: _, round, encoding, payload } = download;
+        let request = Self::Sync { round: *round, encoding: *encoding };
+        (request, vec![Bytes::from_owner(std::sync::Arc::clone(payload))])
+    }
+
+    /// Training.
+    pub fn of_training(
+        request: &TrainRequest,
+        layout: &Layout,
+    ) -> Result<(Self, Vec<Bytes>), NetError> {
+        let TrainRequest { client, round, seed, correction, plan, work, revocable: _ } = request;
+        let mask = |part: &Scope| {
+            let mask = Mask { round: *round, client: *client, learns: part.clone() };
+            let written = mask.encode(layout).map(Bytes::from);
+            let wrong = |error: fedra_wire::WireError| error.to_string();
+            written
+                .map_err(|error| NetError::Meaning { what: "writing a plan", reason: wrong(error) })
+        };
+        let mut payloads = vec![mask(plan.learns())?, mask(plan.has())?, mask(plan.keeps())?];
+        payloads.extend(correction.clone().map(Bytes::from_owner));
+        let cut = plan.cut().server_blocks().map(|blocks| (blocks.start, blocks.end));
+        let asked = Self::Train { round: *round, seed: seed.0, work: work.clone(), cut };
+        Ok((asked, payloads))
+    }
+}
+
+/// Training as it was asked for, out of its message.
+pub(crate) fn read_training(
+    (round, seed, work, cut): (Round, u64, Work, Option<(u16, u16)>),
+    payloads: Vec<Bytes>,
+    (client, layout): (ClientId, &Layout),
+) -> Result<TrainRequest, NetError> {
+    let wrong = |reason: String| NetError::Meaning { what: "a request to train", reason };
+    let (masks, rest) = payloads.split_first_chunk::<3>().ok_or_else(|| {
+        wrong(format!("found {} payloads, expected 3 masks and a correction", payloads.len()))
+    })?;
+    let correction = match rest {
+        [] => None,
+        [correction] => Some(correction.as_ref().into()),
+        more => return Err(wrong(format!("found {} payloads after the masks", more.len()))),
+    };
+    let part = |bytes: &Bytes| {
+        let mask = Mask::decode(bytes, layout).map_err(|error| wrong(error.to_string()))?;
+        if (mask.round, mask.client) != (round, client) {
+            return Err(wrong(format!("found a mask of client {}", mask.client)));
+        }
+        Ok(mask.learns)
+    };
+    let [learns, has, keeps] = masks;
+    let (learns, has, keeps) = (part(learns)?, part(has)?, part(keeps)?);
+    let cut = match cut {
+        None => Ok(Cut::none()),
+        Some((start, end)) => Cut::server(start..end, layout.blocks()),
+    };
+    let cut = cut.map_err(|error| wrong(error.to_string()))?;
+    let plan = Plan::new(layout, learns, cut).map_err(|error| wrong(error.to_string()))?;
+    let plan = plan.within(&has).keeping(&keeps);
+    work.check().map_err(|error| wrong(error.to_string()))?;
+    let seed = Seed(seed);
+    // What it kept before is in its state folder, whether this can be revoked or not.
+    Ok(TrainRequest { client, round, seed, correction, plan, work, revocable: false })
+}
+
+impl From<AttentionShift> for Answer {
+    fn from(shift: AttentionShift) -> Self {
+        let AttentionShift { since_first, since_last } = shift;
+        Self::Attention { since_first, since_last }
+    }
+}
+
+/// A verdict as it travels.
+pub(crate) const fn settle(verdict: Verdict) -> Request {
+    match verdict {
+        Verdict::Taken => Request::Settle { taken: true },
+        Verdict::Refused => Request::Settle { taken: false },
+    }
+}
+
+/// The first difference between what two sides agreed on, in words.
+pub(crate) fn disagreement(site: &Agreement, server: &Agreement) -> Option<String> {
+    let keys: std::collections::BTreeSet<&String> = site.keys().chain(server.keys()).collect();
+    let shown = |value: Option<&String>| value.map_or("absent".to_owned(), Clone::clone);
+    let differs = keys.into_iter().find(|key| site.get(*key) != server.get(*key))?;
+    let (here, there) = (shown(site.get(differs)), shown(server.get(differs)));
+    Some(format!("`{differs}` is {here} at the site and {there} at the server"))
+}

@@ -1,0 +1,219 @@
+//! Who is there: one seat for each client of the experiment, and who sits on it.
+//!
+//! The asynchronous side lets sites in and reads their answers; the fleet, which blocks, asks. They meet
+//! here, under one lock, so that what a site is told when it comes in (which of its answers counts) and
+//! what it is sent afterwards are one story.
+
+use std::time::Instant;
+
+use fedra_wire::ClientId;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use crate::frame::Message;
+use crate::journal::Journal;
+use crate::link::to_meta;
+use crate::peer::Peer;
+use crate::protocol::{Agreement, HeldModel, Hello, PROTOCOL, Welcome, disagreement};
+
+/// Everybody.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    pub(crate) names: Vec<String>,
+    pub(crate) agreement: Agreement,
+    pub(crate) session: u64,
+    pub(crate) journal: Journal,
+    pub(crate) seats: Vec<Seat>,
+    /// Whether rounds have begun: before that, whoever joins waits.
+    pub(crate) opened: bool,
+    connections: u64,
+}
+
+/// One client's place.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    pub(crate) connection: Option<Connection>,
+    /// When the last connection was lost, and why.
+    pub(crate) lost: Option<(Instant, String)>,
+    /// The request that an answer is due to.
+    pub(crate) open: Option<u64>,
+    /// The connection over which a request was sent last, and which request.
+    pub(crate) delivered: Option<(u64, u64)>,
+    /// The shared model that the site holds.
+    pub(crate) held: Option<HeldModel>,
+}
+
+/// A connection to a site.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) number: u64,
+    pub(crate) process: u64,
+    pub(crate) outgoing: mpsc::UnboundedSender<Outgoing>,
+}
+
+/// What goes to a site.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    Message(Message),
+    /// The end of the connection, and what it is told.
+    Refuse(Status),
+}
+
+/// What the fleet hears.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A site has come in.
+    Joined { seat: usize, about: String },
+    /// The answer to the request that was open.
+    Answer { seat: usize, message: Message, _room: Option<tokio::sync::OwnedSemaphorePermit> },
+    /// A site is gone.
+    Lost { seat: usize, reason: String },
+    /// Somebody was turned away.
+    Refused { who: String, reason: String },
+}
+
+/// A site that was let in.
+pub(crate) struct Admitted {
+    pub(crate) seat: usize,
+    pub(crate) number: u64,
+    pub(crate) outgoing: mpsc::UnboundedReceiver<Outgoing>,
+}
+
+impl Roster {
+    pub(crate) fn new(
+        names: Vec<String>,
+        agreement: Agreement,
+        (session, journal): (u64, Journal),
+    ) -> Self {
+        let seats = names.iter().map(|_| Seat::default()).collect();
+        Self { names, agreement, session, journal, seats, opened: false, connections: 0 }
+    }
+
+    /// Lets a site in, or says why not. A site that is there already is replaced: its certificate says
+    /// that it is the same party, and an old connection may be dead without anybody having noticed.
+    pub(crate) fn admit(&mut self, hello: &Hello, peer: &Peer) -> Result<Admitted, Status> {
+        let refused = Status::failed_precondition;
+        if hello.protocol != PROTOCOL {
+            return Err(refused(wrong_protocol(hello.protocol)));
+        }
+        peer.check_name(&hello.client).map_err(Status::permission_denied)?;
+        let Some(seat) = self.names.iter().position(|name| *name == hello.client) else {
+            let names = self.names.len();
+            return Err(refused(format!(
+                "found the client {:?}, expected one of the experiment's {names}",
+                hello.client
+            )));
+        };
+        if let Some(difference) = disagreement(&hello.agreement, &self.agreement) {
+            return Err(refused(format!("found another experiment: {difference}")));
+        }
+        if hello.counts.train == 0 {
+            return Err(refused("found no training example, expected at least one".to_owned()));
+        }
+        if let Some(entry) = self.journal.sites.get(&hello.client)
+            && !entry.labels.is_empty()
+            && entry.counts != hello.counts
+        {
+            return Err(refused(format!(
+                "found {} training examples, expected the data with which {} took part before: {}",
+                hello.counts.train, hello.client, entry.counts.train
+            )));
+        }
+        self.journal.note_counts(&hello.client, hello.counts);
+        self.connections += 1;
+        let number = self.connections;
+        let (send, outgoing) = mpsc::unbounded_channel();
+        let connection = Connection { number, process: hello.process, outgoing: send };
+        let place = &mut self.seats[seat];
+        if let Some(older) = place.connection.replace(connection) {
+            let told = if older.process == hello.process {
+                Status::cancelled("replaced by a newer connection of the same process")
+            } else {
+                Status::already_exists(format!(
+                    "another process joined as {}: one at a time",
+                    hello.client
+                ))
+            };
+            // It may be gone without anybody having noticed.
+            let _gone = older.outgoing.send(Outgoing::Refuse(told));
+        }
+        (place.held, place.lost) = (Some(hello.model), None);
+        if self.opened {
+            self.welcome(seat);
+        }
+        Ok(Admitted { seat, number, outgoing })
+    }
+
+    /// Tells a site where it stands.
+    fn welcome(&mut self, seat: usize) {
+        let welcome = Welcome {
+            run: self.journal.run,
+            session: self.session,
+            client: ClientId(seat as u32),
+            label: self.journal.label(&self.names[seat]),
+            forgets: self.journal.forgets.clone(),
+        };
+        self.send(seat, Message { id: 0, meta: to_meta(&welcome), payloads: Vec::new() });
+    }
+
+    /// Begins: whoever is there is told where it stands.
+    pub(crate) fn open(&mut self) {
+        self.opened = true;
+        for seat in 0..self.seats.len() {
+            self.welcome(seat);
+        }
+    }
+
+    /// Sends a message to whoever sits there; says whether somebody does.
+    pub(crate) fn send(&self, seat: usize, message: Message) -> bool {
+        let connection = self.seats[seat].connection.as_ref();
+        connection
+            .is_some_and(|connection| connection.outgoing.send(Outgoing::Message(message)).is_ok())
+    }
+
+    /// Takes an answer if it is the one that is due, or says why not.
+    pub(crate) fn take_answer(&mut self, seat: usize, number: u64, id: u64) -> Result<(), String> {
+        let seat = &mut self.seats[seat];
+        if seat.connection.as_ref().is_none_or(|connection| connection.number != number) {
+            return Err("the connection was replaced".to_owned());
+        }
+        match seat.open {
+            Some(open) if open == id => {
+                seat.open = None;
+                Ok(())
+            }
+            Some(open) => Err(format!("found an answer to request {id}, expected one to {open}")),
+            None => Err(format!("found an answer to request {id}, expected none")),
+        }
+    }
+
+    /// Notes that a connection is over; says whether it was the seat's.
+    pub(crate) fn leave(&mut self, seat: usize, number: u64, reason: &str) -> bool {
+        let seat = &mut self.seats[seat];
+        if seat.connection.as_ref().is_none_or(|connection| connection.number != number) {
+            return false;
+        }
+        seat.connection = None;
+        seat.lost = Some((Instant::now(), reason.to_owned()));
+        true
+    }
+
+    /// Ends a connection from this side.
+    pub(crate) fn hang_up(&mut self, seat: usize, status: Status) {
+        let reason = status.message().to_owned();
+        let seat = &mut self.seats[seat];
+        seat.open = None;
+        if let Some(connection) = seat.connection.take() {
+            let _gone = connection.outgoing.send(Outgoing::Refuse(status));
+            seat.lost = Some((Instant::now(), reason));
+        }
+    }
+}
+
+/// What a site is told that speaks another version.
+pub(crate) fn wrong_protocol(found: u32) -> String {
+    format!(
+        "found protocol {found}, expected {PROTOCOL}: the site and the server are different versions \
+         of fedra"
+    )
+}

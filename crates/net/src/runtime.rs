@@ -1,0 +1,63 @@
+//! The one thread on which everything asynchronous runs.
+//!
+//! Encryption and framing of twenty busy connections take a part of one core, and what is worth threads
+//! of its own (training, scoring, folding) runs outside. One thread also means that a handler that
+//! would block shows at once.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::error::NetError;
+
+/// A running event loop; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Runtime {
+    handle: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Runtime {
+    /// Starts the thread.
+    pub fn start() -> Result<Self, NetError> {
+        let failed = |source| NetError::System { doing: "starting the network".to_owned(), source };
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        let run = move || {
+            let _told_or_dropped = runtime.block_on(stopped);
+        };
+        let thread = std::thread::Builder::new().name("fedra-net".to_owned()).spawn(run);
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread.map_err(failed)?) })
+    }
+
+    /// Runs something on the thread and waits for it.
+    pub fn wait<F>(&self, future: F) -> Result<F::Output, NetError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send,
+    {
+        let (send, receive) = mpsc::channel();
+        self.handle.spawn(async move {
+            let _gone = send.send(future.await);
+        });
+        receive.recv().map_err(|_| NetError::Lost("the network thread ended".to_owned()))
+    }
+
+    /// To start tasks with.
+    pub const fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by its own thread.
+            let _ended = thread.join();
+        }
+    }
+}

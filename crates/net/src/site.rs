@@ -1,0 +1,307 @@
+//! A site: one client at work, its state on its own disk, and the answers that it gives.
+//!
+//! A site never decides what counts. It answers one request at a time, has the state behind an answer
+//! on disk before it sends it, and takes the server's word for which of its answers to go on from. An
+//! answer that got lost on the way is sent again, not worked out again.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use fedra_client::{Client, ClientError};
+use fedra_engine::{
+    Adaptation, AttentionRequest, ClientState, Download, EvaluationRequest, Evidence, ProbeRequest,
+    Verdict,
+};
+use fedra_plan::Round;
+use fedra_seed::Seed;
+use fedra_wire::{Measured, ParamValues};
+
+use crate::error::NetError;
+use crate::frame::Message;
+use crate::link::to_meta;
+use crate::protocol::{
+    Adapt, Agreement, Answer, Counts, Forget, HeldModel, Hello, Label, PROTOCOL, Request, Step,
+    Welcome, read_training,
+};
+use crate::site_state::{Kept, SiteState};
+
+/// One client of a federation, on its own machine.
+#[derive(Debug)]
+pub struct Site {
+    client: Client,
+    agreement: Agreement,
+    state: SiteState,
+    /// The answer whose state the client has.
+    label: Option<Label>,
+    /// The answer that waits for a verdict.
+    waiting: Option<Label>,
+    /// Orders to forget that are carried out.
+    forgets: u64,
+    model: HeldModel,
+    session: Option<u64>,
+    process: u64,
+    /// The last answer, in case it got lost on the way.
+    last: Option<(u64, Message)>,
+}
+
+impl Site {
+    /// A client that keeps its state in a folder; what it kept there is taken up again when the server
+    /// has named it.
+    pub fn new(client: Client, agreement: Agreement, folder: &Path) -> Result<Self, NetError> {
+        let state = SiteState::open(folder, &client.info().name, &agreement)?;
+        Ok(Self {
+            client,
+            agreement,
+            state,
+            label: None,
+            waiting: None,
+            forgets: 0,
+            model: HeldModel::First,
+            session: None,
+            process: fresh_number(),
+            last: None,
+        })
+    }
+
+    /// The client.
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What it says when it joins.
+    pub fn hello(&self) -> Hello {
+        let shard = self.client.shard();
+        let tokens = shard.train.encoded().iter().map(|example| example.ids.len() as u64).sum();
+        Hello {
+            protocol: PROTOCOL,
+            client: self.client.info().name.clone(),
+            agreement: self.agreement.clone(),
+            counts: Counts {
+                train: shard.train.len() as u64,
+                validation: shard.validation.len() as u64,
+                test: shard.test.len() as u64,
+                tokens,
+            },
+            model: self.model,
+            run: self.state.run(),
+            kept: self.state.labels().to_vec(),
+            process: self.process,
+        }
+    }
+
+    /// Takes the server's word for where it stands; tells what was lost, if anything was.
+    pub fn welcomed(&mut self, welcome: Welcome) -> Result<Option<String>, NetError> {
+        let Welcome { run, session, client, label, forgets } = welcome;
+        if client != self.client.info().id {
+            let own = self.client.info().id;
+            let reason = format!("found the number {client} for this site, expected {own}");
+            return Err(NetError::Meaning { what: "a welcome", reason });
+        }
+        self.state.begin(run)?;
+        if self.session != Some(session) {
+            // Numbers of requests begin anew, and a model of another session is out of date.
+            (self.session, self.last) = (Some(session), None);
+        }
+        let lost = self.go_back_to(label)?;
+        for forget in &forgets {
+            self.forget(forget);
+        }
+        Ok(lost)
+    }
+
+    /// Makes the state behind an answer the current one.
+    fn go_back_to(&mut self, label: Option<Label>) -> Result<Option<String>, NetError> {
+        if label.is_some() && label == self.waiting {
+            // The verdict got lost, and it was a good one.
+            self.settle(true);
+        }
+        self.waiting = None;
+        if label == self.label {
+            self.client.settle(Verdict::Refused);
+            return Ok(None);
+        }
+        let id = self.client.info().id;
+        let kept = match label {
+            None => Some(Kept { state: ClientState::empty(id), forgets: 0 }),
+            Some(label) => self.state.get(label, self.client.layout())?,
+        };
+        self.label = label;
+        let found = kept.is_some();
+        let Kept { state, forgets } =
+            kept.unwrap_or_else(|| Kept { state: ClientState::empty(id), forgets: 0 });
+        self.client.set_state(state);
+        self.forgets = forgets;
+        Ok((!found).then(|| {
+            let round = label.map_or(0, |label| label.round.0 + 1);
+            format!(
+                "what this site kept after round {round} is lost: found no state of it, so it goes on \
+                 without corrections and own parameters"
+            )
+        }))
+    }
+
+    /// Answers a request; `None` where none is due.
+    pub fn answer(&mut self, message: Message) -> Result<Option<Message>, NetError> {
+        let id = message.id;
+        if let Some((last, answer)) = &self.last
+            && *last == id
+            && id != 0
+        {
+            return Ok(Some(answer.clone()));
+        }
+        let request: Request = crate::link::from_meta("a request", &message)?;
+        let (answer, payloads) = match self.carry_out(request, message.payloads) {
+            Ok(Some(answered)) => answered,
+            Ok(None) => return Ok(None),
+            Err(NetError::Meaning { what, reason }) => {
+                return Err(NetError::Meaning { what, reason });
+            }
+            Err(error) => (Answer::Failed { reason: error.to_string() }, Vec::new()),
+        };
+        if id == 0 {
+            // Nobody waits for it; a failure would show in whatever is asked next.
+            return Ok(None);
+        }
+        let answer = Message { id, meta: to_meta(&answer), payloads };
+        self.last = Some((id, answer.clone()));
+        Ok(Some(answer))
+    }
+
+    fn carry_out(
+        &mut self,
+        request: Request,
+        payloads: Vec<Bytes>,
+    ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
+        let client = self.client.info().id;
+        let plain = |answer: Answer| Ok(Some((answer, Vec::new())));
+        match request {
+            Request::Sync { round, encoding } => {
+                let [payload] = &payloads[..] else {
+                    let reason = format!("found {} payloads, expected 1", payloads.len());
+                    return Err(NetError::Meaning { what: "a download", reason });
+                };
+                let payload = payload.as_ref().into();
+                match self.client.sync(&Download { client, round, encoding, payload }) {
+                    Ok(()) => {
+                        self.model = match self.session {
+                            Some(session) => HeldModel::Of { session },
+                            None => self.model,
+                        };
+                        plain(Answer::Synced)
+                    }
+                    Err(error) => plain(failed(&error)),
+                }
+            }
+            Request::Probe { probe, round, seed, examples } => {
+                let (clients, seed) = (&[client][..], Seed(seed));
+                let request = ProbeRequest { probe, clients, round, seed, examples };
+                match self.client.probe(&request) {
+                    Ok(evidence) => Ok(Some(measured(&evidence, round))),
+                    Err(error) => plain(failed(&error)),
+                }
+            }
+            Request::CompareAttention { round, seed } => {
+                let (clients, seed) = (&[client][..], Seed(seed));
+                let request = AttentionRequest { clients, revocable: false, seed };
+                match self.client.compare_attention(&request) {
+                    Ok(answer) => {
+                        let label = Label { round, step: Step::Looked };
+                        self.put(label, self.client.state().clone())?;
+                        self.label = Some(label);
+                        plain(answer.moved.map_or(Answer::FirstLook, Answer::from))
+                    }
+                    Err(error) => plain(failed(&error)),
+                }
+            }
+            Request::Train { round, seed, work, cut } => {
+                let place = (client, self.client.layout());
+                let request = read_training((round, seed, work, cut), payloads, place)?;
+                self.train(&request)
+            }
+            Request::Settle { taken } => {
+                self.settle(taken);
+                Ok(None)
+            }
+            Request::Evaluate { on, adapt, round, seed } => {
+                let adapt = adapt.map(|Adapt { learns, work }| Adaptation { learns, work });
+                let (adapt, nothing) = (adapt.as_ref(), ParamValues::new());
+                let request =
+                    EvaluationRequest { on, model: &nothing, adapt, round, seed: Seed(seed) };
+                match self.client.evaluate(&request) {
+                    Ok(scored) => plain(Answer::Scored { scored }),
+                    Err(error) => plain(failed(&error)),
+                }
+            }
+            Request::Forget(forget) => {
+                self.forget(&forget);
+                Ok(None)
+            }
+            Request::Revoke { label } => {
+                self.go_back_to(label)?;
+                Ok(None)
+            }
+            // Whoever carries messages looks for it.
+            Request::End { .. } => Ok(None),
+        }
+    }
+
+    fn train(
+        &mut self,
+        request: &fedra_engine::TrainRequest,
+    ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
+        let reply = match self.client.train(request) {
+            Ok(reply) => reply,
+            Err(error) => return Ok(Some((failed(&error), Vec::new()))),
+        };
+        let label = Label { round: request.round, step: Step::Trained };
+        let next = self.client.pending().cloned();
+        self.put(label, next.unwrap_or_else(|| self.client.state().clone()))?;
+        self.waiting = Some(label);
+        let payloads = [Some(reply.payload), reply.correction];
+        let payloads = payloads.into_iter().flatten().map(Bytes::from).collect();
+        Ok(Some((Answer::Trained { seconds: reply.seconds }, payloads)))
+    }
+
+    fn put(&mut self, label: Label, state: ClientState) -> Result<(), NetError> {
+        let kept = Kept { state, forgets: self.forgets };
+        self.state.put((self.label, label), &kept, self.client.layout())
+    }
+
+    fn settle(&mut self, taken: bool) {
+        let waiting = self.waiting.take();
+        self.client.settle(if taken { Verdict::Taken } else { Verdict::Refused });
+        if taken && waiting.is_some() {
+            self.label = waiting;
+        }
+    }
+
+    fn forget(&mut self, forget: &Forget) {
+        if forget.number > self.forgets {
+            self.client.forget(&forget.part);
+            self.forgets = forget.number;
+        }
+    }
+}
+
+fn failed(error: &ClientError) -> Answer {
+    Answer::Failed { reason: error.to_string() }
+}
+
+/// What was measured, as the message whose length a report counts.
+fn measured(evidence: &Evidence, round: Round) -> (Answer, Vec<Bytes>) {
+    let scores = evidence.scores.as_slice().iter().map(|score| *score as f32).collect();
+    match (Measured { round, client: evidence.client, scores }).encode() {
+        Ok(bytes) => (Answer::Evidence, vec![bytes.into()]),
+        Err(error) => (Answer::Failed { reason: error.to_string() }, Vec::new()),
+    }
+}
+
+/// A number that no other process has: it names processes and runs and decides nothing else, so it is
+/// the one thing here that is not drawn from a seed.
+pub(crate) fn fresh_number() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_nanos());
+    // Fifty-three bits: any reader of JSON keeps them.
+    RandomState::new().hash_one((std::process::id(), now)) >> 11
+}

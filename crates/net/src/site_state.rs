@@ -1,0 +1,386 @@
+//! What a site keeps on its own disk: the states behind its last answers.
+//!
+//! Which of them counts is decided by the server, and it may change its mind until the round after:
+//! an answer may be refused or revoked, and a server that was killed goes back to its last checkpoint.
+//! So the state of an answer is on disk before the answer is sent, beside the one that it came from,
+//! and each has a [`Label`]. Whatever is killed, the site then has the state that the server names.
+//!
+//! ```text
+//! DIR/site.json             which client of which experiment, and of which run
+//! DIR/state-4-trained.fedra the state after its answer in round 4: JSON, payloads, CRC-32
+//! DIR/fedra.lock            while a process is at work there
+//! ```
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fedra_engine::{AttentionMemory, ClientState};
+use fedra_plan::{Layout, Round};
+use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
+use serde::{Deserialize, Serialize};
+
+use crate::durable;
+use crate::error::NetError;
+use crate::protocol::{Agreement, Label, Step, disagreement};
+
+const MAGIC: &[u8] = b"FDSS\x01";
+const ABOUT: &str = "site.json";
+const LOCK: &str = "fedra.lock";
+
+/// A folder that belongs to one client of one experiment.
+#[derive(Debug)]
+pub struct SiteState {
+    folder: PathBuf,
+    about: About,
+    labels: Vec<Label>,
+    /// Held until the process ends.
+    _lock: File,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct About {
+    client: String,
+    agreement: Agreement,
+    run: Option<u64>,
+}
+
+/// What stands before the payloads of a state.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Notes {
+    client: ClientId,
+    forgets: u64,
+    lengths: [u64; 5],
+}
+
+/// A state, and how many of the server's orders to forget are carried out in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// The state.
+    pub state: ClientState,
+    /// The number of the last such order.
+    pub forgets: u64,
+}
+
+impl SiteState {
+    /// Opens the folder, makes it where it is not there, and refuses that of anybody else.
+    pub fn open(folder: &Path, client: &str, agreement: &Agreement) -> Result<Self, NetError> {
+        let shown = folder.display();
+        let failed = |doing: &str| {
+            let doing = format!("{doing} {shown}");
+            move |source| NetError::System { doing, source }
+        };
+        fs::create_dir_all(folder).map_err(failed("making the folder"))?;
+        let lock = lock(folder)?;
+        let path = folder.join(ABOUT);
+        let new = About { client: client.to_owned(), agreement: agreement.clone(), run: None };
+        let about = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice::<About>(&text)
+                .map_err(|error| refused(folder, &format!("{ABOUT}: {error}")))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => new,
+            Err(error) => return Err(failed("reading")(error)),
+        };
+        if about.client != client {
+            let found = format!("found the state of {}, expected that of {client}", about.client);
+            return Err(refused(folder, &found));
+        }
+        if let Some(difference) = disagreement(&about.agreement, agreement) {
+            let difference = difference.replace("at the site", "there");
+            let difference = difference.replace("at the server", "in the experiment");
+            return Err(refused(
+                folder,
+                &format!("found another experiment's state: {difference}"),
+            ));
+        }
+        let labels = labels_in(folder).map_err(failed("reading"))?;
+        let state = Self { folder: folder.to_owned(), about, labels, _lock: lock };
+        state.save_about()?;
+        Ok(state)
+    }
+
+    /// The run whose states these are.
+    pub const fn run(&self) -> Option<u64> {
+        self.about.run
+    }
+
+    /// The answers whose states are here.
+    pub fn labels(&self) -> &[Label] {
+        &self.labels
+    }
+
+    /// Begins with a run; what another one left is of no more use.
+    pub fn begin(&mut self, run: u64) -> Result<(), NetError> {
+        if self.about.run == Some(run) {
+            return Ok(());
+        }
+        for label in std::mem::take(&mut self.labels) {
+            self.remove(label);
+        }
+        self.about.run = Some(run);
+        self.save_about()
+    }
+
+    /// Writes the state behind an answer that was given on top of another one, before it is sent. That
+    /// other one stays, and so does the newest of an earlier round; what never counted goes.
+    pub fn put(
+        &mut self,
+        (base, label): (Option<Label>, Label),
+        kept: &Kept,
+        layout: &Layout,
+    ) -> Result<(), NetError> {
+        let bytes = write(kept, layout).map_err(|reason| refused(&self.folder, &reason))?;
+        let path = self.path(label);
+        durable::write(&path, &bytes).map_err(|source| NetError::System {
+            doing: format!("writing {}", path.display()),
+            source,
+        })?;
+        let counted = |old: &Label| Some(*old) <= base && *old != label;
+        let earlier = |old: &&Label| counted(old) && old.round < label.round;
+        let earlier = self.labels.iter().filter(earlier).max().copied();
+        let stays =
+            |old: &Label| Some(*old) == earlier || (counted(old) && old.round == label.round);
+        let gone: Vec<Label> = self.labels.iter().filter(|old| !stays(old)).copied().collect();
+        self.labels.retain(stays);
+        self.labels.push(label);
+        gone.into_iter().filter(|old| *old != label).for_each(|old| self.remove(old));
+        Ok(())
+    }
+
+    /// The state behind an answer; `None` when it is not here any more.
+    pub fn get(&self, label: Label, layout: &Layout) -> Result<Option<Kept>, NetError> {
+        let path = self.path(label);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                let doing = format!("reading {}", path.display());
+                return Err(NetError::System { doing, source });
+            }
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        read(&bytes, layout).map(Some).map_err(|reason| {
+            refused(&self.folder, &format!("{name} is damaged or of another version: {reason}"))
+        })
+    }
+
+    fn path(&self, label: Label) -> PathBuf {
+        self.folder.join(name_of(label))
+    }
+
+    fn remove(&self, label: Label) {
+        // What stays only takes room: nobody names it any more.
+        let _absent = fs::remove_file(self.path(label));
+    }
+
+    fn save_about(&self) -> Result<(), NetError> {
+        let path = self.folder.join(ABOUT);
+        let text = serde_json::to_vec_pretty(&self.about).unwrap_or_default();
+        durable::write(&path, &text).map_err(|source| NetError::System {
+            doing: format!("writing {}", path.display()),
+            source,
+        })
+    }
+}
+
+fn name_of(Label { round, step }: Label) -> String {
+    let step = match step {
+        Step::Looked => "looked",
+        Step::Trained => "trained",
+    };
+    format!("state-{}-{step}.fedra", round.0)
+}
+
+fn labels_in(folder: &Path) -> io::Result<Vec<Label>> {
+    let mut labels = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let inner = name.strip_prefix("state-").and_then(|name| name.strip_suffix(".fedra"));
+        let Some((round, step)) = inner.and_then(|inner| inner.split_once('-')) else { continue };
+        let step = match step {
+            "looked" => Step::Looked,
+            "trained" => Step::Trained,
+            _other => continue,
+        };
+        labels.extend(round.parse().ok().map(|round| Label { round: Round(round), step }));
+    }
+    labels.sort_unstable();
+    Ok(labels)
+}
+
+/// One process at a time: the lock is the system's and ends with the process.
+fn lock(folder: &Path) -> Result<File, NetError> {
+    let path = folder.join(LOCK);
+    let failed = |source| NetError::System { doing: format!("locking {}", path.display()), source };
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(refused(folder, "found another process at work there, expected none"))
+        }
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+fn refused(folder: &Path, reason: &str) -> NetError {
+    NetError::Meaning { what: "--state", reason: format!("{}: {reason}", folder.display()) }
+}
+
+fn write(kept: &Kept, layout: &Layout) -> Result<Vec<u8>, String> {
+    let ClientState { client, personal, correction, residual, attention } = &kept.state;
+    let header = Header::download(Kind::Values, Encoding::F32, Round(0));
+    let mut payloads = Vec::with_capacity(5);
+    for values in [personal, correction, residual] {
+        let written = encode(layout, &header, values, None);
+        payloads.push(written.map_err(|error| error.to_string())?);
+    }
+    for pattern in [&attention.first, &attention.last] {
+        payloads.push(pattern.iter().flat_map(|number| number.to_le_bytes()).collect());
+    }
+    let mut lengths = [0; 5];
+    for (length, payload) in lengths.iter_mut().zip(&payloads) {
+        *length = payload.len() as u64;
+    }
+    let notes = Notes { client: *client, forgets: kept.forgets, lengths };
+    let notes = serde_json::to_vec(&notes).map_err(|error| error.to_string())?;
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend((notes.len() as u32).to_le_bytes());
+    bytes.extend(notes);
+    payloads.iter().for_each(|payload| bytes.extend(payload));
+    let sum = crc32fast::hash(&bytes);
+    bytes.extend(sum.to_le_bytes());
+    Ok(bytes)
+}
+
+fn read(bytes: &[u8], layout: &Layout) -> Result<Kept, String> {
+    let cut = || "it is cut short".to_owned();
+    let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(cut)?;
+    if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
+        return Err("its checksum does not match its content".to_owned());
+    }
+    let rest = content.strip_prefix(MAGIC).ok_or_else(|| "it is no state of a site".to_owned())?;
+    let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+    let (notes, mut rest) =
+        rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(cut)?;
+    let notes: Notes = serde_json::from_slice(notes).map_err(|error| error.to_string())?;
+    let mut sections = [&[][..]; 5];
+    for (section, length) in sections.iter_mut().zip(notes.lengths) {
+        let length = usize::try_from(length).map_err(|_| cut())?;
+        (*section, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
+    }
+    let [personal, correction, residual, first, last] = sections;
+    let values = |bytes: &[u8]| -> Result<ParamValues, String> {
+        let expected = Expectation {
+            layout,
+            kind: Kind::Values,
+            encoding: Encoding::F32,
+            round: Round(0),
+            client: ClientId::SERVER,
+            scope: None,
+        };
+        decode(bytes, &expected).map(|(_, values)| values).map_err(|error| error.to_string())
+    };
+    let numbers = |bytes: &[u8]| -> Result<Arc<[f32]>, String> {
+        let (numbers, rest) = bytes.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(cut());
+        }
+        Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect())
+    };
+    let state = ClientState {
+        client: notes.client,
+        personal: values(personal)?,
+        correction: values(correction)?,
+        residual: values(residual)?,
+        attention: AttentionMemory { first: numbers(first)?, last: numbers(last)? },
+    };
+    Ok(Kept { state, forgets: notes.forgets })
+}
+
+#[cfg(test)]
+mod tests {
+    use fedra_plan::{ParamId, Part, Role, Shape, Site};
+
+    use super::*;
+
+    fn layout() -> (Layout, ParamId) {
+        let id = ParamId::new(Site::Block(0), Role::Query, Part::Weight);
+        (Layout::new([(id, Shape::vector(3))]).unwrap(), id)
+    }
+
+    fn kept(number: f32) -> Kept {
+        let (_, id) = layout();
+        let mut state = ClientState::empty(ClientId(2));
+        state.correction.insert(id, vec![number, 0.0, -1.5]);
+        state.attention.first = [number].into();
+        Kept { state, forgets: 3 }
+    }
+
+    fn label(round: u32, step: Step) -> Label {
+        Label { round: Round(round), step }
+    }
+
+    #[test]
+    fn states_come_back_and_only_those_that_may_be_named_stay() {
+        let (place, (layout, _)) = (tempfile::tempdir().unwrap(), layout());
+        let agreement = Agreement::from([("seed".to_owned(), "3".to_owned())]);
+        let open = || SiteState::open(place.path(), "a", &agreement);
+        let mut state = open().unwrap();
+        state.begin(9).unwrap();
+        let mut base = None;
+        for round in 0..3 {
+            for step in [Step::Looked, Step::Trained] {
+                let label = label(round, step);
+                state.put((base, label), &kept(round as f32), &layout).unwrap();
+                base = Some(label);
+            }
+        }
+        let expected = [label(1, Step::Trained), label(2, Step::Looked), label(2, Step::Trained)];
+        assert_eq!(state.labels(), expected);
+        // The same round once more: what was answered then is replaced.
+        state.put((Some(expected[0]), expected[1]), &kept(7.0), &layout).unwrap();
+        assert_eq!(state.labels(), &expected[..2]);
+        // An answer that never counted makes room for the next one, and the one before it stays.
+        state.put((Some(expected[0]), label(3, Step::Trained)), &kept(8.0), &layout).unwrap();
+        assert_eq!(state.labels(), [expected[0], label(3, Step::Trained)]);
+        state.put((Some(expected[0]), expected[1]), &kept(7.0), &layout).unwrap();
+        assert_eq!(state.get(label(0, Step::Trained), &layout).unwrap(), None);
+        assert!(open().unwrap_err().to_string().contains("another process at work"));
+        drop(state);
+        let mut state = open().unwrap();
+        assert_eq!((state.run(), state.labels()), (Some(9), &expected[..2]));
+        assert_eq!(state.get(expected[1], &layout).unwrap(), Some(kept(7.0)));
+        state.begin(10).unwrap();
+        assert_eq!(state.labels(), []);
+        assert_eq!(state.get(expected[0], &layout).unwrap(), None);
+    }
+
+    #[test]
+    fn anybody_elses_folder_and_damaged_files_are_refused() {
+        let (place, (layout, _)) = (tempfile::tempdir().unwrap(), layout());
+        let of_seed = |seed: &str| Agreement::from([("seed".to_owned(), seed.to_owned())]);
+        let mut state = SiteState::open(place.path(), "a", &of_seed("3")).unwrap();
+        let path = place.path().join("state-1-trained.fedra");
+        state.put((None, label(1, Step::Trained)), &kept(1.0), &layout).unwrap();
+        let whole = fs::read(&path).unwrap();
+        for place in 0..whole.len() {
+            fs::write(&path, &whole[..place]).unwrap();
+            assert!(state.get(label(1, Step::Trained), &layout).is_err(), "cut at {place}");
+            let mut bad = whole.clone();
+            bad[place] ^= 4;
+            fs::write(&path, &bad).unwrap();
+            assert!(state.get(label(1, Step::Trained), &layout).is_err(), "flipped at {place}");
+        }
+        drop(state);
+        let refused = |client, seed| {
+            SiteState::open(place.path(), client, &of_seed(seed)).unwrap_err().to_string()
+        };
+        assert!(refused("b", "3").contains("found the state of a, expected that of b"));
+        let told = refused("a", "4");
+        assert!(told.contains("`seed` is 3 there and 4 in the experiment"), "{told}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Certificates and keys as rustls takes them, and its refusals as sentences.
+//!
+//! TLS 1.3 only, both sides show a certificate, and both are checked against one CA file that the
+//! parties made for themselves: public authorities have no say in who is a hospital.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
+
+use crate::certs;
+use crate::error::NetError;
+
+/// The files of one party.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its certificate, with intermediate ones after it.
+    pub certificate: PathBuf,
+    /// The key to it.
+    pub key: PathBuf,
+    /// The CA that signed the other side's certificate.
+    pub ca: PathBuf,
+}
+
+/// How a server is to be spoken to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerSecurity {
+    /// Mutual TLS: a client is who its certificate says.
+    Tls(Identity),
+    /// In the clear: a client is who it claims to be.
+    Plain,
+}
+
+/// How a client speaks to a server.
+pub type ClientSecurity = ServerSecurity;
+
+const HTTP2: &[u8] = b"h2";
+
+impl Identity {
+    /// The server's side.
+    pub(crate) fn server_config(&self) -> Result<Arc<ServerConfig>, NetError> {
+        let roots = Arc::new(self.roots()?);
+        let unusable = |error: &dyn std::fmt::Display| unusable(&self.ca, error);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+            .build()
+            .map_err(|error| unusable(&error))?;
+        let (chain, key) = self.pair()?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|error| self.mismatch(&error))?;
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// The client's side.
+    pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, NetError> {
+        let (chain, key) = self.pair()?;
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&self.ca, &error))?
+            .with_root_certificates(self.roots()?)
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| self.mismatch(&error))?;
+        config.alpn_protocols = vec![HTTP2.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// The client names in its own certificate.
+    pub fn names(&self) -> Result<Vec<String>, NetError> {
+        let (chain, _) = self.pair()?;
+        let names = chain.first().map(certs::client_names).unwrap_or_default();
+        Ok(names)
+    }
+
+    fn roots(&self) -> Result<RootCertStore, NetError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&self.ca)? {
+            roots.add(certificate).map_err(|error| unusable(&self.ca, &error))?;
+        }
+        Ok(roots)
+    }
+
+    fn pair(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), NetError> {
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| unusable(&self.key, &format!("found no private key: {error}")))?;
+        Ok((certificates(&self.certificate)?, key))
+    }
+
+    fn mismatch(&self, error: &rustls::Error) -> NetError {
+        let key = self.key.display();
+        unusable(&self.certificate, &format!("cannot be used with the key {key}: {error}"))
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, NetError> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let found: Vec<_> = read.map_err(|error| unusable(file, &error))?;
+    if found.is_empty() {
+        return Err(unusable(file, &"found no certificate, expected one in PEM"));
+    }
+    Ok(found)
+}
+
+fn unusable(file: &Path, reason: &dyn std::fmt::Display) -> NetError {
+    NetError::Certificate { file: file.display().to_string(), reason: reason.to_string() }
+}
+
+/// What TLS said, for the person at this side; `None` when it was not TLS that failed.
+pub(crate) fn in_words(error: &io::Error) -> Option<String> {
+    let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(match inner {
+        rustls::Error::AlertReceived(alert) => alert_in_words(*alert),
+        rustls::Error::InvalidCertificate(problem) => certificate_in_words(problem),
+        rustls::Error::InvalidMessage(_) => {
+            "found a peer that does not speak TLS, expected TLS on that port".to_owned()
+        }
+        rustls::Error::NoCertificatesPresented => {
+            "found no certificate, expected one of a client".to_owned()
+        }
+        other => format!("TLS: {other}"),
+    })
+}
+
+fn alert_in_words(alert: AlertDescription) -> String {
+    let refused = "the server refused this side's certificate";
+    if alert == AlertDescription::CertificateExpired {
+        format!("{refused}: it has expired")
+    } else if alert == AlertDescription::UnknownCA || alert == AlertDescription::DecryptError {
+        format!("{refused}: it is signed by another CA than the server's --tls-ca")
+    } else if alert == AlertDescription::CertificateRequired {
+        format!("{refused}: none was shown, and one is required")
+    } else if alert == AlertDescription::BadCertificate
+        || alert == AlertDescription::UnsupportedCertificate
+    {
+        format!("{refused}: it is not one for a client")
+    } else {
+        format!("the other side ended TLS: {alert:?}")
+    }
+}
+
+fn certificate_in_words(problem: &CertificateError) -> String {
+    let shown = "the other side's certificate";
+    match problem {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("{shown} has expired")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            format!("{shown} is not valid yet: is the clock right?")
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            format!("{shown} is signed by another CA than the one of --tls-ca")
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            format!("{shown} is for another name: {problem}")
+        }
+        other => format!("{shown} cannot be used: {other}"),
+    }
+}

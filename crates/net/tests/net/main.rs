@@ -1,0 +1,6 @@
+//! Real sockets on loopback, real certificates.
+
+mod near_and_far;
+mod place;
+mod streams;
+mod world;
