@@ -9,7 +9,7 @@
 //!
 //! Reading order: [`Batch`] goes through [`Bert`] or [`Llama`] into a [`Head`]; [`Model`] ties them
 //! together and knows its parameters' [`Layout`](fedra_plan::Layout); [`hf`] reads and writes folders,
-//! and [`gguf`] reads a single file as if it were one.
+//! [`gguf`] reads a single file as if it were one, and [`peft`] reads and writes adapters alone.
 
 mod batch;
 mod bert;
@@ -35,6 +35,7 @@ mod store;
 pub mod error;
 pub mod gguf;
 pub mod hf;
+pub mod peft;
 
 pub use batch::Batch;
 pub use bert::Bert;
