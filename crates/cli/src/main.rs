@@ -4,6 +4,7 @@ mod advise;
 mod bench;
 mod compare;
 mod console;
+mod convert;
 mod data;
 mod experiment;
 mod interrupt;
@@ -60,6 +61,8 @@ enum Command {
     Advise(advise::Advise),
     /// Show what a dataset becomes: rows, labels, lengths, clients, splits
     Data(data::Data),
+    /// Turn a GGUF file into a model folder in Hugging Face layout
+    Convert(convert::Convert),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -115,6 +118,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Advise(advise) => return advise.run(),
         Command::Data(data) => data.run(),
+        Command::Convert(convert) => convert.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {

@@ -28,11 +28,12 @@ pub struct Inputs {
     pub labels: Digest,
     /// Which rows each client holds, and what for.
     pub division: Digest,
-    /// `config.json` of the model folder; absent for a preset.
+    /// `config.json` of the model folder; absent for a preset and for a GGUF file.
     pub config: Option<Digest>,
-    /// The weights of the model folder; absent where they are drawn.
+    /// The weights of the model folder, or the whole of a GGUF file; absent where they are drawn.
     pub weights: Option<Digest>,
-    /// The tokenizer of the model folder; absent where it is grown from the rows.
+    /// The tokenizer of the model folder; absent where it is grown from the rows, and for a GGUF
+    /// file.
     pub tokenizer: Option<Digest>,
 }
 
@@ -223,6 +224,11 @@ impl Folder {
             }
             ModelSource::Folder(path) => path,
         };
+        if path.is_file() {
+            // One file is all three, under whatever name.
+            let digest = of_file(path).with_context(|| format!("cannot read {}", path.display()));
+            return Ok(Self { weights: Some(digest?), ..Self::default() });
+        }
         Ok(Self {
             config: files(path, ["config.json".to_owned()])?,
             weights: files(path, weights(path)?)?,

@@ -72,6 +72,7 @@ mod classes;
 pub mod fingerprint;
 pub mod holdings;
 pub mod prepared;
+pub mod pretrained;
 pub mod remarks;
 mod untrained;
 

@@ -10,7 +10,7 @@ use fedra_client::Shards;
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{Encoder, LabelShape, Table, Task, Tokenizer, WordTokenizer, open_tokenizer};
 use fedra_model::hf::config::Problem;
-use fedra_model::hf::{Checkpoint, Companions, Config};
+use fedra_model::hf::{Companions, Config};
 use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
 
 use crate::classes;
@@ -18,6 +18,7 @@ use crate::error::{Context, Result};
 use crate::experiment::{Complaint, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
 use crate::grid::grouped;
 use crate::holdings::Holdings;
+use crate::pretrained::Pretrained;
 
 /// A model and its examples.
 pub struct Prepared {
@@ -114,19 +115,18 @@ fn fresh(
     Ok(Opened { model, params, companions, tokenizer })
 }
 
-/// A folder with its tokenizer, and with a head for the task.
+/// A folder or a GGUF file with its tokenizer, and with a head for the task.
 fn open(
     experiment: &Experiment,
     path: &Path,
     (table, notes): (&mut Table, &mut Vec<String>),
     device: &Device,
 ) -> Result<Opened> {
-    let checkpoint = Checkpoint::open(path).context("model.path")?;
+    let Pretrained { checkpoint, tokenizer } = Pretrained::open(path).context("model.path")?;
     let family = match checkpoint.config() {
         Config::Bert(_) => Family::Encoder,
         Config::Llama(_) => Family::Decoder,
     };
-    let tokenizer = open_tokenizer(path).context("model.path")?;
     let (task, choice) = (experiment.task, experiment.draft.model.head);
     let classifier = match head(task, 1, family)?.answers() {
         Some(answers) => classes::settle(&checkpoint, (answers, choice), table, notes)?,

@@ -8,7 +8,8 @@
 //! Blocks see hidden states and a [`Packing`], never a token id.
 //!
 //! Reading order: [`Batch`] goes through [`Bert`] or [`Llama`] into a [`Head`]; [`Model`] ties them
-//! together and knows its parameters' [`Layout`](fedra_plan::Layout); [`hf`] reads and writes folders.
+//! together and knows its parameters' [`Layout`](fedra_plan::Layout); [`hf`] reads and writes folders,
+//! [`gguf`] reads a single file as if it were one, and [`peft`] reads and writes adapters alone.
 
 mod batch;
 mod bert;
@@ -32,7 +33,9 @@ mod preset;
 mod store;
 
 pub mod error;
+pub mod gguf;
 pub mod hf;
+pub mod peft;
 
 pub use batch::Batch;
 pub use bert::Bert;

@@ -112,7 +112,11 @@ fn may_be_fresh(id: ParamId) -> bool {
 }
 
 /// The rows of a classifier's weight or bias in another order.
-fn in_order(values: &[f32], order: &[usize], classes: usize) -> Result<Vec<f32>, ModelError> {
+pub(crate) fn in_order(
+    values: &[f32],
+    order: &[usize],
+    classes: usize,
+) -> Result<Vec<f32>, ModelError> {
     let mut seen = vec![false; classes];
     for &row in order {
         if let Some(seen) = seen.get_mut(row) {

@@ -55,8 +55,8 @@ impl SavedTokenizer {
         Ok(tokenizer)
     }
 
-    /// The tokenizer that the text of a file describes.
-    pub(super) fn from_json(file: &Path, json: String) -> Result<Self> {
+    /// The tokenizer that a text describes; `file` is where it came from, for messages.
+    pub fn from_json(file: &Path, json: String) -> Result<Self> {
         let refuse = |(found, expected): Complaint| DataError::file(file, found, expected);
         let whole = blame::whole(&json).map_err(refuse)?;
         let loaded = guarded(|| json.parse::<tokenizers::Tokenizer>());

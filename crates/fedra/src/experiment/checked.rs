@@ -51,7 +51,7 @@ pub enum Source {
 pub enum ModelSource {
     /// A shape with fresh weights.
     Fresh(Box<Config>, Vocabulary),
-    /// A folder in Hugging Face layout.
+    /// A folder in Hugging Face layout, or a GGUF file.
     Folder(PathBuf),
 }
 

@@ -231,7 +231,7 @@ pub struct Model {
     /// A shape by name, with fresh weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// A folder in Hugging Face layout.
+    /// A folder in Hugging Face layout, or a GGUF file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// Most pieces of the vocabulary grown for a preset.

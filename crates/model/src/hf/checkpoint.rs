@@ -19,6 +19,7 @@ use super::dtype::Precision;
 use super::names::{Architecture, Family, Meaning};
 use super::weights::Weights;
 use crate::error::ModelError;
+use crate::gguf;
 
 /// A model folder: checked configuration, checked headers, companion files; no values yet.
 #[derive(Debug)]
@@ -84,8 +85,13 @@ impl fmt::Display for Reason {
 }
 
 impl Checkpoint {
-    /// Opens a folder: reads its configuration and companions, checks the headers of its weights.
+    /// Opens a folder, or one GGUF file: reads its configuration and companions, checks the headers
+    /// of its weights.
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
+        if dir.is_file() {
+            let (config, tensors, companions) = gguf::open(dir)?;
+            return Ok(Self { config, weights: Weights::of_gguf(tensors), companions });
+        }
         let (config, weights) = (Config::open(dir)?, Weights::open(dir)?);
         refuse_quantised(&weights)?;
         Ok(Self { config, weights, companions: Companions::open(dir)? })
@@ -150,19 +156,22 @@ impl Checkpoint {
         &self,
         found: &Found,
     ) -> impl Iterator<Item = Result<(ParamId, Vec<f32>), ModelError>> {
-        found.tensors.iter().map(|(&id, tensor)| {
-            let values = self.weights.read_f32(tensor)?;
-            match values.iter().position(|value| !value.is_finite()) {
-                None => Ok((id, values)),
-                Some(at) => Err(ModelError::Parameter {
-                    path: self.weights.path_of(tensor).to_path_buf(),
-                    id,
-                    tensor: tensor.clone(),
-                    found: format!("{} at element {at}", values[at]),
-                    expected: "finite numbers".into(),
-                }),
-            }
-        })
+        found.tensors.iter().map(|(&id, tensor)| Ok((id, self.values(id, tensor)?)))
+    }
+
+    /// Reads one of the tensors that were found; every value is a number.
+    pub(crate) fn values(&self, id: ParamId, tensor: &str) -> Result<Vec<f32>, ModelError> {
+        let values = self.weights.read_f32(tensor)?;
+        match values.iter().position(|value| !value.is_finite()) {
+            None => Ok(values),
+            Some(at) => Err(ModelError::Parameter {
+                path: self.weights.path_of(tensor).to_path_buf(),
+                id,
+                tensor: tensor.to_owned(),
+                found: format!("{} at element {at}", values[at]),
+                expected: "finite numbers".into(),
+            }),
+        }
     }
 
     /// Gives every tensor of the folder its meaning.

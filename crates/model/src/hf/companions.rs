@@ -73,6 +73,18 @@ impl Companions {
         Ok(companions)
     }
 
+    /// Files that were made from what `path` says.
+    pub(crate) fn made(
+        path: &Path,
+        files: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Result<Self, ModelError> {
+        let mut companions = Self::default();
+        for (name, text) in files {
+            companions.insert(path, name, text.into_bytes())?;
+        }
+        Ok(companions)
+    }
+
     /// The bytes of `tokenizer.json`.
     pub fn tokenizer(&self) -> Option<&[u8]> {
         self.get(TOKENIZER)

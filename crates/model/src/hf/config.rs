@@ -22,6 +22,7 @@ use super::dtype::Precision;
 use super::file;
 use super::names::{Architecture, Family};
 use crate::error::{ModelError, shortened};
+use crate::gguf;
 
 /// The file's name in a model folder.
 pub const FILE: &str = "config.json";
@@ -39,8 +40,11 @@ pub enum Config {
 }
 
 impl Config {
-    /// Reads and checks the `config.json` of a model folder.
+    /// Reads and checks the `config.json` of a model folder, or what a GGUF file says.
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
+        if dir.is_file() {
+            return gguf::config(dir);
+        }
         let path = dir.join(FILE);
         Self::parse(&path, &file::read(&path, MAX_BYTES)?)
     }

@@ -156,7 +156,7 @@ fn about(name: &str, error: &impl fmt::Display) -> String {
 }
 
 /// Tensor names end up in messages and reports, so they are short and printable.
-pub(super) fn check_name(name: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(format!("a tensor name of {} bytes, not 1 to {MAX_NAME}", name.len()));
     }

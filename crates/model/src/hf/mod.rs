@@ -27,8 +27,8 @@ pub mod weights;
 pub mod writer;
 
 pub mod dtype;
-mod file;
-mod header;
+pub(crate) mod file;
+pub(crate) mod header;
 mod unique;
 
 pub use checkpoint::{Checkpoint, Found};

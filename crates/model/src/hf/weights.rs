@@ -2,14 +2,17 @@
 //! one file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::Dtype;
 use super::file;
 use super::safetensors::{Info, Reader};
 use super::unique::Unique;
 use crate::error::ModelError;
+use crate::gguf::LlamaTensors;
 
 /// The weights in one file.
 pub const SINGLE: &str = "model.safetensors";
@@ -26,7 +29,7 @@ const MAX_SHARDS: usize = 512;
 pub struct Weights {
     /// The file that lists the tensors: the index, or the single weights file.
     path: PathBuf,
-    shards: Vec<Reader>,
+    shards: Vec<Shard>,
     /// Which shard holds a tensor.
     places: BTreeMap<String, usize>,
 }
@@ -54,13 +57,25 @@ impl Weights {
         } else {
             "neither"
         };
-        Err(ModelError::file(dir, found, format!("{SINGLE} or {INDEX}")))
+        let expected = if has(".gguf") {
+            format!("{SINGLE} or {INDEX}, or the path of the GGUF file itself")
+        } else {
+            format!("{SINGLE} or {INDEX}")
+        };
+        Err(ModelError::file(dir, found, expected))
+    }
+
+    /// The tensors of a GGUF file.
+    pub(crate) fn of_gguf(tensors: LlamaTensors) -> Self {
+        let path = tensors.path().to_path_buf();
+        let places = tensors.names().map(|name| (name.to_owned(), 0)).collect();
+        Self { path, shards: vec![Shard::Gguf(tensors)], places }
     }
 
     fn single(path: PathBuf) -> Result<Self, ModelError> {
         let reader = Reader::open(&path)?;
         let places = reader.names().map(|name| (name.to_owned(), 0)).collect();
-        Ok(Self { path, shards: vec![reader], places })
+        Ok(Self { path, shards: vec![Shard::Safetensors(reader)], places })
     }
 
     fn sharded(dir: &Path, path: PathBuf) -> Result<Self, ModelError> {
@@ -81,7 +96,7 @@ impl Weights {
             let found = format!("{} shards", files.len());
             return Err(ModelError::file(&path, found, format!("1 to {MAX_SHARDS}")));
         }
-        let mut shards: Vec<Reader> = Vec::new();
+        let mut shards: Vec<Shard> = Vec::new();
         let mut places = BTreeMap::new();
         for file in files {
             let reader = Reader::open(dir.join(file))?;
@@ -98,7 +113,7 @@ impl Weights {
                     return Err(tensor_error(tensor, found, &expected));
                 }
             }
-            shards.push(reader);
+            shards.push(Shard::Safetensors(reader));
         }
         if let Some((tensor, shard)) = weight_map.iter().find(|(t, _)| !places.contains_key(*t)) {
             return Err(tensor_error(tensor, format!("no such tensor in {shard}"), "it there"));
@@ -116,7 +131,8 @@ impl Weights {
         self.places.keys().map(String::as_str)
     }
 
-    /// Type and shape of a tensor, if there is one of this name.
+    /// Type and shape of a tensor, if there is one of this name. A tensor of a GGUF file counts as
+    /// F32, which is what it is read as.
     pub fn info(&self, name: &str) -> Option<Info<'_>> {
         self.shards[*self.places.get(name)?].info(name)
     }
@@ -158,6 +174,50 @@ impl Weights {
                 return Ok(None);
             }
             start += PIECE;
+        }
+    }
+}
+
+/// One file with tensors.
+#[derive(Debug)]
+enum Shard {
+    Safetensors(Reader),
+    Gguf(LlamaTensors),
+}
+
+impl Shard {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Safetensors(reader) => reader.path(),
+            Self::Gguf(tensors) => tensors.path(),
+        }
+    }
+
+    fn info(&self, name: &str) -> Option<Info<'_>> {
+        match self {
+            Self::Safetensors(reader) => reader.info(name),
+            Self::Gguf(tensors) => {
+                tensors.shape(name).map(|shape| Info { dtype: Dtype::F32, shape })
+            }
+        }
+    }
+
+    fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
+        match self {
+            Self::Safetensors(reader) => reader.read_f32(name),
+            Self::Gguf(tensors) => tensors.read_f32(name),
+        }
+    }
+
+    fn read_part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        match self {
+            Self::Safetensors(reader) => reader.read_part(name, part),
+            // A file has no two tensors for one parameter, so this is never on a long path.
+            Self::Gguf(tensors) => {
+                let values = tensors.read_f32(name)?;
+                let end = part.end.min(values.len());
+                Ok(values[part.start.min(end)..end].to_vec())
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `[model]`: a fresh one by its sizes, or a folder.
+//! `[model]`: a fresh one by its sizes, or a folder or GGUF file.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
             ("model.heads", model.heads.map(|size| size.to_string())),
         ] {
             if let Some(given) = given {
-                return Err(Complaint::new(key, given, "nothing: the folder decides"));
+                return Err(Complaint::new(key, given, "nothing: the model in model.path decides"));
             }
         }
         *path = existing("model.path", path)?;
@@ -155,9 +155,10 @@ pub(super) fn config(model: &ModelSource) -> Result<Config> {
 
 fn open_config(path: &Path) -> Result<Config> {
     let file = path.join(fedra_model::hf::config::FILE);
-    if !file.is_file() {
+    if !path.is_file() && !file.is_file() {
         let found = format!("no {} in {}", fedra_model::hf::config::FILE, path.display());
-        return Err(Complaint::new("model.path", found, "a folder in Hugging Face layout"));
+        let expected = "a folder in Hugging Face layout, or a GGUF file";
+        return Err(Complaint::new("model.path", found, expected));
     }
     Config::open(path).map_err(|error| {
         let complaint = Complaint::worded(&error.to_string());

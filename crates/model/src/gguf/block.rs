@@ -1,0 +1,277 @@
+//! The element types of a file, and their values as f32.
+//!
+//! A quantised row is a run of blocks: 32 or 256 small integers under a scale, some with an offset.
+//! The order of the operations is part of the meaning: products and sums are rounded to f32 in the
+//! order in which the format's own tools round them, so that values agree with theirs to the bit.
+
+use half::{bf16, f16};
+
+/// How elements are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the format's own")]
+pub enum BlockType {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q4K,
+    Q5K,
+    Q6K,
+}
+
+/// Elements of a block with one scale.
+const SMALL: usize = 32;
+/// Elements of a block whose scales are themselves quantised.
+const LARGE: usize = 256;
+
+impl BlockType {
+    /// Those that are read.
+    pub const ALL: [Self; 11] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
+
+    /// The type with this number in a file.
+    pub fn of(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+
+    /// Its number in a file.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Q4_0 => 2,
+            Self::Q4_1 => 3,
+            Self::Q5_0 => 6,
+            Self::Q5_1 => 7,
+            Self::Q8_0 => 8,
+            Self::Q4K => 12,
+            Self::Q5K => 13,
+            Self::Q6K => 14,
+            Self::BF16 => 30,
+        }
+    }
+
+    /// Its name in the format.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::BF16 => "BF16",
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+            Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4K => "Q4_K",
+            Self::Q5K => "Q5_K",
+            Self::Q6K => "Q6_K",
+        }
+    }
+
+    /// Elements of a block; a row is a whole number of blocks.
+    pub const fn elements(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => 1,
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => SMALL,
+            Self::Q4K | Self::Q5K | Self::Q6K => LARGE,
+        }
+    }
+
+    /// Bytes of a block.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Q4_0 => 18,
+            Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q8_0 => 34,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
+        }
+    }
+
+    /// All names, for messages.
+    pub(super) fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+
+    /// What a number means, for messages: also types that are not read.
+    pub(super) fn name_of(number: u32) -> String {
+        const OTHERS: [(u32, &str); 24] = [
+            (9, "Q8_1"),
+            (10, "Q2_K"),
+            (11, "Q3_K"),
+            (15, "Q8_K"),
+            (16, "IQ2_XXS"),
+            (17, "IQ2_XS"),
+            (18, "IQ3_XXS"),
+            (19, "IQ1_S"),
+            (20, "IQ4_NL"),
+            (21, "IQ3_S"),
+            (22, "IQ2_S"),
+            (23, "IQ4_XS"),
+            (24, "I8"),
+            (25, "I16"),
+            (26, "I32"),
+            (27, "I64"),
+            (28, "F64"),
+            (29, "IQ1_M"),
+            (34, "TQ1_0"),
+            (35, "TQ2_0"),
+            (39, "MXFP4"),
+            (40, "NVFP4"),
+            (4, "Q4_2"),
+            (5, "Q4_3"),
+        ];
+        let known = OTHERS.iter().find(|(other, _)| *other == number);
+        known.map_or_else(|| number.to_string(), |(number, name)| format!("{number} ({name})"))
+    }
+
+    /// Appends the values of whole blocks to `values`.
+    pub(super) fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
+        let one_by_one = |width: usize| bytes.chunks_exact(width);
+        match self {
+            Self::F32 => values.extend(bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
+            Self::F16 => values.extend(one_by_one(2).map(half)),
+            Self::BF16 => {
+                values.extend(bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()))
+            }
+            Self::Q4_0 => one_by_one(18).for_each(|block| {
+                let scale = half(block);
+                nibbles(&block[2..], |q| scale * f32::from(q.cast_signed() - 8), values);
+            }),
+            Self::Q4_1 => one_by_one(20).for_each(|block| {
+                let (scale, least) = (half(block), half(&block[2..]));
+                nibbles(&block[4..], |q| scale * f32::from(q) + least, values);
+            }),
+            Self::Q5_0 => one_by_one(22).for_each(|block| {
+                let scale = half(block);
+                let value = |q: u8| scale * f32::from(q.cast_signed() - 16);
+                fifths(&block[2..], value, values);
+            }),
+            Self::Q5_1 => one_by_one(24).for_each(|block| {
+                let (scale, least) = (half(block), half(&block[2..]));
+                fifths(&block[4..], |q| scale * f32::from(q) + least, values);
+            }),
+            Self::Q8_0 => one_by_one(34).for_each(|block| {
+                let scale = half(block);
+                values.extend(block[2..].iter().map(|q| scale * f32::from(q.cast_signed())));
+            }),
+            Self::Q4K => one_by_one(144).for_each(|block| {
+                let (scales, quarters) = (Scales::of(block), &block[16..]);
+                for (pair, quarter) in quarters.chunks_exact(32).enumerate() {
+                    let (low, high) = (scales.at(2 * pair), scales.at(2 * pair + 1));
+                    values.extend(quarter.iter().map(|q| low.of(q & 15)));
+                    values.extend(quarter.iter().map(|q| high.of(q >> 4)));
+                }
+            }),
+            Self::Q5K => one_by_one(176).for_each(|block| {
+                let (scales, fifth, quarters) = (Scales::of(block), &block[16..48], &block[48..]);
+                for (pair, quarter) in quarters.chunks_exact(32).enumerate() {
+                    let (low, high) = (scales.at(2 * pair), scales.at(2 * pair + 1));
+                    let bit = |h: &u8, at: usize| (h >> at & 1) << 4;
+                    let both = || quarter.iter().zip(fifth);
+                    values.extend(both().map(|(q, h)| low.of(q & 15 | bit(h, 2 * pair))));
+                    values.extend(both().map(|(q, h)| high.of(q >> 4 | bit(h, 2 * pair + 1))));
+                }
+            }),
+            Self::Q6K => one_by_one(210).for_each(|block| sixths(block, values)),
+        }
+    }
+}
+
+/// The f16 at the start of some bytes.
+fn half(bytes: &[u8]) -> f32 {
+    f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
+}
+
+/// Four bits each: the lower ones of all 16 bytes, then the upper ones.
+fn nibbles(bytes: &[u8], value: impl Fn(u8) -> f32, values: &mut Vec<f32>) {
+    values.extend(bytes.iter().map(|q| value(q & 15)));
+    values.extend(bytes.iter().map(|q| value(q >> 4)));
+}
+
+/// As [`nibbles`], with the fifth bits of all 32 elements in the four bytes before.
+fn fifths(bytes: &[u8], value: impl Fn(u8) -> f32, values: &mut Vec<f32>) {
+    let (fifth, quarters) = bytes.split_at(4);
+    let fifth = u32::from_le_bytes([fifth[0], fifth[1], fifth[2], fifth[3]]);
+    let bit = |at: usize| ((fifth >> at & 1) as u8) << 4;
+    let numbered = || quarters.iter().enumerate();
+    values.extend(numbered().map(|(at, q)| value(q & 15 | bit(at))));
+    values.extend(numbered().map(|(at, q)| value(q >> 4 | bit(at + 16))));
+}
+
+/// Six bits each in two halves of 128 elements, with a signed scale for every 16.
+fn sixths(block: &[u8], values: &mut Vec<f32>) {
+    let (low, rest) = block.split_at(128);
+    let (high, rest) = rest.split_at(64);
+    let (scales, whole) = rest.split_at(16);
+    let whole = half(whole);
+    for part in 0..2 {
+        let (low, high) = (&low[64 * part..][..64], &high[32 * part..][..32]);
+        for quarter in 0..4 {
+            for at in 0..32 {
+                let byte = low[at + 32 * (quarter % 2)];
+                let four = if quarter < 2 { byte & 15 } else { byte >> 4 };
+                let q = four | (high[at] >> (2 * quarter) & 3) << 4;
+                let scale = scales[8 * part + 2 * quarter + at / 16].cast_signed();
+                values.push(whole * f32::from(scale) * f32::from(q.cast_signed() - 32));
+            }
+        }
+    }
+}
+
+/// The eight scales and offsets of a large block, six bits each in twelve bytes.
+struct Scales<'b> {
+    scale: f32,
+    least: f32,
+    packed: &'b [u8],
+}
+
+/// The scale and offset of 32 elements.
+#[derive(Clone, Copy)]
+struct Affine {
+    scale: f32,
+    least: f32,
+}
+
+impl<'b> Scales<'b> {
+    fn of(block: &'b [u8]) -> Self {
+        Self { scale: half(block), least: half(&block[2..]), packed: &block[4..16] }
+    }
+
+    fn at(&self, part: usize) -> Affine {
+        let p = self.packed;
+        let (scale, least) = if part < 4 {
+            (p[part] & 63, p[part + 4] & 63)
+        } else {
+            let shared = p[part + 4];
+            (shared & 15 | p[part - 4] >> 6 << 4, shared >> 4 | p[part] >> 6 << 4)
+        };
+        Affine { scale: self.scale * f32::from(scale), least: self.least * f32::from(least) }
+    }
+}
+
+impl Affine {
+    fn of(self, q: u8) -> f32 {
+        self.scale * f32::from(q) - self.least
+    }
+}

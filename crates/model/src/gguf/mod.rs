@@ -1,0 +1,56 @@
+//! One GGUF file (versions 2 and 3, LLaMA) as a model: configuration, weights and tokenizer.
+//!
+//! The file is shown in the terms of a Hugging Face folder: the configuration is checked by the
+//! same rules, tensors have the folder's names and row order, and the tokenizer is a
+//! `tokenizer.json`. So everything that takes a folder takes a file, and nothing behind
+//! [`Checkpoint`](crate::hf::Checkpoint) knows which of the two it was. Quantised blocks are read
+//! as f32, which is exact: each is a few integers under a scale.
+//!
+//! A file may come from anyone: every count is compared with the bytes that are there and with a
+//! limit before memory is taken for it.
+//!
+//! ```text
+//! | "GGUF" | version | counts | metadata: key, type, value .. | tensors: name, dims, type, offset .. |
+//! | padding | data: each tensor at its offset, a multiple of the alignment                          |
+//!
+//! Cursor -> Metadata -> config, tokenizer         (llama.rs, tokenizer.rs)
+//!        -> Placed   -> Reader::read_part -> f32  (placed.rs, reader.rs, block.rs)
+//! ```
+
+mod block;
+mod convert;
+mod cursor;
+mod llama;
+mod metadata;
+mod placed;
+mod reader;
+mod tokenizer;
+
+pub use block::BlockType;
+pub use convert::convert;
+pub use reader::Reader;
+
+pub(crate) use llama::LlamaTensors;
+
+use std::path::Path;
+
+use crate::error::ModelError;
+use crate::hf::{Companions, Config};
+
+/// How every file begins.
+const MAGIC: [u8; 4] = *b"GGUF";
+
+/// What a file says the model is; only its header is read.
+pub(crate) fn config(path: &Path) -> Result<Config, ModelError> {
+    llama::config(&Reader::open(path)?)
+}
+
+/// The whole file, opened: its tensors under their names in a folder, and its tokenizer.
+pub(crate) fn open(path: &Path) -> Result<(Config, LlamaTensors, Companions), ModelError> {
+    let mut reader = Reader::open(path)?;
+    let config = llama::config(&reader)?;
+    let companions = tokenizer::companions(&reader, &config)?;
+    reader.forget_metadata();
+    let tensors = LlamaTensors::new(reader, &config)?;
+    Ok((config, tensors, companions))
+}

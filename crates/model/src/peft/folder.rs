@@ -1,0 +1,164 @@
+//! An adapter folder opened for loading. Its tensors are matched against the model before a value
+//! is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use fedra_compute::{Device, Params, Tensor};
+use fedra_plan::{ParamId, Part, Role, Site};
+
+use super::config::AdapterConfig;
+use super::{CONFIG, LABELS, WEIGHTS};
+use crate::classifier::Classifier;
+use crate::error::ModelError;
+use crate::hf::names::Meaning;
+use crate::hf::safetensors::Reader;
+use crate::hf::{Config, Dtype, Precision, TrainedHead, file};
+use crate::init::matrix_shape;
+use crate::lora::Adapters;
+use crate::model::Model;
+use crate::store::in_order;
+
+/// Largest list of labels, in bytes.
+const MAX_LABELS: u64 = 16 << 20;
+
+/// An adapter and the head that learnt with it; no values yet.
+#[derive(Debug)]
+pub struct AdapterFolder {
+    path: PathBuf,
+    adapters: Adapters,
+    labels: Option<Vec<String>>,
+    weights: Reader,
+    tensors: BTreeMap<ParamId, String>,
+}
+
+impl AdapterFolder {
+    /// Opens a folder with an adapter of a model of this shape.
+    pub fn open(dir: &Path, config: &Config) -> Result<Self, ModelError> {
+        let settings = AdapterConfig::open(&dir.join(CONFIG))?;
+        let path = dir.join(WEIGHTS);
+        if !path.exists() && dir.join("adapter_model.bin").exists() {
+            return Err(ModelError::file(dir, "only pickled PyTorch weights", WEIGHTS));
+        }
+        let weights = Reader::open(&path)?;
+        let refuse = |tensor: &str, found: &str, expected: &str| {
+            Err(ModelError::tensor(&path, tensor, found, expected))
+        };
+        let mut tensors = BTreeMap::new();
+        for name in weights.names() {
+            let id = match config.family().meaning(name) {
+                Meaning::Parameter(id) => id,
+                Meaning::Copy(_) | Meaning::Buffer | Meaning::OtherHead | Meaning::Unknown => {
+                    return refuse(name, "an unknown name", "an adapter inside a block, or a head");
+                }
+            };
+            let is_adapter = matches!(id.part, Part::LoraA | Part::LoraB);
+            let is_in_block = id.site.block().is_some();
+            if is_adapter != is_in_block || id.site == Site::Embedding {
+                let expected = "an adapter inside a block, or a whole head";
+                return refuse(name, &format!("{id}"), expected);
+            }
+            if let Some(other) = tensors.insert(id, name.to_owned()) {
+                return refuse(name, &format!("{id}, which {other:?} is too"), "one tensor each");
+            }
+        }
+        let in_blocks = tensors.keys().filter(|id| id.site.block().is_some());
+        let roles: BTreeSet<Role> = in_blocks.map(|id| id.role).collect();
+        let adapters = Adapters::new(settings.rank, settings.alpha, roles)?;
+        let labels = match dir.join(LABELS) {
+            listed if listed.exists() => Some(names(&listed)?),
+            _ => None,
+        };
+        Ok(Self { path, adapters, labels, weights, tensors })
+    }
+
+    /// Rank, scale and roles.
+    pub fn adapters(&self) -> &Adapters {
+        &self.adapters
+    }
+
+    /// The classification head that learnt with it.
+    pub fn trained_head(&self) -> TrainedHead {
+        let id = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+        let rows = self.tensors.get(&id).and_then(|name| self.weights.info(name));
+        match (rows.and_then(|info| info.shape.first().copied()), &self.labels) {
+            (None, _) => TrainedHead::Absent,
+            (Some(rows), Some(labels)) if labels.len() == rows => {
+                TrainedHead::Named(labels.clone())
+            }
+            (Some(rows), _) => TrainedHead::Numbered(rows),
+        }
+    }
+
+    /// Puts the adapter's numbers into a model with its adapters, and its head's with the rows of a
+    /// classifier in the given order. Says which parameters were loaded; a head that the model does
+    /// not have, or that is to begin anew, stays in the folder.
+    pub fn load(
+        &self,
+        (model, params): (&Model, &mut Params),
+        classifier: &Classifier,
+        device: &Device,
+    ) -> Result<BTreeSet<ParamId>, ModelError> {
+        let wanted = model.layout();
+        for id in wanted.ids().filter(|id| matches!(id.part, Part::LoraA | Part::LoraB)) {
+            if !self.tensors.contains_key(&id) {
+                let expected = "every adapted projection in every block";
+                return Err(self.misfit(id, "", "no such tensor".into(), expected.into()));
+            }
+        }
+        let mut loaded = BTreeSet::new();
+        for (&id, name) in &self.tensors {
+            let is_classifier = id.role == Role::Classifier;
+            let begins_anew = matches!(classifier, Classifier::Fresh(_)) && is_classifier;
+            let Some(shape) = wanted.get(id) else {
+                if id.site == Site::Head {
+                    continue;
+                }
+                let expected = format!("a part of one of the {} blocks", model.blocks());
+                return Err(self.misfit(id, name, "a tensor without a place".into(), expected));
+            };
+            if begins_anew {
+                continue;
+            }
+            let info = self.weights.info(name);
+            let fits = |dtype: Dtype, dims: &[usize]| {
+                dims == shape.dims() && Precision::of(dtype).is_some()
+            };
+            if !info.is_some_and(|info| fits(info.dtype, info.shape)) {
+                let found = info.map_or_else(String::new, |info| {
+                    format!("{} of shape {:?}", info.dtype, info.shape)
+                });
+                return Err(self.misfit(id, name, found, format!("F32, F16 or BF16 of {shape}")));
+            }
+            let mut values = self.weights.read_f32(name)?;
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                let found = format!("{} at element {at}", values[at]);
+                return Err(self.misfit(id, name, found, "finite numbers".into()));
+            }
+            if let Classifier::Rows(order) = classifier
+                && is_classifier
+            {
+                values = in_order(&values, order, model.head().classes().unwrap_or(0))?;
+            }
+            let (rows, cols) = matrix_shape(shape);
+            params.insert(id, Tensor::from_slice(device, rows, cols, &values)?);
+            loaded.insert(id);
+        }
+        Ok(loaded)
+    }
+
+    fn misfit(&self, id: ParamId, tensor: &str, found: String, expected: String) -> ModelError {
+        let (path, tensor) = (self.path.clone(), tensor.to_owned());
+        ModelError::Parameter { path, id, tensor, found, expected }
+    }
+}
+
+fn names(path: &Path) -> Result<Vec<String>, ModelError> {
+    let names: Vec<String> = serde_json::from_slice(&file::read(path, MAX_LABELS)?)
+        .map_err(|e| ModelError::file(path, e.to_string(), "a list of label names"))?;
+    let distinct: BTreeSet<&String> = names.iter().collect();
+    if distinct.len() != names.len() {
+        return Err(ModelError::file(path, "a name twice", "the name of each class"));
+    }
+    Ok(names)
+}

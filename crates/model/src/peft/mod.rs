@@ -1,0 +1,28 @@
+//! Adapter folders of the PEFT library, in and out: `adapter_config.json` and
+//! `adapter_model.safetensors`.
+//!
+//! What an adapter adapts is read off its tensors: `target_modules` may be a pattern over names
+//! that only the library knows, and a module without tensors adds nothing. Every setting that would
+//! change the arithmetic and is not known here is refused by its name.
+//!
+//! A head that learnt beside the adapters goes along (`modules_to_save`). The library has no place
+//! for the names of its classes, so `labels.json` beside it lists them.
+//!
+//! ```text
+//! AdapterFolder::open(dir, config) -> adapters() -> Model -> load(model, params)
+//! save(dir, model, params, AdapterSaving)
+//! ```
+
+mod config;
+mod folder;
+mod save;
+
+pub use folder::AdapterFolder;
+pub use save::{AdapterSaving, files, save};
+
+/// What the adapter is.
+const CONFIG: &str = "adapter_config.json";
+/// Its numbers.
+const WEIGHTS: &str = "adapter_model.safetensors";
+/// The names of the head's classes, in the order of its rows.
+const LABELS: &str = "labels.json";

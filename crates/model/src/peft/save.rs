@@ -1,0 +1,162 @@
+//! Writing an adapter folder. The configuration is written last: a folder without one was
+//! interrupted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use fedra_compute::Params;
+use fedra_plan::{ParamId, Part, Role, Site};
+use serde_json::{Value, json};
+
+use super::{CONFIG, LABELS, WEIGHTS};
+use crate::error::ModelError;
+use crate::head::Head;
+use crate::hf::names::Family;
+use crate::hf::writer::{self, Outline};
+use crate::hf::{Architecture, Config, Precision, file};
+use crate::lora::Adapters;
+use crate::model::Model;
+
+/// What stands before every name in an adapter's file.
+const PREFIX: &str = "base_model.model.";
+
+/// How to save an adapter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AdapterSaving<'a> {
+    /// Where the model lies that it adapts: a path, or a name that the other library knows.
+    pub base: Option<&'a str>,
+    /// Names of the classes of a classification head.
+    pub labels: Option<&'a [String]>,
+}
+
+/// Every file that [`save`] may write.
+pub fn files() -> [&'static str; 3] {
+    [WEIGHTS, LABELS, CONFIG]
+}
+
+/// Writes the adapters of a model and its head as a folder that PEFT loads.
+pub fn save(
+    dir: &Path,
+    model: &Model,
+    params: &Params,
+    saving: AdapterSaving<'_>,
+) -> Result<(), ModelError> {
+    let refuse = |found: &str, expected: &str| {
+        let (what, found, expected) = ("adapter to save", found.into(), expected.into());
+        Err(ModelError::Structure { what, found, expected })
+    };
+    let Some(adapters) = model.adapters() else {
+        return refuse("a model without adapters", "one with low-rank adapters");
+    };
+    let task = match (model.head(), model.config()) {
+        (Head::Language, Config::Llama(_)) => "CAUSAL_LM",
+        (Head::Sequence { .. }, Config::Bert(_) | Config::Llama(_)) => "SEQ_CLS",
+        (Head::Tokens { .. }, Config::Bert(_) | Config::Llama(_)) => "TOKEN_CLS",
+        (Head::Bare, Config::Bert(_) | Config::Llama(_)) => {
+            return refuse("a model without a head", "one with a head");
+        }
+        (Head::Language, Config::Bert(_)) => {
+            return refuse("an encoder's vocabulary", "a head that classifies");
+        }
+    };
+    let architecture = model.head().architecture(&model.config())?;
+    let (mut outlines, mut ids) = (Vec::new(), BTreeMap::new());
+    let is_part =
+        |id: &ParamId| id.site == Site::Head || matches!(id.part, Part::LoraA | Part::LoraB);
+    for (id, shape) in model.layout().iter().filter(|(id, _)| is_part(id)) {
+        let name = architecture.tensor_name(id).ok_or_else(|| {
+            let architecture = architecture.class_name();
+            ModelError::Unnamed { id, architecture }
+        })?;
+        let name = if name.starts_with(PREFIX) { name } else { format!("{PREFIX}{name}") };
+        outlines.push(Outline { name: name.clone(), shape: shape.dims().to_vec() });
+        ids.insert(name, id);
+    }
+    fs::create_dir_all(dir).map_err(ModelError::io("create", dir))?;
+    writer::stream(&dir.join(WEIGHTS), outlines, Precision::F32, |name| {
+        Ok(params.get(ids[name])?.to_host())
+    })?;
+    if let Some(labels) = saving.labels {
+        write(&dir.join(LABELS), &json!(labels))?;
+    }
+    let config = json!({
+        "base_model_name_or_path": saving.base,
+        "bias": "none",
+        "fan_in_fan_out": false,
+        "inference_mode": true,
+        "init_lora_weights": true,
+        "lora_alpha": whole_or_not(adapters.alpha()),
+        "lora_dropout": 0.0,
+        "modules_to_save": modules_to_save(model, architecture.family()),
+        "peft_type": "LORA",
+        "r": adapters.rank(),
+        "target_modules": target_modules(adapters, architecture),
+        "task_type": task,
+        "use_rslora": false,
+    });
+    write(&dir.join(CONFIG), &config)
+}
+
+fn write(path: &Path, json: &Value) -> Result<(), ModelError> {
+    file::write(path, |out| writeln!(out, "{json:#}").map_err(ModelError::io("write", path)))
+}
+
+/// The library's type for this number is a whole one.
+fn whole_or_not(alpha: f32) -> Value {
+    if alpha.fract() == 0.0 && alpha < 1e9 { json!(alpha as u64) } else { json!(alpha) }
+}
+
+/// The modules of the head, which learn beside the adapters.
+fn modules_to_save(model: &Model, family: Family) -> BTreeSet<&'static str> {
+    let head = model.layout().ids().filter(|id| id.site == Site::Head);
+    head.filter_map(|id| match (id.role, family) {
+        (Role::Classifier, Family::Bert) => Some("classifier"),
+        (Role::Classifier, Family::Llama) => Some("score"),
+        (Role::Pooler, _) => Some("pooler"),
+        // Names are compared by their ends, and every block has norms.
+        (Role::FinalNorm, _) => Some("model.norm"),
+        (Role::Vocabulary, _) => Some("lm_head"),
+        (
+            Role::Token
+            | Role::Position
+            | Role::Segment
+            | Role::EmbeddingNorm
+            | Role::Query
+            | Role::Key
+            | Role::Value
+            | Role::Output
+            | Role::AttentionNorm
+            | Role::Gate
+            | Role::Up
+            | Role::Down
+            | Role::MlpNorm
+            | Role::Transform
+            | Role::TransformNorm,
+            _,
+        ) => None,
+    })
+    .collect()
+}
+
+/// The adapted modules: by the ends of their names, or by a pattern where an end would say too much.
+fn target_modules(adapters: &Adapters, architecture: Architecture) -> Value {
+    let module = |role: &Role| {
+        let id = ParamId::new(Site::Block(0), *role, Part::Weight);
+        let name = architecture.tensor_name(id)?;
+        let (_, inside) = name.split_once(".0.")?;
+        Some(inside.trim_end_matches(".weight").to_owned())
+    };
+    let modules: BTreeSet<String> = adapters.roles().iter().filter_map(module).collect();
+    let has = |role| adapters.roles().contains(&role);
+    // In BERT, `attention.output.dense` ends as `output.dense` does.
+    if architecture.family() == Family::Bert && has(Role::Down) && !has(Role::Output) {
+        let either: Vec<String> = modules.iter().map(|module| module.replace('.', r"\.")).collect();
+        return json!(format!(r".*\.layer\.\d+\.({})", either.join("|")));
+    }
+    let end = |module: &String| match module.rsplit_once('.') {
+        Some((_, end)) if end != "dense" => end.to_owned(),
+        Some(_) | None => module.clone(),
+    };
+    json!(modules.iter().map(end).collect::<BTreeSet<_>>())
+}
