@@ -10,6 +10,7 @@
 //!    └── Link ══ frames ══ Link ──┘            one gRPC stream; chunks, limits, back-pressure
 //! ```
 
+mod cut;
 mod join;
 mod net_fleet;
 mod protocol;
@@ -36,6 +37,7 @@ mod durable;
 mod error;
 mod runtime;
 
+pub use cut::{CUT, CutDialer, CutHello, row_limits, with_middle};
 pub use dialer::{Dialer, is_loopback};
 pub use error::NetError;
 pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part, frames};

@@ -58,6 +58,8 @@ pub struct Federated {
     pub layout: Layout,
     /// The values that all start from.
     pub initial: ParamValues,
+    /// What else the server answers, beside joining.
+    pub routes: Routes,
 }
 
 /// A fleet of sites.
@@ -90,14 +92,14 @@ impl NetFleet {
         listener: Box<dyn FleetListener>,
         central: CentralTest,
     ) -> Result<Self, NetError> {
-        let Federated { names, agreement, layout, initial } = federated;
+        let Federated { names, agreement, layout, initial, routes } = federated;
         let journal = Journal::open(folder, fresh_number())?;
         let roster = Roster::new(names.clone(), agreement, (fresh_number(), journal));
         let (send, events) = mpsc::unbounded_channel();
         let told = send.clone();
         let host = Arc::new(Host::new(roster, send, (limits(&layout), options.memory)));
         let hosting = Arc::clone(&host);
-        let routes = Routes::default()
+        let routes = routes
             .with(JOIN, move |peer, inbound, out| Arc::clone(&hosting).serve(peer, inbound, out));
         let runtime = Runtime::start()?;
         let server = Server::start(&runtime, server, routes, move |address, reason| {
@@ -361,12 +363,13 @@ impl Fleet for NetFleet {
     }
 
     fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
-        let EvaluationRequest { on, model, adapt, round, seed } = *request;
+        let EvaluationRequest { on, model, adapt, round, seed, split } = *request;
         if on == EvaluationSet::CentralTest {
             return Ok(vec![(self.central)(model)?]);
         }
         let adapt = adapt.map(Adapt::from);
-        let asked = Request::Evaluate { on, adapt, round, seed: seed.0 };
+        let split = split.cloned();
+        let asked = Request::Evaluate { on, adapt, round, seed: seed.0, split };
         let has_some = |counts: &Counts| match on {
             EvaluationSet::CentralTest => false,
             EvaluationSet::ClientValidation => counts.validation > 0,

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fedra_engine::{
-    Adaptation, AttentionShift, Download, EvaluationSet, Scored, TrainRequest, Verdict, Work,
+    Adaptation, AttentionShift, Download, EvaluationSet, Scored, Split, TrainRequest, Verdict, Work,
 };
 use fedra_plan::{Cut, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
@@ -178,6 +178,9 @@ pub enum Request {
         work: Work,
         /// The blocks at the server.
         cut: Option<(u16, u16)>,
+        /// How rows cross it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        split: Option<Split>,
     },
     /// To keep the state of its last training or to drop it. Not answered.
     Settle {
@@ -194,6 +197,9 @@ pub enum Request {
         round: Round,
         /// Where draws start.
         seed: u64,
+        /// How the model is cut, where it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        split: Option<Split>,
     },
     /// To forget a part. Not answered.
     Forget(Forget),
@@ -296,7 +302,8 @@ impl Request {
         request: &TrainRequest,
         layout: &Layout,
     ) -> Result<(Self, Vec<Bytes>), NetError> {
-        let TrainRequest { client, round, seed, correction, plan, work, revocable: _ } = request;
+        let TrainRequest { client, round, seed, correction, plan, work, revocable: _, split } =
+            request;
         let mask = |part: &Scope| {
             let mask = Mask { round: *round, client: *client, learns: part.clone() };
             let written = mask.encode(layout).map(Bytes::from);
@@ -307,14 +314,15 @@ impl Request {
         let mut payloads = vec![mask(plan.learns())?, mask(plan.has())?, mask(plan.keeps())?];
         payloads.extend(correction.clone().map(Bytes::from_owner));
         let cut = plan.cut().server_blocks().map(|blocks| (blocks.start, blocks.end));
-        let asked = Self::Train { round: *round, seed: seed.0, work: work.clone(), cut };
+        let split = split.as_deref().cloned();
+        let asked = Self::Train { round: *round, seed: seed.0, work: work.clone(), cut, split };
         Ok((asked, payloads))
     }
 }
 
 /// Training as it was asked for, out of its message.
 pub(crate) fn read_training(
-    (round, seed, work, cut): (Round, u64, Work, Option<(u16, u16)>),
+    (round, seed, work, cut, split): (Round, u64, Work, Option<(u16, u16)>, Option<Split>),
     payloads: Vec<Bytes>,
     (client, layout): (ClientId, &Layout),
 ) -> Result<TrainRequest, NetError> {
@@ -346,7 +354,8 @@ pub(crate) fn read_training(
     work.check().map_err(|error| wrong(error.to_string()))?;
     let seed = Seed(seed);
     // What it kept before is in its state folder, whether this can be revoked or not.
-    Ok(TrainRequest { client, round, seed, correction, plan, work, revocable: false })
+    let split = split.map(std::sync::Arc::new);
+    Ok(TrainRequest { client, round, seed, correction, plan, work, revocable: false, split })
 }
 
 impl From<AttentionShift> for Answer {

@@ -213,20 +213,20 @@ impl Site {
                     Err(error) => plain(failed(&error)),
                 }
             }
-            Request::Train { round, seed, work, cut } => {
+            Request::Train { round, seed, work, cut, split } => {
                 let place = (client, self.client.layout());
-                let request = read_training((round, seed, work, cut), payloads, place)?;
+                let request = read_training((round, seed, work, cut, split), payloads, place)?;
                 self.train(&request)
             }
             Request::Settle { taken } => {
                 self.settle(taken);
                 Ok(None)
             }
-            Request::Evaluate { on, adapt, round, seed } => {
+            Request::Evaluate { on, adapt, round, seed, split } => {
                 let adapt = adapt.map(|Adapt { learns, work }| Adaptation { learns, work });
                 let (adapt, nothing) = (adapt.as_ref(), ParamValues::new());
-                let request =
-                    EvaluationRequest { on, model: &nothing, adapt, round, seed: Seed(seed) };
+                let (seed, split) = (Seed(seed), split.as_ref());
+                let request = EvaluationRequest { on, model: &nothing, adapt, round, seed, split };
                 match self.client.evaluate(&request) {
                     Ok(scored) => plain(Answer::Scored { scored }),
                     Err(error) => plain(failed(&error)),

@@ -81,6 +81,11 @@ impl Middle {
         Self { model, device, split, names, state, moved, crossed: Mutex::default() }
     }
 
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.model.width()
+    }
+
     /// How it is cut.
     pub const fn split(&self) -> &Split {
         &self.split
@@ -299,7 +304,12 @@ impl State {
         if step == 0 || !step.is_multiple_of(every) || self.averaged >= step {
             return Ok(true);
         }
-        let here = |slot: &&mut Slot| slot.presence == Presence::Here;
+        // Whoever took this step meets the others, whether it has left since or not: who that is does
+        // not depend on who is faster.
+        let meets = |slot: &&mut Slot| {
+            let is_in = slot.presence != Presence::Settled(Verdict::Refused);
+            is_in && step_of(slot).is_some_and(|(other, _)| other >= step)
+        };
         let arrived = |slot: &Slot| step_of(slot).is_some_and(|(other, _)| other >= step);
         if !self.slots.values().filter(|slot| slot.presence == Presence::Here).all(arrived) {
             return Ok(false);
@@ -307,7 +317,7 @@ impl State {
         let mut copies: Vec<(f64, &mut Params, &Scope)> = self
             .slots
             .values_mut()
-            .filter(here)
+            .filter(meets)
             .filter_map(|slot| {
                 let (_, learner) = slot.turn.as_mut()?;
                 Some((slot.weight, &mut learner.as_mut()?.params, &slot.scope))

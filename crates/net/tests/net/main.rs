@@ -1,5 +1,6 @@
 //! Real sockets on loopback, real certificates.
 
+mod cut;
 mod near_and_far;
 mod place;
 mod streams;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fedra_client::{Client, LocalFleet, Shards, to_params, to_values};
+use fedra_client::{Client, LocalFleet, Middle, Shards, to_params, to_values};
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
 use fedra_engine::methods::Method;
@@ -17,7 +17,7 @@ use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Head, Model};
 use fedra_net::{
     Agreement, Dialer, Federated, FleetListener, FleetOptions, JoinListener, Left, NetError,
-    NetFleet, Runtime, ServerOptions, ServerSecurity, Site, Start, join,
+    NetFleet, Routes, Runtime, ServerOptions, ServerSecurity, Site, Start, join, with_middle,
 };
 use fedra_wire::{ClientId, ParamValues};
 
@@ -76,11 +76,30 @@ impl World {
         self.listen_on("127.0.0.1:0", folder, options).unwrap()
     }
 
+    /// The same with the server's half of a cut model.
+    pub fn listen_with(
+        &self,
+        folder: &Path,
+        options: FleetOptions,
+        middle: Option<&Arc<Middle>>,
+    ) -> (NetFleet, Told) {
+        self.listen_to("127.0.0.1:0", folder, (options, middle)).unwrap()
+    }
+
     pub fn listen_on(
         &self,
         address: &str,
         folder: &Path,
         options: FleetOptions,
+    ) -> Result<(NetFleet, Told), NetError> {
+        self.listen_to(address, folder, (options, None))
+    }
+
+    fn listen_to(
+        &self,
+        address: &str,
+        folder: &Path,
+        (options, middle): (FleetOptions, Option<&Arc<Middle>>),
     ) -> Result<(NetFleet, Told), NetError> {
         let told = Told::default();
         let federated = Federated {
@@ -88,6 +107,10 @@ impl World {
             agreement: Self::agreement(),
             layout: self.model.layout().clone(),
             initial: to_values(&self.params),
+            routes: match middle {
+                None => Routes::default(),
+                Some(middle) => with_middle(Routes::default(), middle, &self.names()),
+            },
         };
         let server = ServerOptions::new(address.parse().unwrap(), ServerSecurity::Plain);
         let (fleet, layout) = (self.local(), self.model.layout().clone());

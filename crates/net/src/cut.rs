@@ -1,0 +1,193 @@
+//! The stream of a cut model: hidden states and gradients between a client's ends and the server's
+//! middle.
+//!
+//! ```text
+//! client                                     server
+//!   CutHello  who, for which round, what for  ->   the certificate has to say the same
+//!   frame                                     ->   Middle
+//!           <-                          frame      until the client ends the stream
+//! ```
+//! A frame is one message with one payload and no words. The middle decides who waits for whom, so a
+//! stream may be silent for long; a client that goes away takes itself out of the round.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fedra_client::{ClientError, Connect, Middle, Peer as FarHalf, Purpose};
+use fedra_plan::Round;
+use fedra_wire::{ClientId, FRAME_HEADER};
+use serde::{Deserialize, Serialize};
+use tonic::Status;
+
+use crate::dialer::Dialer;
+use crate::error::NetError;
+use crate::frame::{Limits, Message};
+use crate::link::{Link, from_meta, to_meta};
+use crate::peer::Peer;
+use crate::protocol::PROTOCOL;
+use crate::runtime::Runtime;
+use crate::service::Routes;
+
+/// The method under which rows cross a cut.
+pub const CUT: &str = "/fedra.v1.Fedra/Cut";
+
+/// Most rows of a frame: no batch of a sane client has more.
+const MOST_ROWS: usize = 1 << 16;
+
+/// The first thing that a client says on such a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CutHello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Who.
+    pub client: String,
+    /// The round that is on, or the number of rounds that are complete.
+    pub round: Round,
+    /// Whether something is learnt from the rows.
+    pub trains: bool,
+}
+
+/// What a frame of rows of this width may weigh.
+pub fn row_limits(width: usize) -> Limits {
+    let rows = MOST_ROWS.saturating_mul(width.saturating_mul(4).saturating_add(4));
+    Limits::of_bytes((FRAME_HEADER + rows) as u64)
+}
+
+/// A server's routes with one to its half of a cut model; clients are numbered in the order of names.
+#[must_use]
+pub fn with_middle(routes: Routes, middle: &Arc<Middle>, names: &[String]) -> Routes {
+    let (middle, names) = (Arc::clone(middle), Arc::<[String]>::from(names));
+    routes.with(CUT, move |peer, inbound, outbound| {
+        let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
+        async move {
+            let handle = tokio::runtime::Handle::current();
+            let limits = row_limits(middle.width());
+            let traffic = Arc::clone(&peer.traffic);
+            let link = Link::over(
+                handle.clone(),
+                (inbound, outbound),
+                limits,
+                traffic,
+                NetError::of_status,
+            );
+            // Whoever waits for its turn waits on a thread of its own.
+            let serving = handle.spawn_blocking(move || serve(&peer, link, (&middle, &names)));
+            let _ended = serving.await;
+        }
+    })
+}
+
+fn serve(peer: &Peer, mut link: Link, (middle, names): (&Middle, &[String])) {
+    let (client, purpose) = match greeted(peer, &mut link, names) {
+        Ok(greeted) => greeted,
+        Err(status) => return link.refuse(status),
+    };
+    let mut half = middle.peer(client, purpose);
+    while let Ok(message) = link.receive(None) {
+        let Message { id, mut payloads, .. } = message;
+        let frame = match (payloads.pop(), payloads.is_empty()) {
+            (Some(frame), true) => frame,
+            (Some(_), false) | (None, _) => {
+                let told = "found a message with another number of payloads, expected one frame";
+                return link.refuse(Status::invalid_argument(told));
+            }
+        };
+        let answer = match half.exchange(frame.into()) {
+            Ok(answer) => answer,
+            Err(error) => return link.refuse(Status::failed_precondition(error.to_string())),
+        };
+        let answer = Message { id, meta: Bytes::new(), payloads: vec![answer.into()] };
+        if link.send(answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// Who is there and what for.
+fn greeted(peer: &Peer, link: &mut Link, names: &[String]) -> Result<(ClientId, Purpose), Status> {
+    let message = link.receive(None).map_err(|error| Status::cancelled(error.to_string()))?;
+    let hello: CutHello = from_meta("the hello of a cut", &message)
+        .map_err(|error| Status::failed_precondition(error.to_string()))?;
+    if hello.protocol != PROTOCOL {
+        let told = format!("found protocol {}, expected {PROTOCOL}", hello.protocol);
+        return Err(Status::failed_precondition(told));
+    }
+    peer.check_name(&hello.client).map_err(Status::permission_denied)?;
+    let Some(number) = names.iter().position(|name| *name == hello.client) else {
+        let told = format!("found the client {:?}, expected one of this run", hello.client);
+        return Err(Status::permission_denied(told));
+    };
+    let purpose =
+        if hello.trains { Purpose::Train(hello.round) } else { Purpose::Score(hello.round) };
+    Ok((ClientId(number as u32), purpose))
+}
+
+/// A client's way to the server's half.
+#[derive(Clone, Debug)]
+pub struct CutDialer {
+    runtime: Arc<Runtime>,
+    dialer: Dialer,
+    client: String,
+    limits: Limits,
+}
+
+impl CutDialer {
+    /// For the named client, whose model has rows of this width.
+    pub fn new(
+        (runtime, dialer): (Arc<Runtime>, Dialer),
+        client: impl Into<String>,
+        width: usize,
+    ) -> Self {
+        Self { runtime, dialer, client: client.into(), limits: row_limits(width) }
+    }
+}
+
+impl Connect for CutDialer {
+    fn connect(
+        &self,
+        _client: ClientId,
+        purpose: Purpose,
+    ) -> Result<Box<dyn FarHalf + '_>, ClientError> {
+        let (round, trains) = match purpose {
+            Purpose::Train(round) => (round, true),
+            Purpose::Score(round) => (round, false),
+        };
+        let hello = CutHello { protocol: PROTOCOL, client: self.client.clone(), round, trains };
+        let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(|e| lost(&e))?;
+        let hello = Message { id: 0, meta: to_meta(&hello), payloads: Vec::new() };
+        link.send(hello).map_err(|error| lost(&error))?;
+        Ok(Box::new(CutLink { link, sent: 0 }))
+    }
+}
+
+/// One stream, at the client.
+#[derive(Debug)]
+struct CutLink {
+    link: Link,
+    sent: u64,
+}
+
+impl FarHalf for CutLink {
+    fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>, ClientError> {
+        self.sent += 1;
+        let message = Message { id: self.sent, meta: Bytes::new(), payloads: vec![frame.into()] };
+        // Why a stream ended is told to whoever reads from it.
+        let sent = self.link.send(message);
+        let answer = self.link.receive(None).map_err(|error| lost(&error))?;
+        sent.map_err(|error| lost(&error))?;
+        let Message { id, mut payloads, .. } = answer;
+        match (id == self.sent, payloads.pop()) {
+            (true, Some(frame)) if payloads.is_empty() => Ok(frame.into()),
+            (true | false, _) => {
+                let reason =
+                    format!("the server's half answered frame {id}, expected {}", self.sent);
+                Err(ClientError::Peer { reason })
+            }
+        }
+    }
+}
+
+fn lost(error: &NetError) -> ClientError {
+    ClientError::Peer { reason: format!("the server's half of the model: {error}") }
+}

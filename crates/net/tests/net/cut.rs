@@ -1,0 +1,74 @@
+//! A cut model over sockets is the cut model in one process, to the bit, in every mode.
+
+use std::sync::Arc;
+
+use fedra_client::{Middle, to_values};
+use fedra_compute::{Device, Seed};
+use fedra_engine::{
+    Ends, Federation, Fleet, Noise, NoiseDraw, NoiseKind, Recipe, Split, SplitMode,
+};
+use fedra_net::{CutDialer, Dialer, Runtime, ServerSecurity};
+
+use crate::world::{Joined, Outcome, Reports, World, begin, bits, options, recipe};
+
+fn run_cut(world: &World, recipe: &Recipe, fleet: &mut dyn Fleet, middle: Arc<Middle>) -> Outcome {
+    let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
+    let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
+    federation.with_middle(middle);
+    let mut reports = Reports::default();
+    federation.run(fleet, &mut [&mut reports], 2, &|| false).unwrap();
+    (bits(federation.model()), reports.0)
+}
+
+fn middle(world: &World, split: &Split, fleet: &dyn Fleet) -> Arc<Middle> {
+    let model = (world.model.clone(), Device::cpu());
+    Arc::new(Middle::new(model, split.clone(), fleet.clients()))
+}
+
+#[test]
+fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
+    let world = World::new(3);
+    let kind = NoiseKind::Clipped { norm: 3.0, sigma: 0.01 };
+    let noise = Some(Noise { kind, draw: NoiseDraw::Fresh, gradients: true });
+    let splits = [
+        Split { noise, ..Split::new(Ends { first: 1, last: 0 }) },
+        Split { mode: SplitMode::Sequential, ..Split::new(Ends { first: 0, last: 1 }) },
+        Split { mode: SplitMode::Batched, ..Split::new(Ends { first: 0, last: 0 }) },
+        Split { average_every: Some(1), ..Split::new(Ends { first: 0, last: 1 }) },
+    ];
+    for split in splits {
+        let recipe = recipe("fedavg", "{}", |recipe| recipe.split = Some(split.clone()));
+        let near = {
+            let fleet = world.local();
+            let middle = middle(&world, &split, &fleet);
+            let mut fleet = fleet.with_middle(middle.clone(), Seed(5));
+            run_cut(&world, &recipe, &mut fleet, middle)
+        };
+        let place = tempfile::tempdir().unwrap();
+        let middle = middle(&world, &split, &world.local());
+        let (mut fleet, told) = world.listen_with(place.path(), options(), Some(&middle));
+        let address = fleet.address().to_string();
+        let runtime = Arc::new(Runtime::start().unwrap());
+        let sites: Vec<Joined> = (0..world.shards.clients.len() as u32)
+            .map(|number| {
+                let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
+                let client = world.client(number);
+                let name = client.info().name.clone();
+                let width = world.model.width();
+                let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), width);
+                let seed = Seed(5).with(u64::from(number));
+                let client = client.with_connection(Arc::new(cut)).with_noise_seed(seed);
+                Joined::start(client, &address, place.path().join(name))
+            })
+            .collect();
+        begin(&mut fleet);
+        let far = run_cut(&world, &recipe, &mut fleet, middle);
+        assert!(near.0 == far.0, "{split:?}: {}", told.all());
+        assert_eq!(near.1, far.1, "{split:?}");
+        assert!(near.1[0].bytes.crossing.hidden_up.0 > 0);
+        fleet.finish("done");
+        for site in sites {
+            site.end().unwrap();
+        }
+    }
+}
