@@ -6,6 +6,7 @@ mod compare;
 mod console;
 mod data;
 mod experiment;
+mod generate;
 mod interrupt;
 mod lab;
 mod plan;
@@ -60,6 +61,8 @@ enum Command {
     Advise(advise::Advise),
     /// Show what a dataset becomes: rows, labels, lengths, clients, splits
     Data(data::Data),
+    /// Write what follows a prompt, with a decoder from a folder
+    Generate(generate::Generate),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -115,6 +118,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Plan(written) => plan::run(&written),
         Command::Advise(advise) => return advise.run(),
         Command::Data(data) => data.run(),
+        Command::Generate(generate) => return generate.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {
