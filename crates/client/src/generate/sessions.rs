@@ -112,6 +112,11 @@ impl DecodeSessions {
         self.blocks.clone()
     }
 
+    /// The weights of these blocks, and no others.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
     /// Open sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()

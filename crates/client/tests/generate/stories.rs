@@ -123,7 +123,7 @@ fn the_text_comes_in_pieces_and_ends_at_a_stop_string() {
     let (text, ended) = written(Vec::new());
     let expected = ", there was a little girl named Lily. She loved to play outside in the park. One \
                     day, she saw a big, red ball. She wanted to play with it, but it was too high.\n\
-                    Lily'";
+                    Lily";
     assert_eq!((text.as_str(), ended), (expected, "max_tokens"));
     let expected = ", there was a little girl named Lily. She loved to play outside in the ";
     assert_eq!(written(vec!["park.".into()]), (expected.into(), "stop_text"));
