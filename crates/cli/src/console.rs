@@ -6,7 +6,7 @@
 //! nothing that a terminal would obey passes here.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fedra_data::printable;
@@ -22,6 +22,14 @@ pub fn data(line: impl Display) {
 pub fn bytes(bytes: &[u8]) {
     let mut stdout = io::stdout();
     check(stdout.write_all(bytes).and_then(|()| stdout.flush()));
+}
+
+/// A piece of text: as it is for a file or a pipe, without anything that a terminal would obey for
+/// a terminal.
+pub fn text(piece: &str) {
+    let mut stdout = io::stdout();
+    let safe = if stdout.is_terminal() { shown(piece) } else { piece.to_owned() };
+    check(stdout.write_all(safe.as_bytes()).and_then(|()| stdout.flush()));
 }
 
 /// A line for people. If nobody can read it, there is nobody to tell.

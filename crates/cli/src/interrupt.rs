@@ -5,7 +5,7 @@
 //! ends the process, and who begins it with `nohup` does not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -20,6 +20,14 @@ pub const STATUS: u8 = fedra::compare::INTERRUPTED;
 const GLANCE: Duration = Duration::from_millis(50);
 
 static TOLD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// What is finished before the process stops.
+static WITHIN: OnceLock<&str> = OnceLock::new();
+
+/// Says what is finished before the process stops, if it is not a round.
+pub fn within(what: &'static str) {
+    let _first = WITHIN.set(what);
+}
 
 /// Whether the process was told to stop.
 pub fn interrupted() -> bool {
@@ -53,7 +61,10 @@ fn listen() -> bool {
         while !signal.load(Ordering::SeqCst) {
             std::thread::sleep(GLANCE);
         }
-        console::say("\nstopping after this round; press Ctrl-C again to stop at once");
+        let what = WITHIN.get().unwrap_or(&"round");
+        console::say(format_args!(
+            "\nstopping after this {what}; press Ctrl-C again to stop at once"
+        ));
     });
     registered.is_ok()
 }

@@ -7,6 +7,7 @@ mod console;
 mod convert;
 mod data;
 mod experiment;
+mod generate;
 mod interrupt;
 mod lab;
 mod plan;
@@ -63,6 +64,8 @@ enum Command {
     Data(data::Data),
     /// Turn a GGUF file into a model folder in Hugging Face layout
     Convert(convert::Convert),
+    /// Write what follows a prompt, with a decoder from a folder
+    Generate(generate::Generate),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -119,6 +122,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Advise(advise) => return advise.run(),
         Command::Data(data) => data.run(),
         Command::Convert(convert) => convert.run(),
+        Command::Generate(generate) => return generate.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {

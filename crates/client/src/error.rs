@@ -1,5 +1,6 @@
 //! What can go wrong at a client.
 
+use crate::generate::SessionError;
 use fedra_compute::ComputeError;
 use fedra_data::DataError;
 use fedra_model::ModelError;
@@ -62,6 +63,22 @@ pub enum ClientError {
         /// What it was.
         reason: String,
     },
+    /// A generation that cannot be, or a peer that answers what it was not asked.
+    #[error("{what}: found {found}, expected {expected}")]
+    Generate {
+        /// What is wrong.
+        what: &'static str,
+        /// What it is.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// A server refused a step of a cut decoder.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The way to a peer is broken.
+    #[error("the peer cannot be reached")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Data refused.
     #[error(transparent)]
     Data(#[from] DataError),

@@ -59,6 +59,8 @@ mod labelled_batch;
 mod convert;
 mod error;
 
+pub mod generate;
+
 pub use attention::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 pub use client::Client;
 pub use convert::{to_params, to_values};

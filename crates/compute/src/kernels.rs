@@ -6,7 +6,7 @@
 
 use crate::activation::Activation;
 use crate::cpu::attention::{self as cpu_attention, Target};
-use crate::cpu::matmul::{Extras, MatMut, Right};
+use crate::cpu::matmul::{Extras, MatMut, Right, Stored};
 use crate::cpu::norm::{Saved, Wanted};
 use crate::cpu::rotary::{Angles, Turn};
 use crate::cpu::rows::Occurrences;
@@ -176,16 +176,20 @@ pub(crate) fn matmul(
     match device {
         Device::Cpu(pool) => {
             let numbers = (left.tensor.read(), right.tensor.read());
-            let right_mat = right.mat(&numbers.1);
+            let (left_mat, right_mat) = (left.mat(&numbers.0), right.mat(&numbers.1));
+            let into = &mut into.write()[columns.start..];
+            let into = MatMut::strided(into, rows, columns.len(), stride);
+            let start = cpu_linear::start(fill);
+            if right.transposed && !left.transposed && cpu_matmul::has_few_rows(rows) {
+                let stored = Stored::f32(right_mat.t());
+                return cpu_matmul::multiply_stored(into, left_mat, &[stored], start, None);
+            }
             let packed = if right.transposed {
                 Right::beside(pool, &[right_mat])
             } else {
                 Right::rows(pool, right_mat)
             };
-            let into = &mut into.write()[columns.start..];
-            let into = MatMut::strided(into, rows, columns.len(), stride);
-            let start = cpu_linear::start(fill);
-            cpu_matmul::multiply(into, left.mat(&numbers.0), &packed, start, Extras::default());
+            cpu_matmul::multiply(into, left_mat, &packed, start, Extras::default());
         }
     }
 }
@@ -199,11 +203,9 @@ pub(crate) fn linear(
 ) {
     match device {
         Device::Cpu(pool) => {
-            let numbers: Vec<_> =
-                given.weights.iter().map(|(w, b)| (w.read(), b.map(Tensor::read))).collect();
-            let weights: Vec<_> =
-                numbers.iter().zip(given.weights).map(|((n, _), (w, _))| n.mat(w)).collect();
-            let biases: Vec<_> = numbers.iter().map(|(_, bias)| bias.as_deref()).collect();
+            let biases: Vec<_> = given.weights.iter().map(|(_, b)| b.map(Tensor::read)).collect();
+            let biases: Vec<_> = biases.iter().map(|bias| bias.as_deref()).collect();
+            let weights: Vec<_> = given.weights.iter().map(|(w, _)| w.stored()).collect();
             let (x, residual) = (given.x.read(), given.residual.map(|r| (r.read(), r)));
             let forward = cpu_linear::Forward {
                 x: x.mat(given.x),

@@ -5,6 +5,7 @@
 //! weights that do not train may be stored as bf16, which kernels read as f32.
 
 use crate::cpu::bf16;
+use crate::cpu::matmul::{Mat, Stored};
 use crate::device::Device;
 use crate::pool::Buffer;
 use std::ops::{Deref, Range};
@@ -74,6 +75,14 @@ impl Storage {
                 bf16::widen(&mut numbers, &buffer.halves()[..count]);
                 Numbers::Converted(numbers)
             }
+        }
+    }
+
+    /// The first numbers as a matrix of the precision that they have.
+    pub fn stored(&self, rows: usize, cols: usize) -> Stored<'_> {
+        match self {
+            Self::Cpu(buffer) => Stored::f32(Mat::new(&buffer[..rows * cols], rows, cols)),
+            Self::CpuBf16(buffer) => Stored::bf16(&buffer.halves()[..rows * cols], rows, cols),
         }
     }
 

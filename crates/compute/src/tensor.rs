@@ -5,7 +5,7 @@
 //! tensor copies it first, so a thousand simulated clients hold one copy of what is frozen. A tensor
 //! may have room for more rows than it has, so that a key/value cache grows without being copied.
 
-use crate::cpu::matmul::Mat;
+use crate::cpu::matmul::{Mat, Stored};
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::storage::{Numbers, Storage};
@@ -207,6 +207,11 @@ impl Tensor {
     /// The numbers, for the kernels of the processor.
     pub(crate) fn read(&self) -> Numbers<'_> {
         self.storage.read(self.elements())
+    }
+
+    /// The numbers as they are stored, for products that read them in place.
+    pub(crate) fn stored(&self) -> Stored<'_> {
+        self.storage.stored(self.rows, self.cols)
     }
 
     /// Zeros in place of whatever there is.

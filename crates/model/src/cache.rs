@@ -65,6 +65,21 @@ impl KeyValueCache {
         self.blocks.iter().map(|block| block.capacity() * block.cols() * size_of::<f32>()).sum()
     }
 
+    /// Bytes that its room will take once `more` tokens were added.
+    pub fn bytes_with(&self, more: usize) -> usize {
+        let tokens = self.tokens.saturating_add(more);
+        let room = |block: &Tensor| {
+            // As a tensor grows: twice what is needed.
+            let rows = if tokens <= block.capacity() {
+                block.capacity()
+            } else {
+                tokens.saturating_mul(2)
+            };
+            rows.saturating_mul(block.cols() * size_of::<f32>())
+        };
+        self.blocks.iter().map(room).fold(0, usize::saturating_add)
+    }
+
     /// Forgets all tokens behind the first `tokens`, to go on from there.
     pub fn truncate(&mut self, tokens: usize) {
         self.tokens = self.tokens.min(tokens);

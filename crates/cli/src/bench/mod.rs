@@ -3,6 +3,7 @@
 mod fold;
 mod report;
 mod round;
+mod split;
 mod step;
 mod stopwatch;
 
@@ -18,6 +19,9 @@ pub enum Bench {
     Round(round::RoundBench),
     /// The fold of many updates into one mean
     Fold(fold::FoldBench),
+    /// Tokens a second of a decoder: whole, cut in two, and without a cache
+    #[command(after_help = split::EXAMPLES)]
+    Split(split::SplitBench),
 }
 
 impl Bench {
@@ -27,6 +31,7 @@ impl Bench {
             Self::Step(step) => step.run(),
             Self::Round(round) => round.run(),
             Self::Fold(fold) => fold.run(),
+            Self::Split(split) => split.run(),
         }
     }
 }

@@ -28,6 +28,13 @@ pub struct Format {
     json: bool,
 }
 
+impl Format {
+    /// Whether JSON was asked for.
+    pub fn json(&self) -> bool {
+        self.json
+    }
+}
+
 impl<Work: Serialize> Report<Work> {
     /// A result of this program.
     pub fn new(work: Work, (shape, parameters): (&'static str, u64), cost: Cost) -> Self {

@@ -10,6 +10,7 @@
 //! dP = dO V^T    dS = s P * (dP - rowsum(P * dP))    dQ = dS K    dK = dS^T Q    dV = P^T dO
 //! ```
 
+use super::cached_attention;
 use super::math;
 use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
 use super::shared::Shared;
@@ -34,9 +35,16 @@ pub struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn head(&self, rows: Range<usize>, head: usize, width: usize) -> Mat<'a> {
+    /// One head of some rows.
+    pub fn head(&self, rows: Range<usize>, head: usize, width: usize) -> Mat<'a> {
         let first = rows.start * self.stride + self.column + head * width;
         Mat::strided(&self.data[first..], rows.len(), width, self.stride)
+    }
+
+    /// Some heads of one row, each a row of the result.
+    pub fn heads(&self, row: usize, heads: Range<usize>, width: usize) -> Mat<'a> {
+        let first = row * self.stride + self.column + heads.start * width;
+        Mat::new(&self.data[first..], heads.len(), width)
     }
 }
 
@@ -98,6 +106,10 @@ pub fn forward(
     (out, log_sums): (&mut [f32], Option<&mut [f32]>),
     probe: Option<ProbeWeights<'_>>,
 ) -> Vec<f64> {
+    if log_sums.is_none() && probe.is_none() && cached_attention::applies(geometry, spans) {
+        cached_attention::forward(pool, (geometry, spans), inputs, out);
+        return Vec::new();
+    }
     let (heads, width) = (geometry.heads, geometry.width);
     let out = Target { data: Shared::new(out), stride: heads * width, column: 0 };
     let log_sums = log_sums.map(Shared::new);
@@ -256,7 +268,7 @@ fn part(geometry: Attention, spans: &[Span], task: usize) -> (&Span, usize) {
 }
 
 /// Query heads that share a key head.
-fn group(geometry: Attention, kv_head: usize) -> Range<usize> {
+pub fn group(geometry: Attention, kv_head: usize) -> Range<usize> {
     let size = geometry.heads / geometry.kv_heads;
     kv_head * size..(kv_head + 1) * size
 }
@@ -271,7 +283,7 @@ fn tiles(geometry: Attention, span: &Span) -> impl Iterator<Item = Range<usize>>
 }
 
 /// How many keys query `i` of a span sees.
-fn visible(geometry: Attention, span: &Span, i: usize) -> usize {
+pub fn visible(geometry: Attention, span: &Span, i: usize) -> usize {
     match geometry.mask {
         Mask::Bidirectional => span.keys.len(),
         Mask::Causal => (span.offset + i + 1).min(span.keys.len()),
@@ -281,7 +293,7 @@ fn visible(geometry: Attention, span: &Span, i: usize) -> usize {
 vectorised! {
     /// Turns the visible scores into unnormalised probabilities and the others into zeros;
     /// returns the scaled maximum and the sum.
-    fn softmax(row: &mut [f32], visible: usize, scale: f32) -> (f32, f32) {
+    pub fn softmax(row: &mut [f32], visible: usize, scale: f32) -> (f32, f32) {
         let (seen, hidden) = row.split_at_mut(visible);
         let max = math::max(seen) * scale;
         for x in seen.iter_mut() {

@@ -7,7 +7,8 @@
 use super::elementwise;
 use super::math;
 use super::matmul::{
-    Extras, Finish, Mat, MatMut, Product, Right, Start, multiply, multiply_together, transpose_into,
+    Extras, Finish, Mat, MatMut, Product, Right, Start, Stored, has_few_rows, multiply,
+    multiply_stored, multiply_together, transpose_into,
 };
 use super::shared::Shared;
 use crate::activation::Activation;
@@ -21,7 +22,7 @@ pub struct Forward<'a> {
     /// The input.
     pub x: Mat<'a>,
     /// Each `[outputs, inputs]`; their results are side by side.
-    pub weights: &'a [Mat<'a>],
+    pub weights: &'a [Stored<'a>],
     /// One for each weight, or none.
     pub biases: &'a [Option<&'a [f32]>],
     /// Added to the result.
@@ -32,9 +33,7 @@ pub struct Forward<'a> {
 
 /// `y = activation(x W^T + b + residual)`, and the activation's derivative where wanted.
 pub fn forward(pool: &Pool, given: &Forward<'_>, y: &mut [f32], derivative: Option<&mut [f32]>) {
-    let turned: Vec<_> = given.weights.iter().map(|weight| weight.t()).collect();
-    let right = Right::beside(pool, &turned);
-    let (rows, outputs) = (given.x.rows(), right.cols());
+    let (rows, outputs) = (given.x.rows(), given.weights.iter().map(Stored::rows).sum());
     let bias = joined_bias(pool, given, outputs);
     let start = match (&bias, given.residual) {
         (Some(bias), Some(residual)) => Start::BiasAndResidual(bias, residual),
@@ -52,8 +51,15 @@ pub fn forward(pool: &Pool, given: &Forward<'_>, y: &mut [f32], derivative: Opti
         }
     };
     let finish = given.activation.map(|_| &activate as Finish<'_>);
-    let extras = Extras { finish, row_sums: None };
-    multiply(MatMut::new(y, rows, outputs), given.x, &right, start, extras);
+    let into = MatMut::new(y, rows, outputs);
+    if has_few_rows(rows) {
+        return multiply_stored(into, given.x, given.weights, start, finish);
+    }
+    let widened: Vec<_> = given.weights.iter().map(|weight| weight.widened(pool)).collect();
+    let turned: Vec<_> =
+        given.weights.iter().zip(&widened).map(|(w, f32s)| w.mat(f32s.as_deref()).t()).collect();
+    let right = Right::beside(pool, &turned);
+    multiply(into, given.x, &right, start, Extras { finish, row_sums: None });
 }
 
 /// Applies an activation in place, and writes its derivative where wanted.

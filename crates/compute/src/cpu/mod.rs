@@ -6,6 +6,7 @@
 
 pub mod attention;
 pub mod bf16;
+pub mod cached_attention;
 pub mod elementwise;
 pub mod linear;
 pub mod losses;

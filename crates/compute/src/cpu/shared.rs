@@ -30,6 +30,15 @@ impl<'a> Shared<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.pointer(offset, len), len) }
     }
 
+    /// `len` floats from `offset`, which several tasks may read.
+    ///
+    /// # Safety
+    /// Nobody may write them meanwhile.
+    pub unsafe fn read(self, offset: usize, len: usize) -> &'a [f32] {
+        // SAFETY: `pointer` checks the bounds; the caller keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.pointer(offset, len), len) }
+    }
+
     /// The address of `offset`, from which `len` floats are inside the slice.
     pub fn pointer(self, offset: usize, len: usize) -> *mut f32 {
         assert!(offset <= self.len && len <= self.len - offset, "a segment lies inside its slice");

@@ -5,6 +5,7 @@
 //! before it leaves the cache; bias gradients are row sums of the left operand.
 //! The order of additions for one element depends only on the depth, never on the thread count.
 
+mod few_rows;
 mod kernel;
 mod moves;
 mod pack;
@@ -13,6 +14,7 @@ mod right;
 mod tests;
 mod view;
 
+pub use few_rows::{Stored, applies as has_few_rows, multiply_keys, multiply_stored};
 pub use pack::transpose_into;
 pub use right::Right;
 pub use view::{Mat, MatMut};

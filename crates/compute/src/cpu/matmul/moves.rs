@@ -119,7 +119,7 @@ fn plain_strips(
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86 {
+pub(super) mod x86 {
     use core::arch::x86_64::{
         __m512, _mm512_add_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_loadu_ps,
         _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4,
@@ -184,9 +184,10 @@ mod x86 {
     }
 
     /// The transpose of a sixteen by sixteen block held in registers.
+    #[inline]
     #[target_feature(enable = "avx512f")]
     #[expect(clippy::large_types_passed_by_value, reason = "inlined, the rows stay in registers")]
-    fn sixteen(rows: [__m512; 16]) -> [__m512; 16] {
+    pub fn sixteen(rows: [__m512; 16]) -> [__m512; 16] {
         let zero = _mm512_setzero_ps();
         let mut pairs = [zero; 16];
         for i in 0..8 {

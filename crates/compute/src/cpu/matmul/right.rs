@@ -87,6 +87,18 @@ impl<'a> Right<'a> {
         Self::stacked(pool, &[b])
     }
 
+    /// One row-major matrix that a single product of few rows reads: where it is if it is whole
+    /// panels wide, because a copy would be read only once too; else packed.
+    pub fn streamed(pool: &Pool, b: Mat<'a>) -> Self {
+        if b.col_stride == 1 && b.cols.is_multiple_of(WIDTH) {
+            let source = Source::InPlace(b, pool.clone());
+            return Self { source, depth: b.rows, panels: panels_of(b.cols) };
+        }
+        let mut packed = Self::empty(pool);
+        packed.repack(b);
+        packed
+    }
+
     /// Nothing yet; see [`Right::repack`].
     pub fn empty(pool: &Pool) -> Self {
         Self { source: Source::Packed(pool.take(0)), depth: 0, panels: Vec::new() }

@@ -50,6 +50,17 @@ impl<'a> Mat<'a> {
         Self::strided(&self.data[from..], range.len(), self.cols, self.row_stride)
     }
 
+    /// Some columns of a row-major matrix.
+    pub fn columns(self, range: Range<usize>) -> Self {
+        assert!(
+            range.start <= range.end && range.end <= self.cols,
+            "columns of a matrix are inside it"
+        );
+        assert_eq!(self.col_stride, 1, "only row-major matrices are cut by columns");
+        let from = range.start.min(self.data.len());
+        Self::strided(&self.data[from..], self.rows, range.len(), self.row_stride)
+    }
+
     /// Adds the sums of rows `first ..` over some columns to `sums`, column by column.
     pub fn add_row_sums(self, first: usize, columns: Range<usize>, sums: &mut [f32]) {
         if self.row_stride == 1 {

@@ -1,0 +1,257 @@
+//! `fedra bench split`: how fast a decoder writes, whole and cut between a client and a server.
+//!
+//! Kinds of decoding take turns, repeat by repeat, so that a busy minute of the machine hits all of
+//! them; medians are reported. The cut decoder is measured through [`DecodePeer`], whatever is behind it.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fedra::process::peak_resident_bytes;
+use fedra_client::generate::{
+    CachedDecoder, DecodePeer, DecodeSessions, LocalPeer, Sampling, SessionLimits,
+};
+use fedra_compute::{Device, Params, Seed, ThreadPool};
+use fedra_model::hf::Config;
+use fedra_model::{Head, Model, Preset};
+use fedra_plan::{Cut, Scope};
+
+use super::report::Format;
+use crate::console;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  fedra bench split                                  4,000 tokens of context, one block at each end
+  fedra bench split --context 100 --first 4 --last 2 --threads 2 --json
+  fedra bench split --whole-only --bf16              only the uncut decoder, weights as bf16";
+
+/// Write tokens behind a random context with fresh weights of a known shape.
+#[derive(Args)]
+pub struct SplitBench {
+    /// Model shape: smollm2 or llama-1b
+    #[arg(long, default_value = "smollm2", value_parser = super::step::parse_shape)]
+    shape: Preset,
+    /// Tokens in front of those that are written
+    #[arg(long, default_value_t = 4000)]
+    context: usize,
+    /// Tokens to write in each repeat
+    #[arg(long, default_value_t = 32)]
+    tokens: usize,
+    /// Blocks that the client has behind the embedding
+    #[arg(long, default_value_t = 1, value_name = "BLOCKS")]
+    first: u16,
+    /// Blocks that the client has in front of the head
+    #[arg(long, default_value_t = 1, value_name = "BLOCKS")]
+    last: u16,
+    /// Threads [default: as many as the machine has cores]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Repeats, of which the median is reported
+    #[arg(long, default_value_t = 3)]
+    repeats: usize,
+    /// Store weights as bf16
+    #[arg(long)]
+    bf16: bool,
+    /// Measure the uncut decoder only
+    #[arg(long)]
+    whole_only: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// The result.
+#[derive(serde::Serialize)]
+struct Report {
+    peer: String,
+    shape: &'static str,
+    precision: &'static str,
+    context: usize,
+    tokens: usize,
+    repeats: usize,
+    threads: usize,
+    first: u16,
+    last: u16,
+    /// Seconds to read the context.
+    prompt_s: f64,
+    /// Uncut, with a cache.
+    whole_tokens_per_s: f64,
+    /// Cut, with a cache at each side, both in this process.
+    cut_tokens_per_s: Option<f64>,
+    /// Cut, with the context sent again for each token.
+    uncached_tokens_per_s: Option<f64>,
+    /// What crosses the cut for a token, both ways.
+    bytes_per_token: Option<f64>,
+    peak_bytes: u64,
+}
+
+impl SplitBench {
+    /// Measures and prints.
+    pub fn run(self) -> Result<()> {
+        if self.context == 0 || self.tokens == 0 || self.repeats == 0 || self.threads() == 0 {
+            bail!("--context, --tokens, --repeats and --threads must be at least 1");
+        }
+        if self.threads() > ThreadPool::MOST {
+            bail!("--threads: found {}, expected at most {}", self.threads(), ThreadPool::MOST);
+        }
+        let pool = ThreadPool::new(self.threads()).context("--threads: cannot start them")?;
+        let report = pool.install(|| self.measure())?;
+        if self.format.json() {
+            console::data(serde_json::json!(report));
+        } else {
+            report.print();
+        }
+        Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn measure(&self) -> Result<Report> {
+        let device = Device::cpu();
+        let model = self.model()?;
+        let mut params = model.fresh_params(&device, Seed(0))?;
+        if self.bf16 {
+            params = params.with_bf16_outside(&Scope::empty());
+        }
+        let blocks = model.layout().blocks();
+        let words = model.layout().iter().next().context("a model has parameters")?.1.dims()[0];
+        let mut draw = Seed(1).generator();
+        let context: Vec<u32> = (0..self.context).map(|_| draw.below(words) as u32).collect();
+
+        let mut whole = Writer::new(CachedDecoder::whole(&device, &model, &params)?);
+        let start = Instant::now();
+        whole.read(&context)?;
+        let prompt_s = start.elapsed().as_secs_f64();
+        let cut = Cut::keep(self.first, self.last, blocks).context("--first and --last")?;
+        let decoder = || -> Result<CachedDecoder<'_>> {
+            let peer = local_peer(&device, (&model, &params), &cut)?;
+            Ok(CachedDecoder::cut(&device, (&model, &params), &cut, Box::new(peer))?)
+        };
+        let mut split = None;
+        if !self.whole_only {
+            let mut writer = Writer::new(decoder()?);
+            writer.read(&context)?;
+            split = Some(writer);
+        }
+        let (mut whole_times, mut cut_times, mut uncached) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..self.repeats {
+            whole_times.push(whole.write(self.tokens)?);
+            if let Some(split) = &mut split {
+                cut_times.push(split.write(self.tokens)?);
+                let mut again = Writer::new(decoder()?);
+                let start = Instant::now();
+                again.read(&context)?;
+                uncached.push(start.elapsed().as_secs_f64());
+            }
+        }
+        if let Some(split) = &split
+            && split.tokens != whole.tokens
+        {
+            bail!("the cut decoder wrote other tokens than the whole one");
+        }
+        let per_s = |seconds: Vec<f64>| Some(rounded(1.0 / median(seconds)?));
+        let row = 2 * model.width() * size_of::<f32>();
+        Ok(Report {
+            peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
+            shape: self.shape.name(),
+            precision: if self.bf16 { "bf16" } else { "fp32" },
+            context: self.context,
+            tokens: self.tokens,
+            repeats: self.repeats,
+            threads: self.threads(),
+            first: self.first,
+            last: self.last,
+            prompt_s: rounded(prompt_s),
+            whole_tokens_per_s: per_s(whole_times).unwrap_or(0.0),
+            bytes_per_token: split.is_some().then_some(row as f64),
+            cut_tokens_per_s: per_s(cut_times),
+            uncached_tokens_per_s: per_s(uncached),
+            peak_bytes: peak_resident_bytes().unwrap_or(0),
+        })
+    }
+
+    /// The shape with room for the context.
+    fn model(&self) -> Result<Model> {
+        let needed = self.context + self.tokens * self.repeats + 1;
+        let mut config = self.shape.config();
+        match &mut config {
+            Config::Llama(llama) => {
+                llama.max_position_embeddings = llama.max_position_embeddings.max(needed);
+            }
+            Config::Bert(_) => {
+                bail!("--shape: found {}, an encoder, expected a decoder", self.shape.name())
+            }
+        }
+        Ok(Model::new(config, Head::Language, None)?)
+    }
+}
+
+/// The middle in this process, with nothing but its own weights.
+fn local_peer(
+    device: &Device,
+    (model, params): (&Model, &Params),
+    cut: &Cut,
+) -> Result<impl DecodePeer + use<>> {
+    let blocks = cut.server_blocks().context("a cut has blocks at the server")?;
+    let blocks = usize::from(blocks.start)..usize::from(blocks.end);
+    let limits = SessionLimits { cache_bytes: usize::MAX, ..SessionLimits::default() };
+    let sessions = DecodeSessions::new(device, (model.clone(), params), blocks, limits)?;
+    Ok(LocalPeer::open(sessions)?)
+}
+
+/// A decoder that writes greedily.
+struct Writer<'a> {
+    decoder: CachedDecoder<'a>,
+    logits: Vec<f32>,
+    tokens: Vec<u32>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(decoder: CachedDecoder<'a>) -> Self {
+        Self { decoder, logits: Vec::new(), tokens: Vec::new() }
+    }
+
+    fn read(&mut self, tokens: &[u32]) -> Result<()> {
+        self.logits = self.decoder.read(tokens)?;
+        Ok(())
+    }
+
+    /// Seconds per token.
+    fn write(&mut self, tokens: usize) -> Result<f64> {
+        let mut step = || -> Result<()> {
+            let token = Sampling::Greedy.choose(&self.logits, 0)?;
+            self.tokens.push(token);
+            self.logits = self.decoder.read(&[token])?;
+            Ok(())
+        };
+        let start = Instant::now();
+        (0..tokens).try_for_each(|_| step())?;
+        Ok(start.elapsed().as_secs_f64() / tokens as f64)
+    }
+}
+
+impl Report {
+    fn print(&self) {
+        let Self { shape, precision, threads, context, .. } = self;
+        console::data(format_args!(
+            "{shape} in {precision} on {threads} threads behind {context} tokens (read in {} s), tokens a second:",
+            self.prompt_s
+        ));
+        console::data(format_args!("  whole, cached      {}", self.whole_tokens_per_s));
+        if let (Some(cut), Some(uncached)) = (self.cut_tokens_per_s, self.uncached_tokens_per_s) {
+            let (first, last) = (self.first, self.last);
+            console::data(format_args!("  cut {first}+{last}, cached    {cut}"));
+            console::data(format_args!("  cut {first}+{last}, no cache  {uncached}"));
+        }
+    }
+}
+
+fn median(mut numbers: Vec<f64>) -> Option<f64> {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied()
+}
+
+fn rounded(x: f64) -> f64 {
+    (x * 1000.0).round() / 1000.0
+}

@@ -1,0 +1,285 @@
+//! `fedra generate`: what a decoder writes behind a prompt, shown as it is made.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fedra_client::generate::{
+    CachedDecoder, Ended, GenerateSettings, Generator, RandomSampling, Reader, Sampling, TextStream,
+};
+use fedra_compute::{Device, Seed, ThreadPool};
+use fedra_data::{Tokenizer, open_tokenizer};
+use fedra_model::hf::Config;
+use fedra_model::{Head, Loaded};
+use fedra_plan::Scope;
+
+use crate::{console, interrupt};
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra generate --model models/smollm2 --prompt 'The patient was admitted with'
+  fedra generate --model models/smollm2 --prompt-file note.txt --max-tokens 200 --stop '\\n\\n'
+  echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --top-p 0.9 --seed 7
+
+Text goes to stdout as it is made, figures to stderr. Without --temperature, --top-k and --top-p the
+likeliest token is taken each time (--greedy). With them tokens are drawn; the same seed draws the
+same text, on any number of threads. Filters apply in this order: temperature, top-k, top-p. The end
+of the text is the model's own end token, a --stop string or --max-tokens. Ctrl-C ends after the token
+that is on.";
+
+/// The most that a prompt file may have; a million tokens have some megabytes.
+const LONGEST_PROMPT: u64 = 64 << 20;
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Generate {
+    /// Folder of a decoder in Hugging Face layout, with its tokenizer
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    #[command(flatten)]
+    prompt: Prompt,
+    /// Most tokens to write
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    max_tokens: usize,
+    #[command(flatten)]
+    choice: Choice,
+    /// End in front of this text; may be given several times (\n and \t are a line end and a tab)
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Store weights as bf16: half the memory and about twice the speed, a little less exact
+    #[arg(long)]
+    bf16: bool,
+    /// Threads [default: as many as the machine has cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Print one JSON object at the end instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Prompt {
+    /// The prompt
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// Read the prompt from a file
+    #[arg(long, value_name = "FILE")]
+    prompt_file: Option<PathBuf>,
+    /// Read the prompt from standard input
+    #[arg(value_name = "-", value_parser = ["-"])]
+    stdin: Option<String>,
+}
+
+#[derive(Args)]
+struct Choice {
+    /// Take the likeliest token each time: the default
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "seed"])]
+    greedy: bool,
+    /// Draw, with logits divided by this: below 1 is safer, above 1 more surprising
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+    /// Draw among this many of the likeliest tokens
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Draw among the likeliest tokens that together have this probability
+    #[arg(long, value_name = "P")]
+    top_p: Option<f64>,
+    /// Seed of the draws [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// What `--json` prints.
+#[derive(serde::Serialize)]
+struct Report {
+    text: String,
+    tokens: Vec<u32>,
+    prompt_tokens: usize,
+    ended: &'static str,
+    prompt_seconds: f64,
+    seconds: f64,
+    tokens_per_s: f64,
+}
+
+impl Generate {
+    /// Writes.
+    pub fn run(self) -> Result<ExitCode> {
+        let settings = self.choice.sampling()?;
+        settings.check()?;
+        if self.max_tokens == 0 {
+            bail!("--max-tokens: found 0, expected at least 1");
+        }
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.unwrap_or_else(cores);
+        if !(1..=ThreadPool::MOST).contains(&threads) {
+            bail!("--threads: found {threads}, expected 1 to {}", ThreadPool::MOST);
+        }
+        let text = self.prompt.read()?;
+        let pool = ThreadPool::new(threads).context("--threads: cannot start them")?;
+        pool.install(|| self.write(&text, settings))
+    }
+
+    fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
+        let device = Device::cpu();
+        let mut loaded = fedra_model::load(&self.model, Head::Language, None, (&device, Seed(0)))?;
+        if self.bf16 {
+            loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
+        }
+        let tokenizer = open_tokenizer(&self.model)?;
+        let prompt = prompt_tokens(&*tokenizer, text)?;
+        let stop_tokens = stop_tokens(&self.model, &loaded)?;
+        let settings = GenerateSettings { sampling, max_tokens: self.max_tokens, stop_tokens };
+        let decoder = CachedDecoder::whole(&device, &loaded.model, &loaded.params)?;
+        let mut generator = Generator::new(decoder, &prompt, settings)?;
+        let stops = self.stop.iter().map(|stop| unescaped(stop)).collect();
+        let stream = TextStream::new(&*tokenizer, stops).after(&prompt)?;
+        interrupt::within("token");
+
+        let (mut whole, mut tokens) = (String::new(), Vec::new());
+        let start = Instant::now();
+        let mut first = None;
+        let ended = generator.write(stream, &mut |written| {
+            first.get_or_insert_with(|| start.elapsed().as_secs_f64());
+            tokens.extend(written.token);
+            if self.json {
+                whole.push_str(written.text);
+            } else {
+                console::text(written.text);
+            }
+            if interrupt::interrupted() { Reader::IsDone } else { Reader::WantsMore }
+        })?;
+        let prompt_seconds = first.unwrap_or_default();
+        let seconds = start.elapsed().as_secs_f64() - prompt_seconds;
+        // The first token comes with the prompt.
+        let counted = tokens.len().saturating_sub(1);
+        let tokens_per_s = if counted == 0 { 0.0 } else { counted as f64 / seconds };
+        let report = Report {
+            text: whole,
+            prompt_tokens: prompt.len(),
+            ended: ended.name(),
+            prompt_seconds,
+            seconds,
+            tokens_per_s,
+            tokens,
+        };
+        if self.json {
+            console::data(serde_json::json!(report));
+        } else {
+            console::text("\n");
+        }
+        console::say(format_args!(
+            "{} tokens, {:.1} tokens/s; prompt of {} tokens read in {:.2} s; ended by {}",
+            report.tokens.len(),
+            report.tokens_per_s,
+            report.prompt_tokens,
+            report.prompt_seconds,
+            in_words(ended),
+        ));
+        Ok(match ended {
+            Ended::Interrupted => ExitCode::from(interrupt::STATUS),
+            Ended::StopToken | Ended::StopText | Ended::MaxTokens | Ended::ContextFull => {
+                ExitCode::SUCCESS
+            }
+        })
+    }
+}
+
+impl Prompt {
+    fn read(&self) -> Result<String> {
+        match (&self.prompt, &self.prompt_file) {
+            (Some(text), _) => Ok(text.clone()),
+            (None, Some(file)) => {
+                let name = file.display();
+                let open = std::fs::File::open(file);
+                let open = open.with_context(|| format!("--prompt-file: cannot open {name}"))?;
+                limited(open, &format!("--prompt-file {name}"))
+            }
+            (None, None) => limited(std::io::stdin().lock(), "standard input"),
+        }
+    }
+}
+
+/// The text of a source that may be endless.
+fn limited(from: impl Read, name: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    let read = from.take(LONGEST_PROMPT + 1).read_to_end(&mut bytes);
+    read.with_context(|| format!("{name}: cannot read it"))?;
+    if bytes.len() as u64 > LONGEST_PROMPT {
+        bail!("{name}: found more than {LONGEST_PROMPT} bytes, expected a prompt");
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        anyhow::anyhow!("{name}: found a byte that is no UTF-8 at {at}, expected text in UTF-8")
+    })
+}
+
+impl Choice {
+    fn sampling(&self) -> Result<Sampling> {
+        let Self { temperature, top_k, top_p, seed, greedy: _ } = *self;
+        if temperature.is_none() && top_k.is_none() && top_p.is_none() {
+            if let Some(seed) = seed {
+                bail!(
+                    "--seed: found {seed} where nothing is drawn, expected --temperature, --top-k or \
+                     --top-p with it"
+                );
+            }
+            return Ok(Sampling::Greedy);
+        }
+        let (temperature, seed) = (temperature.unwrap_or(1.0), Seed(seed.unwrap_or(0)));
+        Ok(Sampling::Random(RandomSampling { temperature, top_k, top_p, seed }))
+    }
+}
+
+/// The prompt between what the tokenizer puts in front of a text and nothing: what it puts behind
+/// would end the text.
+fn prompt_tokens(tokenizer: &dyn Tokenizer, text: &str) -> Result<Vec<u32>> {
+    let mut tokens = tokenizer.templates().single.before().to_vec();
+    tokens.extend(tokenizer.pieces(text)?);
+    if tokens.is_empty() {
+        bail!("prompt: found no token, expected at least one: this tokenizer adds none of its own");
+    }
+    Ok(tokens)
+}
+
+/// The end tokens: those of `generation_config.json`, or else of `config.json`.
+fn stop_tokens(folder: &Path, loaded: &Loaded) -> Result<Vec<u32>> {
+    const FILE: &str = "generation_config.json";
+    let declared = match loaded.model.config() {
+        Config::Llama(config) => config.eos_token_ids,
+        Config::Bert(_) => Vec::new(),
+    };
+    let Some(bytes) = loaded.companions.get(FILE) else { return Ok(declared) };
+    let file = folder.join(FILE);
+    let written: serde_json::Value = serde_json::from_slice(bytes)
+        .with_context(|| format!("{}: expected a JSON object", file.display()))?;
+    let number = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let ids = match &written["eos_token_id"] {
+        serde_json::Value::Null => return Ok(declared),
+        serde_json::Value::Array(ids) => ids.iter().map(number).collect(),
+        one => number(one).map(|id| vec![id]),
+    };
+    ids.with_context(|| {
+        let found = &written["eos_token_id"];
+        format!("{}: eos_token_id: found {found}, expected a token or a list", file.display())
+    })
+}
+
+/// A stop text as it is meant: a shell passes no line ends easily.
+fn unescaped(text: &str) -> String {
+    text.replace("\\n", "\n").replace("\\t", "\t")
+}
+
+fn in_words(ended: Ended) -> &'static str {
+    match ended {
+        Ended::StopToken => "the model's end token",
+        Ended::StopText => "a stop text",
+        Ended::MaxTokens => "--max-tokens",
+        Ended::ContextFull => "the model's longest context",
+        Ended::Interrupted => "Ctrl-C",
+    }
+}

@@ -1,0 +1,283 @@
+//! A decoder with its caches: tokens in, logits of the next one out.
+//!
+//! Whole, it runs all blocks here. Cut, the embedding and the first blocks, the last blocks and the
+//! head are here, and the middle is at a [`DecodePeer`]. Rows that leave for the peer are kept as
+//! they left: after a lost connection the same rows are sent again, so noise that was put on them is
+//! never drawn twice for the same text.
+//!
+//! ```text
+//! tokens -> embedding -> first blocks -> leaving -> peer -> last blocks -> norm, head -> logits
+//!                        near cache       sent      cache    far cache
+//! ```
+
+use super::peer::{Answer, DecodePeer};
+use crate::{ClientError, Result};
+use fedra_compute::{Device, Params, Tape, Tensor, Value};
+use fedra_model::{Backbone, Batch, Head, KeyValueCache, Model, ModelError, Packing};
+use fedra_plan::Cut;
+
+/// Tokens of a prompt that are read at once, unless said otherwise: enough for products at full
+/// speed, few enough that several prompts at one server take turns.
+const CHUNK: usize = 256;
+
+/// Changes rows of hidden states, of the given width, before they leave for the peer.
+pub type Leaving<'a> = Box<dyn FnMut(&mut [f32], usize) + Send + 'a>;
+
+/// A decoder that has read some tokens.
+pub struct CachedDecoder<'a> {
+    device: Device,
+    model: &'a Model,
+    params: &'a Params,
+    /// All tokens that were given, read or not.
+    tokens: Vec<u32>,
+    near: KeyValueCache,
+    far: KeyValueCache,
+    middle: Option<Middle<'a>>,
+    /// Tokens that have passed all blocks.
+    done: usize,
+    /// The last of them behind the last block.
+    last: Option<Tensor>,
+    chunk: usize,
+}
+
+/// The other side of the cut.
+struct Middle<'a> {
+    peer: Box<dyn DecodePeer + 'a>,
+    leaving: Option<Leaving<'a>>,
+    /// Every row as it left.
+    sent: Vec<f32>,
+}
+
+impl<'a> CachedDecoder<'a> {
+    /// A decoder with all its blocks here.
+    pub fn whole(device: &Device, model: &'a Model, params: &'a Params) -> Result<Self> {
+        let blocks = model.blocks();
+        Self::of(device, (model, params), (0..blocks, blocks..blocks), None)
+    }
+
+    /// A decoder whose middle blocks, which the cut puts at the server, are at a peer. Their
+    /// parameters need not be among `params`.
+    pub fn cut(
+        device: &Device,
+        (model, params): (&'a Model, &'a Params),
+        cut: &Cut,
+        peer: Box<dyn DecodePeer + 'a>,
+    ) -> Result<Self> {
+        let Some(server) = cut.server_blocks() else {
+            let (found, expected) = ("no blocks at the server".into(), "some".into());
+            return Err(ClientError::Generate { what: "cut", found, expected });
+        };
+        let ends = (0..usize::from(server.start), usize::from(server.end)..model.blocks());
+        let middle = Middle { peer, leaving: None, sent: Vec::new() };
+        Self::of(device, (model, params), ends, Some(middle))
+    }
+
+    fn of(
+        device: &Device,
+        (model, params): (&'a Model, &'a Params),
+        (first, last): (std::ops::Range<usize>, std::ops::Range<usize>),
+        middle: Option<Middle<'a>>,
+    ) -> Result<Self> {
+        if model.head() != Head::Language {
+            let (found, expected) = (format!("{:?}", model.head()), "a language head".into());
+            return Err(ClientError::Generate { what: "head", found, expected });
+        }
+        Ok(Self {
+            near: KeyValueCache::new(device, model, first, 0)?,
+            far: KeyValueCache::new(device, model, last, 0)?,
+            device: device.clone(),
+            model,
+            params,
+            tokens: Vec::new(),
+            middle,
+            done: 0,
+            last: None,
+            chunk: CHUNK,
+        })
+    }
+
+    /// The same decoder, which reads a prompt in pieces of so many tokens (at least one).
+    #[must_use]
+    pub fn with_chunk(self, tokens: usize) -> Self {
+        Self { chunk: tokens.max(1), ..self }
+    }
+
+    /// The same decoder, whose rows are changed by `leaving` before they are sent, each once.
+    #[must_use]
+    pub fn with_leaving(mut self, leaving: Leaving<'a>) -> Self {
+        if let Some(middle) = &mut self.middle {
+            middle.leaving = Some(leaving);
+        }
+        self
+    }
+
+    /// Its structure.
+    pub fn model(&self) -> &'a Model {
+        self.model
+    }
+
+    /// Tokens that it was given.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Bytes of the caches on this side, rows kept for the peer included.
+    pub fn bytes(&self) -> usize {
+        let sent = self.middle.as_ref().map_or(0, |middle| size_of_val(&middle.sent[..]));
+        self.near.bytes() + self.far.bytes() + sent
+    }
+
+    /// Reads further tokens; returns the logits of the one that follows.
+    ///
+    /// If the peer fails on the way, the tokens stay given: [`CachedDecoder::resume`] goes on.
+    pub fn read(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let total = self.tokens.len() + tokens.len();
+        if total == 0 || total > self.model.longest() {
+            let expected = format!("1 to {}, the model's longest", self.model.longest());
+            let found = total.to_string();
+            return Err(ClientError::Generate { what: "number of tokens", found, expected });
+        }
+        let words = words(self.model);
+        if let Some(token) = tokens.iter().find(|token| **token as usize >= words) {
+            let (found, expected) = (token.to_string(), format!("less than {words}"));
+            return Err(ClientError::Generate { what: "token", found, expected });
+        }
+        self.tokens.extend_from_slice(tokens);
+        self.finish()
+    }
+
+    /// Goes on where the peer is, after a failure; returns the logits of the token that follows.
+    ///
+    /// What the peer lacks is sent again as it was sent before.
+    pub fn resume(&mut self) -> Result<Vec<f32>> {
+        if let Some(middle) = &mut self.middle {
+            let mut at = middle.peer.position()?;
+            if at > self.near.len() {
+                let expected = format!("at most {}, the rows that were sent", self.near.len());
+                let found = at.to_string();
+                return Err(ClientError::Generate { what: "the peer's position", found, expected });
+            }
+            let width = self.model.width();
+            while at < self.done {
+                let end = self.done.min(at + self.chunk);
+                let rows = &middle.sent[at * width..end * width];
+                middle.peer.decode(at, rows, Answer::Last)?;
+                at = end;
+            }
+        }
+        self.finish()
+    }
+
+    /// Reads what was given and not read; returns the logits behind the last token.
+    fn finish(&mut self) -> Result<Vec<f32>> {
+        while self.done < self.tokens.len() {
+            if self.near.len() == self.done {
+                self.enter()?;
+            }
+            self.cross()?;
+        }
+        let Some(last) = self.last.clone() else {
+            let (found, expected) = ("0".into(), "at least 1".into());
+            return Err(ClientError::Generate { what: "number of tokens", found, expected });
+        };
+        let mut tape = Tape::new(&self.device);
+        let last = tape.constant(last);
+        let logits = self.model.head_logits(&mut tape, self.params.frozen(), &last)?;
+        Ok(logits.tensor.to_host().into_owned())
+    }
+
+    /// The next piece through the first blocks.
+    fn enter(&mut self) -> Result<()> {
+        let (from, mut tape) = (self.done, Tape::new(&self.device));
+        let piece = &self.tokens[from..self.tokens.len().min(from + self.chunk)];
+        let batch = Batch::new(&[piece])?.continuing(vec![from])?;
+        let weights = self.params.frozen();
+        let hidden = self.model.embed(&mut tape, weights, &batch)?;
+        let given = (hidden, batch.packing());
+        let hidden = self.model.decode(&mut tape, weights, given, &mut [&mut self.near])?;
+        match &mut self.middle {
+            Some(middle) => middle.send(&hidden.tensor),
+            None => {
+                self.done = self.near.len();
+                self.keep_last(&hidden.tensor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What has entered through the middle and the last blocks.
+    fn cross(&mut self) -> Result<()> {
+        let (from, to, width) = (self.done, self.near.len(), self.model.width());
+        let Some(middle) = &mut self.middle else { return Ok(()) };
+        if from == to {
+            return Ok(());
+        }
+        let answer = if self.far.blocks().is_empty() { Answer::Last } else { Answer::All };
+        let rows = match answer {
+            Answer::All => to - from,
+            Answer::Last => 1,
+        };
+        let received = middle.peer.decode(from, &middle.sent[from * width..to * width], answer)?;
+        check_rows(&received, rows, width)?;
+        let received = Tensor::from_slice(&self.device, rows, width, &received)?;
+        let behind = match answer {
+            Answer::Last => received,
+            Answer::All => {
+                let packing = Packing::new(vec![rows])?.with_offsets(vec![from])?;
+                let mut tape = Tape::new(&self.device);
+                let hidden: Value = tape.constant(received);
+                let (weights, given) = (self.params.frozen(), (hidden, &packing));
+                self.model.decode(&mut tape, weights, given, &mut [&mut self.far])?.tensor
+            }
+        };
+        self.done = to;
+        self.keep_last(&behind)
+    }
+
+    fn keep_last(&mut self, hidden: &Tensor) -> Result<()> {
+        let last = hidden.rows().saturating_sub(1);
+        self.last = Some(hidden.row_range(&self.device, last, 1).map_err(ModelError::from)?);
+        Ok(())
+    }
+}
+
+impl Middle<'_> {
+    fn send(&mut self, hidden: &Tensor) {
+        let from = self.sent.len();
+        self.sent.extend_from_slice(&hidden.to_host());
+        if let Some(leaving) = &mut self.leaving {
+            leaving(&mut self.sent[from..], hidden.cols());
+        }
+    }
+}
+
+/// Words of the vocabulary.
+fn words(model: &Model) -> usize {
+    match model.backbone() {
+        Backbone::Bert(bert) => bert.config().vocab_size,
+        Backbone::Llama(llama) => llama.config().vocab_size,
+    }
+}
+
+/// What a peer sends is from outside.
+fn check_rows(received: &[f32], rows: usize, width: usize) -> Result<()> {
+    if received.len() != rows * width {
+        let found = format!("{} numbers", received.len());
+        let expected = format!("{rows} rows of {width}");
+        return Err(ClientError::Generate { what: "the peer's answer", found, expected });
+    }
+    if let Some(at) = received.iter().position(|x| !x.is_finite()) {
+        let found = format!("{} in row {}", received[at], at / width);
+        let expected = "finite numbers".into();
+        return Err(ClientError::Generate { what: "the peer's answer", found, expected });
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for CachedDecoder<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = out.debug_struct("CachedDecoder");
+        shown.field("tokens", &self.tokens.len()).field("done", &self.done);
+        shown.field("cut", &self.middle.is_some()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,209 @@
+//! A decoder that goes on writing: one token at a time, until something ends it.
+//!
+//! Tokens are pulled, so whoever shows them decides when to stop, and a peer that fails in between
+//! leaves a generator that can be resumed.
+
+use super::cached_decoder::CachedDecoder;
+use super::sampling::Sampling;
+use super::text_stream::TextStream;
+use crate::{ClientError, Result};
+
+/// How to write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateSettings {
+    /// How each token is chosen.
+    pub sampling: Sampling,
+    /// Most tokens.
+    pub max_tokens: usize,
+    /// Tokens that end the text and are not part of it.
+    pub stop_tokens: Vec<u32>,
+}
+
+/// Why there is no further token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A stop token was chosen.
+    StopToken,
+    /// A stop string was written.
+    StopText,
+    /// The most tokens were written.
+    MaxTokens,
+    /// The model has no further position.
+    ContextFull,
+    /// Whoever reads wants no more.
+    Interrupted,
+}
+
+impl Ended {
+    /// A short name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StopToken => "stop_token",
+            Self::StopText => "stop_text",
+            Self::MaxTokens => "max_tokens",
+            Self::ContextFull => "context_full",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Writes what follows a prompt.
+///
+/// ```
+/// use fedra_client::generate::{CachedDecoder, Ended, GenerateSettings, Generator, Sampling};
+/// use fedra_compute::{Device, Seed};
+/// use fedra_model::hf::{Config, LlamaConfig};
+/// use fedra_model::{Head, Model};
+///
+/// let config = LlamaConfig { vocab_size: 50, hidden_size: 16, num_hidden_layers: 2,
+///     num_attention_heads: 2, num_key_value_heads: 1, head_dim: 8, intermediate_size: 24,
+///     ..LlamaConfig::default() };
+/// let model = Model::new(Config::Llama(config), Head::Language, None)?;
+/// let device = Device::cpu();
+/// let params = model.fresh_params(&device, Seed(1))?;
+///
+/// let settings =
+///     GenerateSettings { sampling: Sampling::Greedy, max_tokens: 5, stop_tokens: Vec::new() };
+/// let decoder = CachedDecoder::whole(&device, &model, &params)?;
+/// let mut generator = Generator::new(decoder, &[7, 3], settings)?;
+/// let tokens = generator.by_ref().collect::<Result<Vec<u32>, _>>()?;
+/// assert_eq!((tokens.len(), generator.ended()), (5, Some(Ended::MaxTokens)));
+/// # Ok::<(), fedra_client::ClientError>(())
+/// ```
+#[derive(Debug)]
+pub struct Generator<'a> {
+    decoder: CachedDecoder<'a>,
+    settings: GenerateSettings,
+    /// Tokens that the decoder has not been given.
+    unread: Vec<u32>,
+    /// Logits that were got by resuming.
+    logits: Option<Vec<f32>>,
+    written: usize,
+    ended: Option<Ended>,
+}
+
+impl<'a> Generator<'a> {
+    /// A generator behind a prompt, which is read with the first token.
+    pub fn new(
+        decoder: CachedDecoder<'a>,
+        prompt: &[u32],
+        settings: GenerateSettings,
+    ) -> Result<Self> {
+        settings.sampling.check()?;
+        let refuse = |what, found: String, expected: String| {
+            Err(ClientError::Generate { what, found, expected })
+        };
+        if prompt.is_empty() {
+            return refuse("prompt", "no token".into(), "at least one".into());
+        }
+        if settings.max_tokens == 0 {
+            return refuse("most tokens", "0".into(), "at least 1".into());
+        }
+        let longest = decoder.model().longest();
+        if decoder.tokens().len() + prompt.len() > longest {
+            let found = format!("{} tokens", decoder.tokens().len() + prompt.len());
+            return refuse("prompt", found, format!("at most {longest}, the model's longest"));
+        }
+        let unread = prompt.to_vec();
+        Ok(Self { decoder, settings, unread, logits: None, written: 0, ended: None })
+    }
+
+    /// The next token, or nothing once it has ended. After an error, [`Generator::resume`].
+    pub fn next_token(&mut self) -> Result<Option<u32>> {
+        if self.ended.is_some() {
+            return Ok(None);
+        }
+        let logits = match self.logits.take() {
+            Some(logits) => logits,
+            None => self.decoder.read(&std::mem::take(&mut self.unread))?,
+        };
+        let token = self.settings.sampling.choose(&logits, self.written as u64)?;
+        if self.settings.stop_tokens.contains(&token) {
+            self.ended = Some(Ended::StopToken);
+            return Ok(None);
+        }
+        self.written += 1;
+        self.unread.push(token);
+        if self.written == self.settings.max_tokens {
+            self.ended = Some(Ended::MaxTokens);
+        } else if self.decoder.tokens().len() == self.decoder.model().longest() {
+            self.ended = Some(Ended::ContextFull);
+        }
+        Ok(Some(token))
+    }
+
+    /// Goes on after the peer failed and can be reached again.
+    pub fn resume(&mut self) -> Result<()> {
+        self.logits = Some(self.decoder.resume()?);
+        Ok(())
+    }
+
+    /// Tokens written so far.
+    pub fn written(&self) -> usize {
+        self.written
+    }
+
+    /// Why it ended, once it has.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// The decoder.
+    pub fn decoder(&self) -> &CachedDecoder<'a> {
+        &self.decoder
+    }
+
+    /// Writes text until the end, piece by piece; `show` says whether to go on.
+    pub fn write(
+        &mut self,
+        mut stream: TextStream<'_>,
+        show: &mut dyn FnMut(Written<'_>) -> Reader,
+    ) -> Result<Ended> {
+        while let Some(token) = self.next_token()? {
+            let new = stream.push(token)?;
+            let reader = show(Written { token: Some(token), text: &new.text });
+            if new.stopped {
+                self.ended = Some(Ended::StopText);
+                return Ok(Ended::StopText);
+            }
+            match reader {
+                Reader::WantsMore => {}
+                Reader::IsDone => {
+                    self.ended = Some(Ended::Interrupted);
+                    break;
+                }
+            }
+        }
+        let rest = stream.finish()?;
+        if !rest.is_empty() {
+            show(Written { token: None, text: &rest });
+        }
+        Ok(self.ended.unwrap_or(Ended::Interrupted))
+    }
+}
+
+/// A token and the text that it completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written<'t> {
+    /// The token; none for text that had waited for a token that never came.
+    pub token: Option<u32>,
+    /// The new text; may be empty.
+    pub text: &'t str,
+}
+
+/// What whoever reads says to each piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Go on.
+    WantsMore,
+    /// Stop here.
+    IsDone,
+}
+
+impl Iterator for Generator<'_> {
+    type Item = Result<u32>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_token().transpose()
+    }
+}

@@ -1,0 +1,92 @@
+//! Whoever holds the middle blocks of a cut decoder while it writes.
+//!
+//! A peer sees rows of hidden states and the position of the first, never a token. It keeps the
+//! keys and values of what it has seen, so that each further token costs one row each way. How rows
+//! travel is the peer's affair: in this process here, over a network elsewhere.
+
+use super::sessions::{DecodeSessions, SessionKey, Step};
+use super::shared_sessions::SharedSessions;
+use crate::Result;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The middle of one cut decoder, for one sequence.
+pub trait DecodePeer {
+    /// Runs rows through the middle blocks. The first row is at `position`, which is where the peer
+    /// stands, or where its last step began: a step whose answer was lost may be repeated.
+    ///
+    /// Returns a row for each, or only the last one, as `answer` says.
+    fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> Result<Vec<f32>>;
+
+    /// How many rows the peer has: where to go on after a lost connection.
+    fn position(&mut self) -> Result<usize>;
+}
+
+/// Which rows of a step are wanted back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Every one, because blocks behind the middle have a cache too.
+    All,
+    /// The last one, because only the head reads it.
+    Last,
+}
+
+/// The middle in this process and on this thread.
+#[derive(Debug)]
+pub struct LocalPeer {
+    sessions: DecodeSessions,
+    key: SessionKey,
+}
+
+impl LocalPeer {
+    /// Opens a session of its own.
+    pub fn open(mut sessions: DecodeSessions) -> Result<Self> {
+        let key = SessionKey { owner: "local".into(), id: 0 };
+        sessions.open(&key, Instant::now())?;
+        Ok(Self { sessions, key })
+    }
+}
+
+impl DecodePeer for LocalPeer {
+    fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> Result<Vec<f32>> {
+        let step = Step { key: self.key.clone(), position, rows: rows.to_vec(), answer };
+        Ok(self.sessions.decode(step, Instant::now())?)
+    }
+
+    fn position(&mut self) -> Result<usize> {
+        Ok(self.sessions.position(&self.key, Instant::now())?)
+    }
+}
+
+/// A session of sessions that many threads share, closed when it is dropped.
+#[derive(Debug)]
+pub struct SharedPeer {
+    sessions: Arc<SharedSessions>,
+    key: SessionKey,
+}
+
+impl SharedPeer {
+    /// Opens a session under this key.
+    pub fn open(sessions: Arc<SharedSessions>, key: SessionKey) -> Result<Self> {
+        sessions.open(key.clone())?;
+        Ok(Self { sessions, key })
+    }
+}
+
+impl DecodePeer for SharedPeer {
+    fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> Result<Vec<f32>> {
+        let step = Step { key: self.key.clone(), position, rows: rows.to_vec(), answer };
+        Ok(self.sessions.decode(step)?)
+    }
+
+    fn position(&mut self) -> Result<usize> {
+        Ok(self.sessions.position(self.key.clone())?)
+    }
+}
+
+impl Drop for SharedPeer {
+    fn drop(&mut self) {
+        // A session that is gone already has nothing left to close.
+        let _closed = self.sessions.close(self.key.clone());
+    }
+}

@@ -1,0 +1,69 @@
+//! Sessions behind a thread: many callers, one batch, the same text.
+
+use crate::tiny::{Tiny, WIDTH, all_tokens, cut, greedy, key, rows, step};
+use fedra_client::generate::{
+    CachedDecoder, Gathering, SessionError, SessionLimits, SharedPeer, SharedSessions,
+};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+fn start(tiny: &Tiny, window: Duration) -> Arc<SharedSessions> {
+    let gathering = Gathering { window, most: 16, threads: 2 };
+    let sessions = tiny.sessions(1, 1, SessionLimits::default());
+    Arc::new(SharedSessions::start(sessions, gathering).unwrap())
+}
+
+#[test]
+fn clients_that_write_at_once_get_the_text_of_clients_that_write_alone() {
+    const CLIENTS: u64 = 8;
+    let tiny = Tiny::new();
+    let shared = start(&tiny, Duration::from_millis(20));
+    let together = Barrier::new(CLIENTS as usize);
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (tiny, shared, together) = (&tiny, Arc::clone(&shared), &together);
+            scope.spawn(move || {
+                let prompt = tiny.prompt(client, 3 + client as usize);
+                let name = format!("client-{client}");
+                let peer = SharedPeer::open(shared, key(&name, 1)).unwrap();
+                let given = (&tiny.model, &tiny.params);
+                let peer = Box::new(peer);
+                let decoder = CachedDecoder::cut(&tiny.device, given, &cut(1, 1), peer).unwrap();
+                together.wait();
+                let found = all_tokens(decoder, &prompt, greedy(25));
+                assert_eq!(found, all_tokens(tiny.whole(), &prompt, greedy(25)), "{name}");
+            });
+        }
+    });
+    let usage = shared.usage().unwrap();
+    assert_eq!((usage.sessions, usage.cache_bytes), (0, 0), "peers close their sessions");
+    assert_eq!(usage.steps, CLIENTS * 25);
+    // Prompts run alone; if no two tokens had met, there were as many batches as steps.
+    assert!(usage.batches < usage.steps / 2, "{usage:?}");
+}
+
+#[test]
+fn a_lone_client_is_not_kept_waiting() {
+    let tiny = Tiny::new();
+    let shared = start(&tiny, Duration::from_secs(600));
+    shared.open(key("a", 1)).unwrap();
+    for position in 0..5 {
+        shared.decode(step(&key("a", 1), position, rows(1, 1))).unwrap();
+    }
+    assert_eq!(shared.position(key("a", 1)), Ok(5));
+}
+
+#[test]
+fn refusals_reach_the_caller_and_the_thread_goes_on() {
+    let tiny = Tiny::new();
+    let shared = start(&tiny, Duration::ZERO);
+    shared.open(key("a", 1)).unwrap();
+    let refused = shared.decode(step(&key("b", 1), 0, rows(1, 1))).unwrap_err();
+    assert_eq!(refused, SessionError::Unknown { id: 1 });
+    let refused = shared.decode(step(&key("a", 1), 0, vec![0.0; 3])).unwrap_err();
+    assert_eq!(refused, SessionError::Rows { id: 1, found: 3, width: WIDTH });
+    shared.decode(step(&key("a", 1), 0, rows(1, 4))).unwrap();
+    shared.close(key("a", 1)).unwrap();
+    assert_eq!(shared.position(key("a", 1)), Err(SessionError::Unknown { id: 1 }));
+}

@@ -1,0 +1,118 @@
+//! Text as it comes: whole characters, and nothing of a stop string.
+
+use fedra_client::generate::{NewText, TextStream};
+use fedra_data::{Tokenizer, open_tokenizer};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// A byte-level tokenizer without merges: a token a byte, and one that is special.
+fn bytes() -> Box<dyn Tokenizer> {
+    // The usual alphabet: printable bytes are themselves, the others follow behind 255.
+    let printable = |byte: &u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let mut letters: BTreeMap<u32, char> = BTreeMap::new();
+    let mut next = 256;
+    for byte in 0..256 {
+        let code = if printable(&byte) {
+            byte
+        } else {
+            next += 1;
+            next - 1
+        };
+        letters.insert(byte, char::from_u32(code).unwrap());
+    }
+    let vocabulary: BTreeMap<String, u32> =
+        letters.iter().map(|(byte, letter)| (letter.to_string(), *byte)).collect();
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                       "use_regex": false});
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": [{"id": 256, "content": "<end>", "single_word": false, "lstrip": false,
+                          "rstrip": false, "normalized": false, "special": true}],
+        "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "model": {"type": "BPE", "dropout": null, "unk_token": null,
+                  "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                  "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+                  "vocab": vocabulary, "merges": []},
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    open_tokenizer(folder.path()).unwrap()
+}
+
+/// The pieces of a text as they are shown, the rest at the end included.
+fn shown(tokenizer: &dyn Tokenizer, tokens: &[u32], stops: &[&str]) -> (Vec<String>, bool) {
+    let stops = stops.iter().map(ToString::to_string).collect();
+    let mut stream = TextStream::new(tokenizer, stops);
+    let (mut pieces, mut stopped) = (Vec::new(), false);
+    for token in tokens {
+        let new = stream.push(*token).unwrap();
+        pieces.push(new.text);
+        stopped |= new.stopped;
+    }
+    pieces.push(stream.finish().unwrap());
+    (pieces, stopped)
+}
+
+#[test]
+fn characters_are_shown_when_their_last_byte_has_come() {
+    let tokenizer = bytes();
+    for text in ["plain", "na\u{ef}ve \u{20ac}5 \u{1f600}\u{1f600}!", "\u{4e2d}\u{6587}", " a  b\n"]
+    {
+        let tokens = tokenizer.pieces(text).unwrap();
+        assert_eq!(tokens.len(), text.len());
+        let (pieces, _) = shown(&*tokenizer, &tokens, &[]);
+        assert_eq!(pieces.concat(), text);
+        assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
+        // A character is shown with its last byte and not later.
+        let whole: Vec<&str> =
+            pieces.iter().map(String::as_str).filter(|p| !p.is_empty()).collect();
+        assert_eq!(whole.len(), text.chars().count(), "{pieces:?}");
+    }
+}
+
+#[test]
+fn bytes_that_never_become_a_character_are_replaced_and_do_not_hold_up_the_rest() {
+    let tokenizer = bytes();
+    let (pieces, _) =
+        shown(&*tokenizer, &[0xe2, 0x82, u32::from(b'x'), 0xff, 0xff, 0xff, 0xff], &[]);
+    assert_eq!(pieces[..3].concat(), "\u{fffd}x");
+    assert!(pieces[6].contains('\u{fffd}'), "no more than three bytes wait: {pieces:?}");
+    assert_eq!(pieces.concat(), "\u{fffd}x\u{fffd}\u{fffd}\u{fffd}\u{fffd}");
+}
+
+#[test]
+fn special_tokens_have_no_text() {
+    let tokenizer = bytes();
+    let (pieces, _) = shown(&*tokenizer, &[u32::from(b'a'), 256, u32::from(b'b')], &[]);
+    assert_eq!(pieces.concat(), "ab");
+}
+
+#[test]
+fn text_ends_in_front_of_a_stop_string_and_its_beginning_waits() {
+    let tokenizer = bytes();
+    let tokens = tokenizer.pieces("one stone\n\nmore").unwrap();
+    let (pieces, stopped) = shown(&*tokenizer, &tokens, &["\n\n", "stop"]);
+    assert!(stopped);
+    assert_eq!(pieces.concat(), "one stone");
+    // "st" and "sto" might have become "stop".
+    assert_eq!(pieces[4..8], ["", "", "", "ston"]);
+    let (pieces, stopped) = shown(&*tokenizer, &tokenizer.pieces("one sto").unwrap(), &["stop"]);
+    assert_eq!((pieces.concat().as_str(), stopped), ("one sto", false));
+    let (pieces, stopped) = shown(&*tokenizer, &tokens, &["", "zzz"]);
+    assert_eq!((pieces.concat().as_str(), stopped), ("one stone\n\nmore", false));
+}
+
+#[test]
+fn the_earliest_of_several_stop_strings_counts() {
+    let tokenizer = bytes();
+    let mut stream = TextStream::new(&*tokenizer, vec!["cd".into(), "bcde".into()]);
+    let mut text = String::new();
+    for token in tokenizer.pieces("abcdef").unwrap() {
+        let NewText { text: new, stopped } = stream.push(token).unwrap();
+        text.push_str(&new);
+        if stopped {
+            break;
+        }
+    }
+    assert_eq!(text, "ab");
+}
