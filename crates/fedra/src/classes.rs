@@ -8,7 +8,8 @@
 use fedra_data::{LabelSet, Labels, Table};
 use fedra_model::Classifier;
 use fedra_model::hf::trained::listed;
-use fedra_model::hf::{Answers, Checkpoint, HeadFit, WhyFresh};
+use fedra_model::hf::{Answers, Checkpoint, HeadFit, TrainedHead, WhyFresh};
+use fedra_model::peft::AdapterFolder;
 
 use crate::error::Result;
 use crate::experiment::{Complaint, HeadChoice};
@@ -17,7 +18,7 @@ use crate::grid::grouped;
 /// Where the classifier comes from. Numbers the table's labels anew where the head has others too,
 /// and adds a note where that happens.
 pub fn settle(
-    checkpoint: &Checkpoint,
+    (checkpoint, adapter): (&Checkpoint, Option<&AdapterFolder>),
     (answers, choice): (Answers, Option<HeadChoice>),
     table: &mut Table,
     notes: &mut Vec<String>,
@@ -25,7 +26,13 @@ pub fn settle(
     if choice == Some(HeadChoice::Fresh) {
         return Ok(Classifier::Fresh(WhyFresh::Asked));
     }
-    match checkpoint.trained_head(answers)?.fit(&occurring(table)) {
+    // A head that learnt with the adapter comes before that of the model it adapts.
+    let adapted = adapter.map(AdapterFolder::trained_head);
+    let (trained, key) = match adapted.filter(|head| *head != TrainedHead::Absent) {
+        Some(head) => (head, "model.adapter"),
+        None => (checkpoint.trained_head(answers)?, "model.path"),
+    };
+    match trained.fit(&occurring(table)) {
         HeadFit::Kept(names) => {
             let labels = LabelSet::new(names.iter().cloned());
             let (known, all) = (occurring(table).len(), labels.len());
@@ -49,11 +56,18 @@ pub fn settle(
         }
         HeadFit::Fresh(why) => Ok(Classifier::Fresh(why)),
         HeadFit::Unnamed(count) => {
-            let found = format!("a trained head whose {count} classes have no names in id2label");
+            let (place, hint) = if key == "model.adapter" {
+                ("a labels.json beside it", "list them there")
+            } else {
+                ("id2label", "name them in id2label of its config.json")
+            };
+            let found = format!("a trained head whose {count} classes have no names in {place}");
             let expected = format!("their names, to find {} by", listed(table.labels.names()));
-            let hint = "name them in id2label of its config.json, in the order of the head's rows; \
-                        --set model.head=fresh draws a new head instead";
-            Err(Complaint::new("model.path", found, expected).with_hint(hint).into())
+            let hint = format!(
+                "{hint}, in the order of the head's rows; --set model.head=fresh draws a new head \
+                 instead"
+            );
+            Err(Complaint::new(key, found, expected).with_hint(hint).into())
         }
     }
 }

@@ -9,6 +9,7 @@ use fedra_engine::{
     SetScores,
 };
 use fedra_model::hf::Precision;
+use fedra_model::peft::{self, AdapterSaving};
 use fedra_model::{Saving, save};
 use fedra_plan::{ByteCount, Scope};
 
@@ -17,7 +18,7 @@ use crate::best::{self, BestRound};
 use crate::cutting;
 use crate::error::Breakdown;
 use crate::error::{Context, Result};
-use crate::experiment::{Complaint, Experiment, complaint_of};
+use crate::experiment::{Complaint, Experiment, ModelSource, complaint_of};
 use crate::fingerprint::Inputs;
 use crate::folder::Folder;
 use crate::forecast::choices::Overlap;
@@ -30,7 +31,7 @@ use crate::prepared::Prepared;
 use crate::process::{available_bytes, peak_resident_bytes, resident_bytes};
 use crate::remarks;
 use crate::round_log::{self, RoundLog};
-use crate::run_files::{EARLY, MODEL, MODEL_BEST, ROUNDS, SCRATCH};
+use crate::run_files::{ADAPTER, ADAPTER_BEST, EARLY, MODEL, MODEL_BEST, ROUNDS, SCRATCH};
 use crate::run_memory::RunMemory;
 use crate::summary::{Stopped, Summary};
 use crate::untrained::untrained;
@@ -331,7 +332,7 @@ impl<'e> Run<'e> {
             summary.add_scores(&set);
         }
         if summary.model.is_some() {
-            self.save(folder, MODEL, federation.model())?;
+            self.save(folder, (MODEL, ADAPTER), federation.model())?;
         }
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
         folder.write_summary(&summary)?;
@@ -361,7 +362,7 @@ impl<'e> Run<'e> {
             return Ok(());
         }
         best::forget(folder.path())?;
-        self.save(folder, MODEL_BEST, federation.model())?;
+        self.save(folder, (MODEL_BEST, ADAPTER_BEST), federation.model())?;
         best::remember(folder.path(), federation.completed().0 - 1)
     }
 
@@ -401,10 +402,22 @@ impl<'e> Run<'e> {
         Ok(SetScores::new(EvaluationSet::CentralTest, each))
     }
 
-    fn save(&self, folder: &Folder, name: &str, tensors: &ParamValues) -> Result<()> {
+    /// Saves the whole model, and beside it the adapters of a model that others have too.
+    fn save(
+        &self,
+        folder: &Folder,
+        (name, adapter): (&str, &str),
+        tensors: &ParamValues,
+    ) -> Result<()> {
         let Prepared { model, companions, shards, problem, .. } = &self.prepared;
         let params = to_params(&self.device, model.layout(), tensors)?;
         let labels = Some(shards.labels.names().to_vec()).filter(|names| !names.is_empty());
+        if let (ModelSource::Folder(base), Some(_)) = (&self.experiment.model, model.adapters()) {
+            let base = base.to_string_lossy();
+            let saving = AdapterSaving { base: Some(&base), labels: labels.as_deref() };
+            peft::save(&folder.path().join(adapter), model, &params, saving)
+                .context("cannot save the adapters")?;
+        }
         let saving = Saving { precision: Precision::F32, labels, problem: *problem, companions };
         let path = folder.path().join(name);
         std::fs::create_dir_all(&path)

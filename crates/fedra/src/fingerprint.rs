@@ -35,12 +35,15 @@ pub struct Inputs {
     /// The tokenizer of the model folder; absent where it is grown from the rows, and for a GGUF
     /// file.
     pub tokenizer: Option<Digest>,
+    /// The adapters that it starts from; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<Digest>,
 }
 
 impl Inputs {
     /// Hashes what an experiment starts from.
     pub fn of(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
-        Ok(Self::join(Data::of(holdings), &Folder::of(&experiment.model)?))
+        Ok(Self::join(Data::of(holdings), &Folder::of(&experiment.model)?, adapter(experiment)?))
     }
 
     /// What is another than it was, with both digests.
@@ -53,15 +56,16 @@ impl Inputs {
             ("config", self.config, now.config),
             ("weights", self.weights, now.weights),
             ("tokenizer", self.tokenizer, now.tokenizer),
+            ("adapter", self.adapter, now.adapter),
         ];
         let changed = pairs.into_iter().filter(|(_, was, is)| was != is);
         changed.map(|(what, expected, found)| Change { what, expected, found }).collect()
     }
 
-    fn join(data: Data, folder: &Folder) -> Self {
+    fn join(data: Data, folder: &Folder, adapter: Option<Digest>) -> Self {
         let Data { rows, labels, division } = data;
         let Folder { config, weights, tokenizer } = *folder;
-        Self { rows, labels, division, config, weights, tokenizer }
+        Self { rows, labels, division, config, weights, tokenizer, adapter }
     }
 }
 
@@ -121,7 +125,7 @@ impl Fingerprints {
                 folder
             }
         };
-        Ok(Inputs::join(data, &folder))
+        Ok(Inputs::join(data, &folder, adapter(experiment)?))
     }
 
     /// Takes note of inputs that were found out elsewhere.
@@ -235,6 +239,13 @@ impl Folder {
             tokenizer: files(path, TOKENIZER.map(str::to_owned))?,
         })
     }
+}
+
+/// The adapters that an experiment starts from.
+fn adapter(experiment: &Experiment) -> Result<Option<Digest>> {
+    let names = || fedra_model::peft::files().map(str::to_owned);
+    let dir = experiment.draft.model.adapter.as_deref();
+    dir.map_or(Ok(None), |dir| files(dir, names()))
 }
 
 /// The part of an index of shards that names them.

@@ -9,6 +9,8 @@
 //! summary.json      there once the run is over
 //! model/            Hugging Face layout
 //! model-best/       the same of the best round
+//! adapter/          under `model.lora`: the adapters and the head alone, in PEFT layout
+//! adapter-best/     the same of the best round
 //! fedra.lock        while a process is at work there
 //! ```
 //!
@@ -28,7 +30,7 @@ use crate::experiment::Experiment;
 use crate::fingerprint::{Change, Inputs};
 use crate::lock::Lock;
 use crate::round_log;
-use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, INPUTS, MODEL, MODEL_BEST, ROUNDS, SUMMARY};
+use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, ROUNDS, SUMMARY};
 use crate::summary::Summary;
 
 /// A folder for one run.
@@ -74,9 +76,9 @@ impl Folder {
         for name in [SUMMARY, CHECKPOINT, ROUNDS, BEST, INPUTS, EXPERIMENT] {
             durable::remove(&self.path.join(name))?;
         }
-        for model in [MODEL, MODEL_BEST] {
+        for model in FOLDERS {
             let model = self.path.join(model);
-            for name in fedra_model::hf::Folder::files() {
+            for name in fedra_model::hf::Folder::files().chain(fedra_model::peft::files()) {
                 durable::remove(&model.join(name))?;
             }
             // A folder in which somebody else keeps files stays.
@@ -232,7 +234,7 @@ impl Folder {
     pub fn copy(from: &Path, to: &Path) -> Result<()> {
         let copy = || {
             fs::create_dir_all(to)?;
-            for model in [MODEL, MODEL_BEST] {
+            for model in FOLDERS {
                 if !from.join(model).is_dir() {
                     continue;
                 }
@@ -311,7 +313,7 @@ pub enum Standing {
 
 /// Refuses a folder whose `model` is a link: what is behind it belongs to another place.
 pub(crate) fn check_model(folder: &Path) -> Result<()> {
-    for model in [MODEL, MODEL_BEST].map(|name| folder.join(name)) {
+    for model in FOLDERS.map(|name| folder.join(name)) {
         if fs::symlink_metadata(&model).is_ok_and(|found| found.is_symlink()) {
             refuse!(
                 "--out: found {} to be a link to another place, expected a folder or nothing\n\

@@ -15,7 +15,7 @@ use crate::error::{Result, refuse};
 use crate::experiment::{Complaint, Experiment, ModelSource};
 use crate::folder;
 use crate::lock::Lock;
-use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, INPUTS, MODEL, MODEL_BEST, ROUNDS, SUMMARY};
+use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, ROUNDS, SUMMARY};
 use crate::summary::Summary;
 
 /// How a checkpoint of any version begins.
@@ -46,10 +46,12 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
     }
     folder::check_model(path)?;
     let has = |name: &str| path.join(name).exists();
-    let names = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT, MODEL, MODEL_BEST, INPUTS, BEST];
-    let Some(found) = names.into_iter().find(|name| has(name)) else { return Ok(()) };
+    let names = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT, INPUTS, BEST];
+    let Some(found) = FOLDERS.into_iter().chain(names).find(|name| has(name)) else {
+        return Ok(());
+    };
     let same = is_written(path, experiment);
-    let begun_only = [SUMMARY, CHECKPOINT, MODEL, MODEL_BEST].iter().all(|name| !has(name));
+    let begun_only = FOLDERS.iter().chain(&[SUMMARY, CHECKPOINT]).all(|name| !has(name));
     if same && begun_only {
         // Not one round was complete, so nothing is lost.
         return Ok(());
@@ -121,9 +123,12 @@ fn is_written(path: &Path, experiment: &Experiment) -> bool {
 fn check_model(path: &Path, experiment: &Experiment) -> Result<()> {
     let ModelSource::Folder(model) = &experiment.model else { return Ok(()) };
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if [MODEL, MODEL_BEST].iter().any(|name| real(model) == real(&path.join(name))) {
-        let expected = "a model outside of the folder that the run writes to (--out)";
-        return Err(Complaint::new("model.path", model.display(), expected).into());
+    let adapter = experiment.draft.model.adapter.as_ref().map(|path| ("model.adapter", path));
+    for (key, model) in [("model.path", model)].into_iter().chain(adapter) {
+        if FOLDERS.iter().any(|name| real(model) == real(&path.join(name))) {
+            let expected = "a model outside of the folder that the run writes to (--out)";
+            return Err(Complaint::new(key, model.display(), expected).into());
+        }
     }
     Ok(())
 }
@@ -145,6 +150,7 @@ fn next_free(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::experiment::Overrides;
+    use crate::run_files::MODEL;
 
     #[test]
     fn a_namesake_may_be_replaced_and_the_model_that_is_started_from_may_not() {

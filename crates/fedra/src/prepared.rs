@@ -10,7 +10,8 @@ use fedra_client::Shards;
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{Encoder, LabelShape, Table, Task, Tokenizer, WordTokenizer, open_tokenizer};
 use fedra_model::hf::config::Problem;
-use fedra_model::hf::{Companions, Config};
+use fedra_model::hf::{Companions, Config, TrainedHead, WhyFresh};
+use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
 
 use crate::classes;
@@ -127,9 +128,19 @@ fn open(
         Config::Bert(_) => Family::Encoder,
         Config::Llama(_) => Family::Decoder,
     };
+    let adapter = match &experiment.draft.model.adapter {
+        Some(dir) => {
+            let opened = AdapterFolder::open(dir, checkpoint.config());
+            Some(opened.context("model.adapter")?)
+        }
+        None => None,
+    };
     let (task, choice) = (experiment.task, experiment.draft.model.head);
     let classifier = match head(task, 1, family)?.answers() {
-        Some(answers) => classes::settle(&checkpoint, (answers, choice), table, notes)?,
+        Some(answers) => {
+            let opened = (&checkpoint, adapter.as_ref());
+            classes::settle(opened, (answers, choice), table, notes)?
+        }
         None => match choice {
             None => Classifier::Stored,
             Some(HeadChoice::Fresh | HeadChoice::Trained) => {
@@ -146,11 +157,22 @@ fn open(
         notes.push(format!("the folder's head was trained for {trained} and is read as {read}"));
     }
     let head = head(task, table.labels.len(), family)?;
-    let wanted = Wanted { head, classifier, adapters: adapters(experiment)? };
+    let has_own_head = |adapter: &&AdapterFolder| adapter.trained_head() != TrainedHead::Absent;
+    let in_base = match adapter.as_ref().filter(has_own_head) {
+        Some(_) => Classifier::Fresh(WhyFresh::Asked),
+        None => classifier.clone(),
+    };
+    let wanted = Wanted { head, classifier: in_base, adapters: adapters(experiment)? };
     let how = (device, weights_seed(experiment));
     let loaded = load_checkpoint(&checkpoint, wanted, how).context("model.path")?;
-    notes.extend(loaded.report.lines());
-    let Loaded { model, params, companions, .. } = loaded;
+    let Loaded { model, mut params, companions, mut report } = loaded;
+    if let Some(adapter) = &adapter {
+        let taken = adapter.load((&model, &mut params), &classifier, device);
+        let taken = taken.context("model.adapter")?;
+        report.fresh.retain(|fresh| !taken.contains(&fresh.id));
+        report.classifier = classifier;
+    }
+    notes.extend(report.lines());
     Ok(Opened { model, params, companions, tokenizer })
 }
 

@@ -16,6 +16,12 @@ pub const BEST: &str = "best.json";
 pub const MODEL: &str = "model";
 /// The folder of the best round's model.
 pub const MODEL_BEST: &str = "model-best";
+/// The folder of the adapters alone, where there are some.
+pub const ADAPTER: &str = "adapter";
+/// The folder of the best round's adapters.
+pub const ADAPTER_BEST: &str = "adapter-best";
+/// The folders of models and adapters.
+pub const FOLDERS: [&str; 4] = [MODEL, MODEL_BEST, ADAPTER, ADAPTER_BEST];
 /// What idle clients keep, while the run is on.
 pub const SCRATCH: &str = "clients.fedra.scratch";
 /// Updates that wait for their turn, while a round is on.

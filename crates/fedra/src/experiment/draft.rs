@@ -254,6 +254,9 @@ pub struct Model {
     /// given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<HeadChoice>,
+    /// A folder with adapters that the run starts from, in PEFT's layout; beside a path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<PathBuf>,
     /// Low-rank adapters that learn in place of the model's weights; absent: the weights learn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,

@@ -15,7 +15,7 @@ const ALPHA: f32 = 2.1;
 
 /// The step with an adapter on every projection of every block; A is by formula, B is `scale` times
 /// that.
-fn adapted(base: &Step, scale: f64) -> Step {
+pub fn adapted(base: &Step, scale: f64) -> Step {
     let gated = matches!(base.model.backbone(), Backbone::Llama(_));
     let roles = Adapters::ROLES.into_iter().filter(|role| gated || *role != Role::Gate);
     let adapters = Adapters::new(RANK, ALPHA, roles).unwrap();

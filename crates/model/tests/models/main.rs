@@ -24,8 +24,13 @@ mod threads;
 mod weighted;
 
 mod lora;
+mod peft;
 
 mod folders;
 mod heads;
 mod refusals;
 mod transformers;
+
+mod gguf;
+mod gguf_llama;
+mod gguf_writer;

@@ -1,16 +1,19 @@
 //! `[model]`: a fresh one by its sizes, or a folder or GGUF file.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fedra_model::hf::Config;
 use fedra_model::hf::companions::TOKENIZER;
 use fedra_model::hf::config::limit;
+use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Head, Model, ModelError, Preset};
+use fedra_plan::Role;
 
 use super::values::{Result, at_least_one, existing};
 use crate::complaint::Complaint;
 use crate::experiment::checked::{ModelSource, Vocabulary};
-use crate::experiment::draft::{Draft, Model as Written};
+use crate::experiment::draft::{Draft, Lora, Model as Written};
 
 /// The name of the small preset in files, beside those of [`Preset`].
 const TINY_ENCODER: &str = "tiny-encoder";
@@ -22,7 +25,7 @@ const USUAL_VOCABULARY: usize = 1000;
 /// What learns.
 pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     let model = &mut draft.model;
-    let adapters = match &model.lora {
+    let mut adapters = match &model.lora {
         None => None,
         Some(lora) => Some(
             Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())
@@ -48,8 +51,16 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         *path = existing("model.path", path)?;
         let config = open_config(path)?;
         fits(&config, tokens)?;
+        if let Some(dir) = &mut model.adapter {
+            *dir = existing("model.adapter", dir)?;
+            adapters = Some(open_adapters(dir, &config, &mut model.lora)?);
+        }
         carries(&config, adapters)?;
         return Ok(ModelSource::Folder(path.clone()));
+    }
+    if let Some(dir) = &model.adapter {
+        let expected = "it only beside model.path: it adapts the model there";
+        return Err(Complaint::new("model.adapter", dir.display(), expected));
     }
     let name = model.preset.get_or_insert_with(|| TINY_ENCODER.to_owned()).clone();
     let preset = if name == TINY_ENCODER { Some(Preset::Tiny) } else { Preset::parse(&name) };
@@ -165,6 +176,34 @@ fn open_config(path: &Path) -> Result<Config> {
         let within = format!("model.path: {}", complaint.key());
         complaint.about(within)
     })
+}
+
+/// The adapters of a folder, which decide what `model.lora` is.
+fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result<Adapters> {
+    let folder = AdapterFolder::open(dir, config).map_err(|error| {
+        let complaint = Complaint::worded(&error.to_string());
+        let within = format!("model.adapter: {}", complaint.key());
+        complaint.about(within)
+    })?;
+    let adapters = folder.adapters();
+    let roles = adapters.roles().iter().copied().collect();
+    let stored = Lora { rank: adapters.rank(), alpha: adapters.alpha(), roles };
+    let is_same = |given: &Lora| {
+        let roles: BTreeSet<Role> = given.roles.iter().copied().collect();
+        (given.rank, given.alpha) == (stored.rank, stored.alpha) && roles == *adapters.roles()
+    };
+    if lora.as_ref().is_some_and(|given| !is_same(given)) {
+        let roles: Vec<String> = stored.roles.iter().map(ToString::to_string).collect();
+        let expected = format!(
+            "nothing: model.adapter decides (rank {}, alpha {}, {})",
+            stored.rank,
+            stored.alpha,
+            roles.join(" and ")
+        );
+        return Err(Complaint::new("model.lora", "other adapters", expected));
+    }
+    *lora = Some(stored);
+    Ok(adapters.clone())
 }
 
 /// Whether the model has the projections that adapters are for, each large enough for their rank.
