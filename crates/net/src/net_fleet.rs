@@ -142,6 +142,8 @@ impl NetFleet {
             let there = self.here();
             let is_time = start.start_after.is_some_and(|after| begun.elapsed() >= after);
             if there >= needed || (is_time && there > 0) {
+                // Of a site that has just come, the event may still be on its way.
+                self.count();
                 self.host.roster().journal.save()?;
                 return Ok(Some(self.census()));
             }
