@@ -11,6 +11,7 @@
 //! ```
 
 mod cut;
+mod decode;
 mod join;
 mod net_fleet;
 mod protocol;
@@ -38,6 +39,9 @@ mod error;
 mod runtime;
 
 pub use cut::{CUT, CutDialer, CutHello, row_limits, with_middle};
+pub use decode::{
+    DECODE, DecodeDialer, DecodeHello, DecodeHost, DecodeWelcome, NetDecodePeer, with_sessions,
+};
 pub use dialer::{Dialer, is_loopback};
 pub use error::NetError;
 pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part, frames};

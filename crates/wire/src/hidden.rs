@@ -76,10 +76,14 @@ pub enum FrameKind {
     Step,
     /// An answer without rows.
     Done,
+    /// Hidden states of a text that is being written, from a position on; every row is wanted back.
+    Decode,
+    /// The same, of which the last row is wanted back.
+    DecodeLast,
 }
 
 impl FrameKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Forward,
         Self::Score,
         Self::Hidden,
@@ -87,6 +91,8 @@ impl FrameKind {
         Self::Gradient,
         Self::Step,
         Self::Done,
+        Self::Decode,
+        Self::DecodeLast,
     ];
 
     const fn code(self) -> u8 {
@@ -98,6 +104,8 @@ impl FrameKind {
             Self::Gradient => 5,
             Self::Step => 6,
             Self::Done => 7,
+            Self::Decode => 8,
+            Self::DecodeLast => 9,
         }
     }
 
@@ -105,7 +113,13 @@ impl FrameKind {
     pub const fn is_gradient(self) -> bool {
         match self {
             Self::Backward | Self::Gradient => true,
-            Self::Forward | Self::Score | Self::Hidden | Self::Step | Self::Done => false,
+            Self::Forward
+            | Self::Score
+            | Self::Hidden
+            | Self::Step
+            | Self::Done
+            | Self::Decode
+            | Self::DecodeLast => false,
         }
     }
 }
@@ -115,7 +129,7 @@ impl FrameKind {
 pub struct HiddenFrame {
     /// What it is.
     pub kind: FrameKind,
-    /// Which exchange it belongs to.
+    /// Which exchange it belongs to, or the position of its first row in a text.
     pub step: u32,
     /// The lengths of the sequences, for [`FrameKind::Forward`] and [`FrameKind::Score`].
     pub lengths: Vec<usize>,
@@ -215,8 +229,8 @@ pub struct ExpectedFrame<'a> {
     pub kinds: &'a [FrameKind],
     /// How rows are written.
     pub encoding: RowEncoding,
-    /// Which exchange is on.
-    pub step: u32,
+    /// Which exchange is on, where the frame cannot say it.
+    pub step: Option<u32>,
     /// Elements of a row.
     pub width: usize,
     /// How many rows, where that is known; an answer may also have none.
@@ -268,7 +282,7 @@ impl Head {
             return refuse("start", format!("{:02x?}", &bytes[..4]), format!("{MAGIC:02x?}"));
         }
         let Some(kind) = FrameKind::ALL.into_iter().find(|kind| kind.code() == bytes[4]) else {
-            return refuse("kind", bytes[4].to_string(), "1 to 7".to_owned());
+            return refuse("kind", bytes[4].to_string(), "1 to 9".to_owned());
         };
         if bytes[6..8] != [0, 0] {
             return refuse("reserved field", format!("{:?}", &bytes[6..8]), "zeros".to_owned());
@@ -300,8 +314,8 @@ impl Head {
             let written = format!("code {}", self.encoding);
             return refuse("encoding", written, format!("{:?}", expected.encoding).to_lowercase());
         }
-        if self.step != expected.step {
-            return refuse("step", self.step.to_string(), expected.step.to_string());
+        if let Some(step) = expected.step.filter(|step| *step != self.step) {
+            return refuse("step", self.step.to_string(), step.to_string());
         }
         if self.rows > 0 && self.width != expected.width {
             return refuse("width of a row", self.width.to_string(), expected.width.to_string());
@@ -383,7 +397,7 @@ mod tests {
     fn expected(encoding: RowEncoding) -> ExpectedFrame<'static> {
         let kinds = &[FrameKind::Forward];
         let (rows, most_rows, longest) = (None, 100, 4);
-        ExpectedFrame { kinds, encoding, step: 7, width: 2, rows, most_rows, longest }
+        ExpectedFrame { kinds, encoding, step: Some(7), width: 2, rows, most_rows, longest }
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl<'a> Ends<'a> {
         let expected = ExpectedFrame {
             kinds,
             encoding: self.encoding,
-            step,
+            step: Some(step),
             width: self.model.width(),
             rows,
             most_rows: 0,

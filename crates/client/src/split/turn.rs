@@ -239,7 +239,7 @@ impl Blocks<'_> {
         let expected = ExpectedFrame {
             kinds: &[kind],
             encoding: self.encoding,
-            step,
+            step: Some(step),
             width: self.model.width(),
             rows,
             most_rows: MOST_ROWS,

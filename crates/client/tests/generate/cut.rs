@@ -111,7 +111,7 @@ struct Seen {
 }
 
 fn lost() -> ClientError {
-    ClientError::Peer(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset)))
+    ClientError::Unreachable(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset)))
 }
 
 impl DecodePeer for Watched {

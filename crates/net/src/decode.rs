@@ -1,0 +1,359 @@
+//! The stream of a cut decoder that writes: one row there and one back for each token.
+//!
+//! ```text
+//! client                                        server
+//!   DecodeHello  who, which session, which cut  ->   the certificate has to say the same
+//!           <-  DecodeWelcome  where the session is
+//!   rows from that position on                  ->   SharedSessions: steps of many sessions together
+//!           <-  their answers
+//! ```
+//! A session is no connection: it outlives one that is lost, and whoever connects again learns at
+//! which position the server is. It belongs to the name in the certificate; another's session is
+//! answered like one that does not exist. It ends when its owner closes it or lets it rest too long.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fedra_client::ClientError;
+use fedra_client::generate::{Answer, DecodePeer, SessionError, SessionKey, SharedSessions, Step};
+use fedra_wire::{ExpectedFrame, FRAME_HEADER, FrameKind, HiddenFrame, RowEncoding};
+use serde::{Deserialize, Serialize};
+use tonic::Status;
+
+use crate::dialer::Dialer;
+use crate::error::NetError;
+use crate::frame::{Limits, Message};
+use crate::link::{Link, from_meta, to_meta};
+use crate::peer::Peer;
+use crate::protocol::PROTOCOL;
+use crate::runtime::Runtime;
+use crate::service::Routes;
+use crate::site::fresh_number;
+
+/// The method under which a cut decoder writes.
+pub const DECODE: &str = "/fedra.v1.Fedra/Decode";
+
+/// Most rows of one step: a prompt comes in pieces.
+const MOST_ROWS: usize = 4096;
+/// How long a client tries to reach its session again, and the first wait between two tries.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+/// The first thing that a client says on such a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecodeHello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Who; its certificate has to say the same.
+    pub client: String,
+    /// A number of the client's choice.
+    pub session: u64,
+    /// Whether the session may be there already.
+    pub resumes: bool,
+    /// The blocks that the client wants the server to run.
+    pub blocks: (usize, usize),
+    /// What both sides' model is, as a digest of its structure.
+    pub model: String,
+    /// How rows are written.
+    pub encoding: RowEncoding,
+}
+
+/// The server's answer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecodeWelcome {
+    /// Rows that the session has.
+    pub position: usize,
+}
+
+/// What a server offers to cut decoders.
+#[derive(Debug)]
+pub struct DecodeHost {
+    /// The sessions.
+    pub sessions: SharedSessions,
+    /// The blocks that they run through.
+    pub blocks: (usize, usize),
+    /// Elements of a row.
+    pub width: usize,
+    /// What the model is, as a digest of its structure.
+    pub model: String,
+}
+
+fn limits(width: usize) -> Limits {
+    let rows = MOST_ROWS.saturating_mul(width.saturating_mul(4).saturating_add(4));
+    Limits::of_bytes((FRAME_HEADER + rows) as u64)
+}
+
+/// A server's routes with one to its sessions.
+#[must_use]
+pub fn with_sessions(routes: Routes, host: &Arc<DecodeHost>) -> Routes {
+    let host = Arc::clone(host);
+    routes.with(DECODE, move |peer, inbound, outbound| {
+        let host = Arc::clone(&host);
+        async move {
+            let handle = tokio::runtime::Handle::current();
+            let traffic = Arc::clone(&peer.traffic);
+            let (both, limits) = ((inbound, outbound), limits(host.width));
+            let link = Link::over(handle.clone(), both, limits, traffic, NetError::of_status);
+            let serving = handle.spawn_blocking(move || serve(&peer, link, &host));
+            let _ended = serving.await;
+        }
+    })
+}
+
+fn serve(peer: &Peer, mut link: Link, host: &DecodeHost) {
+    let (key, encoding) = match greeted(peer, &mut link, host) {
+        Ok(greeted) => greeted,
+        Err(status) => return link.refuse(status),
+    };
+    while let Ok(Message { id, payloads, .. }) = link.receive(None) {
+        let answered = match &payloads[..] {
+            // Without rows it says goodbye.
+            [] => {
+                let _closed_before = host.sessions.close(key.clone());
+                let goodbye = Message { id, ..Message::default() };
+                let _gone = link.send(goodbye);
+                return;
+            }
+            [frame] => step(host, (&key, encoding), frame),
+            more => Err(format!("found {} payloads, expected one frame", more.len())),
+        };
+        let sent = match answered {
+            Ok(frame) => {
+                link.send(Message { id, meta: Bytes::new(), payloads: vec![frame.into()] })
+            }
+            // A refused step leaves the session as it was, and the stream open.
+            Err(reason) => link.send(Message { id, meta: to_meta(&reason), payloads: Vec::new() }),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whose session it is, once it is there.
+fn greeted(
+    peer: &Peer,
+    link: &mut Link,
+    host: &DecodeHost,
+) -> Result<(SessionKey, RowEncoding), Status> {
+    let message = link.receive(None).map_err(|error| Status::cancelled(error.to_string()))?;
+    let hello: DecodeHello = from_meta("the hello of a decoder", &message)
+        .map_err(|error| Status::failed_precondition(error.to_string()))?;
+    let refuse = |what: &str, found: String, expected: String| {
+        Err(Status::failed_precondition(format!("{what}: found {found}, expected {expected}")))
+    };
+    if hello.protocol != PROTOCOL {
+        return refuse("protocol", hello.protocol.to_string(), PROTOCOL.to_string());
+    }
+    peer.check_name(&hello.client).map_err(Status::permission_denied)?;
+    if hello.model != host.model {
+        let (found, expected) = (hello.model, format!("the server's, {}", host.model));
+        return refuse("model", found, expected);
+    }
+    if hello.blocks != host.blocks {
+        let shown = |(start, end): (usize, usize)| format!("blocks {start}..{end}");
+        return refuse("cut", shown(hello.blocks), format!("{} at the server", shown(host.blocks)));
+    }
+    let key = SessionKey { owner: hello.client, id: hello.session };
+    let there = match host.sessions.position(key.clone()) {
+        // A server that was started again has lost it: the client begins anew, from its own rows.
+        Err(SessionError::Unknown { .. }) => host.sessions.open(key.clone()).map(|()| 0),
+        Ok(_) if !hello.resumes => Err(SessionError::Open { id: key.id }),
+        found => found,
+    };
+    let position = there.map_err(|error| Status::not_found(error.to_string()))?;
+    let welcome = Message { meta: to_meta(&DecodeWelcome { position }), ..Message::default() };
+    link.send(welcome).map_err(|error| Status::cancelled(error.to_string()))?;
+    Ok((key, hello.encoding))
+}
+
+fn step(
+    host: &DecodeHost,
+    (key, encoding): (&SessionKey, RowEncoding),
+    bytes: &[u8],
+) -> Result<Vec<u8>, String> {
+    let expected = ExpectedFrame {
+        kinds: &[FrameKind::Decode, FrameKind::DecodeLast],
+        encoding,
+        step: None,
+        width: host.width,
+        rows: None,
+        most_rows: MOST_ROWS,
+        longest: MOST_ROWS,
+    };
+    let frame = HiddenFrame::decode(bytes, &expected).map_err(|error| error.to_string())?;
+    let answer = match frame.kind {
+        FrameKind::DecodeLast => Answer::Last,
+        FrameKind::Decode
+        | FrameKind::Forward
+        | FrameKind::Score
+        | FrameKind::Hidden
+        | FrameKind::Backward
+        | FrameKind::Gradient
+        | FrameKind::Step
+        | FrameKind::Done => Answer::All,
+    };
+    let position = frame.step as usize;
+    let asked = Step { key: key.clone(), position, rows: frame.rows, answer };
+    let rows = host.sessions.decode(asked).map_err(|error| error.to_string())?;
+    let answer = HiddenFrame::of_rows(FrameKind::Hidden, frame.step, (host.width, rows));
+    answer.encode(encoding).map_err(|error| error.to_string())
+}
+
+/// A client's way to a session at a server.
+#[derive(Clone, Debug)]
+pub struct DecodeDialer {
+    runtime: Arc<Runtime>,
+    dialer: Dialer,
+    hello: DecodeHello,
+    width: usize,
+}
+
+impl DecodeDialer {
+    /// For the named client; `blocks` are those that the server is to run.
+    pub fn new(
+        (runtime, dialer): (Arc<Runtime>, Dialer),
+        client: impl Into<String>,
+        (model, width): (String, usize),
+        (blocks, encoding): ((usize, usize), RowEncoding),
+    ) -> Self {
+        let (client, session) = (client.into(), fresh_number());
+        let (protocol, resumes) = (PROTOCOL, false);
+        let hello = DecodeHello { protocol, client, session, resumes, blocks, model, encoding };
+        Self { runtime, dialer, hello, width }
+    }
+
+    /// Opens a new session.
+    pub fn open(mut self) -> Result<NetDecodePeer, NetError> {
+        let (link, position) = self.connect()?;
+        self.hello.resumes = true;
+        Ok(NetDecodePeer { dialer: self, link: Some(link), position, sent: 0, traffic: (0, 0) })
+    }
+
+    fn connect(&self) -> Result<(Link, usize), NetError> {
+        let mut link = self.dialer.open(&self.runtime, DECODE, limits(self.width))?;
+        link.send(Message { meta: to_meta(&self.hello), ..Message::default() })?;
+        let welcome: DecodeWelcome = from_meta("a welcome", &link.receive(None)?)?;
+        Ok((link, welcome.position))
+    }
+}
+
+/// The middle of a cut decoder at a server.
+#[derive(Debug)]
+pub struct NetDecodePeer {
+    dialer: DecodeDialer,
+    link: Option<Link>,
+    /// Where the session was when the connection was made.
+    position: usize,
+    sent: u64,
+    /// Bytes of frames there and back.
+    traffic: (u64, u64),
+}
+
+impl NetDecodePeer {
+    /// Bytes of frames that went to the server, and that came from it.
+    pub const fn traffic(&self) -> (u64, u64) {
+        self.traffic
+    }
+
+    /// The connection, made again if it was lost: with growing waits, as long as it may come back.
+    fn link(&mut self) -> Result<&mut Link, ClientError> {
+        if self.link.is_none() {
+            let (until, mut wait) = (Instant::now() + PATIENCE, FIRST_WAIT);
+            let (link, position) = loop {
+                match self.dialer.connect() {
+                    Ok(made) => break made,
+                    Err(error) if error.is_temporary() && Instant::now() + wait < until => {
+                        std::thread::sleep(wait);
+                        wait = (2 * wait).min(Duration::from_secs(5));
+                    }
+                    Err(error) => return Err(failed(error)),
+                }
+            };
+            self.position = position;
+            self.link = Some(link);
+        }
+        self.link.as_mut().ok_or_else(|| unexpected("no connection"))
+    }
+
+    fn ask(&mut self, frame: Vec<u8>) -> Result<Message, NetError> {
+        self.sent += 1;
+        let id = self.sent;
+        let Some(link) = &mut self.link else {
+            return Err(NetError::Lost("the connection is not made".to_owned()));
+        };
+        self.traffic.0 += frame.len() as u64;
+        link.send(Message { id, meta: Bytes::new(), payloads: vec![frame.into()] })?;
+        let answer = link.receive(None)?;
+        self.traffic.1 += answer.payload_bytes();
+        Ok(answer)
+    }
+}
+
+impl DecodePeer for NetDecodePeer {
+    fn decode(
+        &mut self,
+        position: usize,
+        rows: &[f32],
+        answer: Answer,
+    ) -> Result<Vec<f32>, ClientError> {
+        let (kind, count) = match answer {
+            Answer::All => (FrameKind::Decode, rows.len() / self.dialer.width.max(1)),
+            Answer::Last => (FrameKind::DecodeLast, 1),
+        };
+        let step = u32::try_from(position).map_err(|_| unexpected("a position past 2^32"))?;
+        let frame = HiddenFrame::of_rows(kind, step, (self.dialer.width, rows.to_vec()));
+        let bytes = frame.encode(self.dialer.hello.encoding)?;
+        self.link()?;
+        let answered = match self.ask(bytes) {
+            Ok(answered) => answered,
+            Err(error) => {
+                // Whoever goes on asks first where the server is.
+                self.link = None;
+                return Err(failed(error));
+            }
+        };
+        let [frame] = &answered.payloads[..] else {
+            let reason = from_meta::<String>("a refusal", &answered).map_err(failed)?;
+            return Err(ClientError::Peer { reason });
+        };
+        let expected = ExpectedFrame {
+            kinds: &[FrameKind::Hidden],
+            encoding: self.dialer.hello.encoding,
+            step: Some(step),
+            width: self.dialer.width,
+            rows: Some(count),
+            most_rows: 0,
+            longest: 0,
+        };
+        Ok(HiddenFrame::decode(frame, &expected)?.rows)
+    }
+
+    fn position(&mut self) -> Result<usize, ClientError> {
+        // A connection that is made again says where the session is.
+        self.link = None;
+        self.link()?;
+        Ok(self.position)
+    }
+}
+
+impl Drop for NetDecodePeer {
+    fn drop(&mut self) {
+        if let Some(link) = &mut self.link {
+            // The answer is waited for, so that the stream is not gone before it was read.
+            let _closed = link.send(Message::default());
+            let _heard = link.receive(Some(Duration::from_secs(1)));
+        }
+    }
+}
+
+fn failed(error: NetError) -> ClientError {
+    ClientError::Unreachable(Box::new(error))
+}
+
+fn unexpected(found: &str) -> ClientError {
+    ClientError::Peer { reason: format!("found {found}, expected a session at the server") }
+}
