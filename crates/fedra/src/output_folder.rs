@@ -46,8 +46,9 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
     }
     folder::check_model(path)?;
     let has = |name: &str| path.join(name).exists();
-    let names = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT, INPUTS, BEST];
-    let Some(found) = FOLDERS.into_iter().chain(names).find(|name| has(name)) else {
+    let files = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT];
+    let mut names = files.into_iter().chain(FOLDERS).chain([INPUTS, BEST]);
+    let Some(found) = names.find(|name| has(name)) else {
         return Ok(());
     };
     let same = is_written(path, experiment);

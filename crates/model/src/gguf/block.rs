@@ -152,7 +152,7 @@ impl BlockType {
             Self::F32 => values.extend(bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
             Self::F16 => values.extend(one_by_one(2).map(half)),
             Self::BF16 => {
-                values.extend(bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()))
+                values.extend(bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()));
             }
             Self::Q4_0 => one_by_one(18).for_each(|block| {
                 let scale = half(block);

@@ -148,15 +148,23 @@ impl LlamaTensors {
             };
             let rows = match id.role {
                 Role::Query | Role::Key => RowOrder::Interleaved(head_dim),
-                Role::Token | Role::Position | Role::Segment | Role::EmbeddingNorm => {
-                    RowOrder::Same
-                }
-                Role::AttentionNorm | Role::Value | Role::Output | Role::MlpNorm => RowOrder::Same,
-                Role::Gate | Role::Up | Role::Down | Role::FinalNorm | Role::Pooler => {
-                    RowOrder::Same
-                }
-                Role::Transform | Role::TransformNorm => RowOrder::Same,
-                Role::Classifier | Role::Vocabulary => RowOrder::Same,
+                Role::Token
+                | Role::Position
+                | Role::Segment
+                | Role::EmbeddingNorm
+                | Role::AttentionNorm
+                | Role::Value
+                | Role::Output
+                | Role::MlpNorm
+                | Role::Gate
+                | Role::Up
+                | Role::Down
+                | Role::FinalNorm
+                | Role::Pooler
+                | Role::Transform
+                | Role::TransformNorm
+                | Role::Classifier
+                | Role::Vocabulary => RowOrder::Same,
             };
             let known = Architecture::LlamaForCausalLM.tensor_name(id);
             let known = known.expect("each role of the table is a decoder's");

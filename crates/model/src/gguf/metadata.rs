@@ -93,8 +93,12 @@ impl Metadata {
         self.typed(key, "a number", |value| match value {
             Value::Number(number) => Some(*number),
             Value::Integer(number) => Some(*number as f64),
-            Value::Flag(_) | Value::Text(_) | Value::Flags(_) => None,
-            Value::Integers(_) | Value::Numbers(_) | Value::Texts(_) => None,
+            Value::Flag(_)
+            | Value::Text(_)
+            | Value::Flags(_)
+            | Value::Integers(_)
+            | Value::Numbers(_)
+            | Value::Texts(_) => None,
         })
     }
 

@@ -25,9 +25,10 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
         .with("llama.attention.layer_norm_rms_epsilon", Value::F32(config.rms_norm_eps as f32));
     for (id, shape) in model.layout().iter() {
         let values = params.get(id).unwrap().to_host().into_owned();
-        let values = match id.role {
-            Role::Query | Role::Key => interleaved(&values, shape.dims()[1], config.head_dim),
-            _ => values,
+        let values = if matches!(id.role, Role::Query | Role::Key) {
+            interleaved(&values, shape.dims()[1], config.head_dim)
+        } else {
+            values
         };
         file.tensors.push(GgufTensor::f32(&name(id), shape.dims(), &values));
     }
@@ -58,7 +59,13 @@ fn name(id: ParamId) -> String {
         Role::Gate => "ffn_gate",
         Role::Up => "ffn_up",
         Role::Down => "ffn_down",
-        other => panic!("{other} is no decoder's"),
+        Role::Position
+        | Role::Segment
+        | Role::EmbeddingNorm
+        | Role::Pooler
+        | Role::Transform
+        | Role::TransformNorm
+        | Role::Classifier => panic!("{id} is no decoder's"),
     };
     match id.site {
         Site::Block(block) => format!("blk.{block}.{part}.weight"),

@@ -127,7 +127,9 @@ impl Value {
             }
             Self::Texts(values) => {
                 list(out, 8, values.len());
-                values.iter().for_each(|value| text(out, value));
+                for value in values {
+                    text(out, value);
+                }
             }
             Self::Integers(values) => {
                 list(out, 5, values.len());
