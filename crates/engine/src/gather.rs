@@ -9,9 +9,10 @@ use std::path::Path;
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, WireError, encode,
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, ParamValues, WireError, encode,
 };
 
+use crate::adapter_mean::{AdapterMean, AdapterReport, Products};
 use crate::drift::{Drift, DriftReport};
 use crate::error::EngineError;
 use crate::fleet::{Absence, Arrival, Outcome, Reply, TrainRequest, Verdict};
@@ -42,6 +43,8 @@ pub(crate) struct Gather<'round> {
     changes: Fold,
     corrections: Fold,
     drift: Option<Drift>,
+    /// The clients' adapters, where their products are averaged, and the model that they change.
+    products: Option<(Products, &'round ParamValues)>,
     loss: (f64, f64),
     /// How much each folded answer counts.
     counted: BTreeMap<ClientId, (Contribution, Header)>,
@@ -57,6 +60,8 @@ pub(crate) struct Gathered {
     pub(crate) correction: Mean,
     /// How far the clients went apart, if anybody wants to know.
     pub(crate) drift: Option<DriftReport>,
+    /// What averaging adapters cost.
+    pub(crate) adapters: Option<AdapterReport>,
     /// In client request.
     pub(crate) arrived: Vec<ClientId>,
     /// The steps behind each of their updates.
@@ -105,10 +110,18 @@ impl<'round> Gather<'round> {
             // Who did not train a parameter has not changed its correction.
             corrections: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
+            products: None,
             loss: (0.0, 0.0),
             counted: BTreeMap::new(),
             result: Gathered::default(),
         }
+    }
+
+    /// The same, which averages adapters of this model as the recipe says.
+    pub(crate) fn over(mut self, model: &'round ParamValues) -> Self {
+        let exact = self.recipe.adapters == AdapterMean::Exact;
+        self.products = exact.then(|| (Products::default(), model));
+        self
     }
 
     /// Takes one arrival, or refuses it.
@@ -184,6 +197,9 @@ impl<'round> Gather<'round> {
         if let Some(drift) = &mut self.drift {
             drift.add(&opened.opened(), contribution);
         }
+        if let Some((products, model)) = &mut self.products {
+            products.add(&opened.opened(), contribution, model);
+        }
         Ok(())
     }
 
@@ -195,7 +211,15 @@ impl<'round> Gather<'round> {
         self.fold_settled()?;
         let (loss, weight) = self.loss;
         let mean = self.changes.mean();
+        let (mean, adapters) = match self.products.take() {
+            None => (mean, None),
+            Some((products, model)) => {
+                let (mean, report) = products.close(mean, (model, self.layout));
+                (mean, Some(report))
+            }
+        };
         Ok(Gathered {
+            adapters,
             drift: self.drift.map(|drift| drift.close(&mean)),
             mean,
             correction: self.corrections.mean(),
@@ -217,7 +241,8 @@ impl<'round> Gather<'round> {
     /// Whether the answer is one update, as it should be, that nobody has to look at again.
     fn is_plain(&self, client: ClientId, reply: &Reply) -> bool {
         let due = self.due.get(&client);
-        self.drift.is_none() && reply.correction.is_none() && due.is_some_and(|due| !due.correction)
+        let looked_at = self.drift.is_some() || self.products.is_some();
+        !looked_at && reply.correction.is_none() && due.is_some_and(|due| !due.correction)
     }
 
     /// Checks and folds an answer at once.
@@ -291,6 +316,9 @@ impl<'round> Gather<'round> {
         self.changes.add(&update, contribution);
         if let Some(drift) = &mut self.drift {
             drift.add(&update, contribution);
+        }
+        if let Some((products, model)) = &mut self.products {
+            products.add(&update, contribution, model);
         }
         if let Some(correction) = &answer.correction {
             let weight = contribution.weight;

@@ -27,6 +27,7 @@ mod selection;
 mod waiting;
 mod work;
 
+mod adapter_mean;
 mod client_state;
 mod fleet;
 mod fold;
@@ -57,6 +58,7 @@ pub mod methods;
 
 mod error;
 
+pub use adapter_mean::{AdapterMean, AdapterReport};
 pub use attention::{AttentionDrift, SHIFT_BYTES};
 pub use branch::Moment;
 pub use bytes::Bytes;

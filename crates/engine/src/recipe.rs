@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fedra_plan::{Cut, Layout, Plan, PlanError, Round, Rule, Scope, Site};
 use serde::{Deserialize, Serialize};
 
+use crate::adapter_mean::AdapterMean;
 use crate::conditions::Conditions;
 use crate::error::EngineError;
 use crate::fleet::EvaluationSet;
@@ -71,6 +72,9 @@ pub struct Recipe {
     pub pace: Pace,
     /// By whose weights a parameter's sum is divided.
     pub denominator: Denominator,
+    /// How low-rank adapters are averaged.
+    #[serde(default, skip_serializing_if = "is_separate")]
+    pub adapters: AdapterMean,
     /// How the mean change becomes the next model.
     pub server: ServerRule,
     /// What clients train on their own before they score a model.
@@ -101,6 +105,7 @@ impl Recipe {
             weighting: Weighting::Examples,
             pace: Pace::Ignored,
             denominator: Denominator::Participants,
+            adapters: AdapterMean::Separate,
             server: ServerRule::Average { rate: 1.0 },
             adapt: None,
             evaluation: Evaluation::default(),
@@ -139,6 +144,7 @@ impl Recipe {
         self.selection.check(&self.learns)?;
         self.check_depths()?;
         self.check_split()?;
+        self.check_adapters()?;
         match self.population {
             Population::Pooled if clients != 1 => Err(EngineError::Setting {
                 key: "federation.clients",
@@ -279,6 +285,20 @@ impl Recipe {
         }
     }
 
+    /// Refuses an exact mean of adapters where the server makes something else of a mean change.
+    fn check_adapters(&self) -> Result<(), EngineError> {
+        let plain = matches!(self.server, ServerRule::Average { rate } if rate == 1.0);
+        let exact = self.adapters == AdapterMean::Exact;
+        if !exact || (plain && self.pace == Pace::Ignored) {
+            return Ok(());
+        }
+        Err(EngineError::Setting {
+            key: "model.lora.mean",
+            found: format!("\"exact\" with {}", self.method),
+            expected: "\"separate\" where the server does not take the mean as it is",
+        })
+    }
+
     fn check_depths(&self) -> Result<(), EngineError> {
         if self.depths.is_empty() {
             return Ok(());
@@ -301,6 +321,11 @@ impl Recipe {
             }),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_separate(mean: &AdapterMean) -> bool {
+    *mean == AdapterMean::Separate
 }
 
 const fn usual_retries() -> u32 {

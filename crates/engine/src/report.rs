@@ -8,6 +8,7 @@ use fedra_plan::Round;
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
+use crate::adapter_mean::AdapterReport;
 use crate::bytes::Bytes;
 use crate::drift::DriftReport;
 use crate::error::EngineError;
@@ -61,6 +62,9 @@ pub struct RoundReport {
     /// How far the clients went apart, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftReport>,
+    /// How low-rank adapters were averaged, where that was not factor by factor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<AdapterReport>,
     /// How far a method of two stages has come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageReport>,

@@ -69,6 +69,7 @@ impl State {
             slowest: gathered.slowest,
             most_updates_held: gathered.most_held,
             drift: attention::joined(gathered.drift, attention),
+            adapters: gathered.adapters,
             stage: self.stage_report(),
             scores,
             selection,

@@ -351,3 +351,24 @@ fn noise_at_the_cut_reaches_training_and_scoring_and_is_the_clients_own() {
     assert_eq!(plain.1, noised.1, "the central set never leaves the server");
     assert_ne!(plain.2, noised.2, "scoring at clients");
 }
+
+/// The mean of factors is not the mean of products; the exact mean is, as far as the rank can hold it.
+#[test]
+fn adapters_averaged_exactly_are_nearer_to_the_mean_of_their_products() {
+    use fedra_engine::AdapterMean;
+    let adapters = Adapters::new(2, 4.0, [Role::Query, Role::Value]).unwrap();
+    let world = llama(Some(adapters));
+    let with = |mean: AdapterMean, split: Option<Split>| {
+        let mut recipe = recipe(adamw(1e-2));
+        recipe.learns = Rule::Parts([Part::LoraA, Part::LoraB].into());
+        (recipe.adapters, recipe.split) = (mean, split);
+        run(&world, &recipe, 2)
+    };
+    let (_, separate) = with(AdapterMean::Separate, None);
+    assert_eq!(separate[0].adapters, None);
+    let (exact, reports) = with(AdapterMean::Exact, None);
+    let lost = reports[1].adapters.unwrap().lost;
+    assert!(lost > 0.0 && lost < 0.5, "three clients' products have a higher rank: {lost}");
+    let (cut_model, _) = with(AdapterMean::Exact, Some(cut(1, 1)));
+    assert_near(&cut_model, &exact, "the middle's adapters are averaged like the clients'");
+}

@@ -279,7 +279,8 @@ impl State {
     ) -> Result<Gathered, EngineError> {
         let examples = cohort.iter().map(|client| (client.id, client.examples)).collect();
         let spill = self.spill.as_deref();
-        let mut gather = Gather::new(&self.layout, &self.recipe, &requests, &examples, spill);
+        let mut gather =
+            Gather::new(&self.layout, &self.recipe, &requests, &examples, spill).over(&self.model);
         if requests.is_empty() {
             return gather.close();
         }

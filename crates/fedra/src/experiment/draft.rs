@@ -282,11 +282,27 @@ pub struct Lora {
     pub alpha: f32,
     /// The projections that get an adapter, in every block.
     pub roles: Vec<Role>,
+    /// How adapters of several clients become one.
+    pub mean: LoraMean,
+}
+
+/// `model.lora.mean`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoraMean {
+    /// Each factor by itself, which is not the mean of the corrections.
+    #[default]
+    Separate,
+    /// The first factor stays as it was drawn; the mean of the second is then exact.
+    FreezeA,
+    /// The mean of the corrections, factored again.
+    Exact,
 }
 
 impl Default for Lora {
     fn default() -> Self {
-        Self { rank: 8, alpha: 16.0, roles: vec![Role::Query, Role::Value] }
+        let (roles, mean) = (vec![Role::Query, Role::Value], LoraMean::Separate);
+        Self { rank: 8, alpha: 16.0, roles, mean }
     }
 }
 

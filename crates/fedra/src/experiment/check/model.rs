@@ -187,7 +187,9 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
     })?;
     let adapters = folder.adapters();
     let roles = adapters.roles().iter().copied().collect();
-    let stored = Lora { rank: adapters.rank(), alpha: adapters.alpha(), roles };
+    // How they are averaged is no property of a folder.
+    let mean = lora.as_ref().map(|given| given.mean).unwrap_or_default();
+    let stored = Lora { rank: adapters.rank(), alpha: adapters.alpha(), roles, mean };
     let is_same = |given: &Lora| {
         let roles: BTreeSet<Role> = given.roles.iter().copied().collect();
         (given.rank, given.alpha) == (stored.rank, stored.alpha) && roles == *adapters.roles()

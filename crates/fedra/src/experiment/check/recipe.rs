@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use fedra_data::{LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
-use fedra_engine::{Encoding, EngineError, Evaluation, Population, Recipe, Sampler, Work};
+use fedra_engine::{
+    AdapterMean, Encoding, EngineError, Evaluation, Population, Recipe, Sampler, Work,
+};
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
 
@@ -12,7 +14,7 @@ use super::model::config;
 use super::values::Result;
 use crate::complaint::{Complaint, nearest};
 use crate::experiment::checked::ModelSource;
-use crate::experiment::draft::Draft;
+use crate::experiment::draft::{Draft, LoraMean};
 use crate::experiment::reading;
 use crate::experiment::split_table::SplitTable;
 
@@ -52,6 +54,10 @@ pub(super) fn recipe(
         retries: draft.federation.retries,
         depths: depths(draft, model)?,
         evaluation,
+        adapters: match draft.model.lora.as_ref().map(|lora| lora.mean) {
+            Some(LoraMean::Exact) => AdapterMean::Exact,
+            Some(LoraMean::Separate | LoraMean::FreezeA) | None => AdapterMean::Separate,
+        },
         split: draft.split.as_ref().map(SplitTable::split).transpose()?,
         learns: trainable(draft),
         ..Recipe::new(work)
@@ -98,8 +104,14 @@ fn sample(draft: &Draft) -> Result<()> {
 fn trainable(draft: &Draft) -> Rule {
     match &draft.model.lora {
         None => Rule::Everything,
-        Some(_) => {
-            Rule::Parts([Part::LoraA, Part::LoraB].into()) | Rule::Sites([Site::Head].into())
+        Some(lora) => {
+            let head = Rule::Sites([Site::Head].into());
+            match lora.mean {
+                LoraMean::FreezeA => Rule::Parts([Part::LoraB].into()) | head,
+                LoraMean::Separate | LoraMean::Exact => {
+                    Rule::Parts([Part::LoraA, Part::LoraB].into()) | head
+                }
+            }
         }
     }
 }

@@ -1,0 +1,402 @@
+//! The mean of low-rank adapters as corrections, not as factors.
+//!
+//! An adapter corrects a projection by `B A`. The mean of the factors is not the mean of the
+//! corrections: `mean(B) mean(A) != mean(B A)`. Here the clients' factors of a round are kept, the mean
+//! correction is written as one product and factored again into the adapter's rank:
+//!
+//! ```text
+//! P = sum_k w_k B_k A_k = U V,   U = [w_1 B_1 .. w_n B_n],   V = [A_1; ..; A_n]
+//! P = sum_i s_i u_i v_i^T        singular values of U V, from the small matrices U^T U and V V^T
+//! B' = [sqrt(s_i) u_i],  A' = [sqrt(s_i) v_i^T]   for the r largest
+//! ```
+//! That is the correction of rank r that is nearest to the mean; it is the mean itself where that has
+//! no higher rank, and a round reports the share that was lost. Where a singular value is zero, the
+//! row of A' is the mean of the clients' rows, so that the adapter can go on learning.
+
+use std::collections::BTreeMap;
+
+use fedra_plan::{Layout, ParamId, Part, Role, Site};
+use fedra_wire::{Mean, Opened, ParamValues};
+use serde::{Deserialize, Serialize};
+
+use crate::fold::Contribution;
+
+/// How adapters of several clients become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdapterMean {
+    /// Each factor by itself.
+    #[default]
+    Separate,
+    /// The mean of the products, factored again.
+    Exact,
+}
+
+/// What factoring again cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdapterReport {
+    /// How adapters were averaged.
+    pub mean: AdapterMean,
+    /// The norm of what the rank could not hold, relative to the mean corrections'.
+    pub lost: f64,
+}
+
+/// A singular value below this share of the largest is zero.
+const ZERO: f64 = 1e-9;
+
+/// The factors of a round's clients.
+#[derive(Debug, Default)]
+pub(crate) struct Products {
+    factors: BTreeMap<(Site, Role), Vec<Factors>>,
+}
+
+/// One client's adapter, and how much it counts.
+#[derive(Debug)]
+struct Factors {
+    weight: f64,
+    /// Rank times inputs.
+    a: Vec<f32>,
+    /// Outputs times rank.
+    b: Vec<f32>,
+}
+
+impl Products {
+    /// Adds an update, which changes this model.
+    pub(crate) fn add(
+        &mut self,
+        update: &Opened<'_>,
+        contribution: Contribution,
+        model: &ParamValues,
+    ) {
+        let changes = update.tensors();
+        let mut projections: Vec<(Site, Role)> = Vec::new();
+        for (id, _) in changes.iter() {
+            let place = (id.site, id.role);
+            if matches!(id.part, Part::LoraA | Part::LoraB) && !projections.contains(&place) {
+                projections.push(place);
+            }
+        }
+        for (site, role) in projections {
+            let factor = |part| {
+                let id = ParamId::new(site, role, part);
+                let now = model.get(id)?.to_vec();
+                let Some(change) = changes.get(id) else { return Some(now) };
+                Some(now.iter().zip(change).map(|(value, change)| value + change).collect())
+            };
+            if let (Some(a), Some(b)) = (factor(Part::LoraA), factor(Part::LoraB)) {
+                let weight = contribution.weight;
+                self.factors.entry((site, role)).or_default().push(Factors { weight, a, b });
+            }
+        }
+    }
+
+    /// The mean with the adapters' changes in place of those of their factors.
+    pub(crate) fn close(
+        self,
+        mean: Mean,
+        (model, layout): (&ParamValues, &Layout),
+    ) -> (Mean, AdapterReport) {
+        let mut changes = mean.tensors();
+        let (mut lost, mut all) = (0.0, 0.0);
+        for ((site, role), factors) in self.factors {
+            let (a, b) =
+                (ParamId::new(site, role, Part::LoraA), ParamId::new(site, role, Part::LoraB));
+            let (Some(old_a), Some(old_b)) = (model.get(a), model.get(b)) else { continue };
+            let Some(rank) = layout.get(a).and_then(|shape| shape.dims().first().copied()) else {
+                continue;
+            };
+            // One client's adapter is its own mean.
+            if factors.len() < 2 {
+                continue;
+            }
+            let refactored = refactor(&factors, rank);
+            lost += refactored.lost;
+            all += refactored.all;
+            let change = |new: &[f32], old: &[f32]| -> Vec<f32> {
+                new.iter().zip(old).map(|(new, old)| new - old).collect()
+            };
+            changes.insert(a, change(&refactored.a, old_a));
+            changes.insert(b, change(&refactored.b, old_b));
+        }
+        let share = if all > 0.0 { (lost / all).sqrt() } else { 0.0 };
+        let changes = changes.iter().map(|(id, values)| (id, values.to_vec())).collect();
+        (changes, AdapterReport { mean: AdapterMean::Exact, lost: share })
+    }
+}
+
+/// An adapter of the mean correction, and squared norms: of what was lost, of all.
+struct Refactored {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    lost: f64,
+    all: f64,
+}
+
+fn refactor(factors: &[Factors], rank: usize) -> Refactored {
+    let total: f64 = factors.iter().map(|one| one.weight).sum();
+    let inputs = factors[0].a.len() / rank;
+    let outputs = factors[0].b.len() / rank;
+    let stacked = factors.len() * rank;
+    // Columns of U and rows of V, one for each client and rank.
+    let column = |index: usize, row: usize| {
+        let one = &factors[index / rank];
+        one.weight / total * f64::from(one.b[row * rank + index % rank])
+    };
+    let row = |index: usize, column: usize| {
+        f64::from(factors[index / rank].a[(index % rank) * inputs + column])
+    };
+    let gram = |length: usize, at: &dyn Fn(usize, usize) -> f64| {
+        let mut gram = Square::zeros(stacked);
+        for left in 0..stacked {
+            for right in left..stacked {
+                let dot = (0..length).map(|place| at(left, place) * at(right, place)).sum();
+                gram.set(left, right, dot);
+                gram.set(right, left, dot);
+            }
+        }
+        gram
+    };
+    let (of_columns, of_rows) = (gram(outputs, &column), gram(inputs, &row));
+    let (root, inverse_root) = of_columns.roots();
+    let eigen = root.times(&of_rows).times(&root).eigen();
+    let values: Vec<f64> = eigen.values.iter().map(|value| value.max(0.0)).collect();
+    let all: f64 = values.iter().sum();
+    let kept = rank.min(stacked);
+    let lost: f64 = values.iter().skip(kept).sum();
+    let floor = values.first().copied().unwrap_or(0.0) * ZERO * ZERO;
+
+    let (mut a, mut b) = (vec![0.0; rank * inputs], vec![0.0; outputs * rank]);
+    for index in 0..rank {
+        let value = values.get(index).copied().unwrap_or(0.0);
+        if index >= kept || value <= floor {
+            for place in 0..inputs {
+                let mean = factors
+                    .iter()
+                    .map(|one| one.weight / total * f64::from(one.a[index * inputs + place]));
+                a[index * inputs + place] = mean.sum::<f64>() as f32;
+            }
+            continue;
+        }
+        let singular = value.sqrt();
+        let vector: Vec<f64> = (0..stacked).map(|place| eigen.vectors.at(place, index)).collect();
+        let (of_v, of_u) = (root.apply(&vector), inverse_root.apply(&vector));
+        for place in 0..inputs {
+            let sum: f64 = (0..stacked).map(|at| of_v[at] * row(at, place)).sum();
+            a[index * inputs + place] = (sum / singular.sqrt()) as f32;
+        }
+        for place in 0..outputs {
+            let sum: f64 = (0..stacked).map(|at| of_u[at] * column(at, place)).sum();
+            b[place * rank + index] = (sum * singular.sqrt()) as f32;
+        }
+    }
+    Refactored { a, b, lost, all }
+}
+
+/// A small square matrix.
+#[derive(Clone, Debug)]
+struct Square {
+    size: usize,
+    numbers: Vec<f64>,
+}
+
+/// Eigenvalues, the largest first, and their vectors as columns.
+struct Eigen {
+    values: Vec<f64>,
+    vectors: Square,
+}
+
+impl Square {
+    fn zeros(size: usize) -> Self {
+        Self { size, numbers: vec![0.0; size * size] }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f64 {
+        self.numbers[row * self.size + column]
+    }
+
+    fn set(&mut self, row: usize, column: usize, value: f64) {
+        self.numbers[row * self.size + column] = value;
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        let mut product = Self::zeros(self.size);
+        for row in 0..self.size {
+            for column in 0..self.size {
+                let dot = (0..self.size).map(|at| self.at(row, at) * other.at(at, column)).sum();
+                product.set(row, column, dot);
+            }
+        }
+        product
+    }
+
+    fn apply(&self, vector: &[f64]) -> Vec<f64> {
+        let dot = |row| (0..self.size).map(|at| self.at(row, at) * vector[at]).sum();
+        (0..self.size).map(dot).collect()
+    }
+
+    /// The symmetric square root and its pseudo-inverse.
+    fn roots(&self) -> (Self, Self) {
+        let Eigen { values, vectors } = self.eigen();
+        let floor = values.first().copied().unwrap_or(0.0).max(0.0) * ZERO * ZERO;
+        let of = |power: f64| {
+            let mut root = Self::zeros(self.size);
+            for row in 0..self.size {
+                for column in 0..self.size {
+                    let terms = (0..self.size).filter(|at| values[*at] > floor);
+                    let sum = terms.map(|at| {
+                        vectors.at(row, at) * values[at].powf(power) * vectors.at(column, at)
+                    });
+                    root.set(row, column, sum.sum());
+                }
+            }
+            root
+        };
+        (of(0.5), of(-0.5))
+    }
+
+    /// Of a symmetric matrix, by Jacobi's rotations.
+    fn eigen(&self) -> Eigen {
+        let size = self.size;
+        let mut matrix = self.clone();
+        let mut vectors = Self::zeros(size);
+        (0..size).for_each(|at| vectors.set(at, at, 1.0));
+        let scale: f64 = self.numbers.iter().map(|value| value * value).sum();
+        for _sweep in 0..60 {
+            let off: f64 = (0..size)
+                .flat_map(|row| {
+                    (0..size).filter(move |column| *column != row).map(move |c| (row, c))
+                })
+                .map(|(row, column)| matrix.at(row, column).powi(2))
+                .sum();
+            if off <= scale * 1e-30 {
+                break;
+            }
+            for p in 0..size {
+                for q in p + 1..size {
+                    matrix.rotate(&mut vectors, p, q);
+                }
+            }
+        }
+        let mut order: Vec<usize> = (0..size).collect();
+        order.sort_by(|left, right| matrix.at(*right, *right).total_cmp(&matrix.at(*left, *left)));
+        let values = order.iter().map(|at| matrix.at(*at, *at)).collect();
+        let mut sorted = Self::zeros(size);
+        for (column, from) in order.iter().enumerate() {
+            (0..size).for_each(|row| sorted.set(row, column, vectors.at(row, *from)));
+        }
+        Eigen { values, vectors: sorted }
+    }
+
+    /// Turns rows and columns `p` and `q` so that the element between them is zero.
+    fn rotate(&mut self, vectors: &mut Self, p: usize, q: usize) {
+        let between = self.at(p, q);
+        if between == 0.0 {
+            return;
+        }
+        let theta = (self.at(q, q) - self.at(p, p)) / (2.0 * between);
+        let t = theta.signum() / (theta.abs() + (theta * theta + 1.0).sqrt());
+        let t = if theta == 0.0 { 1.0 } else { t };
+        let c = 1.0 / (t * t + 1.0).sqrt();
+        let s = t * c;
+        for at in 0..self.size {
+            let (left, right) = (self.at(at, p), self.at(at, q));
+            self.set(at, p, c * left - s * right);
+            self.set(at, q, s * left + c * right);
+        }
+        for at in 0..self.size {
+            let (left, right) = (self.at(p, at), self.at(q, at));
+            self.set(p, at, c * left - s * right);
+            self.set(q, at, s * left + c * right);
+        }
+        for at in 0..self.size {
+            let (left, right) = (vectors.at(at, p), vectors.at(at, q));
+            vectors.set(at, p, c * left - s * right);
+            vectors.set(at, q, s * left + c * right);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fedra_seed::Seed;
+
+    const INPUTS: usize = 7;
+    const OUTPUTS: usize = 5;
+    const RANK: usize = 2;
+
+    fn drawn(seed: u64, numbers: usize) -> Vec<f32> {
+        let mut draws = Seed(seed).generator();
+        (0..numbers).map(|_| draws.normal() as f32).collect()
+    }
+
+    fn product(a: &[f32], b: &[f32]) -> Vec<f64> {
+        let at = |row: usize, column: usize| -> f64 {
+            (0..RANK)
+                .map(|k| f64::from(b[row * RANK + k]) * f64::from(a[k * INPUTS + column]))
+                .sum()
+        };
+        (0..OUTPUTS)
+            .flat_map(|row| (0..INPUTS).map(move |column| (row, column)))
+            .map(|(r, c)| at(r, c))
+            .collect()
+    }
+
+    fn mean_product(factors: &[Factors]) -> Vec<f64> {
+        let total: f64 = factors.iter().map(|one| one.weight).sum();
+        let mut mean = vec![0.0; OUTPUTS * INPUTS];
+        for one in factors {
+            for (sum, value) in mean.iter_mut().zip(product(&one.a, &one.b)) {
+                *sum += one.weight / total * value;
+            }
+        }
+        mean
+    }
+
+    fn distance(left: &[f64], right: &[f64]) -> f64 {
+        left.iter().zip(right).map(|(l, r)| (l - r).powi(2)).sum::<f64>().sqrt()
+    }
+
+    #[test]
+    fn a_mean_that_the_rank_can_hold_is_held_exactly_and_the_mean_of_factors_is_not_it() {
+        // All clients share A, so the mean of their products has its rank.
+        let a = drawn(1, RANK * INPUTS);
+        let client =
+            |seed, weight| Factors { weight, a: a.clone(), b: drawn(seed, OUTPUTS * RANK) };
+        let factors = [client(2, 1.0), client(3, 3.0), client(4, 2.0)];
+        let found = refactor(&factors, RANK);
+        let expected = mean_product(&factors);
+        assert!(distance(&product(&found.a, &found.b), &expected) < 1e-5);
+        assert!(found.lost <= 1e-12 * found.all);
+
+        let own = |seed| Factors {
+            weight: 1.0,
+            a: drawn(seed, RANK * INPUTS),
+            b: drawn(seed + 9, OUTPUTS * RANK),
+        };
+        let factors = [own(5), own(6)];
+        let mean = |pick: &dyn Fn(&Factors) -> &Vec<f32>| -> Vec<f32> {
+            pick(&factors[0]).iter().zip(pick(&factors[1])).map(|(l, r)| (l + r) / 2.0).collect()
+        };
+        let separate = product(&mean(&|one| &one.a), &mean(&|one| &one.b));
+        let found = refactor(&factors, RANK);
+        let expected = mean_product(&factors);
+        let (near, far) =
+            (distance(&product(&found.a, &found.b), &expected), distance(&separate, &expected));
+        assert!((near - found.lost.sqrt()).abs() < 1e-4, "{near} and {}", found.lost.sqrt());
+        assert!(near < far, "the nearest product of that rank: {near}, the mean of factors: {far}");
+    }
+
+    #[test]
+    fn an_adapter_that_corrects_nothing_yet_stays_able_to_learn() {
+        let client = |seed| Factors {
+            weight: 1.0,
+            a: drawn(seed, RANK * INPUTS),
+            b: vec![0.0; OUTPUTS * RANK],
+        };
+        let found = refactor(&[client(1), client(2)], RANK);
+        assert!(found.b.iter().all(|value| *value == 0.0));
+        assert!(found.a.iter().all(|value| *value != 0.0));
+    }
+}
