@@ -42,7 +42,9 @@ pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part
 pub use join::{JoinListener, Left, join};
 pub use journal::FILE as JOURNAL;
 pub use link::Link;
-pub use net_fleet::{Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start};
+pub use net_fleet::{
+    Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start, WireBytes,
+};
 pub use peer::{Peer, Traffic};
 pub use protocol::{
     Adapt, Agreement, Answer, Counts, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL, Request,
