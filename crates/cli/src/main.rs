@@ -2,6 +2,7 @@
 
 mod advise;
 mod bench;
+mod certs;
 mod compare;
 mod console;
 mod convert;
@@ -9,12 +10,15 @@ mod data;
 mod experiment;
 mod generate;
 mod interrupt;
+mod join;
 mod lab;
 mod plan;
 mod progress;
 mod quickstart;
 mod run;
+mod serve;
 mod terminal;
+mod tls;
 
 use std::process::ExitCode;
 
@@ -53,6 +57,12 @@ enum Command {
     Quickstart(quickstart::Quickstart),
     /// Run a whole federation in this process
     Run(run::Run),
+    /// Coordinate a federation whose clients are on other machines
+    Serve(serve::Serve),
+    /// Take part in such a federation as one client, with its own rows alone
+    Join(join::Join),
+    /// Make a CA, and certificates for a server and for clients
+    Certs(certs::Certs),
     /// Run several experiments over seeds and say which is better, and whether that was seen at all
     Compare(compare::Compare),
     /// Say what an experiment would train, send and cost, without training
@@ -117,6 +127,9 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     let done = match arguments.command {
         Command::Quickstart(quickstart) => return quickstart.run(),
         Command::Run(run) => return run.run(),
+        Command::Serve(serve) => return serve.run(),
+        Command::Join(join) => return join.run(),
+        Command::Certs(certs) => certs.run(),
         Command::Compare(compare) => return compare.run(),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Advise(advise) => return advise.run(),

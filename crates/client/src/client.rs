@@ -111,6 +111,11 @@ impl Client {
         &self.info
     }
 
+    /// The structure of its model.
+    pub const fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// Its examples.
     pub const fn shard(&self) -> &Shard {
         &self.shard

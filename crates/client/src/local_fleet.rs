@@ -108,6 +108,11 @@ impl LocalFleet {
         Self { observer, ..self }
     }
 
+    /// Watches the fleet from now on.
+    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = observer;
+    }
+
     /// The structure that all clients train.
     pub fn model(&self) -> &Model {
         &self.model

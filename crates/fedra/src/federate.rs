@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use fedra_client::{LocalFleet, Middle, Shards, to_params, to_values};
+use fedra_client::{Evaluator, Limits, LocalFleet, Middle, Observer, to_params, to_values};
 use fedra_compute::{Device, Params, Seed, ThreadPool};
 use fedra_engine::{
-    Bytes, EvaluationSet, Federation, Fleet, ParamValues, Population, Recipe, RoundReport,
-    SetScores,
+    Bytes, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
+    Recipe, RoundReport, SetScores,
 };
 use fedra_model::hf::Precision;
 use fedra_model::peft::{self, AdapterSaving};
 use fedra_model::{Saving, save};
-use fedra_plan::{ByteCount, Scope};
+use fedra_plan::{ByteCount, Round, Scope};
 
 use crate::baseline::Baseline;
 use crate::best::{self, BestRound};
+use crate::census::Census;
 use crate::cutting;
 use crate::error::Breakdown;
 use crate::error::{Context, Result};
@@ -60,24 +61,36 @@ impl Ending {
     }
 }
 
+/// Whether a fleet could begin.
+type Begun = Result<(), EngineError>;
+
 /// A federation that is ready to start.
 pub struct Run<'e> {
     experiment: &'e Experiment,
-    prepared: Prepared,
+    pub(crate) prepared: Prepared,
     recipe: Recipe,
     device: Device,
     inputs: Inputs,
     baseline: Option<Baseline>,
     remarks: Vec<String>,
+    census: Census,
 }
 
 impl<'e> Run<'e> {
     /// Reads the data, opens the model and settles what is scored.
     pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
-        let device = Device::cpu();
         let holdings = Holdings::of(experiment)?;
+        let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
+        let mut run = Self::with_holdings(experiment, holdings)?;
+        (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
+        run.recipe.evaluation.on = run.sets()?;
+        Ok(run)
+    }
+
+    /// Opens the model for these rows; what is scored waits for a census of everybody's examples.
+    pub(crate) fn with_holdings(experiment: &'e Experiment, holdings: Holdings) -> Result<Self> {
+        let device = Device::cpu();
         let inputs = Inputs::of(experiment, &holdings)?;
-        let (mut remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
         let mut prepared = Prepared::of(experiment, holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
@@ -96,12 +109,16 @@ impl<'e> Run<'e> {
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
         let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
-        remarks.extend(remarks::of_tokens(&prepared.shards, longest));
-        let now = recipe.clone();
-        let mut run = Self { experiment, prepared, recipe: now, device, inputs, baseline, remarks };
-        recipe.evaluation.on = run.sets()?;
-        run.recipe = recipe;
-        Ok(run)
+        let remarks = remarks::of_tokens(&prepared.shards, longest).into_iter().collect();
+        let (census, baseline) = (Census::of(&prepared.shards), None);
+        Ok(Self { experiment, prepared, recipe, device, inputs, baseline, remarks, census })
+    }
+
+    /// Takes another census than that of its own rows, and settles what is scored by it.
+    pub(crate) fn take_census(&mut self, census: Census) -> Result<()> {
+        self.census = census;
+        self.recipe.evaluation.on = self.sets()?;
+        Ok(())
     }
 
     /// What is about to learn from what, in a sentence.
@@ -154,6 +171,11 @@ impl<'e> Run<'e> {
         (&self.prepared, &self.recipe)
     }
 
+    /// The experiment.
+    pub(crate) const fn experiment(&self) -> &'e Experiment {
+        self.experiment
+    }
+
     /// What it learns from, as digests.
     pub const fn inputs(&self) -> &Inputs {
         &self.inputs
@@ -167,10 +189,11 @@ impl<'e> Run<'e> {
         if !shards.central_test.is_empty() && self.personal()?.is_empty() {
             sets.push(EvaluationSet::CentralTest);
         }
-        if shards.clients.iter().any(|shard| !shard.test.is_empty()) {
+        let clients = &self.census.clients;
+        if clients.iter().any(|client| client.test > 0) {
             sets.push(EvaluationSet::ClientTest);
         }
-        let validation = shards.clients.iter().any(|shard| !shard.validation.is_empty());
+        let validation = clients.iter().any(|client| client.validation > 0);
         let evaluate = &self.experiment.draft.evaluate;
         for (key, asked) in
             [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
@@ -209,33 +232,58 @@ impl<'e> Run<'e> {
         // The first weights are the fleet's from here on: what a download changes is not kept twice.
         let params = std::mem::take(&mut self.prepared.params);
         match pool {
-            Some(pool) => pool.install(|| self.rounds(params, folder, listener)),
-            None => self.rounds(params, folder, listener),
+            Some(pool) => pool.install(|| self.run_here(params, folder, listener)),
+            None => self.run_here(params, folder, listener),
         }
     }
 
-    fn rounds(&self, params: Params, folder: &Folder, listener: &dyn Listener) -> Result<Ending> {
+    /// All clients in this process.
+    fn run_here(&self, params: Params, folder: &Folder, listener: &dyn Listener) -> Result<Ending> {
         let Prepared { model, shards, .. } = &self.prepared;
-        let (clients, rounds) = (shards.clients.len(), self.experiment.rounds);
-        let seed = Seed(self.experiment.draft.seed);
         folder.settle_inputs(&self.inputs)?;
-
         let placement = forecast::placement(self.experiment, &self.prepared, &self.recipe)?;
         let initial = to_values(&params);
         let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
             .with_depths(&self.recipe.depths)?;
         let mut fleet = placement.furnish(fleet, &folder.path().join(SCRATCH))?;
-        let recipe = self.recipe.clone();
-        let mut federation = Federation::new(recipe, model.layout().clone(), initial, seed)?;
-        if let Some(split) = &self.recipe.split {
-            let model = (model.clone(), self.device.clone());
-            let middle = Arc::new(Middle::new(model, split.clone(), fleet.clients()));
-            federation.with_middle(middle.clone());
-            fleet = fleet.with_middle(middle, seed.of("noise"));
+        let middle = self.middle(fleet.clients());
+        if let Some(middle) = &middle {
+            let seed = Seed(self.experiment.draft.seed).of("noise");
+            fleet = fleet.with_middle(Arc::clone(middle), seed);
+        }
+        let begin = |fleet: &mut LocalFleet, _completed: Round, observer: Arc<dyn Observer>| {
+            fleet.observe(observer);
+            Ok(())
+        };
+        self.rounds((&mut fleet, begin), (initial, middle), folder, listener)
+    }
+
+    /// The server's half of a cut model, for these clients.
+    pub(crate) fn middle(&self, clients: &[ClientInfo]) -> Option<Arc<Middle>> {
+        let split = self.recipe.split.clone()?;
+        let model = (self.prepared.model.clone(), self.device.clone());
+        Some(Arc::new(Middle::new(model, split, clients)))
+    }
+
+    /// Runs the rounds over any fleet, which begins once it is known how many are complete.
+    pub(crate) fn rounds<F: Fleet>(
+        &self,
+        (fleet, begin): (&mut F, impl FnOnce(&mut F, Round, Arc<dyn Observer>) -> Begun),
+        (initial, middle): (ParamValues, Option<Arc<Middle>>),
+        folder: &Folder,
+        listener: &dyn Listener,
+    ) -> Result<Ending> {
+        let (clients, rounds) = (self.census.clients.len(), self.experiment.rounds);
+        let seed = Seed(self.experiment.draft.seed);
+        folder.settle_inputs(&self.inputs)?;
+        let layout = self.prepared.model.layout().clone();
+        let mut federation = Federation::new(self.recipe.clone(), layout, initial, seed)?;
+        if let Some(middle) = middle {
+            federation.with_middle(middle);
         }
         federation.keep_checkpoints(folder.path());
         federation.spill_to(folder.path().join(EARLY));
-        if !federation.resume(folder.path(), &mut fleet)? {
+        if !federation.resume(folder.path(), fleet)? {
             round_log::check_begun(&folder.path().join(ROUNDS))?;
         }
         let mut done = federation.completed().0;
@@ -248,7 +296,7 @@ impl<'e> Run<'e> {
 
         let label = self.recipe.method.as_str();
         let about = Rounds { label, title: None, done, rounds, clients: clients as u64 };
-        let mut fleet = fleet.with_observer(listener.begin(&about));
+        begin(fleet, Round(done), listener.begin(&about))?;
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());
         self.keep_best(folder, &federation, &best_round).map_err(|error| broken(error, done))?;
@@ -256,7 +304,7 @@ impl<'e> Run<'e> {
             // One round at a time, because what follows a round's checkpoint is done here.
             let sinks: &mut [&mut dyn fedra_engine::Sink] =
                 &mut [&mut log, &mut best_round, &mut heard];
-            let complete = federation.advance(&mut fleet, sinks, rounds, &stops);
+            let complete = federation.advance(fleet, sinks, rounds, &stops);
             if !complete.map_err(|error| broken(error.into(), done))? {
                 break;
             }
@@ -268,7 +316,7 @@ impl<'e> Run<'e> {
         if done < rounds && !self.has_waited(&best_round) {
             return Ok(Ending::Interrupted { rounds: done, of: rounds });
         }
-        let summary = self.conclude(folder, (&federation, &mut fleet), (&best_round, listener));
+        let summary = self.conclude(folder, (&federation, fleet), (&best_round, listener));
         summary.map(Ending::Complete).map_err(|error| broken(error, done))
     }
 
@@ -276,7 +324,7 @@ impl<'e> Run<'e> {
     fn conclude(
         &self,
         folder: &Folder,
-        (federation, fleet): (&Federation, &mut LocalFleet),
+        (federation, fleet): (&Federation, &mut impl Fleet),
         (best_round, listener): (&BestRound, &dyn Listener),
     ) -> Result<Box<Summary>> {
         federation.check_arrivals()?;
@@ -307,12 +355,12 @@ impl<'e> Run<'e> {
             model: self.shares_a_model()?.then(|| MODEL.to_owned()),
             inputs: Some(self.inputs.clone()),
             log: federation.log(),
-            tokens: mean_tokens(shards),
+            tokens: self.census.mean_tokens(),
             stage: None,
             seconds: 0.0,
             peak_rss_bytes: 0,
-            clients: shards.clients.len(),
-            examples: shards.clients.iter().map(|shard| shard.train.len() as u64).sum(),
+            clients: self.census.clients.len(),
+            examples: self.census.examples(),
             parameters: model.layout().elements() as u64,
             baseline: self.baseline.clone(),
         }
@@ -322,14 +370,18 @@ impl<'e> Run<'e> {
         }
         // Where nothing is decided by it within a run, it is asked for once.
         let on = EvaluationSet::ClientValidation;
-        if !self.recipe.evaluation.on.contains(&on)
+        let has_some = self.census.clients.iter().any(|client| client.validation > 0);
+        if has_some
+            && !self.recipe.evaluation.on.contains(&on)
             && let Some(set) = federation.examine(fleet, on)?
         {
             summary.add_scores(&set);
         }
         if !personal.is_empty() && !shards.central_test.is_empty() {
-            let set = self.central_scores(fleet, federation.model())?;
-            summary.add_scores(&set);
+            // Clients on other machines keep their own parameters, and nobody else can score them.
+            if let Some(set) = self.central_scores(fleet, federation.model())? {
+                summary.add_scores(&set);
+            }
         }
         if summary.model.is_some() {
             self.save(folder, (MODEL, ADAPTER), federation.model())?;
@@ -388,18 +440,30 @@ impl<'e> Run<'e> {
     }
 
     /// Every client's own model on the central test set; their mean is what a client can expect.
-    fn central_scores(&self, fleet: &LocalFleet, global: &ParamValues) -> Result<SetScores> {
+    fn central_scores(
+        &self,
+        fleet: &impl Fleet,
+        global: &ParamValues,
+    ) -> Result<Option<SetScores>> {
         let Prepared { model, shards, .. } = &self.prepared;
+        let evaluator = Evaluator {
+            model,
+            device: &self.device,
+            task: shards.task,
+            labels: &shards.labels,
+            tokens: Limits::default().tokens,
+        };
         let mut each = Vec::new();
         for kept in fleet.states() {
             let state = kept.state()?;
             let mut own = global.clone();
             own.absorb(state.personal.clone());
             let params = to_params(&self.device, model.layout(), &own)?;
-            let scores = fleet.score(&params, &shards.central_test)?;
+            let scores = evaluator.score(&params, &shards.central_test)?;
             each.push(scores.scored(Some(state.client)));
         }
-        Ok(SetScores::new(EvaluationSet::CentralTest, each))
+        let set = || SetScores::new(EvaluationSet::CentralTest, each.clone());
+        Ok((!each.is_empty()).then(set))
     }
 
     /// Saves the whole model, and beside it the adapters of a model that others have too.
@@ -424,11 +488,4 @@ impl<'e> Run<'e> {
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
         save(&path, model, &params, &saving).context("cannot save the model")
     }
-}
-
-/// Tokens of a training example, in the mean over all clients.
-fn mean_tokens(shards: &Shards) -> f64 {
-    let encoded = || shards.clients.iter().flat_map(|shard| shard.train.encoded());
-    let tokens: usize = encoded().map(|example| example.ids.len()).sum();
-    tokens as f64 / encoded().count().max(1) as f64
 }

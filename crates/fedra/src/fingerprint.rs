@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use fedra_compute::Params;
 use fedra_data::{Body, Example, Labels, Split};
 use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
@@ -287,6 +288,37 @@ pub fn of_file(path: &Path) -> std::io::Result<Digest> {
     let mut sum = Sum::new();
     sum.file(path)?;
     Ok(sum.end())
+}
+
+/// The digest of some names in their order.
+pub fn of_texts(texts: &[String]) -> Digest {
+    let mut sum = Sum::new();
+    sum.count(texts.len());
+    texts.iter().for_each(|text| sum.text(text));
+    sum.end()
+}
+
+/// The digest of a file that is in memory.
+pub fn of_bytes(bytes: &[u8]) -> Digest {
+    let mut sum = Sum::new();
+    sum.count(bytes.len());
+    sum.0.update(bytes);
+    sum.end()
+}
+
+/// The digest of every parameter's name and bits.
+pub fn of_params(params: &Params) -> Digest {
+    let mut sum = Sum::new();
+    let mut buffer = Vec::new();
+    for (id, tensor) in params.iter() {
+        sum.text(&id.to_string());
+        for values in tensor.to_host().chunks(1 << 18) {
+            buffer.clear();
+            buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+            sum.0.update(&buffer);
+        }
+    }
+    sum.end()
 }
 
 /// SHA-256 over values that cannot run into each other: each has its length before it.

@@ -1,6 +1,6 @@
 //! The rows of an experiment and who holds them.
 
-use fedra_data::{DataError, Dice, Division, Limits, Reader, Split, Table, TableBuilder};
+use fedra_data::{DataError, Dice, Division, Holding, Limits, Reader, Split, Table, TableBuilder};
 
 use crate::error::{Context, Error, Result};
 use crate::experiment::{Complaint, Experiment, Source};
@@ -19,6 +19,15 @@ pub struct Holdings {
 impl Holdings {
     /// Reads or writes the rows, and deals them.
     pub fn of(experiment: &Experiment) -> Result<Self> {
+        Self::deal(experiment, Sight::Everybody)
+    }
+
+    /// The same for one site, which knows nobody else.
+    pub fn of_site(experiment: &Experiment) -> Result<Self> {
+        Self::deal(experiment, Sight::OneSite)
+    }
+
+    fn deal(experiment: &Experiment, sight: Sight) -> Result<Self> {
         let seed = experiment.draft.seed;
         let table = read(experiment)?;
         if table.examples.is_empty() {
@@ -41,14 +50,9 @@ impl Holdings {
                 return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
             }
         }
-        if let Some(expected) = experiment.draft.federation.clients
-            && expected != division.clients.len()
-            && expected != dealt
-        {
-            let found = format!("{} in the data", counted(division.clients.len() as u64, "client"));
-            let hint = "leave the key out to take them all, or deal rows anew by data.partition";
-            let complaint = Complaint::new("federation.clients", found, expected);
-            return Err(complaint.with_hint(hint).into());
+        match sight {
+            Sight::Everybody => check_clients(experiment, &mut division.clients, dealt)?,
+            Sight::OneSite => {}
         }
         let data = &experiment.draft.data;
         for holding in &mut division.clients {
@@ -68,6 +72,61 @@ impl Holdings {
         }
         Ok(Self { table, division, small })
     }
+
+    /// What a server has: the central test set, and names that stand for everybody else's rows.
+    pub fn of_server(experiment: &Experiment) -> Result<Self> {
+        match &experiment.source {
+            // Whoever has the seed has all of it.
+            Source::Clinic(_) => return Self::of(experiment),
+            Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
+        }
+        let table = read(experiment)?;
+        let mut central_test = (0..table.examples.len()).collect();
+        let mut dice = Dice::for_purpose(experiment.draft.seed, "cap central");
+        keep(&mut central_test, experiment.draft.data.max_test, &mut dice);
+        let nobodys = |name: &String| Holding { client: name.clone(), ..Holding::default() };
+        let clients = experiment.draft.federation.names.iter().map(nobodys).collect();
+        Ok(Self { table, division: Division { clients, central_test }, small: 0 })
+    }
+}
+
+/// How much of the data is there to be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    Everybody,
+    OneSite,
+}
+
+/// Refuses other clients than the experiment's, and puts them in its order. Before small ones were
+/// joined there were so many.
+fn check_clients(experiment: &Experiment, clients: &mut [Holding], dealt: usize) -> Result<()> {
+    let federation = &experiment.draft.federation;
+    if let Some(expected) = federation.clients
+        && expected != clients.len()
+        && expected != dealt
+    {
+        let found = format!("{} in the data", counted(clients.len() as u64, "client"));
+        let hint = "leave the key out to take them all, or deal rows anew by data.partition";
+        let complaint = Complaint::new("federation.clients", found, expected);
+        return Err(complaint.with_hint(hint).into());
+    }
+    let names = &federation.names;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let refuse = |found: String, expected: &str| {
+        Err(Complaint::new("federation.names", found, expected).into())
+    };
+    let place = |name: &str| names.iter().position(|other| other == name);
+    if let Some(stranger) = clients.iter().find(|one| place(&one.client).is_none()) {
+        return refuse(format!("no {:?}", stranger.client), "every client of the data");
+    }
+    let has_rows = |name: &&String| clients.iter().any(|one| one.client == **name);
+    if let Some(absent) = names.iter().find(|name| !has_rows(name)) {
+        return refuse(format!("{absent:?}"), "only clients that the data have");
+    }
+    clients.sort_by_key(|one| place(&one.client));
+    Ok(())
 }
 
 /// The key of an experiment that stands behind a setting of a division.

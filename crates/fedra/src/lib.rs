@@ -54,9 +54,12 @@ mod complaint;
 pub mod error;
 pub mod experiment;
 
+pub mod agreement;
+pub mod census;
 pub mod federate;
 pub mod listener;
 pub mod run;
+pub mod serve;
 pub mod site;
 
 pub mod advise;
@@ -122,5 +125,6 @@ pub use listener::{Listener, Silent};
 pub use output_folder::Over;
 pub use plan_report::{PlanReport, plan};
 pub use run::{Output, Resumed, prepare, resume, resume_with, run};
-pub use site::site;
+pub use serve::serve;
+pub use site::{join, site};
 pub use summary::Summary;

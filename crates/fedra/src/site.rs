@@ -4,11 +4,14 @@
 //! from `data.labels` (or from a source that knows them), the vocabulary from the model's folder or
 //! `model.tokenizer`. What a site would have to find out from everybody's rows is refused.
 
+use std::collections::BTreeMap;
+
 use fedra_client::Client;
 use fedra_compute::Device;
 use fedra_data::LabelShape;
 use fedra_engine::ClientId;
 
+use crate::agreement::agreement;
 use crate::complaint::Complaint;
 use crate::error::Result;
 use crate::experiment::{Experiment, ModelSource, Source, Vocabulary};
@@ -18,29 +21,61 @@ use crate::prepared::Prepared;
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
 pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
+    let (prepared, _) = prepare(experiment, name)?;
+    client(experiment, prepared, (name, id))
+}
+
+/// The named client of a federation over a network, under the number that the experiment gives it, and
+/// what it has to have alike with the server.
+pub fn join(experiment: &Experiment, name: &str) -> Result<(Client, BTreeMap<String, String>)> {
+    let (prepared, names) = prepare(experiment, name)?;
+    let place = names.iter().position(|other| other == name).unwrap_or_default();
+    let facts = agreement(experiment, &prepared)?;
+    Ok((client(experiment, prepared, (name, ClientId(place as u32)))?, facts))
+}
+
+/// What the site has, and the names of all clients as far as they are known.
+fn prepare(experiment: &Experiment, name: &str) -> Result<(Prepared, Vec<String>)> {
     check_declared(experiment)?;
-    let holdings = Holdings::of(experiment)?;
+    let mut holdings = Holdings::of_site(experiment)?;
+    let declared = &experiment.draft.federation.names;
+    if !declared.is_empty() && !declared.iter().any(|other| other == name) {
+        let expected = format!("one of {}", declared.join(", "));
+        return Err(Complaint::new("--client", format!("{name:?}"), expected).into());
+    }
     let names: Vec<String> =
         holdings.division.clients.iter().map(|holding| holding.client.clone()).collect();
     if !names.iter().any(|other| other == name) {
         let expected = format!("one of {}", names.join(", "));
         return Err(Complaint::new("client", format!("{name:?}"), expected).into());
     }
-    let device = Device::cpu();
-    let prepared = Prepared::of(experiment, holdings, &device)?;
+    // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
+    if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
+        holdings.division.clients.retain(|holding| holding.client == name);
+        holdings.division.central_test.clear();
+    }
+    let prepared = Prepared::of(experiment, holdings, &Device::cpu())?;
+    Ok((prepared, if declared.is_empty() { names } else { declared.clone() }))
+}
+
+fn client(
+    experiment: &Experiment,
+    prepared: Prepared,
+    (name, id): (&str, ClientId),
+) -> Result<Client> {
     let Prepared { model, params, shards, .. } = prepared;
     let labels = (shards.task, shards.labels);
     let own = shards.clients.into_iter().find(|shard| shard.name == name);
     let shard = own.unwrap_or_default();
-    let client = Client::new(id, shard, labels, (model, params), device)?;
+    let client = Client::new(id, shard, labels, (model, params), Device::cpu())?;
     Ok(match experiment.recipe.depths.get(name) {
         Some(depth) => client.with_depth(*depth)?,
         None => client,
     })
 }
 
-/// Refuses what one site cannot know.
-fn check_declared(experiment: &Experiment) -> Result<()> {
+/// Refuses what one site, or a server without rows, cannot know.
+pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
     let data = &experiment.draft.data;
     match &experiment.source {
         // Whoever has the seed has all of it.

@@ -141,6 +141,13 @@ fn valid(mut params: CertificateParams, Days(days): Days) -> Result<CertificateP
     Ok(params)
 }
 
+/// A client's name as that of a file.
+pub fn file_name(name: &str) -> String {
+    // A name of dots would lead elsewhere.
+    let dots = name.bytes().take_while(|byte| *byte == b'.').count();
+    format!("{}{}", "%2E".repeat(dots), encoded(&name[dots..]))
+}
+
 /// Letters, digits and `-._~` stay; every other byte becomes `%` and two digits.
 fn encoded(name: &str) -> String {
     let byte = |byte: u8| match byte {
@@ -188,6 +195,7 @@ mod tests {
         }
         let server = authority.server(&["localhost".to_owned()], Days(1)).unwrap();
         assert!(server.key.contains("PRIVATE KEY"));
+        assert_eq!(file_name("../Ward 4"), "%2E%2E%2FWard%204");
         assert_eq!(decoded("%4"), None);
         assert_eq!(decoded("%zz"), None);
     }

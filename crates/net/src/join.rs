@@ -101,6 +101,9 @@ fn talk(
         if let Some(answer) = site.answer(message)? {
             link.send(answer)?;
         }
+        if let Some(news) = site.take_news() {
+            listener.told(&news);
+        }
     }
 }
 

@@ -37,6 +37,7 @@ mod tls;
 mod durable;
 mod error;
 mod runtime;
+mod secret;
 
 pub use cut::{CUT, CutDialer, CutHello, row_limits, with_middle};
 pub use decode::{
@@ -48,13 +49,16 @@ pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part
 pub use join::{JoinListener, Left, join};
 pub use journal::FILE as JOURNAL;
 pub use link::Link;
-pub use net_fleet::{Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start};
+pub use net_fleet::{
+    Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start, WireBytes,
+};
 pub use peer::{Peer, Traffic};
 pub use protocol::{
     Adapt, Agreement, Answer, Counts, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL, Request,
     Step, Welcome, limits,
 };
 pub use runtime::Runtime;
+pub use secret::secret_number;
 pub use server::{Server, ServerOptions};
 pub use service::{Handler, Inbound, Outbound, Routes};
 pub use site::Site;

@@ -34,7 +34,7 @@ use crate::journal::Journal;
 use crate::protocol::{
     Adapt, Agreement, Answer, Counts, JOIN, Label, Request, Step, limits, settle,
 };
-use crate::roster::{Event, Roster};
+use crate::roster::{Event, Roster, Seat};
 use crate::runtime::Runtime;
 use crate::server::{Server, ServerOptions};
 use crate::service::Routes;
@@ -60,6 +60,15 @@ pub struct Federated {
     pub initial: ParamValues,
     /// What else the server answers, beside joining.
     pub routes: Routes,
+}
+
+/// Bytes on sockets, with TLS, framing and requests: more than the payloads that a report counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireBytes {
+    /// From the server to the site.
+    pub sent: u64,
+    /// From the site to the server.
+    pub received: u64,
 }
 
 /// A fleet of sites.
@@ -194,6 +203,16 @@ impl NetFleet {
         }
     }
 
+    /// What went over the sites' connections, by name.
+    pub fn traffic(&self) -> Vec<(String, WireBytes)> {
+        let roster = self.host.roster();
+        let sum = |seat: &Seat| WireBytes {
+            sent: seat.traffic.iter().map(|one| one.sent()).sum(),
+            received: seat.traffic.iter().map(|one| one.received()).sum(),
+        };
+        roster.names.iter().cloned().zip(roster.seats.iter().map(sum)).collect()
+    }
+
     fn here(&self) -> usize {
         let roster = self.host.roster();
         roster.seats.iter().filter(|seat| seat.connection.is_some()).count()
@@ -228,7 +247,7 @@ impl NetFleet {
     }
 
     /// Writes a download on the fleet's copy of the shared model.
-    fn receive(&mut self, download: &Download) -> Result<(), EngineError> {
+    fn receive(&mut self, download: &Download) -> Result<Scope, EngineError> {
         let expected = Expectation {
             layout: &self.layout,
             kind: Kind::Values,
@@ -238,9 +257,10 @@ impl NetFleet {
             scope: None,
         };
         let values = open(&download.payload, &expected)?.tensors();
-        self.changed = &self.changed | &values.scope();
+        let brought = values.scope();
+        self.changed = &self.changed | &brought;
         self.shared.absorb(values);
-        Ok(())
+        Ok(brought)
     }
 }
 
@@ -250,20 +270,26 @@ impl Fleet for NetFleet {
     }
 
     fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
-        let mut read: Vec<*const u8> = Vec::new();
+        // Clients that lack the same share one payload, which is read once.
+        let mut read: BTreeMap<*const u8, Scope> = BTreeMap::new();
+        let mut brought = BTreeMap::new();
         let mut requests = Vec::with_capacity(downloads.len());
         for download in downloads {
             self.round = download.round;
             let place = download.payload.as_ptr();
-            if !read.contains(&place) {
-                self.receive(download)?;
-                read.push(place);
-            }
+            let scope = match read.get(&place) {
+                Some(scope) => scope.clone(),
+                None => self.receive(download)?,
+            };
+            read.insert(place, scope.clone());
             let (request, payloads) = Request::of_download(download);
-            requests.push((self.seat(download.client)?, request, payloads));
+            let seat = self.seat(download.client)?;
+            brought.insert(seat, scope);
+            requests.push((seat, request, payloads));
         }
         let mut absent = Vec::new();
-        for (seat, answer) in self.ask_all(requests)? {
+        let brings = |seat: usize| brought.get(&seat).cloned().unwrap_or_default();
+        for (seat, answer) in self.ask_all(requests, brings)? {
             let reason = match answer {
                 Ok((Answer::Synced, _)) => continue,
                 Ok((answer, _)) => unexpected(answer, "that it is up to date"),
@@ -282,7 +308,7 @@ impl Fleet for NetFleet {
         let requests = requests.collect::<Result<_, EngineError>>()?;
         let blocks = self.layout.blocks();
         let mut all = Vec::new();
-        for (seat, answer) in self.ask_all(requests)? {
+        for (seat, answer) in self.ask_all(requests, nothing)? {
             let client = ClientId(seat as u32);
             let evidence = match answer {
                 Ok((Answer::Evidence, payloads)) => {
@@ -312,7 +338,7 @@ impl Fleet for NetFleet {
             request.clients.iter().map(|client| Ok((self.seat(*client)?, asked.clone(), vec![])));
         let requests = requests.collect::<Result<_, EngineError>>()?;
         let mut all = Vec::new();
-        for (seat, answer) in self.ask_all(requests)? {
+        for (seat, answer) in self.ask_all(requests, nothing)? {
             let moved = match answer {
                 Ok((Answer::FirstLook, _)) => None,
                 Ok((Answer::Attention { since_first, since_last }, _)) => {
@@ -345,7 +371,7 @@ impl Fleet for NetFleet {
             let written = Request::of_training(request, &self.layout);
             let (written, payloads) = written.map_err(|error| failure("ask a site", &error))?;
             self.observer.started(&self.infos[seat], request.round);
-            asked.insert(seat, self.ask(seat, (&written, payloads))?);
+            asked.insert(seat, self.ask(seat, (&written, payloads), Scope::empty())?);
         }
         while let Some((seat, answer)) = self.next(&mut asked)? {
             let outcome = match answer {
@@ -381,7 +407,7 @@ impl Fleet for NetFleet {
         let seats = census.iter().enumerate().filter(|(_, (_, counts))| has_some(counts));
         let requests = seats.map(|(seat, _)| (seat, asked.clone(), vec![])).collect();
         let mut all = Vec::new();
-        for (seat, answer) in self.ask_all(requests)? {
+        for (seat, answer) in self.ask_all(requests, nothing)? {
             let client = Some(ClientId(seat as u32));
             match answer {
                 Ok((Answer::Scored { scored }, _)) => {
@@ -443,6 +469,11 @@ impl std::fmt::Debug for NetFleet {
         let mut shown = formatter.debug_struct("NetFleet");
         shown.field("clients", &clients).field("address", &address).finish_non_exhaustive()
     }
+}
+
+/// What a request brings of the shared model that is no download.
+fn nothing(_seat: usize) -> Scope {
+    Scope::empty()
 }
 
 fn failure(doing: &'static str, error: &NetError) -> EngineError {

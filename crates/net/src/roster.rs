@@ -4,6 +4,7 @@
 //! here, under one lock, so that what a site is told when it comes in (which of its answers counts) and
 //! what it is sent afterwards are one story.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use fedra_wire::ClientId;
@@ -13,7 +14,7 @@ use tonic::Status;
 use crate::frame::Message;
 use crate::journal::Journal;
 use crate::link::to_meta;
-use crate::peer::Peer;
+use crate::peer::{Peer, Traffic};
 use crate::protocol::{Agreement, HeldModel, Hello, PROTOCOL, Welcome, disagreement};
 
 /// Everybody.
@@ -41,6 +42,21 @@ pub(crate) struct Seat {
     pub(crate) delivered: Option<(u64, u64)>,
     /// The shared model that the site holds.
     pub(crate) held: Option<HeldModel>,
+    /// What went over each of its connections.
+    pub(crate) traffic: Vec<Arc<Traffic>>,
+}
+
+impl Seat {
+    /// Follows one more connection; what is over is added up.
+    fn note_traffic(&mut self, traffic: Arc<Traffic>) {
+        if self.traffic.len() > 1 {
+            let sum = Traffic::default();
+            sum.add_received(self.traffic.iter().map(|one| one.received()).sum::<u64>() as usize);
+            sum.add_sent(self.traffic.iter().map(|one| one.sent()).sum::<u64>() as usize);
+            self.traffic = vec![Arc::new(sum)];
+        }
+        self.traffic.push(traffic);
+    }
 }
 
 /// A connection to a site.
@@ -138,6 +154,7 @@ impl Roster {
             let _gone = older.outgoing.send(Outgoing::Refuse(told));
         }
         (place.held, place.lost) = (Some(hello.model), None);
+        place.note_traffic(Arc::clone(&peer.traffic));
         if self.opened {
             self.welcome(seat);
         }

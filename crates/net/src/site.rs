@@ -40,6 +40,8 @@ pub struct Site {
     model: HeldModel,
     session: Option<u64>,
     process: u64,
+    /// What a person may want to hear about the last request.
+    news: Option<String>,
     /// The last answer, in case it got lost on the way.
     last: Option<(u64, Message)>,
 }
@@ -59,6 +61,7 @@ impl Site {
             model: HeldModel::First,
             session: None,
             process: fresh_number(),
+            news: None,
             last: None,
         })
     }
@@ -138,6 +141,11 @@ impl Site {
                  without corrections and own parameters"
             )
         }))
+    }
+
+    /// What a person may want to hear about the last request, once.
+    pub fn take_news(&mut self) -> Option<String> {
+        self.news.take()
     }
 
     /// Answers a request; `None` where none is due.
@@ -257,6 +265,8 @@ impl Site {
         let next = self.client.pending().cloned();
         self.put(label, next.unwrap_or_else(|| self.client.state().clone()))?;
         self.waiting = Some(label);
+        let (round, seconds) = (request.round.0 + 1, reply.seconds);
+        self.news = Some(format!("round {round}: trained in {seconds:.1} s"));
         let payloads = [Some(reply.payload), reply.correction];
         let payloads = payloads.into_iter().flatten().map(Bytes::from).collect();
         Ok(Some((Answer::Trained { seconds: reply.seconds }, payloads)))

@@ -52,6 +52,7 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     at_least_one("federation.clients", draft.federation.clients)?;
     let source = data::source(&mut draft, task, rows)?;
     let partition = data::partition(&draft)?;
+    data::names(&draft)?;
     let model = model::model(&mut draft, tokens)?;
     let recipe = recipe::recipe(&draft, rounds, (&model, task))?;
     let compare = draft.compare.take();

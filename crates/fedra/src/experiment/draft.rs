@@ -183,6 +183,14 @@ pub enum Source {
 }
 
 impl Source {
+    /// Whether rows come from files that hold rows and nothing else.
+    pub(super) const fn is_files(self) -> bool {
+        match self {
+            Self::Jsonl | Self::Csv | Self::Tsv | Self::Parquet | Self::Conll | Self::I2b2 => true,
+            Self::SyntheticClinic | Self::Mimic | Self::Rows => false,
+        }
+    }
+
     /// How rows of a program are written down.
     pub(super) const ROWS: &str = "rows-of-a-program";
 }
@@ -316,6 +324,10 @@ pub struct Federation {
     /// How many clients; the source's own number unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<usize>,
+    /// The clients' names in the order of their numbers, for a server that has nobody's rows; those
+    /// of the rows unless given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
     /// Who takes part in a round.
     pub sample: Sampler,
     /// The fewest updates with which a round counts: a number of clients, or a share of the cohort.
@@ -335,6 +347,7 @@ impl Default for Federation {
         Self {
             rounds: None,
             clients: None,
+            names: Vec::new(),
             sample: Sampler::default(),
             min_arrivals: MinArrivals::default(),
             retries: USUAL_RETRIES,

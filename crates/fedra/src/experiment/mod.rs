@@ -32,4 +32,4 @@ pub use draft::{CompareTable, Draft, HeadChoice, Keep, NamedVariant};
 pub use idle::{idle, safl_table};
 pub use kind::read_setting;
 pub use layers::value_of as read_value;
-pub use opening::Overrides;
+pub use opening::{Overrides, Party};

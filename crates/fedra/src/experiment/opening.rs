@@ -25,6 +25,30 @@ impl Experiment {
             .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
     }
 
+    /// Reads and checks a file for one party of a federation over a network: the files of the others
+    /// need not be there. The central test set is the server's, all other rows are the sites'.
+    pub fn open_for(file: &Path, party: Party, overrides: &Overrides) -> Result<Self> {
+        let text = kind::text_of(file)?;
+        let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        let (mut draft, written) = draft_of(&text, &file.display().to_string(), overrides)?;
+        draft.name.get_or_insert_with(|| stem.into_owned());
+        let method = draft.method.name.clone();
+        let data = &mut draft.data;
+        match party {
+            Party::Server if data.source.is_files() => {
+                if draft.federation.names.is_empty() {
+                    let expected = "the names of all clients: a server does not see their rows";
+                    return Err(Complaint::new("federation.names", "nothing", expected).into());
+                }
+                (data.path, data.train, data.validation) = (None, None, None);
+            }
+            Party::Site if data.test.take().is_some() => data.shares.central = 0.0,
+            Party::Server | Party::Site => {}
+        }
+        Ok(check::check(draft, None)
+            .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
+    }
+
     /// Reads and checks an experiment that no file holds; it is called `experiment` unless it says.
     pub fn from_toml(text: &str, overrides: &Overrides) -> Result<Self> {
         Self::from_text(text, "the experiment", Draft::UNNAMED, overrides)
@@ -67,6 +91,15 @@ impl Experiment {
         draft.method.settings.insert("warmup".to_owned(), i64::from(self.rounds).into());
         Ok(check::check(draft, self.own_rows())?)
     }
+}
+
+/// Whose machine an experiment is read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// Coordinates and holds the central test set.
+    Server,
+    /// Holds one client's rows.
+    Site,
 }
 
 impl Draft {

@@ -19,6 +19,8 @@ use crate::roster::Event;
 pub(super) struct Open {
     message: Message,
     deadline: Instant,
+    /// What of the shared model it brings itself.
+    brings: Scope,
 }
 
 /// What became of a request.
@@ -56,17 +58,20 @@ impl NetFleet {
         &mut self,
         seat: usize,
         (request, payloads): (&Request, Vec<Bytes>),
+        brings: Scope,
     ) -> Result<Open, EngineError> {
         self.requests += 1;
         let message = request
             .message(self.requests, payloads)
             .map_err(|error| failure("ask a site", &error))?;
-        self.deliver(seat, &message)?;
-        Ok(Open { message, deadline: Instant::now() + self.options.deadline })
+        let deadline = Instant::now() + self.options.deadline;
+        let open = Open { message, deadline, brings };
+        self.deliver(seat, &open)?;
+        Ok(open)
     }
 
     /// Sends a request to whoever sits there, after what its memory lacks.
-    fn deliver(&self, seat: usize, message: &Message) -> Result<(), EngineError> {
+    fn deliver(&self, seat: usize, Open { message, brings, .. }: &Open) -> Result<(), EngineError> {
         let mut roster = self.host.roster();
         let Some(connection) = &roster.seats[seat].connection else { return Ok(()) };
         let delivery = Some((connection.number, message.id));
@@ -80,6 +85,7 @@ impl NetFleet {
                 Some(HeldModel::First) => self.changed.clone(),
                 Some(HeldModel::Of { .. }) | None => Scope::everything(&self.layout),
             };
+            let lacks = lacks - brings;
             if !lacks.is_empty() {
                 roster.send(seat, self.catching_up(&lacks)?);
             }
@@ -129,7 +135,7 @@ impl NetFleet {
             match event {
                 Event::Joined { seat, .. } => {
                     if let Some(open) = asked.get(&seat) {
-                        self.deliver(seat, &open.message)?;
+                        self.deliver(seat, open)?;
                     }
                 }
                 Event::Answer { seat, message, _room } => {
@@ -163,10 +169,11 @@ impl NetFleet {
     pub(super) fn ask_all(
         &mut self,
         requests: Vec<(usize, Request, Vec<Bytes>)>,
+        brings: impl Fn(usize) -> Scope,
     ) -> Result<BTreeMap<usize, Result<(Answer, Vec<Bytes>), String>>, EngineError> {
         let mut asked = BTreeMap::new();
         for (seat, request, payloads) in requests {
-            asked.insert(seat, self.ask(seat, (&request, payloads))?);
+            asked.insert(seat, self.ask(seat, (&request, payloads), brings(seat))?);
         }
         let mut answers = BTreeMap::new();
         while let Some((seat, answer)) = self.next(&mut asked)? {

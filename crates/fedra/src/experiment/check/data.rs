@@ -48,7 +48,8 @@ pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) ->
             files.push((path.clone(), split));
         }
     }
-    if data.path.is_none() && data.train.is_none() {
+    // A server that knows its clients by name has nobody's rows.
+    if data.path.is_none() && data.train.is_none() && draft.federation.names.is_empty() {
         let expected = "a file (or data.train and data.test)";
         return Err(Complaint::new("data.path", "nothing", expected));
     }
@@ -253,6 +254,33 @@ pub(super) fn partition(draft: &Draft) -> Result<Partition> {
         return Err(Complaint::new("data.shares.validation", shares.validation, expected));
     }
     Ok(partition)
+}
+
+/// Refuses names that cannot be the clients'.
+pub(super) fn names(draft: &Draft) -> Result<()> {
+    let names = &draft.federation.names;
+    let refuse =
+        |found: String, expected: &str| Err(Complaint::new("federation.names", found, expected));
+    if names.is_empty() {
+        return Ok(());
+    }
+    if draft.data.source == Written::SyntheticClinic {
+        return refuse("a list".to_owned(), "none: the synthetic clinic names its hospitals");
+    }
+    if draft.data.partition.by != By::Client || draft.data.partition.min_examples.is_some() {
+        return refuse("a list".to_owned(), "it only where every client of the data takes part");
+    }
+    let mut seen = BTreeSet::new();
+    if let Some(name) = names.iter().find(|name| name.is_empty() || !seen.insert(*name)) {
+        return refuse(format!("{name:?}"), "every name once, and no empty one");
+    }
+    match draft.federation.clients {
+        Some(clients) if clients != names.len() => {
+            let expected = format!("the {clients} of federation.clients, or no such key");
+            refuse(format!("{} names", names.len()), &expected)
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Refuses a knob that the way of dealing does not turn: who sets alpha believes that it matters.

@@ -1,0 +1,144 @@
+//! `fedra certs`: a CA for one federation, and what it signs.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fedra_net::certs::{Authority, Days, Signed, file_name};
+
+use crate::console;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra certs certs --server server.example 203.0.113.7 --client north --client south
+  fedra certs certs --client west                    one more client, by the CA that is there
+
+The folder then holds ca.pem and ca.key, server.pem and server.key, and clients/NAME.pem and .key.
+Keep ca.key where nobody else can read it: whoever has it can be anybody. A site gets ca.pem and its
+own two files and nothing else.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Certs {
+    /// Where they go
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Names and addresses under which sites reach the server
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    server: Vec<String>,
+    /// A client of the experiment; may be given several times
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    client: Vec<String>,
+    /// For how long they are good
+    #[arg(long, value_name = "DAYS", default_value_t = 365,
+          value_parser = clap::value_parser!(u32).range(1..=36_525))]
+    days: u32,
+}
+
+impl Certs {
+    /// Makes them.
+    pub fn run(self) -> Result<()> {
+        if self.server.is_empty() && self.client.is_empty() {
+            bail!("found nobody to certify, expected --server HOST or --client NAME");
+        }
+        let clients = self.folder.join("clients");
+        let client_file = |name: &str| clients.join(file_name(name));
+        let mut wanted: Vec<PathBuf> = self.client.iter().map(|name| client_file(name)).collect();
+        if !self.server.is_empty() {
+            wanted.push(self.folder.join("server"));
+        }
+        for place in &wanted {
+            refuse_existing(place)?;
+        }
+        let days = Days(self.days);
+        let authority = self.authority(days)?;
+        if !self.server.is_empty() {
+            write(&self.folder.join("server"), &authority.server(&self.server, days)?)?;
+        }
+        fs::create_dir_all(&clients)
+            .with_context(|| format!("cannot make {}", clients.display()))?;
+        for name in &self.client {
+            write(&client_file(name), &authority.client(name, days)?)?;
+        }
+        Ok(())
+    }
+
+    /// The CA of the folder, or a new one.
+    fn authority(&self, days: Days) -> Result<Authority> {
+        let place = self.folder.join("ca");
+        let (key, certificate) = (with_ending(&place, "key"), with_ending(&place, "pem"));
+        match (key.exists(), certificate.exists()) {
+            (true, true) => {
+                let read = |path: &Path| {
+                    fs::read_to_string(path)
+                        .with_context(|| format!("cannot read {}", path.display()))
+                };
+                let authority = Authority::from_key(&read(&key)?)
+                    .with_context(|| format!("{}: found no key of a CA", key.display()))?;
+                if !authority.is_of(&read(&certificate)?) {
+                    bail!(
+                        "{}: found the certificate of another key than {}",
+                        certificate.display(),
+                        key.display()
+                    );
+                }
+                Ok(authority)
+            }
+            (false, false) => {
+                let authority = Authority::generate()?;
+                fs::create_dir_all(&self.folder)
+                    .with_context(|| format!("cannot make {}", self.folder.display()))?;
+                write(&place, &authority.signed(days)?)?;
+                Ok(authority)
+            }
+            (true, false) | (false, true) => bail!(
+                "found one of {} and {}, expected both or neither",
+                key.display(),
+                certificate.display()
+            ),
+        }
+    }
+}
+
+fn with_ending(place: &Path, ending: &str) -> PathBuf {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    place.with_file_name(format!("{name}.{ending}"))
+}
+
+fn refuse_existing(place: &Path) -> Result<()> {
+    for file in [with_ending(place, "pem"), with_ending(place, "key")] {
+        if file.exists() {
+            bail!(
+                "found {}, expected no such file: certificates are not written over\n\
+                 hint: remove it if nobody uses it any more",
+                file.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A certificate for all to read, and a key for its owner alone.
+fn write(place: &Path, signed: &Signed) -> Result<()> {
+    refuse_existing(place)?;
+    let (certificate, key) = (with_ending(place, "pem"), with_ending(place, "key"));
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    if let Some(folder) = place.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    options
+        .open(&key)
+        .and_then(|mut file| file.write_all(signed.key.as_bytes()))
+        .with_context(|| format!("cannot write {}", key.display()))?;
+    fs::write(&certificate, &signed.certificate)
+        .with_context(|| format!("cannot write {}", certificate.display()))?;
+    console::data(certificate.display());
+    console::data(key.display());
+    Ok(())
+}

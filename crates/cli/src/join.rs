@@ -1,0 +1,165 @@
+//! `fedra join`: one site of a federation, with its own rows alone.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fedra::Experiment;
+use fedra::experiment::Party;
+use fedra::grid::grouped;
+use fedra_compute::{Seed, ThreadPool};
+use fedra_net::{CutDialer, Dialer, JoinListener, Left, Runtime, ServerSecurity, Site};
+
+use crate::console;
+use crate::experiment::Overrides;
+use crate::interrupt;
+use crate::progress::Voice;
+use crate::tls::Tls;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra join experiments/clinic-concepts.toml --server 127.0.0.1:7400 --client hospital-1
+  fedra join study.toml --server server.example:7400 --client north --set data.path=north.jsonl \\
+      --tls-cert certs/clients/north.pem --tls-key certs/clients/north.key --tls-ca certs/ca.pem
+
+The site dials the server and nobody dials it. It works until all rounds are complete; when the
+connection is lost it dials again, with growing waits. What the client keeps between rounds is in
+--state: a site that is killed and started again goes on from there. Ctrl-C leaves after the request
+that is worked on.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Join {
+    /// Experiment file in TOML: the server's, with this site's rows
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// The server's address
+    #[arg(long, value_name = "HOST:PORT")]
+    server: String,
+    /// Which client of the experiment this site is
+    #[arg(long, value_name = "NAME")]
+    client: String,
+    /// Where this site keeps its state [default: runs/NAME-CLIENT]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    #[command(flatten)]
+    tls: Tls,
+    /// Where the noise at a cut starts, to repeat a run; whoever knows it can subtract the noise
+    /// [default: a secret number in --state]
+    #[arg(long, value_name = "N")]
+    noise_seed: Option<u64>,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Join {
+    /// Runs it.
+    pub fn run(self) -> Result<ExitCode> {
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let security = self.tls.security("--server", &self.server)?;
+        if let ServerSecurity::Tls(identity) = &security {
+            let names = identity.names()?;
+            if !names.contains(&self.client) {
+                let found = names.join(", ");
+                bail!("--tls-cert: found a certificate of {found:?}, expected {:?}", self.client);
+            }
+        }
+        let dialer = Dialer::new(&self.server, &security)?;
+        let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;
+        let (client, agreement) = fedra::join(&experiment, &self.client)?;
+        let usual =
+            || Path::new("runs").join(format!("{}-{}", experiment.name, file_name(&self.client)));
+        let folder = self.state.clone().unwrap_or_else(usual);
+        if voice == Voice::Lively {
+            let examples = grouped(client.info().examples);
+            console::say(format_args!(
+                "{} with {examples} training examples; its state is in {}",
+                self.client,
+                folder.display()
+            ));
+        }
+        let runtime = Arc::new(Runtime::start()?);
+        let client = match &experiment.recipe.split {
+            None => client,
+            Some(_) => {
+                let way = (Arc::clone(&runtime), dialer.clone());
+                let cut = CutDialer::new(way, self.client.clone(), client.model().width());
+                let seed = noise_seed(&folder, self.noise_seed)?;
+                client.with_connection(Arc::new(cut)).with_noise_seed(seed)
+            }
+        };
+        let mut site = Site::new(client, agreement, &folder)?;
+        let pool = match experiment.draft.threads {
+            None => None,
+            Some(threads) => Some(ThreadPool::new(threads).context("threads")?),
+        };
+        let listener = Said(voice);
+        let mut go = || fedra_net::join(&mut site, (&*runtime, &dialer), &listener);
+        let left = match &pool {
+            Some(pool) => pool.install(go),
+            None => go(),
+        };
+        match left? {
+            Left::Ended(reason) => {
+                listener.told(&format!("done: {reason}"));
+                Ok(ExitCode::SUCCESS)
+            }
+            Left::Stopped => {
+                console::say("left; the same command joins again");
+                Ok(ExitCode::from(interrupt::STATUS))
+            }
+        }
+    }
+}
+
+/// The seed of a site's noise: its own secret, drawn once from the system and kept, so that a site that
+/// is started again adds the same noise to the same text.
+fn noise_seed(folder: &Path, given: Option<u64>) -> Result<Seed> {
+    if let Some(seed) = given {
+        return Ok(Seed(seed));
+    }
+    let file = folder.join("noise.seed");
+    if let Ok(text) = std::fs::read_to_string(&file) {
+        let number = text.trim().parse::<u64>();
+        let number = number.with_context(|| format!("{}: expected one number", file.display()))?;
+        return Ok(Seed(number));
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let number = fedra_net::secret_number().context("cannot draw a secret seed for noise")?;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut written =
+        options.open(&file).with_context(|| format!("cannot write {}", file.display()))?;
+    std::io::Write::write_all(&mut written, format!("{number}\n").as_bytes())
+        .and_then(|()| written.sync_all())
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(Seed(number))
+}
+
+/// A client's name as a part of a folder's.
+fn file_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+}
+
+/// What is heard of the server.
+struct Said(Voice);
+
+impl JoinListener for Said {
+    fn told(&self, line: &str) {
+        if self.0 == Voice::Lively {
+            console::say(line);
+        }
+    }
+
+    fn stops(&self) -> bool {
+        interrupt::interrupted()
+    }
+}

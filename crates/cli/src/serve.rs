@@ -1,0 +1,209 @@
+//! `fedra serve`: coordinates a federation whose clients are on other machines.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use fedra::census::{Census, ClientCounts};
+use fedra::experiment::Party;
+use fedra::federate::Ending;
+use fedra::output_folder::Over;
+use fedra::run::Output;
+use fedra::serve::{Host, Serving};
+use fedra::{Error, Experiment};
+use fedra_client::Observer;
+use fedra_engine::EngineError;
+use fedra_net::{
+    Federated, FleetListener, FleetOptions, NetFleet, Routes, ServerOptions, ServerSecurity, Start,
+    with_middle,
+};
+use fedra_plan::{ByteCount, Round};
+
+use crate::console;
+use crate::experiment::Overrides;
+use crate::interrupt;
+use crate::progress::Voice;
+use crate::terminal::Terminal;
+use crate::tls::Tls;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra serve experiments/clinic-concepts.toml --listen 127.0.0.1:7400
+  fedra serve study.toml --listen 0.0.0.0:7400 --out runs/study \\
+      --tls-cert certs/server.pem --tls-key certs/server.key --tls-ca certs/ca.pem
+
+Rounds begin when all clients of the experiment have joined (`fedra join`), or earlier as --wait-for
+and --start-after say. The folder is like that of `fedra run`. A server that was stopped or killed
+goes on when the same command is given again; sites wait for it and go on too. docs/deploy.md has the
+whole story.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Serve {
+    /// Experiment file in TOML
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Where to listen, as in 127.0.0.1:7400 or [::]:7400
+    #[arg(long, value_name = "ADDR")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    tls: Tls,
+    /// Where results go [default: runs/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Replace the run that the folder holds
+    #[arg(long)]
+    force: bool,
+    /// Begin once so many clients are there [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    wait_for: Option<u32>,
+    /// Begin after so many seconds if at least one client is there
+    #[arg(long, value_name = "SECONDS")]
+    start_after: Option<u64>,
+    /// How long a site may take for one request
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600,
+          value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    deadline: u64,
+    /// How long a site that was lost may be away before a round goes on without it
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+          value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
+    grace: u64,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Serve {
+    /// Runs it.
+    pub fn run(self) -> Result<ExitCode> {
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let security = self.tls.security("--listen", &self.listen.to_string())?;
+        let experiment =
+            Experiment::open_for(&self.file, Party::Server, &self.overrides.as_given())?;
+        let usual = || Path::new("runs").join(&experiment.name);
+        let folder = self.out.clone().unwrap_or_else(usual);
+        let over = if self.force { Over::AnyRun } else { Over::Nothing };
+        let output = Output { folder, over };
+        let seconds = Duration::from_secs;
+        let mut sites = Sites {
+            server: ServerOptions::new(self.listen, security),
+            options: FleetOptions {
+                deadline: seconds(self.deadline),
+                grace: seconds(self.grace),
+                ..FleetOptions::default()
+            },
+            start: Start {
+                wait_for: self.wait_for.map(|count| count as usize),
+                start_after: self.start_after.map(seconds),
+            },
+            voice,
+        };
+        let ending = fedra::serve(&experiment, &output, &Terminal::new(voice), &mut sites)?;
+        Ok(show(&ending, &output.folder, voice))
+    }
+}
+
+/// How it ended.
+fn show(ending: &Ending, folder: &Path, voice: Voice) -> ExitCode {
+    let shown = folder.display();
+    match ending {
+        Ending::Complete(summary) => {
+            if voice == Voice::Lively {
+                console::data(summary.table());
+                console::say(format_args!("\nresults in {shown}"));
+            }
+            ExitCode::SUCCESS
+        }
+        Ending::Interrupted { rounds, of } => {
+            console::say(format_args!(
+                "stopped after {rounds} of {of} rounds in {shown}; the same command goes on"
+            ));
+            ExitCode::from(interrupt::STATUS)
+        }
+    }
+}
+
+/// The network behind a federation.
+struct Sites {
+    server: ServerOptions,
+    options: FleetOptions,
+    start: Start,
+    voice: Voice,
+}
+
+impl Host for Sites {
+    type Fleet = NetFleet;
+
+    fn meet(&mut self, serving: Serving<'_>) -> fedra::Result<Option<(NetFleet, Census)>> {
+        let Serving { names, agreement, layout, initial, middle, central, folder } = serving;
+        let routes = match &middle {
+            None => Routes::default(),
+            Some(middle) => with_middle(Routes::default(), middle, &names),
+        };
+        let federated = Federated { names, agreement, layout, initial, routes };
+        let (place, options) = ((&self.server, folder), self.options.clone());
+        let listener = Box::new(Said(self.voice));
+        let refused = |error: fedra_net::NetError| Error::Refused(error.to_string());
+        let mut fleet =
+            NetFleet::listen(federated, place, options, listener, central).map_err(refused)?;
+        if self.voice == Voice::Lively {
+            let how = match self.server.security {
+                ServerSecurity::Tls(_) => "mutual TLS",
+                ServerSecurity::Plain => "no TLS: a client is who it claims to be",
+            };
+            console::say(format_args!("listening on {} ({how})", fleet.address()));
+        }
+        let Some(census) = fleet.wait(self.start).map_err(refused)? else { return Ok(None) };
+        let counts = |(name, counts): (String, fedra_net::Counts)| {
+            let fedra_net::Counts { train, validation, test, tokens } = counts;
+            ClientCounts { name, train, validation, test, tokens }
+        };
+        Ok(Some((fleet, Census { clients: census.into_iter().map(counts).collect() })))
+    }
+
+    fn begin(
+        &mut self,
+        fleet: &mut NetFleet,
+        completed: Round,
+        observer: Arc<dyn Observer>,
+    ) -> Result<(), EngineError> {
+        fleet.open(completed, observer)
+    }
+
+    fn end(&mut self, fleet: NetFleet, ending: &fedra::Result<Ending>) {
+        if self.voice == Voice::Lively {
+            for (name, traffic) in fleet.traffic() {
+                let (up, down) = (ByteCount(traffic.received), ByteCount(traffic.sent));
+                console::say(format_args!("on the wire, {name}: {up} up, {down} down"));
+            }
+        }
+        match ending {
+            Ok(Ending::Complete(_)) => fleet.finish("all rounds are complete"),
+            // Sites wait for a server that can go on.
+            Ok(Ending::Interrupted { .. }) => drop(fleet),
+            Err(error) => fleet.finish(&format!("the server gave up: {error}")),
+        }
+    }
+}
+
+/// What is heard of sites.
+struct Said(Voice);
+
+impl FleetListener for Said {
+    fn told(&self, line: &str) {
+        if self.0 == Voice::Lively {
+            console::say(line);
+        }
+    }
+
+    fn stops(&self) -> bool {
+        interrupt::interrupted()
+    }
+}

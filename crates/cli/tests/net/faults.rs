@@ -1,0 +1,56 @@
+//! Processes that are killed, and what is lost then: nothing.
+
+use crate::place::{Place, Process, TINY};
+
+/// Enough rounds to be killed in; clients keep corrections, so a state that was lost would show.
+const LONG: [&str; 7] = [
+    TINY,
+    "--set",
+    "method={ name = 'scaffold' }",
+    "--set",
+    "federation.rounds=40",
+    "--set",
+    "threads=1",
+];
+
+fn check_same(place: &Place) {
+    place.run("run --out near --quiet", &LONG);
+    assert!(place.model("near") == place.model("far"));
+    assert_eq!(place.log("near"), place.log("far"));
+}
+
+#[test]
+fn a_server_that_is_killed_goes_on_and_its_sites_with_it() {
+    let place = Place::new();
+    let (mut server, address) = place.serve("far", &LONG);
+    let sites = place.join_all(&address, &LONG);
+    let again = || place.start(&format!("serve --listen {address} --out far"), &LONG);
+    place.wait_for_rounds("far", 2);
+    server.kill();
+    server = again();
+    place.wait_for_rounds("far", 9);
+    server.interrupt();
+    let (status, told) = server.end();
+    assert!(status != Some(0) && told.contains("the same command goes on"), "{told}");
+    again().succeed();
+    sites.into_iter().for_each(Process::succeed);
+    check_same(&place);
+    let told = place.refusal(&format!("serve --listen {address} --out far"), &LONG);
+    assert!(told.contains("found a complete run of this very experiment"), "{told}");
+}
+
+#[test]
+fn a_site_that_is_killed_comes_back_with_what_it_kept() {
+    let place = Place::new();
+    let (server, address) = place.serve("far", &LONG);
+    let mut sites = place.join_all(&address, &LONG);
+    for rounds in [1, 8] {
+        place.wait_for_rounds("far", rounds);
+        sites.remove(1).kill();
+        sites.insert(1, place.join(2, &address, &LONG));
+    }
+    server.wait_for("hospital-2 is gone");
+    server.succeed();
+    sites.into_iter().for_each(Process::succeed);
+    check_same(&place);
+}

@@ -1,0 +1,91 @@
+//! `fedra run` and `fedra serve` with `fedra join` come to the same bits.
+
+use std::fmt::Write as _;
+
+use crate::place::{Place, TINY};
+
+/// Methods that keep nothing, measure blocks, forget and keep corrections.
+const METHODS: [&str; 4] = [
+    "{ name = 'fedavg' }",
+    "{ name = 'safl', k = 1 }",
+    "{ name = 'fedfrozen', warmup = 1 }",
+    "{ name = 'scaffold' }",
+];
+
+#[test]
+fn processes_on_loopback_come_to_the_bits_of_one_process() {
+    for method in METHODS {
+        let place = Place::new();
+        let set = format!("method={method}");
+        let flags = [TINY, "--set", &set, "--set", "evaluate.attention=true", "--set", "threads=1"];
+        place.run("run --out near --quiet", &flags);
+        let (server, address) = place.serve("far", &flags);
+        let sites = place.join_all(&address, &flags);
+        server.succeed();
+        for site in sites {
+            site.succeed();
+        }
+        assert!(place.model("near") == place.model("far"), "{method}");
+        assert_eq!(place.log("near"), place.log("far"), "{method}");
+    }
+}
+
+/// Each client has rows of its own in a file of its own, and the server has the central test set.
+#[test]
+fn a_server_without_rows_comes_to_the_bits_of_a_run_with_all_of_them() {
+    let place = Place::new();
+    let clients = ["west", "north"];
+    let mut all = String::new();
+    for client in clients {
+        let mut rows = String::new();
+        for row in 0..20 {
+            let label = ["heart", "lung"][row % 2];
+            let text = format!("{client} notes {label} on day {row}");
+            writeln!(rows, "{{\"text\": {text:?}, \"label\": {label:?}, \"client\": {client:?}}}")
+                .unwrap();
+        }
+        std::fs::write(place.path(&format!("{client}.jsonl")), &rows).unwrap();
+        all.push_str(&rows);
+    }
+    std::fs::write(place.path("all.jsonl"), all).unwrap();
+    let test: String = (0..6)
+        .map(|row| {
+            let label = ["heart", "lung"][row % 2];
+            format!("{{\"text\": \"{label} {row}\", \"label\": {label:?}, \"client\": \"west\"}}\n")
+        })
+        .collect();
+    std::fs::write(place.path("test.jsonl"), test).unwrap();
+    // A tokenizer that all have: that of a model made from the synthetic clinic.
+    place.run("run --out first --quiet --set federation.rounds=1", &[TINY]);
+    std::fs::write(
+        place.path("study.toml"),
+        "[data]\nsource = 'jsonl'\ntask = 'classes'\ntrain = 'all.jsonl'\ntest = 'test.jsonl'\n\
+         labels = ['lung', 'heart']\nmax_tokens = 16\n\
+         [model]\ntokenizer = 'first/model'\nblocks = 1\nwidth = 16\nheads = 2\n\
+         [federation]\nrounds = 2\nnames = ['west', 'north']\n",
+    )
+    .unwrap();
+    place.run("run study.toml --out near --quiet", &[]);
+    for file in ["all.jsonl", "near/experiment.toml"] {
+        std::fs::rename(place.path(file), place.path("hidden")).unwrap();
+    }
+    let (server, address) = place.serve("far", &["study.toml"]);
+    std::fs::rename(place.path("test.jsonl"), place.path("elsewhere")).unwrap();
+    let join = |client: &str| {
+        let line = format!(
+            "join study.toml --server {address} --client {client} --state s-{client} \
+             --set data.train={client}.jsonl"
+        );
+        place.start(&line, &[])
+    };
+    let sites = clients.map(join);
+    server.succeed();
+    sites.into_iter().for_each(crate::place::Process::succeed);
+    assert!(place.model("near") == place.model("far"));
+    assert_eq!(place.log("near"), place.log("far"));
+    let told = place.refusal(
+        &format!("join study.toml --server {address} --client south --set data.train=west.jsonl"),
+        &[],
+    );
+    assert!(told.contains("expected one of west, north"), "{told}");
+}

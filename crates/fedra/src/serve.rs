@@ -1,0 +1,197 @@
+//! A federation whose clients are on other machines: preparation without anybody's rows, and the same
+//! rounds in the same kind of folder as a run in one process.
+//!
+//! The network is the caller's: this crate hands over what sites have to be told and checked against,
+//! and gets a [`Fleet`] back. A server that was stopped or killed goes on from its folder when it is
+//! started again in the same way.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::path::Path;
+use std::sync::Arc;
+
+use fedra_client::{Evaluator, Limits, Middle, Observer, Shard, to_params, to_values};
+use fedra_compute::{Device, ThreadPool};
+use fedra_engine::{ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored};
+use fedra_plan::{Layout, Round};
+
+use crate::agreement::agreement;
+use crate::census::Census;
+use crate::complaint::Complaint;
+use crate::error::Result;
+use crate::experiment::{Experiment, idle};
+use crate::federate::{Ending, Run};
+use crate::folder::Folder;
+use crate::holdings::Holdings;
+use crate::listener::Listener;
+use crate::output_folder;
+use crate::prepared::Prepared;
+use crate::run::Output;
+use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS};
+use crate::site::check_declared;
+
+/// Scores the server's exact model on the central test set.
+pub type CentralTest = Box<dyn FnMut(&ParamValues) -> Result<Scored, EngineError>>;
+
+/// What a network needs to know of a federation.
+pub struct Serving<'a> {
+    /// The clients, in the order of their numbers.
+    pub names: Vec<String>,
+    /// What every site has to have alike.
+    pub agreement: BTreeMap<String, String>,
+    /// The shared model.
+    pub layout: Layout,
+    /// The values that all start from.
+    pub initial: ParamValues,
+    /// The server's half of the model, where it is cut.
+    pub middle: Option<Arc<Middle>>,
+    /// Scores on the server's own set.
+    pub central: CentralTest,
+    /// The run's folder.
+    pub folder: &'a Path,
+}
+
+/// Whoever connects a federation to its sites.
+pub trait Host {
+    /// The sites.
+    type Fleet: Fleet;
+
+    /// Waits for sites; `None` when it was told to stop instead.
+    fn meet(&mut self, serving: Serving<'_>) -> Result<Option<(Self::Fleet, Census)>>;
+
+    /// Begins, or goes on after so many complete rounds.
+    fn begin(
+        &mut self,
+        fleet: &mut Self::Fleet,
+        completed: Round,
+        observer: Arc<dyn Observer>,
+    ) -> Result<(), EngineError>;
+
+    /// The rounds are over, or are to go on some other time.
+    fn end(&mut self, fleet: Self::Fleet, ending: &Result<Ending>);
+}
+
+/// Serves an experiment in a folder; one that holds the same experiment unfinished is gone on with.
+pub fn serve<H: Host>(
+    experiment: &Experiment,
+    output: &Output,
+    listener: &dyn Listener,
+    host: &mut H,
+) -> Result<Ending> {
+    let Output { folder: path, over } = output;
+    let goes_on = is_unfinished(path, experiment);
+    if !goes_on {
+        output_folder::check(path, experiment, *over)?;
+    }
+    let mut run = prepare(experiment)?;
+    idle(experiment).into_iter().chain(run.notes()).for_each(|note| listener.note(&note));
+    let pool = run.thread_pool()?;
+    let folder = if goes_on {
+        let mut folder = Folder::of(path, experiment)?;
+        folder.lock()?;
+        folder
+    } else {
+        let folder = Folder::claim(path)?;
+        output_folder::check_held(path, experiment, *over)?;
+        folder.begin(experiment)?;
+        // What the sites of an earlier run answered is of no more use.
+        let _absent = std::fs::remove_file(path.join(SITES));
+        folder
+    };
+    let ended = rounds(&mut run, (&folder, pool.as_ref()), listener, host);
+    if !goes_on && ended.as_ref().is_err_and(|error| !error.is_breakdown()) {
+        folder.abandon();
+    }
+    ended
+}
+
+/// The file in which a server remembers its sites.
+pub const SITES: &str = "sites.json";
+
+fn rounds<H: Host>(
+    run: &mut Run<'_>,
+    (folder, pool): (&Folder, Option<&ThreadPool>),
+    listener: &dyn Listener,
+    host: &mut H,
+) -> Result<Ending> {
+    let experiment = run.experiment();
+    let facts = agreement(experiment, &run.prepared)?;
+    let initial = to_values(&std::mem::take(&mut run.prepared.params));
+    let Prepared { model, shards, .. } = &run.prepared;
+    let client = |(number, shard): (u32, &Shard)| ClientInfo {
+        id: ClientId(number),
+        name: shard.name.clone(),
+        examples: 0,
+    };
+    let clients: Vec<ClientInfo> = (0..).zip(&shards.clients).map(client).collect();
+    let middle = run.middle(&clients);
+    let serving = Serving {
+        names: shards.clients.iter().map(|shard| shard.name.clone()).collect(),
+        agreement: facts,
+        layout: model.layout().clone(),
+        initial: initial.clone(),
+        middle: middle.clone(),
+        central: central(&run.prepared),
+        folder: folder.path(),
+    };
+    let Some((mut fleet, census)) = host.meet(serving)? else {
+        let rounds = complete_rounds(folder.path());
+        return Ok(Ending::Interrupted { rounds, of: experiment.rounds });
+    };
+    run.take_census(census)?;
+    let ended = {
+        let begin = |fleet: &mut H::Fleet, completed: Round, observer: Arc<dyn Observer>| {
+            host.begin(fleet, completed, observer)
+        };
+        let go = || run.rounds((&mut fleet, begin), (initial, middle), folder, listener);
+        match pool {
+            Some(pool) => pool.install(go),
+            None => go(),
+        }
+    };
+    host.end(fleet, &ended);
+    ended
+}
+
+/// Opens the model and the central test set; refuses what cannot be known without the sites' rows.
+fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
+    check_declared(experiment)?;
+    if experiment.recipe.population == Population::Pooled {
+        let expected = "a method with clients: nobody sends rows to a server";
+        return Err(Complaint::new("method.name", "\"centralised\"", expected).into());
+    }
+    Run::with_holdings(experiment, Holdings::of_server(experiment)?)
+}
+
+fn central(prepared: &Prepared) -> CentralTest {
+    let (model, shards) = (prepared.model.clone(), prepared.shards.clone());
+    Box::new(move |values| {
+        let device = Device::cpu();
+        let evaluator = Evaluator {
+            model: &model,
+            device: &device,
+            task: shards.task,
+            labels: &shards.labels,
+            tokens: Limits::default().tokens,
+        };
+        let scored = to_params(&device, model.layout(), values)
+            .and_then(|params| evaluator.score(&params, &shards.central_test));
+        scored.map(|scores| scores.scored(None)).map_err(|error| EngineError::Fleet {
+            doing: "evaluate the model",
+            reason: error.to_string(),
+        })
+    })
+}
+
+/// Whether a folder holds this experiment, begun and not complete.
+fn is_unfinished(path: &Path, experiment: &Experiment) -> bool {
+    let has = |name: &str| path.join(name).exists();
+    let Ok(folder) = Folder::of(path, experiment) else { return false };
+    has(EXPERIMENT) && has(CHECKPOINT) && folder.complete(experiment).is_ok_and(|it| it.is_none())
+}
+
+/// The rounds in a folder's log; for people.
+fn complete_rounds(folder: &Path) -> u32 {
+    let Ok(file) = std::fs::File::open(folder.join(ROUNDS)) else { return 0 };
+    std::io::BufReader::new(file).lines().count() as u32
+}
