@@ -161,7 +161,9 @@ fn a_generation_goes_on_after_lost_requests_lost_answers_and_a_server_that_forgo
         let mut draw = Seed(9).generator();
         Box::new(move |rows: &mut [f32], width: usize| {
             assert_eq!(width, WIDTH);
-            rows.iter_mut().for_each(|x| *x += 0.1 * draw.normal() as f32);
+            for x in rows {
+                *x += 0.1 * draw.normal() as f32;
+            }
         })
     };
     for (first, last) in [(0, 0), (1, 1), (2, 0), (0, 3)] {

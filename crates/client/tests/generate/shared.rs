@@ -46,7 +46,7 @@ fn clients_that_write_at_once_get_the_text_of_clients_that_write_alone() {
 #[test]
 fn a_lone_client_is_not_kept_waiting() {
     let tiny = Tiny::new();
-    let shared = start(&tiny, Duration::from_secs(600));
+    let shared = start(&tiny, Duration::from_mins(10));
     shared.open(key("a", 1)).unwrap();
     for position in 0..5 {
         shared.decode(step(&key("a", 1), position, rows(1, 1))).unwrap();

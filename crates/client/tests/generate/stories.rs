@@ -27,18 +27,18 @@ const GREEDY: [u32; 150] = [
 
 /// Behind the prompt and 33 of these: temperature 0.8, then top-k 40, then top-p 0.9.
 const SET: [(u32, f64); 12] = [
-    (370, 0.428014),
-    (262, 0.105694),
-    (268, 0.101066),
-    (376, 0.086276),
+    (370, 0.428_014),
+    (262, 0.105_694),
+    (268, 0.101_066),
+    (376, 0.086_276),
     (282, 0.0794),
-    (280, 0.05272),
-    (284, 0.040854),
-    (259, 0.024196),
-    (278, 0.023247),
-    (298, 0.022242),
-    (272, 0.020563),
-    (416, 0.015727),
+    (280, 0.052_72),
+    (284, 0.040_854),
+    (259, 0.024_196),
+    (278, 0.023_247),
+    (298, 0.022_242),
+    (272, 0.020_563),
+    (416, 0.015_727),
 ];
 
 struct Stories {
@@ -58,7 +58,7 @@ fn stories() -> Option<Stories> {
 impl Stories {
     fn prompt(&self) -> Vec<u32> {
         let tokenizer = open_tokenizer(&self.folder).unwrap();
-        let mut tokens = tokenizer.templates().single.before().to_vec();
+        let mut tokens = tokenizer.templates().single.before().clone();
         tokens.extend(tokenizer.pieces(PROMPT).unwrap());
         tokens
     }
