@@ -31,6 +31,9 @@ pub struct SplitBench {
     /// Model shape: smollm2 or llama-1b
     #[arg(long, default_value = "smollm2", value_parser = super::step::parse_shape)]
     shape: Preset,
+    /// Use only so many blocks of the shape
+    #[arg(long)]
+    blocks: Option<usize>,
     /// Tokens in front of those that are written
     #[arg(long, default_value_t = 4000)]
     context: usize,
@@ -64,6 +67,7 @@ pub struct SplitBench {
 struct Report {
     peer: String,
     shape: &'static str,
+    blocks: usize,
     precision: &'static str,
     context: usize,
     tokens: usize,
@@ -112,11 +116,13 @@ impl SplitBench {
     fn measure(&self) -> Result<Report> {
         let device = Device::cpu();
         let model = self.model()?;
+        let blocks = model.layout().blocks();
+        let cut = || Cut::keep(self.first, self.last, blocks).context("--first and --last");
+        let cut = if self.whole_only { Cut::none() } else { cut()? };
         let mut params = model.fresh_params(&device, Seed(0))?;
         if self.bf16 {
             params = params.with_bf16_outside(&Scope::empty());
         }
-        let blocks = model.layout().blocks();
         let words = model.layout().iter().next().context("a model has parameters")?.1.dims()[0];
         let mut draw = Seed(1).generator();
         let context: Vec<u32> = (0..self.context).map(|_| draw.below(words) as u32).collect();
@@ -125,7 +131,6 @@ impl SplitBench {
         let start = Instant::now();
         whole.read(&context)?;
         let prompt_s = start.elapsed().as_secs_f64();
-        let cut = Cut::keep(self.first, self.last, blocks).context("--first and --last")?;
         let decoder = || -> Result<CachedDecoder<'_>> {
             let peer = local_peer(&device, (&model, &params), &cut)?;
             Ok(CachedDecoder::cut(&device, (&model, &params), &cut, Box::new(peer))?)
@@ -158,6 +163,7 @@ impl SplitBench {
         Ok(Report {
             peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
             shape: self.shape.name(),
+            blocks: model.blocks(),
             precision: if self.bf16 { "bf16" } else { "fp32" },
             context: self.context,
             tokens: self.tokens,
@@ -187,7 +193,8 @@ impl SplitBench {
                 bail!("--shape: found {}, an encoder, expected a decoder", self.shape.name())
             }
         }
-        Ok(Model::new(config, Head::Language, None)?)
+        let model = Model::new(config, Head::Language, None)?;
+        Ok(model.shallow(self.blocks.unwrap_or(usize::MAX))?)
     }
 }
 

@@ -47,7 +47,7 @@ struct Stories {
     folder: PathBuf,
 }
 
-/// The folder beside this checkout; says why when a test has to be skipped.
+/// The decoder beside this checkout, if there is one.
 fn stories() -> Option<Stories> {
     let folder = shared("models/stories260k")?;
     let device = Device::cpu();
@@ -70,7 +70,10 @@ impl Stories {
 
 #[test]
 fn greedy_tokens_are_those_of_the_reference_whole_and_cut() {
-    let Some(stories) = stories() else { return };
+    let Some(stories) = stories() else {
+        println!("skipped: stories260k is not beside this checkout");
+        return;
+    };
     let prompt = stories.prompt();
     assert_eq!(prompt, [1, 403, 407, 261, 378]);
     assert_eq!(all_tokens(stories.whole(), &prompt, greedy(150)), GREEDY);
@@ -89,7 +92,10 @@ fn greedy_tokens_are_those_of_the_reference_whole_and_cut() {
 
 #[test]
 fn the_set_that_is_drawn_from_is_that_of_the_reference() {
-    let Some(stories) = stories() else { return };
+    let Some(stories) = stories() else {
+        println!("skipped: stories260k is not beside this checkout");
+        return;
+    };
     let mut decoder = stories.whole();
     let prompt = [&stories.prompt()[..], &GREEDY[..33]].concat();
     let logits = decoder.read(&prompt).unwrap();
@@ -108,7 +114,10 @@ fn the_set_that_is_drawn_from_is_that_of_the_reference() {
 
 #[test]
 fn the_text_comes_in_pieces_and_ends_at_a_stop_string() {
-    let Some(stories) = stories() else { return };
+    let Some(stories) = stories() else {
+        println!("skipped: stories260k is not beside this checkout");
+        return;
+    };
     let (tokenizer, prompt) = (open_tokenizer(&stories.folder).unwrap(), stories.prompt());
     let written = |stops: Vec<String>| {
         let mut generator = Generator::new(stories.whole(), &prompt, greedy(60)).unwrap();
@@ -132,9 +141,5 @@ fn the_text_comes_in_pieces_and_ends_at_a_stop_string() {
 /// A file of the folder that is shared beside a checkout.
 fn shared(path: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(path);
-    let there = folder.exists();
-    if !there {
-        println!("skipped: {path} is not beside this checkout");
-    }
-    there.then_some(folder)
+    folder.exists().then_some(folder)
 }

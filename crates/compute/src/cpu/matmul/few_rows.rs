@@ -425,7 +425,9 @@ mod tests {
             let mut found = expected.clone();
             let into = MatMut::strided(&mut expected, rows, total, total + 1);
             let double = |_: usize, _: usize, segment: &mut [f32]| {
-                segment.iter_mut().for_each(|x| *x *= 2.0);
+                for x in segment {
+                    *x *= 2.0;
+                }
             };
             let extras = Extras { finish: Some(&double), row_sums: None };
             multiply(into, x, &right, start, extras);
