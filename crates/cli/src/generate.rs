@@ -65,11 +65,11 @@ pub struct Generate {
 #[group(required = true, multiple = false)]
 struct Prompt {
     /// The prompt
-    #[arg(long, value_name = "TEXT")]
-    prompt: Option<String>,
+    #[arg(long = "prompt", value_name = "TEXT")]
+    text: Option<String>,
     /// Read the prompt from a file
-    #[arg(long, value_name = "FILE")]
-    prompt_file: Option<PathBuf>,
+    #[arg(long = "prompt-file", value_name = "FILE")]
+    file: Option<PathBuf>,
     /// Read the prompt from standard input
     #[arg(value_name = "-", value_parser = ["-"])]
     stdin: Option<String>,
@@ -191,7 +191,7 @@ impl Generate {
 
 impl Prompt {
     fn read(&self) -> Result<String> {
-        match (&self.prompt, &self.prompt_file) {
+        match (&self.text, &self.file) {
             (Some(text), _) => Ok(text.clone()),
             (None, Some(file)) => {
                 let name = file.display();
@@ -238,7 +238,7 @@ impl Choice {
 /// The prompt between what the tokenizer puts in front of a text and nothing: what it puts behind
 /// would end the text.
 fn prompt_tokens(tokenizer: &dyn Tokenizer, text: &str) -> Result<Vec<u32>> {
-    let mut tokens = tokenizer.templates().single.before().to_vec();
+    let mut tokens = tokenizer.templates().single.before().clone();
     tokens.extend(tokenizer.pieces(text)?);
     if tokens.is_empty() {
         bail!("prompt: found no token, expected at least one: this tokenizer adds none of its own");
@@ -258,13 +258,15 @@ fn stop_tokens(folder: &Path, loaded: &Loaded) -> Result<Vec<u32>> {
     let written: serde_json::Value = serde_json::from_slice(bytes)
         .with_context(|| format!("{}: expected a JSON object", file.display()))?;
     let number = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    let ids = match &written["eos_token_id"] {
-        serde_json::Value::Null => return Ok(declared),
-        serde_json::Value::Array(ids) => ids.iter().map(number).collect(),
-        one => number(one).map(|id| vec![id]),
+    let found = &written["eos_token_id"];
+    if found.is_null() {
+        return Ok(declared);
+    }
+    let ids: Option<Vec<u32>> = match found.as_array() {
+        Some(ids) => ids.iter().map(number).collect(),
+        None => number(found).map(|id| vec![id]),
     };
     ids.with_context(|| {
-        let found = &written["eos_token_id"];
         format!("{}: eos_token_id: found {found}, expected a token or a list", file.display())
     })
 }

@@ -1,7 +1,7 @@
 //! `fedra bench split`: how fast a decoder writes, whole and cut between a client and a server.
 //!
 //! Kinds of decoding take turns, repeat by repeat, so that a busy minute of the machine hits all of
-//! them; medians are reported. The cut decoder is measured through [`DecodePeer`], whatever is behind it.
+//! them; the median over all tokens of all repeats is reported, and the best token beside it. The cut decoder is measured through [`DecodePeer`], whatever is behind it.
 
 use std::time::Instant;
 
@@ -31,6 +31,9 @@ pub struct SplitBench {
     /// Model shape: smollm2 or llama-1b
     #[arg(long, default_value = "smollm2", value_parser = super::step::parse_shape)]
     shape: Preset,
+    /// Use only so many blocks of the shape
+    #[arg(long)]
+    blocks: Option<usize>,
     /// Tokens in front of those that are written
     #[arg(long, default_value_t = 4000)]
     context: usize,
@@ -46,7 +49,7 @@ pub struct SplitBench {
     /// Threads [default: as many as the machine has cores]
     #[arg(long)]
     threads: Option<usize>,
-    /// Repeats, of which the median is reported
+    /// Repeats; the median over all of them is reported
     #[arg(long, default_value_t = 3)]
     repeats: usize,
     /// Store weights as bf16
@@ -64,6 +67,7 @@ pub struct SplitBench {
 struct Report {
     peer: String,
     shape: &'static str,
+    blocks: usize,
     precision: &'static str,
     context: usize,
     tokens: usize,
@@ -75,6 +79,8 @@ struct Report {
     prompt_s: f64,
     /// Uncut, with a cache.
     whole_tokens_per_s: f64,
+    /// The same by the fastest token.
+    whole_best_tokens_per_s: f64,
     /// Cut, with a cache at each side, both in this process.
     cut_tokens_per_s: Option<f64>,
     /// Cut, with the context sent again for each token.
@@ -110,11 +116,13 @@ impl SplitBench {
     fn measure(&self) -> Result<Report> {
         let device = Device::cpu();
         let model = self.model()?;
+        let blocks = model.layout().blocks();
+        let cut = || Cut::keep(self.first, self.last, blocks).context("--first and --last");
+        let cut = if self.whole_only { Cut::none() } else { cut()? };
         let mut params = model.fresh_params(&device, Seed(0))?;
         if self.bf16 {
             params = params.with_bf16_outside(&Scope::empty());
         }
-        let blocks = model.layout().blocks();
         let words = model.layout().iter().next().context("a model has parameters")?.1.dims()[0];
         let mut draw = Seed(1).generator();
         let context: Vec<u32> = (0..self.context).map(|_| draw.below(words) as u32).collect();
@@ -123,7 +131,6 @@ impl SplitBench {
         let start = Instant::now();
         whole.read(&context)?;
         let prompt_s = start.elapsed().as_secs_f64();
-        let cut = Cut::keep(self.first, self.last, blocks).context("--first and --last")?;
         let decoder = || -> Result<CachedDecoder<'_>> {
             let peer = local_peer(&device, (&model, &params), &cut)?;
             Ok(CachedDecoder::cut(&device, (&model, &params), &cut, Box::new(peer))?)
@@ -136,9 +143,9 @@ impl SplitBench {
         }
         let (mut whole_times, mut cut_times, mut uncached) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.repeats {
-            whole_times.push(whole.write(self.tokens)?);
+            whole_times.extend(whole.write(self.tokens)?);
             if let Some(split) = &mut split {
-                cut_times.push(split.write(self.tokens)?);
+                cut_times.extend(split.write(self.tokens)?);
                 let mut again = Writer::new(decoder()?);
                 let start = Instant::now();
                 again.read(&context)?;
@@ -151,10 +158,12 @@ impl SplitBench {
             bail!("the cut decoder wrote other tokens than the whole one");
         }
         let per_s = |seconds: Vec<f64>| Some(rounded(1.0 / median(seconds)?));
+        let best = whole_times.iter().copied().fold(f64::INFINITY, f64::min);
         let row = 2 * model.width() * size_of::<f32>();
         Ok(Report {
             peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
             shape: self.shape.name(),
+            blocks: model.blocks(),
             precision: if self.bf16 { "bf16" } else { "fp32" },
             context: self.context,
             tokens: self.tokens,
@@ -164,6 +173,7 @@ impl SplitBench {
             last: self.last,
             prompt_s: rounded(prompt_s),
             whole_tokens_per_s: per_s(whole_times).unwrap_or(0.0),
+            whole_best_tokens_per_s: rounded(1.0 / best),
             bytes_per_token: split.is_some().then_some(row as f64),
             cut_tokens_per_s: per_s(cut_times),
             uncached_tokens_per_s: per_s(uncached),
@@ -183,7 +193,8 @@ impl SplitBench {
                 bail!("--shape: found {}, an encoder, expected a decoder", self.shape.name())
             }
         }
-        Ok(Model::new(config, Head::Language, None)?)
+        let model = Model::new(config, Head::Language, None)?;
+        Ok(model.shallow(self.blocks.unwrap_or(usize::MAX))?)
     }
 }
 
@@ -217,17 +228,16 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Seconds per token.
-    fn write(&mut self, tokens: usize) -> Result<f64> {
-        let mut step = || -> Result<()> {
+    /// Seconds of each token.
+    fn write(&mut self, tokens: usize) -> Result<Vec<f64>> {
+        let mut step = |_| -> Result<f64> {
+            let start = Instant::now();
             let token = Sampling::Greedy.choose(&self.logits, 0)?;
             self.tokens.push(token);
             self.logits = self.decoder.read(&[token])?;
-            Ok(())
+            Ok(start.elapsed().as_secs_f64())
         };
-        let start = Instant::now();
-        (0..tokens).try_for_each(|_| step())?;
-        Ok(start.elapsed().as_secs_f64() / tokens as f64)
+        (0..tokens).map(&mut step).collect()
     }
 }
 

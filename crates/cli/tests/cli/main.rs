@@ -6,6 +6,7 @@ mod best;
 mod data;
 mod endings;
 mod folders;
+mod generate;
 mod keeping;
 #[cfg(target_os = "linux")]
 mod memory;

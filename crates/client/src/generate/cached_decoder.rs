@@ -195,14 +195,12 @@ impl<'a> CachedDecoder<'a> {
         let hidden = self.model.embed(&mut tape, weights, &batch)?;
         let given = (hidden, batch.packing());
         let hidden = self.model.decode(&mut tape, weights, given, &mut [&mut self.near])?;
-        match &mut self.middle {
-            Some(middle) => middle.send(&hidden.tensor),
-            None => {
-                self.done = self.near.len();
-                self.keep_last(&hidden.tensor)?;
-            }
+        if let Some(middle) = &mut self.middle {
+            middle.send(&hidden.tensor);
+            return Ok(());
         }
-        Ok(())
+        self.done = self.near.len();
+        self.keep_last(&hidden.tensor)
     }
 
     /// What has entered through the middle and the last blocks.

@@ -50,7 +50,7 @@ impl LocalPeer {
 impl DecodePeer for LocalPeer {
     fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> Result<Vec<f32>> {
         let step = Step { key: self.key.clone(), position, rows: rows.to_vec(), answer };
-        Ok(self.sessions.decode(step, Instant::now())?)
+        Ok(self.sessions.decode(&step, Instant::now())?)
     }
 
     fn position(&mut self) -> Result<usize> {

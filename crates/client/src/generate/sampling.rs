@@ -108,7 +108,9 @@ impl RandomSampling {
         let highest = kept.iter().fold(f64::NEG_INFINITY, |most, (_, logit)| most.max(*logit));
         // Infinite logits share everything among themselves, as their limit would.
         let weight = |logit: f64| if logit == highest { 1.0 } else { (logit - highest).exp() };
-        kept.iter_mut().for_each(|(_, logit)| *logit = weight(*logit));
+        for (_, logit) in &mut kept {
+            *logit = weight(*logit);
+        }
         kept.sort_unstable_by_key(|(id, _)| *id); // the order of the sum
         let total: f64 = kept.iter().map(|(_, weight)| weight).sum();
         if let Some(top_p) = self.top_p {

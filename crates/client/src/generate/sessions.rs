@@ -58,7 +58,7 @@ impl Default for SessionLimits {
             total: 1024,
             cache_bytes: 4 << 30,
             context: usize::MAX,
-            idle: Duration::from_secs(600),
+            idle: Duration::from_mins(10),
         }
     }
 }
@@ -185,17 +185,16 @@ impl DecodeSessions {
     }
 
     /// One step.
-    pub fn decode(&mut self, step: Step, now: Instant) -> Result<Vec<f32>, SessionError> {
-        let id = step.key.id;
-        let mut answers = self.decode_many(vec![step], now);
-        answers.pop().unwrap_or(Err(SessionError::Unknown { id }))
+    pub fn decode(&mut self, step: &Step, now: Instant) -> Result<Vec<f32>, SessionError> {
+        let mut answers = self.decode_many(std::slice::from_ref(step), now);
+        answers.pop().unwrap_or(Err(SessionError::Unknown { id: step.key.id }))
     }
 
     /// Steps of several sessions; those of one row run together as one batch. A step that is refused
     /// fails alone, and the bits are those of steps that run alone. Steps of one session run in order.
     pub fn decode_many(
         &mut self,
-        steps: Vec<Step>,
+        steps: &[Step],
         now: Instant,
     ) -> Vec<Result<Vec<f32>, SessionError>> {
         self.expire(now);
@@ -206,7 +205,7 @@ impl DecodeSessions {
             let mut seen = BTreeSet::new();
             let (now_due, later) = left.into_iter().partition(|&i| seen.insert(&steps[i].key));
             left = later;
-            self.take(&steps, now_due, &mut answers, now);
+            self.take(steps, now_due, &mut answers, now);
         }
         let taken = |answer: Option<_>| answer.expect("every step was taken once");
         answers.into_iter().map(taken).collect()

@@ -231,7 +231,7 @@ impl Worker {
         let (steps, answers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|waiting| (waiting.step, waiting.answer)).unzip();
         for (found, answer) in
-            self.sessions.decode_many(steps, Instant::now()).into_iter().zip(answers)
+            self.sessions.decode_many(&steps, Instant::now()).into_iter().zip(answers)
         {
             let _gone = answer.send(found);
         }

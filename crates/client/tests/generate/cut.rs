@@ -1,6 +1,8 @@
 //! A cut decoder writes what the whole one writes, whatever happens on the way.
 
-use crate::tiny::{BLOCKS, LONGEST, Tiny, WIDTH, WORDS, all_tokens, bits, cut, greedy};
+use crate::tiny::{
+    BLOCKS, LONGEST, Tiny, WIDTH, WORDS, all_tokens, bits, cut, greedy, random_tokens,
+};
 use fedra_client::generate::{
     Answer, CachedDecoder, DecodePeer, Ended, Generator, LocalPeer, RandomSampling, Sampling,
 };
@@ -20,7 +22,7 @@ fn cuts() -> impl Iterator<Item = (u16, u16)> {
 fn a_cut_decoder_gives_the_logits_of_the_whole_one_to_the_bit_at_every_cut() {
     let adapters = Adapters::new(2, 4.0, [Role::Query, Role::Down]).unwrap();
     for tiny in [Tiny::new(), Tiny::with_adapters(Some(adapters))] {
-        let prompt = tiny.prompt(1, 11);
+        let prompt = random_tokens(1, 11);
         for (first, last) in cuts() {
             let params = tiny.near_params(first, last);
             let peer = Box::new(tiny.local_peer(first, last));
@@ -39,7 +41,7 @@ fn a_cut_decoder_gives_the_logits_of_the_whole_one_to_the_bit_at_every_cut() {
 #[test]
 fn cached_logits_are_those_of_the_whole_sequence_read_at_once_to_the_bit() {
     let tiny = Tiny::new();
-    let ids = tiny.prompt(2, 40);
+    let ids = random_tokens(2, 40);
     let mut decoder = tiny.whole().with_chunk(7);
     for end in [13, 14, 15, 40] {
         let from = decoder.tokens().len();
@@ -55,7 +57,7 @@ fn cached_logits_are_those_of_the_whole_sequence_read_at_once_to_the_bit() {
 #[test]
 fn greedy_and_drawn_tokens_do_not_depend_on_cut_pieces_or_threads() {
     let tiny = Tiny::new();
-    let prompt = tiny.prompt(4, 9);
+    let prompt = random_tokens(4, 9);
     let random =
         RandomSampling { temperature: 1.2, top_k: Some(20), top_p: Some(0.9), seed: Seed(5) };
     for sampling in [Sampling::Greedy, Sampling::Random(random)] {
@@ -145,7 +147,7 @@ fn a_token_moves_one_row_each_way_and_a_prompt_in_front_of_the_head_one_back() {
         let given = (&tiny.model, &tiny.params);
         let decoder =
             CachedDecoder::cut(&tiny.device, given, &cut(1, last), Box::new(peer)).unwrap();
-        all_tokens(decoder, &tiny.prompt(1, 6), greedy(4));
+        all_tokens(decoder, &random_tokens(1, 6), greedy(4));
         let expected = [(0, 6, back), (6, 1, 1), (7, 1, 1), (8, 1, 1)];
         assert_eq!(seen.borrow().crossings, expected);
     }
@@ -154,14 +156,16 @@ fn a_token_moves_one_row_each_way_and_a_prompt_in_front_of_the_head_one_back() {
 #[test]
 fn a_generation_goes_on_after_lost_requests_lost_answers_and_a_server_that_forgot() {
     let tiny = Tiny::new();
-    let prompt = tiny.prompt(7, 10);
+    let prompt = random_tokens(7, 10);
     let given = (&tiny.model, &tiny.params);
     // Noise that differs each time it is drawn: what is sent again must not be drawn again.
     let noise = || {
         let mut draw = Seed(9).generator();
         Box::new(move |rows: &mut [f32], width: usize| {
             assert_eq!(width, WIDTH);
-            rows.iter_mut().for_each(|x| *x += 0.1 * draw.normal() as f32);
+            for x in rows {
+                *x += 0.1 * draw.normal() as f32;
+            }
         })
     };
     for (first, last) in [(0, 0), (1, 1), (2, 0), (0, 3)] {
@@ -227,7 +231,7 @@ impl DecodePeer for Forgetful<'_> {
 #[test]
 fn a_server_that_lost_all_is_sent_everything_again() {
     let tiny = Tiny::new();
-    let prompt = tiny.prompt(8, 5);
+    let prompt = random_tokens(8, 5);
     let peer = Forgetful { tiny: &tiny, peer: tiny.local_peer(1, 1), steps: 0 };
     let given = (&tiny.model, &tiny.params);
     let decoder = CachedDecoder::cut(&tiny.device, given, &cut(1, 1), Box::new(peer)).unwrap();
@@ -291,7 +295,7 @@ fn a_generation_ends_at_a_stop_token_at_the_most_tokens_and_at_the_last_position
     settings.stop_tokens = vec![tokens[5]];
     let at = tokens.iter().position(|token| *token == tokens[5]).unwrap();
     assert_eq!(run(&[3, 1], settings), (tokens[..at].to_vec(), Some(Ended::StopToken)));
-    let prompt = tiny.prompt(1, LONGEST - 2);
+    let prompt = random_tokens(1, LONGEST - 2);
     let (tokens, ended) = run(&prompt, greedy(100));
     assert_eq!((tokens.len(), ended), (3, Some(Ended::ContextFull)));
 }

@@ -1,4 +1,5 @@
 //! Text from a decoder: whole, cut, and from a server with many sessions.
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 mod cut;
 mod sampling;

@@ -3,6 +3,7 @@
 use fedra_client::generate::{RandomSampling, Sampling};
 use fedra_compute::Seed;
 
+const DRAWS: u64 = 20_000;
 /// The reference is rounded to nine digits; logits here are f32.
 const TOLERANCE: f64 = 2e-7;
 
@@ -20,34 +21,34 @@ fn candidates_and_their_shares_are_those_of_the_reference() {
     check(
         random(0.7, Some(5), None),
         &[
-            (18, 0.537558559),
-            (13, 0.209386234),
-            (21, 0.123421969),
-            (8, 0.081558733),
-            (16, 0.048074505),
+            (18, 0.537_558_559),
+            (13, 0.209_386_234),
+            (21, 0.123_421_969),
+            (8, 0.081_558_733),
+            (16, 0.048_074_505),
         ],
     );
     check(
         random(1.3, None, Some(0.8)),
         &[
-            (18, 0.325568665),
-            (13, 0.195954225),
-            (21, 0.147417058),
-            (8, 0.117941504),
-            (16, 0.088727812),
-            (3, 0.070986979),
-            (11, 0.053403756),
+            (18, 0.325_568_665),
+            (13, 0.195_954_225),
+            (21, 0.147_417_058),
+            (8, 0.117_941_504),
+            (16, 0.088_727_812),
+            (3, 0.070_986_979),
+            (11, 0.053_403_756),
         ],
     );
     check(
         random(0.5, Some(8), Some(0.95)),
-        &[(18, 0.682151254), (13, 0.182226681), (21, 0.086942885), (8, 0.04867918)],
+        &[(18, 0.682_151_254), (13, 0.182_226_681), (21, 0.086_942_885), (8, 0.048_679_18)],
     );
-    check(random(2.0, Some(50), Some(0.3)), &[(18, 0.581759377), (13, 0.418240623)]);
+    check(random(2.0, Some(50), Some(0.3)), &[(18, 0.581_759_377), (13, 0.418_240_623)]);
     check(random(1.0, None, Some(0.01)), &[(18, 1.0)]);
     check(
         random(1.0, Some(3), Some(1.0)),
-        &[(18, 0.533658283), (13, 0.275821996), (21, 0.190519722)],
+        &[(18, 0.533_658_283), (13, 0.275_821_996), (21, 0.190_519_722)],
     );
 }
 
@@ -68,7 +69,7 @@ fn without_filters_every_token_stays_and_shares_add_up() {
     let total: f64 = found.iter().map(|candidate| candidate.probability).sum();
     assert_eq!(found.len(), 24);
     assert!((total - 1.0).abs() < 1e-12);
-    assert!((found[0].probability - 0.354935295).abs() < TOLERANCE);
+    assert!((found[0].probability - 0.354_935_295).abs() < TOLERANCE);
 }
 
 #[test]
@@ -82,7 +83,6 @@ fn tokens_as_likely_as_the_last_of_the_k_stay() {
 fn draws_come_as_often_as_their_shares_say() {
     let random = random(1.0, Some(4), None);
     let (sampling, logits) = (Sampling::Random(random), logits());
-    const DRAWS: u64 = 20_000;
     let mut counts = [0u32; 24];
     for index in 0..DRAWS {
         counts[sampling.choose(&logits, index).unwrap() as usize] += 1;

@@ -1,6 +1,6 @@
 //! Sessions behind a thread: many callers, one batch, the same text.
 
-use crate::tiny::{Tiny, WIDTH, all_tokens, cut, greedy, key, rows, step};
+use crate::tiny::{Tiny, WIDTH, all_tokens, cut, greedy, key, random_tokens, rows, step};
 use fedra_client::generate::{
     CachedDecoder, Gathering, SessionError, SessionLimits, SharedPeer, SharedSessions,
 };
@@ -24,7 +24,7 @@ fn clients_that_write_at_once_get_the_text_of_clients_that_write_alone() {
         for client in 0..CLIENTS {
             let (tiny, shared, together) = (&tiny, Arc::clone(&shared), &together);
             scope.spawn(move || {
-                let prompt = tiny.prompt(client, 3 + client as usize);
+                let prompt = random_tokens(client, 3 + client as usize);
                 let name = format!("client-{client}");
                 let peer = SharedPeer::open(shared, key(&name, 1)).unwrap();
                 let given = (&tiny.model, &tiny.params);
@@ -46,7 +46,7 @@ fn clients_that_write_at_once_get_the_text_of_clients_that_write_alone() {
 #[test]
 fn a_lone_client_is_not_kept_waiting() {
     let tiny = Tiny::new();
-    let shared = start(&tiny, Duration::from_secs(600));
+    let shared = start(&tiny, Duration::from_mins(10));
     shared.open(key("a", 1)).unwrap();
     for position in 0..5 {
         shared.decode(step(&key("a", 1), position, rows(1, 1))).unwrap();

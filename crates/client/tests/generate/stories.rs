@@ -27,18 +27,18 @@ const GREEDY: [u32; 150] = [
 
 /// Behind the prompt and 33 of these: temperature 0.8, then top-k 40, then top-p 0.9.
 const SET: [(u32, f64); 12] = [
-    (370, 0.428014),
-    (262, 0.105694),
-    (268, 0.101066),
-    (376, 0.086276),
+    (370, 0.428_014),
+    (262, 0.105_694),
+    (268, 0.101_066),
+    (376, 0.086_276),
     (282, 0.0794),
-    (280, 0.05272),
-    (284, 0.040854),
-    (259, 0.024196),
-    (278, 0.023247),
-    (298, 0.022242),
-    (272, 0.020563),
-    (416, 0.015727),
+    (280, 0.052_72),
+    (284, 0.040_854),
+    (259, 0.024_196),
+    (278, 0.023_247),
+    (298, 0.022_242),
+    (272, 0.020_563),
+    (416, 0.015_727),
 ];
 
 struct Stories {
@@ -47,7 +47,7 @@ struct Stories {
     folder: PathBuf,
 }
 
-/// The folder beside this checkout; says why when a test has to be skipped.
+/// The decoder beside this checkout, if there is one.
 fn stories() -> Option<Stories> {
     let folder = shared("models/stories260k")?;
     let device = Device::cpu();
@@ -58,7 +58,7 @@ fn stories() -> Option<Stories> {
 impl Stories {
     fn prompt(&self) -> Vec<u32> {
         let tokenizer = open_tokenizer(&self.folder).unwrap();
-        let mut tokens = tokenizer.templates().single.before().to_vec();
+        let mut tokens = tokenizer.templates().single.before().clone();
         tokens.extend(tokenizer.pieces(PROMPT).unwrap());
         tokens
     }
@@ -70,7 +70,10 @@ impl Stories {
 
 #[test]
 fn greedy_tokens_are_those_of_the_reference_whole_and_cut() {
-    let Some(stories) = stories() else { return };
+    let Some(stories) = stories() else {
+        println!("skipped: stories260k is not beside this checkout");
+        return;
+    };
     let prompt = stories.prompt();
     assert_eq!(prompt, [1, 403, 407, 261, 378]);
     assert_eq!(all_tokens(stories.whole(), &prompt, greedy(150)), GREEDY);
@@ -89,7 +92,10 @@ fn greedy_tokens_are_those_of_the_reference_whole_and_cut() {
 
 #[test]
 fn the_set_that_is_drawn_from_is_that_of_the_reference() {
-    let Some(stories) = stories() else { return };
+    let Some(stories) = stories() else {
+        println!("skipped: stories260k is not beside this checkout");
+        return;
+    };
     let mut decoder = stories.whole();
     let prompt = [&stories.prompt()[..], &GREEDY[..33]].concat();
     let logits = decoder.read(&prompt).unwrap();
@@ -108,7 +114,10 @@ fn the_set_that_is_drawn_from_is_that_of_the_reference() {
 
 #[test]
 fn the_text_comes_in_pieces_and_ends_at_a_stop_string() {
-    let Some(stories) = stories() else { return };
+    let Some(stories) = stories() else {
+        println!("skipped: stories260k is not beside this checkout");
+        return;
+    };
     let (tokenizer, prompt) = (open_tokenizer(&stories.folder).unwrap(), stories.prompt());
     let written = |stops: Vec<String>| {
         let mut generator = Generator::new(stories.whole(), &prompt, greedy(60)).unwrap();
@@ -132,9 +141,5 @@ fn the_text_comes_in_pieces_and_ends_at_a_stop_string() {
 /// A file of the folder that is shared beside a checkout.
 fn shared(path: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(path);
-    let there = folder.exists();
-    if !there {
-        println!("skipped: {path} is not beside this checkout");
-    }
-    there.then_some(folder)
+    folder.exists().then_some(folder)
 }

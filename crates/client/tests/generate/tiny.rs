@@ -77,11 +77,11 @@ impl Tiny {
     pub fn local_peer(&self, first: u16, last: u16) -> LocalPeer {
         LocalPeer::open(self.sessions(first, last, SessionLimits::default())).unwrap()
     }
+}
 
-    pub fn prompt(&self, seed: u64, length: usize) -> Vec<u32> {
-        let mut draw = Seed(seed).generator();
-        (0..length).map(|_| draw.below(WORDS) as u32).collect()
-    }
+pub fn random_tokens(seed: u64, length: usize) -> Vec<u32> {
+    let mut draw = Seed(seed).generator();
+    (0..length).map(|_| draw.below(WORDS) as u32).collect()
 }
 
 pub fn cut(first: u16, last: u16) -> Cut {

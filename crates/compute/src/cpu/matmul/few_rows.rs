@@ -97,7 +97,7 @@ pub fn applies(rows: usize) -> bool {
 
 /// `c = start + x * W^T` for weights whose results are side by side, on the current thread pool.
 pub fn multiply_stored(
-    c: MatMut<'_>,
+    mut c: MatMut<'_>,
     x: Mat<'_>,
     weights: &[Stored<'_>],
     start: Start<'_>,
@@ -121,7 +121,7 @@ pub fn multiply_stored(
     }
     let tasks = TASKS_PER_THREAD * ThreadPool::current_threads();
     let tasks = tasks.min(outputs * x.cols / WORTH_A_TASK).min(groups.len()).max(1);
-    let out = Destination { start: c.as_ptr(), stride: c.row_stride, cols: c.cols };
+    let out = Destination { start: c.as_mut_ptr(), stride: c.row_stride, cols: c.cols };
     thread_pool::each(tasks, |task| {
         // The closure has to capture the whole destination, which is what may be shared.
         let out: &Destination = &out;
@@ -133,10 +133,10 @@ pub fn multiply_stored(
                 let into = out.start.add(column);
                 let starts = starts(&start, 0, column, (into, out.stride));
                 group(x, weight, rows.clone(), (into, out.stride), starts);
-                for row in 0..if finish.is_some() { x.rows } else { 0 } {
+                let Some(finish) = finish else { continue };
+                for row in 0..x.rows {
                     let segment = into.add(row * out.stride);
-                    let segment = std::slice::from_raw_parts_mut(segment, rows.len());
-                    finish.into_iter().for_each(|finish| finish(row, column, segment));
+                    finish(row, column, std::slice::from_raw_parts_mut(segment, rows.len()));
                 }
             }
         }
@@ -425,7 +425,9 @@ mod tests {
             let mut found = expected.clone();
             let into = MatMut::strided(&mut expected, rows, total, total + 1);
             let double = |_: usize, _: usize, segment: &mut [f32]| {
-                segment.iter_mut().for_each(|x| *x *= 2.0);
+                for x in segment {
+                    *x *= 2.0;
+                }
             };
             let extras = Extras { finish: Some(&double), row_sums: None };
             multiply(into, x, &right, start, extras);

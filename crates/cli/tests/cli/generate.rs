@@ -1,0 +1,151 @@
+//! `fedra generate` and `fedra bench split`: what they write and what they refuse.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fedra_compute::{Device, Seed};
+use fedra_data::{Tokenizer, WordTokenizer};
+use fedra_model::hf::{Companions, Config, LlamaConfig, Precision};
+use fedra_model::{Head, Model, Saving, save};
+use serde_json::Value;
+
+use crate::place::{Place, text};
+
+const PROMPT: &str = "no chest pain";
+
+/// A decoder of a few words, in the folder `decoder`.
+fn decoder(place: &Place) {
+    let corpus = ["no chest pain but a cough and some fever since three days"];
+    let tokenizer = WordTokenizer::grow(corpus, 120).unwrap();
+    let config = LlamaConfig {
+        vocab_size: tokenizer.vocabulary_size(),
+        hidden_size: 16,
+        num_hidden_layers: 2,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        head_dim: 8,
+        intermediate_size: 24,
+        max_position_embeddings: 64,
+        eos_token_ids: Vec::new(),
+        ..LlamaConfig::default()
+    };
+    let model = Model::new(Config::Llama(config), Head::Language, None).unwrap();
+    let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
+    let companions = Companions::with_tokenizer(tokenizer.to_json().unwrap().into_bytes()).unwrap();
+    let saving =
+        Saving { precision: Precision::F32, labels: None, problem: None, companions: &companions };
+    save(&place.path("decoder"), &model, &params, &saving).unwrap();
+}
+
+fn generate<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["generate", "--model", "decoder", "--max-tokens", "12"], more].concat()
+}
+
+#[test]
+fn the_same_text_comes_from_a_flag_a_file_and_standard_input_on_any_number_of_threads() {
+    let place = Place::new();
+    decoder(&place);
+    let expected = place.succeed(&generate(&["--prompt", PROMPT]));
+    assert!(expected.trim().len() > 3, "{expected:?}");
+    fs::write(place.path("prompt.txt"), PROMPT).unwrap();
+    assert_eq!(place.succeed(&generate(&["--prompt-file", "prompt.txt"])), expected);
+    assert_eq!(place.succeed(&generate(&["--prompt", PROMPT, "--threads", "3"])), expected);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fedra"))
+        .current_dir(place.folder.path())
+        .args(generate(&["-"]))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(PROMPT.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), expected);
+    let told = text(&output.stderr);
+    assert!(told.contains("12 tokens, ") && told.contains("ended by --max-tokens"), "{told}");
+}
+
+#[test]
+fn json_has_the_tokens_and_draws_follow_the_seed() {
+    let place = Place::new();
+    decoder(&place);
+    let report = |more: &[&str]| -> Value {
+        let arguments = [&["--prompt", PROMPT, "--json"], more].concat();
+        serde_json::from_str(&place.succeed(&generate(&arguments))).unwrap()
+    };
+    let greedy = report(&[]);
+    assert_eq!(greedy["tokens"].as_array().unwrap().len(), 12);
+    assert_eq!(greedy["ended"], "max_tokens");
+    assert_eq!(report(&["--greedy"])["tokens"], greedy["tokens"]);
+    assert_eq!(report(&["--top-k", "1"])["tokens"], greedy["tokens"]);
+    let drawn = |seed| report(&["--temperature", "1.5", "--top-p", "0.95", "--seed", seed]);
+    assert_eq!(drawn("1")["text"], drawn("1")["text"]);
+    assert_ne!(drawn("1")["tokens"], drawn("2")["tokens"]);
+    let whole = greedy["text"].as_str().unwrap();
+    let stop = whole.trim().split(' ').nth(2).unwrap();
+    let cut = report(&["--stop", stop]);
+    assert_eq!(cut["ended"], "stop_text");
+    assert_eq!(cut["text"].as_str().unwrap(), &whole[..whole.find(stop).unwrap()]);
+    assert_eq!(report(&["--bf16"])["tokens"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn what_cannot_be_generated_is_refused_with_status_2() {
+    let place = Place::new();
+    decoder(&place);
+    let refused = |more: &[&str]| place.refused(&generate(more));
+    let prompt = |more: &[&'static str]| refused(&[&["--prompt", PROMPT], more].concat());
+    assert!(refused(&[]).contains("--prompt <TEXT>"), "one source is needed");
+    assert!(prompt(&["--prompt-file", "x"]).contains("cannot be used with"));
+    assert!(prompt(&["--temperature", "0"]).contains("temperature: found 0, expected"));
+    assert!(prompt(&["--top-p", "2"]).contains("top_p: found 2, expected"));
+    assert!(prompt(&["--top-k", "0"]).contains("top_k: found 0, expected"));
+    assert!(prompt(&["--seed", "1"]).contains("--seed: found 1 where nothing is drawn"));
+    assert!(prompt(&["--greedy", "--seed", "1"]).contains("cannot be used with"));
+    assert!(prompt(&["--threads", "0"]).contains("--threads: found 0"));
+    assert!(refused(&["--prompt-file", "none.txt"]).contains("cannot open none.txt"));
+    fs::write(place.path("latin.txt"), b"fi\xe8vre").unwrap();
+    let told = refused(&["--prompt-file", "latin.txt"]);
+    assert!(told.contains("no UTF-8 at 2"), "{told}");
+    let long = "pain ".repeat(80);
+    let told = refused(&["--prompt", &long]);
+    assert!(told.contains("expected at most 64, the model's longest"), "{told}");
+    let told = place.refused(&["generate", "--model", "nowhere", "--prompt", "x"]);
+    assert!(told.contains("nowhere"), "{told}");
+    let zero =
+        place.refused(&["generate", "--model", "decoder", "--prompt", "x", "--max-tokens", "0"]);
+    assert!(zero.contains("--max-tokens: found 0"), "{zero}");
+}
+
+#[test]
+fn a_published_decoder_tells_its_story() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
+    if !folder.exists() {
+        println!("skipped: stories260k is not beside this checkout");
+        return;
+    }
+    let place = Place::new();
+    let folder = folder.display().to_string();
+    let arguments = ["generate", "--model", &folder, "--max-tokens", "200"];
+    let told = place.succeed(&[&arguments[..], &["--prompt", "Once upon a time"]].concat());
+    let expected = ", there was a little girl named Lily. She loved to play outside in the park.";
+    assert!(told.starts_with(expected), "{told}");
+}
+
+#[test]
+fn the_bench_of_a_cut_decoder_tells_all_three_speeds() {
+    let place = Place::new();
+    let arguments = ["bench", "split", "--context", "20", "--tokens", "1", "--repeats", "1"];
+    let refused = place.refused(&[&arguments[..], &["--first", "20", "--last", "10"]].concat());
+    assert!(refused.contains("--first and --last"), "{refused}");
+    assert!(place.refused(&["bench", "split", "--shape", "minilm"]).contains("expected a decoder"));
+    let short = ["--blocks", "3", "--first", "0", "--json"];
+    let report = place.succeed(&[&arguments[..], &short].concat());
+    let report: Value = serde_json::from_str(&report).unwrap();
+    for key in ["whole_tokens_per_s", "cut_tokens_per_s", "uncached_tokens_per_s"] {
+        assert!(report[key].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert_eq!(report["bytes_per_token"], 2.0 * 576.0 * 4.0);
+}
