@@ -3,25 +3,35 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use fedra::pretrained::Pretrained;
+use fedra_client::Perturbation;
 use fedra_client::generate::{
-    CachedDecoder, Ended, GenerateSettings, Generator, RandomSampling, Reader, Sampling, TextStream,
+    CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Reader, Sampling,
+    TextStream,
 };
 use fedra_compute::{Device, Seed, ThreadPool};
-use fedra_data::{Tokenizer, open_tokenizer};
+use fedra_data::Tokenizer;
+use fedra_engine::{Noise, NoiseDraw, NoiseKind};
 use fedra_model::hf::Config;
-use fedra_model::{Head, Loaded};
-use fedra_plan::Scope;
+use fedra_model::{Head, Loaded, Model};
+use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
+use fedra_plan::{Cut, Scope, Side};
+use fedra_wire::RowEncoding;
 
+use crate::model_server::{Ends, identity, load_side};
+use crate::tls::Tls;
 use crate::{console, interrupt};
 
 const EXAMPLES: &str = "\
 Examples:
   fedra generate --model models/smollm2 --prompt 'The patient was admitted with'
   fedra generate --model models/smollm2 --prompt-file note.txt --max-tokens 200 --stop '\\n\\n'
+  fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient' --encoding bf16
   echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --top-p 0.9 --seed 7
 
 Text goes to stdout as it is made, figures to stderr. Without --temperature, --top-k and --top-p the
@@ -37,7 +47,7 @@ const LONGEST_PROMPT: u64 = 64 << 20;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Generate {
-    /// Folder of a decoder in Hugging Face layout, with its tokenizer
+    /// Folder of a decoder in Hugging Face layout, with its tokenizer, or one GGUF file
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     #[command(flatten)]
@@ -59,6 +69,29 @@ pub struct Generate {
     /// Print one JSON object at the end instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    far: Far,
+}
+
+/// The middle of the decoder at a server.
+#[derive(Args)]
+struct Far {
+    /// Let this server run the middle blocks (`fedra serve --model`); text never leaves this machine
+    #[arg(long, value_name = "HOST:PORT")]
+    server: Option<String>,
+    /// Who asks; with TLS the name in the certificate [default: the certificate's, or "client"]
+    #[arg(long, value_name = "NAME", requires = "server")]
+    client: Option<String>,
+    #[command(flatten)]
+    ends: Ends,
+    /// How rows travel: f32, bf16 or int8
+    #[arg(long, value_name = "ENCODING", default_value = "f32", value_parser = parse_encoding)]
+    encoding: RowEncoding,
+    /// Noise on rows that leave: relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA
+    #[arg(long, value_name = "KIND=SIZE", requires = "server", value_parser = parse_noise)]
+    noise: Option<NoiseKind>,
+    #[command(flatten)]
+    tls: Tls,
 }
 
 #[derive(Args)]
@@ -94,6 +127,67 @@ struct Choice {
     seed: Option<u64>,
 }
 
+impl Far {
+    /// A session at the server.
+    fn dial(
+        &self,
+        server: &str,
+        (path, model): (&Path, &Model),
+        cut: &Cut,
+    ) -> Result<NetDecodePeer> {
+        let security = self.tls.security("--server", server)?;
+        let certified = match &security {
+            ServerSecurity::Tls(identity) => identity.names()?.into_iter().next(),
+            ServerSecurity::Plain => None,
+        };
+        let client = self.client.clone().or(certified).unwrap_or_else(|| "client".to_owned());
+        let way = (Arc::new(Runtime::start()?), Dialer::new(server, &security)?);
+        let blocks = cut.server_blocks().context("a cut has blocks at the server")?;
+        let blocks = (usize::from(blocks.start), usize::from(blocks.end));
+        let model = (identity(path)?, model.width());
+        Ok(DecodeDialer::new(way, client, model, (blocks, self.encoding)).open()?)
+    }
+
+    /// What happens to rows before they leave.
+    fn leaving(&self) -> Result<Option<Leaving<'static>>> {
+        let Some(kind) = self.noise else { return Ok(None) };
+        let seed = fedra_net::secret_number().context("cannot draw a secret seed for noise")?;
+        let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: false };
+        let noise = Perturbation::new(noise, Seed(seed));
+        let mut message = 0;
+        Ok(Some(Box::new(move |rows: &mut [f32], width: usize| {
+            noise.rows((rows, width), Seed(message));
+            message += 1;
+        })))
+    }
+}
+
+fn parse_encoding(text: &str) -> Result<RowEncoding, String> {
+    match text {
+        "f32" => Ok(RowEncoding::F32),
+        "bf16" => Ok(RowEncoding::Bf16),
+        "int8" => Ok(RowEncoding::Int8),
+        other => Err(format!("found {other:?}, expected f32, bf16 or int8")),
+    }
+}
+
+fn parse_noise(text: &str) -> Result<NoiseKind, String> {
+    let expected = "relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA";
+    let wrong = || format!("found {text:?}, expected {expected}");
+    let (kind, sizes) = text.split_once('=').ok_or_else(wrong)?;
+    let sizes: Vec<f64> = sizes
+        .split(',')
+        .map(|size| size.parse::<f64>().ok().filter(|size| size.is_finite() && *size > 0.0))
+        .collect::<Option<_>>()
+        .ok_or_else(wrong)?;
+    match (kind, &sizes[..]) {
+        ("relative", [gamma]) => Ok(NoiseKind::Relative { gamma: *gamma }),
+        ("absolute", [scale]) => Ok(NoiseKind::Absolute { scale: *scale }),
+        ("clipped", [norm, sigma]) => Ok(NoiseKind::Clipped { norm: *norm, sigma: *sigma }),
+        (_, _) => Err(wrong()),
+    }
+}
+
 /// What `--json` prints.
 #[derive(serde::Serialize)]
 struct Report {
@@ -126,15 +220,35 @@ impl Generate {
 
     fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
         let device = Device::cpu();
-        let mut loaded = fedra_model::load(&self.model, Head::Language, None, (&device, Seed(0)))?;
+        let Pretrained { tokenizer, .. } = Pretrained::open(&self.model)?;
+        let (mut loaded, cut) = match &self.far.server {
+            None => {
+                let how = (&device, Seed(0));
+                (fedra_model::load(&self.model, Head::Language, None, how)?, None)
+            }
+            Some(_) => {
+                let (loaded, cut) = load_side(&self.model, self.far.ends, Side::Client)?;
+                (loaded, Some(cut))
+            }
+        };
         if self.bf16 {
             loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
         }
-        let tokenizer = open_tokenizer(&self.model)?;
         let prompt = prompt_tokens(&*tokenizer, text)?;
         let stop_tokens = stop_tokens(&self.model, &loaded)?;
         let settings = GenerateSettings { sampling, max_tokens: self.max_tokens, stop_tokens };
-        let decoder = CachedDecoder::whole(&device, &loaded.model, &loaded.params)?;
+        let given = (&loaded.model, &loaded.params);
+        let decoder = match (&self.far.server, &cut) {
+            (Some(server), Some(cut)) => {
+                let peer = self.far.dial(server, (&self.model, &loaded.model), cut)?;
+                let decoder = CachedDecoder::cut(&device, given, cut, Box::new(peer))?;
+                match self.far.leaving()? {
+                    None => decoder,
+                    Some(leaving) => decoder.with_leaving(leaving),
+                }
+            }
+            (Some(_) | None, _) => CachedDecoder::whole(&device, given.0, given.1)?,
+        };
         let mut generator = Generator::new(decoder, &prompt, settings)?;
         let stops = self.stop.iter().map(|stop| unescaped(stop)).collect();
         let stream = TextStream::new(&*tokenizer, stops).after(&prompt)?;

@@ -12,6 +12,7 @@ mod generate;
 mod interrupt;
 mod join;
 mod lab;
+mod model_server;
 mod plan;
 mod progress;
 mod quickstart;

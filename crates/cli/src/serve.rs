@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use fedra::census::{Census, ClientCounts};
 use fedra::experiment::Party;
@@ -26,6 +26,7 @@ use fedra_plan::{ByteCount, Round};
 use crate::console;
 use crate::experiment::Overrides;
 use crate::interrupt;
+use crate::model_server::{Ends, ModelServer};
 use crate::progress::Voice;
 use crate::terminal::Terminal;
 use crate::tls::Tls;
@@ -35,6 +36,8 @@ Examples:
   fedra serve experiments/clinic-concepts.toml --listen 127.0.0.1:7400
   fedra serve study.toml --listen 0.0.0.0:7400 --out runs/study \\
       --tls-cert certs/server.pem --tls-key certs/server.key --tls-ca certs/ca.pem
+
+  fedra serve --model models/smollm2 --first 1 --last 1 --listen 127.0.0.1:7400
 
 Rounds begin when all clients of the experiment have joined (`fedra join`), or earlier as --wait-for
 and --start-after say. The folder is like that of `fedra run`. A server that was stopped or killed
@@ -46,8 +49,16 @@ whole story.";
 #[command(after_help = EXAMPLES)]
 pub struct Serve {
     /// Experiment file in TOML
-    #[arg(value_name = "FILE.toml")]
-    file: PathBuf,
+    #[arg(value_name = "FILE.toml", required_unless_present = "model")]
+    file: Option<PathBuf>,
+    /// Serve the middle of this decoder to `fedra generate --server`, in place of an experiment
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
+    model: Option<PathBuf>,
+    #[command(flatten)]
+    ends: Ends,
+    /// With --model: store weights as bf16
+    #[arg(long, requires = "model")]
+    bf16: bool,
     #[command(flatten)]
     overrides: Overrides,
     /// Where to listen, as in 127.0.0.1:7400 or [::]:7400
@@ -85,8 +96,12 @@ impl Serve {
     pub fn run(self) -> Result<ExitCode> {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let security = self.tls.security("--listen", &self.listen.to_string())?;
-        let experiment =
-            Experiment::open_for(&self.file, Party::Server, &self.overrides.as_given())?;
+        let Some(file) = &self.file else {
+            let Some(path) = &self.model else { bail!("found neither a file nor --model") };
+            let (ends, bf16, listen) = (self.ends, self.bf16, (self.listen, security));
+            return ModelServer { path, ends, bf16, listen }.run();
+        };
+        let experiment = Experiment::open_for(file, Party::Server, &self.overrides.as_given())?;
         let usual = || Path::new("runs").join(&experiment.name);
         let folder = self.out.clone().unwrap_or_else(usual);
         let over = if self.force { Over::AnyRun } else { Over::Nothing };

@@ -15,7 +15,7 @@ use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, refuse};
 use crate::experiment::{Experiment, ModelSource, Vocabulary};
 use crate::holdings::Holdings;
 
@@ -304,6 +304,19 @@ pub fn of_bytes(bytes: &[u8]) -> Digest {
     sum.count(bytes.len());
     sum.0.update(bytes);
     sum.end()
+}
+
+/// The digest of a saved model's weights: of a folder's files, or of one GGUF file.
+pub fn of_model(path: &Path) -> Result<Digest> {
+    let found = if path.is_file() {
+        Some(of_file(path).with_context(|| format!("cannot read {}", path.display()))?)
+    } else {
+        files(path, weights(path)?)?
+    };
+    let Some(found) = found else {
+        refuse!("{}: found no weights, expected a model folder", path.display());
+    };
+    Ok(found)
 }
 
 /// The digest of every parameter's name and bits.

@@ -1,8 +1,13 @@
 //! `fedra bench split`: how fast a decoder writes, whole and cut between a client and a server.
 //!
 //! Kinds of decoding take turns, repeat by repeat, so that a busy minute of the machine hits all of
-//! them; the median over all tokens of all repeats is reported, and the best token beside it. The cut decoder is measured through [`DecodePeer`], whatever is behind it.
+//! them; the median over all tokens of all repeats is reported, and the best token beside it. The cut
+//! decoder's middle is behind mutual TLS on loopback, as `fedra serve --model` has it, and for
+//! comparison in the same thread.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -14,10 +19,16 @@ use fedra_client::generate::{
 use fedra_compute::{Device, Params, Seed, ThreadPool};
 use fedra_model::hf::Config;
 use fedra_model::{Head, Model, Preset};
+use fedra_net::certs::{Authority, Days, Signed};
+use fedra_net::{
+    DecodeDialer, DecodeHost, Dialer, Identity, NetDecodePeer, Routes, Runtime, Server,
+    ServerOptions, ServerSecurity, with_sessions,
+};
 use fedra_plan::{Cut, Scope};
+use fedra_wire::RowEncoding;
 
 use super::report::Format;
-use crate::console;
+use crate::{console, model_server};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -81,11 +92,13 @@ struct Report {
     whole_tokens_per_s: f64,
     /// The same by the fastest token.
     whole_best_tokens_per_s: f64,
-    /// Cut, with a cache at each side, both in this process.
-    cut_tokens_per_s: Option<f64>,
-    /// Cut, with the context sent again for each token.
+    /// Cut, with a cache at each side, the middle behind TLS on loopback.
+    cached_tokens_per_s: Option<f64>,
+    /// Cut, with a cache at each side, both in one thread.
+    near_tokens_per_s: Option<f64>,
+    /// Cut, with the context sent again for each token over TLS.
     uncached_tokens_per_s: Option<f64>,
-    /// What crosses the cut for a token, both ways.
+    /// What crosses the cut for a token, both ways, as frames.
     bytes_per_token: Option<f64>,
     peak_bytes: u64,
 }
@@ -135,18 +148,31 @@ impl SplitBench {
             let peer = local_peer(&device, (&model, &params), &cut)?;
             Ok(CachedDecoder::cut(&device, (&model, &params), &cut, Box::new(peer))?)
         };
-        let mut split = None;
-        if !self.whole_only {
-            let mut writer = Writer::new(decoder()?);
+        let far =
+            if self.whole_only { None } else { Some(Loopback::start((&model, &params), &cut)?) };
+        let far_decoder = |far: &Loopback| -> Result<CachedDecoder<'_>> {
+            let peer = Box::new(far.dial()?);
+            Ok(CachedDecoder::cut(&device, (&model, &params), &cut, peer)?)
+        };
+        let (mut split, mut near) = (None, None);
+        if let Some(far) = &far {
+            let mut writer = Writer::new(far_decoder(far)?);
             writer.read(&context)?;
             split = Some(writer);
+            let mut writer = Writer::new(decoder()?);
+            writer.read(&context)?;
+            near = Some(writer);
         }
         let (mut whole_times, mut cut_times, mut uncached) = (Vec::new(), Vec::new(), Vec::new());
+        let mut near_times = Vec::new();
         for _ in 0..self.repeats {
             whole_times.extend(whole.write(self.tokens)?);
-            if let Some(split) = &mut split {
+            if let Some(near) = &mut near {
+                near_times.extend(near.write(self.tokens)?);
+            }
+            if let (Some(split), Some(far)) = (&mut split, &far) {
                 cut_times.extend(split.write(self.tokens)?);
-                let mut again = Writer::new(decoder()?);
+                let mut again = Writer::new(far_decoder(far)?);
                 let start = Instant::now();
                 again.read(&context)?;
                 uncached.push(start.elapsed().as_secs_f64());
@@ -159,7 +185,7 @@ impl SplitBench {
         }
         let per_s = |seconds: Vec<f64>| Some(rounded(1.0 / median(seconds)?));
         let best = whole_times.iter().copied().fold(f64::INFINITY, f64::min);
-        let row = 2 * model.width() * size_of::<f32>();
+        let row = 2 * (model.width() * size_of::<f32>() + fedra_wire::FRAME_HEADER);
         Ok(Report {
             peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
             shape: self.shape.name(),
@@ -175,7 +201,8 @@ impl SplitBench {
             whole_tokens_per_s: per_s(whole_times).unwrap_or(0.0),
             whole_best_tokens_per_s: rounded(1.0 / best),
             bytes_per_token: split.is_some().then_some(row as f64),
-            cut_tokens_per_s: per_s(cut_times),
+            cached_tokens_per_s: per_s(cut_times),
+            near_tokens_per_s: per_s(near_times),
             uncached_tokens_per_s: per_s(uncached),
             peak_bytes: peak_resident_bytes().unwrap_or(0),
         })
@@ -209,6 +236,78 @@ fn local_peer(
     let limits = SessionLimits { cache_bytes: usize::MAX, ..SessionLimits::default() };
     let sessions = DecodeSessions::new(device, (model.clone(), params), blocks, limits)?;
     Ok(LocalPeer::open(sessions)?)
+}
+
+/// The middle behind mutual TLS on this machine, with certificates made for the occasion.
+struct Loopback {
+    // In this order: the server ends before the thread it runs on.
+    server: Server,
+    dialer: Dialer,
+    identity: (String, usize),
+    blocks: (usize, usize),
+    runtime: Arc<Runtime>,
+    _host: Arc<DecodeHost>,
+    _server_runtime: Runtime,
+}
+
+impl Loopback {
+    fn start(given: (&Model, &Params), cut: &Cut) -> Result<Self> {
+        const CLIENT: &str = "bench";
+        let authority = Authority::generate()?;
+        let days = Days(1);
+        let ca = authority.signed(days)?;
+        let place = std::env::temp_dir().join(format!("fedra-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
+        let _removed_at_the_end = Folder(place.clone());
+        let write = |name: &str, text: &str| -> Result<PathBuf> {
+            let path = place.join(name);
+            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+            Ok(path)
+        };
+        let ca = write("ca.pem", &ca.certificate)?;
+        let identity = |name: &str, signed: &Signed| -> Result<Identity> {
+            let certificate = write(&format!("{name}.pem"), &signed.certificate)?;
+            let key = write(&format!("{name}.key"), &signed.key)?;
+            Ok(Identity { certificate, key, ca: ca.clone() })
+        };
+        let server = identity("server", &authority.server(&["127.0.0.1".to_owned()], days)?)?;
+        let client = identity(CLIENT, &authority.client(CLIENT, days)?)?;
+
+        let limits = SessionLimits { cache_bytes: usize::MAX, ..SessionLimits::default() };
+        let host = model_server::host(given, cut, CLIENT.to_owned(), limits)?;
+        let server_runtime = Runtime::start()?;
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let options = ServerOptions::new(address, ServerSecurity::Tls(server));
+        let routes = with_sessions(Routes::default(), &host);
+        let server = Server::start(&server_runtime, &options, routes, |_, _| {})?;
+        let address = server.address().to_string();
+        Ok(Self {
+            dialer: Dialer::new(&address, &ServerSecurity::Tls(client))?,
+            server,
+            identity: (CLIENT.to_owned(), given.0.width()),
+            blocks: host.blocks,
+            runtime: Arc::new(Runtime::start()?),
+            _host: host,
+            _server_runtime: server_runtime,
+        })
+    }
+
+    fn dial(&self) -> Result<NetDecodePeer> {
+        let way = (Arc::clone(&self.runtime), self.dialer.clone());
+        let (name, _) = &self.identity;
+        let how = (self.blocks, RowEncoding::F32);
+        let dialer = DecodeDialer::new(way, name.clone(), self.identity.clone(), how);
+        dialer.open().with_context(|| format!("dialling {}", self.server.address()))
+    }
+}
+
+/// A folder that goes when this is dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _gone_already = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A decoder that writes greedily.
@@ -249,10 +348,14 @@ impl Report {
             self.prompt_s
         ));
         console::data(format_args!("  whole, cached      {}", self.whole_tokens_per_s));
-        if let (Some(cut), Some(uncached)) = (self.cut_tokens_per_s, self.uncached_tokens_per_s) {
+        if let (Some(cut), Some(near), Some(uncached)) =
+            (self.cached_tokens_per_s, self.near_tokens_per_s, self.uncached_tokens_per_s)
+        {
             let (first, last) = (self.first, self.last);
-            console::data(format_args!("  cut {first}+{last}, cached    {cut}"));
-            console::data(format_args!("  cut {first}+{last}, no cache  {uncached}"));
+            console::data(format_args!(
+                "  cut {first}+{last}, cached    {cut} over TLS, {near} in one thread"
+            ));
+            console::data(format_args!("  cut {first}+{last}, no cache  {uncached} over TLS"));
         }
     }
 }

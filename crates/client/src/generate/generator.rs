@@ -153,13 +153,24 @@ impl<'a> Generator<'a> {
         &self.decoder
     }
 
-    /// Writes text until the end, piece by piece; `show` says whether to go on.
+    /// Writes text until the end, piece by piece; `show` says whether to go on. When the way to a peer
+    /// is lost it goes on where the peer is.
     pub fn write(
         &mut self,
         mut stream: TextStream<'_>,
         show: &mut dyn FnMut(Written<'_>) -> Reader,
     ) -> Result<Ended> {
-        while let Some(token) = self.next_token()? {
+        loop {
+            let token = match self.next_token() {
+                Ok(Some(token)) => token,
+                Ok(None) => break,
+                // A peer knows how long it tries to be reached again.
+                Err(ClientError::Unreachable(_)) => {
+                    self.resume()?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let new = stream.push(token)?;
             let reader = show(Written { token: Some(token), text: &new.text });
             if new.stopped {

@@ -40,6 +40,13 @@ impl Perturbation {
         self.noise
     }
 
+    /// Changes rows of a text that is being written, which leave in this message.
+    pub fn rows(&self, (rows, width): (&mut [f32], usize), message: Seed) {
+        let lengths = [rows.len() / width.max(1)];
+        let occasion = Occasion { message, examples: &[0], lengths: &lengths };
+        self.perturb((rows, width), occasion, "written");
+    }
+
     /// Changes rows that are about to leave. Tells by what each was scaled, where rows are clipped.
     pub(crate) fn hidden(
         &self,

@@ -1,0 +1,132 @@
+//! The middle of a saved decoder, for clients that keep its ends: sessions behind one address.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use fedra::fingerprint;
+use fedra_client::generate::{DecodeSessions, Gathering, SessionLimits, SharedSessions};
+use fedra_compute::{Device, Params, Seed};
+use fedra_model::hf::Checkpoint;
+use fedra_model::{Classifier, Head, Loaded, Model, Wanted, load_part};
+use fedra_net::{
+    DecodeHost, Routes, Runtime, Server, ServerOptions, ServerSecurity, with_sessions,
+};
+use fedra_plan::{ByteCount, Cut, Scope, Side};
+
+use crate::{console, interrupt};
+
+/// Where a decoder is cut.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Ends {
+    /// Blocks behind the embedding that a client keeps
+    #[arg(long, value_name = "BLOCKS", default_value_t = 1)]
+    pub first: u16,
+    /// Blocks in front of the head that a client keeps
+    #[arg(long, value_name = "BLOCKS", default_value_t = 1)]
+    pub last: u16,
+}
+
+impl Ends {
+    /// The cut of a model.
+    pub fn cut(self, model: &Model) -> Result<Cut> {
+        Cut::keep(self.first, self.last, model.layout().blocks()).context("--first and --last")
+    }
+}
+
+/// How often somebody who wants to stop is heard.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Loads one side of a saved decoder; values of the other side are never read.
+pub fn load_side(path: &Path, ends: Ends, side: Side) -> Result<(Loaded, Cut)> {
+    let checkpoint = Checkpoint::open(path)?;
+    let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
+    let cut = {
+        let model = Model::new(checkpoint.config().clone(), Head::Language, None)?;
+        ends.cut(&model)?
+    };
+    let keep = |id: fedra_plan::ParamId| cut.side(id.site) == side;
+    let loaded = load_part(&checkpoint, wanted, (&Device::cpu(), Seed(0)), keep)?;
+    Ok((loaded, cut))
+}
+
+/// What a client and a server have to have alike.
+pub fn identity(path: &Path) -> Result<String> {
+    Ok(fingerprint::of_model(path)?.to_string()[..16].to_owned())
+}
+
+/// Sessions over the middle of a model.
+pub fn host(
+    (model, params): (&Model, &Params),
+    cut: &Cut,
+    identity: String,
+    limits: SessionLimits,
+) -> Result<Arc<DecodeHost>> {
+    let blocks = cut.server_blocks().context("a cut has blocks at the server")?;
+    let blocks = usize::from(blocks.start)..usize::from(blocks.end);
+    let device = Device::cpu();
+    let sessions = DecodeSessions::new(&device, (model.clone(), params), blocks.clone(), limits)?;
+    let sessions = SharedSessions::start(sessions, Gathering::default())?;
+    let (blocks, width) = ((blocks.start, blocks.end), model.width());
+    Ok(Arc::new(DecodeHost { sessions, blocks, width, model: identity }))
+}
+
+/// A server of a saved decoder's middle.
+pub struct ModelServer<'a> {
+    /// The decoder.
+    pub path: &'a Path,
+    /// Where it is cut.
+    pub ends: Ends,
+    /// Whether its weights are stored as bf16.
+    pub bf16: bool,
+    /// Where it listens, and to whom.
+    pub listen: (SocketAddr, ServerSecurity),
+}
+
+impl ModelServer<'_> {
+    /// Serves until it is interrupted.
+    pub fn run(self) -> Result<ExitCode> {
+        let (mut loaded, cut) = load_side(self.path, self.ends, Side::Server)?;
+        if self.bf16 {
+            loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
+        }
+        let (address, security) = self.listen;
+        let limits = SessionLimits::default();
+        let host = host((&loaded.model, &loaded.params), &cut, identity(self.path)?, limits)?;
+        let runtime = Runtime::start()?;
+        let how = match security {
+            ServerSecurity::Tls(_) => "mutual TLS",
+            ServerSecurity::Plain => "no TLS: a client is who it claims to be",
+        };
+        let options = ServerOptions::new(address, security);
+        let routes = with_sessions(Routes::default(), &host);
+        let server = Server::start(&runtime, &options, routes, |address, reason| {
+            console::say(format_args!("{address}: {reason}"));
+        })?;
+        let (start, end) = host.blocks;
+        console::say(format_args!(
+            "blocks {start} to {} of {} at {} ({how})",
+            end - 1,
+            loaded.model.blocks(),
+            server.address()
+        ));
+        drop(loaded);
+        interrupt::within("moment");
+        while !interrupt::interrupted() {
+            std::thread::sleep(GLANCE);
+        }
+        let usage = host.sessions.usage()?;
+        console::say(format_args!(
+            "{} steps in {} batches; {} sessions were open, with {} of caches",
+            usage.steps,
+            usage.batches,
+            usage.sessions,
+            ByteCount(usage.cache_bytes as u64)
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+}
