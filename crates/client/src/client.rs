@@ -12,7 +12,7 @@ use fedra_engine::{
     Evidence, ProbeRequest, Reply, Scored, TrainRequest, Verdict,
 };
 use fedra_model::Model;
-use fedra_plan::{Layout, Scope};
+use fedra_plan::{ByteCount, Layout, Scope};
 use fedra_seed::Seed;
 use fedra_wire::ClientId;
 
@@ -79,6 +79,16 @@ impl Client {
     pub fn with_depth(mut self, blocks: u16) -> Result<Self> {
         self.model = self.model.shallow(usize::from(blocks))?;
         Ok(self)
+    }
+
+    /// The same client, which holds only this part of the model: the rest lives at the server.
+    #[must_use]
+    pub fn holding(mut self, part: &Scope) -> Self {
+        let absent: Vec<_> = self.layout.ids().filter(|id| !part.contains(*id)).collect();
+        for id in absent {
+            self.shared.remove(id);
+        }
+        self
     }
 
     /// The same client within other limits.
@@ -167,6 +177,8 @@ impl Client {
     /// Trains. What it keeps does not change before it is [settled](Client::settle).
     pub fn train(&mut self, request: &TrainRequest) -> Result<Reply> {
         let (reply, next) = self.worker().train(&self.state, request)?;
+        let memory = Some(ByteCount(self.device.usage().peak_bytes as u64));
+        let reply = Reply { memory, ..reply };
         self.pending = Some((next, request.revocable));
         Ok(reply)
     }

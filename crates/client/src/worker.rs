@@ -121,7 +121,8 @@ impl Worker<'_> {
         next.attention = state.attention.clone();
         next.residual = state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut next.residual))?;
-        Ok((Reply { payload, correction, seconds: begun.elapsed().as_secs_f64() }, next))
+        let seconds = begun.elapsed().as_secs_f64();
+        Ok((Reply { payload, correction, seconds, memory: None }, next))
     }
 
     /// Measures the blocks on a sample of the training examples.

@@ -31,7 +31,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fedra_plan::{BlockScores, Plan, Probe, Round, Scope};
+use fedra_plan::{BlockScores, ByteCount, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, ParamValues};
 use serde::{Deserialize, Serialize};
@@ -200,6 +200,8 @@ pub struct Reply {
     pub correction: Option<Vec<u8>>,
     /// How long it worked.
     pub seconds: f64,
+    /// The most tensor memory that it has held so far, where it has a process of its own.
+    pub memory: Option<ByteCount>,
 }
 
 /// What the engine thinks of an arrival; decides whether the client's new state is kept.

@@ -74,6 +74,8 @@ pub(crate) struct Gathered {
     pub(crate) up: ByteCount,
     pub(crate) answers: u64,
     pub(crate) slowest: f64,
+    /// The most tensor memory that a client with a process of its own says it held.
+    pub(crate) memory: Option<ByteCount>,
     pub(crate) most_held: usize,
     /// What crossed the cut, where there is one.
     pub(crate) crossing: CrossingBytes,
@@ -146,7 +148,7 @@ impl<'round> Gather<'round> {
             return Ok(self.refuse(client, reason.to_owned()));
         }
         self.unsettled.remove(&client);
-        let seconds = reply.seconds;
+        let (seconds, memory) = (reply.seconds, reply.memory);
         let held = self.waiting.held() + 1;
         let taken = if self.is_next(client) && self.is_plain(client, &reply) {
             self.take(client, reply)
@@ -166,6 +168,7 @@ impl<'round> Gather<'round> {
                 self.result.slowest = self.result.slowest.max(seconds);
             }
             self.result.most_held = self.result.most_held.max(held);
+            self.result.memory = self.result.memory.max(memory);
             Verdict::Taken
         };
         self.fold_settled()?;

@@ -75,7 +75,7 @@ pub use fleet::{
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
-pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate};
+pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate, SideMemory};
 pub use min_arrivals::MinArrivals;
 pub use planner::Choice;
 pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};

@@ -41,6 +41,9 @@ pub trait MiddleHost: fmt::Debug + Send + Sync {
     /// What the middle learned from clients whose answers were taken, in order of their first.
     fn updates(&self) -> Result<Vec<MiddleUpdate>, EngineError>;
 
+    /// The most tensor memory that its process has held so far.
+    fn memory(&self) -> ByteCount;
+
     /// What has crossed the cut since this was last asked.
     fn crossed(&self) -> CrossingBytes;
 }
@@ -52,6 +55,16 @@ pub struct MiddleUpdate {
     pub clients: Vec<ClientId>,
     /// The change.
     pub change: ParamValues,
+}
+
+/// The most tensor memory that each side of a cut held so far, weights included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SideMemory {
+    /// The client that held the most.
+    pub client: ByteCount,
+    /// The server.
+    pub server: ByteCount,
 }
 
 /// Bytes that crossed a cut, by kind; up is from clients to the server.

@@ -13,6 +13,7 @@ use crate::bytes::Bytes;
 use crate::drift::DriftReport;
 use crate::error::EngineError;
 use crate::fleet::{Absence, EvaluationSet, F1Counts, Scored};
+use crate::middle::SideMemory;
 use crate::number;
 use crate::selection::SelectionReport;
 use crate::stage::StageReport;
@@ -62,6 +63,9 @@ pub struct RoundReport {
     /// How far the clients went apart, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftReport>,
+    /// What each side of a cut held, where clients are processes of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<SideMemory>,
     /// How low-rank adapters were averaged, where that was not factor by factor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapters: Option<AdapterReport>,

@@ -70,6 +70,7 @@ impl State {
             most_updates_held: gathered.most_held,
             drift: attention::joined(gathered.drift, attention),
             adapters: gathered.adapters,
+            memory: self.side_memory(gathered.memory),
             stage: self.stage_report(),
             scores,
             selection,

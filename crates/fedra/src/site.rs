@@ -10,6 +10,7 @@ use fedra_client::Client;
 use fedra_compute::Device;
 use fedra_data::LabelShape;
 use fedra_engine::ClientId;
+use fedra_plan::{Plan, Round, Scope, Side};
 
 use crate::agreement::agreement;
 use crate::complaint::Complaint;
@@ -21,21 +22,28 @@ use crate::prepared::Prepared;
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
 pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
-    let (prepared, _) = prepare(experiment, name)?;
-    client(experiment, prepared, (name, id))
+    let device = Device::cpu();
+    let (prepared, _) = prepare(experiment, name, &device)?;
+    client(experiment, (prepared, device), (name, id))
 }
 
 /// The named client of a federation over a network, under the number that the experiment gives it, and
 /// what it has to have alike with the server.
 pub fn join(experiment: &Experiment, name: &str) -> Result<(Client, BTreeMap<String, String>)> {
-    let (prepared, names) = prepare(experiment, name)?;
+    let device = Device::cpu();
+    let (prepared, names) = prepare(experiment, name, &device)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
     let facts = agreement(experiment, &prepared)?;
-    Ok((client(experiment, prepared, (name, ClientId(place as u32)))?, facts))
+    let id = ClientId(place as u32);
+    Ok((client(experiment, (prepared, device), (name, id))?, facts))
 }
 
 /// What the site has, and the names of all clients as far as they are known.
-fn prepare(experiment: &Experiment, name: &str) -> Result<(Prepared, Vec<String>)> {
+fn prepare(
+    experiment: &Experiment,
+    name: &str,
+    device: &Device,
+) -> Result<(Prepared, Vec<String>)> {
     check_declared(experiment)?;
     let mut holdings = Holdings::of_site(experiment)?;
     let declared = &experiment.draft.federation.names;
@@ -54,20 +62,37 @@ fn prepare(experiment: &Experiment, name: &str) -> Result<(Prepared, Vec<String>
         holdings.division.clients.retain(|holding| holding.client == name);
         holdings.division.central_test.clear();
     }
-    let prepared = Prepared::of(experiment, holdings, &Device::cpu())?;
+    let prepared = Prepared::of(experiment, holdings, device)?;
     Ok((prepared, if declared.is_empty() { names } else { declared.clone() }))
 }
 
 fn client(
     experiment: &Experiment,
-    prepared: Prepared,
+    (prepared, device): (Prepared, Device),
     (name, id): (&str, ClientId),
 ) -> Result<Client> {
     let Prepared { model, params, shards, .. } = prepared;
     let labels = (shards.task, shards.labels);
     let own = shards.clients.into_iter().find(|shard| shard.name == name);
     let shard = own.unwrap_or_default();
-    let client = Client::new(id, shard, labels, (model, params), Device::cpu())?;
+    let client = Client::new(id, shard, labels, (model, params), device)?;
+    let client = match &experiment.recipe.split {
+        None => client,
+        // Where a memory decides, the cut is the server's to say, and nothing is given away.
+        Some(_) if experiment.draft.split.as_ref().is_some_and(|it| it.client_memory.is_some()) => {
+            client
+        }
+        Some(split) => {
+            let layout = client.layout().clone();
+            let mut held = Scope::empty();
+            for round in 0..experiment.rounds.saturating_add(1) {
+                let cut = split.cut(name, Round(round), layout.blocks())?;
+                let plan = Plan::new(&layout, Scope::empty(), cut)?;
+                held = held | plan.held_by(Side::Client);
+            }
+            client.holding(&held)
+        }
+    };
     Ok(match experiment.recipe.depths.get(name) {
         Some(depth) => client.with_depth(*depth)?,
         None => client,

@@ -375,7 +375,9 @@ impl Fleet for NetFleet {
         }
         while let Some((seat, answer)) = self.next(&mut asked)? {
             let outcome = match answer {
-                Ok((Answer::Trained { seconds }, payloads)) => read_reply(payloads, seconds),
+                Ok((Answer::Trained { seconds, memory }, payloads)) => {
+                    read_reply(payloads, (seconds, memory))
+                }
                 Ok((answer, _)) => Outcome::Failed(unexpected(answer, "an update")),
                 Err(reason) => Outcome::Failed(reason),
             };

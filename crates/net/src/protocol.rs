@@ -17,7 +17,7 @@ use bytes::Bytes;
 use fedra_engine::{
     Adaptation, AttentionShift, Download, EvaluationSet, Scored, Split, TrainRequest, Verdict, Work,
 };
-use fedra_plan::{Cut, Layout, Plan, Probe, Round, Scope};
+use fedra_plan::{ByteCount, Cut, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Mask, payload_length};
 use serde::{Deserialize, Serialize};
@@ -252,6 +252,9 @@ pub enum Answer {
     Trained {
         /// How long it worked.
         seconds: f64,
+        /// The most tensor memory that it has held so far.
+        #[serde(default)]
+        memory: Option<ByteCount>,
     },
     /// How good the model is; `None` without such examples.
     Scored {

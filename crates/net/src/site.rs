@@ -269,7 +269,7 @@ impl Site {
         self.news = Some(format!("round {round}: trained in {seconds:.1} s"));
         let payloads = [Some(reply.payload), reply.correction];
         let payloads = payloads.into_iter().flatten().map(Bytes::from).collect();
-        Ok(Some((Answer::Trained { seconds: reply.seconds }, payloads)))
+        Ok(Some((Answer::Trained { seconds: reply.seconds, memory: reply.memory }, payloads)))
     }
 
     fn put(&mut self, label: Label, state: ClientState) -> Result<(), NetError> {

@@ -452,6 +452,10 @@ impl MiddleHost for Middle {
         Ok(made)
     }
 
+    fn memory(&self) -> ByteCount {
+        ByteCount(self.device.usage().peak_bytes as u64)
+    }
+
     fn crossed(&self) -> CrossingBytes {
         std::mem::take(&mut *self.crossed.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -28,7 +28,7 @@ use crate::downloads::Downloads;
 use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::gather::{Gather, Gathered};
-use crate::middle::MiddleHost;
+use crate::middle::{MiddleHost, SideMemory};
 use crate::planner::Choice;
 use crate::recipe::{Population, Recipe, Start};
 use crate::report::FailedAttempt;
@@ -314,6 +314,12 @@ impl State {
             Some(work.effort(plan, &self.layout, (client.examples, steps)))
         });
         probing + worked.sum::<u64>()
+    }
+
+    /// What both sides of a cut held, as far as they have processes of their own.
+    pub(super) fn side_memory(&self, client: Option<ByteCount>) -> Option<SideMemory> {
+        let (middle, client) = (self.middle.as_ref()?, client?);
+        Some(SideMemory { client, server: middle.memory() })
     }
 
     /// The server's half, where the model is cut.

@@ -188,7 +188,7 @@ impl Quadratics {
                 }
             }
         }
-        (Reply { payload: payload.expect("finite"), correction, seconds: 0.0 }, state)
+        (Reply { payload: payload.expect("finite"), correction, seconds: 0.0, memory: None }, state)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fedra_engine::{Outcome, Reply};
-use fedra_plan::Round;
+use fedra_plan::{ByteCount, Round};
 use fedra_wire::{ClientId, Measured};
 
 use crate::protocol::Answer;
@@ -19,12 +19,15 @@ pub(super) fn read_evidence(
     Ok(measured.scores.into_iter().map(f64::from).collect())
 }
 
-pub(super) fn read_reply(payloads: Vec<Bytes>, seconds: f64) -> Outcome {
+pub(super) fn read_reply(
+    payloads: Vec<Bytes>,
+    (seconds, memory): (f64, Option<ByteCount>),
+) -> Outcome {
     let mut payloads = payloads.into_iter();
     match (payloads.next(), payloads.next(), payloads.next()) {
         (Some(payload), correction, None) => {
             let (payload, correction) = (payload.into(), correction.map(Vec::from));
-            Outcome::Finished(Reply { payload, correction, seconds })
+            Outcome::Finished(Reply { payload, correction, seconds, memory })
         }
         (None, _, _) => Outcome::Failed("sent no update".to_owned()),
         (Some(_), _, Some(_)) => {
