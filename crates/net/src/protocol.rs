@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fedra_engine::{
-    Adaptation, AttentionShift, Download, EvaluationSet, Scored, TrainRequest, Verdict, Work,
+    Adaptation, AttentionShift, Download, EvaluationSet, Scored, TrainRequest, Work,
 };
 use fedra_plan::{Cut, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
@@ -138,6 +138,18 @@ pub struct Welcome {
     pub forgets: Vec<Forget>,
 }
 
+/// A request, and the state of the client that it is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// The client's last answer that counts; its state is the one to go on from. It is said every time,
+    /// so that no verdict can get lost: what the site keeps is what the server says, whatever the site
+    /// heard or did not hear before.
+    pub base: Option<Label>,
+    /// What is asked.
+    pub request: Request,
+}
+
 /// What a site is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
@@ -179,11 +191,8 @@ pub enum Request {
         /// The blocks at the server.
         cut: Option<(u16, u16)>,
     },
-    /// To keep the state of its last training or to drop it. Not answered.
-    Settle {
-        /// Whether it is kept.
-        taken: bool,
-    },
+    /// To stand where the server says: its last answer was taken, or refused, or revoked. Not answered.
+    Settle,
     /// To score the model.
     Evaluate {
         /// On which examples.
@@ -197,11 +206,6 @@ pub enum Request {
     },
     /// To forget a part. Not answered.
     Forget(Forget),
-    /// To go back to an earlier state. Not answered.
-    Revoke {
-        /// The answer whose state counts.
-        label: Option<Label>,
-    },
     /// To go home: the run is over. Not answered.
     End {
         /// Why, for people.
@@ -259,19 +263,7 @@ pub enum Answer {
     },
 }
 
-impl Request {
-    /// Whether an answer is due.
-    pub const fn is_answered(&self) -> bool {
-        match self {
-            Self::Sync { .. }
-            | Self::Probe { .. }
-            | Self::CompareAttention { .. }
-            | Self::Train { .. }
-            | Self::Evaluate { .. } => true,
-            Self::Settle { .. } | Self::Forget(_) | Self::Revoke { .. } | Self::End { .. } => false,
-        }
-    }
-
+impl Asked {
     /// The message; refuses a request that would not be read as it is, to the bit.
     pub fn message(&self, id: u64, payloads: Vec<Bytes>) -> Result<Message, NetError> {
         let meta = to_meta(self);
@@ -281,6 +273,20 @@ impl Request {
             Ok(back) if back == *self => Ok(Message { id, meta, payloads }),
             Ok(_) => Err(wrong("it would be read as another one".to_owned())),
             Err(error) => Err(wrong(error.to_string())),
+        }
+    }
+}
+
+impl Request {
+    /// Whether an answer is due.
+    pub const fn is_answered(&self) -> bool {
+        match self {
+            Self::Sync { .. }
+            | Self::Probe { .. }
+            | Self::CompareAttention { .. }
+            | Self::Train { .. }
+            | Self::Evaluate { .. } => true,
+            Self::Settle | Self::Forget(_) | Self::End { .. } => false,
         }
     }
 
@@ -315,7 +321,7 @@ impl Request {
 /// Training as it was asked for, out of its message.
 pub(crate) fn read_training(
     (round, seed, work, cut): (Round, u64, Work, Option<(u16, u16)>),
-    payloads: Vec<Bytes>,
+    payloads: &[Bytes],
     (client, layout): (ClientId, &Layout),
 ) -> Result<TrainRequest, NetError> {
     let wrong = |reason: String| NetError::Meaning { what: "a request to train", reason };
@@ -353,14 +359,6 @@ impl From<AttentionShift> for Answer {
     fn from(shift: AttentionShift) -> Self {
         let AttentionShift { since_first, since_last } = shift;
         Self::Attention { since_first, since_last }
-    }
-}
-
-/// A verdict as it travels.
-pub(crate) const fn settle(verdict: Verdict) -> Request {
-    match verdict {
-        Verdict::Taken => Request::Settle { taken: true },
-        Verdict::Refused => Request::Settle { taken: false },
     }
 }
 
