@@ -10,30 +10,27 @@ use fedra_net::{Identity, ServerSecurity};
 #[derive(Args, Clone, Debug)]
 pub struct Tls {
     /// This party's certificate, in PEM
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
+    #[arg(long = "tls-cert", value_name = "FILE")]
+    certificate: Option<PathBuf>,
     /// The key to it
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
+    #[arg(long = "tls-key", value_name = "FILE")]
+    key: Option<PathBuf>,
     /// The certificate of the CA that signed the other side's
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
+    #[arg(long = "tls-ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Speak in the clear, on any address: everybody on the way can read and change everything
-    #[arg(long, conflicts_with_all = ["tls_cert", "tls_key", "tls_ca"])]
+    #[arg(long, conflicts_with_all = ["certificate", "key", "ca"])]
     insecure: bool,
 }
 
 impl Tls {
     /// How to speak at an address; `flag` is where the address was given.
     pub fn security(&self, flag: &str, address: &str) -> Result<ServerSecurity> {
-        let missing = [
-            ("--tls-cert", &self.tls_cert),
-            ("--tls-key", &self.tls_key),
-            ("--tls-ca", &self.tls_ca),
-        ];
+        let missing =
+            [("--tls-cert", &self.certificate), ("--tls-key", &self.key), ("--tls-ca", &self.ca)];
         let missing: Vec<&str> =
             missing.iter().filter(|(_, file)| file.is_none()).map(|(flag, _)| *flag).collect();
-        match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
+        match (&self.certificate, &self.key, &self.ca) {
             (Some(certificate), Some(key), Some(ca)) => Ok(ServerSecurity::Tls(Identity {
                 certificate: certificate.clone(),
                 key: key.clone(),

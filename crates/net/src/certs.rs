@@ -20,7 +20,7 @@ use crate::error::NetError;
 const CLIENT: &str = "urn:fedra:client:";
 
 /// Clocks of two machines differ.
-const SKEW: Duration = Duration::from_secs(3600);
+const SKEW: Duration = Duration::from_hours(1);
 
 /// A CA that can sign.
 pub struct Authority {
@@ -98,8 +98,8 @@ impl Authority {
     fn params(&self) -> CertificateParams {
         let mut params = CertificateParams::default();
         let id = params.key_identifier(&self.key);
-        let short: String = id.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-        params.distinguished_name.push(DnType::CommonName, format!("fedra CA {short}"));
+        let short = id.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        params.distinguished_name.push(DnType::CommonName, format!("fedra CA {short:08x}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params

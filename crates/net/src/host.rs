@@ -20,7 +20,7 @@ use crate::service::{Inbound, Outbound};
 /// A site that says nothing after it has connected is not waited for.
 const HELLO: Duration = Duration::from_secs(10);
 /// The next piece of a message that has begun is due within this time.
-const STALL: Duration = Duration::from_secs(60);
+const STALL: Duration = Duration::from_mins(1);
 /// Memory is shared out in such pieces.
 const PIECE: u64 = 64 << 10;
 

@@ -6,7 +6,7 @@ use crate::dialer::Dialer;
 use crate::error::NetError;
 use crate::frame::Message;
 use crate::link::{Link, from_meta, to_meta};
-use crate::protocol::{JOIN, Request, Welcome, limits};
+use crate::protocol::{Asked, JOIN, Request, Welcome, limits};
 use crate::runtime::Runtime;
 use crate::site::Site;
 
@@ -83,10 +83,7 @@ fn talk(
     let welcome: Welcome = match from_meta("a welcome", &message) {
         Ok(welcome) => welcome,
         // The run may be over before this site got a word in.
-        Err(error) => match from_meta("a welcome", &message) {
-            Ok(Request::End { reason }) => return Ok(Left::Ended(reason)),
-            Ok(_) | Err(_) => return Err(error),
-        },
+        Err(error) => return end_of(&message).map(Left::Ended).ok_or(error),
     };
     *greeted = true;
     listener.told("joined");
@@ -95,7 +92,7 @@ fn talk(
     }
     loop {
         let Some(message) = next(link, listener)? else { return Ok(Left::Stopped) };
-        if let Ok(Request::End { reason }) = from_meta("a request", &message) {
+        if let Some(reason) = end_of(&message) {
             return Ok(Left::Ended(reason));
         }
         if let Some(answer) = site.answer(message)? {
@@ -104,6 +101,14 @@ fn talk(
         if let Some(news) = site.take_news() {
             listener.told(&news);
         }
+    }
+}
+
+/// Why the run is over, if that is what a message says.
+fn end_of(message: &Message) -> Option<String> {
+    match from_meta("a request", message).ok()? {
+        Asked { request: Request::End { reason }, .. } => Some(reason),
+        Asked { .. } => None,
     }
 }
 

@@ -54,8 +54,8 @@ pub use net_fleet::{
 };
 pub use peer::{Peer, Traffic};
 pub use protocol::{
-    Adapt, Agreement, Answer, Counts, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL, Request,
-    Step, Welcome, limits,
+    Adapt, Agreement, Answer, Asked, Counts, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL,
+    Request, Step, Welcome, limits,
 };
 pub use runtime::Runtime;
 pub use secret::secret_number;

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use crate::error::NetError;
-use crate::frame::{Assembler, Limits, Message, frames};
+use crate::frame::{Assembler, Frame, Limits, Message, frames};
 use crate::peer::Traffic;
 use crate::service::{Inbound, Outbound};
 
@@ -62,11 +62,13 @@ impl Link {
 
     /// Sends a message; waits while the other side does not read.
     pub fn send(&self, message: Message) -> Result<(), NetError> {
-        for frame in frames(message) {
-            let sent = self.outbound.blocking_send(Ok(frame));
-            sent.map_err(|_| NetError::Lost("the other side ended it".to_owned()))?;
-        }
-        Ok(())
+        frames(message).try_for_each(|frame| self.send_frame(frame))
+    }
+
+    /// Sends one piece of a message; whoever sends pieces sees to it that they make one.
+    pub fn send_frame(&self, frame: Frame) -> Result<(), NetError> {
+        let sent = self.outbound.blocking_send(Ok(frame));
+        sent.map_err(|_| NetError::Lost("the other side ended it".to_owned()))
     }
 
     /// The next message; waits for it as long as it takes, or for so long.

@@ -31,9 +31,7 @@ pub use self::options::{Census, FleetListener, FleetOptions, Start};
 use crate::error::NetError;
 use crate::host::Host;
 use crate::journal::Journal;
-use crate::protocol::{
-    Adapt, Agreement, Answer, Counts, JOIN, Label, Request, Step, limits, settle,
-};
+use crate::protocol::{Adapt, Agreement, Answer, Counts, JOIN, Label, Request, Step, limits};
 use crate::roster::{Event, Roster, Seat};
 use crate::runtime::Runtime;
 use crate::server::{Server, ServerOptions};
@@ -387,7 +385,7 @@ impl Fleet for NetFleet {
             if verdict == Verdict::Taken {
                 self.note_answer(seat, Step::Trained);
             }
-            self.tell(seat, &settle(verdict));
+            self.tell(seat, &Request::Settle);
         }
         self.save_journal()
     }
@@ -435,8 +433,8 @@ impl Fleet for NetFleet {
         for client in clients {
             let seat = self.seat(*client)?;
             let name = &self.infos[seat].name;
-            let label = self.host.roster().journal.revoke(name, self.round);
-            self.tell(seat, &Request::Revoke { label });
+            let _base = self.host.roster().journal.revoke(name, self.round);
+            self.tell(seat, &Request::Settle);
         }
         self.save_journal()
     }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fedra_engine::{
-    Adaptation, AttentionShift, Download, EvaluationSet, Scored, Split, TrainRequest, Verdict, Work,
+    Adaptation, AttentionShift, Download, EvaluationSet, Scored, Split, TrainRequest, Work,
 };
 use fedra_plan::{ByteCount, Cut, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
@@ -138,6 +138,18 @@ pub struct Welcome {
     pub forgets: Vec<Forget>,
 }
 
+/// A request, and the state of the client that it is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// The client's last answer that counts; its state is the one to go on from. It is said every time,
+    /// so that no verdict can get lost: what the site keeps is what the server says, whatever the site
+    /// heard or did not hear before.
+    pub base: Option<Label>,
+    /// What is asked.
+    pub request: Request,
+}
+
 /// What a site is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
@@ -182,11 +194,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         split: Option<Split>,
     },
-    /// To keep the state of its last training or to drop it. Not answered.
-    Settle {
-        /// Whether it is kept.
-        taken: bool,
-    },
+    /// To stand where the server says: its last answer was taken, or refused, or revoked. Not answered.
+    Settle,
     /// To score the model.
     Evaluate {
         /// On which examples.
@@ -203,11 +212,6 @@ pub enum Request {
     },
     /// To forget a part. Not answered.
     Forget(Forget),
-    /// To go back to an earlier state. Not answered.
-    Revoke {
-        /// The answer whose state counts.
-        label: Option<Label>,
-    },
     /// To go home: the run is over. Not answered.
     End {
         /// Why, for people.
@@ -268,19 +272,7 @@ pub enum Answer {
     },
 }
 
-impl Request {
-    /// Whether an answer is due.
-    pub const fn is_answered(&self) -> bool {
-        match self {
-            Self::Sync { .. }
-            | Self::Probe { .. }
-            | Self::CompareAttention { .. }
-            | Self::Train { .. }
-            | Self::Evaluate { .. } => true,
-            Self::Settle { .. } | Self::Forget(_) | Self::Revoke { .. } | Self::End { .. } => false,
-        }
-    }
-
+impl Asked {
     /// The message; refuses a request that would not be read as it is, to the bit.
     pub fn message(&self, id: u64, payloads: Vec<Bytes>) -> Result<Message, NetError> {
         let meta = to_meta(self);
@@ -290,6 +282,20 @@ impl Request {
             Ok(back) if back == *self => Ok(Message { id, meta, payloads }),
             Ok(_) => Err(wrong("it would be read as another one".to_owned())),
             Err(error) => Err(wrong(error.to_string())),
+        }
+    }
+}
+
+impl Request {
+    /// Whether an answer is due.
+    pub const fn is_answered(&self) -> bool {
+        match self {
+            Self::Sync { .. }
+            | Self::Probe { .. }
+            | Self::CompareAttention { .. }
+            | Self::Train { .. }
+            | Self::Evaluate { .. } => true,
+            Self::Settle | Self::Forget(_) | Self::End { .. } => false,
         }
     }
 
@@ -326,7 +332,7 @@ impl Request {
 /// Training as it was asked for, out of its message.
 pub(crate) fn read_training(
     (round, seed, work, cut, split): (Round, u64, Work, Option<(u16, u16)>, Option<Split>),
-    payloads: Vec<Bytes>,
+    payloads: &[Bytes],
     (client, layout): (ClientId, &Layout),
 ) -> Result<TrainRequest, NetError> {
     let wrong = |reason: String| NetError::Meaning { what: "a request to train", reason };
@@ -365,14 +371,6 @@ impl From<AttentionShift> for Answer {
     fn from(shift: AttentionShift) -> Self {
         let AttentionShift { since_first, since_last } = shift;
         Self::Attention { since_first, since_last }
-    }
-}
-
-/// A verdict as it travels.
-pub(crate) const fn settle(verdict: Verdict) -> Request {
-    match verdict {
-        Verdict::Taken => Request::Settle { taken: true },
-        Verdict::Refused => Request::Settle { taken: false },
     }
 }
 

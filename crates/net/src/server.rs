@@ -107,11 +107,14 @@ impl Drop for Server {
     }
 }
 
+/// Hears of connections that did not get through.
+type Told = dyn Fn(SocketAddr, &str) + Send + Sync;
+
 #[derive(Clone)]
 struct Accepting {
     acceptor: Option<TlsAcceptor>,
     routes: Routes,
-    told: Arc<dyn Fn(SocketAddr, &str) + Send + Sync>,
+    told: Arc<Told>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -205,12 +208,11 @@ impl Accepting {
             ended = connection.as_mut() => Some(ended),
             () = told(&mut stopped) => None,
         };
-        let ended = match ended {
-            Some(ended) => ended,
-            None => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
+        let ended = if let Some(ended) = ended {
+            ended
+        } else {
+            connection.as_mut().graceful_shutdown();
+            connection.await
         };
         // A peer that went away without a word is no event; one that never spoke HTTP/2 is.
         match ended {

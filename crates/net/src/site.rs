@@ -18,10 +18,10 @@ use fedra_wire::{Measured, ParamValues};
 
 use crate::error::NetError;
 use crate::frame::Message;
-use crate::link::to_meta;
+use crate::link::{from_meta, to_meta};
 use crate::protocol::{
-    Adapt, Agreement, Answer, Counts, Forget, HeldModel, Hello, Label, PROTOCOL, Request, Step,
-    Welcome, read_training,
+    Adapt, Agreement, Answer, Asked, Counts, Forget, HeldModel, Hello, Label, PROTOCOL, Request,
+    Step, Welcome, read_training,
 };
 use crate::site_state::{Kept, SiteState};
 
@@ -43,7 +43,7 @@ pub struct Site {
     /// What a person may want to hear about the last request.
     news: Option<String>,
     /// The last answer, in case it got lost on the way.
-    last: Option<(u64, Message)>,
+    last: Option<Message>,
 }
 
 impl Site {
@@ -105,22 +105,22 @@ impl Site {
             // Numbers of requests begin anew, and a model of another session is out of date.
             (self.session, self.last) = (Some(session), None);
         }
-        let lost = self.go_back_to(label)?;
+        let lost = self.stand_at(label)?;
         for forget in &forgets {
             self.forget(forget);
         }
         Ok(lost)
     }
 
-    /// Makes the state behind an answer the current one.
-    fn go_back_to(&mut self, label: Option<Label>) -> Result<Option<String>, NetError> {
-        if label.is_some() && label == self.waiting {
-            // The verdict got lost, and it was a good one.
-            self.settle(true);
+    /// Makes the state behind an answer the current one, whatever it heard before.
+    fn stand_at(&mut self, label: Option<Label>) -> Result<Option<String>, NetError> {
+        let waiting = self.waiting.take();
+        if waiting.is_some() && label == waiting && self.client.pending().is_some() {
+            self.client.settle(Verdict::Taken);
+            self.label = label;
         }
-        self.waiting = None;
+        self.client.settle(Verdict::Refused);
         if label == self.label {
-            self.client.settle(Verdict::Refused);
             return Ok(None);
         }
         let id = self.client.info().id;
@@ -151,14 +151,13 @@ impl Site {
     /// Answers a request; `None` where none is due.
     pub fn answer(&mut self, message: Message) -> Result<Option<Message>, NetError> {
         let id = message.id;
-        if let Some((last, answer)) = &self.last
-            && *last == id
-            && id != 0
-        {
-            return Ok(Some(answer.clone()));
+        if let Some(last) = self.last.as_ref().filter(|last| last.id == id && id != 0) {
+            // It got lost on its way. What counts is said with whatever comes next.
+            return Ok(Some(last.clone()));
         }
-        let request: Request = crate::link::from_meta("a request", &message)?;
-        let (answer, payloads) = match self.carry_out(request, message.payloads) {
+        let Asked { base, request } = from_meta("a request", &message)?;
+        self.news = self.stand_at(base)?.map(|lost| format!("warning: {lost}"));
+        let (answer, payloads) = match self.carry_out(request, &message.payloads) {
             Ok(Some(answered)) => answered,
             Ok(None) => return Ok(None),
             Err(NetError::Meaning { what, reason }) => {
@@ -167,24 +166,34 @@ impl Site {
             Err(error) => (Answer::Failed { reason: error.to_string() }, Vec::new()),
         };
         if id == 0 {
-            // Nobody waits for it; a failure would show in whatever is asked next.
-            return Ok(None);
+            // Nobody waits for the answer, and without the values nothing else can be answered.
+            return match answer {
+                Answer::Failed { reason } => {
+                    Err(NetError::Meaning { what: "values to catch up with", reason })
+                }
+                Answer::Synced
+                | Answer::Evidence
+                | Answer::Attention { .. }
+                | Answer::FirstLook
+                | Answer::Trained { .. }
+                | Answer::Scored { .. } => Ok(None),
+            };
         }
-        let answer = Message { id, meta: to_meta(&answer), payloads };
-        self.last = Some((id, answer.clone()));
-        Ok(Some(answer))
+        let message = Message { id, meta: to_meta(&answer), payloads };
+        self.last = Some(message.clone());
+        Ok(Some(message))
     }
 
     fn carry_out(
         &mut self,
         request: Request,
-        payloads: Vec<Bytes>,
+        payloads: &[Bytes],
     ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
         let client = self.client.info().id;
         let plain = |answer: Answer| Ok(Some((answer, Vec::new())));
         match request {
             Request::Sync { round, encoding } => {
-                let [payload] = &payloads[..] else {
+                let [payload] = payloads else {
                     let reason = format!("found {} payloads, expected 1", payloads.len());
                     return Err(NetError::Meaning { what: "a download", reason });
                 };
@@ -226,10 +235,6 @@ impl Site {
                 let request = read_training((round, seed, work, cut, split), payloads, place)?;
                 self.train(&request)
             }
-            Request::Settle { taken } => {
-                self.settle(taken);
-                Ok(None)
-            }
             Request::Evaluate { on, adapt, round, seed, split } => {
                 let adapt = adapt.map(|Adapt { learns, work }| Adaptation { learns, work });
                 let (adapt, nothing) = (adapt.as_ref(), ParamValues::new());
@@ -244,12 +249,8 @@ impl Site {
                 self.forget(&forget);
                 Ok(None)
             }
-            Request::Revoke { label } => {
-                self.go_back_to(label)?;
-                Ok(None)
-            }
-            // Whoever carries messages looks for it.
-            Request::End { .. } => Ok(None),
+            // It stands where it should by now; who carries messages looks for the end.
+            Request::Settle | Request::End { .. } => Ok(None),
         }
     }
 
@@ -275,14 +276,6 @@ impl Site {
     fn put(&mut self, label: Label, state: ClientState) -> Result<(), NetError> {
         let kept = Kept { state, forgets: self.forgets };
         self.state.put((self.label, label), &kept, self.client.layout())
-    }
-
-    fn settle(&mut self, taken: bool) {
-        let waiting = self.waiting.take();
-        self.client.settle(if taken { Verdict::Taken } else { Verdict::Refused });
-        if taken && waiting.is_some() {
-            self.label = waiting;
-        }
     }
 
     fn forget(&mut self, forget: &Forget) {

@@ -250,7 +250,7 @@ fn write(kept: &Kept, layout: &Layout) -> Result<Vec<u8>, String> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend((notes.len() as u32).to_le_bytes());
     bytes.extend(notes);
-    payloads.iter().for_each(|payload| bytes.extend(payload));
+    bytes.extend(payloads.concat());
     let sum = crc32fast::hash(&bytes);
     bytes.extend(sum.to_le_bytes());
     Ok(bytes)

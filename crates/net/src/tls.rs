@@ -118,6 +118,7 @@ fn unusable(file: &Path, reason: &dyn std::fmt::Display) -> NetError {
 }
 
 /// What TLS said, for the person at this side; `None` when it was not TLS that failed.
+#[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its errors at any time")]
 pub(crate) fn in_words(error: &io::Error) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match inner {
@@ -150,6 +151,7 @@ fn alert_in_words(alert: AlertDescription) -> String {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its errors at any time")]
 fn certificate_in_words(problem: &CertificateError) -> String {
     let shown = "the other side's certificate";
     match problem {

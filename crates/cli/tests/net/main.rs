@@ -1,4 +1,5 @@
 //! Real processes on loopback: a server, its sites, and what may happen to them.
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 mod certificates;
 mod faults;

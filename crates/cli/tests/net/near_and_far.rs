@@ -48,12 +48,11 @@ fn a_server_without_rows_comes_to_the_bits_of_a_run_with_all_of_them() {
         all.push_str(&rows);
     }
     std::fs::write(place.path("all.jsonl"), all).unwrap();
-    let test: String = (0..6)
-        .map(|row| {
-            let label = ["heart", "lung"][row % 2];
-            format!("{{\"text\": \"{label} {row}\", \"label\": {label:?}, \"client\": \"west\"}}\n")
-        })
-        .collect();
+    let mut test = String::new();
+    for label in ["heart", "lung", "heart", "lung"] {
+        writeln!(test, "{{\"text\": {label:?}, \"label\": {label:?}, \"client\": \"west\"}}")
+            .unwrap();
+    }
     std::fs::write(place.path("test.jsonl"), test).unwrap();
     // A tokenizer that all have: that of a model made from the synthetic clinic.
     place.run("run --out first --quiet --set federation.rounds=1", &[TINY]);

@@ -12,7 +12,7 @@ use tonic::Status;
 use super::{FleetOptions, NetFleet, failure};
 use crate::frame::Message;
 use crate::link::from_meta;
-use crate::protocol::{Answer, HeldModel, Request};
+use crate::protocol::{Answer, Asked, HeldModel, Label, Request};
 use crate::roster::Event;
 
 /// A request that waits for its answer.
@@ -23,8 +23,11 @@ pub(super) struct Open {
     brings: Scope,
 }
 
-/// What became of a request.
-pub(super) type Answered = (usize, Result<(Answer, Vec<Bytes>), String>);
+/// An answer and its payloads, or why there is none.
+pub(super) type Outcome = Result<(Answer, Vec<Bytes>), String>;
+
+/// What became of a request to the site on a seat.
+pub(super) type Answered = (usize, Outcome);
 
 impl NetFleet {
     /// The next thing that happens before a moment.
@@ -61,7 +64,8 @@ impl NetFleet {
         brings: Scope,
     ) -> Result<Open, EngineError> {
         self.requests += 1;
-        let message = request
+        let asked = Asked { base: self.base(seat), request: request.clone() };
+        let message = asked
             .message(self.requests, payloads)
             .map_err(|error| failure("ask a site", &error))?;
         let deadline = Instant::now() + self.options.deadline;
@@ -72,6 +76,7 @@ impl NetFleet {
 
     /// Sends a request to whoever sits there, after what its memory lacks.
     fn deliver(&self, seat: usize, Open { message, brings, .. }: &Open) -> Result<(), EngineError> {
+        let base = self.base(seat);
         let mut roster = self.host.roster();
         let Some(connection) = &roster.seats[seat].connection else { return Ok(()) };
         let delivery = Some((connection.number, message.id));
@@ -87,7 +92,7 @@ impl NetFleet {
             };
             let lacks = lacks - brings;
             if !lacks.is_empty() {
-                roster.send(seat, self.catching_up(&lacks)?);
+                roster.send(seat, self.catching_up(&lacks, base)?);
             }
             roster.seats[seat].held = Some(current);
         }
@@ -97,11 +102,11 @@ impl NetFleet {
     }
 
     /// A part of the shared model as clients hold it, exactly.
-    fn catching_up(&self, part: &Scope) -> Result<Message, EngineError> {
+    fn catching_up(&self, part: &Scope, base: Option<Label>) -> Result<Message, EngineError> {
         let header = Header::download(Kind::Values, Encoding::F32, self.round);
         let payload = encode(&self.layout, &header, &self.shared.subset(part), None)?;
         let request = Request::Sync { round: self.round, encoding: Encoding::F32 };
-        let message = request.message(0, vec![payload.into()]);
+        let message = Asked { base, request }.message(0, vec![payload.into()]);
         message.map_err(|error| failure("bring a site up to date", &error))
     }
 
@@ -170,7 +175,7 @@ impl NetFleet {
         &mut self,
         requests: Vec<(usize, Request, Vec<Bytes>)>,
         brings: impl Fn(usize) -> Scope,
-    ) -> Result<BTreeMap<usize, Result<(Answer, Vec<Bytes>), String>>, EngineError> {
+    ) -> Result<BTreeMap<usize, Outcome>, EngineError> {
         let mut asked = BTreeMap::new();
         for (seat, request, payloads) in requests {
             asked.insert(seat, self.ask(seat, (&request, payloads), brings(seat))?);
@@ -182,9 +187,15 @@ impl NetFleet {
         Ok(answers)
     }
 
+    /// The last answer of a site that counts.
+    fn base(&self, seat: usize) -> Option<Label> {
+        self.host.roster().journal.label(&self.infos[seat].name)
+    }
+
     /// Tells a site something that it does not answer.
     pub(super) fn tell(&self, seat: usize, request: &Request) {
-        if let Ok(message) = request.message(0, Vec::new()) {
+        let asked = Asked { base: self.base(seat), request: request.clone() };
+        if let Ok(message) = asked.message(0, Vec::new()) {
             // Who is away is told where it stands when it comes back.
             let _is_there = self.host.roster().send(seat, message);
         }

@@ -18,7 +18,7 @@ pub struct FleetOptions {
 impl Default for FleetOptions {
     fn default() -> Self {
         Self {
-            deadline: Duration::from_secs(3600),
+            deadline: Duration::from_hours(1),
             grace: Duration::from_secs(30),
             memory: 512 << 20,
         }

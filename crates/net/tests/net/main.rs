@@ -1,7 +1,11 @@
 //! Real sockets on loopback, real certificates.
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 mod cut;
 mod decode;
+mod hostile;
+mod lossy;
+mod many;
 mod near_and_far;
 mod place;
 mod streams;
