@@ -50,8 +50,10 @@ mod heads;
 mod trainer;
 
 mod evaluator;
+mod likelihood;
 mod prober;
 mod scores;
+mod writing;
 
 mod examples;
 mod labelled_batch;
@@ -64,7 +66,7 @@ pub use client::Client;
 pub use convert::{to_params, to_values};
 pub use correction::Correction;
 pub use error::{ClientError, Result};
-pub use evaluator::Evaluator;
+pub use evaluator::{Evaluator, evaluation_batches};
 pub use examples::Examples;
 pub use local_fleet::{LocalFleet, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
@@ -74,3 +76,4 @@ pub use shards::{Shard, Shards};
 pub use split::{Connect, LocalPeer, Middle, Peer, Perturbation, Purpose};
 pub use trainer::{TrainResult, TrainTask, Trainer};
 pub use worker::Limits;
+pub use writing::Writing;

@@ -7,6 +7,7 @@
 //! made from a corpus. Special tokens are never recognised inside a text: a note that contains the
 //! characters `[SEP]` contains five characters and no separator.
 
+mod answers;
 mod bert;
 mod blame;
 mod encode;
@@ -15,6 +16,7 @@ mod template;
 mod vocabulary;
 mod word;
 
+pub use answers::{AnswerRules, Candidate, EncodedChoice, EncodedText, LengthNorm};
 pub use encode::{Encoded, Encoder, Target};
 pub use saved::SavedTokenizer;
 pub use template::{Template, Templates};
@@ -36,6 +38,9 @@ pub trait Tokenizer: Send + Sync {
 
     /// The pieces of a word that stands inside a sentence.
     fn word(&self, word: &str) -> Result<Vec<u32>>;
+
+    /// The text of these tokens, without special ones.
+    fn text(&self, ids: &[u32]) -> Result<String>;
 
     /// What stands around one text and around two.
     fn templates(&self) -> &Templates;

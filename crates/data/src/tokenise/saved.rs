@@ -178,6 +178,13 @@ impl Tokenizer for SavedTokenizer {
         if self.is_blank_first { self.pieces(&format!(" {word}")) } else { self.pieces(word) }
     }
 
+    fn text(&self, ids: &[u32]) -> Result<String> {
+        guarded(|| self.inner.decode(ids, true)).map_err(|error| {
+            let found = format!("no text for {} tokens ({error})", ids.len());
+            DataError::file(&self.file, found, "a tokenizer that writes any tokens")
+        })
+    }
+
     fn templates(&self) -> &Templates {
         &self.templates
     }

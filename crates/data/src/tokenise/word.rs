@@ -77,6 +77,10 @@ impl Tokenizer for WordTokenizer {
         self.inner.word(word)
     }
 
+    fn text(&self, ids: &[u32]) -> Result<String> {
+        self.inner.text(ids)
+    }
+
     fn templates(&self) -> &Templates {
         self.inner.templates()
     }

@@ -181,6 +181,7 @@ pub mod tests {
                 full_up: total,
                 full_down: total,
                 evaluation: ByteCount(0),
+                ..Bytes::default()
             },
             multiply_adds: 10 * scores.len() as u64,
             seconds: 1.0,
