@@ -5,7 +5,7 @@ use clap::Args;
 use fedra::grid::{Grid, grouped};
 use fedra::holdings::Holdings;
 use fedra::remarks;
-use fedra_data::{Body, Example, LabelShape, Labels, Small, Table};
+use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task};
 
 use crate::console;
 use crate::experiment::Written;
@@ -56,7 +56,7 @@ fn show(written: &Written, (most_clients, most_labels): (usize, usize)) -> Resul
     let mut facts = Grid::new(["", ""]);
     let mut fact = |name: &str, value: String| facts.row([name.to_owned(), value]);
     fact("experiment", experiment.name.clone());
-    fact("task", format!("{}, {}", table.task.name(), in_words(table.task.shape())));
+    fact("task", format!("{}, {}", table.task.name(), in_words(table.task)));
     fact("rows", {
         let all = table.examples.len();
         let unused = all - held - central;
@@ -110,8 +110,10 @@ fn show(written: &Written, (most_clients, most_labels): (usize, usize)) -> Resul
 const LEGEND: &str = "  \u{b7} absent   \u{2591} below half   \u{2592} near it   \
                       \u{2593} above 1.5 times   \u{2588} above 3 times";
 
-fn in_words(shape: LabelShape) -> &'static str {
-    match shape {
+fn in_words(task: Task) -> &'static str {
+    match task.shape() {
+        LabelShape::One if task == Task::Choice => "the likeliest of several answers",
+        LabelShape::Absent if task == Task::Generation => "a text after a prompt",
         LabelShape::One => "one label a row",
         LabelShape::Many => "any number of labels a row",
         LabelShape::PerWord => "one label a word",

@@ -4,14 +4,18 @@
 //! example's answer and loss are then counted in the order of examples: the same numbers for any
 //! batch size and any number of threads. (Next-token losses come a batch at a time and are added in
 //! the order of batches, which depends on the batch size but not on threads.)
+//!
+//! Where the answer is a text there are two ways: the likelihoods of given answers are compared
+//! ([`crate::likelihood`]), or the model writes one and words are compared ([`crate::writing`]).
 
 use fedra_compute::{Device, Params, Tape, Tensor};
-use fedra_data::{LabelSet, Target, Task};
-use fedra_model::{Head, Model};
+use fedra_data::{Encoded, EncodedText, LabelSet, Rouge, RougeWords, Target, Task};
+use fedra_model::{Batch, Head, Model};
 
 use crate::error::{ClientError, Result};
 use crate::examples::Examples;
 use crate::labelled_batch::{LabelledBatch, check_head};
+use crate::likelihood::{ChoiceBatch, Guess};
 use crate::ordered_jobs::in_order;
 use crate::scores::{Counts, Scores};
 use crate::split::{Ends, Passing};
@@ -70,10 +74,15 @@ impl Evaluator<'_> {
     ) -> Result<Scores> {
         check_head(self.model, self.task, self.labels)?;
         let mut answers: Vec<Option<Answer>> = vec![None; examples.len()];
+        if self.task == Task::Generation {
+            let reason = "the task generation: a cut model is not asked to write text, score it \
+                          where it is whole";
+            return Err(ClientError::Peer { reason: reason.to_owned() });
+        }
         for batch in self.batches(examples) {
-            let question = LabelledBatch::gather(self.model, examples.encoded(), &batch)?;
-            let names: Vec<u64> = batch.iter().map(|&index| index as u64).collect();
-            let passing = Passing { batch: &question.batch, examples: &names };
+            let question = Question::gather(self, examples, &batch)?;
+            let names = question.names(&batch);
+            let passing = Passing { batch: question.batch(), examples: &names };
             let hidden = ends.answer(params, passing)?;
             let start = Some((hidden, ends.middle().end));
             let all = self.answer_from(params, (examples, &batch), (&question, start))?;
@@ -85,8 +94,11 @@ impl Evaluator<'_> {
     }
 
     fn batches(&self, examples: &Examples) -> Vec<Vec<usize>> {
-        let lengths: Vec<usize> =
-            examples.encoded().iter().map(|example| example.ids.len()).collect();
+        let lengths: Vec<usize> = examples
+            .encoded()
+            .iter()
+            .map(|example| example.scored_lengths().into_iter().sum())
+            .collect();
         evaluation_batches(&lengths, self.tokens)
     }
 
@@ -97,8 +109,40 @@ impl Evaluator<'_> {
         examples: &Examples,
         chosen: &[usize],
     ) -> Result<Vec<Answer>> {
-        let question = LabelledBatch::gather(self.model, examples.encoded(), chosen)?;
-        self.answer_from(params, (examples, chosen), (&question, None))
+        let question = Question::gather(self, examples, chosen)?;
+        let mut answers = self.answer_from(params, (examples, chosen), (&question, None))?;
+        if self.task == Task::Generation {
+            self.write(params, (examples, chosen), &mut answers)?;
+        }
+        Ok(answers)
+    }
+
+    /// Has the model write its answers, and compares them with what they should have been.
+    fn write(
+        &self,
+        params: &Params,
+        (examples, chosen): (&Examples, &[usize]),
+        answers: &mut [Answer],
+    ) -> Result<()> {
+        let Some(writing) = examples.writing() else {
+            let expected = "examples that say how text is written (Examples::with_writing)";
+            let found = "a text to write".to_owned();
+            return Err(ClientError::Targets { found, expected: expected.to_owned() });
+        };
+        let asked: Vec<(&[u32], &str)> = chosen
+            .iter()
+            .filter_map(|&example| {
+                let Encoded { ids, target, .. } = &examples.encoded()[example];
+                let Target::Text(EncodedText { prompt, reference }) = target else { return None };
+                Some((&ids[..*prompt], reference.as_str()))
+            })
+            .collect();
+        let prompts: Vec<&[u32]> = asked.iter().map(|(prompt, _)| *prompt).collect();
+        let texts = writing.greedy((self.model, self.device), params, &prompts)?;
+        for ((answer, text), (_, reference)) in answers.iter_mut().zip(texts).zip(asked) {
+            answer.rouge = Rouge::of(reference, &text, RougeWords::Plain);
+        }
+        Ok(())
     }
 
     /// What the model says, from tokens or from the hidden states in front of a block.
@@ -106,13 +150,20 @@ impl Evaluator<'_> {
         &self,
         params: &Params,
         (examples, chosen): (&Examples, &[usize]),
-        (question, start): (&LabelledBatch, Option<(Tensor, usize)>),
+        (question, start): (&Question, Option<(Tensor, usize)>),
     ) -> Result<Vec<Answer>> {
         let mut tape = Tape::new(self.device);
         let weights = params.frozen();
         let (hidden, first) = match start {
-            None => (self.model.embed(&mut tape, weights, &question.batch)?, 0),
+            None => (self.model.embed(&mut tape, weights, question.batch())?, 0),
             Some((hidden, first)) => (tape.constant(hidden), first),
+        };
+        let question = match question {
+            Question::Labelled(question) => question,
+            Question::Choices(choices) => {
+                let guesses = choices.guess((self.model, &mut tape), weights, (hidden, first))?;
+                return Ok(guesses.into_iter().map(Answer::chosen).collect());
+            }
         };
         let (start, packing) = ((hidden, first), question.batch.packing());
         if self.model.head() == Head::Language {
@@ -131,6 +182,9 @@ impl Evaluator<'_> {
                 Target::Many(codes) => Answer::codes(rows.next().unwrap_or_default(), codes),
                 Target::PerToken(labels) => {
                     Answer::classes(rows.by_ref().take(labels.len()).zip(labels.iter().copied()))
+                }
+                Target::Choice(_) | Target::Text(_) => {
+                    unreachable!("a language head answers these above")
                 }
             }
         });
@@ -162,8 +216,12 @@ impl Evaluator<'_> {
                 let guess: Vec<&str> = answer.guesses.iter().map(name).chain(lost).collect();
                 score.add(&truth, &guess);
             }
+            (Counts::Classes(score), Target::Choice(choice)) => {
+                score.add(&[choice.label], &answer.guesses[..1]);
+            }
+            (Counts::Rouge(score), Target::Text(_)) => score.add(answer.rouge),
             (Counts::Loss, _) => {}
-            (Counts::Classes(_) | Counts::Codes(_) | Counts::Spans(_), _) => {
+            (Counts::Classes(_) | Counts::Codes(_) | Counts::Spans(_) | Counts::Rouge(_), _) => {
                 unreachable!("the head has just answered targets of this kind")
             }
         }
@@ -188,6 +246,49 @@ pub fn evaluation_batches(lengths: &[usize], most: usize) -> Vec<Vec<usize>> {
     batches
 }
 
+/// What is asked of a batch of examples.
+enum Question {
+    /// Their labels, or the next tokens.
+    Labelled(LabelledBatch),
+    /// Which of their answers is the likeliest.
+    Choices(ChoiceBatch),
+}
+
+impl Question {
+    fn gather(evaluator: &Evaluator<'_>, examples: &Examples, chosen: &[usize]) -> Result<Self> {
+        let encoded = examples.encoded();
+        Ok(match evaluator.task {
+            Task::Choice => Self::Choices(ChoiceBatch::gather(encoded, chosen)?),
+            Task::Concepts
+            | Task::Diagnosis
+            | Task::Classes
+            | Task::Tokens
+            | Task::Language
+            | Task::Generation => {
+                Self::Labelled(LabelledBatch::gather(evaluator.model, encoded, chosen)?)
+            }
+        })
+    }
+
+    fn batch(&self) -> &Batch {
+        match self {
+            Self::Labelled(question) => &question.batch,
+            Self::Choices(choices) => choices.batch(),
+        }
+    }
+
+    /// The example of each sequence. Sequences of one example have its name, so noise that is drawn
+    /// once for an example hides its prompt once, however many answers follow it.
+    fn names(&self, chosen: &[usize]) -> Vec<u64> {
+        match self {
+            Self::Labelled(_) => chosen.iter().map(|&index| index as u64).collect(),
+            Self::Choices(choices) => {
+                choices.owners().iter().map(|&place| chosen[place] as u64).collect()
+            }
+        }
+    }
+}
+
 /// The tag of a word that is in no span, and what is said of a word that was cut away.
 const OUTSIDE: &str = "O";
 
@@ -198,12 +299,25 @@ struct Answer {
     guesses: Vec<u32>,
     loss_sum: f64,
     targets: u64,
+    /// Of the text that it wrote, where that is the task.
+    rouge: Rouge,
 }
 
 impl Answer {
+    /// A sum of losses over so many targets, with nothing guessed yet.
+    fn of_loss(loss_sum: f64, targets: u64) -> Self {
+        Self { guesses: Vec::new(), loss_sum, targets, rouge: Rouge::default() }
+    }
+
+    /// The likeliest of several answers.
+    fn chosen(guess: Guess) -> Self {
+        let answer = Self::of_loss(-guess.right, guess.tokens);
+        Self { guesses: vec![guess.label], ..answer }
+    }
+
     /// Rows of logits with the class that each should have had; rows without one are not counted.
     fn classes<'a>(rows: impl Iterator<Item = (&'a [f32], Option<u32>)>) -> Self {
-        let mut answer = Self { guesses: Vec::new(), loss_sum: 0.0, targets: 0 };
+        let mut answer = Self::of_loss(0.0, 0);
         for (row, class) in rows {
             let Some(class) = class else { continue };
             answer.guesses.push(highest(row));
@@ -215,7 +329,7 @@ impl Answer {
 
     /// One row of logits with the codes that should have been above zero.
     fn codes(row: &[f32], codes: &[u32]) -> Self {
-        let mut answer = Self { guesses: Vec::new(), loss_sum: 0.0, targets: 1 };
+        let mut answer = Self::of_loss(0.0, 1);
         for (code, &logit) in (0_u32..).zip(row) {
             if logit > 0.0 {
                 answer.guesses.push(code);
@@ -231,15 +345,12 @@ impl Answer {
 
 /// A batch's mean loss dealt back to its sequences by their number of targets.
 fn share_of_loss(mean: f64, question: &LabelledBatch) -> Vec<Answer> {
-    let share = |&length: &usize| {
-        let targets = length as u64 - 1; // all tokens but the last have a next one
-        Answer { guesses: Vec::new(), loss_sum: mean * targets as f64, targets }
-    };
-    question.batch.lengths().iter().map(share).collect()
+    let share = |targets: u64| Answer::of_loss(mean * targets as f64, targets);
+    question.targets_by_sequence().into_iter().map(share).collect()
 }
 
 /// The class with the highest logit, the first of equals.
-fn highest(row: &[f32]) -> u32 {
+pub(crate) fn highest(row: &[f32]) -> u32 {
     let mut best = 0;
     for (class, logit) in row.iter().enumerate() {
         if *logit > row[best] {
@@ -249,7 +360,7 @@ fn highest(row: &[f32]) -> u32 {
     best as u32
 }
 
-fn log_sum_exp(row: &[f32]) -> f64 {
+pub(crate) fn log_sum_exp(row: &[f32]) -> f64 {
     let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = row.iter().map(|logit| f64::from(logit - top).exp()).sum();
     f64::from(top) + sum.ln()

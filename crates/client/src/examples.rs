@@ -12,6 +12,8 @@ use std::sync::Arc;
 use fedra_data::{DataError, Encoded, Encoder, Example, Labels};
 use fedra_seed::Seed;
 
+use crate::writing::Writing;
+
 /// Encoded examples in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examples(Arc<Parts>);
@@ -22,6 +24,8 @@ struct Parts {
     /// The labels of the words that an example lost, where labels are given word by word and it
     /// lost some.
     cut: BTreeMap<usize, Vec<u32>>,
+    /// How a model writes text in answer to them, where that is the task.
+    writing: Option<Writing>,
 }
 
 impl Examples {
@@ -38,7 +42,12 @@ impl Examples {
                         let lost = tags[tags.len() - encoded.dropped..].to_vec();
                         all.cut.insert(all.encoded.len(), lost);
                     }
-                    Labels::PerWord(_) | Labels::One(_) | Labels::Many(_) | Labels::Absent => {}
+                    Labels::PerWord(_)
+                    | Labels::One(_)
+                    | Labels::Many(_)
+                    | Labels::Absent
+                    | Labels::Choice(_)
+                    | Labels::Text(_) => {}
                 }
                 all.encoded.push(encoded);
             }
@@ -55,6 +64,18 @@ impl Examples {
     /// The labels of the words that an example lost.
     pub fn cut(&self, example: usize) -> &[u32] {
         self.0.cut.get(&example).map_or(&[], Vec::as_slice)
+    }
+
+    /// The same examples, to be answered in text.
+    #[must_use]
+    pub fn with_writing(mut self, writing: Writing) -> Self {
+        Arc::make_mut(&mut self.0).writing = Some(writing);
+        self
+    }
+
+    /// How a model writes text in answer to them, where that is the task.
+    pub fn writing(&self) -> Option<&Writing> {
+        self.0.writing.as_ref()
     }
 
     /// How many sequences.
@@ -74,6 +95,7 @@ impl Examples {
         mine.encoded.extend_from_slice(&others.0.encoded);
         let lost = others.0.cut.iter().map(|(example, cut)| (before + example, cut.clone()));
         mine.cut.extend(lost);
+        mine.writing = mine.writing.take().or_else(|| others.0.writing.clone());
     }
 }
 
@@ -91,6 +113,6 @@ pub(crate) fn sample(examples: &[Encoded], most: usize, seed: Seed) -> Vec<Encod
 impl FromIterator<Encoded> for Examples {
     fn from_iter<I: IntoIterator<Item = Encoded>>(encoded: I) -> Self {
         let encoded = encoded.into_iter().collect();
-        Self(Arc::new(Parts { encoded, cut: BTreeMap::new() }))
+        Self(Arc::new(Parts { encoded, ..Parts::default() }))
     }
 }

@@ -3,7 +3,9 @@
 //! Data and model each have a batch of their own so that neither knows the other; this is the one
 //! place where they meet.
 
-use fedra_data::{Batch as Rows, Encoded, LabelSet, LabelShape, Targets as Labels, Task};
+use fedra_data::{
+    AnswerForm, Batch as Rows, Encoded, LabelSet, LabelShape, Targets as Labels, Task,
+};
 use fedra_model::{Batch, Head, Model, Targets};
 
 use crate::error::{ClientError, Result};
@@ -56,6 +58,20 @@ impl LabelledBatch {
         }
     }
 
+    /// How many targets each sequence has, where targets are of tokens.
+    pub fn targets_by_sequence(&self) -> Vec<u64> {
+        let Answers::Classes(classes) = &self.answers else { return Vec::new() };
+        let mut rest = classes.as_slice();
+        let lengths = self.batch.lengths().iter();
+        lengths
+            .map(|&length| {
+                let (own, others) = rest.split_at(length.min(rest.len()));
+                rest = others;
+                own.iter().flatten().count() as u64
+            })
+            .collect()
+    }
+
     /// How many targets the loss averages over; none where truncation left no labelled word.
     pub fn targets_counted(&self) -> usize {
         match &self.answers {
@@ -93,6 +109,7 @@ fn mismatch(found: &str, head: Head) -> ClientError {
 /// Refuses a task whose labels the head of the model does not answer one for one.
 pub(crate) fn check_head(model: &Model, task: Task, labels: &LabelSet) -> Result<()> {
     let fits = match (task.shape(), model.head()) {
+        (LabelShape::One, head) if task.answer_form() == AnswerForm::Text => head == Head::Language,
         (LabelShape::One | LabelShape::Many, Head::Sequence { classes, .. })
         | (LabelShape::PerWord, Head::Tokens { classes }) => classes == labels.len(),
         (LabelShape::Absent, Head::Language) => true,

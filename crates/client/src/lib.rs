@@ -50,8 +50,10 @@ mod heads;
 mod trainer;
 
 mod evaluator;
+mod likelihood;
 mod prober;
 mod scores;
+mod writing;
 
 mod examples;
 mod labelled_batch;
@@ -76,3 +78,4 @@ pub use shards::{Shard, Shards};
 pub use split::{Connect, LocalPeer, Middle, Peer, Perturbation, Purpose};
 pub use trainer::{TrainResult, TrainTask, Trainer};
 pub use worker::Limits;
+pub use writing::Writing;

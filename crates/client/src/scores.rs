@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_data::{LabelScore, LabelSet, LabelShape, SpanScore, Task};
+use fedra_data::{LabelScore, LabelSet, LabelShape, RougeScore, SpanScore, Task};
 use fedra_engine::{ClientId, F1Counts, Scored};
 
 /// The scores of a model on some examples.
@@ -27,6 +27,8 @@ pub enum Counts {
     Codes(LabelScore),
     /// Typed spans of words.
     Spans(SpanScore),
+    /// Texts that were written, against what should have been.
+    Rouge(RougeScore),
     /// Nothing but the loss: the next token.
     Loss,
 }
@@ -38,6 +40,7 @@ impl Scores {
             LabelShape::Many => Counts::Codes(LabelScore::new(labels.len())),
             LabelShape::PerWord if marks_spans(labels) => Counts::Spans(SpanScore::default()),
             LabelShape::One | LabelShape::PerWord => Counts::Classes(LabelScore::new(labels.len())),
+            LabelShape::Absent if task == Task::Generation => Counts::Rouge(RougeScore::default()),
             LabelShape::Absent => Counts::Loss,
         };
         Self { counts, examples: 0, loss_sum: 0.0, targets: 0 }
@@ -52,10 +55,16 @@ impl Scores {
             (Counts::Classes(mine), Counts::Classes(more))
             | (Counts::Codes(mine), Counts::Codes(more)) => mine.merge(more),
             (Counts::Spans(mine), Counts::Spans(more)) => mine.merge(more),
+            (Counts::Rouge(mine), Counts::Rouge(more)) => mine.merge(more),
             (Counts::Loss, Counts::Loss) => {}
-            (Counts::Classes(_) | Counts::Codes(_) | Counts::Spans(_) | Counts::Loss, _) => {
-                panic!("scores of different tasks")
-            }
+            (
+                Counts::Classes(_)
+                | Counts::Codes(_)
+                | Counts::Spans(_)
+                | Counts::Rouge(_)
+                | Counts::Loss,
+                _,
+            ) => panic!("scores of different tasks"),
         }
         self.examples += other.examples;
         self.loss_sum += other.loss_sum;
@@ -83,6 +92,7 @@ impl Scores {
             Counts::Classes(score) => ("macro_f1", score.macro_f1()),
             Counts::Codes(score) => ("micro_f1", score.micro_f1()),
             Counts::Spans(score) => ("span_f1", score.micro_f1()),
+            Counts::Rouge(score) => ("rouge_l", score.mean().longest),
             Counts::Loss => ("negative_loss", -self.loss()),
         }
     }
@@ -106,6 +116,14 @@ impl Scores {
                     ("accuracy", score.accuracy()),
                 ]);
             }
+            Counts::Rouge(score) => {
+                let mean = score.mean();
+                named.extend([
+                    ("rouge_1", mean.one),
+                    ("rouge_2", mean.two),
+                    ("perplexity", self.loss().exp()),
+                ]);
+            }
             Counts::Loss => named.push(("perplexity", self.loss().exp())),
         }
         named.push(("loss", self.loss()));
@@ -120,7 +138,7 @@ impl Scores {
         let (name, total) = match &self.counts {
             Counts::Classes(score) | Counts::Codes(score) => ("micro_f1", Some(score.total())),
             Counts::Spans(score) => ("span_f1", Some(score.total())),
-            Counts::Loss => ("", None),
+            Counts::Rouge(_) | Counts::Loss => ("", None),
         };
         let tally = |total: fedra_data::ConfusionCounts| {
             let fedra_data::ConfusionCounts { true_positives, false_positives, false_negatives } =

@@ -4,6 +4,7 @@ use fedra_data::{DataError, Division, Encoder, LabelSet, Table, Task};
 use fedra_engine::EvaluationSet;
 
 use crate::examples::Examples;
+use crate::writing::Writing;
 
 /// The data of a federation.
 #[derive(Clone, Debug)]
@@ -62,6 +63,18 @@ impl Shards {
         }
         let central_test = encode(&division.central_test)?;
         Ok(Self { task: table.task, labels: table.labels.clone(), clients, central_test })
+    }
+
+    /// The same data, to be answered in text.
+    #[must_use]
+    pub fn with_writing(mut self, writing: &Writing) -> Self {
+        for shard in &mut self.clients {
+            for examples in [&mut shard.train, &mut shard.validation, &mut shard.test] {
+                *examples = std::mem::take(examples).with_writing(writing.clone());
+            }
+        }
+        self.central_test = self.central_test.with_writing(writing.clone());
+        self
     }
 
     /// The same data in one pair of hands: what centralised training would have.

@@ -10,7 +10,7 @@
 //! assert_eq!(batches.iter().flatten().count(), 5);
 //! ```
 
-use crate::{DataError, Dice, Encoded, Result, Target};
+use crate::{DataError, Dice, Encoded, EncodedChoice, EncodedText, Result, Target};
 
 /// Examples are sorted by length inside windows of this many batches: wide enough that batches are
 /// even, narrow enough that an epoch stays random.
@@ -58,7 +58,7 @@ impl Batch {
             }
             batch.ids.extend_from_slice(&sequence.ids);
             batch.lengths.push(sequence.ids.len());
-            batch.targets.push(&sequence.target);
+            batch.targets.push(sequence);
         }
         if !batch.types.is_empty() {
             batch.types.resize(batch.ids.len(), 0);
@@ -82,20 +82,32 @@ impl Targets {
         match target {
             Target::One(_) => Self::One(Vec::new()),
             Target::Many(_) => Self::Many(Vec::new()),
-            Target::PerToken(_) => Self::PerToken(Vec::new()),
+            Target::PerToken(_) | Target::Choice(_) | Target::Text(_) => Self::PerToken(Vec::new()),
         }
     }
 
-    fn push(&mut self, target: &Target) {
-        match (self, target) {
+    fn push(&mut self, sequence: &Encoded) {
+        match (self, &sequence.target) {
             (Self::One(all), Target::One(label)) => all.push(*label),
             (Self::Many(all), Target::Many(labels)) => all.push(labels.clone()),
             (Self::PerToken(all), Target::PerToken(labels)) => all.extend_from_slice(labels),
+            (Self::PerToken(all), Target::Choice(EncodedChoice { prompt, .. }))
+            | (Self::PerToken(all), Target::Text(EncodedText { prompt, .. })) => {
+                all.extend(told_after(*prompt, &sequence.ids));
+            }
             (Self::One(_) | Self::Many(_) | Self::PerToken(_), _) => {
                 panic!("targets of different kinds in one batch")
             }
         }
     }
+}
+
+/// For each token of a sequence the next one, where that is behind the prompt.
+fn told_after(prompt: usize, ids: &[u32]) -> impl Iterator<Item = Option<u32>> {
+    let before = prompt.saturating_sub(1).min(ids.len());
+    let told = ids.get(prompt..).unwrap_or_default().iter().map(|&id| Some(id));
+    let rest = ids.len() - before - told.len();
+    std::iter::repeat_n(None, before).chain(told).chain(std::iter::repeat_n(None, rest))
 }
 
 /// An epoch: every example once, in batches of like length, in random order.
@@ -143,6 +155,15 @@ mod tests {
         let expected = vec![None, Some(6), Some(7), None, Some(5)];
         assert_eq!(batch.targets, Targets::PerToken(expected));
         assert!(batch.types.is_empty(), "types cost nothing where there are none");
+    }
+
+    #[test]
+    fn only_what_follows_a_prompt_is_to_be_told() {
+        let target = Target::Text(EncodedText { prompt: 3, reference: "x".to_owned() });
+        let ids = vec![1, 5, 6, 7, 2];
+        let batch = Batch::gather(&[Encoded { ids, types: Vec::new(), target, dropped: 0 }], &[0]);
+        let expected = vec![None, None, Some(7), Some(2), None];
+        assert_eq!(batch.targets, Targets::PerToken(expected));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Example, LabelSet, Labels, Split, Table};
+use crate::{Choice, Example, LabelSet, Labels, Split, Table};
 
 /// Rows that travel together, and the split they declare.
 #[derive(Clone, Debug)]
@@ -53,7 +53,9 @@ fn theme(document: &Document, table: &Table, counts: &[usize]) -> Option<u32> {
     let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
     for &row in &document.rows {
         match &table.examples[row].labels {
-            Labels::One(label) => *votes.entry(*label).or_default() += 1,
+            Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
+                *votes.entry(*label).or_default() += 1
+            }
             Labels::Many(labels) => {
                 if let Some(&rarest) = labels.iter().min_by_key(|&&l| (counts[l as usize], l)) {
                     *votes.entry(rarest).or_default() += 1;
@@ -64,7 +66,7 @@ fn theme(document: &Document, table: &Table, counts: &[usize]) -> Option<u32> {
                     *votes.entry(tag).or_default() += 1;
                 }
             }
-            Labels::Absent => {}
+            Labels::Absent | Labels::Text(_) => {}
         }
     }
     votes.into_iter().max_by_key(|&(label, count)| (count, std::cmp::Reverse(label))).map(|v| v.0)

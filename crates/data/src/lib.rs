@@ -53,14 +53,19 @@ pub use batch::{Batch, Targets, epoch, poisson};
 pub use clinic::Clinic;
 pub use dice::Dice;
 pub use error::{DataError, Result};
-pub use formats::{Columns, Encoding, Format, Limits, Mimic, Reader, TextColumns, Uncoded};
+pub use formats::{
+    AnswerTemplates, ChoiceTemplates, Columns, Encoding, Format, Limits, Mimic, Prompt,
+    PromptTemplate, Reader, TextColumns, Uncoded,
+};
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;
-pub use scores::{ConfusionCounts, LabelScore, Span, SpanScore, spans};
+pub use scores::{
+    ConfusionCounts, LabelScore, Rouge, RougeScore, RougeWords, Span, SpanScore, spans,
+};
 pub use small::Small;
-pub use table::{Body, Example, Labels, Row, Split, Table, TableBuilder};
-pub use task::{LabelSet, LabelShape, Task};
+pub use table::{Answers, Body, Choice, Example, Labels, Row, Split, Table, TableBuilder};
+pub use task::{AnswerForm, LabelSet, LabelShape, Task};
 pub use tokenise::{
-    Encoded, Encoder, SavedTokenizer, Target, Template, Templates, Tokenizer, WordTokenizer,
-    open_tokenizer,
+    AnswerRules, Candidate, Encoded, EncodedChoice, EncodedText, Encoder, LengthNorm,
+    SavedTokenizer, Target, Template, Templates, Tokenizer, WordTokenizer, open_tokenizer,
 };

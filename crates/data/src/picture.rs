@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 
 use crate::document::is_start;
-use crate::{Division, Holding, Labels, Table, printable};
+use crate::{Choice, Division, Holding, Labels, Table, printable};
 
 const BAR: usize = 20;
 const MOST_LABELS: usize = 24;
@@ -173,13 +173,13 @@ impl Counted {
         };
         for row in rows {
             match &table.examples[row].labels {
-                Labels::One(label) => see(*label),
+                Labels::One(label) | Labels::Choice(Choice { label, .. }) => see(*label),
                 Labels::Many(labels) | Labels::PerWord(labels) => {
                     for &label in labels {
                         see(label);
                     }
                 }
-                Labels::Absent => {}
+                Labels::Absent | Labels::Text(_) => {}
             }
         }
         counts

@@ -36,13 +36,15 @@ impl Table {
         let mut counts = vec![0; self.labels.len()];
         for example in &self.examples {
             match &example.labels {
-                Labels::One(label) => counts[*label as usize] += 1,
+                Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
+                    counts[*label as usize] += 1;
+                }
                 Labels::Many(labels) | Labels::PerWord(labels) => {
                     for &label in labels {
                         counts[label as usize] += 1;
                     }
                 }
-                Labels::Absent => {}
+                Labels::Absent | Labels::Text(_) => {}
             }
         }
         counts
@@ -86,6 +88,31 @@ pub enum Labels {
     PerWord(Vec<u32>),
     /// Nothing.
     Absent,
+    /// The right one of several answers.
+    Choice(Choice),
+    /// What should be written.
+    Text(String),
+}
+
+/// The answers that a prompt may have, and which is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The label of the right one.
+    pub label: u32,
+    /// All of them, each with its label, in the order of labels.
+    pub candidates: Vec<(u32, String)>,
+}
+
+/// The answers of a row on its way in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Answers {
+    /// None beside its labels.
+    #[default]
+    Absent,
+    /// Several texts by their labels, one of which is the row's.
+    Choice(Vec<(String, String)>),
+    /// The one text that should be written.
+    Text(String),
 }
 
 /// A part of the data.
@@ -130,6 +157,8 @@ pub struct Row {
     pub body: Body,
     /// One name, any number of names, or one a word, as the task asks.
     pub labels: Vec<String>,
+    /// The texts that answer it, where the task is answered in text.
+    pub answers: Answers,
     /// Which party owns it.
     pub client: Option<String>,
     /// Which part of the data it belongs to.
@@ -159,6 +188,20 @@ impl Row {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
+    /// The row with these answers, each after the label that stands for it: one of them is right.
+    pub fn with_choices<L: Into<String>, T: Into<String>>(
+        self,
+        answers: impl IntoIterator<Item = (L, T)>,
+    ) -> Self {
+        let answers = answers.into_iter().map(|(label, text)| (label.into(), text.into()));
+        Self { answers: Answers::Choice(answers.collect()), ..self }
+    }
+
+    /// The row with the text that should be written.
+    pub fn with_text(self, text: impl Into<String>) -> Self {
+        Self { answers: Answers::Text(text.into()), ..self }
+    }
+
     /// The row as the property of a client.
     pub fn with_client(self, client: impl Into<String>) -> Self {
         Self { client: Some(client.into()), ..self }
@@ -174,8 +217,24 @@ impl Row {
         Self { split: Some(split), ..self }
     }
 
-    fn of(body: Body) -> Self {
-        Self { body, labels: Vec::new(), client: None, split: None, document: None }
+    /// Bytes of its texts.
+    pub(crate) fn bytes(&self) -> u64 {
+        let body = match &self.body {
+            Body::Text(text) => text.len(),
+            Body::Pair(first, second) => first.len() + second.len(),
+            Body::Words(words) => words.iter().map(String::len).sum(),
+        };
+        let answers = match &self.answers {
+            Answers::Absent => 0,
+            Answers::Choice(all) => all.iter().map(|(label, text)| label.len() + text.len()).sum(),
+            Answers::Text(text) => text.len(),
+        };
+        (body + answers) as u64
+    }
+
+    pub(crate) fn of(body: Body) -> Self {
+        let (labels, answers) = (Vec::new(), Answers::Absent);
+        Self { body, labels, answers, client: None, split: None, document: None }
     }
 }
 
@@ -236,6 +295,14 @@ impl TableBuilder {
                 self.names.insert(name.clone());
             }
         }
+        if let Answers::Choice(answers) = &row.answers {
+            // A label that is right nowhere may still be the guess.
+            for (name, _) in answers {
+                if !self.names.contains(name) {
+                    self.names.insert(name.clone());
+                }
+            }
+        }
         self.rows.push(row);
         Ok(())
     }
@@ -283,21 +350,81 @@ impl TableBuilder {
                 Some((format!("{count} labels"), "exactly one label"))
             }
             (LabelShape::Absent | LabelShape::One | LabelShape::Many | LabelShape::PerWord, _) => {
-                None
+                self.bad_answers(row)
             }
         }
+    }
+
+    /// What is wrong with the texts that answer a row.
+    fn bad_answers(&self, row: &Row) -> Option<(String, &'static str)> {
+        match (self.task, &row.answers) {
+            (Task::Choice, Answers::Choice(answers)) => self.bad_choice(answers, &row.labels[0]),
+            (Task::Choice, Answers::Absent | Answers::Text(_)) => {
+                Some(("no answers".into(), "at least two, of which one is right"))
+            }
+            (Task::Generation, Answers::Text(text)) => text
+                .trim()
+                .is_empty()
+                .then(|| ("an empty text to write".into(), "at least one word")),
+            (Task::Generation, Answers::Absent | Answers::Choice(_)) => {
+                Some(("no text to write".into(), "the text that follows the prompt"))
+            }
+            (
+                Task::Concepts | Task::Diagnosis | Task::Classes | Task::Tokens | Task::Language,
+                answers,
+            ) => (*answers != Answers::Absent).then(|| {
+                ("answers in text".into(), "them only for the tasks choice and generation")
+            }),
+        }
+    }
+
+    /// What is wrong with answers of which one should be right.
+    fn bad_choice(
+        &self,
+        answers: &[(String, String)],
+        right: &str,
+    ) -> Option<(String, &'static str)> {
+        if answers.len() < 2 {
+            return Some((format!("{} answers", answers.len()), "at least two"));
+        }
+        for (place, (label, text)) in answers.iter().enumerate() {
+            if text.trim().is_empty() {
+                return Some((format!("an empty answer for {label:?}"), "at least one word"));
+            }
+            if answers[..place].iter().any(|(other, _)| other == label) {
+                return Some((format!("two answers for {label:?}"), "one for each label"));
+            }
+            if let Some(declared) = &self.declared
+                && declared.index(label).is_none()
+            {
+                let found = format!("an answer for {label:?}");
+                return Some((found, "one of the labels that were declared"));
+            }
+        }
+        (!answers.iter().any(|(label, _)| label == right)).then(|| {
+            let known: Vec<&str> = answers.iter().map(|(label, _)| label.as_str()).collect();
+            let found = format!("the label {right:?} beside answers for {}", known.join(", "));
+            (found, "a label that has an answer")
+        })
     }
 }
 
 fn example(row: Row, shape: LabelShape, set: &LabelSet) -> Example {
     let index = |name: &String| set.index(name).expect("every pushed name is in the set");
-    let labels = match shape {
-        LabelShape::One => Labels::One(index(&row.labels[0])),
-        LabelShape::Many => Labels::Many(
+    let labels = match (shape, row.answers) {
+        (LabelShape::One, Answers::Choice(answers)) => {
+            let mut candidates: Vec<(u32, String)> =
+                answers.into_iter().map(|(name, text)| (index(&name), text)).collect();
+            candidates.sort_by_key(|(label, _)| *label);
+            Labels::Choice(Choice { label: index(&row.labels[0]), candidates })
+        }
+        (LabelShape::Absent, Answers::Text(text)) => Labels::Text(text),
+        (LabelShape::One, _) => Labels::One(index(&row.labels[0])),
+        (LabelShape::Many, _) => Labels::Many(
             row.labels.iter().map(index).collect::<BTreeSet<_>>().into_iter().collect(),
         ),
-        LabelShape::PerWord => Labels::PerWord(row.labels.iter().map(index).collect()),
-        LabelShape::Absent => Labels::Absent,
+        (LabelShape::PerWord, _) => Labels::PerWord(row.labels.iter().map(index).collect()),
+        (LabelShape::Absent, _) => Labels::Absent,
     };
     Example { body: row.body, labels, client: row.client, split: row.split, document: row.document }
 }

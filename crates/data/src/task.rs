@@ -1,7 +1,8 @@
 //! What is to be learnt from a table, and the names of its labels.
 //!
-//! Five task names exist because experiment files use them; they come down to four shapes of
-//! label, and everything below this file only asks for the shape.
+//! Seven task names exist because experiment files use them; they come down to four shapes of label
+//! and two forms of answer (logits of labels, or text), and everything below this file only asks for
+//! those.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,19 @@ pub enum Task {
     Tokens,
     /// The next token; no labels.
     Language,
+    /// One of several answers, each a text whose likelihood after a prompt is compared.
+    Choice,
+    /// A text that is written after a prompt.
+    Generation,
+}
+
+/// What a model answers a task with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerForm {
+    /// Logits of labels, from a head of their own.
+    Labels,
+    /// Tokens of the vocabulary, from the language head.
+    Text,
 }
 
 /// The shape of a task's labels.
@@ -36,16 +50,31 @@ pub enum LabelShape {
 
 impl Task {
     /// All of them, in the order of the enum.
-    pub const ALL: [Self; 5] =
-        [Self::Concepts, Self::Diagnosis, Self::Classes, Self::Tokens, Self::Language];
+    pub const ALL: [Self; 7] = [
+        Self::Concepts,
+        Self::Diagnosis,
+        Self::Classes,
+        Self::Tokens,
+        Self::Language,
+        Self::Choice,
+        Self::Generation,
+    ];
 
     /// The shape of its labels.
     pub fn shape(self) -> LabelShape {
         match self {
             Self::Concepts | Self::Tokens => LabelShape::PerWord,
             Self::Diagnosis => LabelShape::Many,
-            Self::Classes => LabelShape::One,
-            Self::Language => LabelShape::Absent,
+            Self::Classes | Self::Choice => LabelShape::One,
+            Self::Language | Self::Generation => LabelShape::Absent,
+        }
+    }
+
+    /// What it is answered with.
+    pub fn answer_form(self) -> AnswerForm {
+        match self {
+            Self::Concepts | Self::Diagnosis | Self::Classes | Self::Tokens => AnswerForm::Labels,
+            Self::Language | Self::Choice | Self::Generation => AnswerForm::Text,
         }
     }
 
@@ -57,6 +86,8 @@ impl Task {
             Self::Classes => "classes",
             Self::Tokens => "tokens",
             Self::Language => "language",
+            Self::Choice => "choice",
+            Self::Generation => "generation",
         }
     }
 }

@@ -34,6 +34,7 @@ impl BatchSize {
             (Target::PerToken(labels), Head::Sequence { .. } | Head::Language | Head::Bare) => {
                 labels.len()
             }
+            (Target::Choice(_) | Target::Text(_), _) => example.ids.len(),
             (Target::One(_) | Target::Many(_), _) => 1,
         });
         Self { tokens, read: read.sum::<usize>() as u64 }
@@ -282,7 +283,7 @@ mod tests {
                 let body = fedra_data::Body::Words(words);
                 (Labels::PerWord(vec![0; 30]), body, Head::Tokens { classes: 2 })
             }
-            Task::Classes | Task::Diagnosis | Task::Language => {
+            Task::Classes | Task::Diagnosis | Task::Language | Task::Choice | Task::Generation => {
                 let body = fedra_data::Body::Text(text.clone());
                 (Labels::One(0), body, Head::Sequence { classes: 2, pooler: false })
             }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use fedra_client::{Counts, Scores};
-use fedra_data::{Body, Holding, LabelScore, Labels, SpanScore, printable};
+use fedra_data::{Body, Choice, Holding, LabelScore, Labels, SpanScore, printable};
 use serde::{Deserialize, Serialize};
 
 use crate::holdings::Holdings;
@@ -94,7 +94,7 @@ impl<'a> Guess<'a> {
                     counts.iter().filter_map(|(word, tags)| Some((*word, commonest(tags)?)));
                 Some(Self::ByWord(usual.collect()))
             }
-            Counts::Codes(_) | Counts::Loss => None,
+            Counts::Codes(_) | Counts::Rouge(_) | Counts::Loss => None,
         }
     }
 
@@ -145,9 +145,9 @@ fn commonest(counts: &BTreeMap<u32, usize>) -> Option<u32> {
 /// The labels of an example of which each is the only one in its place.
 fn single_labels(labels: &Labels) -> &[u32] {
     match labels {
-        Labels::One(label) => std::slice::from_ref(label),
+        Labels::One(label) | Labels::Choice(Choice { label, .. }) => std::slice::from_ref(label),
         Labels::PerWord(tags) => tags,
-        Labels::Many(_) | Labels::Absent => &[],
+        Labels::Many(_) | Labels::Absent | Labels::Text(_) => &[],
     }
 }
 

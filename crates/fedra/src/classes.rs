@@ -96,7 +96,12 @@ fn renumber(table: &mut Table, labels: LabelSet) {
                 several.sort_unstable();
             }
             Labels::PerWord(tags) => tags.iter_mut().for_each(number),
-            Labels::Absent => {}
+            Labels::Choice(choice) => {
+                number(&mut choice.label);
+                choice.candidates.iter_mut().for_each(|(label, _)| number(label));
+                choice.candidates.sort_by_key(|(label, _)| *label);
+            }
+            Labels::Absent | Labels::Text(_) => {}
         }
     }
     table.labels = labels;

@@ -164,6 +164,14 @@ impl Data {
             add_row(&mut rows, example);
             match &example.labels {
                 Labels::One(label) => labels.numbers(&[*label as usize]),
+                Labels::Choice(choice) => {
+                    labels.numbers(&[choice.label as usize]);
+                    for (label, text) in &choice.candidates {
+                        labels.numbers(&[*label as usize]);
+                        labels.text(text);
+                    }
+                }
+                Labels::Text(text) => labels.text(text),
                 Labels::Many(many) | Labels::PerWord(many) => {
                     labels.numbers(&many.iter().map(|label| *label as usize).collect::<Vec<_>>());
                 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fedra_engine::{EvaluationSet, RoundReport, SetScores};
 
 /// The scores that tasks are judged by, in order of preference.
-const HEADLINES: [&str; 4] = ["span_f1", "macro_f1", "micro_f1", "negative_loss"];
+const HEADLINES: [&str; 5] = ["span_f1", "macro_f1", "micro_f1", "rouge_l", "negative_loss"];
 
 /// Codes are judged by micro F1, classes by macro F1; only codes have `exact`.
 pub fn headline_of(scores: &BTreeMap<String, f64>) -> Option<(&'static str, f64)> {

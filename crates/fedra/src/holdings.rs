@@ -3,7 +3,7 @@
 use fedra_data::{DataError, Dice, Division, Holding, Limits, Reader, Split, Table, TableBuilder};
 
 use crate::error::{Context, Error, Result};
-use crate::experiment::{Complaint, Experiment, Source};
+use crate::experiment::{Complaint, Experiment, Source, prompt_of};
 use crate::grid::counted;
 
 /// A table and its division over clients, capped as the experiment says.
@@ -156,6 +156,8 @@ fn read(experiment: &Experiment) -> Result<Table> {
     let mut builder = TableBuilder::new(experiment.task);
     if let Some(names) = &draft.data.labels {
         builder = builder.with_labels(names.iter().cloned());
+    } else if let Some(names) = draft.data.answers.as_ref().and_then(|answers| answers.labels()) {
+        builder = builder.with_labels(names);
     }
     match &experiment.source {
         Source::Rows(rows) => return Ok(Table::clone(rows)),
@@ -169,7 +171,9 @@ fn read(experiment: &Experiment) -> Result<Table> {
                 let (delimiter, encoding) = (draft.data.delimiter, draft.data.encoding);
                 let encoding = encoding.unwrap_or_default();
                 let split = *split;
-                let reader = Reader { columns, split, delimiter, encoding, ..Reader::default() };
+                let prompt = prompt_of(&draft.data);
+                let reader =
+                    Reader { columns, prompt, split, delimiter, encoding, ..Reader::default() };
                 let what = match split {
                     None => "data.path",
                     Some(Split::Train) => "data.train",

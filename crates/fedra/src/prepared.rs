@@ -5,10 +5,14 @@
 //! any other source.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use fedra_client::Shards;
+use fedra_client::{Shards, Writing};
 use fedra_compute::{Device, Params, Seed};
-use fedra_data::{Encoder, LabelShape, Table, Task, Tokenizer, WordTokenizer, open_tokenizer};
+use fedra_data::{
+    AnswerForm, AnswerRules, Encoder, LabelShape, Table, Target, Task, Tokenizer, WordTokenizer,
+    open_tokenizer,
+};
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Companions, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
@@ -70,8 +74,18 @@ impl Prepared {
         };
         let Opened { model, params, companions, tokenizer } = opened;
         let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest());
-        let encoder = Encoder::new(tokenizer.as_ref(), longest)?;
-        let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
+        let tokenizer: Arc<dyn Tokenizer> = tokenizer.into();
+        let rules = answer_rules(experiment, &model, &mut notes);
+        let writing = Writing {
+            tokenizer: Arc::clone(&tokenizer),
+            max_new_tokens: rules.max_new_tokens,
+            stop: ends_of_text(&model),
+        };
+        let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules);
+        let mut shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
+        if experiment.task == Task::Generation {
+            shards = shards.with_writing(&writing);
+        }
         let vocabulary = model.config().vocabulary();
         within_embedding(experiment, &shards, vocabulary)?;
         if tokenizer.vocabulary_size() > vocabulary {
@@ -176,9 +190,35 @@ fn open(
     Ok(Opened { model, params, companions, tokenizer })
 }
 
+/// How answers in text are cut, ended and compared.
+fn answer_rules(experiment: &Experiment, model: &Model, notes: &mut Vec<String>) -> AnswerRules {
+    let (data, usual) = (&experiment.draft.data, AnswerRules::default());
+    let end = ends_of_text(model).first().copied();
+    if experiment.task == Task::Generation && end.is_none() {
+        notes.push(
+            "config.json names no eos_token_id: every text is written up to data.max_new_tokens"
+                .to_owned(),
+        );
+    }
+    AnswerRules {
+        length_norm: data.length_norm.unwrap_or(usual.length_norm),
+        max_new_tokens: data.max_new_tokens.unwrap_or(usual.max_new_tokens),
+        end,
+    }
+}
+
+/// The tokens that end a text.
+fn ends_of_text(model: &Model) -> Vec<u32> {
+    match model.config() {
+        Config::Llama(config) => config.eos_token_ids,
+        Config::Bert(_) => Vec::new(),
+    }
+}
+
 /// How a sequence head's outputs are read.
 fn problem(task: Task) -> Option<Problem> {
     match task.shape() {
+        LabelShape::One if task.answer_form() == AnswerForm::Text => None,
         LabelShape::One => Some(Problem::SingleLabel),
         LabelShape::Many => Some(Problem::MultiLabel),
         LabelShape::PerWord | LabelShape::Absent => None,
@@ -210,7 +250,13 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
     });
     for (whose, examples) in sets.chain([central]) {
         let beyond = |id: &&u32| **id as usize >= vocabulary;
-        let mut ids = examples.encoded().iter().flat_map(|encoded| &encoded.ids);
+        let mut ids = examples.encoded().iter().flat_map(|encoded| {
+            let candidates = match &encoded.target {
+                Target::Choice(choice) => choice.candidates.as_slice(),
+                Target::One(_) | Target::Many(_) | Target::PerToken(_) | Target::Text(_) => &[],
+            };
+            encoded.ids.iter().chain(candidates.iter().flat_map(|candidate| &candidate.ids))
+        });
         if let Some(id) = ids.find(beyond) {
             let found = format!("token {id} in {whose}");
             let expected = format!("less than {vocabulary}, the rows of the model's embedding");
@@ -228,6 +274,16 @@ enum Family {
 
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
 fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
+    if task.answer_form() == AnswerForm::Text {
+        return match family {
+            Family::Decoder => Ok(Head::Language),
+            Family::Encoder => {
+                let found = format!("{:?}", task.name());
+                let expected = "a task with labels of its own, or a decoder in model.path";
+                Err(Complaint::new("data.task", found, expected).into())
+            }
+        };
+    }
     Ok(match (task.shape(), family) {
         (LabelShape::PerWord, Family::Encoder | Family::Decoder) => Head::Tokens { classes },
         (LabelShape::One | LabelShape::Many, Family::Encoder) => {
@@ -236,11 +292,7 @@ fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
         (LabelShape::One | LabelShape::Many, Family::Decoder) => {
             Head::Sequence { classes, pooler: false }
         }
-        (LabelShape::Absent, Family::Decoder) => Head::Language,
-        (LabelShape::Absent, Family::Encoder) => {
-            let expected = "a task with labels, or a decoder in model.path";
-            return Err(Complaint::new("data.task", "\"language\"", expected).into());
-        }
+        (LabelShape::Absent, Family::Encoder | Family::Decoder) => Head::Language,
     })
 }
 

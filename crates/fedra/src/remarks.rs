@@ -4,7 +4,7 @@
 //! each is a line of text that `data`, `plan` and `run` print, and no run depends on one.
 
 use fedra_client::{Examples, Shards};
-use fedra_data::{Body, LabelShape, Labels, printable};
+use fedra_data::{Body, Choice, LabelShape, Labels, printable};
 
 use crate::grid::{counted, grouped};
 use crate::holdings::Holdings;
@@ -139,13 +139,15 @@ fn present<'a>(holdings: &Holdings, rows: impl Iterator<Item = &'a usize>) -> Ve
     let mut present = vec![false; holdings.table.labels.len()];
     for &row in rows {
         match &holdings.table.examples[row].labels {
-            Labels::One(label) => present[*label as usize] = true,
+            Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
+                present[*label as usize] = true
+            }
             Labels::Many(labels) | Labels::PerWord(labels) => {
                 for label in labels {
                     present[*label as usize] = true;
                 }
             }
-            Labels::Absent => {}
+            Labels::Absent | Labels::Text(_) => {}
         }
     }
     present

@@ -184,7 +184,8 @@ impl Run<'_> {
     fn scored(&self) -> Vec<BatchSize> {
         let most = Limits::default().tokens as u64;
         let size = |examples: &Examples| {
-            let lengths = || examples.encoded().iter().map(|e| e.ids.len() as u64);
+            let length = |e: &Encoded| e.scored_lengths().into_iter().sum::<usize>() as u64;
+            let lengths = || examples.encoded().iter().map(length);
             let tokens: u64 = lengths().sum();
             let mean = tokens / (examples.len() as u64).max(1);
             let longest = lengths().max().unwrap_or(0);

@@ -122,7 +122,8 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
     let has_labels = experiment.task.shape() != LabelShape::Absent;
     // A program that makes its rows declares their labels with them (`TableBuilder::with_labels`).
     let in_rows = matches!(experiment.source, Source::Rows(_));
-    if has_labels && !in_rows && data.labels.is_none() {
+    let in_answers = data.answers.as_ref().is_some_and(|answers| answers.labels().is_some());
+    if has_labels && !in_rows && !in_answers && data.labels.is_none() {
         let expected = "the names of all labels: one site's rows may lack some";
         return Err(Complaint::new("data.labels", "nothing", expected).into());
     }

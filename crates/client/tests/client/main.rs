@@ -4,6 +4,7 @@
 
 mod alone;
 mod attention;
+mod choosing;
 mod fleet;
 mod frozen;
 mod keeping;

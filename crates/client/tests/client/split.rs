@@ -36,6 +36,10 @@ fn bert() -> World {
 }
 
 fn llama(adapters: Option<Adapters>) -> World {
+    decoder(Task::Language, adapters)
+}
+
+fn decoder(task: Task, adapters: Option<Adapters>) -> World {
     let size = Size { width: 16, notes: 30, ..Size::SMALL };
     let config = Config::Llama(LlamaConfig {
         vocab_size: 600,
@@ -49,7 +53,7 @@ fn llama(adapters: Option<Adapters>) -> World {
         tie_word_embeddings: true,
         ..LlamaConfig::default()
     });
-    World::of(Task::Language, size, (config, adapters))
+    World::of(task, size, (config, adapters))
 }
 
 #[derive(Default)]
@@ -117,6 +121,7 @@ fn loss_weights_and_scores_of_a_cut_model_are_those_of_the_whole_at_every_cut() 
     for (what, world, learns) in [
         ("bert", bert(), but_key_bias()),
         ("llama", llama(None), Rule::Everything),
+        ("llama that chooses", decoder(Task::Choice, None), Rule::Everything),
         ("llama with adapters", llama(Some(adapters)), lora),
     ] {
         let mut whole = recipe(adamw(1e-3));
@@ -132,11 +137,29 @@ fn loss_weights_and_scores_of_a_cut_model_are_those_of_the_whole_at_every_cut() 
                 let (found, expected) = (found.loss.unwrap(), expected.loss.unwrap());
                 assert!((found - expected).abs() < 1e-5 * expected, "{what}: {found} {expected}");
             }
-            let at_clients = |reports: &[RoundReport]| reports[1].scores[1].loss;
+            let at_clients = |reports: &[RoundReport]| reports[1].scores[1].clone();
             let (found, expected) = (at_clients(&cut_reports), at_clients(&reports));
+            assert_eq!(found.mean.get("accuracy"), expected.mean.get("accuracy"), "{what}");
+            let (found, expected) = (found.loss, expected.loss);
             assert!((found - expected).abs() < 1e-5 * expected, "{what}: {found} {expected}");
         }
     }
+}
+
+#[test]
+fn a_cut_model_is_not_asked_to_write_text() {
+    let world = decoder(Task::Generation, None);
+    let mut recipe = recipe(adamw(1e-3));
+    recipe.split = Some(cut(1, 1));
+    let mut fleet = world.fleet();
+    let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
+    let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
+    let model = (world.model.clone(), world.device.clone());
+    let middle = Arc::new(Middle::new(model, cut(1, 1), fleet.clients()));
+    federation.with_middle(middle.clone());
+    fleet = fleet.with_middle(middle, Seed(8));
+    let refused = federation.run(&mut fleet, &mut [], 1, &|| false).unwrap_err().to_string();
+    assert!(refused.contains("the task generation"), "{refused}");
 }
 
 /// Copies that meet after every step of plain gradient descent are one copy that takes the mean

@@ -1,9 +1,10 @@
 //! A small federation: a narrow encoder, a few hospitals, and work to do.
 
-use fedra_client::{Examples, LocalFleet, Shards, TrainTask};
+use fedra_client::{Examples, LocalFleet, Shards, TrainTask, Writing};
 use fedra_compute::{Device, Params, ThreadPool};
 use fedra_data::{
-    Clinic, Encoded, Encoder, LabelSet, Partition, Shares, Target, Task, WordTokenizer,
+    AnswerForm, AnswerRules, Clinic, Encoded, Encoder, LabelSet, Partition, Row, Shares, Table,
+    TableBuilder, Target, Task, WordTokenizer,
 };
 use fedra_engine::{
     ClientInfo, ClientState, Download, Encoding, Fleet, OptimiserConfig, TrainRequest, Work,
@@ -73,21 +74,33 @@ impl World {
     pub fn of(task: Task, size: Size, (config, adapters): (Config, Option<Adapters>)) -> Self {
         let clinic = Clinic { hospitals: size.hospitals, notes: size.notes, ..Clinic::default() };
         // The clinic asks no language model; its notes are as good a text as any.
-        let asked = if task == Task::Language { Task::Diagnosis } else { task };
-        let table = clinic.generate(asked, 1).unwrap();
+        let (asked, in_text) = match task.answer_form() {
+            AnswerForm::Text => (Task::Diagnosis, true),
+            AnswerForm::Labels => (task, false),
+        };
+        let mut table = clinic.generate(asked, 1).unwrap();
         let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
         let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 600).unwrap();
+        let tokenizer = Arc::new(tokenizer);
+        if in_text && task != Task::Language {
+            table = prompted(task, &table);
+        }
         let division = Partition::Client.divide(&table, Shares::default(), 1).unwrap();
-        let encoder = Encoder::new(&tokenizer, size.longest).unwrap();
+        let rules = AnswerRules { max_new_tokens: 8, end: Some(3), ..AnswerRules::default() };
+        let encoder = Encoder::new(tokenizer.as_ref(), size.longest).unwrap().with_rules(rules);
         let mut shards = Shards::encode(&encoder, &table, &division).unwrap();
         if task == Task::Language {
             shards = of_next_tokens(shards);
+        }
+        if task == Task::Generation {
+            let writing = Writing { tokenizer, max_new_tokens: 8, stop: vec![3] };
+            shards = shards.with_writing(&writing);
         }
         let classes = table.labels.len();
         let head = match task {
             Task::Concepts | Task::Tokens => Head::Tokens { classes },
             Task::Diagnosis | Task::Classes => Head::Sequence { classes, pooler: false },
-            Task::Language => Head::Language,
+            Task::Language | Task::Choice | Task::Generation => Head::Language,
         };
         let device = Device::cpu();
         let model = Model::new(config, head, adapters).unwrap();
@@ -143,6 +156,28 @@ impl World {
         };
         clients.iter().map(order).collect()
     }
+}
+
+/// The same notes as prompts with answers of several lengths, or with the words that follow.
+fn prompted(task: Task, table: &Table) -> Table {
+    let mut builder = TableBuilder::new(task);
+    for (number, example) in table.examples.iter().enumerate() {
+        let text = example.body.to_text();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (prompt, rest) = words.split_at(words.len().min(6 + number % 5));
+        let row = Row::text(prompt.join(" ")).with_client(example.client.clone().unwrap());
+        builder
+            .push(match task {
+                Task::Generation => row.with_text(format!("the {}", rest.join(" "))),
+                _ => row.with_labels([["a", "b", "c"][number % 3]]).with_choices([
+                    ("a", "pain".to_owned()),
+                    ("b", format!("no {}", prompt[0])),
+                    ("c", "no pain at all today".to_owned()),
+                ]),
+            })
+            .unwrap();
+    }
+    builder.finish()
 }
 
 /// The same texts, with each token's next one to be told.

@@ -69,7 +69,7 @@ impl Clinic {
         let mut builder = TableBuilder::new(task);
         match task {
             Task::Concepts | Task::Diagnosis => {}
-            Task::Classes | Task::Tokens | Task::Language => {
+            Task::Classes | Task::Tokens | Task::Language | Task::Choice | Task::Generation => {
                 return Err(DataError::setting("task", &task.name(), "concepts or diagnosis"));
             }
         }

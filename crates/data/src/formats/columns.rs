@@ -4,10 +4,13 @@
 //! turns a record into named [`Cell`]s and leaves the meaning to this file. A column that is named
 //! must exist; one that is not named is looked up under its usual names and may be absent.
 
+use std::collections::BTreeMap;
+
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Body, LabelShape, Row, Split, Task};
+use super::prompt::{AnswerTemplates, Prompt};
+use crate::{Answers, Body, LabelShape, Row, Split, Task};
 
 /// The columns of a source. What is left out takes its usual name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +30,8 @@ pub struct Columns {
     pub document: Option<String>,
     /// What stands between several labels in one cell; a semicolon unless given.
     pub separator: Option<char>,
+    /// The list inside a JSON record of which each item is a row, as in `passage.questions`.
+    pub rows: Option<String>,
 }
 
 /// The column that is read, or the two that are read together.
@@ -112,7 +117,53 @@ pub(super) trait Fields {
     fn names(&self) -> Vec<&str>;
 }
 
+/// Fields that may be asked for more than once: a template may name what is also the label.
+struct Kept<'a> {
+    inner: &'a mut dyn Fields,
+    taken: BTreeMap<String, Option<Cell>>,
+}
+
+impl<'a> Kept<'a> {
+    fn new(inner: &'a mut dyn Fields) -> Self {
+        Self { inner, taken: BTreeMap::new() }
+    }
+}
+
+impl Fields for Kept<'_> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+        if let Some(cell) = self.taken.get(name) {
+            return Ok(cell.clone());
+        }
+        let cell = self.inner.take(name)?;
+        self.taken.insert(name.to_owned(), cell.clone());
+        Ok(cell)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.inner.names()
+    }
+}
+
 impl Columns {
+    /// The row that a record means for a task whose prompt and answers are written from it.
+    pub(super) fn prompted_row(
+        &self,
+        prompt: &Prompt,
+        fields: &mut dyn Fields,
+    ) -> Result<Row, Complaint> {
+        let fields = &mut Kept::new(fields);
+        let body = Body::Text(prompt.prompt.render(fields)?);
+        let (labels, answers) = match &prompt.answers {
+            AnswerTemplates::Choices(choices) => {
+                let label = find(fields, self.label.as_deref(), &["label"])?
+                    .ok_or_else(|| missing(fields, "label", Some("label")))?;
+                (vec![single(label, " ")], choices.render(fields)?)
+            }
+            AnswerTemplates::Target(target) => (Vec::new(), Answers::Text(target.render(fields)?)),
+        };
+        self.placed(Row { labels, answers, ..Row::of(body) }, fields)
+    }
+
     /// The row that a record means for a task.
     pub(super) fn row(&self, task: Task, fields: &mut dyn Fields) -> Result<Row, Complaint> {
         let shape = task.shape();
@@ -151,6 +202,11 @@ impl Columns {
             (LabelShape::One | LabelShape::Absent, Some(Cell::One(label))) => vec![label],
             (LabelShape::One | LabelShape::Absent, Some(Cell::List(labels))) => labels,
         };
+        self.placed(Row { labels, ..Row::of(body) }, fields)
+    }
+
+    /// The row with its client, split and document.
+    fn placed(&self, row: Row, fields: &mut dyn Fields) -> Result<Row, Complaint> {
         let mut name_in = |named: &Option<String>, usual| {
             let cell = find(fields, named.as_deref(), &[usual]);
             cell.map(|cell| cell.map(|cell| single(cell, " ")).filter(|name| !name.is_empty()))
@@ -161,7 +217,7 @@ impl Columns {
         });
         let client = name_in(&self.client, "client")?;
         let document = name_in(&self.document, "document")?;
-        Ok(Row { body, labels, client, split: split.transpose()?, document })
+        Ok(Row { client, split: split.transpose()?, document, ..row })
     }
 
     fn several(&self, cell: Cell) -> Vec<String> {
@@ -195,7 +251,7 @@ fn find(
 }
 
 /// What a record has where a column is due; `key` is the one that could name another column.
-fn missing(fields: &dyn Fields, name: &str, key: Option<&str>) -> Complaint {
+pub(super) fn missing(fields: &dyn Fields, name: &str, key: Option<&str>) -> Complaint {
     let names = fields.names();
     let found = if names.contains(&name) {
         "no value".to_owned()
@@ -217,7 +273,7 @@ fn words(cell: Cell) -> Vec<String> {
     }
 }
 
-fn single(cell: Cell, joiner: &str) -> String {
+pub(super) fn single(cell: Cell, joiner: &str) -> String {
     match cell {
         Cell::One(text) => text,
         Cell::List(parts) => parts.join(joiner),

@@ -29,7 +29,7 @@ pub(super) fn read(
     while let Some(values) = records.next()? {
         let mut record = Named { header: &header, values };
         let place = (path, records.line);
-        let row = reader.columns.row(builder.task(), &mut record);
+        let row = reader.row(builder.task(), &mut record);
         let row = row.map_err(|(found, expected)| {
             DataError::row(path, records.line, found, format!("{expected}{hint}"))
         })?;

@@ -1,4 +1,4 @@
-//! JSON lines: one object a line, fields by name.
+//! JSON lines: one object a line, fields by name, those inside of objects by their path.
 
 use std::path::Path;
 
@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Reader;
 use super::columns::{Cell, Complaint, Fields};
+use super::nested;
 use super::source::Source;
 use crate::{DataError, Result, TableBuilder};
 
@@ -15,18 +16,47 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// Reads every line that is not blank.
 pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
     let mut source = Source::open(path, reader)?;
+    let mut made = 0;
     while let Some(line) = source.next_line()? {
         if line.trim().is_empty() {
             continue;
         }
-        let record = serde_json::from_str::<Map<String, Value>>(line);
-        let row = record
-            .map_err(|error| (format!("{} ({error})", excerpt(line)), "a JSON object".to_owned()))
-            .and_then(|mut record| reader.columns.row(builder.task(), &mut record));
-        let row = row.map_err(|(found, expected)| {
+        let complain = |source: &Source, (found, expected): Complaint| {
             DataError::row(source.file(), source.line(), found, expected)
-        })?;
-        reader.push(row, (source.file(), source.line()), builder)?;
+        };
+        let mut record = match serde_json::from_str::<Map<String, Value>>(line) {
+            Ok(record) => record,
+            Err(error) => {
+                let found = format!("{} ({error})", excerpt(line));
+                return Err(complain(&source, (found, "a JSON object".to_owned())));
+            }
+        };
+        let Some(path) = &reader.columns.rows else {
+            let row = reader.row(builder.task(), &mut record);
+            let row = row.map_err(|complaint| complain(&source, complaint))?;
+            reader.push(row, (source.file(), source.line()), builder)?;
+            continue;
+        };
+        let mut failure = None;
+        let outcome = nested::rows(&record, path, &mut |fields| {
+            let row = reader.row(builder.task(), fields)?;
+            // Every row repeats what its record says once: the copies count too.
+            made += row.bytes();
+            let limit = reader.limits.expanded_bytes;
+            let pushed = if made > limit {
+                Err(source.too_large("expanded data", limit))
+            } else {
+                reader.push(row, (source.file(), source.line()), builder)
+            };
+            pushed.map_err(|error| {
+                failure = Some(error);
+                (String::new(), String::new())
+            })
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        outcome.map_err(|complaint| complain(&source, complaint))?;
     }
     Ok(())
 }
@@ -34,18 +64,26 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
 impl Fields for Map<String, Value> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
         match self.get_mut(name).map(Value::take) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Array(items)) => items
-                .into_iter()
-                .map(|item| scalar(name, item))
-                .collect::<Result<_, _>>()
-                .map(|items| Some(Cell::List(items))),
-            Some(value) => scalar(name, value).map(|text| Some(Cell::One(text))),
+            Some(value) => cell(name, value),
+            None => nested::at(self, name).map_or(Ok(None), |value| cell(name, value.clone())),
         }
     }
 
     fn names(&self) -> Vec<&str> {
         self.keys().map(String::as_str).collect()
+    }
+}
+
+/// A value as a field of a record; `None` for null.
+pub(super) fn cell(name: &str, value: Value) -> Result<Option<Cell>, Complaint> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Array(items) => items
+            .into_iter()
+            .map(|item| scalar(name, item))
+            .collect::<Result<_, _>>()
+            .map(|items| Some(Cell::List(items))),
+        value => scalar(name, value).map(|text| Some(Cell::One(text))),
     }
 }
 

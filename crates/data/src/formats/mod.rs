@@ -23,19 +23,22 @@ mod encoding;
 mod i2b2;
 mod json_lines;
 mod mimic;
+mod nested;
 mod parquet;
+mod prompt;
 mod source;
 
 pub use columns::{Columns, TextColumns};
 pub use encoding::Encoding;
 pub use mimic::{Mimic, Uncoded};
+pub use prompt::{AnswerTemplates, ChoiceTemplates, Prompt, PromptTemplate};
 pub use source::Limits;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataError, Result, Row, Split, TableBuilder};
+use crate::{DataError, Result, Row, Split, TableBuilder, Task};
 
 /// How a source is written, by the name it has in an experiment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +68,8 @@ pub enum Format {
 pub struct Reader {
     /// Which column means what, for formats that have columns.
     pub columns: Columns,
+    /// How prompt and answers are written from columns, for tasks that are answered in text.
+    pub prompt: Option<Prompt>,
     /// The split of rows that declare none.
     pub split: Option<Split>,
     /// The client of rows that declare none.
@@ -87,6 +92,14 @@ impl Reader {
             Format::Conll => conll::read(self, path, builder),
             Format::I2b2 => i2b2::read(self, path, builder),
             Format::Parquet => parquet::read(self, path, builder),
+        }
+    }
+
+    /// The row that a record means.
+    fn row(&self, task: Task, fields: &mut dyn columns::Fields) -> Result<Row, columns::Complaint> {
+        match &self.prompt {
+            Some(prompt) => self.columns.prompted_row(prompt, fields),
+            None => self.columns.row(task, fields),
         }
     }
 

@@ -5,9 +5,12 @@
 //! any order to the same sum, so a score never depends on who came first.
 
 mod labels;
+mod rouge;
 mod spans;
+mod stem;
 
 pub use labels::LabelScore;
+pub use rouge::{Rouge, RougeScore, RougeWords};
 pub use spans::{Span, SpanScore, spans};
 
 use serde::{Deserialize, Serialize};

@@ -4,14 +4,16 @@
 //! target and so no say in loss or score. A sequence is cut to a length, whole words at a time, and
 //! of two texts the longer loses first. What stands around the pieces is the tokenizer's template.
 
+use super::answers::{AnswerRules, EncodedChoice, EncodedText};
 use super::template::longest_first;
 use super::{Template, Tokenizer};
 use crate::{Body, DataError, Example, Labels, Result};
 
 /// Turns examples into sequences of bounded length.
 pub struct Encoder<'a> {
-    tokenizer: &'a dyn Tokenizer,
-    longest: usize,
+    pub(super) tokenizer: &'a dyn Tokenizer,
+    pub(super) longest: usize,
+    pub(super) rules: AnswerRules,
 }
 
 /// One sequence, special tokens included.
@@ -27,6 +29,24 @@ pub struct Encoded {
     pub dropped: usize,
 }
 
+impl Encoded {
+    /// The lengths of the sequences that a model runs through to be scored on it.
+    pub fn scored_lengths(&self) -> Vec<usize> {
+        match &self.target {
+            Target::Choice(choice) => {
+                let mut carriers = choice.carriers();
+                carriers.sort_unstable();
+                carriers.dedup();
+                let length = |place: usize| choice.prompt + choice.candidates[place].ids.len() - 1;
+                carriers.into_iter().map(length).collect()
+            }
+            Target::One(_) | Target::Many(_) | Target::PerToken(_) | Target::Text(_) => {
+                vec![self.ids.len()]
+            }
+        }
+    }
+}
+
 /// What is to be predicted of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -36,6 +56,10 @@ pub enum Target {
     Many(Vec<u32>),
     /// For each token its label, or nothing.
     PerToken(Vec<Option<u32>>),
+    /// One of several answers after a prompt; the sequence goes on with the right one.
+    Choice(EncodedChoice),
+    /// A text after a prompt; the sequence goes on with it.
+    Text(EncodedText),
 }
 
 impl<'a> Encoder<'a> {
@@ -47,7 +71,12 @@ impl<'a> Encoder<'a> {
             let expected = format!("at least {least}: one piece beside {added} special tokens");
             return Err(DataError::setting("longest", &longest, expected));
         }
-        Ok(Self { tokenizer, longest })
+        Ok(Self { tokenizer, longest, rules: AnswerRules::default() })
+    }
+
+    /// The same encoder under other rules for answers in text.
+    pub fn with_rules(self, rules: AnswerRules) -> Self {
+        Self { rules, ..self }
     }
 
     /// The sequences of an example: one, or for the next-token task as many as its text fills.
@@ -59,6 +88,8 @@ impl<'a> Encoder<'a> {
             }
             Labels::PerWord(tags) => Ok(vec![self.words(example, tags)?]),
             Labels::Absent => self.windows(example),
+            Labels::Choice(choice) => Ok(vec![self.choice(&example.body.to_text(), choice)?]),
+            Labels::Text(text) => Ok(vec![self.written(&example.body.to_text(), text)?]),
         }
     }
 
@@ -74,7 +105,7 @@ impl<'a> Encoder<'a> {
         Ok(all)
     }
 
-    fn single(&self) -> &Template {
+    pub(super) fn single(&self) -> &Template {
         &self.tokenizer.templates().single
     }
 

@@ -7,6 +7,7 @@
 //! made from a corpus. Special tokens are never recognised inside a text: a note that contains the
 //! characters `[SEP]` contains five characters and no separator.
 
+mod answers;
 mod bert;
 mod blame;
 mod encode;
@@ -15,6 +16,7 @@ mod template;
 mod vocabulary;
 mod word;
 
+pub use answers::{AnswerRules, Candidate, EncodedChoice, EncodedText, LengthNorm};
 pub use encode::{Encoded, Encoder, Target};
 pub use saved::SavedTokenizer;
 pub use template::{Template, Templates};

@@ -2,9 +2,11 @@
 
 mod data;
 mod model;
+mod prompts;
 mod recipe;
 mod values;
 
+pub use prompts::prompt;
 pub use recipe::complaint;
 
 use std::sync::Arc;
@@ -43,13 +45,14 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     if tokens < 3 {
         return Err(Complaint::new("data.max_tokens", tokens, "at least 3"));
     }
-    let expected = "concepts, diagnosis, classes, tokens or language";
+    let expected = "concepts, diagnosis, classes, tokens, language, choice or generation";
     let task = draft.data.task.ok_or_else(|| Complaint::new("data.task", "nothing", expected))?;
     let rounds = draft.federation.rounds;
     let rounds =
         rounds.ok_or_else(|| Complaint::new("federation.rounds", "nothing", "at least 1"))?;
     at_least_one("federation.rounds", Some(rounds as usize))?;
     at_least_one("federation.clients", draft.federation.clients)?;
+    prompts::check(&mut draft.data, task, tokens)?;
     let source = data::source(&mut draft, task, rows)?;
     let partition = data::partition(&draft)?;
     data::names(&draft)?;

@@ -7,7 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fedra_data::{Clinic, Columns, Encoding as Letters, Mimic, Shares, Small, Task};
+use fedra_data::{
+    ChoiceTemplates, Clinic, Columns, Encoding as Letters, LengthNorm, Mimic, PromptTemplate,
+    Shares, Small, Task,
+};
 use fedra_engine::{
     Conditions, Encoding, MinArrivals, OptimiserConfig, Sampler, Schedule, Start, USUAL_RETRIES,
 };
@@ -131,6 +134,21 @@ pub struct Data {
     /// How the letters of a text file are written; UTF-8 unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Letters>,
+    /// What the model reads, written from columns, for tasks that are answered in text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<PromptTemplate>,
+    /// The answers among which a label chooses, for `choice`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<ChoiceTemplates>,
+    /// What should be written, for `generation`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<PromptTemplate>,
+    /// What likelihoods are divided by before they are compared, for `choice`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length_norm: Option<LengthNorm>,
+    /// Most tokens that are written, for `generation`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_new_tokens: Option<usize>,
     /// Which column means what.
     pub columns: Columns,
     /// How rows find their client.

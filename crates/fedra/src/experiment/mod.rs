@@ -26,7 +26,7 @@ mod own;
 mod reference;
 
 pub use crate::complaint::Complaint;
-pub use check::complaint as complaint_of;
+pub use check::{complaint as complaint_of, prompt as prompt_of};
 pub use checked::{Experiment, ModelSource, Source, Vocabulary};
 pub use draft::{CompareTable, Draft, HeadChoice, Keep, NamedVariant};
 pub use idle::{idle, safl_table};

@@ -32,9 +32,13 @@ impl Batches {
 
     /// Those of scoring.
     pub fn of_scoring(examples: &[Encoded], most_tokens: usize) -> Self {
-        let lengths: Vec<usize> = examples.iter().map(|example| example.ids.len()).collect();
-        let batches = evaluation_batches(&lengths, most_tokens);
-        Self(batches.iter().map(|batch| measure(batch, &lengths)).collect())
+        let sequences: Vec<Vec<usize>> = examples.iter().map(Encoded::scored_lengths).collect();
+        let lengths: Vec<usize> = sequences.iter().map(|all| all.iter().sum()).collect();
+        let measured = |batch: &Vec<usize>| {
+            let (_, tokens) = measure(batch, &lengths);
+            (batch.iter().map(|&place| sequences[place].len() as u64).sum(), tokens)
+        };
+        Self(evaluation_batches(&lengths, most_tokens).iter().map(measured).collect())
     }
 
     /// What they make cross in training.
@@ -82,7 +86,7 @@ fn measure(batch: &[usize], lengths: &[usize]) -> (u64, u64) {
 
 fn has_target(example: &Encoded) -> bool {
     match &example.target {
-        Target::One(_) | Target::Many(_) => true,
+        Target::One(_) | Target::Many(_) | Target::Choice(_) | Target::Text(_) => true,
         Target::PerToken(labels) => labels.iter().any(Option::is_some),
     }
 }

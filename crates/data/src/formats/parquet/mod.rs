@@ -72,7 +72,7 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
         for row in 0..rows {
             rows_read += 1;
             (open.row, open.taken) = (row, 0);
-            let record = reader.columns.row(builder.task(), &mut open);
+            let record = reader.row(builder.task(), &mut open);
             if let Some(failure) = open.failure.take() {
                 return Err(failure);
             }

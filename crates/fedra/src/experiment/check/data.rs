@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fedra_data::{Clinic, Format, LabelShape, Partition, Split, Table, Task, TextColumns};
+use fedra_data::{
+    AnswerForm, Clinic, Format, LabelShape, Partition, Split, Table, Task, TextColumns,
+};
 
 use super::values::{Result, at_least_one, existing};
 use crate::complaint::Complaint;
@@ -136,8 +138,8 @@ fn table_keys(data: &Data, task: Task) -> Result<()> {
     if let Some(TextColumns::Pair([first, second])) = &data.columns.text {
         let found = format!("the two columns {first:?} and {second:?}");
         match task.shape() {
-            LabelShape::One | LabelShape::Many => {}
-            LabelShape::PerWord | LabelShape::Absent => {
+            LabelShape::One | LabelShape::Many if task.answer_form() == AnswerForm::Labels => {}
+            LabelShape::One | LabelShape::Many | LabelShape::PerWord | LabelShape::Absent => {
                 let expected = format!("one column for the task {}", task.name());
                 let hint = "pairs of texts are for the tasks classes and diagnosis";
                 let complaint = Complaint::new("data.columns.text", found, expected);

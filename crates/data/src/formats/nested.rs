@@ -1,0 +1,140 @@
+//! Rows that lie inside a JSON record: a passage with its questions, a question with its answers.
+//!
+//! A path such as `passage.questions.answers` names a list; every item of it is a row, and so is
+//! every item of the lists on the way. A row sees the fields of the whole record by their paths
+//! without places: `passage.text`, `passage.questions.question`. Nothing is copied but what is taken.
+
+use serde_json::{Map, Value};
+
+use super::columns::{Cell, Complaint, Fields};
+use super::json_lines::cell;
+
+/// One row inside a record.
+pub(super) struct Nested<'a> {
+    record: &'a Map<String, Value>,
+    /// The items that the row is in, each with the path of its list, outermost first.
+    items: &'a [(&'a str, &'a Value)],
+}
+
+/// Calls `each` with every row that the path leads to.
+pub(super) fn rows(
+    record: &Map<String, Value>,
+    path: &str,
+    each: &mut dyn FnMut(&mut Nested<'_>) -> Result<(), Complaint>,
+) -> Result<(), Complaint> {
+    let first = path.find('.').unwrap_or(path.len());
+    let value = record.get(&path[..first]);
+    descend(value, (record, path, first), &mut Vec::new(), each)
+}
+
+/// Goes on at a value that stands at `path[..at]`.
+fn descend<'a>(
+    value: Option<&'a Value>,
+    (record, path, at): (&'a Map<String, Value>, &'a str, usize),
+    items: &mut Vec<(&'a str, &'a Value)>,
+    each: &mut dyn FnMut(&mut Nested<'_>) -> Result<(), Complaint>,
+) -> Result<(), Complaint> {
+    let (here, is_last) = (&path[..at], at == path.len());
+    let inside = |value: &'a Value| {
+        let end = path[at + 1..].find('.').map_or(path.len(), |dot| at + 1 + dot);
+        (value.as_object().and_then(|object| object.get(&path[at + 1..end])), end)
+    };
+    match value {
+        None | Some(Value::Null) => {
+            Err((format!("no {here:?}"), format!("the list {path:?} that data.columns.rows names")))
+        }
+        Some(Value::Array(list)) => {
+            for item in list {
+                items.push((here, item));
+                if is_last {
+                    each(&mut Nested { record, items })?;
+                } else {
+                    let (value, end) = inside(item);
+                    descend(value, (record, path, end), items, each)?;
+                }
+                items.pop();
+            }
+            Ok(())
+        }
+        Some(value @ Value::Object(_)) if !is_last => {
+            let (value, end) = inside(value);
+            descend(value, (record, path, end), items, each)
+        }
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            Err((format!("no list in {here:?}"), "a list of rows".to_owned()))
+        }
+    }
+}
+
+impl Fields for Nested<'_> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+        for (path, item) in self.items.iter().rev() {
+            match name.strip_prefix(path) {
+                Some("") => return cell(name, (*item).clone()),
+                Some(rest) if rest.starts_with('.') => {
+                    let value = item.as_object().and_then(|item| at(item, &rest[1..]));
+                    return value.map_or(Ok(None), |value| cell(name, value.clone()));
+                }
+                Some(_) | None => {}
+            }
+        }
+        at(self.record, name).map_or(Ok(None), |value| cell(name, value.clone()))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.record.keys().map(String::as_str).collect()
+    }
+}
+
+/// The value of a name, or of a path through objects.
+pub(super) fn at<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    if let Some(value) = object.get(name) {
+        return Some(value);
+    }
+    let (first, rest) = name.split_once('.')?;
+    at(object.get(first)?.as_object()?, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str, path: &str, names: &[&str]) -> Result<Vec<String>, Complaint> {
+        let record: Map<String, Value> = serde_json::from_str(json).unwrap();
+        let mut found = Vec::new();
+        rows(&record, path, &mut |row| {
+            let mut parts = Vec::new();
+            for name in names {
+                parts.push(match row.take(name)? {
+                    Some(Cell::One(text)) => text,
+                    Some(Cell::List(texts)) => texts.join("+"),
+                    None => "-".to_owned(),
+                });
+            }
+            found.push(parts.join(" "));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    const RECORD: &str = r#"{"id": 7, "p": {"text": "T", "qs": [
+        {"q": "A", "as": [{"t": "a1", "l": 0}, {"t": "a2", "l": 1}]},
+        {"q": "B", "as": []},
+        {"q": "C", "as": [{"t": "c1", "l": 1}]}]}}"#;
+
+    #[test]
+    fn every_item_of_the_innermost_list_is_a_row_that_sees_what_it_is_in() {
+        let names = ["id", "p.text", "p.qs.q", "p.qs.as.t", "p.qs.as.l", "p.qs.none"];
+        let found = read(RECORD, "p.qs.as", &names).unwrap();
+        assert_eq!(found, ["7 T A a1 0 -", "7 T A a2 1 -", "7 T C c1 1 -"]);
+        assert_eq!(read(RECORD, "p.qs", &["p.qs.q"]).unwrap(), ["A", "B", "C"]);
+        assert_eq!(read(r#"{"x": ["u", "v"]}"#, "x", &["x"]).unwrap(), ["u", "v"]);
+    }
+
+    #[test]
+    fn a_path_that_leads_to_no_list_is_refused() {
+        for path in ["none", "p", "p.text", "p.qs.q", "p.text.more", "id"] {
+            assert!(read(RECORD, path, &["id"]).is_err(), "{path}");
+        }
+    }
+}

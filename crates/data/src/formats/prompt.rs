@@ -1,0 +1,283 @@
+//! Prompts and answers written from the columns of a record.
+//!
+//! A template is text with columns in braces, so that rows of any origin can be asked in the words
+//! that suit a model, without a reader for each collection:
+//!
+//! ```
+//! use fedra_data::PromptTemplate;
+//! let prompt = PromptTemplate::parse("{premise}\nQuestion: {hypothesis} True or False?\nAnswer:")?;
+//! assert_eq!(prompt.columns().collect::<Vec<_>>(), ["premise", "hypothesis"]);
+//! # Ok::<(), String>(())
+//! ```
+//! `{{` and `}}` stand for the braces themselves.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::columns::{Cell, Complaint, Fields, missing, single};
+use crate::Answers;
+
+/// More answers than this in one column are a mistake, and their places would not sort as text.
+const MOST_LISTED: usize = 10;
+
+/// How a record becomes a prompt and its answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// What the model reads.
+    pub prompt: PromptTemplate,
+    /// What may follow.
+    pub answers: AnswerTemplates,
+}
+
+/// What follows a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswerTemplates {
+    /// One of several answers.
+    Choices(ChoiceTemplates),
+    /// The text that should be written.
+    Target(PromptTemplate),
+}
+
+/// The answers among which a label chooses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChoiceTemplates {
+    /// A text for each label.
+    ByLabel(BTreeMap<String, PromptTemplate>),
+    /// Texts whose labels are their places, counted from 0.
+    InOrder(Vec<PromptTemplate>),
+    /// The column that lists a row's own answers; the label is the place of the right one, from 0.
+    Column(String),
+}
+
+impl ChoiceTemplates {
+    /// The labels, where they do not depend on the rows.
+    pub fn labels(&self) -> Option<Vec<String>> {
+        match self {
+            Self::ByLabel(texts) => Some(texts.keys().cloned().collect()),
+            Self::InOrder(texts) => Some((0..texts.len()).map(|n| n.to_string()).collect()),
+            Self::Column(_) => None,
+        }
+    }
+
+    pub(super) fn render(&self, fields: &mut dyn Fields) -> Result<Answers, Complaint> {
+        let answers = match self {
+            Self::ByLabel(texts) => texts
+                .iter()
+                .map(|(label, text)| Ok((label.clone(), text.render(fields)?)))
+                .collect::<Result<_, Complaint>>()?,
+            Self::InOrder(texts) => (0..)
+                .zip(texts)
+                .map(|(place, text): (usize, _)| Ok((place.to_string(), text.render(fields)?)))
+                .collect::<Result<_, Complaint>>()?,
+            Self::Column(name) => match fields.take(name)? {
+                Some(Cell::List(texts)) if texts.len() <= MOST_LISTED => {
+                    (0..).zip(texts).map(|(n, text): (usize, _)| (n.to_string(), text)).collect()
+                }
+                Some(Cell::List(texts)) => {
+                    let found = format!("{} answers in {name:?}", texts.len());
+                    return Err((found, format!("at most {MOST_LISTED}")));
+                }
+                Some(Cell::One(_)) => {
+                    let found = format!("a single value in {name:?}");
+                    return Err((found, "a list of answers".to_owned()));
+                }
+                None => return Err(missing(fields, name, None)),
+            },
+        };
+        Ok(Answers::Choice(answers))
+    }
+}
+
+/// Text with columns in braces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptTemplate {
+    written: String,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Column(String),
+}
+
+impl PromptTemplate {
+    /// The template of a text; tells what is wrong with its braces.
+    pub fn parse(written: &str) -> Result<Self, String> {
+        let (mut pieces, mut text, mut rest) = (Vec::new(), String::new(), written);
+        while let Some(at) = rest.find(['{', '}']) {
+            text.push_str(&rest[..at]);
+            let (brace, behind) = rest[at..].split_at(1);
+            if let Some(after) = behind.strip_prefix(brace) {
+                text.push_str(brace);
+                rest = after;
+                continue;
+            }
+            let named = if brace == "{" { behind.split_once('}') } else { None };
+            let legal = |name: &str| !name.trim().is_empty() && !name.contains(['{', '\n']);
+            let Some((name, after)) = named.filter(|(name, _)| legal(name)) else {
+                let place: String = rest[at..].chars().take(20).collect();
+                return Err(format!(
+                    "{place:?} in a template, expected a column between braces ({brace}{brace} \
+                     stands for a brace)"
+                ));
+            };
+            if !text.is_empty() {
+                pieces.push(Piece::Text(std::mem::take(&mut text)));
+            }
+            pieces.push(Piece::Column(name.trim().to_owned()));
+            rest = after;
+        }
+        text.push_str(rest);
+        if !text.is_empty() {
+            pieces.push(Piece::Text(text));
+        }
+        if pieces.is_empty() {
+            return Err("an empty text, expected words and columns".to_owned());
+        }
+        Ok(Self { written: written.to_owned(), pieces })
+    }
+
+    /// The columns that it names, in their order.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Column(name) => Some(name.as_str()),
+            Piece::Text(_) => None,
+        })
+    }
+
+    pub(super) fn render(&self, fields: &mut dyn Fields) -> Result<String, Complaint> {
+        let mut out = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Column(name) => match fields.take(name)? {
+                    Some(cell) => out.push_str(&single(cell, "\n")),
+                    None => return Err(missing(fields, name, None)),
+                },
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Serialize for PromptTemplate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.written.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for PromptTemplate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for ChoiceTemplates {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::ByLabel(texts) => texts.serialize(serializer),
+            Self::InOrder(texts) => texts.serialize(serializer),
+            Self::Column(name) => name.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ChoiceTemplates {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ChoiceVisitor)
+    }
+}
+
+struct ChoiceVisitor;
+
+impl<'de> Visitor<'de> for ChoiceVisitor {
+    type Value = ChoiceTemplates;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("labels with their texts, a list of texts, or the column that lists them")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<ChoiceTemplates, E> {
+        if name.contains(['{', '}']) {
+            let found = format!("{name:?}, expected a column's name, or a list of texts");
+            return Err(E::custom(found));
+        }
+        Ok(ChoiceTemplates::Column(name.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<ChoiceTemplates, A::Error> {
+        let mut all = Vec::new();
+        while let Some(text) = texts.next_element()? {
+            all.push(text);
+        }
+        Ok(ChoiceTemplates::InOrder(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut texts: A) -> Result<ChoiceTemplates, A::Error> {
+        let mut all = BTreeMap::new();
+        while let Some((label, text)) = texts.next_entry::<String, PromptTemplate>()? {
+            all.insert(label, text);
+        }
+        Ok(ChoiceTemplates::ByLabel(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(json: &str) -> serde_json::Map<String, serde_json::Value> {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn columns_stand_in_braces_and_braces_are_doubled() {
+        let template = PromptTemplate::parse("a {{b}} {c}{ d }.").unwrap();
+        let mut record = fields(r#"{"c": "x", "d": ["y", 2]}"#);
+        assert_eq!(template.render(&mut record).unwrap(), "a {b} xy\n2.");
+    }
+
+    #[test]
+    fn an_open_brace_is_refused_with_its_place() {
+        for wrong in ["{", "a {b", "{}", "{ }", "a } b", "{a\nb}", "{a} {b", "{a{b}"] {
+            let refused = PromptTemplate::parse(wrong).unwrap_err();
+            assert!(refused.contains("expected"), "{wrong}: {refused}");
+        }
+        assert!(PromptTemplate::parse("").is_err());
+        assert!(PromptTemplate::parse("{a} b {a}").is_ok());
+    }
+
+    #[test]
+    fn a_missing_column_is_named_beside_those_there_are() {
+        let template = PromptTemplate::parse("{premise}").unwrap();
+        let (found, expected) = template.render(&mut fields(r#"{"text": "x"}"#)).unwrap_err();
+        assert_eq!(
+            (found.as_str(), expected.as_str()),
+            ("the columns \"text\"", "column \"premise\"")
+        );
+    }
+
+    #[test]
+    fn answers_are_written_as_a_table_a_list_or_a_column() {
+        let read = |json: &str| serde_json::from_str::<ChoiceTemplates>(json);
+        let record = r#"{"x": "one", "y": "two", "all": ["p", "q", "r"]}"#;
+        let render = |json: &str| match read(json).unwrap().render(&mut fields(record)).unwrap() {
+            Answers::Choice(answers) => answers,
+            Answers::Absent | Answers::Text(_) => panic!("choices"),
+        };
+        let pair = |label: &str, text: &str| (label.to_owned(), text.to_owned());
+        assert_eq!(
+            render(r#"{"true": "yes", "false": "no"}"#),
+            [pair("false", "no"), pair("true", "yes")]
+        );
+        assert_eq!(render(r#"["{x}", "{y}!"]"#), [pair("0", "one"), pair("1", "two!")]);
+        assert_eq!(render(r#""all""#), [pair("0", "p"), pair("1", "q"), pair("2", "r")]);
+        assert!(read("3").is_err() && read(r#""{x}""#).is_err());
+        let (found, _) = read(r#""x""#).unwrap().render(&mut fields(record)).unwrap_err();
+        assert_eq!(found, "a single value in \"x\"");
+    }
+}

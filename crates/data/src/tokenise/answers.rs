@@ -1,0 +1,271 @@
+//! A prompt and what may follow it, as tokens.
+//!
+//! Prompt and answer are cut into pieces together, as the model saw text when it was trained, and
+//! the answer is what comes behind the pieces that the prompt alone has too. So all answers of a row
+//! follow the very same tokens, and their likelihoods compare. One blank stands between prompt and
+//! answer, unless either has white space there. A prompt that is too long loses its beginning: the
+//! question mostly stands at its end.
+
+use std::cmp::Reverse;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Encoded, Encoder, Target};
+use crate::{Choice, DataError, Result};
+
+/// How answers in text are bounded and compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerRules {
+    /// What the log-likelihood of an answer is divided by.
+    pub length_norm: LengthNorm,
+    /// The most tokens of a text that is written.
+    pub max_new_tokens: usize,
+    /// The token behind a text that is written.
+    pub end: Option<u32>,
+}
+
+impl Default for AnswerRules {
+    /// Likelihoods as they are, and texts of at most 64 tokens.
+    fn default() -> Self {
+        Self { length_norm: LengthNorm::None, max_new_tokens: 64, end: None }
+    }
+}
+
+/// What the log-likelihood of an answer is divided by before answers are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LengthNorm {
+    /// Nothing: the likelihood of the whole answer.
+    #[default]
+    None,
+    /// The answer's tokens.
+    Tokens,
+    /// The answer's characters, which do not depend on the tokenizer.
+    Characters,
+}
+
+/// A sequence of a prompt and the right answer, and the other answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedChoice {
+    /// Tokens of the prompt; what follows is the right answer.
+    pub prompt: usize,
+    /// The label of the right answer.
+    pub label: u32,
+    /// All answers in the order of labels.
+    pub candidates: Vec<Candidate>,
+}
+
+impl EncodedChoice {
+    /// For each candidate the place of the one whose sequence it is read from. The last token of an
+    /// answer is told and never read, so that may be another that begins with all the others of its
+    /// tokens: answers of one token all follow from the prompt alone.
+    pub fn carriers(&self) -> Vec<usize> {
+        let read = |candidate: &Candidate| candidate.ids.len().saturating_sub(1);
+        let carrier = |candidate: &Candidate| {
+            let begins = |other: &&(usize, &Candidate)| {
+                other.1.ids[..read(other.1)].starts_with(&candidate.ids[..read(candidate)])
+            };
+            let all: Vec<(usize, &Candidate)> = self.candidates.iter().enumerate().collect();
+            let longest = all
+                .iter()
+                .filter(begins)
+                .max_by_key(|(place, other)| (read(other), Reverse(*place)));
+            longest.map_or(0, |(place, _)| *place)
+        };
+        self.candidates.iter().map(carrier).collect()
+    }
+}
+
+/// One of the answers to a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its label.
+    pub label: u32,
+    /// Its tokens.
+    pub ids: Vec<u32>,
+    /// What its log-likelihood is divided by.
+    pub length: u32,
+}
+
+/// A sequence of a prompt and the text that should follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedText {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// The whole text, whatever was cut from its tokens.
+    pub reference: String,
+}
+
+impl Encoder<'_> {
+    /// The prompt with the right answer; the others beside it.
+    pub(super) fn choice(&self, prompt: &str, choice: &Choice) -> Result<Encoded> {
+        let answers: Vec<&str> = choice.candidates.iter().map(|(_, text)| text.as_str()).collect();
+        let (shared, tails) = self.continued(prompt, &answers)?;
+        let longest = tails.iter().map(Vec::len).max().unwrap_or(0);
+        let (ids, dropped) = self.prompt(&shared, longest)?;
+        let candidate = |((label, text), ids): (&(u32, String), Vec<u32>)| {
+            let length = match self.rules.length_norm {
+                LengthNorm::None => 1,
+                LengthNorm::Tokens => ids.len(),
+                LengthNorm::Characters => text.trim().chars().count(),
+            };
+            Candidate { label: *label, ids, length: length.max(1) as u32 }
+        };
+        let candidates: Vec<Candidate> =
+            choice.candidates.iter().zip(tails).map(candidate).collect();
+        let right = candidates.iter().find(|candidate| candidate.label == choice.label);
+        let right = right.map(|candidate| candidate.ids.clone()).unwrap_or_default();
+        let target = EncodedChoice { prompt: ids.len(), label: choice.label, candidates };
+        let ids = [ids, right].concat();
+        Ok(Encoded { ids, types: Vec::new(), target: Target::Choice(target), dropped })
+    }
+
+    /// The prompt with the text that should follow and the token that ends it.
+    pub(super) fn written(&self, prompt: &str, text: &str) -> Result<Encoded> {
+        let (shared, mut tails) = self.continued(prompt, &[text])?;
+        let mut tail = tails.pop().unwrap_or_default();
+        tail.extend(self.rules.end);
+        let most = self.rules.max_new_tokens;
+        let (ids, dropped) = self.prompt(&shared, most)?;
+        let lost = tail.len().saturating_sub(most);
+        tail.truncate(most);
+        let target = EncodedText { prompt: ids.len(), reference: text.to_owned() };
+        let (ids, dropped) = ([ids, tail].concat(), dropped + lost);
+        Ok(Encoded { ids, types: Vec::new(), target: Target::Text(target), dropped })
+    }
+
+    /// The pieces that all continuations of a prompt begin with, and what each adds to them.
+    fn continued(&self, prompt: &str, answers: &[&str]) -> Result<(Vec<u32>, Vec<Vec<u32>>)> {
+        let mut shared = self.tokenizer.pieces(prompt)?;
+        let mut whole = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let apart = prompt.ends_with(char::is_whitespace)
+                || answer.starts_with(char::is_whitespace)
+                || prompt.is_empty();
+            let joiner = if apart { "" } else { " " };
+            whole.push(self.tokenizer.pieces(&format!("{prompt}{joiner}{answer}"))?);
+        }
+        for pieces in &whole {
+            let same = shared.iter().zip(pieces).take_while(|(one, other)| one == other).count();
+            shared.truncate(same);
+        }
+        for (pieces, answer) in whole.iter_mut().zip(answers) {
+            pieces.drain(..shared.len());
+            if pieces.is_empty() {
+                let expected = "an answer with at least one token";
+                return Err(DataError::setting("answer", &format!("{answer:?}"), expected));
+            }
+        }
+        Ok((shared, whole))
+    }
+
+    /// The opening tokens and the end of a prompt, with room for so many tokens behind it; and how
+    /// many pieces that costs.
+    fn prompt(&self, pieces: &[u32], behind: usize) -> Result<(Vec<u32>, usize)> {
+        let mut ids = self.single().before();
+        let room = self.longest.saturating_sub(ids.len() + behind);
+        if room == 0 {
+            let expected = format!("more than the {behind} tokens that may follow a prompt");
+            return Err(DataError::setting("max_tokens", &self.longest, expected));
+        }
+        let dropped = pieces.len().saturating_sub(room);
+        ids.extend_from_slice(&pieces[dropped..]);
+        if ids.is_empty() {
+            let expected = "a prompt with at least one token: this tokenizer adds none of its own";
+            return Err(DataError::setting("prompt", &"an empty text", expected));
+        }
+        Ok((ids, dropped))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Row, TableBuilder, Task, Tokenizer, WordTokenizer};
+
+    fn tokenizer() -> WordTokenizer {
+        WordTokenizer::grow(["no chest pain no chest pain x yes yes"], 60).unwrap()
+    }
+
+    fn encode(encoder: &Encoder<'_>, task: Task, row: Row) -> Result<Encoded> {
+        let mut builder = TableBuilder::new(task);
+        builder.push(row).unwrap();
+        encoder.encode(&builder.finish().examples[0]).map(|mut all| all.remove(0))
+    }
+
+    fn asked(prompt: &str) -> Row {
+        Row::text(prompt).with_labels(["b"]).with_choices([("b", "yes"), ("a", "no pain")])
+    }
+
+    #[test]
+    fn answers_follow_one_prompt_and_the_right_one_is_learnt() {
+        let tokenizer = tokenizer();
+        let encoder = Encoder::new(&tokenizer, 20).unwrap();
+        let encoded = encode(&encoder, Task::Choice, asked("chest pain")).unwrap();
+        let pieces = |text| tokenizer.pieces(text).unwrap();
+        assert_eq!(encoded.ids, [vec![2], pieces("chest pain yes")].concat());
+        let Target::Choice(choice) = encoded.target else { panic!() };
+        assert_eq!((choice.prompt, choice.label), (3, 1));
+        let found: Vec<_> = choice.candidates.iter().map(|c| (c.label, c.ids.clone())).collect();
+        assert_eq!(found, [(0, pieces("no pain")), (1, pieces("yes"))]);
+    }
+
+    #[test]
+    fn a_long_prompt_loses_its_beginning_and_no_answer_is_cut() {
+        let tokenizer = tokenizer();
+        let encoder = Encoder::new(&tokenizer, 5).unwrap();
+        let encoded = encode(&encoder, Task::Choice, asked("x no chest pain")).unwrap();
+        let pieces = |text| tokenizer.pieces(text).unwrap();
+        assert_eq!(encoded.ids, [vec![2], pieces("chest pain yes")].concat());
+        assert_eq!(encoded.dropped, 2);
+        let refused = encode(&Encoder::new(&tokenizer, 3).unwrap(), Task::Choice, asked("x"));
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("max_tokens = 3"), "{refused}");
+    }
+
+    #[test]
+    fn answers_that_begin_alike_share_a_sequence() {
+        let candidate = |ids: &[u32]| Candidate { label: 0, ids: ids.to_vec(), length: 1 };
+        let carriers = |answers: &[&[u32]]| {
+            let candidates = answers.iter().map(|ids| candidate(ids)).collect();
+            EncodedChoice { prompt: 1, label: 0, candidates }.carriers()
+        };
+        assert_eq!(carriers(&[&[5], &[6], &[7]]), [0, 0, 0]);
+        assert_eq!(carriers(&[&[5], &[5, 6, 7], &[6, 8], &[5, 9]]), [1, 1, 2, 1]);
+    }
+
+    #[test]
+    fn lengths_divide_as_asked() {
+        let tokenizer = tokenizer();
+        for (length_norm, expected) in [
+            (LengthNorm::None, [1, 1]),
+            (LengthNorm::Tokens, [2, 1]),
+            (LengthNorm::Characters, [7, 3]),
+        ] {
+            let rules = AnswerRules { length_norm, ..AnswerRules::default() };
+            let encoder = Encoder::new(&tokenizer, 9).unwrap().with_rules(rules);
+            let encoded = encode(&encoder, Task::Choice, asked("x")).unwrap();
+            let Target::Choice(choice) = encoded.target else { panic!() };
+            assert_eq!(choice.candidates.iter().map(|c| c.length).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn a_text_ends_with_its_token_unless_it_is_cut() {
+        let tokenizer = tokenizer();
+        let encode = |max_new_tokens, text: &str| {
+            let rules = AnswerRules { max_new_tokens, end: Some(3), ..AnswerRules::default() };
+            let encoder = Encoder::new(&tokenizer, 8).unwrap().with_rules(rules);
+            encode(&encoder, Task::Generation, Row::text("no chest pain x x").with_text(text))
+        };
+        let pieces = |text| tokenizer.pieces(text).unwrap();
+        let whole = encode(4, "yes no").unwrap();
+        assert_eq!(whole.ids, [vec![2], pieces("pain x x yes no"), vec![3]].concat());
+        assert_eq!(whole.dropped, 2);
+        let cut = encode(4, "yes no yes no pain").unwrap();
+        assert_eq!(cut.ids, [vec![2], pieces("pain x x yes no yes no")].concat());
+        let Target::Text(text) = cut.target else { panic!() };
+        assert_eq!((text.prompt, text.reference.as_str()), (4, "yes no yes no pain"));
+        assert!(encode(8, "yes").is_err());
+    }
+}

@@ -1,0 +1,57 @@
+//! ROUGE is that of the `rouge-score` package (`tools/rouge_fixtures.py`), on pairs of our own and
+//! on real dialogues with their notes.
+
+use std::path::Path;
+
+use fedra_data::{Rouge, RougeWords};
+use serde_json::Value;
+
+/// Both add a handful of fractions; the fixture of real pairs has twelve digits.
+const CLOSE: f64 = 1e-11;
+
+fn fixture() -> Value {
+    serde_json::from_str(include_str!("fixtures/rouge.json")).unwrap()
+}
+
+fn check(reference: &str, text: &str, expected: &[Value]) {
+    let scores = [RougeWords::Plain, RougeWords::Stemmed].map(|words| {
+        let Rouge { one, two, longest } = Rouge::of(reference, text, words);
+        [one, two, longest]
+    });
+    for (found, expected) in scores.as_flattened().iter().zip(expected) {
+        let expected = expected.as_f64().unwrap();
+        assert!((found - expected).abs() < CLOSE, "{scores:?} {expected} {reference:?} {text:?}");
+    }
+}
+
+#[test]
+fn scores_are_those_of_the_reference_with_and_without_stems() {
+    let fixture = fixture();
+    let pairs = fixture["pairs"].as_array().unwrap();
+    assert!(pairs.len() > 200);
+    for pair in pairs {
+        let [reference, text, expected @ ..] = pair.as_array().unwrap().as_slice() else {
+            panic!()
+        };
+        assert_eq!(expected.len(), 6);
+        check(reference.as_str().unwrap(), text.as_str().unwrap(), expected);
+    }
+}
+
+#[test]
+fn scores_of_real_notes_are_those_of_the_reference() {
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/mts-dialog/test1.jsonl");
+    let Ok(rows) = std::fs::read_to_string(&file) else {
+        eprintln!("skipped: {} is not there", file.display());
+        return;
+    };
+    let fixture = fixture();
+    let real = fixture["real"].as_array().unwrap();
+    assert_eq!(real.len(), 200);
+    for (row, expected) in rows.lines().zip(real) {
+        let row: Value = serde_json::from_str(row).unwrap();
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        check(&text("note"), &text("dialogue"), expected.as_array().unwrap());
+    }
+}
