@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 mod certificates;
+mod cut;
 mod faults;
 mod near_and_far;
 mod place;

@@ -1,0 +1,89 @@
+//! A cut model over processes: the same bits as in one, killed servers included, and text whose middle
+//! blocks are at a server.
+
+use std::path::Path;
+
+use crate::place::{Place, TINY};
+
+const MODES: [&str; 3] = [
+    "{ first = 0, last = 1 }",
+    "{ first = 0, last = 1, mode = 'sequential' }",
+    "{ first = 0, last = 0, mode = 'batched', encoding = 'bf16' }",
+];
+
+#[test]
+fn a_cut_over_processes_comes_to_the_bits_of_one_process_and_tells_what_each_side_held() {
+    for mode in MODES {
+        let place = Place::new();
+        let set = format!("split={mode}");
+        let flags = [TINY, "--set", &set, "--set", "threads=1"];
+        place.run("run --out near --quiet", &flags);
+        let (server, address) = place.serve("far", &flags);
+        let sites = place.join_all(&address, &flags);
+        server.succeed();
+        for site in sites {
+            site.succeed();
+        }
+        assert!(place.model("near") == place.model("far"), "{mode}");
+        assert_eq!(place.log("near"), place.log("far"), "{mode}");
+        let text = std::fs::read_to_string(place.path("far").join("rounds.jsonl")).unwrap();
+        let first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert!(first["memory"]["client"].as_u64().unwrap() > 0, "{first}");
+        assert!(first["memory"]["server"].as_u64().unwrap() > 0, "{first}");
+        assert!(first["bytes"]["crossing"]["hidden_up"].as_u64().unwrap() > 0, "{first}");
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_in_a_cut_round_goes_on_to_the_same_bits() {
+    let place = Place::new();
+    let flags = [
+        TINY,
+        "--set",
+        "split={ first = 0, last = 1 }",
+        "--set",
+        "federation.rounds=12",
+        "--set",
+        "threads=1",
+    ];
+    let (server, address) = place.serve("far", &flags);
+    let sites = place.join_all(&address, &flags);
+    place.wait_for_rounds("far", 3);
+    server.kill();
+    let server = place.start(&format!("serve --listen {address} --out far"), &flags);
+    server.succeed();
+    for site in sites {
+        site.succeed();
+    }
+    place.run("run --out near --quiet", &flags);
+    assert!(place.model("near") == place.model("far"));
+}
+
+#[test]
+fn text_is_the_same_with_its_middle_blocks_at_a_server() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
+    if !model.is_dir() {
+        eprintln!("skipped: {} is not there", model.display());
+        return;
+    }
+    let (place, model) = (Place::new(), model.display().to_string());
+    let prompt =
+        ["--model", &model, "--prompt", "Once upon a time", "--max-tokens", "24", "--json"];
+    let whole = place.output("generate", &prompt);
+    assert!(whole.status.success());
+    let line = format!("serve --model {model} --first 1 --last 2 --listen 127.0.0.1:0");
+    let server = place.start(&line, &[]);
+    let said = server.wait_for(" at 127");
+    let (_, rest) = said.split_once(" at ").unwrap();
+    let address = rest.split_whitespace().next().unwrap();
+    let far = place.output(&format!("generate --server {address} --first 1 --last 2"), &prompt);
+    let tokens = |output: &std::process::Output| {
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["tokens"].clone()
+    };
+    assert_eq!(tokens(&whole), tokens(&far));
+    let wrong = place.refusal(&format!("generate --server {address} --first 2 --last 2"), &prompt);
+    assert!(wrong.contains("found blocks 2..3, expected blocks 1..3 at the server"), "{wrong}");
+    server.interrupt();
+    server.succeed();
+}
