@@ -50,4 +50,4 @@ pub use prefix::PrefixCache;
 pub use preset::Preset;
 pub use probe::{BlockProbe, Relevant};
 pub use reading::Reading;
-pub use store::{Loaded, Saving, Wanted, load, load_checkpoint, save};
+pub use store::{Loaded, Saving, Wanted, load, load_checkpoint, load_part, save};

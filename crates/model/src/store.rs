@@ -60,7 +60,18 @@ pub fn load(
 pub fn load_checkpoint(
     checkpoint: &Checkpoint,
     wanted: Wanted,
+    how: (&Device, Seed),
+) -> Result<Loaded, ModelError> {
+    load_part(checkpoint, wanted, how, |_| true)
+}
+
+/// Loads only the parameters that `keep` accepts: one side of a cut model. The folder is compared
+/// with the whole structure all the same, and values of the rest are never read.
+pub fn load_part(
+    checkpoint: &Checkpoint,
+    wanted: Wanted,
     (device, seed): (&Device, Seed),
+    keep: impl Fn(ParamId) -> bool,
 ) -> Result<Loaded, ModelError> {
     let Wanted { head, classifier, adapters } = wanted;
     match (&classifier, head.answers()) {
@@ -81,6 +92,8 @@ pub fn load_checkpoint(
             found.redraw(id);
         }
     }
+    found.tensors.retain(|id, _| keep(*id));
+    found.fresh.retain(|id| keep(*id));
     let mut params = Params::default();
     for tensor in checkpoint.tensors(&found) {
         let (id, mut values) = tensor?;

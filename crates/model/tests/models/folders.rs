@@ -2,8 +2,13 @@
 
 use crate::step::{Step, bits, names};
 use fedra_compute::Seed;
-use fedra_model::hf::{Companions, Config, LlamaConfig, Precision, Problem, Weights, writer};
-use fedra_model::{Backbone, Head, Loaded, Model, ModelError, Saving, load, save};
+use fedra_model::hf::{
+    Checkpoint, Companions, Config, LlamaConfig, Precision, Problem, Weights, writer,
+};
+use fedra_model::{
+    Backbone, Classifier, Head, Loaded, Model, ModelError, Saving, Wanted, load, load_part, save,
+};
+use fedra_plan::{ParamId, Site};
 use half::{bf16, f16};
 use std::path::Path;
 
@@ -251,4 +256,30 @@ fn a_decoder_made_in_code_is_saved_and_loaded() {
     let loaded = read(dir.path(), &step, Head::Language).unwrap();
     let loaded = Step { model: loaded.model, params: loaded.params, ..step.clone() };
     assert_eq!(bits(&loaded.logits().to_host()), bits(&step.logits().to_host()));
+}
+
+#[test]
+fn one_side_of_a_cut_is_loaded_without_the_other_and_to_the_bit() {
+    let step = Step::every_tiny().into_iter().find(|step| {
+        matches!(step.model.backbone(), Backbone::Llama(_)) && step.model.head() == Head::Language
+    });
+    let step = step.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &step, Precision::F32);
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let server = |site: Site| site == Site::Block(1);
+    for kept_by_server in [true, false] {
+        let wanted =
+            Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
+        let how = (&step.device, Seed(1));
+        let keep = |id: ParamId| server(id.site) == kept_by_server;
+        let part = load_part(&checkpoint, wanted, how, keep).unwrap();
+        let expected: Vec<_> = step.params.iter().filter(|(id, _)| keep(*id)).collect();
+        assert!(!part.params.is_empty() && part.params.len() < step.params.len());
+        assert_eq!(part.params.len(), expected.len());
+        for (id, tensor) in expected {
+            let found = part.params.get(id).unwrap();
+            assert_eq!(bits(&found.to_host()), bits(&tensor.to_host()), "{id}");
+        }
+    }
 }
