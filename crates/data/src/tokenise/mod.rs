@@ -37,6 +37,9 @@ pub trait Tokenizer: Send + Sync {
     /// The pieces of a word that stands inside a sentence.
     fn word(&self, word: &str) -> Result<Vec<u32>>;
 
+    /// The text of tokens, special ones left out. Bytes that make no character are replaced.
+    fn text(&self, tokens: &[u32]) -> Result<String>;
+
     /// What stands around one text and around two.
     fn templates(&self) -> &Templates;
 

@@ -178,6 +178,13 @@ impl Tokenizer for SavedTokenizer {
         if self.is_blank_first { self.pieces(&format!(" {word}")) } else { self.pieces(word) }
     }
 
+    fn text(&self, tokens: &[u32]) -> Result<String> {
+        guarded(|| self.inner.decode(tokens, true)).map_err(|error| {
+            let found = format!("no text for {} tokens ({error})", tokens.len());
+            DataError::file(&self.file, found, "a decoder that reads any tokens")
+        })
+    }
+
     fn templates(&self) -> &Templates {
         &self.templates
     }

@@ -77,6 +77,10 @@ impl Tokenizer for WordTokenizer {
         self.inner.word(word)
     }
 
+    fn text(&self, tokens: &[u32]) -> Result<String> {
+        self.inner.text(tokens)
+    }
+
     fn templates(&self) -> &Templates {
         self.inner.templates()
     }
