@@ -9,6 +9,7 @@ use fedra_compute::{Device, Params};
 use fedra_engine::{NoiseDraw, NoiseKind};
 use fedra_model::hf::{BertConfig, Config, LlamaConfig};
 use fedra_model::{Head, Model};
+use fedra_plan::{ParamId, Part, Role, Site};
 use fedra_seed::{Generator, Seed};
 
 const VOCABULARY: usize = 60;
@@ -37,7 +38,10 @@ impl World {
         });
         let device = Device::cpu();
         let model = Model::new(config, Head::Language, None).unwrap();
-        let params = model.fresh_params(&device, Seed(3)).unwrap();
+        let mut params = model.fresh_params(&device, Seed(3)).unwrap();
+        // As in trained models, a state is more its own token's than its context's.
+        let table = ParamId::new(Site::Embedding, Role::Token, Part::Weight);
+        params.get_mut(table).unwrap().scale(100.0);
         let mut draws = Seed(5).generator();
         let lines = (0..6).map(|_| line(&mut draws)).collect();
         let public = (0..200).map(|_| line(&mut draws)).collect();

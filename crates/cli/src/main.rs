@@ -1,6 +1,7 @@
 //! The `fedra` command.
 
 mod advise;
+mod attack;
 mod bench;
 mod compare;
 mod console;
@@ -63,6 +64,9 @@ enum Command {
     Data(data::Data),
     /// Turn a GGUF file into a model folder in Hugging Face layout
     Convert(convert::Convert),
+    /// Try to read back what a run keeps from the server
+    #[command(subcommand)]
+    Attack(attack::Attack),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -119,6 +123,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Advise(advise) => return advise.run(),
         Command::Data(data) => data.run(),
         Command::Convert(convert) => convert.run(),
+        Command::Attack(attack) => attack.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {
