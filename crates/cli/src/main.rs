@@ -1,6 +1,7 @@
 //! The `fedra` command.
 
 mod advise;
+mod attack;
 mod bench;
 mod certs;
 mod compare;
@@ -77,6 +78,9 @@ enum Command {
     Convert(convert::Convert),
     /// Write what follows a prompt, with a decoder from a folder
     Generate(generate::Generate),
+    /// Try to read back what a run keeps from the server
+    #[command(subcommand)]
+    Attack(attack::Attack),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -137,6 +141,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Data(data) => data.run(),
         Command::Convert(convert) => convert.run(),
         Command::Generate(generate) => return generate.run(),
+        Command::Attack(attack) => attack.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {

@@ -29,6 +29,19 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // Sockets stand beside the library, not under it: only the command line joins the two.
     ("fedra-net", &["fedra-plan", "fedra-seed", "fedra-wire", "fedra-engine", "fedra-client"]),
+    // Attacks stand beside the library too: no run needs them.
+    (
+        "fedra-audit",
+        &[
+            "fedra-plan",
+            "fedra-seed",
+            "fedra-compute",
+            "fedra-model",
+            "fedra-data",
+            "fedra-engine",
+            "fedra-client",
+        ],
+    ),
     (
         "fedra",
         &[

@@ -180,7 +180,7 @@ impl HiddenFrame {
         }
         match encoding {
             RowEncoding::F32 => {
-                self.rows.iter().for_each(|value| bytes.extend(value.to_le_bytes()))
+                self.rows.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
             }
             RowEncoding::Bf16 => {
                 let halves = self.rows.iter().map(|value| half::bf16::from_f32(*value));
@@ -192,7 +192,9 @@ impl HiddenFrame {
                     let scale = largest / 127.0;
                     bytes.extend(scale.to_le_bytes());
                     let unit = if scale > 0.0 { scale } else { 1.0 };
-                    bytes.extend(row.iter().map(|value| ((value / unit).round() as i8) as u8));
+                    bytes.extend(
+                        row.iter().map(|value| ((value / unit).round() as i8).cast_unsigned()),
+                    );
                 }
             }
         }
@@ -373,7 +375,7 @@ fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> Vec<f32> {
             let mut rows = Vec::with_capacity(body.len());
             for row in body.chunks_exact(width + 4) {
                 let scale = f32::from_le_bytes(row[..4].try_into().expect("four bytes"));
-                rows.extend(row[4..].iter().map(|byte| f32::from(*byte as i8) * scale));
+                rows.extend(row[4..].iter().map(|byte| f32::from(byte.cast_signed()) * scale));
             }
             rows
         }

@@ -22,5 +22,5 @@ mod turn;
 
 pub(crate) use ends::{CutStep, Ends, Passing};
 pub use middle::{LocalPeer, Middle};
-pub use noise::Perturbation;
+pub use noise::{Occasion, Perturbation};
 pub use peer::{Connect, Peer, Purpose};

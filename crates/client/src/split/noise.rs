@@ -20,7 +20,7 @@ pub struct Perturbation {
 
 /// Where the rows of a message come from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Occasion<'a> {
+pub struct Occasion<'a> {
     /// Names the message among all that ever leave: round, step.
     pub message: Seed,
     /// The example of each sequence, the same whenever it comes again.
@@ -48,11 +48,7 @@ impl Perturbation {
     }
 
     /// Changes rows that are about to leave. Tells by what each was scaled, where rows are clipped.
-    pub(crate) fn hidden(
-        &self,
-        (rows, width): (&mut [f32], usize),
-        occasion: Occasion<'_>,
-    ) -> Vec<f32> {
+    pub fn hidden(&self, (rows, width): (&mut [f32], usize), occasion: Occasion<'_>) -> Vec<f32> {
         self.perturb((rows, width), occasion, "hidden")
     }
 
@@ -91,8 +87,8 @@ impl Perturbation {
         factors
     }
 
-    /// By what a row is scaled, and the noise that it gets.
-    fn measure(&self, row: &[f32]) -> (f32, f64) {
+    /// By what a row is scaled, and the standard deviation of the noise that it gets.
+    pub fn measure(&self, row: &[f32]) -> (f32, f64) {
         let squares: f64 = row.iter().map(|value| f64::from(*value) * f64::from(*value)).sum();
         match self.noise.kind {
             NoiseKind::Relative { gamma } => (1.0, gamma * (squares / row.len() as f64).sqrt()),

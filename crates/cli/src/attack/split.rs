@@ -1,0 +1,284 @@
+//! `fedra attack split`: a server that holds the middle of a decoder tries to read the text.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use fedra::grid::grouped;
+use fedra::pretrained::Pretrained;
+use fedra_audit::{Attack, Decoder, FineTuning, Grid, Knowledge, PublicText, Study, Verdict};
+use fedra_compute::{Device, Seed};
+use fedra_engine::{NoiseDraw, NoiseKind};
+use fedra_model::{Classifier, Head, Wanted, load_checkpoint};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::lines::{self, Lines};
+use super::telling::Telling;
+use crate::console;
+use crate::experiment::parse_seed;
+
+pub const HELP: &str = "\
+Examples:
+  fedra attack split --model stories260k --text input.txt
+  fedra attack split --model stories260k --text private.txt --public other.txt \\
+    --first 0,1,2,4 --gamma 0,0.5,1,2,4 --lines 32 --out attack
+  fedra attack split --model SmolLM2-135M-Instruct.Q4_1.gguf --data notes.toml --attack search \\
+    --noise absolute --gamma 0.02,0.2,2 --candidates 64 --json
+
+The server sees the state of every token behind the client's first blocks, with the noise of
+[split.noise]. Attackers know the client's weights below the cut (exact) or only the public ones
+from which the client set out (pretrained); --tune-steps makes the difference.
+
+  search    which next token, given those found so far, reproduces the state best; then the same
+            with a language model's expectation
+  inverter  a linear map from a state to the token at its own position, fitted on public text; as a
+            control the same fitted to the next token
+  average   search on the mean of several sights of a line, with fresh and with cached noise
+  guess     no state: the commonest token, and what a language model says to the true prefix
+
+Each setting carries the loss of held-out lines through the cut with its noise. Without --public
+the rest of the private text stands for public text, which favours the attacker.";
+
+/// The whole command.
+#[derive(Args)]
+pub struct Split {
+    /// The decoder: a folder or a GGUF file; with --data, the experiment's unless given
+    #[arg(long, value_name = "DIR|FILE.gguf", required_unless_present = "data")]
+    model: Option<PathBuf>,
+    /// The private text, a line each
+    #[arg(long, value_name = "FILE", conflicts_with = "data", required_unless_present = "data")]
+    text: Option<PathBuf>,
+    /// An experiment whose training rows are the private text
+    #[arg(long, value_name = "FILE.toml")]
+    data: Option<PathBuf>,
+    /// Text that the attacker has anyway, a line each
+    #[arg(long, value_name = "FILE")]
+    public: Option<PathBuf>,
+    /// Blocks below the cut, several by commas
+    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "1")]
+    first: Vec<usize>,
+    /// Noise levels: gamma (relative), scale (absolute) or sigma (clipped)
+    #[arg(long, value_name = "G", value_delimiter = ',', default_value = "0,0.1,0.5,1,2,4,8")]
+    gamma: Vec<f64>,
+    /// How noise is measured
+    #[arg(long, value_enum, default_value_t = NoiseName::Relative)]
+    noise: NoiseName,
+    /// The largest norm of a row, for clipped noise
+    #[arg(long, value_name = "C")]
+    norm: Option<f64>,
+    /// Whether noise is new each time a line is sent; averaging tries both unless given
+    #[arg(long, value_enum)]
+    draw: Option<DrawName>,
+    /// Which attacks, several by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
+    attack: Vec<AttackName>,
+    /// Steps of fine-tuning on the attacked lines that the client makes first; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    tune_steps: u32,
+    /// Learning rate of these steps
+    #[arg(long, value_name = "R", default_value_t = 1e-3)]
+    tune_rate: f64,
+    /// Candidates of a search at each position; the inverter chooses where there are more tokens
+    #[arg(long, value_name = "M", default_value_t = 512)]
+    candidates: usize,
+    /// How often a line is seen, for averaging
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,16,64")]
+    views: Vec<u32>,
+    /// Tokens with a smaller share of the public text are rare
+    #[arg(long, value_name = "SHARE", default_value_t = 0.001)]
+    rare: f64,
+    /// Lines to attack; as many again are held out to measure the loss
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    lines: usize,
+    /// Most tokens of a line
+    #[arg(long, value_name = "N", default_value_t = 48)]
+    tokens: usize,
+    /// Public tokens to learn from, about
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    public_tokens: usize,
+    /// How often all noise is drawn anew
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeats: u32,
+    /// Where lines and noise come from
+    #[arg(long, value_name = "N", value_parser = parse_seed, default_value = "1")]
+    seed: u64,
+    /// Print one JSON object a line instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Write index.html, charts and results.jsonl to this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// How noise is measured.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum NoiseName {
+    /// In units of each row's root mean square
+    Relative,
+    /// As given: the mean absolute value
+    Absolute,
+    /// In units of a norm to which rows are clipped
+    Clipped,
+}
+
+/// Whether noise is new each time.
+#[derive(Clone, Copy, ValueEnum)]
+enum DrawName {
+    /// New each time
+    Fresh,
+    /// One draw a line, kept
+    Cached,
+}
+
+/// Attacks that are run together.
+#[derive(Clone, Copy, ValueEnum)]
+enum AttackName {
+    Inverter,
+    Search,
+    Average,
+    Guess,
+    All,
+}
+
+impl AttackName {
+    const fn attacks(self) -> &'static [Attack] {
+        match self {
+            Self::Inverter => &[Attack::Inverter, Attack::ShiftedInverter],
+            Self::Search => &[Attack::Search, Attack::SearchWithPrior],
+            Self::Average => &[Attack::Average],
+            Self::Guess => &[Attack::Unigram, Attack::Language],
+            Self::All => &Attack::ALL,
+        }
+    }
+}
+
+impl Split {
+    /// Attacks, writes, prints.
+    pub fn run(&self) -> Result<()> {
+        let begun = Instant::now();
+        let mut grid = self.grid()?;
+        let (private, model) = match (&self.text, &self.data) {
+            (Some(text), _) => (lines::of_file("--text", text)?, None),
+            (None, Some(data)) => lines::of_experiment(data)?,
+            (None, None) => bail!("found neither --text nor --data, expected one of them"),
+        };
+        let public =
+            self.public.as_ref().map(|file| lines::of_file("--public", file)).transpose()?;
+        let Some(path) = self.model.clone().or(model) else {
+            bail!(
+                "--model: found nothing, expected a folder or a GGUF file: the experiment has none"
+            );
+        };
+        let telling = Telling::new(self.json, self.out.as_deref())?;
+
+        let Pretrained { checkpoint, tokenizer } = Pretrained::open(&path).context("--model")?;
+        let wanted =
+            Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
+        let (device, seed) = (Device::cpu(), Seed(self.seed));
+        let loaded = load_checkpoint(&checkpoint, wanted, (&device, seed)).context("--model")?;
+        let decoder = Decoder::new(&loaded.model, &loaded.params, &device).context("--model")?;
+        if self.tokens > loaded.model.longest() {
+            let longest = loaded.model.longest();
+            bail!("--tokens: found {}, expected at most {longest}, the model's", self.tokens);
+        }
+        let wanted = lines::Wanted {
+            attacked: self.lines,
+            held_out: self.lines,
+            public: self.public_tokens,
+            tokens: self.tokens,
+        };
+        let texts = (&private[..], public.as_deref());
+        let lines = Lines::draw(tokenizer.as_ref(), texts, wanted, seed.of("lines"))?;
+        let public_text = PublicText::new(lines.public, lines.known.len(), decoder.vocabulary())?;
+        self.introduce(&public_text);
+
+        let spinner = spinner();
+        spinner.set_message("the client fine-tunes");
+        let tuning = FineTuning { steps: self.tune_steps, rate: self.tune_rate, batch: 8 };
+        grid.firsts.iter().try_for_each(|&first| decoder.check_first(first))?;
+        let blocks = grid.firsts.iter().copied().max().unwrap_or(0);
+        let tuned = tuning.tune(decoder, (&lines.attacked, blocks), seed.of("tuning"))?;
+        if self.tune_steps == 0 {
+            grid.knowledge = vec![Knowledge::Exact];
+        }
+        let text = |tokens: &[u32]| tokenizer.text(tokens).unwrap_or_default();
+        let study = Study {
+            client: decoder.with(&tuned),
+            public: decoder,
+            lines: &lines.attacked,
+            held_out: &lines.held_out,
+            public_text: &public_text,
+            known: &lines.known,
+            text: &text,
+            grid: &grid,
+        };
+        let findings = study.run(&mut |what| spinner.set_message(what.to_owned()))?;
+        spinner.finish_and_clear();
+        let truth = text(&lines.attacked[0][lines.known.len()..]);
+        telling.tell(&findings, &Verdict::of(&findings), &truth)?;
+        console::say(format_args!("{:.0} s", begun.elapsed().as_secs_f64()));
+        Ok(())
+    }
+
+    fn introduce(&self, public: &PublicText) {
+        let tokens = grouped(public.tokens());
+        if self.public.is_none() {
+            console::say(format_args!(
+                "note: {tokens} tokens of the private file's other lines stand for public text; \
+                 --public names a file"
+            ));
+        } else {
+            console::say(format_args!("{tokens} public tokens"));
+        }
+    }
+
+    fn grid(&self) -> Result<Grid> {
+        if self.norm.is_some() != (self.noise == NoiseName::Clipped) {
+            let found = if self.norm.is_some() { "a number" } else { "nothing" };
+            bail!("--norm: found {found}, expected a number with --noise clipped and only there");
+        }
+        let norm = self.norm.unwrap_or_default();
+        let kind = |&level: &f64| match self.noise {
+            NoiseName::Relative => NoiseKind::Relative { gamma: level },
+            NoiseName::Absolute => NoiseKind::Absolute { scale: level },
+            NoiseName::Clipped => NoiseKind::Clipped { norm, sigma: level },
+        };
+        if !(0.0..=1.0).contains(&self.rare) {
+            bail!("--rare: found {}, expected a share from 0 to 1", self.rare);
+        }
+        if self.lines == 0 {
+            bail!("--lines: found 0, expected at least 1");
+        }
+        let attacks: BTreeSet<Attack> =
+            self.attack.iter().flat_map(|name| name.attacks()).copied().collect();
+        Ok(Grid {
+            firsts: self.first.clone(),
+            noises: self.gamma.iter().map(kind).collect(),
+            draw: self.draw.map(|draw| match draw {
+                DrawName::Fresh => NoiseDraw::Fresh,
+                DrawName::Cached => NoiseDraw::Cached,
+            }),
+            attacks,
+            knowledge: vec![Knowledge::Exact, Knowledge::Pretrained],
+            views: self.views.clone(),
+            repeats: self.repeats,
+            candidates: self.candidates,
+            rare: self.rare,
+            seed: Seed(self.seed).of("attack"),
+        })
+    }
+}
+
+/// What is being done, where a person watches.
+fn spinner() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("the template is legal"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
