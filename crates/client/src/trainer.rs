@@ -104,45 +104,16 @@ impl Trainer<'_> {
             }
             steps += 1;
             let names: Vec<u64> = chosen.iter().map(|&index| index as u64).collect();
-            let not_finite = |found| {
+            let batch = (&question, names);
+            let (found, mut gradients) = if let Some((plan, ends)) = &mut cut {
+                cut_step((params, plan), ends, batch, task.work.clip)?
+            } else {
+                self.whole_step(params, task, batch, &mut cache)?
+            };
+            if !found.is_finite() {
                 let client = task.client.to_owned();
-                Err(ClientError::NotFinite { client, step: steps, found })
-            };
-            let (found, mut gradients) = match &mut cut {
-                Some((plan, ends)) => {
-                    let CutStep { loss, mut gradients, elsewhere } =
-                        ends.learn((params, plan), &question, &names)?;
-                    if !loss.is_finite() {
-                        return not_finite(loss);
-                    }
-                    if let Some(norm) = task.work.clip {
-                        let all = (gradients.sum_of_squares() + elsewhere).sqrt();
-                        let factor = (f64::from(norm) / all).min(1.0);
-                        if factor < 1.0 {
-                            gradients.scale(factor as f32);
-                        }
-                        if !plan.gradient_crossings().is_empty() {
-                            ends.scale_step(factor)?;
-                        }
-                    }
-                    (loss, gradients)
-                }
-                None => {
-                    let mut tape = Tape::new(self.device);
-                    let loss =
-                        self.loss(&mut tape, params, task.scope, (&question, names), &mut cache)?;
-                    let found = loss.tensor.item();
-                    if !found.is_finite() {
-                        return not_finite(found);
-                    }
-                    let seed = [(&loss, Tensor::scalar(self.device, 1.0))];
-                    let mut gradients = tape.backward(&seed)?;
-                    if let Some(norm) = task.work.clip {
-                        gradients.clip(norm);
-                    }
-                    (found, gradients)
-                }
-            };
+                return Err(ClientError::NotFinite { client, step: steps, found });
+            }
             loss_sum += f64::from(found) * chosen.len() as f64;
             seen += chosen.len() as u64;
             if let Some(sum) = &mut gathered {
@@ -178,6 +149,27 @@ impl Trainer<'_> {
         worth.then(|| PrefixCache::new(usize::from(blocks), self.cache.0 as usize))
     }
 
+    /// The loss of a batch and its gradients, clipped; no gradients where the loss is no number.
+    fn whole_step(
+        &self,
+        params: &Params,
+        task: &TrainTask<'_>,
+        batch: (&LabelledBatch, Vec<u64>),
+        cache: &mut Option<PrefixCache>,
+    ) -> Result<(f32, Gradients)> {
+        let mut tape = Tape::new(self.device);
+        let loss = self.loss(&mut tape, params, task.scope, batch, cache)?;
+        let found = loss.tensor.item();
+        if !found.is_finite() {
+            return Ok((found, Gradients::default()));
+        }
+        let mut gradients = tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?;
+        if let Some(norm) = task.work.clip {
+            gradients.clip(norm);
+        }
+        Ok((found, gradients))
+    }
+
     fn loss(
         &self,
         tape: &mut Tape,
@@ -200,6 +192,27 @@ impl Trainer<'_> {
             targets,
         )?)
     }
+}
+
+/// The same where the middle is elsewhere. The norm that is clipped is that of both sides together, so
+/// the server is told by what it scales its own.
+fn cut_step(
+    given: (&Params, &Plan),
+    ends: &mut Ends<'_>,
+    (question, names): (&LabelledBatch, Vec<u64>),
+    clip: Option<f32>,
+) -> Result<(f32, Gradients)> {
+    let CutStep { loss, mut gradients, elsewhere } = ends.learn(given, question, &names)?;
+    let Some(norm) = clip.filter(|_| loss.is_finite()) else { return Ok((loss, gradients)) };
+    let all = (gradients.sum_of_squares() + elsewhere).sqrt();
+    let factor = (f64::from(norm) / all).min(1.0);
+    if factor < 1.0 {
+        gradients.scale(factor as f32);
+    }
+    if !given.1.gradient_crossings().is_empty() {
+        ends.scale_step(factor)?;
+    }
+    Ok((loss, gradients))
 }
 
 /// The batches of all epochs, no more than the work allows.

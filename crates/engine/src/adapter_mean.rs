@@ -94,7 +94,7 @@ impl Products {
     /// The mean with the adapters' changes in place of those of their factors.
     pub(crate) fn close(
         self,
-        mean: Mean,
+        mean: &Mean,
         (model, layout): (&ParamValues, &Layout),
     ) -> (Mean, AdapterReport) {
         let mut changes = mean.tensors();

@@ -91,7 +91,7 @@ pub enum EngineError {
         /// Updates that it needed.
         expected: usize,
         /// What all attempts sent.
-        bytes: Bytes,
+        bytes: Box<Bytes>,
         /// Why a client of it is missing, with a blank before it; empty when nobody was asked.
         reason: String,
     },

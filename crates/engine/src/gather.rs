@@ -217,7 +217,7 @@ impl<'round> Gather<'round> {
         let (mean, adapters) = match self.products.take() {
             None => (mean, None),
             Some((products, model)) => {
-                let (mean, report) = products.close(mean, (model, self.layout));
+                let (mean, report) = products.close(&mean, (model, self.layout));
                 (mean, Some(report))
             }
         };

@@ -20,8 +20,16 @@ pub(crate) struct Joint {
     waiting: BTreeMap<ClientId, Vec<u8>>,
     /// Answers that wait to be fetched.
     answers: BTreeMap<ClientId, Result<Vec<u8>>>,
-    /// The pass whose gradient is awaited, and how many rows of it are whose.
-    pass: Option<(Pass, Vec<(ClientId, usize)>)>,
+    /// The pass whose gradient is awaited.
+    pass: Option<Recorded>,
+}
+
+/// A pass of everybody's rows.
+#[derive(Debug)]
+struct Recorded {
+    pass: Pass,
+    /// How many of its rows are whose.
+    spans: Vec<(ClientId, usize)>,
 }
 
 impl Joint {
@@ -102,7 +110,7 @@ impl Joint {
         if turn.crosses == super::turn::Crosses::Nowhere {
             turn.step += 1;
         } else {
-            self.pass = Some((pass, spans));
+            self.pass = Some(Recorded { pass, spans });
         }
         Ok(())
     }
@@ -111,8 +119,9 @@ impl Joint {
         &mut self,
         blocks: Blocks<'_>,
         (turn, learner): (&mut Turn, &mut Learner),
-        ((pass, spans), frames): ((Pass, Vec<(ClientId, usize)>), &BTreeMap<ClientId, Vec<u8>>),
+        (recorded, frames): (Recorded, &BTreeMap<ClientId, Vec<u8>>),
     ) -> Result<()> {
+        let Recorded { pass, spans } = recorded;
         let width = blocks.model.width();
         let mut whole = Vec::new();
         let mut present = Vec::new();
@@ -145,7 +154,9 @@ impl Joint {
         turn.learn(learner, &mut gradients)?;
         let mut spans = spans;
         if rows.is_empty() {
-            spans.iter_mut().for_each(|(_, rows)| *rows = 0);
+            for (_, rows) in &mut spans {
+                *rows = 0;
+            }
         }
         self.deal(FrameKind::Gradient, number, (width, &rows), &spans, blocks)
     }

@@ -340,13 +340,12 @@ fn average(copies: &mut [(f64, &mut Params, &Scope)]) -> Result<()> {
             let (weight, params, _) = &copies[place];
             let share = (weight / total) as f32;
             let tensor = params.get(id)?;
-            match &mut mean {
-                Some(mean) => mean.add_scaled(share, tensor)?,
-                None => {
-                    let mut first = tensor.clone();
-                    first.scale(share);
-                    mean = Some(first);
-                }
+            if let Some(mean) = &mut mean {
+                mean.add_scaled(share, tensor)?;
+            } else {
+                let mut first = tensor.clone();
+                first.scale(share);
+                mean = Some(first);
             }
         }
         let places: Vec<usize> = having().collect();

@@ -373,7 +373,7 @@ fn gave_up(round: Round, failed: &[FailedAttempt]) -> EngineError {
         arrived: best.map_or(0, |best| best.arrived.len()),
         cohort: best.map_or(0, |best| best.cohort.len()),
         expected: best.map_or(0, |best| best.needed),
-        bytes,
+        bytes: Box::new(bytes),
         reason: reason.map_or(String::new(), |absence| {
             format!(" (client {}: {})", absence.client, absence.reason)
         }),
