@@ -5,7 +5,7 @@ use clap::Args;
 use fedra::grid::{Grid, grouped};
 use fedra::holdings::Holdings;
 use fedra::remarks;
-use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task};
+use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printable};
 
 use crate::console;
 use crate::experiment::Written;
@@ -88,6 +88,10 @@ fn show(written: &Written, (most_clients, most_labels): (usize, usize)) -> Resul
         console::data(labels(table, most_labels));
         console::data("");
     }
+    if let Some(asked) = table.examples.first().and_then(|example| asked(example, table)) {
+        console::data(asked);
+        console::data("");
+    }
     console::data(division.picture(table, most_clients).trim_end());
     if table.task.shape() != LabelShape::Absent {
         let what = match table.task.shape() {
@@ -119,6 +123,34 @@ fn in_words(task: Task) -> &'static str {
         LabelShape::PerWord => "one label a word",
         LabelShape::Absent => "no labels: the next token",
     }
+}
+
+/// Most letters of a prompt that are shown.
+const MOST_LETTERS: usize = 600;
+
+/// What a model reads and may answer, where that is written from columns.
+fn asked(example: &Example, table: &Table) -> Option<String> {
+    let mut answers: Vec<String> = Vec::new();
+    match &example.labels {
+        Labels::Choice(choice) => {
+            for (label, text) in &choice.candidates {
+                let right = if *label == choice.label { " (right)" } else { "" };
+                let name = printable(table.labels.name(*label));
+                answers.push(format!("  answer {name}{right}: {}", printable(text)));
+            }
+        }
+        Labels::Text(text) => answers.push(format!("  to write: {}", printable(text))),
+        Labels::One(_) | Labels::Many(_) | Labels::PerWord(_) | Labels::Absent => return None,
+    }
+    let prompt = example.body.to_text();
+    let letters = prompt.chars().count();
+    let start = if letters > MOST_LETTERS { ".." } else { "" };
+    let end: String = prompt.chars().skip(letters.saturating_sub(MOST_LETTERS)).collect();
+    let lines = format!("{start}{end}");
+    let lines = lines.lines().map(|line| format!("  | {}", printable(line)));
+    let all: Vec<String> =
+        ["the first row as a prompt".to_owned()].into_iter().chain(lines).chain(answers).collect();
+    Some(all.join("\n"))
 }
 
 fn lengths(table: &Table) -> String {

@@ -91,8 +91,11 @@ impl Targets {
             (Self::One(all), Target::One(label)) => all.push(*label),
             (Self::Many(all), Target::Many(labels)) => all.push(labels.clone()),
             (Self::PerToken(all), Target::PerToken(labels)) => all.extend_from_slice(labels),
-            (Self::PerToken(all), Target::Choice(EncodedChoice { prompt, .. }))
-            | (Self::PerToken(all), Target::Text(EncodedText { prompt, .. })) => {
+            (
+                Self::PerToken(all),
+                Target::Choice(EncodedChoice { prompt, .. })
+                | Target::Text(EncodedText { prompt, .. }),
+            ) => {
                 all.extend(told_after(*prompt, &sequence.ids));
             }
             (Self::One(_) | Self::Many(_) | Self::PerToken(_), _) => {

@@ -54,7 +54,7 @@ fn theme(document: &Document, table: &Table, counts: &[usize]) -> Option<u32> {
     for &row in &document.rows {
         match &table.examples[row].labels {
             Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
-                *votes.entry(*label).or_default() += 1
+                *votes.entry(*label).or_default() += 1;
             }
             Labels::Many(labels) => {
                 if let Some(&rarest) = labels.iter().min_by_key(|&&l| (counts[l as usize], l)) {

@@ -1,6 +1,8 @@
 //! The rows of an experiment and who holds them.
 
-use fedra_data::{DataError, Dice, Division, Holding, Limits, Reader, Split, Table, TableBuilder};
+use fedra_data::{
+    ChoiceTemplates, DataError, Dice, Division, Holding, Limits, Reader, Split, Table, TableBuilder,
+};
 
 use crate::error::{Context, Error, Result};
 use crate::experiment::{Complaint, Experiment, Source, prompt_of};
@@ -156,7 +158,7 @@ fn read(experiment: &Experiment) -> Result<Table> {
     let mut builder = TableBuilder::new(experiment.task);
     if let Some(names) = &draft.data.labels {
         builder = builder.with_labels(names.iter().cloned());
-    } else if let Some(names) = draft.data.answers.as_ref().and_then(|answers| answers.labels()) {
+    } else if let Some(names) = draft.data.answers.as_ref().and_then(ChoiceTemplates::labels) {
         builder = builder.with_labels(names);
     }
     match &experiment.source {

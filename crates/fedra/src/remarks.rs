@@ -140,7 +140,7 @@ fn present<'a>(holdings: &Holdings, rows: impl Iterator<Item = &'a usize>) -> Ve
     for &row in rows {
         match &holdings.table.examples[row].labels {
             Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
-                present[*label as usize] = true
+                present[*label as usize] = true;
             }
             Labels::Many(labels) | Labels::PerWord(labels) => {
                 for label in labels {

@@ -86,12 +86,9 @@ fn serve(peer: &Peer, mut link: Link, (middle, names): (&Middle, &[String])) {
     let mut half = middle.peer(client, purpose);
     while let Ok(message) = link.receive(None) {
         let Message { id, mut payloads, .. } = message;
-        let frame = match (payloads.pop(), payloads.is_empty()) {
-            (Some(frame), true) => frame,
-            (Some(_), false) | (None, _) => {
-                let told = "found a message with another number of payloads, expected one frame";
-                return link.refuse(Status::invalid_argument(told));
-            }
+        let (Some(frame), true) = (payloads.pop(), payloads.is_empty()) else {
+            let told = "found a message with another number of payloads, expected one frame";
+            return link.refuse(Status::invalid_argument(told));
         };
         let answer = match half.exchange(frame.into()) {
             Ok(answer) => answer,

@@ -37,7 +37,7 @@ pub const DECODE: &str = "/fedra.v1.Fedra/Decode";
 /// Most rows of one step: a prompt comes in pieces.
 const MOST_ROWS: usize = 4096;
 /// How long a client tries to reach its session again, and the first wait between two tries.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
 /// The first thing that a client says on such a stream.

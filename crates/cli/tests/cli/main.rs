@@ -14,6 +14,7 @@ mod models;
 mod plan;
 mod refusals;
 mod run;
+mod tasks;
 mod truth;
 
 mod place;

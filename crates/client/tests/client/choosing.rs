@@ -133,11 +133,7 @@ fn training_on_the_right_answers_alone_teaches_to_choose_them() {
 
 fn stories() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
-    if !folder.exists() {
-        eprintln!("skipped: {} is not there", folder.display());
-        return None;
-    }
-    Some(folder)
+    folder.exists().then_some(folder)
 }
 
 /// A real decoder with its tokenizer.
@@ -177,7 +173,10 @@ fn fixture() -> Value {
 
 #[test]
 fn likelihoods_are_those_of_transformers() {
-    let Some(folder) = stories() else { return };
+    let Some(folder) = stories() else {
+        eprintln!("skipped: there is no stories260k");
+        return;
+    };
     let real = Real::open(&folder);
     for choice in fixture()["choices"].as_array().unwrap() {
         let answers = choice["answers"].as_array().unwrap();
@@ -219,7 +218,10 @@ fn likelihoods_are_those_of_transformers() {
 
 #[test]
 fn texts_are_those_that_transformers_writes() {
-    let Some(folder) = stories() else { return };
+    let Some(folder) = stories() else {
+        eprintln!("skipped: there is no stories260k");
+        return;
+    };
     let real = Real::open(&folder);
     let fixture = fixture();
     let max_new_tokens = fixture["new_tokens"].as_u64().unwrap() as usize;

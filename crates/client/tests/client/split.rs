@@ -75,7 +75,7 @@ fn recipe(work: Work) -> Recipe {
 }
 
 /// Attention does not depend on the bias of keys, so its gradient is rounding and nothing else, and
-/// AdamW would make steps of it.
+/// `AdamW` would make steps of it.
 fn but_key_bias() -> Rule {
     let (keys, biases) = (Rule::Roles([Role::Key].into()), Rule::Parts([Part::Bias].into()));
     Rule::Everything - Rule::Intersection(vec![keys, biases])
@@ -328,8 +328,7 @@ fn the_server_sees_rows_and_lengths_and_nothing_of_labels() {
         middle.begin(&[request.clone()], &std::collections::BTreeMap::new()).unwrap();
         let tapped = Arc::new(Tapped { middle, sent: Mutex::default() });
         client.with_connection(tapped.clone()).train(&request).unwrap();
-        let sent = tapped.sent.lock().unwrap().clone();
-        sent
+        tapped.sent.lock().unwrap().clone()
     };
     let (plain, turned) = (sent(false), sent(true));
     assert_eq!(plain.len(), 2, "one frame forward, one back");

@@ -167,13 +167,14 @@ fn prompted(task: Task, table: &Table) -> Table {
         let (prompt, rest) = words.split_at(words.len().min(6 + number % 5));
         let row = Row::text(prompt.join(" ")).with_client(example.client.clone().unwrap());
         builder
-            .push(match task {
-                Task::Generation => row.with_text(format!("the {}", rest.join(" "))),
-                _ => row.with_labels([["a", "b", "c"][number % 3]]).with_choices([
+            .push(if task == Task::Generation {
+                row.with_text(format!("the {}", rest.join(" ")))
+            } else {
+                row.with_labels([["a", "b", "c"][number % 3]]).with_choices([
                     ("a", "pain".to_owned()),
                     ("b", format!("no {}", prompt[0])),
                     ("c", "no pain at all today".to_owned()),
-                ]),
+                ])
             })
             .unwrap();
     }

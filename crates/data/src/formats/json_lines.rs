@@ -83,7 +83,9 @@ pub(super) fn cell(name: &str, value: Value) -> Result<Option<Cell>, Complaint> 
             .map(|item| scalar(name, item))
             .collect::<Result<_, _>>()
             .map(|items| Some(Cell::List(items))),
-        value => scalar(name, value).map(|text| Some(Cell::One(text))),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            scalar(name, value).map(|text| Some(Cell::One(text)))
+        }
     }
 }
 
