@@ -47,6 +47,8 @@ pub struct Wanted {
     pub attacked: usize,
     /// Lines to measure the loss on.
     pub held_out: usize,
+    /// Other lines that the client learns from.
+    pub learnt: usize,
     /// Public tokens, about.
     pub public: usize,
     /// Most tokens of a line, known ones included.
@@ -57,6 +59,8 @@ pub struct Wanted {
 pub struct Lines {
     pub attacked: Vec<Vec<u32>>,
     pub held_out: Vec<Vec<u32>>,
+    /// What the client learns from: the attacked lines and others.
+    pub learnt: Vec<Vec<u32>>,
     pub public: Vec<Vec<u32>>,
     pub known: Vec<u32>,
 }
@@ -98,6 +102,8 @@ impl Lines {
                 wanted.attacked + 1
             );
         }
+        let mut learnt = attacked.clone();
+        learnt.extend(take(wanted.learnt)?);
         let mut others: Box<dyn Iterator<Item = &String>> = match public {
             Some(public) => Box::new(shuffled(public, seed.of("public"))),
             None => Box::new(private),
@@ -116,7 +122,7 @@ impl Lines {
                  --public names a file"
             );
         }
-        Ok(Self { attacked, held_out, public, known })
+        Ok(Self { attacked, held_out, learnt, public, known })
     }
 }
 
