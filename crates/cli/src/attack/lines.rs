@@ -47,16 +47,23 @@ pub struct Wanted {
     pub attacked: usize,
     /// Lines to measure the loss on.
     pub held_out: usize,
+    /// Other lines that the client learns from.
+    pub learnt: usize,
     /// Public tokens, about.
     pub public: usize,
     /// Most tokens of a line, known ones included.
     pub tokens: usize,
 }
 
+/// Texts in a random order.
+type Texts<'a> = std::vec::IntoIter<&'a String>;
+
 /// Lines as tokens, each behind the tokens with which every line begins.
 pub struct Lines {
     pub attacked: Vec<Vec<u32>>,
     pub held_out: Vec<Vec<u32>>,
+    /// What the client learns from: the attacked lines and others.
+    pub learnt: Vec<Vec<u32>>,
     pub public: Vec<Vec<u32>>,
     pub known: Vec<u32>,
 }
@@ -82,15 +89,16 @@ impl Lines {
             Ok((pieces.len() >= SHORTEST).then(|| line.collect()))
         };
         let mut private = shuffled(private, seed.of("private"));
-        let mut take = |count: usize| -> Result<Vec<Vec<u32>>> {
+        let take = |count: usize, from: &mut Texts<'_>| -> Result<Vec<Vec<u32>>> {
             let mut lines = Vec::new();
             while lines.len() < count {
-                let Some(text) = private.next() else { break };
+                let Some(text) = from.next() else { break };
                 lines.extend(encode(text)?);
             }
             Ok(lines)
         };
-        let (attacked, held_out) = (take(wanted.attacked)?, take(wanted.held_out)?);
+        let attacked = take(wanted.attacked, &mut private)?;
+        let held_out = take(wanted.held_out, &mut private)?;
         if attacked.len() < wanted.attacked || held_out.is_empty() {
             bail!(
                 "the private text: found {} lines of {SHORTEST} tokens or more, expected at least {}",
@@ -98,9 +106,13 @@ impl Lines {
                 wanted.attacked + 1
             );
         }
-        let mut others: Box<dyn Iterator<Item = &String>> = match public {
-            Some(public) => Box::new(shuffled(public, seed.of("public"))),
-            None => Box::new(private),
+        // Where the same file has to be public text too, half of the rest is left for that.
+        let most = if public.is_some() { private.len() } else { private.len() / 2 };
+        let mut learnt = attacked.clone();
+        learnt.extend(take(wanted.learnt.min(most), &mut private)?);
+        let mut others = match public {
+            Some(public) => shuffled(public, seed.of("public")),
+            None => private,
         };
         let (mut public, mut tokens) = (Vec::new(), 0);
         while tokens < wanted.public {
@@ -116,11 +128,11 @@ impl Lines {
                  --public names a file"
             );
         }
-        Ok(Self { attacked, held_out, public, known })
+        Ok(Self { attacked, held_out, learnt, public, known })
     }
 }
 
-fn shuffled(texts: &[String], seed: Seed) -> impl Iterator<Item = &String> {
+fn shuffled(texts: &[String], seed: Seed) -> Texts<'_> {
     let mut order: Vec<&String> = texts.iter().collect();
     seed.generator().shuffle(&mut order);
     order.into_iter()

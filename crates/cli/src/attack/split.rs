@@ -75,11 +75,12 @@ pub struct Split {
     /// Which attacks, several by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     attack: Vec<AttackName>,
-    /// Steps of fine-tuning on the attacked lines that the client makes first; 0 for none
+    /// Steps of fine-tuning that the client makes first, on the attacked lines and seven times as
+    /// many others; 0 for none
     #[arg(long, value_name = "N", default_value_t = 20)]
     tune_steps: u32,
     /// Learning rate of these steps
-    #[arg(long, value_name = "R", default_value_t = 1e-3)]
+    #[arg(long, value_name = "R", default_value_t = 3e-4)]
     tune_rate: f64,
     /// Candidates of a search at each position; the inverter chooses where there are more tokens
     #[arg(long, value_name = "M", default_value_t = 512)]
@@ -187,6 +188,7 @@ impl Split {
         let wanted = lines::Wanted {
             attacked: self.lines,
             held_out: self.lines,
+            learnt: if self.tune_steps == 0 { 0 } else { 7 * self.lines },
             public: self.public_tokens,
             tokens: self.tokens,
         };
@@ -200,7 +202,7 @@ impl Split {
         let tuning = FineTuning { steps: self.tune_steps, rate: self.tune_rate, batch: 8 };
         grid.firsts.iter().try_for_each(|&first| decoder.check_first(first))?;
         let blocks = grid.firsts.iter().copied().max().unwrap_or(0);
-        let tuned = tuning.tune(decoder, (&lines.attacked, blocks), seed.of("tuning"))?;
+        let tuned = tuning.tune(decoder, (&lines.learnt, blocks), seed.of("tuning"))?;
         if self.tune_steps == 0 {
             grid.knowledge = vec![Knowledge::Exact];
         }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 mod arrivals;
+mod attack;
 mod best;
 mod data;
 mod endings;
