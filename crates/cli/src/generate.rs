@@ -221,15 +221,12 @@ impl Generate {
     fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
         let device = Device::cpu();
         let Pretrained { tokenizer, .. } = Pretrained::open(&self.model)?;
-        let (mut loaded, cut) = match &self.far.server {
-            None => {
-                let how = (&device, Seed(0));
-                (fedra_model::load(&self.model, Head::Language, None, how)?, None)
-            }
-            Some(_) => {
-                let (loaded, cut) = load_side(&self.model, self.far.ends, Side::Client)?;
-                (loaded, Some(cut))
-            }
+        let (mut loaded, cut) = if self.far.server.is_some() {
+            let (loaded, cut) = load_side(&self.model, self.far.ends, Side::Client)?;
+            (loaded, Some(cut))
+        } else {
+            let how = (&device, Seed(0));
+            (fedra_model::load(&self.model, Head::Language, None, how)?, None)
         };
         if self.bf16 {
             loaded.params = loaded.params.with_bf16_outside(&Scope::empty());

@@ -85,14 +85,13 @@ impl Join {
             ));
         }
         let runtime = Arc::new(Runtime::start()?);
-        let client = match &experiment.recipe.split {
-            None => client,
-            Some(_) => {
-                let way = (Arc::clone(&runtime), dialer.clone());
-                let cut = CutDialer::new(way, self.client.clone(), client.model().width());
-                let seed = noise_seed(&folder, self.noise_seed)?;
-                client.with_connection(Arc::new(cut)).with_noise_seed(seed)
-            }
+        let client = if experiment.recipe.split.is_some() {
+            let way = (Arc::clone(&runtime), dialer.clone());
+            let cut = CutDialer::new(way, self.client.clone(), client.model().width());
+            let seed = noise_seed(&folder, self.noise_seed)?;
+            client.with_connection(Arc::new(cut)).with_noise_seed(seed)
+        } else {
+            client
         };
         let mut site = Site::new(client, agreement, &folder)?;
         let pool = match experiment.draft.threads {

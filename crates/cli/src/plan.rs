@@ -116,6 +116,44 @@ fn parts(rows: &[PartRow]) -> Grid {
     grid
 }
 
+/// What there is to say about a cut.
+fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
+    let Some(split) = &report.recipe.split else { return Vec::new() };
+    let Ends { first, last } = split.ends;
+    let middle = report.layout.blocks() - first - last;
+    let blocks = |count: u16| counted(u64::from(count), "block");
+    let mut facts = vec![
+        (
+            "cut",
+            format!(
+                "clients keep {} at the embedding and {} at the head; the server has {}",
+                blocks(first),
+                blocks(last),
+                blocks(middle)
+            ),
+        ),
+        ("mode", describe(split.mode).to_owned()),
+    ];
+    let crossing = report.least.rounds.first().copied().unwrap_or_default().crossing;
+    facts.push((
+        "crossing",
+        format!(
+            "{} up, {} down in the first round; {} of it lengths and headers",
+            crossing.up(),
+            crossing.down(),
+            crossing.metadata_up + crossing.metadata_down
+        ),
+    ));
+    if let Some(masks) = report.masks {
+        let mask = ByteCount(masks.mask as u64);
+        let lengths = format!("{:.1} B of lengths a sample", masks.lengths);
+        let whole = format!("a mask of one byte for each pair of tokens: {mask}");
+        facts.push(("instead of masks", format!("{lengths}; {whole}")));
+    }
+    facts.push(("noise", split.noise.map_or("none".to_owned(), |noise| noise.kind.describe())));
+    facts
+}
+
 fn costs(report: &PlanReport) -> String {
     let PlanReport { recipe, least, most, .. } = report;
     let mut grid = Grid::new(["", ""]);
@@ -157,42 +195,8 @@ fn costs(report: &PlanReport) -> String {
             "how far choices overlap is known only in the run: hence the range".to_owned(),
         );
     }
-    if let Some(split) = &recipe.split {
-        let Ends { first, last } = split.ends;
-        let middle = report.layout.blocks() - first - last;
-        let blocks = |count: u16| counted(u64::from(count), "block");
-        fact(
-            "cut",
-            format!(
-                "clients keep {} at the embedding and {} at the head; the server has {}",
-                blocks(first),
-                blocks(last),
-                blocks(middle)
-            ),
-        );
-        fact("mode", describe(split.mode).to_owned());
-        let first = least.rounds.first().copied().unwrap_or_default().crossing;
-        fact(
-            "crossing",
-            format!(
-                "{} up, {} down in the first round; {} of it lengths and headers",
-                first.up(),
-                first.down(),
-                first.metadata_up + first.metadata_down
-            ),
-        );
-        if let Some(masks) = report.masks {
-            fact(
-                "instead of masks",
-                format!(
-                    "{:.1} B of lengths a sample; a mask of one byte for each pair of tokens: {}",
-                    masks.lengths,
-                    ByteCount(masks.mask as u64)
-                ),
-            );
-        }
-        let noise = split.noise.map_or("none".to_owned(), |noise| noise.kind.describe());
-        fact("noise", noise);
+    for (name, value) in cut_facts(report) {
+        fact(name, value);
     }
     fact("client memory", format!("about {} in training", report.client_memory));
     fact("server memory", format!("about {}", report.server_memory));

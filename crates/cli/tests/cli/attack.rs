@@ -36,13 +36,12 @@ fn a_trained_decoder_is_read_without_noise_and_its_page_says_so() {
     }
     let place = Place::new();
     let names = ["Lily", "Tom", "Anna", "Ben", "the cat", "a big dog"];
-    let lines: String = (0..60)
-        .map(|row| {
-            let (name, other) = (names[row % 6], names[(row / 6 + 1) % 6]);
-            let toy = ["ball", "box", "tree"][row % 3];
-            format!("Once upon a time, {name} saw {other} near a {toy}.\n")
-        })
-        .collect();
+    let line = |row: usize| {
+        let (name, other) = (names[row % 6], names[(row / 6 + 1) % 6]);
+        let toy = ["ball", "box", "tree"][row % 3];
+        format!("Once upon a time, {name} saw {other} near a {toy}.\n")
+    };
+    let lines = (0..60).map(line).collect::<Vec<String>>().concat();
     fs::write(place.path("lines.txt"), lines).unwrap();
     let model = models.display().to_string();
     let common = ["attack", "split", "--model", &model, "--text", "lines.txt"];

@@ -83,7 +83,7 @@ fn text_is_the_same_over_a_socket_and_over_a_server_that_was_started_again() {
     }
 
     let server_runtime = Runtime::start().unwrap();
-    let (server, _host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
+    let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
     let address = server.address();
     let runtime = Arc::new(Runtime::start().unwrap());
     let peer = Box::new(dial(&runtime, address, "north", (1, 3)).open().unwrap());
@@ -95,7 +95,7 @@ fn text_is_the_same_over_a_socket_and_over_a_server_that_was_started_again() {
         found.extend(generator.next_token().unwrap());
     }
     // The server dies with all its sessions, and another one takes its place.
-    drop((server, _host, server_runtime));
+    drop((server, host, server_runtime));
     let server_runtime = Runtime::start().unwrap();
     let (_server, _host) = serve(&server_runtime, address);
     while found.len() < expected.len() {
