@@ -32,6 +32,8 @@ fn a_server_that_is_killed_goes_on_and_its_sites_with_it() {
     server.interrupt();
     let (status, told) = server.end();
     assert!(status != Some(0) && told.contains("the same command goes on"), "{told}");
+    let told = place.refusal("run --resume far", &[]);
+    assert!(told.contains("found a run over a network in far"), "{told}");
     again().succeed();
     sites.into_iter().for_each(Process::succeed);
     check_same(&place);
