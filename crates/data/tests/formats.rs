@@ -10,8 +10,8 @@ use std::io::Write;
 use std::path::Path;
 
 use fedra_data::{
-    Body, Columns, DataError, Encoding, Format, Labels, Limits, Mimic, Reader, Split, Table,
-    TableBuilder, Task, TextColumns, Uncoded,
+    AnswerTemplates, Body, ChoiceTemplates, Columns, DataError, Encoding, Format, Labels, Limits,
+    Mimic, Prompt, PromptTemplate, Reader, Split, Table, TableBuilder, Task, TextColumns, Uncoded,
 };
 use flate2::{Compression, write::GzEncoder};
 
@@ -426,4 +426,38 @@ fn numbers_that_were_rounded_and_columns_of_one_name_are_refused() {
     }
     let said = complaint(Format::Csv, Task::Classes, "text,label,label\na,x,y\n");
     assert!(said.contains("found two columns called \"label\", expected one"), "{said}");
+}
+
+/// Every row inside a record repeats what the record says once, so a small file can make large rows.
+#[test]
+fn rows_inside_a_record_are_bounded_by_what_they_become() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.jsonl");
+    let items: Vec<serde_json::Value> =
+        (0..50).map(|number| serde_json::json!({ "q": number, "l": number % 2 })).collect();
+    let record = serde_json::json!({ "text": "x".repeat(1000), "items": items });
+    std::fs::write(&path, record.to_string()).unwrap();
+    let answers = [("0", "no"), ("1", "yes")];
+    let answers = answers.map(|(l, text)| (l.to_owned(), PromptTemplate::parse(text).unwrap()));
+    let prompt = Prompt {
+        prompt: PromptTemplate::parse("{text} {items.q}?").unwrap(),
+        answers: AnswerTemplates::Choices(ChoiceTemplates::ByLabel(answers.into())),
+    };
+    let columns = Columns {
+        rows: Some("items".to_owned()),
+        label: Some("items.l".to_owned()),
+        ..Columns::default()
+    };
+    let read = |expanded_bytes| {
+        let limits = Limits { expanded_bytes, ..Limits::default() };
+        let (prompt, columns) = (Some(prompt.clone()), columns.clone());
+        let reader = Reader { prompt, columns, limits, ..Reader::default() };
+        let mut builder = TableBuilder::new(Task::Choice);
+        reader.read(Format::JsonLines, &path, &mut builder).map(|()| builder.finish())
+    };
+    let table = read(100_000).unwrap();
+    assert_eq!((table.examples.len(), table.label_counts()), (50, vec![25, 25]));
+    assert!(table.examples[49].body.to_text().ends_with("x 49?"));
+    let refused = read(20_000).unwrap_err().to_string();
+    assert!(refused.contains("more than 20000 bytes of expanded data"), "{refused}");
 }
