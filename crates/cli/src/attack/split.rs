@@ -197,8 +197,8 @@ impl Split {
         let public_text = PublicText::new(lines.public, lines.known.len(), decoder.vocabulary())?;
         self.introduce(&public_text);
 
-        let spinner = spinner();
-        spinner.set_message("the client fine-tunes");
+        let mut progress = Progress::new();
+        progress.tell("the client fine-tunes");
         let tuning = FineTuning { steps: self.tune_steps, rate: self.tune_rate, batch: 8 };
         grid.firsts.iter().try_for_each(|&first| decoder.check_first(first))?;
         let blocks = grid.firsts.iter().copied().max().unwrap_or(0);
@@ -217,8 +217,8 @@ impl Split {
             text: &text,
             grid: &grid,
         };
-        let findings = study.run(&mut |what| spinner.set_message(what.to_owned()))?;
-        spinner.finish_and_clear();
+        let findings = study.run(&mut |what| progress.tell(what))?;
+        progress.bar.finish_and_clear();
         let truth = text(&lines.attacked[0][lines.known.len()..]);
         telling.tell(&findings, &Verdict::of(&findings), &truth)?;
         console::say(format_args!("{:.0} s", begun.elapsed().as_secs_f64()));
@@ -274,13 +274,30 @@ impl Split {
     }
 }
 
-/// What is being done, where a person watches.
-fn spinner() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+/// What is being done: a line that changes on a terminal, a line for each attack elsewhere.
+struct Progress {
+    bar: ProgressBar,
+    said: String,
+}
+
+impl Progress {
+    fn new() -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self { bar: ProgressBar::hidden(), said: String::new() };
+        }
+        let bar = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner} {msg}");
+        bar.set_style(style.expect("the template is legal"));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar, said: String::new() }
     }
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("the template is legal"));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+
+    fn tell(&mut self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        let attack = what.split(", token").next().unwrap_or(what);
+        if self.bar.is_hidden() && self.said != attack {
+            attack.clone_into(&mut self.said);
+            console::say(attack);
+        }
+    }
 }
