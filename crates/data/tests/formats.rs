@@ -436,7 +436,7 @@ fn rows_inside_a_record_are_bounded_by_what_they_become() {
     let items: Vec<serde_json::Value> =
         (0..50).map(|number| serde_json::json!({ "q": number, "l": number % 2 })).collect();
     let record = serde_json::json!({ "text": "x".repeat(1000), "items": items });
-    std::fs::write(&path, record.to_string()).unwrap();
+    fs::write(&path, record.to_string()).unwrap();
     let answers = [("0", "no"), ("1", "yes")];
     let answers = answers.map(|(l, text)| (l.to_owned(), PromptTemplate::parse(text).unwrap()));
     let prompt = Prompt {
