@@ -53,7 +53,8 @@ pub(crate) fn overwrite(params: &mut Params, tensors: &ParamValues) -> Result<()
     Ok(())
 }
 
-/// Writes a download on a client's copy of the shared model.
+/// Writes a download on a client's copy of the shared model, as far as it lives there: a server that
+/// brings back a client after a break sends all that has changed.
 pub(crate) fn receive(params: &mut Params, layout: &Layout, download: &Download) -> Result<()> {
     let expected = Expectation {
         layout,
@@ -63,7 +64,12 @@ pub(crate) fn receive(params: &mut Params, layout: &Layout, download: &Download)
         client: ClientId::SERVER,
         scope: None,
     };
-    overwrite(params, &open(&download.payload, &expected)?.tensors())
+    let mut received = open(&download.payload, &expected)?.tensors();
+    if received.iter().any(|(id, _)| params.find(id).is_none()) {
+        let held = Scope::from_iter(params.iter().map(|(id, _)| id));
+        received = received.subset(&held);
+    }
+    overwrite(params, &received)
 }
 
 /// A copy of some parameters.

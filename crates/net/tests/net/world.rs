@@ -205,8 +205,13 @@ pub struct Reports(pub Vec<RoundReport>);
 
 impl Sink for Reports {
     fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
-        let report =
-            RoundReport { seconds: 0.0, slowest: 0.0, most_updates_held: 0, ..report.clone() };
+        let report = RoundReport {
+            seconds: 0.0,
+            slowest: 0.0,
+            most_updates_held: 0,
+            memory: None,
+            ..report.clone()
+        };
         self.0.push(report);
         Ok(())
     }
