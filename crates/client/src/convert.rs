@@ -66,7 +66,7 @@ pub(crate) fn receive(params: &mut Params, layout: &Layout, download: &Download)
     };
     let mut received = open(&download.payload, &expected)?.tensors();
     if received.iter().any(|(id, _)| params.find(id).is_none()) {
-        let held = Scope::from_iter(params.iter().map(|(id, _)| id));
+        let held: Scope = params.iter().map(|(id, _)| id).collect();
         received = received.subset(&held);
     }
     overwrite(params, &received)
