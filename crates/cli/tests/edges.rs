@@ -107,3 +107,8 @@ fn only_the_network_is_asynchronous() {
         }
     }
 }
+
+#[test]
+fn the_library_and_the_network_mean_the_same_file() {
+    assert_eq!(fedra::run_files::SITES, fedra_net::JOURNAL);
+}

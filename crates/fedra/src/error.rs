@@ -15,6 +15,7 @@ use fedra_model::ModelError;
 use fedra_plan::PlanError;
 
 use crate::complaint::Complaint;
+use crate::run_files::SITES;
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -146,7 +147,8 @@ pub fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
 pub struct Breakdown {
     rounds: u32,
     of: u32,
-    folder: String,
+    /// The command that goes on.
+    again: String,
 }
 
 impl Breakdown {
@@ -157,7 +159,12 @@ impl Breakdown {
             Some(EngineError::Diverged { .. }) => error,
             Some(engine) if !is_breakdown(engine) => error,
             Some(_) | None => {
-                let how = Self { rounds, of, folder: folder.display().to_string() };
+                let again = if folder.join(SITES).exists() {
+                    "the same fedra serve command".to_owned()
+                } else {
+                    format!("fedra run --resume {}", folder.display())
+                };
+                let how = Self { rounds, of, again };
                 Error::BrokeDown { how, source: Box::new(error) }
             }
         }
@@ -167,12 +174,9 @@ impl Breakdown {
 /// What is kept, and what to do next: it stands behind the error, as hints do.
 impl fmt::Display for Breakdown {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, of, folder } = self;
-        write!(
-            formatter,
-            "hint: {rounds} of {of} rounds are kept; once this is mended, fedra run --resume \
-             {folder} goes on"
-        )
+        let Self { rounds, of, again } = self;
+        let kept = format!("{rounds} of {of} rounds are kept");
+        write!(formatter, "hint: {kept}; once this is mended, {again} goes on")
     }
 }
 

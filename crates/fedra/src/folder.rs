@@ -6,6 +6,7 @@
 //! rounds.jsonl      one report a round; `"round": 0` is the first
 //! checkpoint.fedra  the last complete round
 //! best.json         the best round so far, where validation examples decide
+//! sites.json        what the server remembers of its sites, where clients are on other machines
 //! summary.json      there once the run is over
 //! model/            Hugging Face layout
 //! model-best/       the same of the best round
@@ -28,7 +29,9 @@ use crate::experiment::Experiment;
 use crate::fingerprint::{Change, Inputs};
 use crate::lock::Lock;
 use crate::round_log;
-use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, INPUTS, MODEL, MODEL_BEST, ROUNDS, SUMMARY};
+use crate::run_files::{
+    BEST, CHECKPOINT, EXPERIMENT, INPUTS, MODEL, MODEL_BEST, ROUNDS, SITES, SUMMARY,
+};
 use crate::summary::Summary;
 
 /// A folder for one run.
@@ -71,7 +74,7 @@ impl Folder {
     /// Removes what a run wrote.
     fn clear(&self) -> std::io::Result<()> {
         // The summary goes first: without it nobody takes the rest for a complete run.
-        for name in [SUMMARY, CHECKPOINT, ROUNDS, BEST, INPUTS, EXPERIMENT] {
+        for name in [SUMMARY, CHECKPOINT, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT] {
             durable::remove(&self.path.join(name))?;
         }
         for model in [MODEL, MODEL_BEST] {

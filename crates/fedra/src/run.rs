@@ -5,13 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use crate::error::{Result, refuse};
 use crate::experiment::{Experiment, idle};
 use crate::federate::{Ending, Run};
 use crate::folder::Folder;
 use crate::listener::Listener;
 use crate::lock::Lock;
 use crate::output_folder::{self, Over};
+use crate::run_files::SITES;
 use crate::summary::Summary;
 
 /// Where a run goes, and what it may write over there.
@@ -87,6 +88,13 @@ fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -
     Lock::check(folder.path(), "--resume")?;
     if let Some(summary) = folder.complete(experiment)? {
         return Ok(Resumed::WasComplete(Box::new(summary)));
+    }
+    if folder.path().join(SITES).exists() {
+        let shown = folder.path().display();
+        refuse!(
+            "--resume: found a run over a network in {shown}, expected one whose clients are all here: \
+             sites keep their own states\nhint: the same `fedra serve` command goes on with it"
+        );
     }
     folder.lock()?;
     let run = introduced(experiment, listener)?;

@@ -12,6 +12,8 @@ pub const SUMMARY: &str = "summary.json";
 pub const CHECKPOINT: &str = "checkpoint.fedra";
 /// The best round so far.
 pub const BEST: &str = "best.json";
+/// What a server remembers of its sites; there where clients are on other machines.
+pub const SITES: &str = "sites.json";
 /// The folder of the model.
 pub const MODEL: &str = "model";
 /// The folder of the best round's model.

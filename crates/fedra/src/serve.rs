@@ -27,7 +27,7 @@ use crate::listener::Listener;
 use crate::output_folder;
 use crate::prepared::Prepared;
 use crate::run::Output;
-use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS};
+use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 use crate::site::check_declared;
 
 /// Scores the server's exact model on the central test set.
@@ -92,8 +92,6 @@ pub fn serve<H: Host>(
         let folder = Folder::claim(path)?;
         output_folder::check_held(path, experiment, *over)?;
         folder.begin(experiment)?;
-        // What the sites of an earlier run answered is of no more use.
-        let _absent = std::fs::remove_file(path.join(SITES));
         folder
     };
     let ended = rounds(&mut run, (&folder, pool.as_ref()), listener, host);
@@ -102,9 +100,6 @@ pub fn serve<H: Host>(
     }
     ended
 }
-
-/// The file in which a server remembers its sites.
-pub const SITES: &str = "sites.json";
 
 fn rounds<H: Host>(
     run: &mut Run<'_>,
@@ -177,7 +172,8 @@ fn central(prepared: &Prepared) -> CentralTest {
 fn is_unfinished(path: &Path, experiment: &Experiment) -> bool {
     let has = |name: &str| path.join(name).exists();
     let Ok(folder) = Folder::of(path, experiment) else { return false };
-    has(EXPERIMENT) && has(CHECKPOINT) && folder.complete(experiment).is_ok_and(|it| it.is_none())
+    [EXPERIMENT, CHECKPOINT, SITES].into_iter().all(has)
+        && folder.complete(experiment).is_ok_and(|it| it.is_none())
 }
 
 /// The rounds in a folder's log; for people.

@@ -95,7 +95,7 @@ fn talk(
         if let Some(reason) = end_of(&message) {
             return Ok(Left::Ended(reason));
         }
-        if let Some(answer) = site.answer(message)? {
+        if let Some(answer) = site.answer(&message)? {
             link.send(answer)?;
         }
         if let Some(news) = site.take_news() {

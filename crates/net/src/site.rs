@@ -149,13 +149,13 @@ impl Site {
     }
 
     /// Answers a request; `None` where none is due.
-    pub fn answer(&mut self, message: Message) -> Result<Option<Message>, NetError> {
+    pub fn answer(&mut self, message: &Message) -> Result<Option<Message>, NetError> {
         let id = message.id;
         if let Some(last) = self.last.as_ref().filter(|last| last.id == id && id != 0) {
             // It got lost on its way. What counts is said with whatever comes next.
             return Ok(Some(last.clone()));
         }
-        let Asked { base, request } = from_meta("a request", &message)?;
+        let Asked { base, request } = from_meta("a request", message)?;
         self.news = self.stand_at(base)?.map(|lost| format!("warning: {lost}"));
         let (answer, payloads) = match self.carry_out(request, &message.payloads) {
             Ok(Some(answered)) => answered,

@@ -73,15 +73,15 @@ impl World {
 
     /// A fleet that listens on a free port of this machine.
     pub fn listen(&self, folder: &Path, options: FleetOptions) -> (NetFleet, Told) {
-        self.listen_on("127.0.0.1:0", folder, options).unwrap()
+        self.listen_with(ServerSecurity::Plain, folder, options)
     }
 
-    pub fn listen_on(
+    pub fn listen_with(
         &self,
-        address: &str,
+        security: ServerSecurity,
         folder: &Path,
         options: FleetOptions,
-    ) -> Result<(NetFleet, Told), NetError> {
+    ) -> (NetFleet, Told) {
         let told = Told::default();
         let federated = Federated {
             names: self.names(),
@@ -89,7 +89,7 @@ impl World {
             layout: self.model.layout().clone(),
             initial: to_values(&self.params),
         };
-        let server = ServerOptions::new(address.parse().unwrap(), ServerSecurity::Plain);
+        let server = ServerOptions::new("127.0.0.1:0".parse().unwrap(), security);
         let (fleet, layout) = (self.local(), self.model.layout().clone());
         let central = move |model: &ParamValues| {
             let params = to_params(&Device::cpu(), &layout, model).unwrap();
@@ -98,8 +98,8 @@ impl World {
         };
         let listener = Box::new(told.clone());
         let place = (&server, folder);
-        let fleet = NetFleet::listen(federated, place, options, listener, Box::new(central))?;
-        Ok((fleet, told))
+        let fleet = NetFleet::listen(federated, place, options, listener, Box::new(central));
+        (fleet.unwrap(), told)
     }
 }
 
