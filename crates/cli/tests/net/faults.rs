@@ -56,3 +56,20 @@ fn a_site_that_is_killed_comes_back_with_what_it_kept() {
     sites.into_iter().for_each(Process::succeed);
     check_same(&place);
 }
+
+#[test]
+fn a_site_that_lost_its_folder_says_so_and_takes_part() {
+    let place = Place::new();
+    let (server, address) = place.serve("far", &LONG);
+    let mut sites = place.join_all(&address, &LONG);
+    place.wait_for_rounds("far", 2);
+    sites.remove(1).kill();
+    std::fs::remove_dir_all(place.path("state-2")).unwrap();
+    sites.insert(1, place.join(2, &address, &LONG));
+    server.wait_for("it has lost the state that it kept");
+    sites[1].wait_for("warning: what this site kept after round");
+    server.succeed();
+    sites.into_iter().for_each(Process::succeed);
+    let all_came = |report: &serde_json::Value| report["arrived"].as_array().unwrap().len() == 3;
+    assert!(place.log("far").iter().all(all_came));
+}

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fedra_engine::RoundReport;
+use fedra_net::certs::{Authority, Days};
 use fedra_net::{
     Agreement, Answer, Asked, CHUNK, Counts, Dialer, FleetOptions, Frame, Head, HeldModel, Hello,
     JOIN, Limits, Link, Message, PROTOCOL, Part, Request, Runtime, ServerSecurity, Start, Welcome,
 };
 
+use crate::place::Place;
 use crate::world::{Joined, World, begin, join_all, options, recipe, run};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(10));
@@ -47,8 +49,12 @@ fn is_end(message: &Message) -> bool {
 
 impl Raw {
     fn dial(address: &str) -> Self {
+        Self::dial_with(address, &ServerSecurity::Plain)
+    }
+
+    fn dial_with(address: &str, security: &ServerSecurity) -> Self {
         let runtime = Runtime::start().unwrap();
-        let dialer = Dialer::new(address, &ServerSecurity::Plain).unwrap();
+        let dialer = Dialer::new(address, security).unwrap();
         let link = dialer.open(&runtime, JOIN, Limits::of_bytes(16 << 20)).unwrap();
         Self { link, _runtime: runtime }
     }
@@ -287,6 +293,33 @@ fn who_does_not_belong_is_told_what_differs() {
     raw.say(&serde_json::json!({ "name": "hospital-1" }));
     assert!(raw.farewell().contains("missing field `protocol`"));
     drop(fleet);
+}
+
+#[test]
+fn whoever_has_anothers_certificate_is_not_that_other() {
+    let (world, place, authority) = (World::new(2), Place::new(), Authority::generate().unwrap());
+    let server = authority.server(&["127.0.0.1".to_owned()], Days(1)).unwrap();
+    let client = authority.client("hospital-2", Days(1)).unwrap();
+    let security = ServerSecurity::Tls(place.identity("server", &server, &authority));
+    let (mut fleet, _) = world.listen_with(security, place.path(), options());
+    let address = fleet.address().to_string();
+    let security = ServerSecurity::Tls(place.identity("client", &client, &authority));
+    let greet = |name: &str| {
+        let raw = Raw::dial_with(&address, &security);
+        raw.say(&serde_json::to_value(hello(name)).unwrap());
+        raw
+    };
+    let told = greet("hospital-1").farewell();
+    assert!(
+        told.contains(
+            "found the certificate of hospital-2, expected that of the client hospital-1"
+        ),
+        "{told}"
+    );
+    let _itself = greet("hospital-2");
+    fleet.wait(Start { wait_for: Some(1), start_after: None }).unwrap();
+    let heard: Vec<bool> = fleet.traffic().iter().map(|(_, bytes)| bytes.received > 0).collect();
+    assert_eq!(heard, [false, true]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Two hundred sites that wait and twenty that work: how long a request takes, and what it all weighs.
 //!
-//! `cargo nextest run --release -p fedra-net --run-ignored only many --no-capture`
+//! `cargo nextest run --workspace --test net --run-ignored only --no-capture`
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

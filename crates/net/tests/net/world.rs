@@ -73,31 +73,31 @@ impl World {
 
     /// A fleet that listens on a free port of this machine.
     pub fn listen(&self, folder: &Path, options: FleetOptions) -> (NetFleet, Told) {
-        self.listen_on("127.0.0.1:0", folder, options).unwrap()
+        self.listen_with(ServerSecurity::Plain, folder, options)
+    }
+
+    pub fn listen_with(
+        &self,
+        security: ServerSecurity,
+        folder: &Path,
+        options: FleetOptions,
+    ) -> (NetFleet, Told) {
+        self.listen_to(security, folder, (options, None)).unwrap()
     }
 
     /// The same with the server's half of a cut model.
-    pub fn listen_with(
+    pub fn listen_cut(
         &self,
         folder: &Path,
         options: FleetOptions,
-        middle: Option<&Arc<Middle>>,
+        middle: &Arc<Middle>,
     ) -> (NetFleet, Told) {
-        self.listen_to("127.0.0.1:0", folder, (options, middle)).unwrap()
-    }
-
-    pub fn listen_on(
-        &self,
-        address: &str,
-        folder: &Path,
-        options: FleetOptions,
-    ) -> Result<(NetFleet, Told), NetError> {
-        self.listen_to(address, folder, (options, None))
+        self.listen_to(ServerSecurity::Plain, folder, (options, Some(middle))).unwrap()
     }
 
     fn listen_to(
         &self,
-        address: &str,
+        security: ServerSecurity,
         folder: &Path,
         (options, middle): (FleetOptions, Option<&Arc<Middle>>),
     ) -> Result<(NetFleet, Told), NetError> {
@@ -112,7 +112,7 @@ impl World {
                 Some(middle) => with_middle(Routes::default(), middle, &self.names()),
             },
         };
-        let server = ServerOptions::new(address.parse().unwrap(), ServerSecurity::Plain);
+        let server = ServerOptions::new("127.0.0.1:0".parse().unwrap(), security);
         let (fleet, layout) = (self.local(), self.model.layout().clone());
         let central = move |model: &ParamValues| {
             let params = to_params(&Device::cpu(), &layout, model).unwrap();
