@@ -205,6 +205,9 @@ impl Generate {
     pub fn run(self) -> Result<ExitCode> {
         let settings = self.choice.sampling()?;
         settings.check()?;
+        if self.far.server.is_none() {
+            self.far.ends.refuse_without("--server")?;
+        }
         if self.max_tokens == 0 {
             bail!("--max-tokens: found 0, expected at least 1");
         }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::fingerprint;
 use fedra_client::generate::{DecodeSessions, Gathering, SessionLimits, SharedSessions};
@@ -23,18 +23,27 @@ use crate::{console, interrupt};
 /// Where a decoder is cut.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Ends {
-    /// Blocks behind the embedding that a client keeps
-    #[arg(long, value_name = "BLOCKS", default_value_t = 1)]
-    pub first: u16,
-    /// Blocks in front of the head that a client keeps
-    #[arg(long, value_name = "BLOCKS", default_value_t = 1)]
-    pub last: u16,
+    /// Blocks behind the embedding that a client keeps [default: 1]
+    #[arg(long, value_name = "BLOCKS")]
+    first: Option<u16>,
+    /// Blocks in front of the head that a client keeps [default: 1]
+    #[arg(long, value_name = "BLOCKS")]
+    last: Option<u16>,
 }
 
 impl Ends {
     /// The cut of a model.
     pub fn cut(self, model: &Model) -> Result<Cut> {
-        Cut::keep(self.first, self.last, model.layout().blocks()).context("--first and --last")
+        let (first, last) = (self.first.unwrap_or(1), self.last.unwrap_or(1));
+        Cut::keep(first, last, model.layout().blocks()).context("--first and --last")
+    }
+
+    /// Refuses ends where nothing is cut by them.
+    pub fn refuse_without(self, flag: &str) -> Result<()> {
+        if self.first.is_some() || self.last.is_some() {
+            bail!("--first and --last: found them without {flag}, expected {flag} with them");
+        }
+        Ok(())
     }
 }
 

@@ -70,7 +70,7 @@ impl Run {
                     show_complete(folder, &summary, voice);
                     Ok(ExitCode::SUCCESS)
                 }
-                Resumed::WentOn(ending) => Ok(show(&ending, folder, voice)),
+                Resumed::WentOn(ending) => Ok(show(&ending, folder, voice, &resuming(folder))),
             },
             (None, Some(file)) => {
                 let mut experiment = Experiment::open(file, &self.overrides.as_given())?;
@@ -89,15 +89,20 @@ impl Run {
                 let over = if self.force { Over::AnyRun } else { Over::Nothing };
                 let output = Output { folder, over };
                 let ending = fedra::run(&experiment, &output, &Terminal::new(voice))?;
-                Ok(show(&ending, &output.folder, voice))
+                Ok(show(&ending, &output.folder, voice, &resuming(&output.folder)))
             }
             (None, None) => bail!("expected FILE.toml or --resume DIR"),
         }
     }
 }
 
-/// How a run ended.
-fn show(ending: &Ending, folder: &Path, voice: Voice) -> ExitCode {
+/// How a run in a folder is gone on with.
+fn resuming(folder: &Path) -> String {
+    format!("; go on with: fedra run --resume {}", folder.display())
+}
+
+/// Shows how a run ended; one that was interrupted says what goes on with it.
+pub fn show(ending: &Ending, folder: &Path, voice: Voice, go_on: &str) -> ExitCode {
     let shown = folder.display();
     match ending {
         Ending::Complete(summary) => {
@@ -108,9 +113,7 @@ fn show(ending: &Ending, folder: &Path, voice: Voice) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ending::Interrupted { rounds, of } => {
-            console::say(format_args!(
-                "stopped after {rounds} of {of} rounds; go on with: fedra run --resume {shown}"
-            ));
+            console::say(format_args!("stopped after {rounds} of {of} rounds{go_on}"));
             ExitCode::from(interrupt::STATUS)
         }
     }

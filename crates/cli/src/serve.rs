@@ -28,6 +28,7 @@ use crate::experiment::Overrides;
 use crate::interrupt;
 use crate::model_server::{Ends, ModelServer};
 use crate::progress::Voice;
+use crate::run;
 use crate::terminal::Terminal;
 use crate::tls::Tls;
 
@@ -101,6 +102,7 @@ impl Serve {
             let (ends, bf16, listen) = (self.ends, self.bf16, (self.listen, security));
             return ModelServer { path, ends, bf16, listen }.run();
         };
+        self.ends.refuse_without("--model (an experiment's cut is [split])")?;
         let experiment = Experiment::open_for(file, Party::Server, &self.overrides.as_given())?;
         let usual = || Path::new("runs").join(&experiment.name);
         let folder = self.out.clone().unwrap_or_else(usual);
@@ -121,27 +123,8 @@ impl Serve {
             voice,
         };
         let ending = fedra::serve(&experiment, &output, &Terminal::new(voice), &mut sites)?;
-        Ok(show(&ending, &output.folder, voice))
-    }
-}
-
-/// How it ended.
-fn show(ending: &Ending, folder: &Path, voice: Voice) -> ExitCode {
-    let shown = folder.display();
-    match ending {
-        Ending::Complete(summary) => {
-            if voice == Voice::Lively {
-                console::data(summary.table());
-                console::say(format_args!("\nresults in {shown}"));
-            }
-            ExitCode::SUCCESS
-        }
-        Ending::Interrupted { rounds, of } => {
-            console::say(format_args!(
-                "stopped after {rounds} of {of} rounds in {shown}; the same command goes on"
-            ));
-            ExitCode::from(interrupt::STATUS)
-        }
+        let go_on = format!(" in {}; the same command goes on", output.folder.display());
+        Ok(run::show(&ending, &output.folder, voice, &go_on))
     }
 }
 

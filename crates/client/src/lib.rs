@@ -75,7 +75,9 @@ pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use prober::Prober;
 pub use scores::{Counts, Scores};
 pub use shards::{Shard, Shards};
-pub use split::{Connect, LocalPeer, Middle, Occasion, Peer, Perturbation, Purpose};
+pub use split::{
+    Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Occasion, Peer, Perturbation, Purpose,
+};
 pub use trainer::{TrainResult, TrainTask, Trainer};
 pub use worker::Limits;
 pub use writing::Writing;

@@ -13,9 +13,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fedra_client::{ClientError, Connect, Middle, Peer as FarHalf, Purpose};
+use fedra_client::{ClientError, Connect, MOST_ROWS_CROSSING, Middle, Peer as FarHalf, Purpose};
 use fedra_plan::Round;
-use fedra_wire::{ClientId, FRAME_HEADER};
+use fedra_wire::{ClientId, FRAME_HEADER, RowEncoding};
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
@@ -30,9 +30,6 @@ use crate::service::Routes;
 
 /// The method under which rows cross a cut.
 pub const CUT: &str = "/fedra.v1.Fedra/Cut";
-
-/// Most rows of a frame: no batch of a sane client has more.
-const MOST_ROWS: usize = 1 << 16;
 
 /// The first thing that a client says on such a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,8 +47,9 @@ pub struct CutHello {
 
 /// What a frame of rows of this width may weigh.
 pub fn row_limits(width: usize) -> Limits {
-    let rows = MOST_ROWS.saturating_mul(width.saturating_mul(4).saturating_add(4));
-    Limits::of_bytes((FRAME_HEADER + rows) as u64)
+    let rows = RowEncoding::F32.bytes(MOST_ROWS_CROSSING, width);
+    // A length for each row, where every sequence is one token.
+    Limits::of_bytes((FRAME_HEADER + 4 * MOST_ROWS_CROSSING).saturating_add(rows) as u64)
 }
 
 /// A server's routes with one to its half of a cut model; clients are numbered in the order of names.

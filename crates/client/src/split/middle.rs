@@ -22,8 +22,10 @@ use fedra_plan::{ByteCount, ParamId, Round, Scope, Shape, Site};
 use fedra_wire::{ClientId, FrameKind, HiddenFrame, ParamValues, frame_parts};
 
 use crate::error::{ClientError, Result};
+use crate::split::copies::average;
 use crate::split::joint::Joint;
-use crate::split::peer::{Connect, Peer, Purpose};
+use crate::split::local_peer::LocalPeer;
+use crate::split::peer::Purpose;
 use crate::split::turn::{Blocks, Learner, Turn};
 
 /// The middle and everybody's turn at it.
@@ -93,7 +95,7 @@ impl Middle {
 
     /// A connection in this process.
     pub fn peer(&self, client: ClientId, purpose: Purpose) -> LocalPeer<'_> {
-        LocalPeer { middle: self, client, purpose, step: 0 }
+        LocalPeer::new(self, client, purpose)
     }
 
     fn blocks(&self) -> Blocks<'_> {
@@ -105,7 +107,7 @@ impl Middle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, bytes: &[u8], up: bool) {
+    pub(super) fn count(&self, bytes: &[u8], up: bool) {
         let Some(parts) = frame_parts(bytes) else { return };
         let mut crossed = self.crossed.lock().unwrap_or_else(PoisonError::into_inner);
         let (rows, metadata) = (ByteCount(parts.rows as u64), ByteCount(parts.metadata as u64));
@@ -126,7 +128,7 @@ impl Middle {
     }
 
     /// Answers a frame of a client's training.
-    fn train(&self, client: ClientId, round: Round, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    pub(super) fn train(&self, client: ClientId, round: Round, bytes: Vec<u8>) -> Result<Vec<u8>> {
         match self.split.mode {
             SplitMode::Batched => self.train_jointly(client, round, bytes),
             SplitMode::Sequential | SplitMode::Replicated => {
@@ -213,7 +215,7 @@ impl Middle {
     }
 
     /// A client has no more frames.
-    fn leave(&self, client: ClientId, round: Round) {
+    pub(super) fn leave(&self, client: ClientId, round: Round) {
         let mut state = self.lock();
         let slot = state.slots.get_mut(&client).filter(|slot| slot.round == round);
         if let Some(slot) = slot
@@ -228,7 +230,7 @@ impl Middle {
     }
 
     /// Answers hidden states from which nothing is learnt.
-    fn score(
+    pub(super) fn score(
         &self,
         (client, round): (ClientId, Round),
         step: u32,
@@ -327,35 +329,6 @@ impl State {
         self.averaged = step;
         Ok(true)
     }
-}
-
-/// Makes the copies of each parameter equal to their weighted mean.
-fn average(copies: &mut [(f64, &mut Params, &Scope)]) -> Result<()> {
-    let ids: BTreeSet<ParamId> = copies.iter().flat_map(|(_, _, scope)| scope.iter()).collect();
-    for id in ids {
-        let having = || (0..copies.len()).filter(|&place| copies[place].2.contains(id));
-        let total: f64 = having().map(|place| copies[place].0).sum();
-        let mut mean: Option<Tensor> = None;
-        for place in having() {
-            let (weight, params, _) = &copies[place];
-            let share = (weight / total) as f32;
-            let tensor = params.get(id)?;
-            if let Some(mean) = &mut mean {
-                mean.add_scaled(share, tensor)?;
-            } else {
-                let mut first = tensor.clone();
-                first.scale(share);
-                mean = Some(first);
-            }
-        }
-        let places: Vec<usize> = having().collect();
-        if let Some(mean) = mean {
-            for place in places {
-                *copies[place].1.get_mut(id)? = mean.clone();
-            }
-        }
-    }
-    Ok(())
 }
 
 impl MiddleHost for Middle {
@@ -457,44 +430,6 @@ impl MiddleHost for Middle {
 
     fn crossed(&self) -> CrossingBytes {
         std::mem::take(&mut *self.crossed.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Connect for Middle {
-    fn connect(&self, client: ClientId, purpose: Purpose) -> Result<Box<dyn Peer + '_>> {
-        Ok(Box::new(self.peer(client, purpose)))
-    }
-}
-
-/// A connection to a middle in the same process. When it is dropped, the client has left.
-#[derive(Debug)]
-pub struct LocalPeer<'a> {
-    middle: &'a Middle,
-    client: ClientId,
-    purpose: Purpose,
-    step: u32,
-}
-
-impl Peer for LocalPeer<'_> {
-    fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
-        self.middle.count(&frame, true);
-        let answer = match self.purpose {
-            Purpose::Train(round) => self.middle.train(self.client, round, frame),
-            Purpose::Score(round) => {
-                self.step += 1;
-                self.middle.score((self.client, round), self.step - 1, &frame)
-            }
-        }?;
-        self.middle.count(&answer, false);
-        Ok(answer)
-    }
-}
-
-impl Drop for LocalPeer<'_> {
-    fn drop(&mut self) {
-        if let Purpose::Train(round) = self.purpose {
-            self.middle.leave(self.client, round);
-        }
     }
 }
 

@@ -13,14 +13,18 @@
 //! a run in one process and one over a network compute the same bits and report real lengths. The
 //! server sees rows and lengths: no token id, no label and no mask.
 
+mod copies;
 mod ends;
 mod joint;
+mod local_peer;
 mod middle;
 mod noise;
 mod peer;
 mod turn;
 
 pub(crate) use ends::{CutStep, Ends, Passing};
-pub use middle::{LocalPeer, Middle};
+pub use local_peer::LocalPeer;
+pub use middle::Middle;
 pub use noise::{Occasion, Perturbation};
 pub use peer::{Connect, Peer, Purpose};
+pub use turn::MOST_ROWS as MOST_ROWS_CROSSING;

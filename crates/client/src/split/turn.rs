@@ -15,7 +15,7 @@ use crate::error::{ClientError, Result};
 use crate::trainer::solver;
 
 /// Most rows of a frame: no batch of a sane client has more, and memory grows with them.
-pub(crate) const MOST_ROWS: usize = 1 << 16;
+pub const MOST_ROWS: usize = 1 << 16;
 
 /// What it takes to compute the server's blocks.
 #[derive(Clone, Copy, Debug)]

@@ -66,9 +66,9 @@ impl Sink for Reports {
     }
 }
 
-/// Four epochs of three batches: more than ten steps a client.
+/// Twelve steps a client in a round, however few batches an epoch of it has.
 fn recipe(work: Work) -> Recipe {
-    let mut recipe = Recipe::new(Work { epochs: 4, max_steps: Some(12), ..work });
+    let mut recipe = Recipe::new(Work { epochs: 12, max_steps: Some(12), ..work });
     recipe.learns = but_key_bias();
     recipe.evaluation.on = vec![EvaluationSet::CentralTest, EvaluationSet::ClientTest];
     recipe
