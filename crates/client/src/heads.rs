@@ -33,7 +33,8 @@ impl Dropped {
         else {
             return Ok(None);
         };
-        let sample = sample(examples, most as usize, request.seed.of("heads"));
+        let places = sample(examples.len(), most as usize, request.seed.of("heads"));
+        let sample: Vec<_> = places.into_iter().map(|place| examples[place].clone()).collect();
         let masses = prober.heads(params, probe, &sample)?;
         let blocks = masses.iter().map(|masses| rest(masses, kept(share, masses.len()))).collect();
         Ok(Some(Self { of, blocks }))

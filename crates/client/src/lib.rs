@@ -72,7 +72,7 @@ pub use evaluator::{Evaluator, evaluation_batches};
 pub use examples::Examples;
 pub use local_fleet::{LocalFleet, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
-pub use prober::Prober;
+pub use prober::{Prober, probed_batches};
 pub use scores::{Counts, Scores};
 pub use shards::{Shard, Shards};
 pub use split::{

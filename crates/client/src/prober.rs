@@ -7,9 +7,12 @@ use fedra_compute::{Device, Gradients, Params, Tape, Tensor};
 use fedra_data::{Encoded, LabelSet, Target};
 use fedra_model::{BlockProbe, Model, Relevant};
 use fedra_plan::{AttentionSide, BlockScores, Probe, RelevantTokens, Scope};
+use fedra_seed::Seed;
 
 use crate::error::{ClientError, Result};
+use crate::examples::sample;
 use crate::labelled_batch::LabelledBatch;
+use crate::split::{Ends, Passing};
 
 /// Examples in a batch of a probe.
 const BATCH: usize = 16;
@@ -53,6 +56,88 @@ impl Prober<'_> {
         Ok(BlockScores::new(probe, scores)?)
     }
 
+    /// One score for each block of a model that is cut. `places` names the examples, for noise that is
+    /// drawn once for each.
+    pub(crate) fn probe_cut(
+        &self,
+        params: &Params,
+        probe: Probe,
+        (client, examples): (&str, &[Encoded]),
+        (places, ends): (&[usize], &mut Ends<'_>),
+    ) -> Result<BlockScores> {
+        if examples.is_empty() {
+            let client = client.to_owned();
+            return Err(ClientError::Nothing { client, what: "example to probe with" });
+        }
+        let scores = match probe {
+            Probe::Attention { side, tokens } => {
+                let mut scores = vec![0.0; self.model.blocks()];
+                for chosen in chunks(examples.len()) {
+                    let question = LabelledBatch::gather(self.model, examples, &chosen)?;
+                    let relevant = self.relevant((probe, side, tokens), examples, &chosen)?;
+                    let names = names(places, &chosen);
+                    let passing = Passing { batch: &question.batch, examples: &names };
+                    let received = ends.received_attention(params, passing, relevant.queries())?;
+                    for (sum, received) in scores.iter_mut().zip(received) {
+                        let of_batch = relevant.scores(question.batch.packing(), &received)?;
+                        *sum += of_batch.into_iter().sum::<f64>();
+                    }
+                }
+                scores.into_iter().map(|sum| sum / examples.len() as f64).collect()
+            }
+            Probe::GradientNorm => {
+                let norms = self.norms_across(params, examples, (places, ends))?;
+                norms.into_iter().map(|[gradient, _]| gradient).collect()
+            }
+            Probe::RelativeGradient => {
+                let norms = self.norms_across(params, examples, (places, ends))?;
+                norms.into_iter().map(|[gradient, weights]| gradient / weights.max(TINY)).collect()
+            }
+        };
+        Ok(BlockScores::new(probe, scores)?)
+    }
+
+    /// For each block of a cut model the norm of the gradient of the mean loss, and of its weights.
+    fn norms_across(
+        &self,
+        params: &Params,
+        examples: &[Encoded],
+        (places, ends): (&[usize], &mut Ends<'_>),
+    ) -> Result<Vec<[f64; 2]>> {
+        let (layout, middle) = (self.model.layout(), ends.middle());
+        let is_own = |block: &u16| !middle.contains(&usize::from(*block));
+        let own = Scope::of_blocks(layout, (0..layout.blocks()).filter(is_own));
+        let mut sum = Gradients::default();
+        let mut asked = false;
+        for chosen in chunks(examples.len()) {
+            let question = LabelledBatch::gather(self.model, examples, &chosen)?;
+            if question.targets_counted() == 0 {
+                continue;
+            }
+            let names = names(places, &chosen);
+            let passing = Passing { batch: &question.batch, examples: &names };
+            let share = chosen.len() as f32 / examples.len() as f32;
+            sum.add(ends.trace((params, &own), (&question, passing), share)?)?;
+            asked = true;
+        }
+        let mut squares = vec![[0.0; 2]; self.model.blocks()];
+        for (id, gradient) in sum.iter() {
+            if let Some(block) = id.site.block() {
+                squares[usize::from(block)][0] += gradient.values().sum_of_squares();
+            }
+        }
+        for id in &own {
+            if let Some(block) = id.site.block() {
+                squares[usize::from(block)][1] += params.get(id)?.sum_of_squares();
+            }
+        }
+        let mut norms: Vec<[f64; 2]> = squares.into_iter().map(|two| two.map(f64::sqrt)).collect();
+        if asked {
+            norms[middle].copy_from_slice(&ends.norms_of_middle()?);
+        }
+        Ok(norms)
+    }
+
     /// How much of the attention that counts passes through each head, for each block; nothing for
     /// a probe of something else.
     pub(crate) fn heads(
@@ -71,29 +156,37 @@ impl Prober<'_> {
         (probe, side, tokens): (Probe, AttentionSide, RelevantTokens),
         examples: &[Encoded],
     ) -> Result<BlockProbe> {
-        let refuse = |reason| ClientError::Probe { probe: probe.to_string(), reason };
-        let relevant = match (side, tokens) {
-            (AttentionSide::Key, RelevantTokens::Cls) => Some(Relevant::First),
-            (AttentionSide::Key, RelevantTokens::All) => Some(Relevant::All),
-            (AttentionSide::Key, RelevantTokens::Entities) => None,
-            (AttentionSide::Query, RelevantTokens::All) => Some(Relevant::FromLast),
-            (AttentionSide::Query, RelevantTokens::Cls | RelevantTokens::Entities) => {
-                return Err(refuse("the query side is measured over all content tokens"));
-            }
-        };
-        let mut watching = BlockProbe::new(relevant.clone().unwrap_or(Relevant::All));
+        let mut watching = BlockProbe::new(Relevant::All);
         for chosen in chunks(examples.len()) {
             let question = LabelledBatch::gather(self.model, examples, &chosen)?;
-            if relevant.is_none() {
-                let marks = self.entities(examples, &chosen);
-                let marks = marks.ok_or_else(|| refuse("the task labels no tokens"))?;
-                watching.set_relevant(Relevant::Marked(marks));
-            }
+            watching.set_relevant(self.relevant((probe, side, tokens), examples, &chosen)?);
             let mut tape = Tape::new(self.device);
             let weights = params.frozen();
             self.model.probe_blocks(&mut tape, weights, &question.batch, &mut watching)?;
         }
         Ok(watching)
+    }
+
+    /// Which attention counts in a batch.
+    fn relevant(
+        &self,
+        (probe, side, tokens): (Probe, AttentionSide, RelevantTokens),
+        examples: &[Encoded],
+        chosen: &[usize],
+    ) -> Result<Relevant> {
+        let refuse = |reason| ClientError::Probe { probe: probe.to_string(), reason };
+        match (side, tokens) {
+            (AttentionSide::Key, RelevantTokens::Cls) => Ok(Relevant::First),
+            (AttentionSide::Key, RelevantTokens::All) => Ok(Relevant::All),
+            (AttentionSide::Key, RelevantTokens::Entities) => {
+                let marks = self.entities(examples, chosen);
+                marks.map(Relevant::Marked).ok_or_else(|| refuse("the task labels no tokens"))
+            }
+            (AttentionSide::Query, RelevantTokens::All) => Ok(Relevant::FromLast),
+            (AttentionSide::Query, RelevantTokens::Cls | RelevantTokens::Entities) => {
+                Err(refuse("the query side is measured over all content tokens"))
+            }
+        }
     }
 
     /// Which tokens of a batch carry a label other than `O`.
@@ -142,6 +235,17 @@ impl Prober<'_> {
         }
         Ok(squares.into_iter().map(f64::sqrt).collect())
     }
+}
+
+/// What noise knows the examples of a batch by.
+fn names(places: &[usize], chosen: &[usize]) -> Vec<u64> {
+    chosen.iter().map(|&number| places[number] as u64).collect()
+}
+
+/// The places of the examples that a client looks at to measure blocks, a batch at a time.
+pub fn probed_batches(examples: usize, most: usize, seed: Seed) -> Vec<Vec<usize>> {
+    let places = sample(examples, most, seed);
+    places.chunks(BATCH).map(<[usize]>::to_vec).collect()
 }
 
 /// The places of so many examples, a batch at a time.

@@ -11,7 +11,7 @@ use fedra_engine::{
     Evidence, LocalRule, ProbeRequest, Reply, Scored, Split, TrainRequest,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Layout, Plan, Scope, Side};
+use fedra_plan::{ByteCount, Layout, Plan, Round, Scope, Side};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
@@ -128,8 +128,17 @@ impl Worker<'_> {
     /// Measures the blocks on a sample of the training examples.
     pub fn probe(&self, state: &ClientState, request: &ProbeRequest<'_>) -> Result<Evidence> {
         let params = self.params_of(state)?;
-        let sample = self.sample(request.examples as usize, request.seed);
-        let scores = self.prober().probe(&params, request.probe, (&self.info.name, &sample))?;
+        let places = self.sampled(request.examples as usize, request.seed);
+        let train = self.shard.train.encoded();
+        let sample: Vec<Encoded> = places.iter().map(|&place| train[place].clone()).collect();
+        let of_client = (self.info.name.as_str(), sample.as_slice());
+        let mut ends = self.ends_to_ask(request.split, Purpose::Probe(request.round))?;
+        let scores = match &mut ends {
+            None => self.prober().probe(&params, request.probe, of_client)?,
+            Some(ends) => {
+                self.prober().probe_cut(&params, request.probe, of_client, (&places, ends))?
+            }
+        };
         Ok(Evidence { client: self.info.id, scores })
     }
 
@@ -169,15 +178,7 @@ impl Worker<'_> {
             labels: self.labels,
             tokens: self.limits.tokens,
         };
-        let mut ends = match request.split {
-            None => None,
-            Some(split) => {
-                let blocks = self.layout.blocks();
-                let cut = split.cut(&self.info.name, request.round, blocks)?;
-                let plan = Plan::new(self.layout, Scope::empty(), cut)?;
-                self.ends(Some(split), &plan, Purpose::Score(request.round))?
-            }
-        };
+        let mut ends = self.ends_to_ask(request.split, Purpose::Score(request.round))?;
         let scores = match &mut ends {
             None => evaluator.score(&params, examples)?,
             Some(ends) => evaluator.score_cut(&params, examples, ends)?,
@@ -212,6 +213,15 @@ impl Worker<'_> {
         Ok(params)
     }
 
+    /// The client's ends where nothing trains; `None` where the model is not cut.
+    fn ends_to_ask(&self, split: Option<&Split>, purpose: Purpose) -> Result<Option<Ends<'_>>> {
+        let Some(split) = split else { return Ok(None) };
+        let (Purpose::Train(round) | Purpose::Score(round) | Purpose::Probe(round)) = purpose;
+        let cut = split.cut(&self.info.name, round, self.layout.blocks())?;
+        let plan = Plan::new(self.layout, Scope::empty(), cut)?;
+        self.ends(Some(split), &plan, purpose)
+    }
+
     /// The client's ends of a cut model, connected to its middle; `None` where it is not cut.
     fn ends(
         &self,
@@ -225,12 +235,15 @@ impl Worker<'_> {
             return Err(ClientError::Peer { reason });
         };
         let peer = connect.connect(self.info.id, purpose)?;
-        let (Purpose::Train(round) | Purpose::Score(round)) = purpose;
-        let seed = self.noise_seed.of(match purpose {
-            Purpose::Train(_) => "train",
-            Purpose::Score(_) => "score",
-        });
-        Ok(Ends::new((self.model, self.device), (split, plan), (round, seed), peer))
+        let of_round = |round: Round| Seed(u64::from(round.0));
+        // Training and probing look at the same examples, whose one draw they share where noise has one.
+        let (noise, occasion) = match purpose {
+            Purpose::Train(round) => ("train", of_round(round)),
+            Purpose::Probe(round) => ("train", of_round(round).of("probe")),
+            Purpose::Score(round) => ("score", of_round(round)),
+        };
+        let seeds = (occasion, self.noise_seed.of(noise));
+        Ok(Ends::new((self.model, self.device), (split, plan), seeds, peer))
     }
 
     fn trainer(&self) -> Trainer<'_> {
@@ -242,7 +255,12 @@ impl Worker<'_> {
     }
 
     fn sample(&self, most: usize, seed: Seed) -> Vec<Encoded> {
-        sample(self.shard.train.encoded(), most, seed.with(u64::from(self.info.id.0)))
+        let train = self.shard.train.encoded();
+        self.sampled(most, seed).into_iter().map(|place| train[place].clone()).collect()
+    }
+
+    fn sampled(&self, most: usize, seed: Seed) -> Vec<usize> {
+        sample(self.shard.train.len(), most, seed.with(u64::from(self.info.id.0)))
     }
 
     fn server_correction(&self, request: &TrainRequest) -> Result<ParamValues> {

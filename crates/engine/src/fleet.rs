@@ -310,6 +310,8 @@ pub struct ProbeRequest<'round> {
     pub seed: Seed,
     /// Most examples that a client should look at.
     pub examples: u32,
+    /// How the model is cut, where it is: the server measures its blocks for a client.
+    pub split: Option<&'round Split>,
 }
 
 /// One client's answer to a [`ProbeRequest`].

@@ -266,15 +266,12 @@ impl Recipe {
         let heads = self.work.head_probe.map(|_| "heads are chosen by attention");
         let attention =
             self.evaluation.attention.then_some("evaluate.attention follows blocks of both sides");
-        let probe = self.selection.probe.map(|_| {
-            "blocks are ranked by a measurement of all of them; rank them by position or in turn"
-        });
         let joined = split.mode != SplitMode::Replicated;
         let pace = (joined && self.pace == Pace::Normalised)
             .then_some("updates are divided by their steps, and the server has one copy for all");
         let clip = (split.mode == SplitMode::Batched && self.work.clip.is_some())
             .then_some("work.clip needs each client's own gradient of the server's blocks");
-        let reasons = [state, depths, adapt, pooled, heads, attention, probe, pace, clip];
+        let reasons = [state, depths, adapt, pooled, heads, attention, pace, clip];
         match reasons.into_iter().flatten().next() {
             None => Ok(()),
             Some(reason) => Err(EngineError::Setting {

@@ -255,7 +255,7 @@ impl Holds {
     }
 }
 
-/// What a round's training makes cross the cut.
+/// What a round's measurements and training make cross the cut.
 fn crossing(
     (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
     round: Round,
@@ -271,6 +271,14 @@ fn crossing(
         let seed = crossing::client_seed(seed, round, u64::from(client.id.0));
         let batches = Batches::of_training(&recipe.work, examples, seed);
         all += batches.crossing((plan, split), prepared.model.width(), clips);
+        if let Some(probe) = recipe.selection.probe.filter(|_| foreseen.scores_up > 0) {
+            let asked = (probe, recipe.selection.profile_examples as usize);
+            let seed = Seed(experiment.draft.seed);
+            let seed = crossing::probe_seed(seed, round, u64::from(client.id.0));
+            let blocks = plan.cut().server_blocks().map_or(0, |blocks| blocks.len());
+            let batches = Batches::of_probing(asked, examples, seed);
+            all += batches.probing((probe, blocks), split, prepared.model.width());
+        }
     }
     all
 }

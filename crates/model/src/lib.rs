@@ -51,6 +51,6 @@ pub use model::{Backbone, Model};
 pub use packing::Packing;
 pub use prefix::PrefixCache;
 pub use preset::Preset;
-pub use probe::{BlockProbe, Relevant};
+pub use probe::{BlockProbe, Queries, Relevant};
 pub use reading::Reading;
 pub use store::{Loaded, Saving, Wanted, load, load_checkpoint, load_part, save};

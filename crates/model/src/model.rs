@@ -10,7 +10,7 @@ use crate::llama::Llama;
 use crate::lora::Adapters;
 use crate::packing::Packing;
 use crate::parts::Parts;
-use crate::probe::{BlockProbe, Relevant};
+use crate::probe::{BlockProbe, Queries, Relevant, watch_received};
 use crate::reading::Reading;
 use fedra_compute::{Span, Tape, Value, Weights};
 use fedra_plan::{Layout, Site};
@@ -174,10 +174,29 @@ impl Model {
     ) -> Result<(), ModelError> {
         let hidden = self.embed(tape, weights, batch)?;
         let all = (hidden, 0..self.blocks());
-        let mut watched = probe.watch(batch)?;
+        let mut watched = probe.watch(batch.packing())?;
         self.blocks_with(tape, weights, all, batch.packing(), &Reading::All, Some(&mut watched))?;
         probe.record(&watched);
         Ok(())
+    }
+
+    /// Hidden states behind a range of blocks, and by block the share of its sequence's attention that
+    /// each token receives.
+    ///
+    /// Whoever computes this need not know which tokens are relevant: [`Relevant::scores`] makes
+    /// scores of it elsewhere.
+    pub fn received_attention(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        hidden: (Value, Range<usize>),
+        packing: &Packing,
+        from: Queries,
+    ) -> Result<(Value, Vec<Vec<f32>>), ModelError> {
+        let mut watched = watch_received(packing, from);
+        let probe = Some(&mut watched);
+        let behind = self.blocks_with(tape, weights, hidden, packing, &Reading::All, probe)?;
+        Ok((behind, watched.received.unwrap_or_default()))
     }
 
     /// The attention of every block as it is: by sequence, head, query and key.
@@ -191,7 +210,7 @@ impl Model {
     ) -> Result<Vec<Vec<f32>>, ModelError> {
         let hidden = self.embed(tape, weights, batch)?;
         let all = (hidden, 0..self.blocks());
-        let mut watched = BlockProbe::new(Relevant::All).watch(batch)?;
+        let mut watched = BlockProbe::new(Relevant::All).watch(batch.packing())?;
         watched.patterns = Some(Vec::new());
         self.blocks_with(tape, weights, all, batch.packing(), &Reading::All, Some(&mut watched))?;
         Ok(watched.patterns.unwrap_or_default())

@@ -7,8 +7,8 @@
 //! Each is a share in [0, 1], averaged over examples, so long inputs do not dominate; there is no
 //! padding to leave out. Scores are taken while attention passes by: no matrix of it is kept.
 
-use crate::batch::Batch;
 use crate::error::ModelError;
+use crate::packing::Packing;
 use fedra_compute::AttentionProbe;
 
 /// Which attention counts.
@@ -23,6 +23,15 @@ pub enum Relevant {
     /// Attention of the last token to all but the first: the query side, for decoders, whose first
     /// token is an attention sink.
     FromLast,
+}
+
+/// Whose attention is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queries {
+    /// That of every token.
+    All,
+    /// That of each sequence's last token.
+    Last,
 }
 
 /// Gathers the scores of all blocks over any number of batches.
@@ -63,35 +72,9 @@ impl BlockProbe {
     }
 
     /// Weights of queries and keys for one batch.
-    pub(crate) fn watch(&self, batch: &Batch) -> Result<AttentionProbe, ModelError> {
-        let tokens = batch.tokens();
-        let every = vec![1.0; tokens];
-        let ones_at = |rows: &[u32]| {
-            let mut weights = vec![0.0; tokens];
-            for &row in rows {
-                weights[row as usize] = 1.0;
-            }
-            weights
-        };
-        let (queries, keys) = match &self.relevant {
-            Relevant::First => (every, ones_at(&batch.first_rows())),
-            Relevant::All => (every.clone(), every),
-            Relevant::Marked(marks) => {
-                if marks.len() != tokens {
-                    let (found, expected) = (marks.len().to_string(), tokens.to_string());
-                    return Err(ModelError::Batch { what: "number of marks", found, expected });
-                }
-                (every, marks.iter().map(|&mark| f32::from(u8::from(mark))).collect())
-            }
-            Relevant::FromLast => {
-                let mut content = every;
-                for row in batch.first_rows() {
-                    content[row as usize] = 0.0;
-                }
-                (ones_at(&batch.last_rows()), content)
-            }
-        };
-        Ok(AttentionProbe { queries, keys, scores: Vec::new(), heads: Vec::new(), patterns: None })
+    pub(crate) fn watch(&self, packing: &Packing) -> Result<AttentionProbe, ModelError> {
+        let (queries, keys) = self.relevant.weights(packing)?;
+        Ok(watching((queries, keys)))
     }
 
     pub(crate) fn record(&mut self, watched: &AttentionProbe) {
@@ -106,4 +89,75 @@ impl BlockProbe {
             all.iter_mut().zip(new).for_each(|(sum, new)| *sum += new);
         }
     }
+}
+
+impl Relevant {
+    /// Whose attention counts.
+    pub const fn queries(&self) -> Queries {
+        match self {
+            Self::First | Self::Marked(_) | Self::All => Queries::All,
+            Self::FromLast => Queries::Last,
+        }
+    }
+
+    /// The score of each sequence, from what each of its tokens received of the attention that
+    /// counts ([`Model::received_attention`](crate::Model::received_attention)).
+    pub fn scores(&self, packing: &Packing, received: &[f32]) -> Result<Vec<f64>, ModelError> {
+        let (_, keys) = self.weights(packing)?;
+        if received.len() != keys.len() {
+            let (found, expected) = (received.len().to_string(), keys.len().to_string());
+            return Err(ModelError::Batch { what: "number of tokens watched", found, expected });
+        }
+        let mut tokens = received.iter().zip(&keys);
+        let share = |(received, key): (&f32, &f32)| f64::from(*received) * f64::from(*key);
+        let sum = |&length| tokens.by_ref().take(length).map(share).sum();
+        Ok(packing.lengths().iter().map(sum).collect())
+    }
+
+    /// How much each query and each key counts.
+    fn weights(&self, packing: &Packing) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
+        let tokens = packing.tokens();
+        let every = vec![1.0; tokens];
+        let ones_at = |rows: &[u32]| {
+            let mut weights = vec![0.0; tokens];
+            for &row in rows {
+                weights[row as usize] = 1.0;
+            }
+            weights
+        };
+        Ok(match self {
+            Self::First => (every, ones_at(&packing.first_rows())),
+            Self::All => (every.clone(), every),
+            Self::Marked(marks) => {
+                if marks.len() != tokens {
+                    let (found, expected) = (marks.len().to_string(), tokens.to_string());
+                    return Err(ModelError::Batch { what: "number of marks", found, expected });
+                }
+                (every, marks.iter().map(|&mark| f32::from(u8::from(mark))).collect())
+            }
+            Self::FromLast => {
+                let mut content = every;
+                for row in packing.first_rows() {
+                    content[row as usize] = 0.0;
+                }
+                (ones_at(&packing.last_rows()), content)
+            }
+        })
+    }
+}
+
+/// Watches the attention from weighted queries, and what each key of it receives.
+pub(crate) fn watch_received(packing: &Packing, from: Queries) -> AttentionProbe {
+    let keys = vec![1.0; packing.tokens()];
+    let mut queries = keys.clone();
+    if from == Queries::Last {
+        queries.fill(0.0);
+        packing.last_rows().into_iter().for_each(|row| queries[row as usize] = 1.0);
+    }
+    AttentionProbe { received: Some(Vec::new()), ..watching((queries, keys)) }
+}
+
+fn watching((queries, keys): (Vec<f32>, Vec<f32>)) -> AttentionProbe {
+    let (scores, heads) = (Vec::new(), Vec::new());
+    AttentionProbe { queries, keys, scores, heads, received: None, patterns: None }
 }

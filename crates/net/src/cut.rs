@@ -146,7 +146,7 @@ impl Connect for CutDialer {
     ) -> Result<Box<dyn FarHalf + '_>, ClientError> {
         let (round, trains) = match purpose {
             Purpose::Train(round) => (round, true),
-            Purpose::Score(round) => (round, false),
+            Purpose::Score(round) | Purpose::Probe(round) => (round, false),
         };
         let hello = CutHello { protocol: PROTOCOL, client: self.client.clone(), round, trains };
         let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(|e| lost(&e))?;

@@ -194,7 +194,12 @@ fn step(
         | FrameKind::Backward
         | FrameKind::Gradient
         | FrameKind::Step
-        | FrameKind::Done => Answer::All,
+        | FrameKind::Done
+        | FrameKind::Watch
+        | FrameKind::WatchLast
+        | FrameKind::Trace
+        | FrameKind::Ask
+        | FrameKind::Told => Answer::All,
     };
     let position = frame.step as usize;
     let asked = Step { key: key.clone(), position, rows: frame.rows, answer };

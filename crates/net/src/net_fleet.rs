@@ -299,8 +299,8 @@ impl Fleet for NetFleet {
     }
 
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
-        let ProbeRequest { probe, clients, round, seed, examples } = *request;
-        let asked = Request::Probe { probe, round, seed: seed.0, examples };
+        let ProbeRequest { probe, clients, round, seed, examples, split } = *request;
+        let asked = Request::Probe { probe, round, seed: seed.0, examples, split: split.cloned() };
         let requests =
             clients.iter().map(|client| Ok((self.seat(*client)?, asked.clone(), vec![])));
         let requests = requests.collect::<Result<_, EngineError>>()?;

@@ -171,6 +171,9 @@ pub enum Request {
         seed: u64,
         /// Most examples to look at.
         examples: u32,
+        /// How rows cross the cut, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        split: Option<Split>,
     },
     /// To compare attention with what it remembers.
     CompareAttention {

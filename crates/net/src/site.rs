@@ -209,9 +209,9 @@ impl Site {
                     Err(error) => plain(failed(&error)),
                 }
             }
-            Request::Probe { probe, round, seed, examples } => {
-                let (clients, seed) = (&[client][..], Seed(seed));
-                let request = ProbeRequest { probe, clients, round, seed, examples };
+            Request::Probe { probe, round, seed, examples, split } => {
+                let (clients, seed, split) = (&[client][..], Seed(seed), split.as_ref());
+                let request = ProbeRequest { probe, clients, round, seed, examples, split };
                 match self.client.probe(&request) {
                     Ok(evidence) => Ok(Some(measured(&evidence, round))),
                     Err(error) => plain(failed(&error)),

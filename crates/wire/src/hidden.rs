@@ -80,10 +80,20 @@ pub enum FrameKind {
     Decode,
     /// The same, of which the last row is wanted back.
     DecodeLast,
+    /// Hidden states to be answered only, while the server watches where its blocks look.
+    Watch,
+    /// The same; the attention of each sequence's last token counts.
+    WatchLast,
+    /// Hidden states to be answered; a gradient follows that is measured and not learnt from.
+    Trace,
+    /// Asks what the server saw.
+    Ask,
+    /// What it saw: a row for each of its blocks, always in f32.
+    Told,
 }
 
 impl FrameKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 14] = [
         Self::Forward,
         Self::Score,
         Self::Hidden,
@@ -93,6 +103,11 @@ impl FrameKind {
         Self::Done,
         Self::Decode,
         Self::DecodeLast,
+        Self::Watch,
+        Self::WatchLast,
+        Self::Trace,
+        Self::Ask,
+        Self::Told,
     ];
 
     const fn code(self) -> u8 {
@@ -106,6 +121,27 @@ impl FrameKind {
             Self::Done => 7,
             Self::Decode => 8,
             Self::DecodeLast => 9,
+            Self::Watch => 10,
+            Self::WatchLast => 11,
+            Self::Trace => 12,
+            Self::Ask => 13,
+            Self::Told => 14,
+        }
+    }
+
+    /// Whether its rows are whole sequences, whose lengths it has to say.
+    const fn has_lengths(self) -> bool {
+        match self {
+            Self::Forward | Self::Score | Self::Watch | Self::WatchLast | Self::Trace => true,
+            Self::Hidden
+            | Self::Backward
+            | Self::Gradient
+            | Self::Step
+            | Self::Done
+            | Self::Decode
+            | Self::DecodeLast
+            | Self::Ask
+            | Self::Told => false,
         }
     }
 
@@ -119,7 +155,12 @@ impl FrameKind {
             | Self::Step
             | Self::Done
             | Self::Decode
-            | Self::DecodeLast => false,
+            | Self::DecodeLast
+            | Self::Watch
+            | Self::WatchLast
+            | Self::Trace
+            | Self::Ask
+            | Self::Told => false,
         }
     }
 }
@@ -131,7 +172,7 @@ pub struct HiddenFrame {
     pub kind: FrameKind,
     /// Which exchange it belongs to, or the position of its first row in a text.
     pub step: u32,
-    /// The lengths of the sequences, for [`FrameKind::Forward`] and [`FrameKind::Score`].
+    /// The lengths of the sequences, for kinds that bring whole ones.
     pub lengths: Vec<usize>,
     /// Elements of a row.
     pub width: usize,
@@ -210,7 +251,7 @@ impl HiddenFrame {
             .chunks_exact(4)
             .map(|four| u32_at(four, 0) as usize)
             .collect();
-        if matches!(head.kind, FrameKind::Forward | FrameKind::Score) {
+        if head.kind.has_lengths() {
             check_lengths(&lengths, (head.rows, expected.longest))?;
         }
         let body = &bytes[FRAME_HEADER + 4 * head.sequences..];
@@ -284,7 +325,7 @@ impl Head {
             return refuse("start", format!("{:02x?}", &bytes[..4]), format!("{MAGIC:02x?}"));
         }
         let Some(kind) = FrameKind::ALL.into_iter().find(|kind| kind.code() == bytes[4]) else {
-            return refuse("kind", bytes[4].to_string(), "1 to 9".to_owned());
+            return refuse("kind", bytes[4].to_string(), format!("1 to {}", FrameKind::ALL.len()));
         };
         if bytes[6..8] != [0, 0] {
             return refuse("reserved field", format!("{:?}", &bytes[6..8]), "zeros".to_owned());

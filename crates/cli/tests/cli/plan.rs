@@ -51,6 +51,18 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
             "method.warmup=1",
             "method.base={ name = \"safl\", k = 1, base = { name = \"fedadam\" } }",
         ],
+        &["split={ first = 0, last = 1 }"],
+        &["split={ first = 1, last = 0, mode = \"batched\", encoding = \"int8\" }"],
+        &["split={ first = 0, last = 0, encoding = \"bf16\" }", "work.clip=1.0"],
+        // Something of the server's blocks learns, whichever are chosen.
+        &["split={ first = 0, last = 0 }", "method.name=safl", "method.k=1"],
+        &[
+            "split={ first = 0, last = 0 }",
+            "method.name=safl",
+            "method.k=1",
+            "method.selector=gradient",
+            "federation.sample={ uniform = 2 }",
+        ],
     ]
     .into_iter()
     .enumerate()

@@ -30,6 +30,25 @@ fn processes_on_loopback_come_to_the_bits_of_one_process() {
     }
 }
 
+#[test]
+fn blocks_measured_across_a_cut_are_those_of_one_process() {
+    for method in ["{ name = 'safl', k = 1 }", "{ name = 'safl', k = 1, selector = 'gradient' }"] {
+        let place = Place::new();
+        let set = format!("method={method}");
+        let split = "split={ first = 0, last = 1 }";
+        let flags = [TINY, "--set", &set, "--set", split, "--set", "threads=1"];
+        place.run("run --out near --quiet", &flags);
+        let (server, address) = place.serve("far", &flags);
+        let sites = place.join_all(&address, &flags);
+        server.succeed();
+        for site in sites {
+            site.succeed();
+        }
+        assert!(place.model("near") == place.model("far"), "{method}");
+        assert_eq!(place.log("near"), place.log("far"), "{method}");
+    }
+}
+
 /// Each client has rows of its own in a file of its own, and the server has the central test set.
 #[test]
 fn a_server_without_rows_comes_to_the_bits_of_a_run_with_all_of_them() {

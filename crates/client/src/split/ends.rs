@@ -9,7 +9,7 @@ use std::ops::Range;
 use fedra_compute::{Device, Gradients, Params, Tape, Tensor, Value};
 use fedra_engine::Split;
 use fedra_model::{Batch, Model, Packing, Reading};
-use fedra_plan::{Crossing, Plan, Round, Side};
+use fedra_plan::{Crossing, Plan, Side};
 use fedra_seed::Seed;
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
@@ -20,15 +20,16 @@ use crate::split::peer::Peer;
 
 /// A client's ends with a connection to the middle.
 pub(crate) struct Ends<'a> {
-    model: &'a Model,
-    device: &'a Device,
+    pub(super) model: &'a Model,
+    pub(super) device: &'a Device,
     /// The server's blocks.
     middle: Range<usize>,
-    encoding: RowEncoding,
+    pub(super) encoding: RowEncoding,
     perturbation: Option<Perturbation>,
-    round: Round,
+    /// Names this connection among all of the client's whose noise begins at the same seed.
+    occasion: Seed,
     peer: Box<dyn Peer + 'a>,
-    step: u32,
+    pub(super) step: u32,
 }
 
 /// A batch on its way through both halves.
@@ -53,7 +54,7 @@ impl<'a> Ends<'a> {
     pub fn new(
         (model, device): (&'a Model, &'a Device),
         (split, plan): (&Split, &Plan),
-        (round, noise_seed): (Round, Seed),
+        (occasion, noise_seed): (Seed, Seed),
         peer: Box<dyn Peer + 'a>,
     ) -> Option<Self> {
         let blocks = plan.cut().server_blocks()?;
@@ -63,7 +64,7 @@ impl<'a> Ends<'a> {
             middle: usize::from(blocks.start)..usize::from(blocks.end),
             encoding: split.encoding,
             perturbation: split.noise.map(|noise| Perturbation::new(noise, noise_seed)),
-            round,
+            occasion,
             peer,
             step: 0,
         })
@@ -140,7 +141,7 @@ impl<'a> Ends<'a> {
         self.receive(frame, (&[FrameKind::Done], step), Some(0)).map(drop)
     }
 
-    fn lower(
+    pub(super) fn lower(
         &self,
         tape: &mut Tape,
         weights: fedra_compute::Weights<'_>,
@@ -152,7 +153,7 @@ impl<'a> Ends<'a> {
         Ok(self.model.run_blocks(tape, weights, hidden, packing, range, &Reading::All)?)
     }
 
-    fn send_hidden(
+    pub(super) fn send_hidden(
         &mut self,
         kind: FrameKind,
         rows: &mut Vec<f32>,
@@ -180,7 +181,7 @@ impl<'a> Ends<'a> {
         Ok((answer, factors))
     }
 
-    fn send_gradient(
+    pub(super) fn send_gradient(
         &mut self,
         rows: &mut Vec<f32>,
         passing: Passing<'_>,
@@ -202,13 +203,13 @@ impl<'a> Ends<'a> {
         Ok(back)
     }
 
-    fn receive(
+    pub(super) fn receive(
         &mut self,
         frame: Vec<u8>,
         (kinds, step): (&[FrameKind], u32),
         rows: Option<usize>,
     ) -> Result<HiddenFrame> {
-        let bytes = self.peer.exchange(frame)?;
+        let bytes = self.exchange(frame)?;
         let expected = ExpectedFrame {
             kinds,
             encoding: self.encoding,
@@ -221,6 +222,10 @@ impl<'a> Ends<'a> {
         Ok(HiddenFrame::decode(&bytes, &expected)?)
     }
 
+    pub(super) fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
+        self.peer.exchange(frame)
+    }
+
     fn check_rows(&self, frame: &HiddenFrame, expected: usize) -> Result<()> {
         let found = frame.rows.len() / self.model.width();
         if found == expected {
@@ -231,12 +236,11 @@ impl<'a> Ends<'a> {
     }
 
     fn occasion<'p>(&self, passing: Passing<'p>) -> Occasion<'p> {
-        let round = Seed(u64::from(self.round.0));
-        let message = round.with(u64::from(self.step));
+        let message = self.occasion.with(u64::from(self.step));
         Occasion { message, examples: passing.examples, lengths: passing.batch.lengths() }
     }
 
-    fn tensor(&self, rows: &[f32]) -> Result<Tensor> {
+    pub(super) fn tensor(&self, rows: &[f32]) -> Result<Tensor> {
         let width = self.model.width();
         Ok(Tensor::from_slice(self.device, rows.len() / width, width, rows)?)
     }

@@ -90,7 +90,7 @@ impl Joint {
         let mut whole = HiddenFrame::of_rows(FrameKind::Forward, turn.step, (0, Vec::new()));
         let mut spans = Vec::new();
         for (client, bytes) in frames {
-            match blocks.read(bytes, (FrameKind::Forward, turn.step), None) {
+            match blocks.read(bytes, (&[FrameKind::Forward], turn.step), None) {
                 Err(error) => self.expel(*client, error),
                 Ok(mut frame) => {
                     spans.push((*client, frame.rows.len() / frame.width));
@@ -128,7 +128,7 @@ impl Joint {
         for (client, rows) in &spans {
             let read = frames
                 .get(client)
-                .map(|bytes| blocks.read(bytes, (FrameKind::Backward, turn.step), Some(*rows)));
+                .map(|bytes| blocks.read(bytes, (&[FrameKind::Backward], turn.step), Some(*rows)));
             match read {
                 Some(Ok(mut frame)) => {
                     whole.append(&mut frame.rows);

@@ -5,6 +5,7 @@ use fedra_wire::ClientId;
 use crate::error::Result;
 use crate::split::middle::Middle;
 use crate::split::peer::{Connect, Peer, Purpose};
+use crate::split::survey::Survey;
 
 impl Connect for Middle {
     fn connect(&self, client: ClientId, purpose: Purpose) -> Result<Box<dyn Peer + '_>> {
@@ -18,12 +19,12 @@ pub struct LocalPeer<'a> {
     middle: &'a Middle,
     client: ClientId,
     purpose: Purpose,
-    step: u32,
+    survey: Survey,
 }
 
 impl<'a> LocalPeer<'a> {
     pub(super) fn new(middle: &'a Middle, client: ClientId, purpose: Purpose) -> Self {
-        Self { middle, client, purpose, step: 0 }
+        Self { middle, client, purpose, survey: Survey::default() }
     }
 }
 
@@ -32,9 +33,8 @@ impl Peer for LocalPeer<'_> {
         self.middle.count(&frame, true);
         let answer = match self.purpose {
             Purpose::Train(round) => self.middle.train(self.client, round, frame),
-            Purpose::Score(round) => {
-                self.step += 1;
-                self.middle.score((self.client, round), self.step - 1, &frame)
+            Purpose::Score(round) | Purpose::Probe(round) => {
+                self.middle.score((self.client, round), &mut self.survey, &frame)
             }
         }?;
         self.middle.count(&answer, false);

@@ -12,20 +12,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use fedra_compute::{Device, Params, Tape, Tensor};
+use fedra_compute::{Device, Params, Tensor};
 use fedra_engine::{
     ClientInfo, CrossingBytes, EngineError, MiddleHost, MiddleUpdate, Split, SplitMode,
     TrainRequest, Verdict,
 };
-use fedra_model::{Model, Packing, Reading};
+use fedra_model::Model;
 use fedra_plan::{ByteCount, ParamId, Round, Scope, Shape, Site};
-use fedra_wire::{ClientId, FrameKind, HiddenFrame, ParamValues, frame_parts};
+use fedra_wire::{ClientId, FrameKind, ParamValues, frame_parts};
 
 use crate::error::{ClientError, Result};
 use crate::split::copies::average;
 use crate::split::joint::Joint;
 use crate::split::local_peer::LocalPeer;
 use crate::split::peer::Purpose;
+use crate::split::survey::Survey;
 use crate::split::turn::{Blocks, Learner, Turn};
 
 /// The middle and everybody's turn at it.
@@ -111,9 +112,12 @@ impl Middle {
         let Some(parts) = frame_parts(bytes) else { return };
         let mut crossed = self.crossed.lock().unwrap_or_else(PoisonError::into_inner);
         let (rows, metadata) = (ByteCount(parts.rows as u64), ByteCount(parts.metadata as u64));
-        let CrossingBytes { hidden_up, hidden_down, gradient_up, gradient_down, .. } =
-            &mut *crossed;
+        let CrossingBytes {
+            hidden_up, hidden_down, gradient_up, gradient_down, metadata_down, ..
+        } = &mut *crossed;
         *match (up, parts.kind.is_gradient()) {
+            // What the server saw is about rows, and is none itself.
+            (_, false) if parts.kind == FrameKind::Told => metadata_down,
             (true, false) => hidden_up,
             (false, false) => hidden_down,
             (true, true) => gradient_up,
@@ -229,28 +233,19 @@ impl Middle {
         self.moved.notify_all();
     }
 
-    /// Answers hidden states from which nothing is learnt.
+    /// Answers a frame from which nothing is learnt.
     pub(super) fn score(
         &self,
         (client, round): (ClientId, Round),
-        step: u32,
+        survey: &mut Survey,
         bytes: &[u8],
     ) -> Result<Vec<u8>> {
-        let blocks = self.blocks();
         let name = self.names.get(&client).map_or("", String::as_str);
         let cut = self.split.cut(name, round, self.model.layout().blocks())?;
         let range = cut.server_blocks().unwrap_or(0..0);
         let range = usize::from(range.start)..usize::from(range.end);
         let hosted = self.lock().hosted.clone();
-        let frame = blocks.read(bytes, (FrameKind::Score, step), None)?;
-        let mut tape = Tape::new(&self.device);
-        let packing = Packing::new(frame.lengths)?;
-        let hidden = tape.constant(blocks.tensor(&frame.rows)?);
-        let weights = hosted.frozen();
-        let output =
-            self.model.run_blocks(&mut tape, weights, hidden, &packing, range, &Reading::All)?;
-        let rows = (frame.width, output.tensor.to_host().into_owned());
-        Ok(HiddenFrame::of_rows(FrameKind::Hidden, step, rows).encode(blocks.encoding)?)
+        survey.exchange(self.blocks(), (&hosted, range), bytes)
     }
 
     /// Blocks that live at the server for anybody, in any round.

@@ -20,6 +20,8 @@ mod local_peer;
 mod middle;
 mod noise;
 mod peer;
+mod probing;
+mod survey;
 mod turn;
 
 pub(crate) use ends::{CutStep, Ends, Passing};

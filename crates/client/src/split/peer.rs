@@ -26,4 +26,6 @@ pub enum Purpose {
     Train(Round),
     /// Answers of the model as it is when so many rounds are complete.
     Score(Round),
+    /// Measurements of the model with which this round is about to begin.
+    Probe(Round),
 }

@@ -137,7 +137,7 @@ impl Turn {
     }
 
     fn forward(&mut self, blocks: Blocks<'_>, learner: &Learner, bytes: &[u8]) -> Result<Vec<u8>> {
-        let frame = blocks.read(bytes, (FrameKind::Forward, self.step), None)?;
+        let frame = blocks.read(bytes, (&[FrameKind::Forward], self.step), None)?;
         let pass = self.run(blocks, learner, &frame)?;
         let rows = pass.output.tensor.to_host().into_owned();
         let width = frame.width;
@@ -179,7 +179,7 @@ impl Turn {
         (pass, rows): (Pass, usize),
         bytes: &[u8],
     ) -> Result<Vec<u8>> {
-        let frame = blocks.read(bytes, (FrameKind::Backward, self.step), Some(rows))?;
+        let frame = blocks.read(bytes, (&[FrameKind::Backward], self.step), Some(rows))?;
         let Pass { tape, input, output } = pass;
         let mut gradients = tape.backward(&[(&output, blocks.tensor(&frame.rows)?)])?;
         let squares = gradients.sum_of_squares();
@@ -206,7 +206,7 @@ impl Turn {
         learner: &mut Learner,
         (mut gradients, bytes): (Gradients, &[u8]),
     ) -> Result<Vec<u8>> {
-        let frame = blocks.read(bytes, (FrameKind::Step, self.step), Some(0))?;
+        let frame = blocks.read(bytes, (&[FrameKind::Step], self.step), Some(0))?;
         if !(0.0..=1.0).contains(&frame.number) {
             let reason = format!("a step is scaled by {}, expected 0 to 1", frame.number);
             return Err(ClientError::Peer { reason });
@@ -233,11 +233,11 @@ impl Blocks<'_> {
     pub fn read(
         &self,
         bytes: &[u8],
-        (kind, step): (FrameKind, u32),
+        (kinds, step): (&[FrameKind], u32),
         rows: Option<usize>,
     ) -> Result<HiddenFrame> {
         let expected = ExpectedFrame {
-            kinds: &[kind],
+            kinds,
             encoding: self.encoding,
             step: Some(step),
             width: self.model.width(),

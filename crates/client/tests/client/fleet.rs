@@ -261,8 +261,14 @@ fn probes_score_every_block_alike_for_any_threads() {
         Probe::GradientNorm,
     ];
     for probe in probes {
-        let ask =
-            ProbeRequest { probe, clients: &clients, round: Round(0), seed: Seed(2), examples: 32 };
+        let ask = ProbeRequest {
+            probe,
+            clients: &clients,
+            round: Round(0),
+            seed: Seed(2),
+            examples: 32,
+            split: None,
+        };
         let alone = with_threads(1, || world.fleet().probe(&ask).unwrap());
         assert_eq!(alone, with_threads(3, || world.fleet().probe(&ask).unwrap()));
         assert_eq!(alone.len(), 3);
@@ -280,7 +286,14 @@ fn a_probe_that_nobody_can_answer_is_an_error_and_one_that_some_can_is_not() {
     let clients: Vec<ClientId> = (0..3).map(ClientId).collect();
     let ask = |tokens| {
         let probe = Probe::Attention { side: AttentionSide::Key, tokens };
-        ProbeRequest { probe, clients: &clients, round: Round(0), seed: Seed(2), examples: 32 }
+        ProbeRequest {
+            probe,
+            clients: &clients,
+            round: Round(0),
+            seed: Seed(2),
+            examples: 32,
+            split: None,
+        }
     };
     let some = world.fleet().probe(&ask(RelevantTokens::Cls)).unwrap();
     assert_eq!(some.iter().map(|evidence| evidence.client.0).collect::<Vec<_>>(), [0, 2]);

@@ -12,5 +12,6 @@ mod learning;
 mod scoring;
 mod selection;
 mod split;
+mod split_probe;
 mod training;
 mod world;

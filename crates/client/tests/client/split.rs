@@ -35,7 +35,7 @@ fn bert() -> World {
     World::of(Task::Diagnosis, size, (config, None))
 }
 
-fn llama(adapters: Option<Adapters>) -> World {
+pub fn llama(adapters: Option<Adapters>) -> World {
     decoder(Task::Language, adapters)
 }
 
@@ -81,7 +81,7 @@ fn but_key_bias() -> Rule {
     Rule::Everything - Rule::Intersection(vec![keys, biases])
 }
 
-fn run(world: &World, recipe: &Recipe, rounds: u32) -> (ParamValues, Vec<RoundReport>) {
+pub fn run(world: &World, recipe: &Recipe, rounds: u32) -> (ParamValues, Vec<RoundReport>) {
     let mut fleet = world.fleet();
     let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
     let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
@@ -96,12 +96,12 @@ fn run(world: &World, recipe: &Recipe, rounds: u32) -> (ParamValues, Vec<RoundRe
     (federation.model().clone(), reports.0)
 }
 
-fn cut(first: u16, last: u16) -> Split {
+pub fn cut(first: u16, last: u16) -> Split {
     Split::new(Ends { first, last })
 }
 
 #[track_caller]
-fn assert_near(found: &ParamValues, expected: &ParamValues, what: &str) {
+pub fn assert_near(found: &ParamValues, expected: &ParamValues, what: &str) {
     for (id, expected) in expected.iter() {
         let found = found.get(id).unwrap();
         let norm = expected.iter().map(|value| value * value).sum::<f32>().sqrt();
@@ -110,7 +110,7 @@ fn assert_near(found: &ParamValues, expected: &ParamValues, what: &str) {
     }
 }
 
-fn all_cuts() -> impl Iterator<Item = (u16, u16)> {
+pub fn all_cuts() -> impl Iterator<Item = (u16, u16)> {
     (0..BLOCKS).flat_map(|first| (0..BLOCKS - first).map(move |last| (first, last)))
 }
 
@@ -271,9 +271,9 @@ fn gradients_cross_only_where_something_below_learns() {
 
 /// Records everything that passes between the halves.
 #[derive(Debug)]
-struct Tapped {
-    middle: Arc<Middle>,
-    sent: Mutex<Vec<Vec<u8>>>,
+pub struct Tapped {
+    pub middle: Arc<Middle>,
+    pub sent: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Connect for Tapped {

@@ -67,12 +67,14 @@ impl<'a> Inputs<'a> {
 }
 
 /// Weights of a probe: how much each query row and each key row counts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ProbeWeights<'a> {
     /// One per query row.
     pub queries: &'a [f32],
     /// One per key row.
     pub keys: &'a [f32],
+    /// Receives by key head and key row `sum over its heads, i of q_i P_ij`, whatever the keys' weights.
+    pub received: Option<&'a mut [f32]>,
 }
 
 /// Where the columns of a result start, for writing heads from many tasks.
@@ -113,6 +115,12 @@ pub fn forward(
     let (heads, width) = (geometry.heads, geometry.width);
     let out = Target { data: Shared::new(out), stride: heads * width, column: 0 };
     let log_sums = log_sums.map(Shared::new);
+    let (probe, received) = match probe {
+        None => (None, None),
+        Some(ProbeWeights { queries, keys, received }) => {
+            (Some((queries, keys)), received.map(Shared::new))
+        }
+    };
     let mut masses = vec![0.0; spans.len() * geometry.kv_heads];
     thread_pool::each_chunk(&mut masses, 1, |task, mass| {
         let (span, kv_head) = part(geometry, spans, task);
@@ -140,10 +148,18 @@ pub fn forward(
                         // SAFETY: one number per query row and head, written here alone.
                         unsafe { log_sums.segment(place, 1)[0] = max + sum.ln() };
                     }
-                    if let Some(probe) = probe {
-                        let keys = &probe.keys[span.keys.start..][..seen];
-                        let weight = f64::from(probe.queries[rows.start + i] / sum);
-                        mass[0] += weight * f64::from(inner_product(row, keys));
+                    if let Some((queries, keys)) = probe {
+                        let weight = f64::from(queries[rows.start + i] / sum);
+                        let counted = &keys[span.keys.start..][..seen];
+                        mass[0] += weight * f64::from(inner_product(row, counted));
+                        if let Some(received) = received {
+                            let first = kv_head * keys.len() + span.keys.start;
+                            // SAFETY: this task alone writes these keys of this key head.
+                            let into = unsafe { received.segment(first, seen) };
+                            into.iter_mut()
+                                .zip(&*row)
+                                .for_each(|(sum, p)| *sum += weight as f32 * p);
+                        }
                     }
                 }
                 let p = Mat::new(scores, tile.len(), seen);

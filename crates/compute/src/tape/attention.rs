@@ -48,6 +48,10 @@ pub struct AttentionProbe {
     /// Receives, for each attention layer it watched, what each key head adds to the scores of all
     /// sequences; query heads that share a key head count together.
     pub heads: Vec<Vec<f64>>,
+    /// When given, receives for each attention layer it watched and each key row the share of its
+    /// sequence's attention that this key gets; weights of keys do not count here. The shares of the
+    /// relevant keys add up to the sequence's score.
+    pub received: Option<Vec<Vec<f32>>>,
     /// When given, receives all weights of each attention layer it watched: by sequence, head, query
     /// and key. Memory grows with the square of the length; use few and short sequences.
     pub patterns: Option<Vec<Vec<f32>>>,
@@ -76,11 +80,16 @@ impl Tape {
         let mut out = Tensor::scratch(&self.device, rows, geometry.heads * geometry.width);
         let mut log_sums =
             trained.is_some().then(|| Tensor::scratch(&self.device, rows, geometry.heads));
-        let weights = probe.as_deref().map(|probe| probe.weights(&given)).transpose()?;
+        let mut received = probe.as_deref().and_then(|probe| probe.room_for_received(geometry));
+        let room = received.as_deref_mut();
+        let weights = probe.as_deref().map(|probe| probe.weights(&given, room)).transpose()?;
         let into = (&mut out, log_sums.as_mut());
         let masses = kernels::attention(&self.device, &given, into, weights);
         if let Some(probe) = probe {
             probe.record(geometry, spans, &masses);
+            if let Some(received) = received {
+                probe.record_received(geometry, spans, &received);
+            }
             if let Some(patterns) = &mut probe.patterns {
                 patterns.push(kernels::attention_pattern(&self.device, &given));
             }
@@ -175,13 +184,37 @@ fn check_spans(
 }
 
 impl AttentionProbe {
-    fn weights(&self, given: &Attended<'_>) -> Result<ProbeWeights<'_>, ComputeError> {
+    fn room_for_received(&self, geometry: Attention) -> Option<Vec<f32>> {
+        self.received.as_ref().map(|_| vec![0.0; geometry.kv_heads * self.keys.len()])
+    }
+
+    fn weights<'a>(
+        &'a self,
+        given: &Attended<'_>,
+        received: Option<&'a mut [f32]>,
+    ) -> Result<ProbeWeights<'a>, ComputeError> {
         let (rows, keys) =
             (given.queries.rows(), given.keys_values.first().map_or(0, |k| k.rows()));
         ComputeError::expect("attention probe", "tensors of keys", given.keys_values.len(), 1)?;
         ComputeError::expect("attention probe", "query weights", self.queries.len(), rows)?;
         ComputeError::expect("attention probe", "key weights", self.keys.len(), keys)?;
-        Ok(ProbeWeights { queries: &self.queries, keys: &self.keys })
+        Ok(ProbeWeights { queries: &self.queries, keys: &self.keys, received })
+    }
+
+    /// Notes the attention that each key got, of all heads together.
+    fn record_received(&mut self, geometry: Attention, spans: &[Span], by_head: &[f32]) {
+        let mut shares = vec![0.0; self.keys.len()];
+        for span in spans {
+            let counted: f32 = self.queries[span.queries.clone()].iter().sum();
+            if counted <= 0.0 {
+                continue;
+            }
+            for key in span.keys.clone() {
+                let all: f32 = by_head.iter().skip(key).step_by(self.keys.len()).sum();
+                shares[key] = all / (geometry.heads as f32 * counted);
+            }
+        }
+        self.received.get_or_insert_default().push(shares);
     }
 
     /// Notes the attention that counted, by span and key head.

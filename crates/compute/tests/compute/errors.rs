@@ -126,6 +126,7 @@ fn attention_refuses_heads_and_spans_that_do_not_fit() {
         keys: vec![1.0; 4],
         scores: vec![],
         heads: Vec::new(),
+        received: None,
         patterns: None,
     };
     let watched = |tape: &mut Tape| {

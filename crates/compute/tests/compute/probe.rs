@@ -89,6 +89,7 @@ fn a_probe_watches_without_changing_and_keeps_one_list_per_attention() {
         keys: vec![1.0; 9],
         scores: Vec::new(),
         heads: Vec::new(),
+        received: None,
         patterns: None,
     };
     let mut tape = Tape::new(&device);
@@ -121,12 +122,14 @@ fn a_pattern_holds_the_attention_that_the_scores_add_up() {
                 keys,
                 scores: Vec::new(),
                 heads: Vec::new(),
+                received: Some(Vec::new()),
                 patterns: Some(Vec::new()),
             };
             let mut tape = Tape::new(&device);
             let value = tape.constant(of(&device, (9, x.1.len() / 9), &x.1));
             let projected = Projected::Together(&value);
             tape.attention(geometry, projected, &spans(&lengths), Some(&mut probe)).unwrap();
+            let received = f64::from(probe.received.unwrap()[0][key]);
             let pattern = &probe.patterns.unwrap()[0];
             assert_eq!(pattern.len(), geometry.heads * (16 + 25));
             let (sequence, place) = if key < 4 { (0, key) } else { (1, key - 4) };
@@ -135,6 +138,8 @@ fn a_pattern_holds_the_attention_that_the_scores_add_up() {
             let column: f64 = rows().map(|row| f64::from(row[place])).sum();
             let queries = (geometry.heads * length) as f64;
             close(&[column / queries], &[probe.scores[0][sequence]]);
+            // What a key receives is said of every key at once, whichever of them count.
+            close(&[received], &[probe.scores[0][sequence]]);
             for row in rows() {
                 close(&[row.iter().map(|weight| f64::from(*weight)).sum()], &[1.0]);
             }
@@ -165,6 +170,7 @@ fn one_query_per_sequence_scores_as_the_same_query_among_all() {
         keys: content.clone(),
         scores: Vec::new(),
         heads: Vec::new(),
+        received: None,
         patterns: None,
     };
     let projected = Projected::Apart { queries: &queries, keys_values: &keys_values };
@@ -197,6 +203,7 @@ fn probe(
         keys: keys.to_vec(),
         scores: Vec::new(),
         heads: Vec::new(),
+        received: None,
         patterns: None,
     };
     tape.attention(geometry, Projected::Together(&x), &spans(lengths), Some(&mut probe))

@@ -36,6 +36,7 @@ impl State {
                 round: self.round,
                 seed: self.seed.of("probe").with(u64::from(self.round.0)),
                 examples: selection.profile_examples,
+                split: self.recipe.split.as_ref(),
             })?;
             let (measured, bytes) = travel(&evidence, self.round, self.layout.blocks())?;
             if measured.is_empty() {

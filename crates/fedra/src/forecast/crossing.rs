@@ -1,15 +1,20 @@
 //! What crosses a cut, foreseen to the last byte: batches are drawn as a client will draw them.
 
-use fedra_client::evaluation_batches;
+use fedra_client::{evaluation_batches, probed_batches};
 use fedra_compute::Seed;
 use fedra_data::{Encoded, Target, epoch};
 use fedra_engine::{CrossingBytes, Split, Work};
-use fedra_plan::{ByteCount, Crossing, Plan, Round};
+use fedra_plan::{ByteCount, Crossing, Plan, Probe, Round};
 use fedra_wire::FRAME_HEADER;
 
 /// Where a client's draws of a round start.
 pub fn client_seed(experiment: Seed, round: Round, client: u64) -> Seed {
     experiment.of("client").with(u64::from(round.0)).with(client)
+}
+
+/// Where the draws of a client's measurements in a round start.
+pub fn probe_seed(experiment: Seed, round: Round, client: u64) -> Seed {
+    experiment.of("probe").with(u64::from(round.0)).with(client)
 }
 
 /// Sequences and tokens of each batch that passes a cut.
@@ -28,6 +33,19 @@ impl Batches {
             // A batch without a target is passed over.
             .filter(|batch| batch.iter().any(|&place| has_target(&examples[place])));
         Self(batches.map(|batch| measure(&batch, &lengths)).collect())
+    }
+
+    /// Those of measuring blocks on at most so many examples.
+    pub fn of_probing((probe, most): (Probe, usize), examples: &[Encoded], seed: Seed) -> Self {
+        let lengths: Vec<usize> = examples.iter().map(|example| example.ids.len()).collect();
+        let has_gradient =
+            |batch: &Vec<usize>| batch.iter().any(|&place| has_target(&examples[place]));
+        let batches = probed_batches(examples.len(), most, seed).into_iter();
+        let passes = |batch: &Vec<usize>| match probe {
+            Probe::Attention { .. } => true,
+            Probe::GradientNorm | Probe::RelativeGradient => has_gradient(batch),
+        };
+        Self(batches.filter(passes).map(|batch| measure(&batch, &lengths)).collect())
     }
 
     /// Those of scoring.
@@ -61,6 +79,36 @@ impl Batches {
         all.metadata_up += ByteCount(times * headers);
         all.metadata_down += ByteCount(times * headers);
         all.exchanges += times * self.0.len() as u64;
+        all
+    }
+
+    /// What they make cross while so many of the server's blocks are measured.
+    pub fn probing(
+        &self,
+        (probe, blocks): (Probe, usize),
+        split: &Split,
+        width: usize,
+    ) -> CrossingBytes {
+        let mut all = self.hidden(split, width);
+        let (batches, header) = (self.0.len() as u64, FRAME_HEADER as u64);
+        // Questions about what was seen, and the numbers in their answers.
+        let (asked, told) = match probe {
+            Probe::Attention { .. } => {
+                let tokens: u64 = self.0.iter().map(|(_, tokens)| tokens).sum();
+                (batches, blocks as u64 * tokens)
+            }
+            Probe::GradientNorm | Probe::RelativeGradient => {
+                (all.gradient_up, all.gradient_down) = (all.hidden_up, all.hidden_up);
+                all.metadata_up += ByteCount(header * batches);
+                all.metadata_down += ByteCount(header * batches);
+                all.exchanges += batches;
+                let asked = u64::from(batches > 0);
+                (asked, asked * 2 * blocks as u64)
+            }
+        };
+        all.metadata_up += ByteCount(header * asked);
+        all.metadata_down += ByteCount(header * asked + 4 * told);
+        all.exchanges += asked;
         all
     }
 
