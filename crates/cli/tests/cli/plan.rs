@@ -60,7 +60,7 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
             "split={ first = 0, last = 0 }",
             "method.name=safl",
             "method.k=1",
-            "method.selector=gradient",
+            "method.selector=gradient_norm",
             "federation.sample={ uniform = 2 }",
         ],
     ]

@@ -32,7 +32,9 @@ fn processes_on_loopback_come_to_the_bits_of_one_process() {
 
 #[test]
 fn blocks_measured_across_a_cut_are_those_of_one_process() {
-    for method in ["{ name = 'safl', k = 1 }", "{ name = 'safl', k = 1, selector = 'gradient' }"] {
+    for method in
+        ["{ name = 'safl', k = 1 }", "{ name = 'safl', k = 1, selector = 'gradient_norm' }"]
+    {
         let place = Place::new();
         let set = format!("method={method}");
         let split = "split={ first = 0, last = 1 }";

@@ -102,9 +102,11 @@ fn every_probe_scores_a_cut_model_as_the_whole_one_at_every_cut() {
 #[test]
 fn safl_chooses_and_trains_inside_a_cut_what_it_does_without_one() {
     let world = concepts();
-    for settings in
-        [r#"{"k": 1}"#, r#"{"k": 2, "mask": "per_client"}"#, r#"{"k": 1, "selector": "gradient"}"#]
-    {
+    for settings in [
+        r#"{"k": 1}"#,
+        r#"{"k": 2, "mask": "per_client"}"#,
+        r#"{"k": 1, "selector": "gradient_norm"}"#,
+    ] {
         let given: serde_json::Value = serde_json::from_str(settings).unwrap();
         let method = Method::by_name("safl", given).unwrap();
         let of_method = method.recipe(Recipe::new(adamw(1e-3)));
