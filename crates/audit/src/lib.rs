@@ -21,7 +21,6 @@ mod search;
 mod observation;
 mod public_text;
 mod recovery;
-mod rouge;
 
 mod decoder;
 mod fine_tuning;

@@ -3,9 +3,8 @@
 //! Tokens of one line are not independent, so the interval is over lines: that of a ratio of sums,
 //! the tokens that are right over all tokens.
 
+use fedra_data::{Rouge, RougeWords};
 use serde::Serialize;
-
-use crate::rouge::rouge_l;
 
 /// Half a 95 % interval in standard errors.
 const NORMAL_95: f64 = 1.96;
@@ -72,7 +71,7 @@ impl Recovery {
                 self.rare.1 += 1;
             }
         }
-        self.rouge.0 += rouge_l(&text(truth), &text(found));
+        self.rouge.0 += Rouge::of(&text(truth), &text(found), RougeWords::Plain).longest;
         self.rouge.1 += 1;
     }
 
