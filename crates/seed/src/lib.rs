@@ -3,6 +3,12 @@
 //! There is no global generator: every draw comes from a seed derived from the experiment's seed and
 //! the names of whatever the draw is for, so a result does not depend on what was drawn before it.
 
+mod noise;
+mod secret;
+
+pub use noise::NOISE_GROUP;
+pub use secret::SecretKey;
+
 /// The start of a stream of random numbers.
 ///
 /// ```
@@ -50,7 +56,7 @@ fn mix(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// xoshiro256++: fast and good, but not for privacy noise, which wants a cryptographic generator.
+/// xoshiro256++: fast and good, but not for privacy noise, which comes from a [`SecretKey`].
 #[derive(Clone, Debug)]
 pub struct Generator {
     state: [u64; 4],
