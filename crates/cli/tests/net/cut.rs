@@ -60,6 +60,29 @@ fn a_server_that_is_killed_in_a_cut_round_goes_on_to_the_same_bits() {
 }
 
 #[test]
+fn a_site_that_is_killed_in_a_cut_round_begins_it_again_to_the_same_bits() {
+    for mode in &MODES[..2] {
+        let place = Place::new();
+        let set = format!("split={mode}");
+        let flags = [TINY, "--set", &set, "--set", "federation.rounds=30", "--set", "threads=1"];
+        let (server, address) = place.serve("far", &flags);
+        let mut sites = place.join_all(&address, &flags);
+        for rounds in [2, 9, 16] {
+            place.wait_for_rounds("far", rounds);
+            sites.remove(1).kill();
+            sites.insert(1, place.join(2, &address, &flags));
+            server.wait_for("hospital-2 is gone");
+        }
+        server.succeed();
+        for site in sites {
+            site.succeed();
+        }
+        place.run("run --out near --quiet", &flags);
+        assert!(place.model("near") == place.model("far"), "{mode}");
+    }
+}
+
+#[test]
 fn text_is_the_same_with_its_middle_blocks_at_a_server() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
     if !model.is_dir() {
