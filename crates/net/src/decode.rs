@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fedra_client::ClientError;
 use fedra_client::generate::{Answer, DecodePeer, SessionError, SessionKey, SharedSessions, Step};
-use fedra_wire::{ExpectedFrame, FRAME_HEADER, FrameKind, HiddenFrame, RowEncoding};
+use fedra_wire::{ExpectedFrame, FRAME_HEADER, FrameKind, HiddenFrame, RowEncoding, WireError};
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
@@ -140,14 +140,20 @@ fn serve(mut link: Link, hello: &DecodeHello, host: &DecodeHost) {
                 return;
             }
             [frame] => step(host, (&key, encoding), frame),
-            more => Err(format!("found {} payloads, expected one frame", more.len())),
+            more => {
+                Err(Refusal::Step(format!("found {} payloads, expected one frame", more.len())))
+            }
         };
         let sent = match answered {
             Ok(frame) => {
                 link.send(Message { id, meta: Bytes::new(), payloads: vec![frame.into()] })
             }
+            // The client comes again and begins anew, from its own rows.
+            Err(Refusal::Session(reason)) => return link.refuse(Status::aborted(reason)),
             // A refused step leaves the session as it was, and the stream open.
-            Err(reason) => link.send(Message { id, meta: to_meta(&reason), payloads: Vec::new() }),
+            Err(Refusal::Step(reason)) => {
+                link.send(Message { id, meta: to_meta(&reason), payloads: Vec::new() })
+            }
         };
         if sent.is_err() {
             return;
@@ -213,7 +219,8 @@ fn step(
     host: &DecodeHost,
     (key, encoding): (&SessionKey, RowEncoding),
     bytes: &[u8],
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, Refusal> {
+    let wrong = |error: WireError| Refusal::Step(error.to_string());
     let expected = ExpectedFrame {
         kinds: &[FrameKind::Decode, FrameKind::DecodeLast],
         encoding,
@@ -223,7 +230,7 @@ fn step(
         most_rows: MOST_ROWS,
         longest: MOST_ROWS,
     };
-    let frame = HiddenFrame::decode(bytes, &expected).map_err(|error| error.to_string())?;
+    let frame = HiddenFrame::decode(bytes, &expected).map_err(wrong)?;
     let answer = match frame.kind {
         FrameKind::DecodeLast => Answer::Last,
         FrameKind::Decode
@@ -237,9 +244,29 @@ fn step(
     };
     let position = frame.step as usize;
     let asked = Step { key: key.clone(), position, rows: frame.rows, answer };
-    let rows = host.sessions.decode(asked).map_err(|error| error.to_string())?;
+    let rows = host.sessions.decode(asked).map_err(|error| match error {
+        SessionError::Unknown { .. } | SessionError::ShutDown => {
+            Refusal::Session(error.to_string())
+        }
+        SessionError::Open { .. }
+        | SessionError::TooMany { .. }
+        | SessionError::Position { .. }
+        | SessionError::Rows { .. }
+        | SessionError::NotFinite { .. }
+        | SessionError::TooLong { .. }
+        | SessionError::Full { .. }
+        | SessionError::Model { .. } => Refusal::Step(error.to_string()),
+    })?;
     let answer = HiddenFrame::of_rows(FrameKind::Hidden, frame.step, (host.width, rows));
-    answer.encode(encoding).map_err(|error| error.to_string())
+    answer.encode(encoding).map_err(wrong)
+}
+
+/// Why a step has no answer.
+enum Refusal {
+    /// It is wrong; the next one may be right.
+    Step(String),
+    /// The session has expired, or the server ends.
+    Session(String),
 }
 
 /// A client's way to a session at a server.

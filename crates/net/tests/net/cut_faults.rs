@@ -491,6 +491,7 @@ fn a_client_that_stalls_in_mid_step_is_given_up_at_the_deadline_and_the_others_a
         let way = stalling("hospital-1", 1);
         let (model, report, told) = one_round((&world, &split), quick, (0, way));
         assert_eq!(report.arrived.len(), 2, "{mode:?}: {:?}", report.failed);
+        assert!(report.failed_attempts.is_empty(), "{mode:?}: who waited was given up too");
         let reason = &report.failed[0].reason;
         assert!(reason.contains("did not answer within 1.5 s"), "{mode:?}: {reason}");
         // Its rows were in the joint step, and nothing was learnt from them.

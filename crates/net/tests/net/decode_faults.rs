@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fedra_client::generate::{Answer, DecodePeer};
+use fedra_client::generate::{Answer, DecodePeer, SessionKey};
 use fedra_net::{
     CHUNK, DECODE, DecodeHello, DecodeWelcome, Dialer, Frame, Head, Limits, Link, Message,
     PROTOCOL, Part, Runtime, ServerSecurity,
@@ -228,6 +228,21 @@ fn a_hello_that_does_not_fit_is_answered_in_words() {
     let told = refused(&|hello| (hello.session, hello.resumes) = (3, false));
     assert!(told.contains("refused: session 3: found it open already"), "{told}");
     assert_eq!(host.sessions.usage().unwrap().sessions, 16);
+}
+
+#[test]
+fn a_session_that_is_gone_ends_its_stream_and_is_begun_again() {
+    let server_runtime = Runtime::start().unwrap();
+    let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
+    let address = server.address().to_string();
+    let (mut raw, _) = Raw::greet(&address, 7);
+    let first = raw.ask(step(0, 3)).unwrap();
+    host.sessions.close(SessionKey { owner: "north".to_owned(), id: 7 }).unwrap();
+    let told = raw.ask(step(3, 1)).unwrap_err();
+    assert!(told.contains("the connection was lost: session 7: found none that is open"), "{told}");
+    let (mut raw, position) = Raw::greet(&address, 7);
+    assert_eq!(position, 0);
+    assert_eq!(raw.ask(step(0, 3)).unwrap(), first);
 }
 
 /// Resident bytes and threads of this process.
