@@ -90,10 +90,10 @@ impl Link {
 
     /// Sends one piece of a message; whoever sends pieces sees to it that they make one.
     pub fn send_frame(&self, frame: Frame) -> Result<(), NetError> {
-        match self.push(Ok(frame)) {
-            true => Ok(()),
-            false => Err(NetError::Lost("the other side ended it".to_owned())),
+        if self.push(Ok(frame)) {
+            return Ok(());
         }
+        Err(NetError::Lost("the other side ended it".to_owned()))
     }
 
     /// Whether it could be sent before the stream ended.

@@ -377,7 +377,9 @@ impl Fleet for NetFleet {
             if waits_for_others {
                 // Whoever waited for this client could not answer before: its time begins now.
                 let deadline = Instant::now() + self.options.deadline;
-                asked.values_mut().for_each(|open| open.renew(deadline));
+                for open in asked.values_mut() {
+                    open.renew(deadline);
+                }
             }
             let outcome = match answer {
                 Ok((Answer::Trained { seconds, memory }, payloads)) => {

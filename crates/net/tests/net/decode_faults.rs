@@ -136,6 +136,9 @@ fn frames_twice_late_early_or_of_no_use_are_refused_and_the_session_stays_where_
     assert_eq!(position, 5, "after a lost connection");
 }
 
+/// What a client does on its stream.
+type Acts<'a> = Box<dyn Fn(&Raw) + 'a>;
+
 #[test]
 fn what_makes_no_message_ends_the_stream_and_not_the_session() {
     let server_runtime = Runtime::start().unwrap();
@@ -150,7 +153,6 @@ fn what_makes_no_message_ends_the_stream_and_not_the_session() {
     };
     let head =
         |lengths: &[u64]| Part::Head(Head { id: 1, meta: Bytes::new(), lengths: lengths.to_vec() });
-    type Acts<'a> = Box<dyn Fn(&Raw) + 'a>;
     let cases: [(&str, Acts<'_>, &str); 6] = [
         (
             "a terabyte",
