@@ -8,12 +8,15 @@
 //!           <-                          frame      until the client ends the stream
 //! ```
 //! A frame is one message with one payload and no words. The middle decides who waits for whom, so a
-//! stream may be silent for long; a client that goes away takes itself out of the round.
+//! stream may be silent for long. A client has one stream for each purpose: with another one it begins
+//! its round again where nobody has learnt with it, and the older stream ends.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fedra_client::{ClientError, Connect, MOST_ROWS_CROSSING, Middle, Peer as FarHalf, Purpose};
+use fedra_client::{
+    ClientError, Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Peer as FarHalf, Purpose,
+};
 use fedra_plan::Round;
 use fedra_wire::{ClientId, FRAME_HEADER, RowEncoding};
 use serde::{Deserialize, Serialize};
@@ -22,7 +25,8 @@ use tonic::Status;
 use crate::dialer::Dialer;
 use crate::error::NetError;
 use crate::frame::{Limits, Message};
-use crate::link::{Link, from_meta, to_meta};
+use crate::link::{Link, first_words, from_meta, to_meta};
+use crate::newest::NewestStreams;
 use crate::peer::Peer;
 use crate::protocol::PROTOCOL;
 use crate::runtime::Runtime;
@@ -56,32 +60,34 @@ pub fn row_limits(width: usize) -> Limits {
 #[must_use]
 pub fn with_middle(routes: Routes, middle: &Arc<Middle>, names: &[String]) -> Routes {
     let (middle, names) = (Arc::clone(middle), Arc::<[String]>::from(names));
-    routes.with(CUT, move |peer, inbound, outbound| {
-        let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
+    let streams = Arc::<NewestStreams<(ClientId, bool)>>::default();
+    routes.with(CUT, move |peer, mut inbound, outbound| {
+        let (middle, names, streams) =
+            (Arc::clone(&middle), Arc::clone(&names), Arc::clone(&streams));
         async move {
+            let hello = first_words(&mut inbound).await;
+            let (client, purpose) = match hello.and_then(|hello| greeted(&peer, &hello, &names)) {
+                Ok(greeted) => greeted,
+                Err(status) => {
+                    let _gone = outbound.send(Err(status)).await;
+                    return;
+                }
+            };
             let handle = tokio::runtime::Handle::current();
-            let limits = row_limits(middle.width());
-            let traffic = Arc::clone(&peer.traffic);
-            let link = Link::over(
-                handle.clone(),
-                (inbound, outbound),
-                limits,
-                traffic,
-                NetError::of_status,
-            );
+            let (both, limits) = ((inbound, outbound), row_limits(middle.width()));
+            let link = Link::over(handle.clone(), both, limits, peer.traffic, NetError::of_status);
+            let entered = streams.enter((client, matches!(purpose, Purpose::Train(_))), &link);
             // Whoever waits for its turn waits on a thread of its own.
-            let serving = handle.spawn_blocking(move || serve(&peer, link, (&middle, &names)));
+            let serving = handle.spawn_blocking(move || {
+                serve(link, middle.peer(client, purpose));
+                drop(entered);
+            });
             let _ended = serving.await;
         }
     })
 }
 
-fn serve(peer: &Peer, mut link: Link, (middle, names): (&Middle, &[String])) {
-    let (client, purpose) = match greeted(peer, &mut link, names) {
-        Ok(greeted) => greeted,
-        Err(status) => return link.refuse(status),
-    };
-    let mut half = middle.peer(client, purpose);
+fn serve(mut link: Link, mut half: LocalPeer<'_>) {
     while let Ok(message) = link.receive(None) {
         let Message { id, mut payloads, .. } = message;
         let (Some(frame), true) = (payloads.pop(), payloads.is_empty()) else {
@@ -100,9 +106,12 @@ fn serve(peer: &Peer, mut link: Link, (middle, names): (&Middle, &[String])) {
 }
 
 /// Who is there and what for.
-fn greeted(peer: &Peer, link: &mut Link, names: &[String]) -> Result<(ClientId, Purpose), Status> {
-    let message = link.receive(None).map_err(|error| Status::cancelled(error.to_string()))?;
-    let hello: CutHello = from_meta("the hello of a cut", &message)
+fn greeted(
+    peer: &Peer,
+    message: &Message,
+    names: &[String],
+) -> Result<(ClientId, Purpose), Status> {
+    let hello: CutHello = from_meta("the hello of a cut", message)
         .map_err(|error| Status::failed_precondition(error.to_string()))?;
     if hello.protocol != PROTOCOL {
         let told = format!("found protocol {}, expected {PROTOCOL}", hello.protocol);
@@ -149,9 +158,9 @@ impl Connect for CutDialer {
             Purpose::Score(round) | Purpose::Probe(round) => (round, false),
         };
         let hello = CutHello { protocol: PROTOCOL, client: self.client.clone(), round, trains };
-        let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(|e| lost(&e))?;
+        let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(lost)?;
         let hello = Message { id: 0, meta: to_meta(&hello), payloads: Vec::new() };
-        link.send(hello).map_err(|error| lost(&error))?;
+        link.send(hello).map_err(lost)?;
         Ok(Box::new(CutLink { link, sent: 0 }))
     }
 }
@@ -169,8 +178,8 @@ impl FarHalf for CutLink {
         let message = Message { id: self.sent, meta: Bytes::new(), payloads: vec![frame.into()] };
         // Why a stream ended is told to whoever reads from it.
         let sent = self.link.send(message);
-        let answer = self.link.receive(None).map_err(|error| lost(&error))?;
-        sent.map_err(|error| lost(&error))?;
+        let answer = self.link.receive(None).map_err(lost)?;
+        sent.map_err(lost)?;
         let Message { id, mut payloads, .. } = answer;
         match (id == self.sent, payloads.pop()) {
             (true, Some(frame)) if payloads.is_empty() => Ok(frame.into()),
@@ -183,6 +192,10 @@ impl FarHalf for CutLink {
     }
 }
 
-fn lost(error: &NetError) -> ClientError {
+/// What may be there again is told from what was refused.
+fn lost(error: NetError) -> ClientError {
+    if error.is_temporary() {
+        return ClientError::Unreachable(Box::new(error));
+    }
     ClientError::Peer { reason: format!("the server's half of the model: {error}") }
 }

@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fedra_client::ClientError;
 use fedra_client::generate::{Answer, DecodePeer, SessionError, SessionKey, SharedSessions, Step};
-use fedra_wire::{ExpectedFrame, FRAME_HEADER, FrameKind, HiddenFrame, RowEncoding};
+use fedra_wire::{ExpectedFrame, FRAME_HEADER, FrameKind, HiddenFrame, RowEncoding, WireError};
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
 use crate::dialer::Dialer;
 use crate::error::NetError;
 use crate::frame::{Limits, Message};
-use crate::link::{Link, from_meta, to_meta};
+use crate::link::{Link, first_words, from_meta, to_meta};
+use crate::newest::NewestStreams;
 use crate::peer::Peer;
 use crate::protocol::PROTOCOL;
 use crate::runtime::Runtime;
@@ -36,6 +37,8 @@ pub const DECODE: &str = "/fedra.v1.Fedra/Decode";
 
 /// Most rows of one step: a prompt comes in pieces.
 const MOST_ROWS: usize = 4096;
+/// How long a stream may say nothing before it is ended; the session may outlive it.
+const REST: Duration = Duration::from_hours(1);
 /// How long a client tries to reach its session again, and the first wait between two tries.
 const PATIENCE: Duration = Duration::from_mins(1);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -90,25 +93,44 @@ fn limits(width: usize) -> Limits {
 #[must_use]
 pub fn with_sessions(routes: Routes, host: &Arc<DecodeHost>) -> Routes {
     let host = Arc::clone(host);
-    routes.with(DECODE, move |peer, inbound, outbound| {
-        let host = Arc::clone(&host);
+    let streams = Arc::<NewestStreams<SessionKey>>::default();
+    routes.with(DECODE, move |peer, mut inbound, outbound| {
+        let (host, streams) = (Arc::clone(&host), Arc::clone(&streams));
         async move {
+            let hello = first_words(&mut inbound).await;
+            let hello = match hello.and_then(|hello| greeted(&peer, &hello, &host)) {
+                Ok(hello) => hello,
+                Err(status) => {
+                    let _gone = outbound.send(Err(status)).await;
+                    return;
+                }
+            };
             let handle = tokio::runtime::Handle::current();
-            let traffic = Arc::clone(&peer.traffic);
             let (both, limits) = ((inbound, outbound), limits(host.width));
-            let link = Link::over(handle.clone(), both, limits, traffic, NetError::of_status);
-            let serving = handle.spawn_blocking(move || serve(&peer, link, &host));
+            let link = Link::over(handle.clone(), both, limits, peer.traffic, NetError::of_status);
+            let key = SessionKey { owner: hello.client.clone(), id: hello.session };
+            let entered = streams.enter(key, &link);
+            let serving = handle.spawn_blocking(move || {
+                serve(link, &hello, &host);
+                drop(entered);
+            });
             let _ended = serving.await;
         }
     })
 }
 
-fn serve(peer: &Peer, mut link: Link, host: &DecodeHost) {
-    let (key, encoding) = match greeted(peer, &mut link, host) {
-        Ok(greeted) => greeted,
-        Err(status) => return link.refuse(status),
+fn serve(mut link: Link, hello: &DecodeHello, host: &DecodeHost) {
+    let key = SessionKey { owner: hello.client.clone(), id: hello.session };
+    let encoding = hello.encoding;
+    let position = match position(hello, &key, host) {
+        Ok(position) => position,
+        Err(error) => return link.refuse(refusal(&error)),
     };
-    while let Ok(Message { id, payloads, .. }) = link.receive(None) {
+    let welcome = Message { meta: to_meta(&DecodeWelcome { position }), ..Message::default() };
+    if link.send(welcome).is_err() {
+        return;
+    }
+    while let Ok(Message { id, payloads, .. }) = link.receive(Some(REST)) {
         let answered = match &payloads[..] {
             // Without rows it says goodbye.
             [] => {
@@ -118,14 +140,20 @@ fn serve(peer: &Peer, mut link: Link, host: &DecodeHost) {
                 return;
             }
             [frame] => step(host, (&key, encoding), frame),
-            more => Err(format!("found {} payloads, expected one frame", more.len())),
+            more => {
+                Err(Refusal::Step(format!("found {} payloads, expected one frame", more.len())))
+            }
         };
         let sent = match answered {
             Ok(frame) => {
                 link.send(Message { id, meta: Bytes::new(), payloads: vec![frame.into()] })
             }
+            // The client comes again and begins anew, from its own rows.
+            Err(Refusal::Session(reason)) => return link.refuse(Status::aborted(reason)),
             // A refused step leaves the session as it was, and the stream open.
-            Err(reason) => link.send(Message { id, meta: to_meta(&reason), payloads: Vec::new() }),
+            Err(Refusal::Step(reason)) => {
+                link.send(Message { id, meta: to_meta(&reason), payloads: Vec::new() })
+            }
         };
         if sent.is_err() {
             return;
@@ -133,14 +161,9 @@ fn serve(peer: &Peer, mut link: Link, host: &DecodeHost) {
     }
 }
 
-/// Whose session it is, once it is there.
-fn greeted(
-    peer: &Peer,
-    link: &mut Link,
-    host: &DecodeHost,
-) -> Result<(SessionKey, RowEncoding), Status> {
-    let message = link.receive(None).map_err(|error| Status::cancelled(error.to_string()))?;
-    let hello: DecodeHello = from_meta("the hello of a decoder", &message)
+/// What is wanted, if this server has it.
+fn greeted(peer: &Peer, message: &Message, host: &DecodeHost) -> Result<DecodeHello, Status> {
+    let hello: DecodeHello = from_meta("the hello of a decoder", message)
         .map_err(|error| Status::failed_precondition(error.to_string()))?;
     let refuse = |what: &str, found: String, expected: String| {
         Err(Status::failed_precondition(format!("{what}: found {found}, expected {expected}")))
@@ -157,24 +180,47 @@ fn greeted(
         let shown = |(start, end): (usize, usize)| format!("blocks {start}..{end}");
         return refuse("cut", shown(hello.blocks), format!("{} at the server", shown(host.blocks)));
     }
-    let key = SessionKey { owner: hello.client, id: hello.session };
-    let there = match host.sessions.position(key.clone()) {
+    Ok(hello)
+}
+
+/// Where the session is, once it is there.
+fn position(
+    hello: &DecodeHello,
+    key: &SessionKey,
+    host: &DecodeHost,
+) -> Result<usize, SessionError> {
+    match host.sessions.position(key.clone()) {
         // A server that was started again has lost it: the client begins anew, from its own rows.
         Err(SessionError::Unknown { .. }) => host.sessions.open(key.clone()).map(|()| 0),
         Ok(_) if !hello.resumes => Err(SessionError::Open { id: key.id }),
         found => found,
-    };
-    let position = there.map_err(|error| Status::not_found(error.to_string()))?;
-    let welcome = Message { meta: to_meta(&DecodeWelcome { position }), ..Message::default() };
-    link.send(welcome).map_err(|error| Status::cancelled(error.to_string()))?;
-    Ok((key, hello.encoding))
+    }
+}
+
+/// Whether a client that is refused may come again.
+fn refusal(error: &SessionError) -> Status {
+    let told = error.to_string();
+    match error {
+        SessionError::ShutDown => Status::unavailable(told),
+        SessionError::TooMany { .. } | SessionError::Full { .. } => {
+            Status::resource_exhausted(told)
+        }
+        SessionError::Open { .. } => Status::already_exists(told),
+        SessionError::Unknown { .. }
+        | SessionError::Position { .. }
+        | SessionError::Rows { .. }
+        | SessionError::NotFinite { .. }
+        | SessionError::TooLong { .. }
+        | SessionError::Model { .. } => Status::failed_precondition(told),
+    }
 }
 
 fn step(
     host: &DecodeHost,
     (key, encoding): (&SessionKey, RowEncoding),
     bytes: &[u8],
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, Refusal> {
+    let wrong = |error: WireError| Refusal::Step(error.to_string());
     let expected = ExpectedFrame {
         kinds: &[FrameKind::Decode, FrameKind::DecodeLast],
         encoding,
@@ -184,7 +230,7 @@ fn step(
         most_rows: MOST_ROWS,
         longest: MOST_ROWS,
     };
-    let frame = HiddenFrame::decode(bytes, &expected).map_err(|error| error.to_string())?;
+    let frame = HiddenFrame::decode(bytes, &expected).map_err(wrong)?;
     let answer = match frame.kind {
         FrameKind::DecodeLast => Answer::Last,
         FrameKind::Decode
@@ -203,9 +249,29 @@ fn step(
     };
     let position = frame.step as usize;
     let asked = Step { key: key.clone(), position, rows: frame.rows, answer };
-    let rows = host.sessions.decode(asked).map_err(|error| error.to_string())?;
+    let rows = host.sessions.decode(asked).map_err(|error| match error {
+        SessionError::Unknown { .. } | SessionError::ShutDown => {
+            Refusal::Session(error.to_string())
+        }
+        SessionError::Open { .. }
+        | SessionError::TooMany { .. }
+        | SessionError::Position { .. }
+        | SessionError::Rows { .. }
+        | SessionError::NotFinite { .. }
+        | SessionError::TooLong { .. }
+        | SessionError::Full { .. }
+        | SessionError::Model { .. } => Refusal::Step(error.to_string()),
+    })?;
     let answer = HiddenFrame::of_rows(FrameKind::Hidden, frame.step, (host.width, rows));
-    answer.encode(encoding).map_err(|error| error.to_string())
+    answer.encode(encoding).map_err(wrong)
+}
+
+/// Why a step has no answer.
+enum Refusal {
+    /// It is wrong; the next one may be right.
+    Step(String),
+    /// The session has expired, or the server ends.
+    Session(String),
 }
 
 /// A client's way to a session at a server.

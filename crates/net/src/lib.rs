@@ -24,6 +24,7 @@ mod site_state;
 
 mod frame;
 mod link;
+mod newest;
 
 mod dialer;
 mod peer;

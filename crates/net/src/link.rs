@@ -2,6 +2,7 @@
 //!
 //! Whoever sends waits for the network, a few chunks at most are on their way; whoever does not receive
 //! lets the other side wait. Both ends of a link are the same type, wherever the connection was made.
+//! A link that is dropped ends its stream, and whoever holds its [`HangUp`] can end it from outside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +10,19 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
 use crate::error::NetError;
 use crate::frame::{Assembler, Frame, Limits, Message, frames};
 use crate::peer::Traffic;
 use crate::service::{Inbound, Outbound};
+
+/// How long the first message of a stream may take, and its most bytes.
+const HELLO: Duration = Duration::from_secs(10);
+const HELLO_BYTES: usize = 64 << 10;
+/// How long a stream that was ended here is listened to, so that the other side hears the last words.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// One end of a stream.
 #[derive(Debug)]
@@ -24,6 +31,7 @@ pub struct Link {
     outbound: Outbound,
     messages: mpsc::Receiver<Result<Message, NetError>>,
     traffic: Arc<Traffic>,
+    ended: watch::Sender<bool>,
 }
 
 impl Link {
@@ -37,27 +45,42 @@ impl Link {
     ) -> Self {
         // One message waits while another one is worked on.
         let (send, messages) = mpsc::channel(1);
+        // The other side is told what it did wrong where the stream allows it: from a server.
         let told = outbound.clone();
+        let (ended, mut ends) = watch::channel(false);
         handle.spawn(async move {
             let mut assembler = Assembler::new(limits);
             loop {
-                let next = match inbound.message().await {
+                let received = tokio::select! {
+                    received = inbound.message() => received,
+                    _told_or_dropped = ends.wait_for(|ended| *ended) => break,
+                };
+                let next = match received {
                     Ok(Some(frame)) => assembler.push(frame).map_err(NetError::from),
                     Ok(None) => Err(NetError::Lost("the other side ended it".to_owned())),
-                    Err(status) => Err(explain(&status)),
+                    Err(status) => {
+                        let _gone = told.try_send(Err(status.clone()));
+                        Err(explain(&status))
+                    }
                 };
                 let Some(next) = next.transpose() else { continue };
                 if let Err(NetError::Frame(error)) = &next {
-                    // The other side is told where the stream allows it: from a server.
                     let _gone = told.try_send(Err(Status::invalid_argument(error.to_string())));
                 }
                 let is_last = next.is_err();
-                if send.send(next).await.is_err() || is_last {
+                if send.send(next).await.is_err() {
+                    break;
+                }
+                if is_last {
                     return;
                 }
             }
+            // Without a sender this direction ends, and then the other side ends its own.
+            drop((told, send));
+            let rest = async { while let Ok(Some(_)) = inbound.message().await {} };
+            let _heard_or_late = tokio::time::timeout(FAREWELL, rest).await;
         });
-        Self { handle, outbound, messages, traffic }
+        Self { handle, outbound, messages, traffic, ended }
     }
 
     /// Sends a message; waits while the other side does not read.
@@ -67,8 +90,26 @@ impl Link {
 
     /// Sends one piece of a message; whoever sends pieces sees to it that they make one.
     pub fn send_frame(&self, frame: Frame) -> Result<(), NetError> {
-        let sent = self.outbound.blocking_send(Ok(frame));
-        sent.map_err(|_| NetError::Lost("the other side ended it".to_owned()))
+        if self.push(Ok(frame)) {
+            return Ok(());
+        }
+        Err(NetError::Lost("the other side ended it".to_owned()))
+    }
+
+    /// Whether it could be sent before the stream ended.
+    fn push(&self, frame: Result<Frame, Status>) -> bool {
+        let mut ends = self.ended.subscribe();
+        self.handle.block_on(async {
+            tokio::select! {
+                sent = self.outbound.send(frame) => sent.is_ok(),
+                _told = ends.wait_for(|ended| *ended) => false,
+            }
+        })
+    }
+
+    /// Ends the stream from elsewhere.
+    pub(crate) fn hang_up_handle(&self) -> HangUp {
+        HangUp { outbound: self.outbound.downgrade(), ended: self.ended.clone() }
     }
 
     /// The next message; waits for it as long as it takes, or for so long.
@@ -86,13 +127,49 @@ impl Link {
 
     /// Ends the stream with an error that the other side is told; only a server can.
     pub fn refuse(self, status: Status) {
-        let _gone = self.outbound.blocking_send(Err(status));
+        let _gone = self.push(Err(status));
     }
 
     /// What went over the connection.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.ended.send_replace(true);
+    }
+}
+
+/// Ends a stream that somebody else holds.
+#[derive(Debug)]
+pub(crate) struct HangUp {
+    outbound: mpsc::WeakSender<Result<Frame, Status>>,
+    ended: watch::Sender<bool>,
+}
+
+impl HangUp {
+    /// Ends the stream; the other side is told why if it reads.
+    pub fn hang_up(self, status: Status) {
+        if let Some(outbound) = self.outbound.upgrade() {
+            let _full_or_gone = outbound.try_send(Err(status));
+        }
+        self.ended.send_replace(true);
+    }
+}
+
+/// The first message of a stream, which is words alone and comes soon; nothing else is waited for, and
+/// no thread is given to whoever says nothing.
+pub(crate) async fn first_words(inbound: &mut Inbound) -> Result<Message, Status> {
+    let late =
+        |_| Status::deadline_exceeded(format!("found nothing said in {} s", HELLO.as_secs()));
+    let frame = tokio::time::timeout(HELLO, inbound.message()).await.map_err(late)??;
+    let frame = frame.ok_or_else(|| Status::cancelled("the stream ended before it began"))?;
+    let limits = Limits { meta: HELLO_BYTES, payloads: 0, bytes: 0 };
+    let message = Assembler::new(limits).push(frame);
+    let message = message.map_err(|error| Status::invalid_argument(error.to_string()))?;
+    message.ok_or_else(|| Status::invalid_argument("found payloads, expected words alone"))
 }
 
 /// A value as the JSON of a message.

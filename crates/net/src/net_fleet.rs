@@ -20,7 +20,7 @@ use fedra_client::{Observer, Silent};
 use fedra_engine::{
     Absence, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo, ClientState,
     Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
-    ProbeRequest, Scored, StateHandle, TrainRequest, Verdict,
+    ProbeRequest, Scored, Split, SplitMode, StateHandle, TrainRequest, Verdict,
 };
 use fedra_plan::{BlockScores, Layout, Round, Scope};
 use fedra_wire::{ClientId, Expectation, Kind, ParamValues, open};
@@ -371,7 +371,16 @@ impl Fleet for NetFleet {
             self.observer.started(&self.infos[seat], request.round);
             asked.insert(seat, self.ask(seat, (&written, payloads), Scope::empty())?);
         }
+        let waits_for_others =
+            requests.iter().any(|request| waits_for_others(request.split.as_deref()));
         while let Some((seat, answer)) = self.next(&mut asked)? {
+            if waits_for_others {
+                // Whoever waited for this client could not answer before: its time begins now.
+                let deadline = Instant::now() + self.options.deadline;
+                for open in asked.values_mut() {
+                    open.renew(deadline);
+                }
+            }
             let outcome = match answer {
                 Ok((Answer::Trained { seconds, memory }, payloads)) => {
                     read_reply(payloads, (seconds, memory))
@@ -469,6 +478,14 @@ impl std::fmt::Debug for NetFleet {
         let mut shown = formatter.debug_struct("NetFleet");
         shown.field("clients", &clients).field("address", &address).finish_non_exhaustive()
     }
+}
+
+/// Whether a client's training may have to wait for another client's.
+fn waits_for_others(split: Option<&Split>) -> bool {
+    split.is_some_and(|split| match split.mode {
+        SplitMode::Sequential | SplitMode::Batched => true,
+        SplitMode::Replicated => split.average_every.is_some(),
+    })
 }
 
 /// What a request brings of the shared model that is no download.

@@ -12,6 +12,10 @@ use tokio::sync::oneshot;
 
 use crate::error::NetError;
 
+/// Most threads for streams whose other half computes: one for each client that waits for its turn, and
+/// one for each session. They are made as they are needed.
+const BLOCKING_THREADS: usize = 4096;
+
 /// A running event loop; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Runtime {
@@ -24,7 +28,11 @@ impl Runtime {
     /// Starts the thread.
     pub fn start() -> Result<Self, NetError> {
         let failed = |source| NetError::System { doing: "starting the network".to_owned(), source };
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .build()
+            .map_err(failed)?;
         let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel::<()>());
         let run = move || {
             let _told_or_dropped = runtime.block_on(stopped);

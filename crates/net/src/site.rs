@@ -5,6 +5,7 @@
 //! answer that got lost on the way is sent again, not worked out again.
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fedra_client::{Client, ClientError};
@@ -24,6 +25,16 @@ use crate::protocol::{
     Step, Welcome, read_training,
 };
 use crate::site_state::{Kept, SiteState};
+
+/// How long a client waits before it goes again to the server's half of a cut model.
+const AGAIN_AFTER: [Duration; 6] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 
 /// One client of a federation, on its own machine.
 #[derive(Debug)]
@@ -240,7 +251,7 @@ impl Site {
                 let (adapt, nothing) = (adapt.as_ref(), ParamValues::new());
                 let (seed, split) = (Seed(seed), split.as_ref());
                 let request = EvaluationRequest { on, model: &nothing, adapt, round, seed, split };
-                match self.client.evaluate(&request) {
+                match again(|| self.client.evaluate(&request)) {
                     Ok(scored) => plain(Answer::Scored { scored }),
                     Err(error) => plain(failed(&error)),
                 }
@@ -258,7 +269,7 @@ impl Site {
         &mut self,
         request: &fedra_engine::TrainRequest,
     ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
-        let reply = match self.client.train(request) {
+        let reply = match again(|| self.client.train(request)) {
             Ok(reply) => reply,
             Err(error) => return Ok(Some((failed(&error), Vec::new()))),
         };
@@ -287,7 +298,25 @@ impl Site {
 }
 
 fn failed(error: &ClientError) -> Answer {
-    Answer::Failed { reason: error.to_string() }
+    let mut reason = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        reason = format!("{reason}: {error}");
+        source = error.source();
+    }
+    Answer::Failed { reason }
+}
+
+/// Works on a cut model, and begins again where the way to its other half was lost: until an answer is
+/// settled the client keeps nothing, so the numbers are the same.
+fn again<T>(mut work: impl FnMut() -> Result<T, ClientError>) -> Result<T, ClientError> {
+    let mut waits = AGAIN_AFTER.iter();
+    loop {
+        match (work(), waits.next()) {
+            (Err(ClientError::Unreachable(_)), Some(wait)) => std::thread::sleep(*wait),
+            (done, _) => return done,
+        }
+    }
 }
 
 /// What was measured, as the message whose length a report counts.

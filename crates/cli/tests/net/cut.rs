@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::place::{Place, TINY};
+use crate::place::{Place, TINY, wait};
 
 const MODES: [&str; 3] = [
     "{ first = 0, last = 1 }",
@@ -60,6 +60,29 @@ fn a_server_that_is_killed_in_a_cut_round_goes_on_to_the_same_bits() {
 }
 
 #[test]
+fn a_site_that_is_killed_in_a_cut_round_begins_it_again_to_the_same_bits() {
+    for mode in &MODES[..2] {
+        let place = Place::new();
+        let set = format!("split={mode}");
+        let flags = [TINY, "--set", &set, "--set", "federation.rounds=30", "--set", "threads=1"];
+        let (server, address) = place.serve("far", &flags);
+        let mut sites = place.join_all(&address, &flags);
+        for rounds in [2, 9, 16] {
+            place.wait_for_rounds("far", rounds);
+            sites.remove(1).kill();
+            sites.insert(1, place.join(2, &address, &flags));
+            server.wait_for("hospital-2 is gone");
+        }
+        server.succeed();
+        for site in sites {
+            site.succeed();
+        }
+        place.run("run --out near --quiet", &flags);
+        assert!(place.model("near") == place.model("far"), "{mode}");
+    }
+}
+
+#[test]
 fn text_is_the_same_with_its_middle_blocks_at_a_server() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
     if !model.is_dir() {
@@ -86,4 +109,35 @@ fn text_is_the_same_with_its_middle_blocks_at_a_server() {
     assert!(wrong.contains("found blocks 2..3, expected blocks 1..3 at the server"), "{wrong}");
     server.interrupt();
     server.succeed();
+}
+
+#[test]
+fn a_server_that_is_killed_in_mid_generation_changes_no_word() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
+    if !model.is_dir() {
+        eprintln!("skipped: {} is not there", model.display());
+        return;
+    }
+    let (place, model) = (Place::new(), model.display().to_string());
+    let prompt = ["--model", &model, "--prompt", "Once upon a time", "--max-tokens", "400"];
+    let whole = place.output("generate", &prompt);
+    assert!(whole.status.success());
+    let serve = |address: &str| {
+        let line = format!("serve --model {model} --first 1 --last 2 --listen {address}");
+        let server = place.start(&line, &[]);
+        let said = server.wait_for(" at 127");
+        let (_, rest) = said.split_once(" at ").unwrap();
+        (server, rest.split_whitespace().next().unwrap().to_owned())
+    };
+    let (server, address) = serve("127.0.0.1:0");
+    let text = place.path("text");
+    let line = format!("generate --server {address} --first 1 --last 2");
+    let writer = place.start_into(std::fs::File::create(&text).unwrap(), &line, &prompt);
+    wait("the first words", || std::fs::metadata(&text).is_ok_and(|file| file.len() > 100));
+    server.kill();
+    let written = std::fs::read(&text).unwrap();
+    assert!(written.len() < whole.stdout.len(), "it was in the middle");
+    let (_server, _) = serve(&address);
+    writer.succeed();
+    assert_eq!(std::fs::read(&text).unwrap(), whole.stdout);
 }

@@ -52,8 +52,13 @@ impl Place {
 
     /// Starts a command.
     pub fn start(&self, line: &str, more: &[&str]) -> Process {
+        self.start_into(Stdio::null(), line, more)
+    }
+
+    /// Starts a command whose output goes somewhere.
+    pub fn start_into(&self, output: impl Into<Stdio>, line: &str, more: &[&str]) -> Process {
         let mut command = self.command(line, more);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<String>>::default();
         let (stderr, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
         std::thread::spawn(move || listen(stderr, &heard));
@@ -119,7 +124,7 @@ fn listen(stderr: impl Read, said: &Mutex<String>) {
 }
 
 #[track_caller]
-fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");

@@ -8,6 +8,9 @@ use super::sampling::Sampling;
 use super::text_stream::TextStream;
 use crate::{ClientError, Result};
 
+/// How often in a row, without a token in between, the way to a peer may be lost.
+const MOST_LOSSES: u32 = 3;
+
 /// How to write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateSettings {
@@ -138,6 +141,18 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
+    /// Goes on however often the way is lost again, up to a limit. A peer knows how long it tries to be
+    /// reached each time.
+    fn reach_again(&mut self, losses: &mut u32) -> Result<()> {
+        loop {
+            *losses += 1;
+            match self.resume() {
+                Err(ClientError::Unreachable(_)) if *losses < MOST_LOSSES => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Tokens written so far.
     pub fn written(&self) -> usize {
         self.written
@@ -160,17 +175,18 @@ impl<'a> Generator<'a> {
         mut stream: TextStream<'_>,
         show: &mut dyn FnMut(Written<'_>) -> Reader,
     ) -> Result<Ended> {
+        let mut losses = 0;
         loop {
             let token = match self.next_token() {
                 Ok(Some(token)) => token,
                 Ok(None) => break,
-                // A peer knows how long it tries to be reached again.
                 Err(ClientError::Unreachable(_)) => {
-                    self.resume()?;
+                    self.reach_again(&mut losses)?;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
+            losses = 0;
             let new = stream.push(token)?;
             let reader = show(Written { token: Some(token), text: &new.text });
             if new.stopped {

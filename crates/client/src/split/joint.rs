@@ -3,13 +3,17 @@
 //! A step waits until every client that takes part has sent its frame. A client that leaves is not
 //! waited for; one whose frame is refused is out of the round, and the others go on. The server's
 //! gradient is the mean of the clients' own, so that a step is as long as one client's.
+//!
+//! Rows that are finite may still overflow on their way. Whose rows do is expelled, and the step is
+//! computed again without them: the others' numbers are the same to the bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fedra_compute::Gradients;
 use fedra_wire::{ClientId, FrameKind, HiddenFrame};
 
 use crate::error::{ClientError, Result};
-use crate::split::turn::{Blocks, Learner, Pass, Turn};
+use crate::split::turn::{Blocks, Crosses, Learner, Pass, Turn, check_squares};
 
 /// The clients of a round that step together.
 #[derive(Debug, Default)]
@@ -22,14 +26,32 @@ pub(crate) struct Joint {
     answers: BTreeMap<ClientId, Result<Vec<u8>>>,
     /// The pass whose gradient is awaited.
     pass: Option<Recorded>,
+    /// Whether a step has been taken.
+    begun: bool,
 }
 
 /// A pass of everybody's rows.
 #[derive(Debug)]
 struct Recorded {
     pass: Pass,
-    /// How many of its rows are whose.
-    spans: Vec<(ClientId, usize)>,
+    /// Which of its rows are whose.
+    spans: Vec<Span>,
+}
+
+/// A client's share of a pass.
+#[derive(Clone, Debug)]
+struct Span {
+    client: ClientId,
+    rows: usize,
+    lengths: Vec<usize>,
+}
+
+/// What came of a backward pass.
+struct Derived {
+    gradients: Gradients,
+    /// By the rows that went in; empty where nothing below learns.
+    below: Vec<f32>,
+    squares: f64,
 }
 
 impl Joint {
@@ -59,6 +81,18 @@ impl Joint {
         self.waiting.remove(&client);
     }
 
+    /// A client takes part, from its first frame on.
+    pub fn enter(&mut self, client: ClientId) {
+        self.here.insert(client);
+        self.waiting.remove(&client);
+        self.answers.remove(&client);
+    }
+
+    /// Whether clients have met in a step.
+    pub const fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Whether everybody's frame is there.
     pub fn is_complete(&self) -> bool {
         !self.waiting.is_empty() && self.here.iter().all(|one| self.waiting.contains_key(one))
@@ -66,6 +100,7 @@ impl Joint {
 
     /// Takes the step that everybody has sent a frame for.
     pub fn run(&mut self, blocks: Blocks<'_>, turn: &mut Turn, learner: &mut Learner) {
+        self.begun = true;
         let frames = std::mem::take(&mut self.waiting);
         let clients: Vec<ClientId> = frames.keys().copied().collect();
         let outcome = match self.pass.take() {
@@ -87,32 +122,55 @@ impl Joint {
         (turn, learner): (&mut Turn, &Learner),
         frames: &BTreeMap<ClientId, Vec<u8>>,
     ) -> Result<()> {
-        let mut whole = HiddenFrame::of_rows(FrameKind::Forward, turn.step, (0, Vec::new()));
-        let mut spans = Vec::new();
-        for (client, bytes) in frames {
-            match blocks.read(bytes, (&[FrameKind::Forward], turn.step), None) {
-                Err(error) => self.expel(*client, error),
-                Ok(mut frame) => {
-                    spans.push((*client, frame.rows.len() / frame.width));
-                    whole.width = frame.width;
-                    whole.lengths.append(&mut frame.lengths);
-                    whole.rows.append(&mut frame.rows);
+        let (step, width) = (turn.step, blocks.model.width());
+        loop {
+            let mut whole = HiddenFrame::of_rows(FrameKind::Forward, step, (width, Vec::new()));
+            let mut spans = Vec::new();
+            for (client, bytes) in frames {
+                if !self.here.contains(client) {
+                    continue;
+                }
+                match blocks.read(bytes, (&[FrameKind::Forward], step), None) {
+                    Err(error) => self.expel(*client, error),
+                    Ok(HiddenFrame { lengths, mut rows, .. }) => {
+                        whole.lengths.extend_from_slice(&lengths);
+                        spans.push(Span { client: *client, rows: rows.len() / width, lengths });
+                        whole.rows.append(&mut rows);
+                    }
                 }
             }
-        }
-        if spans.is_empty() {
+            if spans.is_empty() {
+                return Ok(());
+            }
+            let pass = turn.run(blocks, learner, &whole)?;
+            let rows = pass.output.tensor.to_host().into_owned();
+            if self.expel_overflowing(&spans, (width, &rows)) {
+                continue;
+            }
+            self.deal(FrameKind::Hidden, (step, 0.0), (width, &rows), &spans, blocks)?;
+            if turn.crosses == Crosses::Nowhere {
+                turn.step += 1;
+            } else {
+                self.pass = Some(Recorded { pass, spans });
+            }
             return Ok(());
         }
-        let pass = turn.run(blocks, learner, &whole)?;
-        let rows = pass.output.tensor.to_host().into_owned();
-        let step = turn.step;
-        self.deal(FrameKind::Hidden, (step, 0.0), (whole.width, &rows), &spans, blocks)?;
-        if turn.crosses == super::turn::Crosses::Nowhere {
-            turn.step += 1;
-        } else {
-            self.pass = Some(Recorded { pass, spans });
+    }
+
+    /// Expels those whose rows are no numbers behind the blocks; whether there was one.
+    fn expel_overflowing(&mut self, spans: &[Span], (width, rows): (usize, &[f32])) -> bool {
+        let (mut rest, mut any) = (rows, false);
+        for span in spans {
+            let (own, others) = rest.split_at(span.rows * width);
+            rest = others;
+            if let Some(found) = own.iter().find(|value| !value.is_finite()) {
+                let reason =
+                    format!("its rows are {found} behind the blocks, expected finite numbers");
+                self.expel(span.client, ClientError::Peer { reason });
+                any = true;
+            }
         }
-        Ok(())
+        any
     }
 
     fn backward(
@@ -121,44 +179,71 @@ impl Joint {
         (turn, learner): (&mut Turn, &mut Learner),
         (recorded, frames): (Recorded, &BTreeMap<ClientId, Vec<u8>>),
     ) -> Result<()> {
-        let Recorded { pass, spans } = recorded;
-        let width = blocks.model.width();
-        let mut whole = Vec::new();
-        let mut present = Vec::new();
-        for (client, rows) in &spans {
-            let read = frames
-                .get(client)
-                .map(|bytes| blocks.read(bytes, (&[FrameKind::Backward], turn.step), Some(*rows)));
-            match read {
-                Some(Ok(mut frame)) => {
-                    whole.append(&mut frame.rows);
-                    present.push(*client);
+        let Recorded { mut pass, mut spans } = recorded;
+        let mut given = BTreeMap::new();
+        for span in &spans {
+            let Some(bytes) = frames.get(&span.client) else { continue };
+            match blocks.read(bytes, (&[FrameKind::Backward], turn.step), Some(span.rows)) {
+                Ok(frame) => {
+                    given.insert(span.client, frame.rows);
                 }
-                // Nothing is learnt from rows whose client has left.
-                None => whole.resize(whole.len() + rows * width, 0.0),
-                Some(Err(error)) => {
-                    whole.resize(whole.len() + rows * width, 0.0);
-                    self.expel(*client, error);
-                }
+                Err(error) => self.expel(span.client, error),
             }
         }
-        if present.is_empty() {
+        if given.is_empty() {
             return Ok(());
         }
-        let Pass { tape, input, output } = pass;
-        let mut gradients = tape.backward(&[(&output, blocks.tensor(&whole)?)])?;
-        let below = gradients.of_input(&input).map(|one| one.to_host().into_owned());
-        gradients.scale(1.0 / present.len() as f32);
+        let entered = pass.input.tensor.clone();
+        let mut derived = derive(blocks, pass, &spread(blocks, &spans, &given))?;
+        if !derived.is_finite() {
+            let rows = entered.to_host();
+            let (mut rest, mut good, mut bad) = (&rows[..], Vec::new(), false);
+            let mut whole = HiddenFrame::of_rows(
+                FrameKind::Forward,
+                turn.step,
+                (blocks.model.width(), Vec::new()),
+            );
+            for span in spans {
+                let (own, others) = rest.split_at(span.rows * whole.width);
+                rest = others;
+                let Some(gradient) = given.get(&span.client) else { continue };
+                let alone = HiddenFrame {
+                    lengths: span.lengths.clone(),
+                    rows: own.to_vec(),
+                    ..HiddenFrame::of_rows(FrameKind::Forward, turn.step, (whole.width, Vec::new()))
+                };
+                let derived = derive(blocks, turn.run(blocks, learner, &alone)?, gradient)?;
+                if derived.is_finite() {
+                    whole.lengths.extend_from_slice(&span.lengths);
+                    whole.rows.extend_from_slice(own);
+                    good.push(span);
+                    continue;
+                }
+                bad = true;
+                given.remove(&span.client);
+                let reason = "its gradient overflows in the blocks, expected finite numbers";
+                self.expel(span.client, ClientError::Peer { reason: reason.to_owned() });
+            }
+            if good.is_empty() {
+                return Ok(());
+            }
+            spans = good;
+            if bad {
+                pass = turn.run(blocks, learner, &whole)?;
+                derived = derive(blocks, pass, &spread(blocks, &spans, &given))?;
+            }
+            check_squares(derived.squares)?;
+        }
+        let Derived { mut gradients, below, .. } = derived;
+        gradients.scale(1.0 / given.len() as f32);
         let number = (turn.step, gradients.sum_of_squares());
-        let rows = below.unwrap_or_default();
         turn.learn(learner, &mut gradients)?;
-        let mut spans = spans;
-        if rows.is_empty() {
-            for (_, rows) in &mut spans {
-                *rows = 0;
+        if below.is_empty() {
+            for span in &mut spans {
+                span.rows = 0;
             }
         }
-        self.deal(FrameKind::Gradient, number, (width, &rows), &spans, blocks)
+        self.deal(FrameKind::Gradient, number, (blocks.model.width(), &below), &spans, blocks)
     }
 
     /// Gives every client that is still here its rows.
@@ -167,12 +252,12 @@ impl Joint {
         kind: FrameKind,
         (step, number): (u32, f64),
         (width, rows): (usize, &[f32]),
-        spans: &[(ClientId, usize)],
+        spans: &[Span],
         blocks: Blocks<'_>,
     ) -> Result<()> {
         let mut rest = rows;
-        for (client, count) in spans {
-            let (own, others) = rest.split_at(count * width);
+        for Span { client, rows, .. } in spans {
+            let (own, others) = rest.split_at(rows * width);
             rest = others;
             if !self.here.contains(client) {
                 continue;
@@ -188,4 +273,30 @@ impl Joint {
         self.here.remove(&client);
         self.answers.insert(client, Err(error));
     }
+}
+
+impl Derived {
+    fn is_finite(&self) -> bool {
+        self.squares.is_finite() && self.below.iter().all(|value| value.is_finite())
+    }
+}
+
+/// The gradients of everybody's rows; nothing is learnt from rows whose client has left.
+fn spread(blocks: Blocks<'_>, spans: &[Span], given: &BTreeMap<ClientId, Vec<f32>>) -> Vec<f32> {
+    let mut whole = Vec::new();
+    for span in spans {
+        match given.get(&span.client) {
+            Some(rows) => whole.extend_from_slice(rows),
+            None => whole.resize(whole.len() + span.rows * blocks.model.width(), 0.0),
+        }
+    }
+    whole
+}
+
+fn derive(blocks: Blocks<'_>, pass: Pass, by_output: &[f32]) -> Result<Derived> {
+    let Pass { tape, input, output } = pass;
+    let gradients = tape.backward(&[(&output, blocks.tensor(by_output)?)])?;
+    let below = gradients.of_input(&input).map(|one| one.to_host().into_owned());
+    let squares = gradients.sum_of_squares();
+    Ok(Derived { below: below.unwrap_or_default(), squares, gradients })
 }

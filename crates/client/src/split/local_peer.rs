@@ -1,9 +1,10 @@
 //! A connection to a middle in the same process, and the server's end of one over a network.
 
+use fedra_plan::Round;
 use fedra_wire::ClientId;
 
 use crate::error::Result;
-use crate::split::middle::Middle;
+use crate::split::middle::{Middle, Seat};
 use crate::split::peer::{Connect, Peer, Purpose};
 use crate::split::survey::Survey;
 
@@ -18,23 +19,35 @@ impl Connect for Middle {
 pub struct LocalPeer<'a> {
     middle: &'a Middle,
     client: ClientId,
-    purpose: Purpose,
-    survey: Survey,
+    serves: Serves,
+}
+
+/// What it does.
+#[derive(Debug)]
+enum Serves {
+    Training(Seat),
+    Answers { round: Round, survey: Survey },
 }
 
 impl<'a> LocalPeer<'a> {
     pub(super) fn new(middle: &'a Middle, client: ClientId, purpose: Purpose) -> Self {
-        Self { middle, client, purpose, survey: Survey::default() }
+        let serves = match purpose {
+            Purpose::Train(round) => Serves::Training(middle.enter(client, round)),
+            Purpose::Score(round) | Purpose::Probe(round) => {
+                Serves::Answers { round, survey: Survey::default() }
+            }
+        };
+        Self { middle, client, serves }
     }
 }
 
 impl Peer for LocalPeer<'_> {
     fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
         self.middle.count(&frame, true);
-        let answer = match self.purpose {
-            Purpose::Train(round) => self.middle.train(self.client, round, frame),
-            Purpose::Score(round) | Purpose::Probe(round) => {
-                self.middle.score((self.client, round), &mut self.survey, &frame)
+        let answer = match &mut self.serves {
+            Serves::Training(seat) => self.middle.train(*seat, frame),
+            Serves::Answers { round, survey } => {
+                self.middle.score((self.client, *round), survey, &frame)
             }
         }?;
         self.middle.count(&answer, false);
@@ -44,8 +57,9 @@ impl Peer for LocalPeer<'_> {
 
 impl Drop for LocalPeer<'_> {
     fn drop(&mut self) {
-        if let Purpose::Train(round) = self.purpose {
-            self.middle.leave(self.client, round);
+        match self.serves {
+            Serves::Training(seat) => self.middle.leave(seat),
+            Serves::Answers { .. } => {}
         }
     }
 }

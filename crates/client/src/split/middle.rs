@@ -8,6 +8,9 @@
 //! batched      one copy; a step waits for everybody's rows (joint.rs)
 //! replicated   a copy a client; with average_every, copies meet after every so many steps
 //! ```
+//! A client that lost its connection, or was killed, comes back with another one and begins its round
+//! again, as long as nobody has learnt together with it. Only the newest connection of a client is
+//! listened to, so that what a lost one left behind cannot mix with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,6 +58,8 @@ struct State {
     joint_turn: Option<Turn>,
     /// The step after which copies were last averaged.
     averaged: u32,
+    /// Connections so far.
+    connections: u64,
 }
 
 /// A client's place in a round.
@@ -62,10 +67,22 @@ struct State {
 struct Slot {
     round: Round,
     weight: f64,
+    /// What its turn began with.
+    first: (Turn, Option<Learner>),
     /// Absent while a thread is at work with it.
     turn: Option<(Turn, Option<Learner>)>,
     scope: Scope,
     presence: Presence,
+    /// The connection that is listened to.
+    connection: u64,
+}
+
+/// Which of a client's connections for which round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    pub client: ClientId,
+    pub round: Round,
+    pub connection: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +90,8 @@ enum Presence {
     Here,
     /// It has no more frames, and waits to be settled.
     Left,
+    /// It came back when others had learnt with it, so that it cannot begin again.
+    Out,
     Settled(Verdict),
 }
 
@@ -131,18 +150,47 @@ impl Middle {
         }
     }
 
+    /// A new connection of a client: its turn begins, or begins again.
+    pub(super) fn enter(&self, client: ClientId, round: Round) -> Seat {
+        let mut state = self.lock();
+        let State { slots, joint, averaged, connections, .. } = &mut *state;
+        *connections += 1;
+        let connection = *connections;
+        if let Some(slot) = slots.get_mut(&client).filter(|slot| slot.round == round)
+            && matches!(slot.presence, Presence::Here | Presence::Left)
+        {
+            slot.connection = connection;
+            let others_learnt = match self.split.mode {
+                SplitMode::Sequential => false,
+                SplitMode::Replicated => *averaged > 0,
+                SplitMode::Batched => joint.has_begun(),
+            };
+            if others_learnt {
+                slot.presence = Presence::Out;
+                joint.leave(client);
+                self.step_jointly(&mut state);
+            } else {
+                let (turn, learner) = &slot.first;
+                slot.turn = Some((turn.again(), learner.clone()));
+                slot.presence = Presence::Here;
+                joint.enter(client);
+            }
+        }
+        drop(state);
+        self.moved.notify_all();
+        Seat { client, round, connection }
+    }
+
     /// Answers a frame of a client's training.
-    pub(super) fn train(&self, client: ClientId, round: Round, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    pub(super) fn train(&self, seat: Seat, bytes: Vec<u8>) -> Result<Vec<u8>> {
         match self.split.mode {
-            SplitMode::Batched => self.train_jointly(client, round, bytes),
+            SplitMode::Batched => self.train_jointly(seat, bytes),
             SplitMode::Sequential | SplitMode::Replicated => {
-                let (mut turn, learner) = self.begin_work(client, round)?;
-                let mut learner = learner;
+                let (mut turn, mut learner) = self.begin_work(seat)?;
                 let answer = turn.exchange(self.blocks(), &mut learner, &bytes);
                 let mut state = self.lock();
-                if let Some(slot) = state.slots.get_mut(&client) {
-                    slot.turn = Some((turn, Some(learner)));
-                }
+                // Work for a connection that another one has replaced is lost.
+                state.slot(seat)?.turn = Some((turn, Some(learner)));
                 drop(state);
                 self.moved.notify_all();
                 answer
@@ -151,26 +199,21 @@ impl Middle {
     }
 
     /// Takes a client's turn out, once it may go on.
-    fn begin_work(&self, client: ClientId, round: Round) -> Result<(Turn, Learner)> {
+    fn begin_work(&self, seat: Seat) -> Result<(Turn, Learner)> {
         let mut state = self.lock();
         loop {
-            let slot = state.slots.get(&client).filter(|slot| slot.round == round);
-            let slot = slot.ok_or_else(|| over(client, round))?;
-            if slot.presence != Presence::Here {
-                return Err(over(client, round));
-            }
-            if self.may_go_on(&mut state, client)? {
+            state.slot(seat)?;
+            if self.may_go_on(&mut state, seat.client)? {
                 break;
             }
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let shared = state.shared.clone();
-        let slot = state.slots.get_mut(&client).ok_or_else(|| over(client, round))?;
-        let taken = slot.turn.take();
+        let taken = state.slot(seat)?.turn.take();
         let (turn, learner) = taken.ok_or_else(|| ClientError::Peer {
-            reason: format!("client {client} sent a frame before the last one was answered"),
+            reason: format!("client {} sent a frame before the last one was answered", seat.client),
         })?;
-        let learner = learner.or(shared).ok_or_else(|| over(client, round))?;
+        let learner = learner.or(shared).ok_or_else(|| over(seat))?;
         Ok((turn, learner))
     }
 
@@ -185,22 +228,15 @@ impl Middle {
         }
     }
 
-    fn train_jointly(&self, client: ClientId, round: Round, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    fn train_jointly(&self, seat: Seat, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let mut state = self.lock();
-        state
-            .slots
-            .get(&client)
-            .filter(|slot| slot.round == round)
-            .ok_or_else(|| over(client, round))?;
-        state.joint.put(client, bytes)?;
+        state.slot(seat)?;
+        state.joint.put(seat.client, bytes)?;
         self.step_jointly(&mut state);
         loop {
-            if let Some(answer) = state.joint.fetch(client) {
+            state.slot(seat)?;
+            if let Some(answer) = state.joint.fetch(seat.client) {
                 return answer;
-            }
-            let slot = state.slots.get(&client).filter(|slot| slot.round == round);
-            if slot.is_none_or(|slot| slot.presence != Presence::Here) {
-                return Err(over(client, round));
             }
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -219,16 +255,13 @@ impl Middle {
     }
 
     /// A client has no more frames.
-    pub(super) fn leave(&self, client: ClientId, round: Round) {
+    pub(super) fn leave(&self, seat: Seat) {
         let mut state = self.lock();
-        let slot = state.slots.get_mut(&client).filter(|slot| slot.round == round);
-        if let Some(slot) = slot
-            && slot.presence == Presence::Here
-        {
+        if let Ok(slot) = state.slot(seat) {
             slot.presence = Presence::Left;
+            state.joint.leave(seat.client);
+            self.step_jointly(&mut state);
         }
-        state.joint.leave(client);
-        self.step_jointly(&mut state);
         drop(state);
         self.moved.notify_all();
     }
@@ -264,7 +297,7 @@ impl Middle {
 
     fn open(&self, requests: &[TrainRequest], weights: &BTreeMap<ClientId, f64>) -> Result<()> {
         let mut state = self.lock();
-        let State { hosted, slots, shared, joint, joint_turn, averaged } = &mut *state;
+        let State { hosted, slots, shared, joint, joint_turn, averaged, .. } = &mut *state;
         (*slots, *shared, *joint_turn, *averaged) = (BTreeMap::new(), None, None, 0);
         *joint = Joint::of(requests.iter().map(|request| request.client));
         for request in requests {
@@ -283,14 +316,34 @@ impl Middle {
             }
             let weight = weights.get(&request.client).copied().unwrap_or(1.0);
             let (round, presence) = (request.round, Presence::Here);
-            let turn = Some((turn, own));
-            slots.insert(request.client, Slot { round, weight, turn, scope, presence });
+            let turns = Some((turn.again(), own.clone()));
+            let (first, connection) = ((turn, own), 0);
+            let slot = Slot { round, weight, first, turn: turns, scope, presence, connection };
+            slots.insert(request.client, slot);
         }
         Ok(())
     }
 }
 
 impl State {
+    /// A client's place, for the connection that is listened to.
+    fn slot(&mut self, seat: Seat) -> Result<&mut Slot> {
+        let slot = self.slots.get_mut(&seat.client).filter(|slot| slot.round == seat.round);
+        let Some(slot) = slot else { return Err(over(seat)) };
+        let Seat { client, round: Round(round), connection } = seat;
+        let reason = match slot.presence {
+            Presence::Here if slot.connection == connection => return Ok(slot),
+            Presence::Here => format!("client {client} has made another connection since"),
+            Presence::Out => format!(
+                "client {client} lost its connection in round {}, and others have learnt with it since: it \
+                 is out of this round",
+                round + 1
+            ),
+            Presence::Left | Presence::Settled(_) => return Err(over(seat)),
+        };
+        Err(ClientError::Peer { reason })
+    }
+
     /// Whether a client may begin its next step: where copies are due to meet, they have met.
     fn meet(&mut self, client: ClientId, every: u32) -> Result<bool> {
         let step_of = |slot: &Slot| {
@@ -341,7 +394,8 @@ impl MiddleHost for Middle {
             layout.iter().filter(|(id, _)| self.is_hosted(*id)).map(hosted).collect();
         let mut state = self.lock();
         let hosted = params.map_err(|error| failure("take the model", &error))?;
-        *state = State { hosted, ..State::default() };
+        let connections = state.connections;
+        *state = State { hosted, connections, ..State::default() };
         drop(state);
         self.moved.notify_all();
         Ok(())
@@ -428,7 +482,7 @@ impl MiddleHost for Middle {
     }
 }
 
-fn over(client: ClientId, round: Round) -> ClientError {
+fn over(Seat { client, round, .. }: Seat) -> ClientError {
     let reason = format!("client {client} has no turn in round {} (any more)", round.0 + 1);
     ClientError::Peer { reason }
 }

@@ -44,7 +44,7 @@ impl Survey {
         bytes: &[u8],
     ) -> Result<Vec<u8>> {
         let step = self.step;
-        self.step += 1;
+        self.step = step.saturating_add(1);
         if let Some((pass, rows)) = self.pass.take() {
             let frame = blocks.read(bytes, (&[FrameKind::Backward], step), Some(rows))?;
             return self.measure_gradient(blocks, (pass, frame));

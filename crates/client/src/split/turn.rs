@@ -42,7 +42,8 @@ pub(crate) struct Turn {
     /// Whether gradients come from the client, and whether they go back to it.
     pub crosses: Crosses,
     clips: bool,
-    correction: Placed,
+    /// How far a step is pulled back to where the round began, if it is.
+    proximal: Option<f32>,
     pub step: u32,
     phase: Phase,
 }
@@ -100,21 +101,32 @@ impl Turn {
             (false, false) => Crosses::Upper,
             (false, true) => Crosses::Both,
         };
-        let correction = match request.work.local {
-            LocalRule::Proximal { mu } => Placed::Proximal { mu },
-            LocalRule::Plain | LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
-                Placed::Nothing
-            }
+        let proximal = match request.work.local {
+            LocalRule::Proximal { mu } => Some(mu),
+            LocalRule::Plain | LocalRule::ControlVariate | LocalRule::Dynamic { .. } => None,
         };
         Ok(Self {
             range: usize::from(blocks.start)..usize::from(blocks.end),
             scope: plan.trained_by(Side::Server),
             crosses,
             clips: request.work.clip.is_some(),
-            correction,
+            proximal,
             step: 0,
             phase: Phase::Rows,
         })
+    }
+
+    /// The same turn before its first frame.
+    pub fn again(&self) -> Self {
+        Self {
+            range: self.range.clone(),
+            scope: self.scope.clone(),
+            crosses: self.crosses,
+            clips: self.clips,
+            proximal: self.proximal,
+            step: 0,
+            phase: Phase::Rows,
+        }
     }
 
     /// Answers a frame.
@@ -183,6 +195,7 @@ impl Turn {
         let Pass { tape, input, output } = pass;
         let mut gradients = tape.backward(&[(&output, blocks.tensor(&frame.rows)?)])?;
         let squares = gradients.sum_of_squares();
+        check_squares(squares)?;
         let below = match gradients.of_input(&input) {
             None => Vec::new(),
             Some(gradient) => gradient.to_host().into_owned(),
@@ -221,11 +234,23 @@ impl Turn {
 
     /// Takes a step with gradients and counts it.
     pub fn learn(&mut self, learner: &mut Learner, gradients: &mut Gradients) -> Result<()> {
-        self.correction.apply(gradients, (&learner.params, &learner.start))?;
+        if let Some(mu) = self.proximal {
+            Placed::Proximal { mu }.apply(gradients, (&learner.params, &learner.start))?;
+        }
         learner.optimiser.step(&mut learner.params, gradients)?;
         self.step += 1;
         Ok(())
     }
+}
+
+/// Finite rows may still be large enough that their product is not; nobody may learn from that.
+pub(crate) fn check_squares(squares: f64) -> Result<()> {
+    if squares.is_finite() {
+        return Ok(());
+    }
+    let reason =
+        format!("the server's gradient has the squared norm {squares}, expected a finite number");
+    Err(ClientError::Peer { reason })
 }
 
 impl Blocks<'_> {

@@ -23,6 +23,13 @@ pub(super) struct Open {
     brings: Scope,
 }
 
+impl Open {
+    /// Waits until another moment.
+    pub(super) fn renew(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+}
+
 /// An answer and its payloads, or why there is none.
 pub(super) type Outcome = Result<(Answer, Vec<Bytes>), String>;
 

@@ -11,16 +11,21 @@ use fedra_net::{CutDialer, Dialer, Runtime, ServerSecurity};
 
 use crate::world::{Joined, Outcome, Reports, World, begin, bits, options, recipe};
 
-fn run_cut(world: &World, recipe: &Recipe, fleet: &mut dyn Fleet, middle: Arc<Middle>) -> Outcome {
+pub fn run_cut(
+    world: &World,
+    recipe: &Recipe,
+    (fleet, rounds): (&mut dyn Fleet, u32),
+    middle: Arc<Middle>,
+) -> Outcome {
     let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
     let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
     federation.with_middle(middle);
     let mut reports = Reports::default();
-    federation.run(fleet, &mut [&mut reports], 2, &|| false).unwrap();
+    federation.run(fleet, &mut [&mut reports], rounds, &|| false).unwrap();
     (bits(federation.model()), reports.0)
 }
 
-fn middle(world: &World, split: &Split, fleet: &dyn Fleet) -> Arc<Middle> {
+pub fn middle(world: &World, split: &Split, fleet: &dyn Fleet) -> Arc<Middle> {
     let model = (world.model.clone(), Device::cpu());
     Arc::new(Middle::new(model, split.clone(), fleet.clients()))
 }
@@ -42,7 +47,7 @@ fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
             let fleet = world.local();
             let middle = middle(&world, &split, &fleet);
             let mut fleet = fleet.with_middle(middle.clone(), Seed(5));
-            run_cut(&world, &recipe, &mut fleet, middle)
+            run_cut(&world, &recipe, (&mut fleet, 2), middle)
         };
         let place = tempfile::tempdir().unwrap();
         let middle = middle(&world, &split, &world.local());
@@ -62,7 +67,7 @@ fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
             })
             .collect();
         begin(&mut fleet);
-        let far = run_cut(&world, &recipe, &mut fleet, middle);
+        let far = run_cut(&world, &recipe, (&mut fleet, 2), middle);
         assert!(near.0 == far.0, "{split:?}: {}", told.all());
         assert_eq!(near.1, far.1, "{split:?}");
         assert!(near.1[0].bytes.crossing.hidden_up.0 > 0);

@@ -18,7 +18,7 @@ use fedra_net::{
 use fedra_plan::Cut;
 use fedra_wire::RowEncoding;
 
-const WIDTH: usize = 16;
+pub const WIDTH: usize = 16;
 
 fn decoder() -> (Model, Params) {
     let config = Config::Llama(LlamaConfig {
@@ -38,7 +38,16 @@ fn decoder() -> (Model, Params) {
     (model, params)
 }
 
-fn serve(runtime: &Runtime, address: SocketAddr) -> (Server, Arc<DecodeHost>) {
+pub fn serve(runtime: &Runtime, address: SocketAddr) -> (Server, Arc<DecodeHost>) {
+    serve_with(runtime, (address, ServerSecurity::Plain), Routes::default())
+}
+
+/// The same beside other routes, with or without TLS.
+pub fn serve_with(
+    runtime: &Runtime,
+    (address, security): (SocketAddr, ServerSecurity),
+    routes: Routes,
+) -> (Server, Arc<DecodeHost>) {
     let (model, params) = decoder();
     let limits = SessionLimits::default();
     let sessions = DecodeSessions::new(&Device::cpu(), (model, &params), 1..3, limits).unwrap();
@@ -46,12 +55,12 @@ fn serve(runtime: &Runtime, address: SocketAddr) -> (Server, Arc<DecodeHost>) {
     let sessions = SharedSessions::start(sessions, gathering).unwrap();
     let (width, model) = (WIDTH, "tiny".to_owned());
     let host = Arc::new(DecodeHost { sessions, blocks: (1, 3), width, model });
-    let options = ServerOptions::new(address, ServerSecurity::Plain);
-    let routes = with_sessions(Routes::default(), &host);
+    let options = ServerOptions::new(address, security);
+    let routes = with_sessions(routes, &host);
     (Server::start(runtime, &options, routes, |_, _| {}).unwrap(), host)
 }
 
-fn dial(
+pub fn dial(
     runtime: &Arc<Runtime>,
     address: SocketAddr,
     client: &str,

@@ -2,8 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 mod cut;
+mod cut_faults;
 mod decode;
+mod decode_faults;
 mod hostile;
+mod identity;
 mod lossy;
 mod many;
 mod near_and_far;

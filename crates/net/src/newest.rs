@@ -1,0 +1,66 @@
+//! Of several streams for the same thing the newest counts; the older one is told and ends.
+//!
+//! A client that lost its connection is back before the server has noticed the loss. And since a name
+//! has one stream, a client that opens many and answers none takes no more than one thread.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tonic::Status;
+
+use crate::link::{HangUp, Link};
+
+/// The streams that are open, each under what it is for.
+#[derive(Debug)]
+pub(crate) struct NewestStreams<K> {
+    open: Mutex<Open<K>>,
+}
+
+#[derive(Debug)]
+struct Open<K> {
+    streams: BTreeMap<K, (u64, HangUp)>,
+    so_far: u64,
+}
+
+impl<K> Default for NewestStreams<K> {
+    fn default() -> Self {
+        Self { open: Mutex::new(Open { streams: BTreeMap::new(), so_far: 0 }) }
+    }
+}
+
+impl<K: Ord + Clone> NewestStreams<K> {
+    /// A stream takes the place of the one before it, until the value is dropped.
+    pub fn enter(self: &Arc<Self>, key: K, link: &Link) -> Entered<K> {
+        let mut open = self.lock();
+        open.so_far += 1;
+        let number = open.so_far;
+        let older = open.streams.insert(key.clone(), (number, link.hang_up_handle()));
+        drop(open);
+        if let Some((_, older)) = older {
+            older.hang_up(Status::aborted("another stream of this client took its place"));
+        }
+        Entered { streams: Arc::clone(self), key, number }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open<K>> {
+        // Whoever panicked left a whole map behind.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one stream.
+#[derive(Debug)]
+pub(crate) struct Entered<K: Ord + Clone> {
+    streams: Arc<NewestStreams<K>>,
+    key: K,
+    number: u64,
+}
+
+impl<K: Ord + Clone> Drop for Entered<K> {
+    fn drop(&mut self) {
+        let mut open = self.streams.lock();
+        if open.streams.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            open.streams.remove(&self.key);
+        }
+    }
+}
