@@ -131,15 +131,18 @@ fn noise_seed(folder: &Path, given: Option<u64>) -> Result<Seed> {
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let number = fedra_net::secret_number().context("cannot draw a secret seed for noise")?;
+    // Written beside its place: what is cut short is no secret, and is written anew.
+    let unfinished = folder.join("noise.seed.part");
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
+    options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut written =
-        options.open(&file).with_context(|| format!("cannot write {}", file.display()))?;
-    std::io::Write::write_all(&mut written, format!("{number}\n").as_bytes())
-        .and_then(|()| written.sync_all())
-        .with_context(|| format!("cannot write {}", file.display()))?;
+    let written = options.open(&unfinished).and_then(|mut part| {
+        std::io::Write::write_all(&mut part, format!("{number}\n").as_bytes())?;
+        part.sync_all()?;
+        std::fs::rename(&unfinished, &file)
+    });
+    written.with_context(|| format!("cannot write {}", file.display()))?;
     Ok(Seed(number))
 }
 
