@@ -5,6 +5,7 @@
 use std::error::Error;
 use std::time::Instant;
 
+use fedra_privacy::rdp::Orders;
 use fedra_privacy::{
     Composition, Delta, NoiseMultiplier, Relation, Release, Sampling, SamplingRate,
 };
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let composition = Composition::of(relation, [&release])?;
             let delta = Delta::new(delta)?;
             let (pld, pld_time) = timed(|| composition.pld(delta));
-            let (rdp, rdp_time) = timed(|| composition.rdp(delta, &Default::default()).0);
+            let (rdp, rdp_time) = timed(|| composition.rdp(delta, &Orders::default()).0);
             println!(
                 "{relation:10} {q:6} {sigma:7} {steps:7} {delta:6e} {pld:10.6} {pld_time:5.1} {rdp:10.6} {rdp_time:5.1}",
                 delta = delta.get()

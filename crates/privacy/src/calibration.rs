@@ -97,7 +97,7 @@ pub fn steps(
 /// The noise for a sum, if `whole` is to pay for it and for a count of the same batch.
 ///
 /// The count is of halves, as adaptive clipping asks for: who is clipped counts 1/2, who is not -1/2,
-/// so a unit moves it by 1/2. Andrew, Thakkar, McMahan and Ramaswamy, 2021, theorem 1.
+/// so a unit moves it by 1/2. Andrew et al., "Differentially Private Learning with Adaptive Clipping", 2021, theorem 1.
 pub fn beside_count(
     whole: NoiseMultiplier,
     count_deviation: f64,

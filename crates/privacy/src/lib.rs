@@ -26,9 +26,11 @@ pub mod error;
 pub mod event;
 pub mod gaussian;
 
+pub mod ledger;
 pub mod numbers;
 pub mod promise;
 pub mod rdp;
+mod statement;
 
 mod binomial;
 mod normal;
@@ -39,5 +41,6 @@ pub use composition::{Composition, Spent};
 pub use error::PrivacyError;
 pub use event::{Event, Release, Sampling};
 
+pub use ledger::{Head, Ledger};
 pub use numbers::{Budget, Delta, NoiseMultiplier, SamplingRate};
 pub use promise::{Promise, Relation, Unit};

@@ -74,7 +74,7 @@ checked!(
     Delta,
     "delta",
     "a probability between 0 and 1, without either",
-    |value| value >= f64::MIN_POSITIVE && value < 1.0
+    |value| (f64::MIN_POSITIVE..1.0).contains(&value)
 );
 checked!(
     /// The largest epsilon that may ever be spent.

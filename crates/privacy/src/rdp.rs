@@ -59,7 +59,7 @@ pub(crate) fn divergence(pairs: &[Weighted], order: f64) -> f64 {
     log / (order - 1.0)
 }
 
-/// The logarithm of E_Q[(P/Q)^order] - 1, which may be tiny.
+/// The logarithm of `E_Q[(P/Q)^order] - 1`, which may be tiny.
 fn log_excess(pair: &Pair, order: f64) -> f64 {
     if order.fract() == 0.0 && pair.change == Change::Remove {
         by_binomial(pair, order)
@@ -86,7 +86,7 @@ fn by_binomial(pair: &Pair, order: f64) -> f64 {
 /// More points than this are not worth an order that cannot be the best one.
 const MOST_POINTS: f64 = 200_000.0;
 
-/// Integral of Q (r^a - 1 - a (r - 1)) with r = P/Q: as E_Q[r] is 1, that is E_Q[r^a] - 1.
+/// Integral of Q (r^a - 1 - a (r - 1)) with r = P/Q: as `E_Q[r]` is 1, that is `E_Q[r^a] - 1`.
 fn by_integral(pair: &Pair, order: f64) -> f64 {
     const REACH: f64 = 12.0;
     let sigma = pair.sigma;

@@ -42,7 +42,7 @@ const FOUR: &[(f64, f64)] = &[
     (0.669_990_521_792_428_1, 0.326_072_577_431_273_07),
     (0.930_568_155_797_026_3, 0.173_927_422_568_726_93),
 ];
-const TWO: &[(f64, f64)] = &[(0.211_324_865_405_187_12, 0.5), (0.788_675_134_594_812_9, 0.5)];
+const TWO: &[(f64, f64)] = &[(0.211_324_865_405_187_1, 0.5), (0.788_675_134_594_812_9, 0.5)];
 
 impl Grid {
     /// The grid of a step, whose pair is chosen by weights; none if it would have too many bins.
@@ -73,7 +73,7 @@ impl Grid {
         let scale = width.exp_m1();
         let mut left = low;
         for index in 0..bins {
-            let bottom = (first + index as i64) as f64 * width;
+            let bottom = (first as f64 + index as f64) * width;
             let right = pair.output(bottom + width).clamp(left, high);
             let right = if index + 1 == bins { high } else { right };
             let panels = ((right - left) / widest).ceil().max(1.0);

@@ -15,7 +15,7 @@ use crate::composition::Weighted;
 use fourier::{Complex, Fourier};
 use grid::{Grid, Precision};
 use tilt::Tilted;
-use window::{OUTSIDE, Question, Window};
+use window::{Lean, OUTSIDE, Question, Window};
 
 /// Equal steps.
 #[derive(Clone, Debug)]
@@ -26,8 +26,11 @@ pub(crate) struct Part {
     pub steps: u64,
 }
 
-/// Refining ends when epsilon is at most this share above its limit.
-const TIGHT: f64 = 2e-4;
+/// How far above its limit an epsilon may be: two ten-thousandths of it, and where it is large, no
+/// more than half a thousandth or, where that would take minutes, two hundred-thousandths of it.
+fn allowed(epsilon: f64) -> f64 {
+    (2e-4 * epsilon).min(5e-4).max(2e-5 * epsilon)
+}
 
 /// The share of delta that is set aside for rounding and for the rule of integration.
 const ROUNDING: f64 = 1e-6;
@@ -56,6 +59,8 @@ struct Search<'a> {
     bound: f64,
     /// How far it is above its limit, as far as known.
     error: f64,
+    /// How far to lean, once that is known.
+    lean: Option<Lean>,
     ended: bool,
 }
 
@@ -65,8 +70,15 @@ impl<'a> Search<'a> {
         /// The first grid, over the one that a normal loss would need.
         const COARSE: f64 = 8.0;
         let width = COARSE * needed_width(parts, delta);
-        let mut search =
-            Self { parts, delta, width, bound: f64::INFINITY, error: f64::INFINITY, ended: false };
+        let mut search = Self {
+            parts,
+            delta,
+            width,
+            bound: f64::INFINITY,
+            error: f64::INFINITY,
+            lean: None,
+            ended: false,
+        };
         // A grid or a window may be too long; then a coarser one has to do.
         for _ in 0..60 {
             if search.answer(search.width) {
@@ -80,7 +92,7 @@ impl<'a> Search<'a> {
 
     /// One finer grid.
     fn refine(&mut self) {
-        let wished = (0.7 * TIGHT * self.bound / self.error).sqrt();
+        let wished = (0.7 * allowed(self.bound) / self.error).sqrt();
         let ratio = if self.error.is_finite() { wished.clamp(0.1, 0.7) } else { 0.5 };
         let before = self.bound;
         if self.width <= 0.0 || !self.answer(ratio * self.width) {
@@ -89,29 +101,42 @@ impl<'a> Search<'a> {
         }
         self.width *= ratio;
         self.error = (before - self.bound).max(0.0) / (ratio.powi(-2) - 1.0);
-        self.ended = self.error <= TIGHT * self.bound;
+        self.ended = self.error <= allowed(self.bound);
     }
 
     /// Asks the grid of this width; false if it takes too much memory.
     fn answer(&mut self, width: f64) -> bool {
         let question = Question { delta: self.delta, width, guess: self.bound };
-        let Some(mut found) = on_grid(self.parts, &question) else { return false };
-        // Where losses have a heavy tail, the first guess of where epsilon lies is far off, and so is
-        // the tilt, which then costs precision. Each answer is a better guess.
-        while self.bound.is_infinite() && found > 0.0 {
-            let Some(again) = on_grid(self.parts, &Question { guess: found, ..question }) else {
-                break;
-            };
+        let found = match self.lean {
+            Some(lean) => on_grid(self.parts, &question, Some(lean)),
+            None => self.lean_over(question),
+        };
+        let Some((found, lean)) = found else { return false };
+        self.lean = Some(lean);
+        self.bound = self.bound.min(found);
+        true
+    }
+
+    /// Finds out where epsilon lies, hence how far to lean. Where losses have a heavy tail, the first
+    /// guess is far off, and so is the tilt, which then costs precision; each answer is a better guess.
+    fn lean_over(&self, question: Question) -> Option<(f64, Lean)> {
+        let rough = Question { width: ROUGH * question.width, ..question };
+        let (mut found, mut lean) = on_grid(self.parts, &rough, None)?;
+        while found > 0.0 {
+            let (again, leaned) =
+                on_grid(self.parts, &Question { guess: found, ..question }, None)?;
             let settled = again > 0.98 * found;
-            found = found.min(again);
+            (found, lean) = (found.min(again), leaned);
             if settled {
                 break;
             }
         }
-        self.bound = self.bound.min(found);
-        true
+        Some((found, lean))
     }
 }
+
+/// The first guess of all is made on a grid so much coarser than the first one.
+const ROUGH: f64 = 4.0;
 
 /// The width that a normal loss would need.
 fn needed_width(parts: &[Part], delta: f64) -> f64 {
@@ -127,11 +152,11 @@ fn needed_width(parts: &[Part], delta: f64) -> f64 {
     }
     // Splitting a bin of width w adds at most w*w/6 to a step's variance and half of that to its mean.
     let guess = mean.abs() + (variance * -2.0 * delta.ln()).sqrt();
-    (12.0 * TIGHT * guess / (steps * (1.0 + guess / variance))).sqrt()
+    (12.0 * allowed(guess) / (steps * (1.0 + guess / variance))).sqrt()
 }
 
-/// Epsilon on one grid; none if it takes too much memory.
-fn on_grid(parts: &[Part], question: &Question) -> Option<f64> {
+/// Epsilon on one grid, and how far it leant; none if it takes too much memory.
+fn on_grid(parts: &[Part], question: &Question, lean: Option<Lean>) -> Option<(f64, Lean)> {
     let Question { delta, width, .. } = *question;
     if !(width > 0.0 && width.is_finite()) {
         return None;
@@ -142,12 +167,13 @@ fn on_grid(parts: &[Part], question: &Question) -> Option<f64> {
     for part in parts {
         phases.push(Tilted::new(Grid::of(&part.pairs, precision)?, part.steps));
     }
-    let window = Window::over(&phases, question);
+    let lean = lean.unwrap_or_else(|| Lean::towards(&phases, question));
+    let window = Window::over(&phases, &lean, question);
     let length = window.length()?;
     let fourier = Fourier::new(length);
     let mut spectrum = vec![Complex::ONE; length / 2 + 1];
     for (phase, part) in phases.iter().zip(parts) {
-        let one = fourier.forward(&phase.around(window.lambda, length));
+        let one = fourier.forward(&phase.around(lean.lambda, length));
         for (product, factor) in spectrum.iter_mut().zip(one) {
             *product = *product * factor.power(part.steps);
         }
@@ -155,5 +181,52 @@ fn on_grid(parts: &[Part], question: &Question) -> Option<f64> {
     let composed = fourier.backward(&spectrum);
     let infinite: f64 = phases.iter().map(Tilted::infinite).sum();
     let target = delta * (1.0 - ROUNDING - OUTSIDE) - infinite;
-    Some(window.crossing(&composed, target).max(0.0))
+    Some((window.crossing(&composed, target).max(0.0), lean))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gaussian;
+    use crate::pair::{Change, Pair};
+
+    fn steps(pair: Pair, steps: u64) -> Vec<Part> {
+        vec![Part { pairs: vec![Weighted { pair, weight: 1.0 }], steps }]
+    }
+
+    #[test]
+    fn composed_gaussian_steps_are_never_below_their_closed_form_and_close_to_it() {
+        for (sigma, count, delta) in [
+            (1.0, 1, 1e-5),
+            (5.0, 100, 1e-5),
+            (100.0, 10_000, 1e-9),
+            (3_000.0, 100_000, 1e-5),
+            (100_000.0, 100, 1e-6),
+            (2.0, 1_000, 1e-5),
+        ] {
+            let truth = gaussian::epsilon((count as f64).sqrt() / sigma, delta);
+            let directions = [
+                steps(Pair { change: Change::Remove, rate: 1.0, sigma }, count),
+                steps(Pair { change: Change::Add, rate: 1.0, sigma }, count),
+            ];
+            let found = epsilon(&directions, delta);
+            assert!(found >= truth, "{sigma} {count}: found {found}, truly {truth}");
+            assert!(found <= truth * 1.0005, "{sigma} {count}: found {found}, truly {truth}");
+        }
+    }
+
+    #[test]
+    fn finer_grids_approach_their_limit_from_above() {
+        let pair = Pair { change: Change::Remove, rate: 0.01, sigma: 1.0 };
+        let parts = steps(pair, 1000);
+        let on = |width: f64| {
+            let question = Question { delta: 1e-5, width, guess: 1.83 };
+            on_grid(&parts, &question, None).expect("a small grid").0
+        };
+        let found = [8e-3, 4e-3, 2e-3, 1e-3, 5e-4].map(on);
+        assert!(found.is_sorted_by(|a, b| a > b), "{found:?}");
+        // Each halving takes away three quarters of the error.
+        let ratio = (found[2] - found[3]) / (found[3] - found[4]);
+        assert!((3.5..4.5).contains(&ratio), "{ratio}");
+    }
 }

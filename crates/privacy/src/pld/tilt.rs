@@ -57,7 +57,7 @@ impl Tilted {
     pub fn around(&self, lambda: f64, length: usize) -> Vec<f64> {
         let norm = self.cumulants(lambda).value / self.steps;
         let mut circle = vec![0.0; length];
-        let start = self.grid.first.rem_euclid(length as i64) as usize;
+        let start = self.grid.first.rem_euclid(length.cast_signed() as i64) as usize;
         for (index, log) in self.logs.iter().enumerate() {
             let exponent = log + lambda * self.loss(index) - norm;
             if exponent > -700.0 {
@@ -73,7 +73,7 @@ impl Tilted {
     }
 
     fn loss(&self, index: usize) -> f64 {
-        (self.grid.first + index as i64) as f64 * self.grid.width
+        (self.grid.first as f64 + index as f64) * self.grid.width
     }
 }
 

@@ -6,7 +6,7 @@
 use super::tilt::{Cumulants, Tilted, total};
 
 /// The share of delta that tails outside grid and window may have.
-pub const OUTSIDE: f64 = 1e-7;
+pub const OUTSIDE: f64 = 1e-4;
 
 /// The share of the leaned mass outside the window. It reappears at the window's other end, where it
 /// can only add to delta.
@@ -26,10 +26,72 @@ pub struct Question {
     pub guess: f64,
 }
 
-/// Where the composed loss is looked at, and how far it leans.
-pub struct Window {
-    /// How far the distribution leans.
+/// How far the distribution leans, and the tilts that bound its tails best. Any numbers are safe, so
+/// those found on a coarse grid serve the finer ones too.
+#[derive(Clone, Copy, Debug)]
+pub struct Lean {
+    /// The tilt of the composed distribution.
     pub lambda: f64,
+    /// Bounds what lies above the window.
+    above: f64,
+    /// Beyond `lambda`: bounds the leaned mass above.
+    more: f64,
+    /// Below `lambda`: bounds the leaned mass below.
+    less: f64,
+}
+
+impl Lean {
+    /// Towards the losses around epsilon.
+    pub fn towards(phases: &[Tilted], question: &Question) -> Self {
+        let Question { delta, width, guess } = *question;
+        let confidence = -delta.ln();
+        let bounding = deciding(phases, width, |lambda, Cumulants { value, mean }| {
+            lambda * mean - value >= confidence && mean >= 0.0
+        });
+        let lambda = if guess.is_finite() {
+            let there = deciding(phases, width, |_, Cumulants { mean, .. }| mean >= guess);
+            // Less than that is precise enough, unless delta is tiny, and rare large losses weigh less.
+            let share = (1.0 - 2.0 / confidence.sqrt()).max(0.6);
+            (share * there).clamp(1e-3 * bounding, bounding)
+        } else {
+            bounding
+        };
+        // The best of a few is close to the best of all.
+        let best = |factors: &[f64], scale: f64, bound: &dyn Fn(f64) -> f64| {
+            let tilts = factors.iter().map(|factor| factor * scale);
+            let rated = tilts.map(|tilt| (bound(tilt), tilt));
+            let least = rated.fold((f64::INFINITY, scale), |a, b| if b.0 < a.0 { b } else { a });
+            least.1
+        };
+        let cumulant = total(phases, lambda).value;
+        Self {
+            lambda,
+            above: best(&[1.0, 1.1, 1.25, 1.5, 2.0], bounding, &|tilt| {
+                lost_above(phases, tilt, delta)
+            }),
+            more: best(&[0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0], bounding, &|more| {
+                leaned_beyond(total(phases, lambda + more).value - cumulant, more)
+            }),
+            less: best(&[0.1, 0.2, 0.35, 0.5, 0.75, 1.0], lambda, &|less| {
+                leaned_beyond(total(phases, lambda - less).value - cumulant, less)
+            }),
+        }
+    }
+}
+
+/// A loss above which less than its share of delta lies (Chernoff).
+fn lost_above(phases: &[Tilted], tilt: f64, delta: f64) -> f64 {
+    (total(phases, tilt).value - delta.ln() - OUTSIDE.ln()) / tilt
+}
+
+/// A loss beyond which little leaned mass lies, up or down; `growth` is that of K over `tilt`.
+fn leaned_beyond(growth: f64, tilt: f64) -> f64 {
+    (growth - LEANED.ln()) / tilt
+}
+
+/// Where the composed loss is looked at.
+pub struct Window {
+    lambda: f64,
     /// K at lambda.
     cumulant: f64,
     width: f64,
@@ -40,38 +102,19 @@ pub struct Window {
 
 impl Window {
     /// Wide enough for all that decides.
-    pub fn over(phases: &[Tilted], question: &Question) -> Self {
+    pub fn over(phases: &[Tilted], lean: &Lean, question: &Question) -> Self {
         let Question { delta, width, guess } = *question;
-        let confidence = -delta.ln();
-        let bounding = deciding(phases, width, |lambda, Cumulants { value, mean }| {
-            lambda * mean - value >= confidence && mean >= 0.0
-        });
-        let lambda = if guess.is_finite() {
-            let there = deciding(phases, width, |_, Cumulants { mean, .. }| mean >= guess);
-            there.clamp(1e-3 * bounding, bounding)
-        } else {
-            bounding
-        };
+        let Lean { lambda, above, more, less } = *lean;
         let cumulant = total(phases, lambda).value;
-        let least = |bounds: &[f64]| bounds.iter().copied().fold(f64::INFINITY, f64::min);
-        // Any tilt bounds the tail above; the best of a few is close to the best of all.
-        let lost_above = least(&[1.0, 1.1, 1.25, 1.5, 2.0].map(|factor| {
-            let tilt = factor * bounding;
-            (total(phases, tilt).value + confidence - OUTSIDE.ln()) / tilt
-        }));
+        let lost_above = lost_above(phases, above, delta);
         // Leaned mass outside comes back at the other end. It does no harm before it reaches epsilon.
-        let leaned_above = least(&[0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0].map(|factor| {
-            let more = factor * bounding;
-            (total(phases, lambda + more).value - cumulant - LEANED.ln()) / more
-        }));
-        let leaned_below = -least(&[0.1, 0.2, 0.35, 0.5, 0.75, 1.0].map(|factor| {
-            let less = factor * lambda;
-            (total(phases, lambda - less).value - cumulant - LEANED.ln()) / less
-        }));
+        let leaned_above = leaned_beyond(total(phases, lambda + more).value - cumulant, more);
+        let leaned_below = -leaned_beyond(total(phases, lambda - less).value - cumulant, less);
         let epsilon = if guess.is_finite() { guess.min(lost_above) } else { lost_above };
         let low = (leaned_below + lost_above - epsilon).min(0.0);
         let margin = if guess.is_finite() { epsilon - low } else { 0.0 };
         let high = lost_above.max(leaned_above - margin).max(0.0);
+        // However far off the tilt is, epsilon lies between 0 and the upper end.
         let (low, high) = ((low / width).floor() as i64, (high / width).ceil() as i64);
         Self { lambda, cumulant, width, low, high }
     }
@@ -84,7 +127,7 @@ impl Window {
 
     /// The epsilon at which delta of the composed, leaned masses falls to `target`.
     pub fn crossing(&self, composed: &[f64], target: f64) -> f64 {
-        let length = composed.len() as i64;
+        let length = composed.len().cast_signed() as i64;
         let shrink = (-self.width).exp();
         let scale = self.cumulant - target.ln();
         // P-mass above a loss, and Q-mass above it times the loss's exponential; delta is 1.
