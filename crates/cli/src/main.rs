@@ -1,5 +1,6 @@
 //! The `fedra` command.
 
+mod account;
 mod advise;
 mod attack;
 mod bench;
@@ -78,6 +79,9 @@ enum Command {
     Convert(convert::Convert),
     /// Write what follows a prompt, with a decoder from a folder
     Generate(generate::Generate),
+    /// Say what a private run costs, and which noise a wished epsilon needs
+    #[command(subcommand)]
+    Account(account::Account),
     /// Try to read back what a run keeps from the server
     #[command(subcommand)]
     Attack(attack::Attack),
@@ -141,6 +145,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Data(data) => data.run(),
         Command::Convert(convert) => convert.run(),
         Command::Generate(generate) => return generate.run(),
+        Command::Account(account) => account.run(),
         Command::Attack(attack) => attack.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),

@@ -13,6 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fedra-data", &["fedra-seed"]),
     ("fedra-lab", &["fedra-seed"]),
     ("fedra-report", &[]),
+    ("fedra-privacy", &["fedra-plan"]),
     ("fedra-wire", &["fedra-plan"]),
     ("fedra-engine", &["fedra-plan", "fedra-seed", "fedra-wire"]),
     (

@@ -1,6 +1,7 @@
 //! The built binary on tiny experiments: what it prints, writes and refuses.
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
+mod account;
 mod arrivals;
 mod attack;
 mod best;

@@ -1,0 +1,245 @@
+//! `fedra account`: what a private run costs before it is run, and the noise that a wish needs.
+
+mod run;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use fedra::grid::{Grid, grouped};
+use fedra_privacy::calibration::{self, Schedule};
+use fedra_privacy::rdp::Orders;
+use fedra_privacy::{Budget, NoiseMultiplier, Spent};
+use serde_json::{Value, json};
+
+use crate::console;
+use run::{Checked, Typed};
+
+const EPSILON: &str = "\
+Examples:
+  fedra account epsilon --q 0.01 --sigma 1.0 --steps 1000 --delta 1e-5
+  fedra account epsilon --q 0.01 --sigma 1.0 --steps 1000 --delta 1e-5 --relation replace --json
+  fedra account epsilon --phase q=0.01,sigma=1,steps=500 --phase q=0.02,sigma=0.8,steps=200 --delta 1e-5
+  fedra account epsilon --q 0.01 --sigma 1 --steps 1000 --examples 10000 --cap 150 --delta 1e-5
+  fedra account epsilon --unit client --clients 1000 --q 0.05 --sigma 1 --steps 100 --delta 1e-4
+
+Report pld: it is an upper bound and close to the truth. rdp is the looser bound of a second, independent
+accountant. Sigma is the noise's deviation over the clip norm.";
+
+const SIGMA: &str = "\
+Examples:
+  fedra account sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-5
+  fedra account sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-5 --phase sigma=20,steps=1
+
+The second leaves room for another release, whose noise is fixed. The noise is rounded up.";
+
+const STEPS: &str = "\
+Example:
+  fedra account steps --epsilon 3 --sigma 1 --q 0.01 --delta 1e-5";
+
+const TABLE: &str = "\
+Example:
+  fedra account table --sigma 0.5,1,2,4 --q 0.01 --steps 1000 --delta 1e-5";
+
+/// What is asked.
+#[derive(Subcommand)]
+pub enum Account {
+    /// The epsilon of a run
+    #[command(after_help = EPSILON)]
+    Epsilon(Epsilon),
+    /// The least noise under which a run keeps an epsilon
+    #[command(after_help = SIGMA)]
+    Sigma(Sigma),
+    /// The most steps that keep an epsilon
+    #[command(after_help = STEPS)]
+    Steps(Steps),
+    /// The epsilon of a run for several noises
+    #[command(after_help = TABLE)]
+    Table(Table),
+}
+
+/// `fedra account epsilon`.
+#[derive(Args)]
+pub struct Epsilon {
+    #[command(flatten)]
+    run: Typed,
+    /// Deviation of the noise over the clip norm
+    #[arg(long, allow_negative_numbers = true)]
+    sigma: Option<f64>,
+}
+
+/// `fedra account sigma`.
+#[derive(Args)]
+pub struct Sigma {
+    #[command(flatten)]
+    run: Typed,
+    /// The epsilon to keep
+    #[arg(long, allow_negative_numbers = true)]
+    epsilon: f64,
+}
+
+/// `fedra account steps`.
+#[derive(Args)]
+pub struct Steps {
+    #[command(flatten)]
+    run: Typed,
+    /// The epsilon to keep
+    #[arg(long, allow_negative_numbers = true)]
+    epsilon: f64,
+    /// Deviation of the noise over the clip norm
+    #[arg(long, allow_negative_numbers = true)]
+    sigma: f64,
+}
+
+/// `fedra account table`.
+#[derive(Args)]
+pub struct Table {
+    #[command(flatten)]
+    run: Typed,
+    /// Deviations of the noise over the clip norm
+    #[arg(long, value_delimiter = ',', required = true, allow_negative_numbers = true)]
+    sigma: Vec<f64>,
+}
+
+impl Account {
+    /// Prints the answer.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::Epsilon(epsilon) => epsilon.run(),
+            Self::Sigma(sigma) => sigma.run(),
+            Self::Steps(steps) => steps.run(),
+            Self::Table(table) => table.run(),
+        }
+    }
+}
+
+impl Epsilon {
+    fn run(&self) -> Result<()> {
+        let checked = self.run.check()?;
+        let noise = self.sigma.map(NoiseMultiplier::new).transpose()?;
+        let parts = [noise.is_some(), checked.sampling.is_some(), checked.steps.is_some()];
+        if parts != [true; 3] && (parts != [false; 3] || checked.phases.is_empty()) {
+            bail!(
+                "fedra account epsilon: found a part of --q, --sigma and --steps, expected all three, or --phase alone"
+            );
+        }
+        let spent = checked.composition(noise)?.spent(checked.delta);
+        if self.run.json {
+            return print(&checked, answer(spent));
+        }
+        console::data(table(&checked, &[(None, spent)]));
+        console::say(checked.words());
+        Ok(())
+    }
+}
+
+impl Sigma {
+    fn run(&self) -> Result<()> {
+        let checked = self.run.check()?;
+        let wish = Budget::new(self.epsilon)?;
+        checked.main("sigma")?;
+        let before = checked.composition(None)?.pld(checked.delta);
+        if before >= wish.get() {
+            bail!(
+                "--epsilon: found {wish}, expected more than the {before:.4} that the phases of fixed noise spend"
+            );
+        }
+        let noise = calibration::smallest(wish, |noise| {
+            Ok(checked.composition(Some(noise))?.pld(checked.delta))
+        })?;
+        let by_rdp = calibration::smallest(wish, |noise| {
+            Ok(checked.composition(Some(noise))?.rdp(checked.delta, &Orders::default()).0)
+        });
+        let spent = checked.composition(Some(noise))?.spent(checked.delta);
+        if self.run.json {
+            let mut object = answer(spent);
+            object["sigma"] = json!(noise);
+            object["sigma_rdp"] = json!(by_rdp.ok());
+            return print(&checked, object);
+        }
+        console::data(table(&checked, &[(Some(noise), spent)]));
+        if let Ok(by_rdp) = by_rdp {
+            console::say(format_args!("by rdp alone it would take sigma {:.4}", up(by_rdp.get())));
+        }
+        console::say(checked.words());
+        Ok(())
+    }
+}
+
+impl Steps {
+    fn run(&self) -> Result<()> {
+        let checked = self.run.check()?;
+        let (wish, noise) = (Budget::new(self.epsilon)?, NoiseMultiplier::new(self.sigma)?);
+        let (Some(sampling), None, []) = (checked.sampling, checked.steps, &checked.phases[..])
+        else {
+            bail!("fedra account steps: found --steps or --phase or no --q, expected --q alone");
+        };
+        let Checked { relation, delta, .. } = checked;
+        let schedule = |steps| Schedule { sampling, steps, relation, delta };
+        let steps = calibration::steps(wish, noise, &schedule(1.try_into()?))?;
+        let release = schedule(steps).release(noise);
+        let spent = fedra_privacy::Composition::of(relation, [&release])?.spent(delta);
+        if self.run.json {
+            let mut object = answer(spent);
+            object["steps"] = json!(steps);
+            return print(&checked, object);
+        }
+        console::data(format_args!("steps  {}", grouped(steps.get())));
+        console::data(table(&checked, &[(Some(noise), spent)]));
+        console::say(checked.words());
+        Ok(())
+    }
+}
+
+impl Table {
+    fn run(&self) -> Result<()> {
+        let checked = self.run.check()?;
+        checked.main("table")?;
+        let mut rows = Vec::new();
+        for sigma in &self.sigma {
+            let noise = NoiseMultiplier::new(*sigma)?;
+            rows.push((Some(noise), checked.composition(Some(noise))?.spent(checked.delta)));
+        }
+        if self.run.json {
+            let rows = rows.iter().map(|(noise, spent)| {
+                let mut object = answer(*spent);
+                object["sigma"] = json!(noise);
+                object
+            });
+            return print(&checked, json!({ "rows": rows.collect::<Vec<_>>() }));
+        }
+        console::data(table(&checked, &rows));
+        console::say(checked.words());
+        Ok(())
+    }
+}
+
+/// A row for each noise.
+fn table(checked: &Checked, rows: &[(Option<NoiseMultiplier>, Spent)]) -> Grid {
+    let mut grid = Grid::new(["relation", ">sigma", ">epsilon (pld)", ">epsilon (rdp)", ">order"]);
+    for (noise, spent) in rows {
+        grid.row([
+            checked.relation.to_string(),
+            noise.map_or_else(|| "as given".to_owned(), |noise| format!("{:.4}", up(noise.get()))),
+            format!("{:.4}", up(spent.pld)),
+            format!("{:.4}", up(spent.rdp)),
+            format!("{}", spent.order),
+        ]);
+    }
+    grid
+}
+
+/// To the four places that are printed, never down.
+fn up(number: f64) -> f64 {
+    (number * 1e4 - 1e-9).ceil() / 1e4
+}
+
+fn answer(spent: Spent) -> Value {
+    json!({ "pld": spent.pld, "rdp": spent.rdp, "rdp_order": spent.order })
+}
+
+/// One object: the answer, then the promise that it is about.
+fn print(checked: &Checked, answer: Value) -> Result<()> {
+    let mut object = answer.as_object().cloned().unwrap_or_default();
+    object.extend(checked.json());
+    console::data(serde_json::to_string_pretty(&object)?);
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! A private run as typed, and the same checked.
+
+use std::num::NonZeroU64;
+
+use anyhow::{Result, anyhow, bail};
+use clap::{Args, ValueEnum};
+use fedra_privacy::{
+    Composition, Delta, NoiseMultiplier, PrivacyError, Relation, Release, Sampling, SamplingRate,
+    Unit,
+};
+use serde_json::{Value, json};
+
+/// What is sampled, how often, and what is promised; the noise is each command's own business.
+#[derive(Args)]
+pub struct Typed {
+    /// The chance with which each unit joins a step
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    q: Option<f64>,
+    /// How many steps
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// A further part of the run, such as q=0.01,sigma=1,steps=100 (and cap=150); may be repeated
+    #[arg(long, value_name = "PHASE")]
+    phase: Vec<String>,
+    /// The chance with which the promise may fail; less than one over the number of units
+    #[arg(long, allow_negative_numbers = true)]
+    delta: f64,
+    /// How neighbouring datasets differ
+    #[arg(long, value_enum, default_value_t = Neighbours::AddRemove)]
+    relation: Neighbours,
+    /// Whose presence is hidden
+    #[arg(long, value_enum, default_value_t = Hidden::Example)]
+    unit: Hidden,
+    /// How many units there are; delta is then checked against it
+    #[arg(long, visible_alias = "clients", value_name = "N")]
+    examples: Option<u64>,
+    /// The most units in a batch: larger ones are cut down at random
+    #[arg(long, value_name = "N", requires = "examples")]
+    cap: Option<u64>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How neighbouring datasets differ.
+#[derive(Clone, Copy, ValueEnum)]
+enum Neighbours {
+    /// One unit is there or is not
+    AddRemove,
+    /// One unit is exchanged for another; costs up to about twice as much
+    Replace,
+}
+
+/// Whose presence is hidden.
+#[derive(Clone, Copy, ValueEnum)]
+enum Hidden {
+    /// One row of a client's data
+    Example,
+    /// Everything that a client has
+    Client,
+}
+
+/// The same, checked.
+pub struct Checked {
+    /// The chance with which the promise may fail.
+    pub delta: Delta,
+    /// How neighbouring datasets differ.
+    pub relation: Relation,
+    /// Whose presence is hidden.
+    pub unit: Unit,
+    /// The phases whose noise is known.
+    pub phases: Vec<Release>,
+    /// How the batches of `--q` are drawn, if it was given.
+    pub sampling: Option<Sampling>,
+    /// `--steps`, if it was given.
+    pub steps: Option<NonZeroU64>,
+}
+
+impl Typed {
+    /// Checks every number.
+    pub fn check(&self) -> Result<Checked> {
+        let delta = Delta::new(self.delta)?;
+        if let Some(examples) = self.examples {
+            delta.below_one_of(at_least_one("--examples", examples)?.get())?;
+        }
+        let relation = match self.relation {
+            Neighbours::AddRemove => Relation::AddRemove,
+            Neighbours::Replace => Relation::Replace,
+        };
+        let unit = match self.unit {
+            Hidden::Example => Unit::Example,
+            Hidden::Client => Unit::Client,
+        };
+        if self.cap.is_some() && self.q.is_none() {
+            bail!("--cap: found no --q, expected the sampling that it cuts; a phase takes cap=N");
+        }
+        let sampling = self.q.map(|q| self.sampling(q, self.cap)).transpose()?;
+        let steps = self.steps.map(|steps| at_least_one("--steps", steps)).transpose()?;
+        let phases = self.phase.iter().map(|text| self.phase(text));
+        let phases = phases.collect::<Result<Vec<_>>>()?;
+        Ok(Checked { delta, relation, unit, phases, sampling, steps })
+    }
+
+    fn sampling(&self, q: f64, cap: Option<u64>) -> Result<Sampling> {
+        let rate = SamplingRate::new(q)?;
+        let Some(cap) = cap else { return Ok(Sampling::Poisson { rate }) };
+        let cap = at_least_one("cap", cap)?;
+        let Some(population) = self.examples.and_then(NonZeroU64::new) else {
+            bail!(
+                "cap: found no --examples, expected the number of units: how often a batch is cut depends on it"
+            );
+        };
+        Ok(Sampling::CappedPoisson { rate, cap, population })
+    }
+
+    fn phase(&self, text: &str) -> Result<Release> {
+        let (mut q, mut sigma, mut steps, mut cap) = (1.0, None, None, None);
+        for pair in text.split(',') {
+            let wrong = |expected: &str| anyhow!("--phase: found {pair:?}, expected {expected}");
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(wrong("KEY=VALUE, as in q=0.01,sigma=1,steps=100"));
+            };
+            let number = || value.trim().parse::<f64>().map_err(|_| wrong("a number"));
+            let whole = || value.trim().parse::<u64>().map_err(|_| wrong("a whole number"));
+            match key.trim() {
+                "q" => q = number()?,
+                "sigma" => sigma = Some(number()?),
+                "steps" => steps = Some(whole()?),
+                "cap" => cap = Some(whole()?),
+                _ => return Err(wrong("one of the keys q, sigma, steps and cap")),
+            }
+        }
+        let missing = |key| anyhow!("--phase {text}: found no {key}, expected sigma and steps");
+        Ok(Release::SampledGaussian {
+            sampling: self.sampling(q, cap)?,
+            noise: NoiseMultiplier::new(sigma.ok_or_else(|| missing("sigma"))?)?,
+            steps: at_least_one("steps", steps.ok_or_else(|| missing("steps"))?)?,
+        })
+    }
+}
+
+impl Checked {
+    /// All phases and, where `--q` and `--steps` name one, the main one with this noise.
+    pub fn composition(&self, noise: Option<NoiseMultiplier>) -> Result<Composition, PrivacyError> {
+        let main = noise.zip(self.sampling.zip(self.steps));
+        let main = main.map(|(noise, (sampling, steps))| Release::SampledGaussian {
+            sampling,
+            noise,
+            steps,
+        });
+        Composition::of(self.relation, self.phases.iter().chain(&main))
+    }
+
+    /// Refuses a run whose main part is not whole.
+    pub fn main(&self, command: &str) -> Result<(Sampling, NonZeroU64)> {
+        self.sampling.zip(self.steps).ok_or_else(|| {
+            anyhow!("fedra account {command}: found no --q or no --steps, expected both")
+        })
+    }
+
+    /// What the promise says besides its epsilon.
+    pub fn words(&self) -> String {
+        let sampling = match self.sampling {
+            Some(Sampling::CappedPoisson { cap, .. }) => format!("Poisson sampling cut at {cap}"),
+            Some(Sampling::Poisson { .. }) | None => "Poisson sampling".to_owned(),
+        };
+        let neighbours = match self.relation {
+            Relation::AddRemove => "added or removed",
+            Relation::Replace => "replaced by another",
+        };
+        let (unit, delta) = (self.unit, self.delta);
+        format!("{unit}-level: one {unit} {neighbours}; delta {delta}; {sampling} is assumed")
+    }
+
+    /// The promise as part of a JSON object.
+    pub fn json(&self) -> serde_json::Map<String, Value> {
+        let promise = json!({
+            "delta": self.delta,
+            "relation": self.relation.to_string(),
+            "unit": self.unit.to_string(),
+        });
+        promise.as_object().cloned().unwrap_or_default()
+    }
+}
+
+fn at_least_one(name: &str, value: u64) -> Result<NonZeroU64> {
+    NonZeroU64::new(value).ok_or_else(|| anyhow!("{name}: found 0, expected at least 1"))
+}

@@ -1,0 +1,86 @@
+//! Tails of the binomial distribution, for batches that are cut at a cap.
+
+/// The chance of `least` or more heads in `coins` throws.
+pub fn tail(least: u64, coins: u64, chance: f64) -> f64 {
+    if least == 0 {
+        return 1.0;
+    }
+    if least > coins {
+        return 0.0;
+    }
+    if chance >= 1.0 {
+        return 1.0;
+    }
+    let mean = coins as f64 * chance;
+    // Each side is summed from its largest term outwards, so nothing cancels.
+    if (least as f64) < mean {
+        1.0 - below(least, coins, chance)
+    } else {
+        above(least, coins, chance)
+    }
+}
+
+/// Terms of at most this share of the sum end it.
+const NEGLIGIBLE: f64 = 1e-18;
+
+fn above(least: u64, coins: u64, chance: f64) -> f64 {
+    let odds = chance / (1.0 - chance);
+    let mut term = log_term(least, coins, chance).exp();
+    let mut sum = 0.0;
+    for heads in least..=coins {
+        sum += term;
+        term *= (coins - heads) as f64 / (heads + 1) as f64 * odds;
+        if term <= sum * NEGLIGIBLE {
+            break;
+        }
+    }
+    sum
+}
+
+fn below(least: u64, coins: u64, chance: f64) -> f64 {
+    let odds = (1.0 - chance) / chance;
+    let mut term = log_term(least - 1, coins, chance).exp();
+    let mut sum = 0.0;
+    for heads in (0..least).rev() {
+        sum += term;
+        term *= heads as f64 / (coins - heads + 1) as f64 * odds;
+        if term <= sum * NEGLIGIBLE {
+            break;
+        }
+    }
+    sum
+}
+
+fn log_term(heads: u64, coins: u64, chance: f64) -> f64 {
+    let (k, n) = (heads as f64, coins as f64);
+    log_choose(n, k) + k * chance.ln() + (n - k) * (-chance).ln_1p()
+}
+
+/// The logarithm of the number of ways to choose `k` of `n`.
+pub fn log_choose(n: f64, k: f64) -> f64 {
+    libm::lgamma(n + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(n - k + 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tails_of_few_coins_are_exact() {
+        assert!((tail(2, 3, 0.5) - 0.5).abs() < 1e-14);
+        assert!((tail(3, 3, 0.1) - 0.001).abs() < 1e-15);
+        assert_eq!(tail(0, 3, 0.1), 1.0);
+        assert_eq!(tail(4, 3, 0.1), 0.0);
+        assert_eq!(tail(2, 3, 1.0), 1.0);
+    }
+
+    #[test]
+    fn tails_of_many_coins_agree_with_the_reference() {
+        for (least, coins, chance, expected) in
+            [(150, 9_999, 0.01, 1.648_388_505_587_5e-6), (100, 9_999, 0.01, 0.513_098_653_659)]
+        {
+            let found = tail(least, coins, chance);
+            assert!((found / expected - 1.0).abs() < 1e-9, "found {found}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The ledger in words: what is promised, to whom, and what is not.
+
+use std::collections::BTreeSet;
+
+use crate::composition::Spent;
+use crate::error::PrivacyError;
+use crate::event::{Event, Release, Sampling};
+use crate::ledger::Ledger;
+use crate::promise::{Promise, Relation, Unit};
+
+impl Ledger {
+    /// A paragraph for people.
+    pub fn statement(&self) -> Result<String, PrivacyError> {
+        let spent = self.spent()?;
+        let mut sentences = vec![promised(self.promise(), spent)];
+        sentences.extend(assumed(self.events()));
+        sentences.push(not_covered(self.promise(), self.events()));
+        Ok(sentences.join(" "))
+    }
+}
+
+fn promised(promise: &Promise, spent: Spent) -> String {
+    let Promise { unit, relation, delta, budget } = promise;
+    let whom = match unit {
+        Unit::Example => "each single row of a client's data (example-level)",
+        Unit::Client => "each client with all its data (client-level)",
+    };
+    let against = match relation {
+        Relation::AddRemove => "is or is not part of the data (add-remove)",
+        Relation::Replace => "is replaced by any other, at a public number of units (replace)",
+    };
+    let budget = match budget {
+        Some(budget) => format!(" of a budget of {budget}"),
+        None => String::new(),
+    };
+    if spent.pld.is_infinite() {
+        return format!(
+            "No differential privacy can be claimed for {whom}: epsilon is infinite, because something was released without a bound."
+        );
+    }
+    format!(
+        "What was released so far is differentially private for {whom}: whether one {unit} {against} changes no probability by more than a factor of exp({:.4}), but for a chance of {delta} (epsilon {:.4}{budget}, by privacy loss distributions, rounded up; {:.4} by Rényi divergences).",
+        round_up(spent.pld),
+        round_up(spent.pld),
+        round_up(spent.rdp),
+    )
+}
+
+/// To four places, never down.
+fn round_up(epsilon: f64) -> f64 {
+    (epsilon * 1e4).ceil() / 1e4
+}
+
+/// What the numbers take for granted.
+fn assumed(events: &[Event]) -> Vec<String> {
+    let mut sentences = BTreeSet::new();
+    for event in events {
+        sentences.extend(match &event.release {
+            Release::SampledGaussian { sampling: Sampling::Poisson { .. }, .. } => Some(
+                "It assumes Poisson sampling: each unit joins each batch by a coin of its own, unseen by others. Shuffled or fixed batches would not be covered.",
+            ),
+            Release::SampledGaussian { sampling: Sampling::CappedPoisson { .. }, .. } => Some(
+                "It assumes Poisson sampling cut at a cap, and is accounted as such: a batch beyond the cap keeps a random part of its members.",
+            ),
+            Release::Tree { .. } => {
+                Some("It assumes that each unit is in one leaf of each tree.")
+            }
+            Release::Gaussian { .. } | Release::NonPrivate { .. } => None,
+        });
+    }
+    sentences.into_iter().map(str::to_owned).collect()
+}
+
+/// Confessions, by name.
+fn not_covered(promise: &Promise, events: &[Event]) -> String {
+    let mut named = BTreeSet::new();
+    for event in events {
+        if let Release::NonPrivate { what, why } = &event.release {
+            named.insert(format!("{what} ({}: {why})", event.mechanism));
+        }
+    }
+    let always = match promise.unit {
+        Unit::Example => {
+            "who takes part, how many rows a client has, and all of a client's rows together"
+        }
+        Unit::Client => "who is asked to take part, and what a client's own rows tell the client",
+    };
+    if named.is_empty() {
+        return format!("Not covered: {always}.");
+    }
+    let named: Vec<String> = named.into_iter().collect();
+    format!("Released without any bound: {}. Not covered either: {always}.", named.join("; "))
+}

@@ -1,0 +1,169 @@
+//! The ledger: refusals before a round, a chain that shows any change, and words for people.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use fedra_plan::Round;
+use fedra_privacy::{
+    Budget, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Relation, Release,
+    Sampling, SamplingRate, Unit,
+};
+
+fn promise(budget: Option<f64>) -> Promise {
+    Promise {
+        unit: Unit::Example,
+        relation: Relation::AddRemove,
+        delta: Delta::new(1e-5).unwrap(),
+        budget: budget.map(|epsilon| Budget::new(epsilon).unwrap()),
+    }
+}
+
+fn steps(round: u32, count: u64) -> Event {
+    Event {
+        round: Round(round),
+        mechanism: "dp-sgd".into(),
+        client: None,
+        release: Release::SampledGaussian {
+            sampling: Sampling::Poisson { rate: SamplingRate::new(0.01).unwrap() },
+            noise: NoiseMultiplier::new(1.0).unwrap(),
+            steps: count.try_into().unwrap(),
+        },
+    }
+}
+
+fn of(client: &str, event: Event) -> Event {
+    Event { client: Some(client.into()), ..event }
+}
+
+fn scores() -> Event {
+    let (what, why) = ("validation scores".into(), "they are exact".into());
+    let release = Release::NonPrivate { what, why };
+    Event { round: Round(1), mechanism: "evaluation".into(), client: None, release }
+}
+
+/// A ledger of three rounds, as text, and where it ends.
+fn written() -> (String, Head) {
+    let mut ledger = Ledger::new(promise(Some(2.0))).unwrap();
+    let mut lines = ledger.to_lines().unwrap();
+    for round in 0..3 {
+        lines += &ledger.append(&[steps(round, 100 + u64::from(round))]).unwrap();
+    }
+    assert_eq!(lines, ledger.to_lines().unwrap());
+    (lines, ledger.head())
+}
+
+#[track_caller]
+fn refused(lines: &str, head: Head, expected: &str) {
+    let error = Ledger::replay(lines, promise(Some(2.0)), head).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_round_that_would_pass_the_budget_is_refused_and_leaves_no_trace() {
+    let mut ledger = Ledger::new(promise(Some(1.5))).unwrap();
+    ledger.append(&[steps(0, 500)]).unwrap();
+    let before = ledger.clone();
+    let error = ledger.append(&[steps(1, 500)]).unwrap_err();
+    let PrivacyError::OverBudget { would_be, spent, .. } = &error else { panic!("{error}") };
+    assert!(*would_be > 1.828 && *spent < 1.5, "{error}");
+    assert!(
+        error.to_string().starts_with("round 1: dp-sgd would bring epsilon to 1.82"),
+        "{error}"
+    );
+    assert_eq!(ledger, before);
+    assert!(ledger.would_pass(&[steps(1, 10)]).is_ok());
+}
+
+#[test]
+fn a_release_without_a_bound_is_refused_under_a_budget_and_confessed_without_one() {
+    let mut ledger = Ledger::new(promise(Some(8.0))).unwrap();
+    let error = ledger.append(&[scores()]).unwrap_err().to_string();
+    assert!(error.contains("validation scores has no bound"), "{error}");
+
+    let mut ledger = Ledger::new(promise(None)).unwrap();
+    ledger.append(&[steps(0, 10), scores()]).unwrap();
+    assert_eq!(ledger.spent().unwrap().pld, f64::INFINITY);
+    let statement = ledger.statement().unwrap();
+    assert!(statement.starts_with("No differential privacy can be claimed"), "{statement}");
+    assert!(statement.contains("validation scores (evaluation: they are exact)"), "{statement}");
+}
+
+#[test]
+fn a_ledger_reads_back_and_goes_on_where_it_ended() {
+    let (lines, head) = written();
+    let mut ledger = Ledger::replay(&lines, promise(Some(2.0)), head).unwrap();
+    assert_eq!(ledger.head(), head);
+    assert_eq!(ledger.to_lines().unwrap(), lines);
+    ledger.append(&[steps(3, 1)]).unwrap();
+    // The checkpoint is older than the ledger: the round was announced, and counts.
+    let longer = ledger.to_lines().unwrap();
+    let ahead = Ledger::replay(&longer, promise(Some(2.0)), head).unwrap();
+    assert_eq!(ahead.events().len(), 4);
+}
+
+#[test]
+fn an_edited_reordered_or_shortened_ledger_is_refused() {
+    let (lines, head) = written();
+    let split: Vec<&str> = lines.lines().collect();
+    refused(&lines.replace("\"steps\":101", "\"steps\":11"), head, "line 3: found digest");
+    refused(&[split[0], split[2], split[1], split[3]].join("\n"), head, "line 2: found digest");
+    refused(&[split[0], split[1], split[3]].join("\n"), head, "line 3: found digest");
+    refused(&split[..3].join("\n"), head, "found 2 entries that do not lead past");
+    refused(split[0], head, "found 0 entries that do not lead past");
+    refused("", head, "line 1: found nothing");
+    refused(&lines[..lines.len() - 9], head, "line 4:");
+    refused(&format!("{lines}{{}}\n"), head, "line 5: missing field");
+    let other = Head { entries: 2, ..head };
+    refused(&lines, other, "do not lead past the checkpoint's 2");
+}
+
+#[test]
+fn a_ledger_under_another_budget_delta_unit_or_relation_is_refused() {
+    let (lines, head) = written();
+    let mine = promise(Some(2.0));
+    for other in [
+        promise(Some(4.0)),
+        promise(None),
+        Promise { unit: Unit::Client, ..mine },
+        Promise { relation: Relation::Replace, ..mine },
+        Promise { delta: Delta::new(1e-6).unwrap(), ..mine },
+    ] {
+        let error = Ledger::replay(&lines, other, head).unwrap_err();
+        assert!(matches!(error, PrivacyError::OtherPromise { .. }), "{error}");
+    }
+    // Nor can the budget be edited in the file: the whole chain starts at it.
+    let edited = lines.replace("\"budget\":2.0", "\"budget\":4.0");
+    assert_ne!(edited, lines);
+    let error = Ledger::replay(&edited, promise(Some(4.0)), head).unwrap_err().to_string();
+    assert!(error.contains("line 2: found digest"), "{error}");
+}
+
+#[test]
+fn releases_about_one_client_cost_the_others_nothing() {
+    let spent = |events: &[Event]| {
+        let mut ledger = Ledger::new(promise(None)).unwrap();
+        ledger.append(events).unwrap();
+        ledger.spent().unwrap().pld
+    };
+    let apart = spent(&[of("a", steps(0, 300)), of("b", steps(0, 300))]);
+    assert_eq!(apart, spent(&[steps(0, 300)]));
+    assert_eq!(spent(&[of("a", steps(0, 300)), steps(0, 200)]), spent(&[steps(0, 500)]));
+    assert!(spent(&[of("a", steps(0, 300)), of("a", steps(1, 300))]) > apart);
+}
+
+#[test]
+fn the_statement_names_unit_relation_sampling_and_what_is_not_covered() {
+    let mut ledger = Ledger::new(promise(Some(3.0))).unwrap();
+    ledger.append(&[steps(0, 1000)]).unwrap();
+    let statement = ledger.statement().unwrap();
+    for part in [
+        "each single row of a client's data (example-level)",
+        "(add-remove)",
+        "a chance of 0.00001",
+        "epsilon 1.828",
+        "of a budget of 3",
+        "Poisson sampling",
+        "Not covered: who takes part",
+    ] {
+        assert!(statement.contains(part), "{part}: {statement}");
+    }
+}
