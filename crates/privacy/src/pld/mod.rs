@@ -26,10 +26,10 @@ pub(crate) struct Part {
     pub steps: u64,
 }
 
-/// How far above its limit an epsilon may be: two ten-thousandths of it, and where it is large, no
-/// more than half a thousandth or, where that would take minutes, two hundred-thousandths of it.
+/// How far above its limit an epsilon may be: four ten-thousandths of it, and where it is large, no
+/// more than 8e-4 or, where that would take seconds, two hundred-thousandths of it.
 fn allowed(epsilon: f64) -> f64 {
-    (2e-4 * epsilon).min(5e-4).max(2e-5 * epsilon)
+    (4e-4 * epsilon).min(8e-4).max(2e-5 * epsilon)
 }
 
 /// The share of delta that is set aside for rounding and for the rule of integration.
