@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crc32fast::Hasher;
 use fedra_plan::{Digest, Round};
+use fedra_privacy::Head;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,7 @@ use crate::error::EngineError;
 use crate::fleet::Fleet;
 use crate::history::ServerHistory;
 use crate::log_mark::LogMark;
+use crate::privacy::Account;
 use crate::sections::Sections;
 use crate::selection::Memory;
 use crate::server::ServerState;
@@ -54,6 +56,9 @@ struct Notes {
     selection: Memory,
     /// The log of reports that belongs to this round.
     log: LogMark,
+    /// Where the ledger of a private run ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ledger: Option<Head>,
     clients: Vec<ClientId>,
     /// Those who remember attention.
     watching: Vec<ClientId>,
@@ -73,6 +78,7 @@ pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result
         history: state.history.clone(),
         selection: state.memory.clone(),
         log: state.log,
+        ledger: state.account.as_ref().map(Account::head),
         clients: kept.iter().map(StateHandle::client).collect(),
         watching: watching.iter().map(|kept| kept.client()).collect(),
     };
@@ -152,6 +158,9 @@ pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, En
     (found.versions, found.history, found.memory) =
         (notes.versions, notes.history, notes.selection);
     found.log = notes.log;
+    if let (Some(account), Some(head)) = (&mut found.account, notes.ledger) {
+        account.resume(head)?;
+    }
     Ok(Some(loaded))
 }
 

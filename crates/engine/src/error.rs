@@ -20,6 +20,12 @@ pub enum EngineError {
         /// What would have been accepted.
         expected: &'static str,
     },
+    /// A promise would be broken, or its ledger cannot be believed.
+    #[error("privacy: {reason}")]
+    Privacy {
+        /// What is wrong.
+        reason: String,
+    },
     /// No method has this name.
     #[error("`method.name` is `{found}`: expected one of {expected}")]
     UnknownMethod {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fedra_plan::{Layout, Round};
-use fedra_seed::Seed;
+use fedra_privacy::Ledger;
+use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
 use crate::checkpoint;
@@ -12,6 +13,7 @@ use crate::error::EngineError;
 use crate::fleet::{ClientInfo, EvaluationSet, Fleet};
 use crate::log_mark::LogMark;
 use crate::middle::MiddleHost;
+use crate::privacy::Account;
 use crate::recipe::Recipe;
 use crate::report::{SetScores, Sink};
 use crate::server::ServerState;
@@ -59,6 +61,24 @@ impl Federation {
         self.state.middle = Some(middle);
     }
 
+    /// Announces every release in a ledger in this file before it happens.
+    pub fn keep_ledger(&mut self, file: impl Into<PathBuf>) {
+        if let Some(account) = &mut self.state.account {
+            account.write_to(file.into());
+        }
+    }
+
+    /// Draws the server's noise from this key. Without one it comes from the experiment's seed, which
+    /// is a simulation: who knows the seed knows the noise.
+    pub fn with_noise(&mut self, key: SecretKey) {
+        self.state.noise = key;
+    }
+
+    /// What was promised and released, in a private run.
+    pub fn ledger(&self) -> Option<&Ledger> {
+        self.state.account.as_ref().map(Account::ledger)
+    }
+
     /// Goes back to the checkpoint in a directory, and brings the fleet along; says whether there
     /// was one.
     pub fn resume(&mut self, directory: &Path, fleet: &mut dyn Fleet) -> Result<bool, EngineError> {
@@ -67,7 +87,8 @@ impl Federation {
         };
         fleet.restore(&loaded.state.as_received()?, &mut loaded.states())?;
         let middle = self.state.middle.take();
-        self.state = State { middle, ..loaded.state };
+        let noise = self.state.noise.clone();
+        self.state = State { noise, middle, ..loaded.state };
         Ok(true)
     }
 

@@ -68,6 +68,8 @@ pub(crate) struct Gathered {
     pub(crate) steps: BTreeMap<ClientId, u32>,
     /// The weights of their updates together.
     pub(crate) weight: f64,
+    /// By what their updates were scaled, together, in a private run.
+    pub(crate) private_weight: f64,
     pub(crate) failed: Vec<Absence>,
     pub(crate) refused: Vec<Absence>,
     pub(crate) loss: Option<f64>,
@@ -108,7 +110,11 @@ impl<'round> Gather<'round> {
             due: requests.iter().map(due).collect(),
             waiting: Waiting::new(spill),
             unsettled: requests.iter().map(|request| request.client).collect(),
-            changes: Fold::new(recipe.denominator),
+            // A private sum is divided by a public number, and until then by everybody's weight.
+            changes: Fold::new(match recipe.privacy {
+                None => recipe.denominator,
+                Some(_) => Denominator::Everyone,
+            }),
             // Who did not train a parameter has not changed its correction.
             corrections: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
@@ -244,7 +250,8 @@ impl<'round> Gather<'round> {
     /// Whether the answer is one update, as it should be, that nobody has to look at again.
     fn is_plain(&self, client: ClientId, reply: &Reply) -> bool {
         let due = self.due.get(&client);
-        let looked_at = self.drift.is_some() || self.products.is_some();
+        let looked_at =
+            self.drift.is_some() || self.products.is_some() || self.recipe.privacy.is_some();
         !looked_at && reply.correction.is_none() && due.is_some_and(|due| !due.correction)
     }
 
@@ -315,7 +322,14 @@ impl<'round> Gather<'round> {
     fn fold(&mut self, client: ClientId, answer: &Answer) {
         let update = answer.change.opened();
         let due = self.due.get(&client).expect("only answers that are due are taken");
-        let contribution = due.contribution(self.recipe, update.header());
+        let contribution = match &self.recipe.privacy {
+            None => due.contribution(self.recipe, update.header()),
+            Some(privacy) => {
+                let factor = privacy.factor(&update);
+                self.result.private_weight += factor;
+                Contribution::weighing(factor)
+            }
+        };
         self.changes.add(&update, contribution);
         if let Some(drift) = &mut self.drift {
             drift.add(&update, contribution);

@@ -14,6 +14,7 @@ use crate::error::EngineError;
 use crate::fleet::EvaluationSet;
 use crate::fold::Denominator;
 use crate::min_arrivals::MinArrivals;
+use crate::privacy::Privacy;
 use crate::sampler::Sampler;
 use crate::selection::{Masks, Selection};
 use crate::server::ServerRule;
@@ -62,6 +63,9 @@ pub struct Recipe {
     /// How the model is cut between clients and server; absent: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
+    /// What is promised to those whose data is learnt from; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub privacy: Option<Privacy>,
     /// Which part never leaves a client.
     pub personal: Rule,
     /// What a client does in a round, and how it writes it down.
@@ -100,6 +104,7 @@ impl Recipe {
             selection: Selection::default(),
             depths: BTreeMap::new(),
             split: None,
+            privacy: None,
             personal: Rule::Nothing,
             work,
             weighting: Weighting::Examples,
@@ -144,6 +149,7 @@ impl Recipe {
         self.selection.check(&self.learns)?;
         self.check_depths()?;
         self.check_split()?;
+        self.check_privacy(clients)?;
         self.check_adapters()?;
         match self.population {
             Population::Pooled if clients != 1 => Err(EngineError::Setting {
@@ -246,6 +252,52 @@ impl Recipe {
                 found: format!("a cut for {name:?}"),
                 expected: "the name of a client; `fedra data` lists them",
             }),
+        }
+    }
+
+    /// Refuses what the promise of a private run does not cover.
+    fn check_privacy(&self, clients: usize) -> Result<(), EngineError> {
+        let Some(privacy) = &self.privacy else { return Ok(()) };
+        let refuse =
+            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
+        if !(privacy.clip > 0.0 && privacy.clip.is_finite()) {
+            return refuse("privacy.clip", privacy.clip.to_string(), "a finite number above 0");
+        }
+        privacy.release(self.sampler)?;
+        if self.min_arrivals.of(clients.min(1 << 20)) != 0 {
+            let expected = "0: a round that is repeated for want of clients is drawn otherwise";
+            return refuse("federation.min_arrivals", "another number".to_owned(), expected);
+        }
+        let reason = match () {
+            () if self.population == Population::Pooled => Some("there are no clients"),
+            () if self.split.is_some() => Some("the server's half learns what nobody clips"),
+            () if self.work.local == LocalRule::ControlVariate => {
+                Some("a second sum of clients, the control variate, is released without noise")
+            }
+            () if self.pace == Pace::Normalised => {
+                Some("updates are scaled after they are clipped")
+            }
+            () if self.adapters == AdapterMean::Exact => {
+                Some("products of adapters are not what is clipped")
+            }
+            () if self.weighting != Weighting::Uniform => {
+                Some("a client with many examples would count for more than its bound")
+            }
+            () if self.selection.probe.is_some() => {
+                Some("blocks are chosen by what clients measured, which is released without noise")
+            }
+            () if self.stage.as_ref().is_some_and(Stage::needs_evidence) => {
+                Some("the moment of freezing depends on what clients measured")
+            }
+            () => None,
+        };
+        match reason {
+            None => Ok(()),
+            Some(reason) => refuse(
+                "privacy",
+                format!("a promise with {}, where {reason}", self.method),
+                "a method whose every release is accounted",
+            ),
         }
     }
 

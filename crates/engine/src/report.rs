@@ -15,6 +15,7 @@ use crate::error::EngineError;
 use crate::fleet::{Absence, EvaluationSet, F1Counts, Scored};
 use crate::middle::SideMemory;
 use crate::number;
+use crate::privacy::PrivacyReport;
 use crate::selection::SelectionReport;
 use crate::stage::StageReport;
 
@@ -69,6 +70,9 @@ pub struct RoundReport {
     /// How low-rank adapters were averaged, where that was not factor by factor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapters: Option<AdapterReport>,
+    /// What was promised and how much of it is spent, in a private run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub privacy: Option<PrivacyReport>,
     /// How far a method of two stages has come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageReport>,

@@ -13,6 +13,7 @@ mod attempt;
 mod attention;
 mod choose;
 mod evaluate;
+mod protect;
 mod stage;
 mod sync;
 
@@ -21,6 +22,7 @@ use std::time::Instant;
 use self::attempt::Attempt;
 use crate::error::EngineError;
 use crate::fleet::Fleet;
+use crate::privacy::Account;
 use crate::report::RoundReport;
 use crate::state::State;
 
@@ -35,6 +37,7 @@ impl State {
         let begun = Instant::now();
         let round = self.round;
         self.turn(fleet)?;
+        self.announce()?;
         let Some((mut attempt, failed_attempts)) = self.attempts(fleet, stop)? else {
             return Ok(None);
         };
@@ -71,6 +74,7 @@ impl State {
             drift: attention::joined(gathered.drift, attention),
             adapters: gathered.adapters,
             memory: self.side_memory(gathered.memory),
+            privacy: self.account.as_ref().map(Account::report).transpose()?,
             stage: self.stage_report(),
             scores,
             selection,

@@ -97,6 +97,14 @@ struct Trend {
 }
 
 impl Stage {
+    /// Whether what clients measured decides when it begins.
+    pub(crate) const fn needs_evidence(&self) -> bool {
+        match self.begins {
+            Begins::At(_) | Begins::Share(_) => false,
+            Begins::Evidence(_) | Begins::ByBlock(_) => true,
+        }
+    }
+
     /// Refuses a stage that leaves nothing to learn, or that is about nothing that learns.
     pub(crate) fn check(&self, learns: &Rule, layout: &Layout) -> Result<(), EngineError> {
         self.part.check(layout)?;

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fedra_plan::{Layout, Round, Scope};
-use fedra_seed::Seed;
+use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
 use crate::error::EngineError;
 use crate::history::ServerHistory;
 use crate::log_mark::LogMark;
 use crate::middle::MiddleHost;
+use crate::privacy::Account;
 use crate::recipe::Recipe;
 use crate::selection::Memory;
 use crate::server::ServerState;
@@ -33,6 +34,10 @@ pub(crate) struct State {
     pub(crate) log: LogMark,
     /// Where early updates wait when there are many; no part of a checkpoint.
     pub(crate) spill: Option<PathBuf>,
+    /// What was promised and what is spent of it.
+    pub(crate) account: Option<Account>,
+    /// Where the server's noise comes from; no part of a checkpoint.
+    pub(crate) noise: SecretKey,
     /// The server's half of a cut model; no part of a checkpoint, which holds all numbers anyway.
     pub(crate) middle: Option<Arc<dyn MiddleHost>>,
 }
@@ -52,6 +57,8 @@ impl State {
         }
         recipe.fits(&layout)?;
         let versions = ClientVersions::new(recipe.start);
+        let promise = recipe.privacy.as_ref().map(|privacy| privacy.promise);
+        let account = promise.map(Account::new).transpose()?;
         Ok(Self {
             recipe,
             layout,
@@ -64,6 +71,8 @@ impl State {
             memory: Memory::default(),
             log: LogMark::default(),
             spill: None,
+            account,
+            noise: SecretKey::simulated(seed.of("privacy")),
             middle: None,
         })
     }

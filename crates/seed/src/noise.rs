@@ -7,6 +7,11 @@
 //! What this is not: numbers are f32, so the noise is a rounded normal variable, and the fine
 //! structure of rounded sums is outside the usual proofs of differential privacy.
 
+#![expect(
+    clippy::inline_always,
+    reason = "a function is compiled for a processor only as far as it is inlined into the entry for it"
+)]
+
 use crate::secret::{LANES, Lane, SecretKey, blocks};
 
 /// Numbers whose noise is drawn together; a run must begin at a multiple of it.
@@ -50,7 +55,6 @@ fn add_narrow(key: &[u32; 8], run: &mut [f32], first: u64, deviation: f32) {
     add(key, run, first, deviation);
 }
 
-#[expect(clippy::inline_always, reason = "it is compiled for a processor where it is inlined")]
 #[inline(always)]
 fn add(key: &[u32; 8], run: &mut [f32], first: u64, deviation: f32) {
     for (group, numbers) in (first..).zip(run.chunks_mut(NOISE_GROUP)) {
@@ -62,7 +66,6 @@ fn add(key: &[u32; 8], run: &mut [f32], first: u64, deviation: f32) {
 }
 
 /// The draws of a group.
-#[expect(clippy::inline_always, reason = "it is compiled for a processor where it is inlined")]
 #[inline(always)]
 fn normals(key: &[u32; 8], group: u64) -> [[f32; LANES]; 32] {
     // The counter of a block has 32 bits; what is above them goes where a nonce goes.
@@ -81,7 +84,6 @@ fn normals(key: &[u32; 8], group: u64) -> [[f32; LANES]; 32] {
     draws
 }
 
-#[expect(clippy::inline_always, reason = "it is compiled for a processor where it is inlined")]
 #[inline(always)]
 fn pairs(high: &Lane, low: &Lane, angle: &Lane) -> [[f32; LANES]; 2] {
     let (mut cosines, mut sines) = ([0.0; LANES], [0.0; LANES]);
@@ -98,7 +100,6 @@ fn pairs(high: &Lane, low: &Lane, angle: &Lane) -> [[f32; LANES]; 2] {
 }
 
 /// The natural logarithm of a normal number above zero, error below 1e-7 relative to one.
-#[expect(clippy::inline_always, reason = "it is compiled for a processor where it is inlined")]
 #[inline(always)]
 fn ln(x: f32) -> f32 {
     // x = 2^n m with m between sqrt(1/2) and sqrt(2).
@@ -121,7 +122,6 @@ fn ln(x: f32) -> f32 {
 }
 
 /// Cosine and sine of so many parts of 2^32 of a turn.
-#[expect(clippy::inline_always, reason = "it is compiled for a processor where it is inlined")]
 #[inline(always)]
 fn turn(parts: u32) -> (f32, f32) {
     let quarter = parts.wrapping_add(1 << 29) >> 30;

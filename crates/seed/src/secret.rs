@@ -4,6 +4,11 @@
 //! names everything below it, as a seed does, so a draw belongs to its place (client, round, step,
 //! parameter) and not to what was drawn before; no place is used twice.
 
+#![expect(
+    clippy::inline_always,
+    reason = "a function is compiled for a processor only as far as it is inlined into the entry for it"
+)]
+
 use std::fmt;
 
 use crate::Seed;
@@ -84,7 +89,6 @@ fn one_block(key: &[u32; 8], nonce: [u32; 3], counter: u32) -> [u32; 16] {
 }
 
 /// Sixteen blocks of the key's stream, from a counter on: word by word, a lane for each block.
-#[expect(clippy::inline_always, reason = "it is compiled for a processor where it is inlined")]
 #[inline(always)]
 pub(crate) fn blocks(key: &[u32; 8], nonce: [u32; 3], counter: u32) -> [Lane; 16] {
     const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646E, 0x7962_2D32, 0x6B20_6574];
@@ -112,7 +116,6 @@ pub(crate) fn blocks(key: &[u32; 8], nonce: [u32; 3], counter: u32) -> [Lane; 16
     state
 }
 
-#[expect(clippy::inline_always, reason = "it is compiled for a processor where it is inlined")]
 #[inline(always)]
 fn quarter(state: &mut [Lane; 16], [a, b, c, d]: [usize; 4]) {
     let (mut wa, mut wb, mut wc, mut wd) = (state[a], state[b], state[c], state[d]);

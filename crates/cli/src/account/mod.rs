@@ -123,7 +123,7 @@ impl Epsilon {
         }
         let spent = checked.composition(noise)?.spent(checked.delta);
         if self.run.json {
-            return print(&checked, answer(spent));
+            return print(&checked, &answer(spent));
         }
         console::data(table(&checked, &[(None, spent)]));
         console::say(checked.words());
@@ -153,7 +153,7 @@ impl Sigma {
             let mut object = answer(spent);
             object["sigma"] = json!(noise);
             object["sigma_rdp"] = json!(by_rdp.ok());
-            return print(&checked, object);
+            return print(&checked, &object);
         }
         console::data(table(&checked, &[(Some(noise), spent)]));
         if let Ok(by_rdp) = by_rdp {
@@ -180,7 +180,7 @@ impl Steps {
         if self.run.json {
             let mut object = answer(spent);
             object["steps"] = json!(steps);
-            return print(&checked, object);
+            return print(&checked, &object);
         }
         console::data(format_args!("steps  {}", grouped(steps.get())));
         console::data(table(&checked, &[(Some(noise), spent)]));
@@ -204,7 +204,7 @@ impl Table {
                 object["sigma"] = json!(noise);
                 object
             });
-            return print(&checked, json!({ "rows": rows.collect::<Vec<_>>() }));
+            return print(&checked, &json!({ "rows": rows.collect::<Vec<_>>() }));
         }
         console::data(table(&checked, &rows));
         console::say(checked.words());
@@ -237,7 +237,7 @@ fn answer(spent: Spent) -> Value {
 }
 
 /// One object: the answer, then the promise that it is about.
-fn print(checked: &Checked, answer: Value) -> Result<()> {
+fn print(checked: &Checked, answer: &Value) -> Result<()> {
     let mut object = answer.as_object().cloned().unwrap_or_default();
     object.extend(checked.json());
     console::data(serde_json::to_string_pretty(&object)?);

@@ -26,7 +26,7 @@ pub struct LocalPeer<'a> {
 #[derive(Debug)]
 enum Serves {
     Training(Seat),
-    Answers { round: Round, survey: Survey },
+    Answers { round: Round, survey: Box<Survey> },
 }
 
 impl<'a> LocalPeer<'a> {
@@ -34,7 +34,7 @@ impl<'a> LocalPeer<'a> {
         let serves = match purpose {
             Purpose::Train(round) => Serves::Training(middle.enter(client, round)),
             Purpose::Score(round) | Purpose::Probe(round) => {
-                Serves::Answers { round, survey: Survey::default() }
+                Serves::Answers { round, survey: Box::default() }
             }
         };
         Self { middle, client, serves }

@@ -162,6 +162,7 @@ impl State {
         let dispatch = self.dispatch(&present, &attempt.plans, (seed, needed > 1))?;
         let Dispatch { work, requests, absent, corrections } = dispatch;
         let mut gathered = self.gather(fleet, requests, &present)?;
+        self.protect(&mut gathered, &attempt.plans, fleet.clients().len())?;
         gathered.up += looked;
         down += corrections;
         (attempt.attention, attempt.gathered) = (attention, gathered);

@@ -197,7 +197,8 @@ pub fn initial() -> ParamValues {
     normal(Seed(7))
 }
 
-fn difference(left: &ParamValues, right: &ParamValues) -> ParamValues {
+/// `left - right`, parameter by parameter.
+pub fn difference(left: &ParamValues, right: &ParamValues) -> ParamValues {
     let minus = |(id, left): (ParamId, &[f32])| {
         let right = right.get(id);
         let at = |j: usize| right.map_or(0.0, |right| right[j]);
