@@ -1,5 +1,7 @@
 //! Client-level privacy: what one client can move, where noise is, and a ledger that is ahead of it.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod fleet;
 
 use std::fs;
@@ -12,6 +14,9 @@ use fleet::*;
 
 const EXAMPLES: [u64; 5] = [40, 70, 100, 10, 30];
 const CLIP: f64 = 0.5;
+
+/// What a test does to a recipe.
+type Change<'a> = &'a dyn Fn(&mut Recipe);
 
 fn private(sigma: f64, budget: Option<f64>) -> Recipe {
     let mut recipe = recipe("fedavg", "{}");
@@ -115,7 +120,7 @@ fn the_ledger_grows_with_the_rounds_and_refuses_the_one_that_passes_the_budget()
     assert!(spent.is_sorted_by(|one, next| one < next), "{spent:?}");
     assert_eq!(ledger.spent().unwrap().pld, spent[5]);
 
-    let budget = (spent[3] + spent[4]) / 2.0;
+    let budget = f64::midpoint(spent[3], spent[4]);
     let mut federation =
         Federation::new(private(4.0, Some(budget)), layout(), initial(), Seed(3)).unwrap();
     let mut fleet = Quadratics::new(&EXAMPLES);
@@ -183,7 +188,7 @@ fn what_the_promise_does_not_cover_is_refused_with_its_reason() {
         change(&mut recipe);
         recipe.check(EXAMPLES.len()).unwrap_err().to_string()
     };
-    let cases: [(&dyn Fn(&mut Recipe), &str); 6] = [
+    let cases: [(Change<'_>, &str); 6] = [
         (&|recipe| recipe.sampler = Sampler::Uniform(2), "accounted for these"),
         (&|recipe| recipe.weighting = Weighting::Examples, "count for more"),
         (&|recipe| recipe.work.local = LocalRule::ControlVariate, "control variate"),
