@@ -86,6 +86,7 @@ mod round_log;
 pub mod run_files;
 
 mod activations;
+mod cut_memory;
 pub mod cutting;
 pub mod forecast;
 pub mod memory;

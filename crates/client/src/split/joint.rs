@@ -103,7 +103,8 @@ impl Joint {
         if spans.is_empty() {
             return Ok(());
         }
-        let pass = turn.run(blocks, learner, &whole)?;
+        let rows = blocks.tensor(&whole.rows)?;
+        let pass = turn.run(blocks, learner, (rows, whole.lengths))?;
         let rows = pass.output.tensor.to_host().into_owned();
         let step = turn.step;
         self.deal(FrameKind::Hidden, (step, 0.0), (whole.width, &rows), &spans, blocks)?;

@@ -20,6 +20,7 @@ mod local_peer;
 mod middle;
 mod noise;
 mod peer;
+mod rehearsal;
 mod turn;
 
 pub(crate) use ends::{CutStep, Ends, Passing};
@@ -27,4 +28,5 @@ pub use local_peer::LocalPeer;
 pub use middle::Middle;
 pub use noise::{Occasion, Perturbation};
 pub use peer::{Connect, Peer, Purpose};
+pub use rehearsal::Rehearsal;
 pub use turn::MOST_ROWS as MOST_ROWS_CROSSING;
