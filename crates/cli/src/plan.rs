@@ -39,7 +39,7 @@ pub struct Arguments {
 /// Prints the plan.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let wanted = if arguments.cuts { Cuts::All } else { Cuts::Few };
-    let report = fedra::plan(&arguments.written.experiment()?, wanted)?;
+    let report = fedra::plan_with(&arguments.written.experiment()?, wanted)?;
     report.notes.iter().for_each(console::say);
     console::data(parts(&report.parts));
     console::data("");
@@ -250,15 +250,17 @@ fn choice(recipe: &Recipe, layout: &Layout) -> String {
 /// What all rounds send, where choices overlap most and where they overlap least.
 fn traffic(total: Bytes, top: Bytes) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
-    for (name, bytes, top, full) in [
-        ("bytes up", total.up, top.up, total.full_up),
-        ("bytes down", total.down, top.down, total.full_down),
+    let crossing = total.crossing;
+    for (name, bytes, top, crossing, full) in [
+        ("bytes up", total.up, top.up, crossing.up(), total.full_up),
+        ("bytes down", total.down, top.down, crossing.down(), total.full_down),
     ] {
         let found = if bytes == top {
-            format!("{} in all ({})", grouped(bytes.0), travelled(bytes, full))
+            format!("{} in all ({})", grouped(bytes.0), travelled((bytes, crossing), full))
         } else {
             let (least, most) = (bytes.min(top), bytes.max(top));
-            let (low, high) = (travelled(least, full), travelled(most, full));
+            let (low, high) =
+                (travelled((least, crossing), full), travelled((most, crossing), full));
             format!("{} to {} in all ({low}, to {high})", grouped(least.0), grouped(most.0))
         };
         facts.push((name, found));

@@ -30,6 +30,14 @@ impl Device {
         Self::Meta(Counter::default())
     }
 
+    /// Whether there are numbers in its tensors.
+    pub const fn has_numbers(&self) -> bool {
+        match self {
+            Self::Cpu(_) => true,
+            Self::Meta(_) => false,
+        }
+    }
+
     /// What the device's pool has handed out.
     pub fn usage(&self) -> Usage {
         match self {

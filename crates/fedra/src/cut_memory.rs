@@ -24,12 +24,23 @@ const DRAWS: u32 = 4;
 pub struct LargestBatches {
     task: Task,
     labels: LabelSet,
-    train: Vec<Encoded>,
-    /// Steps of the client that takes the most in a round.
-    steps: u64,
+    /// The largest steps of training.
+    steps: Vec<LargestStep>,
     scored: Vec<Encoded>,
     /// Clients of a round.
     clients: u64,
+}
+
+/// A step with the most tokens.
+#[derive(Clone, Debug, Default)]
+struct LargestStep {
+    /// How many steps have been taken with it: an optimiser has no moments in the first.
+    taken: u64,
+    /// One client's batch.
+    batch: Vec<Encoded>,
+    tokens: usize,
+    /// Lengths of everybody's sequences.
+    joined: Vec<usize>,
 }
 
 impl LargestBatches {
@@ -37,19 +48,31 @@ impl LargestBatches {
     pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Self {
         let shards = &prepared.shards;
         let seed = Seed(experiment.draft.seed);
-        let mut train = (0, Vec::new());
-        for (number, shard) in (0_u64..).zip(&shards.clients) {
-            let encoded = shard.train.encoded();
-            let lengths: Vec<usize> = encoded.iter().map(|example| example.ids.len()).collect();
-            for round in 0..experiment.rounds.min(DRAWS) {
+        let clients = cohort(recipe, shards.clients.len() as u64);
+        let limit = recipe.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
+        let [mut first, mut later] =
+            [1, 2].map(|taken| LargestStep { taken, ..LargestStep::default() });
+        for round in 0..experiment.rounds.min(DRAWS) {
+            let mut steps: Vec<Vec<Vec<usize>>> = Vec::new();
+            for (number, shard) in (0_u64..).zip(&shards.clients) {
+                let encoded = shard.train.encoded();
+                let lengths: Vec<usize> = encoded.iter().map(|example| example.ids.len()).collect();
                 let order = client_seed(seed, Round(round), number).of("order");
-                for draw in 0..u64::from(recipe.work.epochs) {
-                    let batches = epoch(&lengths, recipe.work.batch as usize, order.with(draw).0);
-                    keep_larger(&mut train, (encoded, &lengths), batches);
+                let draw = |draw| epoch(&lengths, recipe.work.batch as usize, order.with(draw).0);
+                let batches = (0..u64::from(recipe.work.epochs)).flat_map(draw).take(limit);
+                for (step, batch) in batches.enumerate() {
+                    let into = if step == 0 { &mut first } else { &mut later };
+                    into.see(&batch, (encoded, &lengths));
+                    steps.resize(steps.len().max(step + 1), Vec::new());
+                    steps[step].push(batch.iter().map(|&place| lengths[place]).collect());
                 }
             }
+            for (step, all) in steps.into_iter().enumerate() {
+                let into = if step == 0 { &mut first } else { &mut later };
+                into.see_joined(largest_of(all, clients));
+            }
         }
-        let mut scored = (0, Vec::new());
+        let mut scored = LargestStep::default();
         for on in &recipe.evaluation.on {
             for shard in &shards.clients {
                 let examples: &Examples = match on {
@@ -60,18 +83,17 @@ impl LargestBatches {
                 let encoded = examples.encoded();
                 let length = |example: &Encoded| example.scored_lengths().into_iter().sum();
                 let lengths: Vec<usize> = encoded.iter().map(length).collect();
-                let batches = evaluation_batches(&lengths, Limits::default().tokens);
-                keep_larger(&mut scored, (encoded, &lengths), batches);
+                for batch in evaluation_batches(&lengths, Limits::default().tokens) {
+                    scored.see(&batch, (encoded, &lengths));
+                }
             }
         }
-        let steps = shards.clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64));
         Self {
             task: shards.task,
             labels: shards.labels.clone(),
-            train: train.1,
-            steps: steps.max().unwrap_or(1),
-            scored: scored.1,
-            clients: cohort(recipe, shards.clients.len() as u64),
+            steps: [first, later].into_iter().filter(|step| !step.batch.is_empty()).collect(),
+            scored: scored.batch,
+            clients,
         }
     }
 
@@ -93,8 +115,12 @@ impl LargestBatches {
         Self {
             task: experiment.task,
             labels: LabelSet::default(),
-            train: (0..recipe.work.batch as usize).map(sequence).collect(),
-            steps: 2,
+            steps: vec![LargestStep {
+                taken: 2,
+                batch: (0..recipe.work.batch as usize).map(sequence).collect(),
+                tokens: longest * recipe.work.batch as usize,
+                joined: vec![longest; recipe.work.batch as usize],
+            }],
             scored: Vec::new(),
             clients: 1,
         }
@@ -107,10 +133,12 @@ impl LargestBatches {
         (recipe, split): (&Recipe, &Split),
         plan: &Plan,
     ) -> Result<SideMemory> {
-        let SideMemory { client, server } = self.rehearsal(model, (recipe, split), plan).memory()?;
         // A server begins with the whole model, of which it then keeps the blocks between.
-        let whole = ByteCount(4 * model.layout().elements() as u64);
-        Ok(SideMemory { client, server: server.max(whole) })
+        let mut server = ByteCount(4 * model.layout().elements() as u64);
+        for step in &self.steps {
+            server = server.max(self.rehearsal(model, (recipe, split), (plan, step)).server()?);
+        }
+        Ok(SideMemory { client: self.client(model, (recipe, split), plan)?, server })
     }
 
     /// The most tensor memory of a client.
@@ -120,14 +148,18 @@ impl LargestBatches {
         (recipe, split): (&Recipe, &Split),
         plan: &Plan,
     ) -> Result<ByteCount> {
-        Ok(self.rehearsal(model, (recipe, split), plan).client()?)
+        let mut most = ByteCount(0);
+        for step in &self.steps {
+            most = most.max(self.rehearsal(model, (recipe, split), (plan, step)).client()?);
+        }
+        Ok(most)
     }
 
     fn rehearsal<'a>(
         &'a self,
         model: &'a Model,
         (recipe, split): (&'a Recipe, &'a Split),
-        plan: &'a Plan,
+        (plan, step): (&'a Plan, &'a LargestStep),
     ) -> Rehearsal<'a> {
         Rehearsal {
             model,
@@ -136,10 +168,11 @@ impl LargestBatches {
             work: &recipe.work,
             task: self.task,
             labels: &self.labels,
-            batch: &self.train,
-            steps: self.steps,
+            batch: &step.batch,
+            steps: step.taken,
             scored: &self.scored,
             clients: self.clients,
+            joined: &step.joined,
         }
     }
 }
@@ -153,16 +186,27 @@ fn cohort(recipe: &Recipe, clients: u64) -> u64 {
     }
 }
 
-/// Keeps the batch with the most tokens.
-fn keep_larger(
-    largest: &mut (usize, Vec<Encoded>),
-    (encoded, lengths): (&[Encoded], &[usize]),
-    batches: Vec<Vec<usize>>,
-) {
-    for batch in batches {
+/// The sequences of as many clients as take part, those with the most tokens.
+fn largest_of(mut step: Vec<Vec<usize>>, clients: u64) -> Vec<usize> {
+    step.sort_by_key(|lengths| std::cmp::Reverse(lengths.iter().sum::<usize>()));
+    step.truncate(clients as usize);
+    step.concat()
+}
+
+impl LargestStep {
+    /// Keeps the batch with the most tokens.
+    fn see(&mut self, batch: &[usize], (encoded, lengths): (&[Encoded], &[usize])) {
         let tokens = batch.iter().map(|&place| lengths[place]).sum();
-        if tokens > largest.0 {
-            *largest = (tokens, batch.iter().map(|&place| encoded[place].clone()).collect());
+        if tokens > self.tokens {
+            self.tokens = tokens;
+            self.batch = batch.iter().map(|&place| encoded[place].clone()).collect();
+        }
+    }
+
+    /// Keeps the sequences with the most tokens.
+    fn see_joined(&mut self, lengths: Vec<usize>) {
+        if lengths.iter().sum::<usize>() > self.joined.iter().sum() {
+            self.joined = lengths;
         }
     }
 }

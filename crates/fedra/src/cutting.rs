@@ -126,10 +126,7 @@ pub fn costs(
         })
         .collect();
     let is_shown = |ends: &Ends| {
-        cuts == Cuts::All
-            || blocks <= FEW_BLOCKS
-            || ends.first == ends.last
-            || *ends == split.ends
+        cuts == Cuts::All || blocks <= FEW_BLOCKS || ends.first == ends.last || *ends == split.ends
     };
     let ends = (0..blocks)
         .flat_map(|first| (0..blocks - first).map(move |last| Ends { first, last }))

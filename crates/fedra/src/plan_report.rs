@@ -4,19 +4,21 @@
 //! overlap, they are a range. Memory is an estimate: of a client and a server that have machines of
 //! their own ([`crate::memory`]), and of all in one process ([`crate::run_memory`]).
 
+use fedra_compute::Device;
 use fedra_engine::{Bytes, Population, Recipe, SideMemory, Split};
+use fedra_model::{Head, Model};
 use fedra_plan::{ByteCount, Cut, Layout, Plan, Scope, Side, Site};
 use fedra_wire::payload_length;
 
 use crate::cut_memory::LargestBatches;
 use crate::cutting::{self, CutCosts, Cuts};
 use crate::error::Result;
-use crate::experiment::{Experiment, idle};
+use crate::experiment::{Experiment, ModelSource, idle};
 use crate::federate::Run;
 use crate::forecast::Forecast;
 use crate::forecast::choices::Overlap;
 use crate::memory;
-use crate::prepared::Prepared;
+use crate::prepared::{Prepared, fresh_bytes};
 use crate::process::resident_bytes;
 use crate::run_memory::RunMemory;
 use crate::state_placement::StatePlacement;
@@ -146,11 +148,19 @@ pub struct PartRow {
 }
 
 /// Prepares all that a run would prepare, and foresees its rounds.
-pub fn plan(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
-    let run = Run::prepare(experiment)?;
+pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
+    plan_with(experiment, Cuts::Few)
+}
+
+/// The same with these cuts of a model that is cut.
+pub fn plan_with(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
+    let device = if has_large_fresh_weights(experiment) { Device::meta() } else { Device::cpu() };
+    let run = Run::prepare_on(experiment, device.clone())?;
     // Before the forecasts take memory of their own.
     let resident = ByteCount(resident_bytes().unwrap_or(0));
     let (prepared, recipe) = run.parts();
+    let unmade = if device.has_numbers() { ByteCount(0) } else { fresh_bytes(&prepared.model) };
+    let resident = resident + unmade;
     let (model, layout) = (&prepared.model, prepared.model.layout());
     let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
@@ -159,8 +169,11 @@ pub fn plan(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
     let largest = |of: &dyn Fn(&Plan) -> ByteCount| {
         least.stages.iter().map(|(_, plan)| of(plan)).max().unwrap_or_default()
     };
-    let (mut client_memory, mut server_memory, mut saving) =
-        (largest(&|plan| memory::client(model, (recipe, experiment), plan)), largest(&|plan| memory::server(model, recipe, plan)), None);
+    let (mut client_memory, mut server_memory, mut saving) = (
+        largest(&|plan| memory::client(model, (recipe, experiment), plan)),
+        largest(&|plan| memory::server(model, recipe, plan)),
+        None,
+    );
     let mut costs = Vec::new();
     if let Some(split) = &recipe.split {
         let batches = LargestBatches::of(experiment, prepared, recipe);
@@ -201,6 +214,16 @@ pub fn plan(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
         least,
         most,
     })
+}
+
+/// Whether a model begins with weights of its own that nobody should have to make for a plan.
+fn has_large_fresh_weights(experiment: &Experiment) -> bool {
+    const LARGE: usize = 1 << 28;
+    match &experiment.model {
+        ModelSource::Folder(_) => false,
+        ModelSource::Fresh(config, _) => Model::new((**config).clone(), Head::Bare, None)
+            .is_ok_and(|model| model.layout().elements() > LARGE),
+    }
 }
 
 /// What each site holds, what of it learns, what travels.

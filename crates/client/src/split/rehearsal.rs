@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fedra_compute::{Device, Params, Tape, Tensor, ThreadPool};
 use fedra_data::{Encoded, LabelSet, Task};
-use fedra_engine::{LocalRule, SideMemory, Split, SplitMode, TrainRequest, Work};
+use fedra_engine::{LocalRule, Split, SplitMode, TrainRequest, Work};
 use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{ByteCount, ParamId, Plan, Round, Shape, Side};
 use fedra_seed::Seed;
@@ -49,14 +49,11 @@ pub struct Rehearsal<'a> {
     pub scored: &'a [Encoded],
     /// Clients that train in a round.
     pub clients: u64,
+    /// The sequences of all of them in the step that has the most tokens, by their lengths.
+    pub joined: &'a [usize],
 }
 
 impl Rehearsal<'_> {
-    /// The most tensor memory of both sides.
-    pub fn memory(&self) -> Result<SideMemory> {
-        Ok(SideMemory { client: self.client()?, server: self.server()? })
-    }
-
     /// The most tensor memory of a client.
     pub fn client(&self) -> Result<ByteCount> {
         let device = Device::meta();
@@ -142,15 +139,17 @@ impl Rehearsal<'_> {
                 let second = if self.clients > 1 { shared.clone() } else { server.learner()? };
                 server.teach(second, &lengths, self.steps)?.peak
             }
-            SplitMode::Batched => {
-                let all = (0..self.clients).flat_map(|_| lengths.iter().copied()).collect::<Vec<_>>();
-                server.teach(server.learner()?, &all, self.steps)?.peak
-            }
+            SplitMode::Batched => server.teach(server.learner()?, self.joined, self.steps)?.peak,
             SplitMode::Replicated => {
-                let Taught { peak, waiting, .. } =
+                let Taught { learner, peak, waiting } =
                     server.teach(server.learner()?, &lengths, self.steps)?;
-                // Everybody's pass waits for its gradient; the processors go back through a few.
-                base + self.clients * (waiting - base) + at_once * (peak - waiting)
+                let own = device.usage().live_bytes as u64 - base;
+                drop(learner);
+                // Everybody's pass waits for its gradient. Who goes back when is up to the network:
+                // at the least one does.
+                let tokens = |lengths: &[usize]| lengths.iter().sum::<usize>().max(1) as u64;
+                let passes = (waiting - base - own) * tokens(self.joined) / tokens(&lengths);
+                base + self.clients * own + passes + (peak - waiting)
             }
         };
         let lengths = self.scored.iter().flat_map(Encoded::scored_lengths).collect();

@@ -12,7 +12,7 @@ pub use recipe::complaint;
 use std::sync::Arc;
 
 use fedra_compute::ThreadPool;
-use fedra_data::Table;
+use fedra_data::{Table, Task};
 
 use self::values::{Result, at_least_one};
 use super::checked::Experiment;
@@ -58,6 +58,11 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     data::names(&draft)?;
     let model = model::model(&mut draft, tokens)?;
     let recipe = recipe::recipe(&draft, rounds, (&model, task))?;
+    if task == Task::Generation && draft.split.is_some() {
+        let expected = "\"language\" or \"choice\" beside [split]: a cut model is not scored by the text \
+                        that it writes; learn the texts as \"language\", or leave [split] out";
+        return Err(Complaint::new("data.task", "\"generation\"", expected));
+    }
     let compare = draft.compare.take();
     Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare })
 }
