@@ -210,3 +210,55 @@ impl LargestStep {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fedra_engine::{Ends, OptimiserConfig, Work};
+    use fedra_model::{Adapters, Preset};
+    use fedra_plan::{Cut, Part, Role, Scope, Side};
+
+    use super::*;
+
+    /// One sequence of so many tokens, of which every one is predicted.
+    fn batches(tokens: usize) -> LargestBatches {
+        let ids = (0..tokens as u32).collect();
+        let target = Target::PerToken(vec![Some(0); tokens]);
+        let batch = vec![Encoded { ids, types: Vec::new(), target, dropped: 0 }];
+        LargestBatches {
+            task: Task::Language,
+            labels: LabelSet::default(),
+            steps: vec![LargestStep { taken: 2, batch, tokens, joined: vec![tokens] }],
+            scored: Vec::new(),
+            clients: 1,
+        }
+    }
+
+    #[test]
+    fn a_client_with_a_block_at_each_end_of_llama2_saves_nine_tenths() {
+        let adapters = Adapters::new(8, 16.0, [Role::Query, Role::Value]).unwrap();
+        let model = Model::new(Preset::Llama2.config(), Head::Language, Some(adapters)).unwrap();
+        let layout = model.layout();
+        let plain = layout.iter().filter(|(id, _)| matches!(id.part, Part::Weight | Part::Bias));
+        assert_eq!(plain.map(|(_, shape)| shape.elements()).sum::<usize>(), 6_738_415_616);
+        let learns = Scope::of_parts(layout, [Part::LoraA, Part::LoraB]);
+        let optimiser = OptimiserConfig::AdamW {
+            rate: 2e-4,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+        };
+        let recipe = Recipe::new(Work::new(optimiser));
+        let split = Split::new(Ends { first: 1, last: 1 });
+        let cut = Plan::new(layout, learns.clone(), Cut::keep(1, 1, 32).unwrap()).unwrap();
+        let whole = Plan::new(layout, learns, Cut::none()).unwrap();
+        let weights = cut.held_by(Side::Client).elements(layout) as f64 / layout.elements() as f64;
+        assert_eq!(format!("{:.1}", 100.0 * (1.0 - weights)), "90.1");
+        let saved = |tokens| {
+            let batches = batches(tokens);
+            let held = |plan| batches.client(&model, (&recipe, &split), plan).unwrap().0 as f64;
+            format!("{:.1}", 100.0 * (1.0 - held(&cut) / held(&whole)))
+        };
+        assert_eq!([saved(128), saved(512), saved(2048)], ["0", "0", "0"]);
+    }
+}

@@ -235,3 +235,20 @@ impl Summary {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_crossed_a_cut_is_no_share_of_the_parameters() {
+        let bytes = ByteCount(29_400_082);
+        let crossed = ByteCount(29_400_000);
+        assert_eq!(
+            travelled((bytes, crossed), ByteCount(82)),
+            "29.4 MB: 29.4 MB across the cut, 82 B of parameters, 100.0 % of everything in f32"
+        );
+        let all = (ByteCount(500), ByteCount(0));
+        assert_eq!(travelled(all, ByteCount(1000)), "500 B, 50.0 % of everything in f32");
+    }
+}

@@ -47,6 +47,11 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     }
     let expected = "concepts, diagnosis, classes, tokens, language, choice or generation";
     let task = draft.data.task.ok_or_else(|| Complaint::new("data.task", "nothing", expected))?;
+    if task == Task::Generation && draft.split.is_some() {
+        let expected = "\"language\" or \"choice\" beside [split]: a cut model is not scored by the text \
+                        that it writes; learn the texts as \"language\", or leave [split] out";
+        return Err(Complaint::new("data.task", "\"generation\"", expected));
+    }
     let rounds = draft.federation.rounds;
     let rounds =
         rounds.ok_or_else(|| Complaint::new("federation.rounds", "nothing", "at least 1"))?;
@@ -58,11 +63,6 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     data::names(&draft)?;
     let model = model::model(&mut draft, tokens)?;
     let recipe = recipe::recipe(&draft, rounds, (&model, task))?;
-    if task == Task::Generation && draft.split.is_some() {
-        let expected = "\"language\" or \"choice\" beside [split]: a cut model is not scored by the text \
-                        that it writes; learn the texts as \"language\", or leave [split] out";
-        return Err(Complaint::new("data.task", "\"generation\"", expected));
-    }
     let compare = draft.compare.take();
     Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare })
 }

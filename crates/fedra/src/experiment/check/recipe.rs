@@ -107,8 +107,7 @@ fn trainable(draft: &Draft, task: Task) -> Result<Rule> {
         LoraMean::FreezeA => Rule::Parts([Part::LoraB].into()),
         LoraMean::Separate | LoraMean::Exact => Rule::Parts([Part::LoraA, Part::LoraB].into()),
     };
-    let has_labels =
-        task.answer_form() != AnswerForm::Text && task.shape() != LabelShape::Absent;
+    let has_labels = task.answer_form() != AnswerForm::Text && task.shape() != LabelShape::Absent;
     match lora.head {
         LoraHead::Learns => Ok(adapters | Rule::Sites([Site::Head].into())),
         LoraHead::Frozen if has_labels => {
