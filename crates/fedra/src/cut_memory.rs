@@ -213,6 +213,7 @@ impl LargestStep {
 
 #[cfg(test)]
 mod tests {
+    use fedra_compute::ThreadPool;
     use fedra_engine::{Ends, OptimiserConfig, Work};
     use fedra_model::{Adapters, Preset};
     use fedra_plan::{Cut, Part, Role, Scope, Side};
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_with_a_block_at_each_end_of_llama2_saves_nine_tenths() {
+    fn a_client_with_a_block_at_each_end_of_llama2_saves_what_the_page_says() {
         let adapters = Adapters::new(8, 16.0, [Role::Query, Role::Value]).unwrap();
         let model = Model::new(Preset::Llama2.config(), Head::Language, Some(adapters)).unwrap();
         let layout = model.layout();
@@ -259,6 +260,9 @@ mod tests {
             let held = |plan| batches.client(&model, (&recipe, &split), plan).unwrap().0 as f64;
             format!("{:.1}", 100.0 * (1.0 - held(&cut) / held(&whole)))
         };
-        assert_eq!([saved(128), saved(512), saved(2048)], ["0", "0", "0"]);
+        // Attention takes its workspace a thread.
+        let all = || [saved(128), saved(512), saved(2048)];
+        let found = ThreadPool::new(2).unwrap().install(all);
+        assert_eq!(found, ["86.9", "87.3", "88.5"]);
     }
 }

@@ -141,15 +141,15 @@ impl Rehearsal<'_> {
             }
             SplitMode::Batched => server.teach(server.learner()?, self.joined, self.steps)?.peak,
             SplitMode::Replicated => {
-                let Taught { learner, peak, waiting } =
+                let Taught { learner: _learner, peak, before, waiting } =
                     server.teach(server.learner()?, &lengths, self.steps)?;
-                let own = device.usage().live_bytes as u64 - base;
-                drop(learner);
                 // Everybody's pass waits for its gradient. Who goes back when is up to the network:
-                // at the least one does.
+                // at the least one does, and in the end everybody has moments.
                 let tokens = |lengths: &[usize]| lengths.iter().sum::<usize>().max(1) as u64;
-                let passes = (waiting - base - own) * tokens(self.joined) / tokens(&lengths);
-                base + self.clients * own + passes + (peak - waiting)
+                let passes = (waiting - before) * tokens(self.joined) / tokens(&lengths);
+                let after = device.usage().live_bytes as u64 - base;
+                let during = self.clients * (before - base) + passes + (peak - waiting);
+                base + during.max(self.clients * after)
             }
         };
         let lengths = self.scored.iter().flat_map(Encoded::scored_lengths).collect();
@@ -171,6 +171,8 @@ struct Taught {
     learner: Learner,
     /// The most at once.
     peak: u64,
+    /// Before the last step.
+    before: u64,
     /// While a pass waits for its gradient.
     waiting: u64,
 }
@@ -189,8 +191,9 @@ impl Server<'_> {
         let mut turn = Turn::new(&self.request)?;
         let (rows, width) = (lengths.iter().sum(), self.model.width());
         let zeros = || Tensor::zeros(self.device, rows, width);
-        let mut waiting = 0;
+        let (mut before, mut waiting) = (0, 0);
         for _ in 0..steps.clamp(1, 2) {
+            before = used().live_bytes as u64;
             let pass = turn.run(blocks, &learner, (zeros(), lengths.to_vec()))?;
             waiting = used().live_bytes as u64;
             if turn.crosses_back() {
@@ -200,7 +203,7 @@ impl Server<'_> {
                 drop((input, output));
             }
         }
-        Ok(Taught { learner, peak: used().peak_bytes as u64, waiting })
+        Ok(Taught { learner, peak: used().peak_bytes as u64, before, waiting })
     }
 
     /// The most at once while sequences of these lengths are answered.
