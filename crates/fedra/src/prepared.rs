@@ -56,6 +56,9 @@ struct Opened {
     first_weights: Option<Digest>,
 }
 
+/// Which parameters are read.
+type Kept<'a> = &'a dyn Fn(ParamId) -> bool;
+
 /// Which part of a model is to be held, by its layout.
 pub type PartHeld<'a> = &'a dyn Fn(&Layout) -> Result<Scope>;
 
@@ -152,7 +155,7 @@ fn fresh(
         return Ok(Opened { model, params, companions, tokenizer, first_weights: None });
     };
     let held = part(model.layout())?;
-    let made = |keep: &dyn Fn(ParamId) -> bool| Ok(model.fresh_part(device, seed, keep)?);
+    let made = |keep: Kept<'_>| Ok(model.fresh_part(device, seed, keep)?);
     let first_weights = Some(digest_by_site(model.layout(), &made)?);
     let params = made(&|id| held.contains(id))?;
     Ok(Opened { model, params, companions, tokenizer, first_weights })
@@ -231,7 +234,7 @@ fn open(
         Some(part) => {
             let config = checkpoint.config().clone();
             let layout = Model::new(config, head, wanted.adapters.clone())?.layout().clone();
-            let read = |keep: &dyn Fn(ParamId) -> bool| {
+            let read = |keep: Kept<'_>| {
                 let loaded = load_part(&checkpoint, wanted.clone(), how, keep);
                 Ok(loaded.context("model.path")?.params)
             };
@@ -252,10 +255,7 @@ fn open(
 }
 
 /// The digest of all weights, of which one site after another is there.
-fn digest_by_site(
-    layout: &Layout,
-    read: &dyn Fn(&dyn Fn(ParamId) -> bool) -> Result<Params>,
-) -> Result<Digest> {
+fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) -> Result<Digest> {
     let mut digest = WeightsDigest::default();
     let blocks = (0..layout.blocks()).map(Site::Block);
     for site in [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]) {

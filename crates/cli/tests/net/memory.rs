@@ -84,7 +84,7 @@ fn rows(place: &Place) -> String {
         let said: Vec<&str> = (0..6 + 5 * (number % 7))
             .map(|place| words[(number * 7 + place * 3) % words.len()])
             .collect();
-        let (site, label) = (1 + number % 2, if number % 3 == 0 { "yes" } else { "no" });
+        let (site, label) = (1 + number % 2, if number.is_multiple_of(3) { "yes" } else { "no" });
         let text = said.join(" ");
         format!("{{\"text\": \"{text}\", \"label\": \"{label}\", \"site\": \"hospital-{site}\"}}\n")
     };
@@ -97,7 +97,6 @@ fn rows(place: &Place) -> String {
 fn decoder(place: &Place, task: &str, lora: &str) -> Option<String> {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
     if !model.is_dir() {
-        eprintln!("skipped: {} is not there", model.display());
         return None;
     }
     let (rows, model) = (rows(place), model.display());
@@ -117,7 +116,10 @@ fn decoder(place: &Place, task: &str, lora: &str) -> Option<String> {
 fn a_decoder_that_learns_text_holds_what_its_plan_foresees() {
     let place = Place::new();
     let task = "task = 'language'\ncolumns = { text = 'text', client = 'site' }";
-    let Some(file) = decoder(&place, task, "") else { return };
+    let Some(file) = decoder(&place, task, "") else {
+        eprintln!("skipped: stories260k is not there");
+        return;
+    };
     check(2, &file, &SPLITS);
 }
 
@@ -127,6 +129,9 @@ fn a_decoder_whose_adapters_learn_to_choose_holds_what_its_plan_foresees() {
     let task = "task = 'choice'\ncolumns = { client = 'site' }\n\
                 prompt = '{text} Was it her?'\nanswers = { yes = 'Yes, it was.', no = 'No.' }";
     let lora = "lora = { rank = 4, head = 'frozen' }";
-    let Some(file) = decoder(&place, task, lora) else { return };
+    let Some(file) = decoder(&place, task, lora) else {
+        eprintln!("skipped: stories260k is not there");
+        return;
+    };
     check(2, &file, &SPLITS);
 }

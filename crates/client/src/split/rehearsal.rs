@@ -59,7 +59,7 @@ impl Rehearsal<'_> {
         let device = Device::meta();
         let shared = shapes(&device, self.model, |id| self.plan.held_by(Side::Client).contains(id));
         let mut params = shared.clone();
-        for id in (&self.plan.held_by(Side::Client) & self.plan.keeps()).iter() {
+        for id in &(&self.plan.held_by(Side::Client) & self.plan.keeps()) {
             let (rows, cols) = params.get(id)?.shape();
             params.insert(id, Tensor::zeros(&device, rows, cols));
         }
