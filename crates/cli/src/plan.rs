@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use fedra::cutting::{CutCosts, describe};
+use fedra::cutting::{CutCosts, Cuts, describe};
 use fedra::grid::{Grid, counted, grouped};
 use fedra::plan_report::{PartRow, PlanReport};
 use fedra::run_memory::RunMemory;
@@ -38,33 +38,21 @@ pub struct Arguments {
 
 /// Prints the plan.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let all_cuts = if arguments.cuts { AllCuts::Yes } else { AllCuts::IfFew };
-    let report = fedra::plan(&arguments.written.experiment()?)?;
+    let wanted = if arguments.cuts { Cuts::All } else { Cuts::Few };
+    let report = fedra::plan_with(&arguments.written.experiment()?, wanted)?;
     report.notes.iter().for_each(console::say);
     console::data(parts(&report.parts));
     console::data("");
     console::data(costs(&report));
     if let Some(split) = &report.recipe.split {
         console::data("");
-        console::data(cuts(&report.cuts, split.ends, all_cuts));
+        console::data(cuts(&report.cuts, split.ends));
     }
     Ok(())
 }
 
-/// Blocks of a model beyond which not all of its cuts are printed.
-const FEW_BLOCKS: u16 = 8;
-
-/// Whether every cut is printed, however many there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AllCuts {
-    /// All.
-    Yes,
-    /// Of a deep model, those with equal ends and the chosen one.
-    IfFew,
-}
-
 /// What each cut would cost in a round in which everybody takes part.
-fn cuts(rows: &[CutCosts], chosen: Ends, all: AllCuts) -> Grid {
+fn cuts(rows: &[CutCosts], chosen: Ends) -> Grid {
     let mut grid = Grid::new([
         "first",
         ">last",
@@ -76,19 +64,14 @@ fn cuts(rows: &[CutCosts], chosen: Ends, all: AllCuts) -> Grid {
         ">round trips",
         "",
     ]);
-    let deepest = rows.iter().map(|row| row.ends.first).max().unwrap_or(0);
-    let few = deepest < FEW_BLOCKS || all == AllCuts::Yes;
     for row in rows {
         let Ends { first, last } = row.ends;
         let is_chosen = row.ends == chosen;
-        if !(few || first == last || is_chosen) {
-            continue;
-        }
         grid.row([
             first.to_string(),
             last.to_string(),
-            row.client.to_string(),
-            row.server.to_string(),
+            row.memory.client.to_string(),
+            row.memory.server.to_string(),
             row.parameters_up.to_string(),
             row.crossing.up().to_string(),
             row.crossing.down().to_string(),
@@ -134,6 +117,18 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
         ),
         ("mode", describe(split.mode).to_owned()),
     ];
+    if let Some(saving) = &report.saving {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        facts.push((
+            "client saves",
+            format!(
+                "{} of the {} of tensors that training the whole model takes (of weights alone: {})",
+                percent(saving.memory()),
+                saving.whole,
+                percent(saving.weights())
+            ),
+        ));
+    }
     let crossing = report.least.rounds.first().copied().unwrap_or_default().crossing;
     facts.push((
         "crossing",
@@ -255,15 +250,17 @@ fn choice(recipe: &Recipe, layout: &Layout) -> String {
 /// What all rounds send, where choices overlap most and where they overlap least.
 fn traffic(total: Bytes, top: Bytes) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
-    for (name, bytes, top, full) in [
-        ("bytes up", total.up, top.up, total.full_up),
-        ("bytes down", total.down, top.down, total.full_down),
+    let crossing = total.crossing;
+    for (name, bytes, top, crossing, full) in [
+        ("bytes up", total.up, top.up, crossing.up(), total.full_up),
+        ("bytes down", total.down, top.down, crossing.down(), total.full_down),
     ] {
         let found = if bytes == top {
-            format!("{} in all ({})", grouped(bytes.0), travelled(bytes, full))
+            format!("{} in all ({})", grouped(bytes.0), travelled((bytes, crossing), full))
         } else {
             let (least, most) = (bytes.min(top), bytes.max(top));
-            let (low, high) = (travelled(least, full), travelled(most, full));
+            let (low, high) =
+                (travelled((least, crossing), full), travelled((most, crossing), full));
             format!("{} to {} in all ({low}, to {high})", grouped(least.0), grouped(most.0))
         };
         facts.push((name, found));

@@ -55,6 +55,17 @@ impl Client {
         device: Device,
     ) -> Result<Self> {
         check(&shared, model.layout())?;
+        Self::of_part(id, shard, (task, labels), (model, shared), device)
+    }
+
+    /// The same with the parameters that live with it: the rest of a cut model is at the server.
+    pub fn of_part(
+        id: ClientId,
+        shard: Shard,
+        (task, labels): (Task, LabelSet),
+        (model, shared): (Model, Params),
+        device: Device,
+    ) -> Result<Self> {
         check_head(&model, task, &labels)?;
         let examples = shard.train.len() as u64;
         Ok(Self {

@@ -77,6 +77,7 @@ pub use scores::{Counts, Scores};
 pub use shards::{Shard, Shards};
 pub use split::{
     Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Occasion, Peer, Perturbation, Purpose,
+    Rehearsal,
 };
 pub use trainer::{TrainResult, TrainTask, Trainer};
 pub use worker::Limits;

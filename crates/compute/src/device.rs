@@ -4,7 +4,7 @@
 //! joins by a new variant here; the compiler then lists what `kernels.rs`, which computes, and
 //! `storage.rs`, which keeps numbers, must learn.
 
-use crate::pool::{Pool, Usage};
+use crate::pool::{Counter, Pool, Usage};
 
 /// A device and its memory.
 ///
@@ -14,6 +14,9 @@ use crate::pool::{Pool, Usage};
 pub enum Device {
     /// The processor.
     Cpu(Pool),
+    /// No numbers: tensors have a shape and are counted, and nothing is computed. A step here holds
+    /// what it would hold on the processor, which is how its memory is foreseen.
+    Meta(Counter),
 }
 
 impl Device {
@@ -22,10 +25,24 @@ impl Device {
         Self::Cpu(Pool::new())
     }
 
+    /// A device without numbers, which counts from nothing. Tensors read as zeros.
+    pub fn meta() -> Self {
+        Self::Meta(Counter::default())
+    }
+
+    /// Whether there are numbers in its tensors.
+    pub const fn has_numbers(&self) -> bool {
+        match self {
+            Self::Cpu(_) => true,
+            Self::Meta(_) => false,
+        }
+    }
+
     /// What the device's pool has handed out.
     pub fn usage(&self) -> Usage {
         match self {
             Self::Cpu(pool) => pool.usage(),
+            Self::Meta(counter) => counter.usage(),
         }
     }
 
@@ -33,6 +50,7 @@ impl Device {
     pub fn reset_peak(&self) {
         match self {
             Self::Cpu(pool) => pool.reset_peak(),
+            Self::Meta(counter) => counter.reset_peak(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! out of bounds. A second device is a second arm in each `match`.
 
 use crate::activation::Activation;
-use crate::cpu::attention::{self as cpu_attention, Target};
+use crate::cpu::attention::{self as cpu_attention, Pass, Target};
 use crate::cpu::matmul::{Extras, MatMut, Right, Stored};
 use crate::cpu::norm::{Saved, Wanted};
 use crate::cpu::rotary::{Angles, Turn};
@@ -16,6 +16,8 @@ use crate::cpu::{
     norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
 };
 use crate::device::Device;
+use crate::geometry::Span;
+use crate::meta;
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
 use std::ops::Range;
@@ -34,6 +36,7 @@ pub(crate) use crate::operands::{
 pub(crate) fn add_scaled(device: &Device, x: &mut Tensor, factor: f32, y: &Tensor) {
     match device {
         Device::Cpu(_) => elementwise::add_scaled(x.write(), factor, &y.read()),
+        Device::Meta(_) => x.own(),
     }
 }
 
@@ -48,6 +51,7 @@ pub(crate) fn add_scaled_difference(
         Device::Cpu(_) => {
             elementwise::add_scaled_difference(x.write(), factor, (&to.read(), &from.read()));
         }
+        Device::Meta(_) => x.own(),
     }
 }
 
@@ -55,6 +59,7 @@ pub(crate) fn add_scaled_difference(
 pub(crate) fn subtract(device: &Device, into: &mut Tensor, (x, y): (&Tensor, &Tensor)) {
     match device {
         Device::Cpu(_) => elementwise::subtract(into.write(), (&x.read(), &y.read())),
+        Device::Meta(_) => into.own(),
     }
 }
 
@@ -62,6 +67,7 @@ pub(crate) fn subtract(device: &Device, into: &mut Tensor, (x, y): (&Tensor, &Te
 pub(crate) fn multiply(device: &Device, x: &mut Tensor, y: &Tensor) {
     match device {
         Device::Cpu(_) => elementwise::multiply_into(x.write(), &y.read()),
+        Device::Meta(_) => x.own(),
     }
 }
 
@@ -69,6 +75,7 @@ pub(crate) fn multiply(device: &Device, x: &mut Tensor, y: &Tensor) {
 pub(crate) fn scale(device: &Device, x: &mut Tensor, factor: f32) {
     match device {
         Device::Cpu(_) => elementwise::scale(x.write(), factor),
+        Device::Meta(_) => x.own(),
     }
 }
 
@@ -81,6 +88,7 @@ pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
                 elementwise::scale(x.write(), factor);
             }
         }
+        Device::Meta(_) => {}
     }
 }
 
@@ -88,6 +96,7 @@ pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
 pub(crate) fn divide(device: &Device, x: &mut Tensor, divisor: f32) {
     match device {
         Device::Cpu(_) => elementwise::divide(x.write(), divisor),
+        Device::Meta(_) => x.own(),
     }
 }
 
@@ -95,6 +104,7 @@ pub(crate) fn divide(device: &Device, x: &mut Tensor, divisor: f32) {
 pub(crate) fn sum_of_squares(device: &Device, x: &Tensor) -> f64 {
     match device {
         Device::Cpu(_) => elementwise::sum_of_squares(&x.read()),
+        Device::Meta(_) => 0.0,
     }
 }
 
@@ -102,6 +112,7 @@ pub(crate) fn sum_of_squares(device: &Device, x: &Tensor) -> f64 {
 pub(crate) fn column_sums(device: &Device, into: &mut Tensor, x: &View<'_>) {
     match device {
         Device::Cpu(_) => cpu_linear::column_sums(into.write(), x.mat(&x.tensor.read())),
+        Device::Meta(_) => into.own(),
     }
 }
 
@@ -109,6 +120,13 @@ pub(crate) fn column_sums(device: &Device, into: &mut Tensor, x: &View<'_>) {
 pub(crate) fn optimise(device: &Device, changes: &mut [Change<'_>]) {
     match device {
         Device::Cpu(_) => solver::run(changes),
+        Device::Meta(_) => {
+            for Change { weight, moments: [first, second], .. } in changes {
+                weight.own();
+                first.own();
+                second.own();
+            }
+        }
     }
 }
 
@@ -130,6 +148,13 @@ pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u
                 .collect();
             rows::gather(into.write(), width, &sources);
         }
+        Device::Meta(counter) => {
+            into.own();
+            let converted = |(table, index): &(&Tensor, &[u32])| {
+                table.is_bf16().then(|| counter.take(index.len() * table.cols()))
+            };
+            drop(tables.iter().map(converted).collect::<Vec<_>>());
+        }
     }
 }
 
@@ -147,6 +172,7 @@ pub(crate) fn scatter_add(device: &Device, into: &mut Tensor, index: &[u32], fro
     let width = into.cols();
     match device {
         Device::Cpu(_) => rows::scatter_add(into.write(), width, index, &from.read()),
+        Device::Meta(_) => into.own(),
     }
 }
 
@@ -159,6 +185,11 @@ pub(crate) fn sum_by_row(device: &Device, index: &[u32], from: &Tensor) -> (Vec<
             let mut sums = Tensor::scratch(device, occurrences.rows.len(), width);
             occurrences.sum_rows(sums.write(), width, &from.read());
             (occurrences.rows, sums)
+        }
+        Device::Meta(_) => {
+            let rows = Occurrences::of(index).rows;
+            let sums = Tensor::scratch(device, rows.len(), width);
+            (rows, sums)
         }
     }
 }
@@ -191,6 +222,10 @@ pub(crate) fn matmul(
             };
             cpu_matmul::multiply(into, left_mat, &packed, start, Extras::default());
         }
+        Device::Meta(counter) => {
+            into.own();
+            meta::matmul(counter, (left, right));
+        }
     }
 }
 
@@ -216,6 +251,11 @@ pub(crate) fn linear(
             };
             cpu_linear::forward(pool, &forward, y.write(), derivative.map(Tensor::write));
         }
+        Device::Meta(counter) => {
+            y.own();
+            derivative.into_iter().for_each(Tensor::own);
+            meta::linear(counter, given);
+        }
     }
 }
 
@@ -229,6 +269,10 @@ pub(crate) fn activate(
     match device {
         Device::Cpu(_) => {
             cpu_linear::activate(activation, y.write(), derivative.map(Tensor::write));
+        }
+        Device::Meta(_) => {
+            y.own();
+            derivative.into_iter().for_each(Tensor::own);
         }
     }
 }
@@ -263,6 +307,7 @@ pub(crate) fn linear_backward(device: &Device, given: LinearBackward<'_>) {
             let x = x.as_ref().map(|(numbers, x)| numbers.mat(x));
             cpu_linear::backward(pool, (dy.mat(given.dy), x, &weights), dx, &mut jobs);
         }
+        Device::Meta(counter) => meta::linear_backward(counter, &given),
     }
 }
 
@@ -280,6 +325,10 @@ pub(crate) fn norm(
             let bias = bias.map(Tensor::read);
             let scaling = (&*weight.read(), bias.as_deref());
             cpu_norm::forward(kind, epsilon, &x.read(), scaling, y.write(), stats.write());
+        }
+        Device::Meta(_) => {
+            y.own();
+            stats.own();
         }
     }
 }
@@ -302,6 +351,11 @@ pub(crate) fn norm_backward(
             };
             cpu_norm::backward(pool, kind, saved, &dy.read(), wanted);
         }
+        Device::Meta(counter) => {
+            if sums.is_some() {
+                meta::norm_backward(counter, dy);
+            }
+        }
     }
 }
 
@@ -315,6 +369,7 @@ pub(crate) fn rotate(
     let cols = x.cols();
     match device {
         Device::Cpu(_) => rotary::rotate(x.write(), cols, heads, positions, angles, turn),
+        Device::Meta(_) => x.own(),
     }
 }
 
@@ -323,6 +378,7 @@ pub(crate) fn swiglu(device: &Device, x: &Tensor, y: &mut Tensor) {
     let width = y.cols();
     match device {
         Device::Cpu(_) => cpu_swiglu::forward(&x.read(), y.write(), width),
+        Device::Meta(_) => y.own(),
     }
 }
 
@@ -331,6 +387,7 @@ pub(crate) fn swiglu_backward(device: &Device, (x, dy): (&Tensor, &Tensor), dx: 
     let width = dy.cols();
     match device {
         Device::Cpu(_) => cpu_swiglu::backward(&x.read(), &dy.read(), dx.write(), width),
+        Device::Meta(_) => dx.own(),
     }
 }
 
@@ -347,6 +404,12 @@ pub(crate) fn attention(
             let into = (out.write(), log_sums.map(Tensor::write));
             cpu_attention::forward(pool, (given.geometry, given.spans), inputs, into, probe)
         }),
+        Device::Meta(counter) => {
+            out.own();
+            log_sums.into_iter().for_each(Tensor::own);
+            meta::attention(counter, given, Pass::Forward);
+            vec![0.0; given.spans.len() * given.geometry.kv_heads]
+        }
     }
 }
 
@@ -375,6 +438,7 @@ pub(crate) fn attention_backward(
             let spans = (given.geometry, given.spans);
             cpu_attention::backward(pool, spans, inputs, (&log_sums.read(), &dout.read()), into);
         }),
+        Device::Meta(counter) => meta::attention(counter, given, Pass::Backward),
     }
 }
 
@@ -383,6 +447,11 @@ pub(crate) fn attention_pattern(device: &Device, given: &Attended<'_>) -> Vec<f3
     match device {
         Device::Cpu(_) => {
             given.on_cpu(|inputs| pattern::pattern(given.geometry, given.spans, inputs))
+        }
+        Device::Meta(_) => {
+            let pairs = |span: &Span| span.queries.len() * span.keys.len();
+            let all: usize = given.spans.iter().map(pairs).sum();
+            vec![0.0; given.geometry.heads * all]
         }
     }
 }
@@ -403,6 +472,7 @@ pub(crate) fn cross_entropy(
             factors,
             losses::cross_entropy_rows(logits.write(), classes, labels, factors),
         ),
+        Device::Meta(_) => Tensor::scalar(device, 0.0),
     }
 }
 
@@ -420,6 +490,7 @@ pub(crate) fn binary_cross_entropy(
             factors,
             losses::binary_cross_entropy(logits.write(), classes, targets, factors),
         ),
+        Device::Meta(_) => Tensor::scalar(device, 0.0),
     }
 }
 
@@ -440,6 +511,10 @@ pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor 
                 db: given.db.map(Tensor::write),
             };
             divided(device, given.factors, vocabulary::run(pool, loss))
+        }
+        Device::Meta(counter) => {
+            meta::vocabulary_loss(counter, &given);
+            Tensor::scalar(device, 0.0)
         }
     }
 }

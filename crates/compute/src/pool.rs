@@ -11,6 +11,7 @@
 //! starts workers numbers them ([`set_worker`]), and a number is a shard. So the threads of one round use
 //! the memory of those of the round before, and what a run takes does not depend on who waits for whom.
 
+mod counted;
 mod high_water;
 mod slabs;
 
@@ -18,6 +19,8 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub(crate) use counted::Counted;
+pub use counted::Counter;
 use high_water::HighWater;
 use slabs::{Piece, Slabs};
 

@@ -106,6 +106,7 @@ impl Tensor {
         match self.read() {
             Numbers::Borrowed(numbers) => Cow::Borrowed(numbers),
             Numbers::Converted(numbers) => Cow::Owned(numbers.to_vec()),
+            Numbers::Absent(numbers) => Cow::Owned(numbers),
         }
     }
 
@@ -228,6 +229,11 @@ impl Tensor {
     /// Some rows of a bf16 matrix; see [`Storage::read_rows`].
     pub(crate) fn read_rows(&self, rows: &[u32]) -> Option<crate::pool::Buffer> {
         self.storage.read_rows(self.cols, rows)
+    }
+
+    /// Makes its numbers nobody else's, as a kernel that writes them would.
+    pub(crate) fn own(&mut self) {
+        self.storage.own(self.elements());
     }
 
     /// The numbers, to be written by the kernels of the processor.

@@ -25,7 +25,8 @@ pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMa
     let Prepared { model, params, companions, shards, .. } = prepared;
     fact("data.labels", fingerprint::of_texts(shards.labels.names()).to_string());
     fact("model: its layout", model.layout().digest().to_string());
-    fact("model: its first weights", fingerprint::of_params(params).to_string());
+    let first = prepared.first_weights.unwrap_or_else(|| fingerprint::of_params(params));
+    fact("model: its first weights", first.to_string());
     if let Some(tokenizer) = companions.tokenizer() {
         fact("model: its tokenizer", fingerprint::of_bytes(tokenizer).to_string());
     }

@@ -4,11 +4,12 @@
 //! that; the blocks are dealt to both ends alike, the first end before the last.
 
 use fedra_compute::Seed;
-use fedra_engine::{CrossingBytes, Ends, Recipe, Split, SplitMode};
+use fedra_engine::{CrossingBytes, Ends, Recipe, SideMemory, Split, SplitMode};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Cut, Plan, Round, Rule, Scope, Site};
 
 use crate::complaint::Complaint;
+use crate::cut_memory::LargestBatches;
 use crate::error::Result;
 use crate::experiment::Experiment;
 use crate::experiment::split_table::EndsAre;
@@ -21,10 +22,8 @@ use crate::prepared::Prepared;
 pub struct CutCosts {
     /// The cut.
     pub ends: Ends,
-    /// What a client holds in training, about.
-    pub client: ByteCount,
-    /// What the server holds, about.
-    pub server: ByteCount,
+    /// The most tensor memory of a client and of the server: what the reports of a run measure.
+    pub memory: SideMemory,
     /// Changes of the clients' ends on their way up.
     pub parameters_up: ByteCount,
     /// What crosses the cut in training.
@@ -57,10 +56,15 @@ fn within(
     model: &Model,
 ) -> Result<Ends> {
     let blocks = model.layout().blocks();
+    // Near and far have to find the same cut, and a server has no rows.
+    let batches = LargestBatches::full(experiment, model, recipe);
     let needed = |kept: u16| {
         let ends = Ends { first: kept.div_ceil(2), last: kept / 2 };
         let plan = plan_of(recipe, model, ends)?;
-        Ok::<_, crate::error::Error>((ends, memory::client(model, (recipe, experiment), &plan)))
+        let split = Split::new(ends);
+        let tensors = batches.client(model, (recipe, &split), &plan)?;
+        let beside = memory::beside_tensors(model, (recipe, experiment), &plan);
+        Ok::<_, crate::error::Error>((ends, tensors + beside))
     };
     let mut fits = None;
     for kept in 0..blocks {
@@ -91,8 +95,25 @@ fn learns(recipe: &Recipe, model: &Model) -> Result<Scope> {
     Ok(rule.select_with(model.layout(), &chosen)?)
 }
 
-/// The costs of every cut of the model, by first and then last.
-pub fn all(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Vec<CutCosts>> {
+/// Which cuts are gone through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cuts {
+    /// All, of a model of few blocks; of a deeper one, those with equal ends and the chosen one.
+    #[default]
+    Few,
+    /// All.
+    All,
+}
+
+/// Blocks of a model beyond which it has many cuts.
+const FEW_BLOCKS: u16 = 8;
+
+/// The costs of the cuts of the model, by first and then last.
+pub fn costs(
+    (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
+    largest: &LargestBatches,
+    cuts: Cuts,
+) -> Result<Vec<CutCosts>> {
     let Some(split) = &recipe.split else { return Ok(Vec::new()) };
     let (model, clients) = (&prepared.model, &prepared.shards.clients);
     let blocks = model.layout().blocks();
@@ -104,8 +125,12 @@ pub fn all(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Res
             Batches::of_training(&recipe.work, shard.train.encoded(), seed)
         })
         .collect();
-    let ends =
-        (0..blocks).flat_map(|first| (0..blocks - first).map(move |last| Ends { first, last }));
+    let is_shown = |ends: &Ends| {
+        cuts == Cuts::All || blocks <= FEW_BLOCKS || ends.first == ends.last || *ends == split.ends
+    };
+    let ends = (0..blocks)
+        .flat_map(|first| (0..blocks - first).map(move |last| Ends { first, last }))
+        .filter(is_shown);
     let costs = |ends: Ends| {
         let split = Split { ends, ..split.clone() };
         let recipe = Recipe { split: Some(split.clone()), ..recipe.clone() };
@@ -117,8 +142,7 @@ pub fn all(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Res
         let up = fedra_wire::payload_length(model.layout(), &plan.uploads(), recipe.work.encoding);
         Ok(CutCosts {
             ends,
-            client: memory::client(model, (&recipe, experiment), &plan),
-            server: memory::server_of_cut(model, (&recipe, experiment), (&plan, clients.len())),
+            memory: largest.sides(model, (&recipe, &split), &plan)?,
             parameters_up: ByteCount(up as u64 * clients.len() as u64),
             crossing: all,
         })

@@ -10,7 +10,7 @@ use fedra_engine::{
 };
 use fedra_model::hf::Precision;
 use fedra_model::peft::{self, AdapterSaving};
-use fedra_model::{Saving, save};
+use fedra_model::{Backbone, Saving, save};
 use fedra_plan::{ByteCount, Round, Scope};
 
 use crate::baseline::Baseline;
@@ -79,17 +79,25 @@ pub struct Run<'e> {
 impl<'e> Run<'e> {
     /// Reads the data, opens the model and settles what is scored.
     pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
+        Self::prepare_on(experiment, Device::cpu())
+    }
+
+    /// The same on a device of which planning needs no numbers.
+    pub(crate) fn prepare_on(experiment: &'e Experiment, device: Device) -> Result<Self> {
         let holdings = Holdings::of(experiment)?;
         let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
-        let mut run = Self::with_holdings(experiment, holdings)?;
+        let mut run = Self::with_holdings(experiment, holdings, device)?;
         (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
         run.recipe.evaluation.on = run.sets()?;
         Ok(run)
     }
 
     /// Opens the model for these rows; what is scored waits for a census of everybody's examples.
-    pub(crate) fn with_holdings(experiment: &'e Experiment, holdings: Holdings) -> Result<Self> {
-        let device = Device::cpu();
+    pub(crate) fn with_holdings(
+        experiment: &'e Experiment,
+        holdings: Holdings,
+        device: Device,
+    ) -> Result<Self> {
         let inputs = Inputs::of(experiment, &holdings)?;
         let mut prepared = Prepared::of(experiment, holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
@@ -128,13 +136,26 @@ impl<'e> Run<'e> {
         let examples: usize = shards.clients.iter().map(|shard| shard.train.len()).sum();
         let parties = self.experiment.draft.federation.clients.unwrap_or(shards.clients.len());
         format!(
-            "{} with {} training examples, {} for testing; a fresh encoder of {} \
-             blocks and {parameters} parameters",
+            "{} with {} training examples, {} for testing; {} of {} blocks and {parameters} \
+             parameters",
             counted(parties as u64, "client"),
             grouped(examples as u64),
             grouped(shards.central_test.len() as u64),
+            self.model_in_words(),
             model.blocks(),
         )
+    }
+
+    /// Which kind of model learns, and where it comes from.
+    fn model_in_words(&self) -> String {
+        let kind = match self.prepared.model.backbone() {
+            Backbone::Bert(_) => "encoder",
+            Backbone::Llama(_) => "decoder",
+        };
+        match &self.experiment.model {
+            ModelSource::Fresh(..) => format!("a fresh {kind}"),
+            ModelSource::Folder(path) => format!("the {kind} in {}", path.display()),
+        }
     }
 
     /// What a person should know before it runs, a line each: about the model, and what is odd about

@@ -331,17 +331,38 @@ pub fn of_model(path: &Path) -> Result<Digest> {
 
 /// The digest of every parameter's name and bits.
 pub fn of_params(params: &Params) -> Digest {
-    let mut sum = Sum::new();
-    let mut buffer = Vec::new();
-    for (id, tensor) in params.iter() {
-        sum.text(&id.to_string());
-        for values in tensor.to_host().chunks(1 << 18) {
-            buffer.clear();
-            buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-            sum.0.update(&buffer);
+    let mut weights = WeightsDigest::default();
+    weights.add(params);
+    weights.end()
+}
+
+/// The digest of weights that come part by part, in the order of their sites: that of all at once.
+pub struct WeightsDigest(Sum);
+
+impl Default for WeightsDigest {
+    fn default() -> Self {
+        Self(Sum::new())
+    }
+}
+
+impl WeightsDigest {
+    /// Adds the parameters that follow those before.
+    pub fn add(&mut self, params: &Params) {
+        let mut buffer = Vec::new();
+        for (id, tensor) in params.iter() {
+            self.0.text(&id.to_string());
+            for values in tensor.to_host().chunks(1 << 18) {
+                buffer.clear();
+                buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                self.0.0.update(&buffer);
+            }
         }
     }
-    sum.end()
+
+    /// The digest of all of them.
+    pub fn end(self) -> Digest {
+        self.0.end()
+    }
 }
 
 /// SHA-256 over values that cannot run into each other: each has its length before it.

@@ -86,6 +86,7 @@ mod round_log;
 pub mod run_files;
 
 mod activations;
+mod cut_memory;
 pub mod cutting;
 pub mod forecast;
 pub mod memory;
@@ -123,7 +124,7 @@ pub use experiment::{Experiment, Overrides};
 pub use federate::{Ending, Run};
 pub use listener::{Listener, Silent};
 pub use output_folder::Over;
-pub use plan_report::{PlanReport, plan};
+pub use plan_report::{PlanReport, plan, plan_with};
 pub use run::{Output, Resumed, prepare, resume, resume_with, run};
 pub use serve::serve;
 pub use site::{join, site};

@@ -4,9 +4,9 @@
 //! weights and threads, is another question ([`crate::run_memory`]).
 
 use fedra_compute::Seed;
-use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, SplitMode};
+use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, ParamMemory, Plan, Round, Side};
+use fedra_plan::{ByteCount, Plan, Round, Side};
 
 use crate::activations::{BatchSize, of_side};
 use crate::error::Result;
@@ -42,28 +42,15 @@ pub fn server(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
     ByteCount(saved(model, recipe, plan).0 + 4 * 2 * trained)
 }
 
-/// The same where the middle of a cut model lives with it: its blocks once more as tensors, and for
-/// each client that is served at a time a copy of what trains, its moments and a step.
-pub fn server_of_cut(
+/// What a client of a cut model holds beside tensors: the change, its payload, and what it keeps.
+pub fn beside_tensors(
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
-    (plan, clients): (&Plan, usize),
+    plan: &Plan,
 ) -> ByteCount {
-    let Some(split) = &recipe.split else { return server(model, recipe, plan) };
-    let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
-    let sequences = u64::from(recipe.work.batch);
-    let clients = clients as u64;
-    // How many copies are trained, and the clients whose rows are in a step.
-    let (copies, joined) = match split.mode {
-        SplitMode::Sequential => (1, 1),
-        SplitMode::Batched => (1, clients),
-        SplitMode::Replicated => (clients, 1),
-    };
-    let rows = joined * sequences * longest;
-    let step = of_side(model, plan, Side::Server, BatchSize::full(model, rows, joined * sequences));
-    let ParamMemory { held, trained, .. } = plan.memory(Side::Server, model.layout());
-    let own = trained * (1 + recipe.work.solver.moments());
-    ByteCount(server(model, recipe, plan).0 + 4 * (held + copies * (own + step)))
+    let trained = plan.memory(Side::Client, model.layout()).trained;
+    let kept = StateSize::of(model, (recipe, experiment), plan).bytes();
+    ByteCount(4 * 2 * trained + kept.0)
 }
 
 /// What of the server is in a checkpoint: the model and what is remembered.

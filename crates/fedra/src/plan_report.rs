@@ -4,18 +4,21 @@
 //! overlap, they are a range. Memory is an estimate: of a client and a server that have machines of
 //! their own ([`crate::memory`]), and of all in one process ([`crate::run_memory`]).
 
-use fedra_engine::{Bytes, Population, Recipe};
-use fedra_plan::{ByteCount, Layout, Plan, Scope, Site};
+use fedra_compute::Device;
+use fedra_engine::{Bytes, Population, Recipe, SideMemory, Split};
+use fedra_model::{Head, Model};
+use fedra_plan::{ByteCount, Cut, Layout, Plan, Scope, Side, Site};
 use fedra_wire::payload_length;
 
-use crate::cutting::{self, CutCosts};
+use crate::cut_memory::LargestBatches;
+use crate::cutting::{self, CutCosts, Cuts};
 use crate::error::Result;
-use crate::experiment::{Experiment, idle};
+use crate::experiment::{Experiment, ModelSource, idle};
 use crate::federate::Run;
 use crate::forecast::Forecast;
 use crate::forecast::choices::Overlap;
 use crate::memory;
-use crate::prepared::Prepared;
+use crate::prepared::{Prepared, fresh_bytes};
 use crate::process::resident_bytes;
 use crate::run_memory::RunMemory;
 use crate::state_placement::StatePlacement;
@@ -50,6 +53,8 @@ pub struct PlanReport {
     pub server_memory: ByteCount,
     /// What lengths take in place of masks, where it is cut.
     pub masks: Option<MaskCosts>,
+    /// What a cut spares a client, where it is cut.
+    pub saving: Option<Saving>,
     /// What every cut of the model would cost, where it is cut.
     pub cuts: Vec<CutCosts>,
     /// What clients keep between rounds, and where.
@@ -85,6 +90,46 @@ impl MaskCosts {
     }
 }
 
+/// A client of a cut model beside one that trains the whole model, on the same batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saving {
+    /// The most tensor memory of the client.
+    pub client: ByteCount,
+    /// The same without a cut.
+    pub whole: ByteCount,
+    /// Weights that the client holds.
+    pub client_weights: u64,
+    /// All weights.
+    pub whole_weights: u64,
+}
+
+impl Saving {
+    fn of(
+        (prepared, recipe): (&Prepared, &Recipe),
+        (split, plan): (&Split, &Plan),
+        (largest, client): (&LargestBatches, ByteCount),
+    ) -> Result<Self> {
+        let (model, layout) = (&prepared.model, prepared.model.layout());
+        let uncut = Plan::new(layout, plan.learns().clone(), Cut::none())?.keeping(plan.keeps());
+        Ok(Self {
+            client,
+            whole: largest.client(model, (recipe, split), &uncut)?,
+            client_weights: plan.held_by(Side::Client).elements(layout) as u64,
+            whole_weights: layout.elements() as u64,
+        })
+    }
+
+    /// How much less the client holds, as a share.
+    pub fn memory(&self) -> f64 {
+        1.0 - self.client.0 as f64 / self.whole.0 as f64
+    }
+
+    /// The same of weights alone.
+    pub fn weights(&self) -> f64 {
+        1.0 - self.client_weights as f64 / self.whole_weights as f64
+    }
+}
+
 /// A site of the model in a stage of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRow {
@@ -104,10 +149,18 @@ pub struct PartRow {
 
 /// Prepares all that a run would prepare, and foresees its rounds.
 pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
-    let run = Run::prepare(experiment)?;
+    plan_with(experiment, Cuts::Few)
+}
+
+/// The same with these cuts of a model that is cut.
+pub fn plan_with(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
+    let device = if has_large_fresh_weights(experiment) { Device::meta() } else { Device::cpu() };
+    let run = Run::prepare_on(experiment, device.clone())?;
     // Before the forecasts take memory of their own.
     let resident = ByteCount(resident_bytes().unwrap_or(0));
     let (prepared, recipe) = run.parts();
+    let unmade = if device.has_numbers() { ByteCount(0) } else { fresh_bytes(&prepared.model) };
+    let resident = resident + unmade;
     let (model, layout) = (&prepared.model, prepared.model.layout());
     let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
@@ -116,6 +169,25 @@ pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
     let largest = |of: &dyn Fn(&Plan) -> ByteCount| {
         least.stages.iter().map(|(_, plan)| of(plan)).max().unwrap_or_default()
     };
+    let (mut client_memory, mut server_memory, mut saving) = (
+        largest(&|plan| memory::client(model, (recipe, experiment), plan)),
+        largest(&|plan| memory::server(model, recipe, plan)),
+        None,
+    );
+    let mut costs = Vec::new();
+    if let Some(split) = &recipe.split {
+        let batches = LargestBatches::of(experiment, prepared, recipe);
+        (client_memory, server_memory) = (ByteCount(0), ByteCount(0));
+        for (_, plan) in &least.stages {
+            let SideMemory { client, server } = batches.sides(model, (recipe, split), plan)?;
+            let beside = memory::beside_tensors(model, (recipe, experiment), plan);
+            client_memory = client_memory.max(client + beside);
+            server_memory = server_memory.max(server + memory::server(model, recipe, plan));
+            let found = Saving::of((prepared, recipe), (split, plan), (&batches, client))?;
+            saving = saving.or(Some(found));
+        }
+        costs = cutting::costs((experiment, prepared, recipe), &batches, cuts)?;
+    }
     let saved = largest(&|plan| memory::saved(model, recipe, plan));
     let hopeless = |bytes: &Bytes| bytes.full_down == ByteCount(0);
     let needs_clients = recipe.population == Population::Federated && recipe.min_arrivals.of(0) > 0;
@@ -127,12 +199,11 @@ pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
         clients: clients.len() as u64,
         examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
         steps: clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum(),
-        client_memory: largest(&|plan| memory::client(model, (recipe, experiment), plan)),
-        server_memory: largest(&|plan| {
-            memory::server_of_cut(model, (recipe, experiment), (plan, clients.len()))
-        }),
+        client_memory,
+        server_memory,
+        saving,
         masks: recipe.split.as_ref().map(|_| MaskCosts::of(prepared, recipe)),
-        cuts: cutting::all(experiment, prepared, recipe)?,
+        cuts: costs,
         checkpoint: ByteCount(saved.0 + kept.total().0),
         memory: RunMemory::of(experiment, prepared, recipe, (&kept, &least.stages), resident),
         kept,
@@ -143,6 +214,16 @@ pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
         least,
         most,
     })
+}
+
+/// Whether a model begins with weights of its own that nobody should have to make for a plan.
+fn has_large_fresh_weights(experiment: &Experiment) -> bool {
+    const LARGE: usize = 1 << 28;
+    match &experiment.model {
+        ModelSource::Folder(_) => false,
+        ModelSource::Fresh(config, _) => Model::new((**config).clone(), Head::Bare, None)
+            .is_ok_and(|model| model.layout().elements() > LARGE),
+    }
 }
 
 /// What each site holds, what of it learns, what travels.

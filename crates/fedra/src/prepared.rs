@@ -16,21 +16,26 @@ use fedra_data::{
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Companions, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
-use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
+use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part};
+use fedra_plan::{ByteCount, Digest, Layout, ParamId, Scope, Site};
 
 use crate::classes;
 use crate::error::{Context, Result};
 use crate::experiment::{Complaint, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
+use crate::fingerprint::WeightsDigest;
 use crate::grid::grouped;
 use crate::holdings::Holdings;
 use crate::pretrained::Pretrained;
+use crate::process::available_bytes;
 
 /// A model and its examples.
 pub struct Prepared {
     /// The structure.
     pub model: Model,
-    /// The weights before round 0.
+    /// The weights before round 0, as far as they are held here.
     pub params: Params,
+    /// The digest of all of them, where only a part is held.
+    pub first_weights: Option<Digest>,
     /// The tokenizer and what else stands beside the weights.
     pub companions: Companions,
     /// Everybody's examples as tokens.
@@ -48,12 +53,29 @@ struct Opened {
     params: Params,
     companions: Companions,
     tokenizer: Box<dyn Tokenizer>,
+    first_weights: Option<Digest>,
 }
+
+/// Which parameters are read.
+type Kept<'a> = &'a dyn Fn(ParamId) -> bool;
+
+/// Which part of a model is to be held, by its layout.
+pub type PartHeld<'a> = &'a dyn Fn(&Layout) -> Result<Scope>;
 
 impl Prepared {
     /// Opens or makes the model, and encodes the rows for it. A trained head may number the rows'
     /// labels anew.
-    pub fn of(experiment: &Experiment, mut holdings: Holdings, device: &Device) -> Result<Self> {
+    pub fn of(experiment: &Experiment, holdings: Holdings, device: &Device) -> Result<Self> {
+        Self::of_part(experiment, holdings, (device, None))
+    }
+
+    /// The same for a party that holds only a part of the model: the rest is read one site at a time,
+    /// for its digest, and never held.
+    pub fn of_part(
+        experiment: &Experiment,
+        mut holdings: Holdings,
+        how: (&Device, Option<PartHeld<'_>>),
+    ) -> Result<Self> {
         let mut notes = Vec::new();
         let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
         if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
@@ -65,14 +87,14 @@ impl Prepared {
         }
         let opened = match &experiment.model {
             ModelSource::Fresh(config, vocabulary) => {
-                fresh(experiment, &holdings, (config, vocabulary), device)?
+                fresh(experiment, &holdings, (config, vocabulary), how)?
             }
             ModelSource::Folder(path) => {
                 let table = &mut holdings.table;
-                open(experiment, path, (table, &mut notes), device)?
+                open(experiment, path, (table, &mut notes), how)?
             }
         };
-        let Opened { model, params, companions, tokenizer } = opened;
+        let Opened { model, params, companions, tokenizer, first_weights } = opened;
         let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest());
         let tokenizer: Arc<dyn Tokenizer> = tokenizer.into();
         let rules = answer_rules(experiment, &model, &mut notes);
@@ -97,7 +119,7 @@ impl Prepared {
             ));
         }
         let problem = problem(experiment.task);
-        Ok(Self { model, params, companions, shards, problem, notes })
+        Ok(Self { model, params, first_weights, companions, shards, problem, notes })
     }
 }
 
@@ -106,9 +128,9 @@ fn fresh(
     experiment: &Experiment,
     holdings: &Holdings,
     (config, vocabulary): (&Config, &Vocabulary),
-    device: &Device,
+    (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
-    let head = head(experiment.task, holdings.table.labels.len(), Family::Encoder)?;
+    let head = head(experiment.task, holdings.table.labels.len(), Family::of(config))?;
     let tokenizer: Box<dyn Tokenizer> = match vocabulary {
         Vocabulary::Grown(limit) => Box::new(grow(holdings, *limit)?),
         Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
@@ -126,8 +148,38 @@ fn fresh(
         None => Companions::with_tokenizer(tokenizer.to_json()?.into_bytes())?,
     };
     let model = Model::new(config, head, adapters(experiment)?).context("model")?;
-    let params = model.fresh_params(device, weights_seed(experiment))?;
-    Ok(Opened { model, params, companions, tokenizer })
+    let seed = weights_seed(experiment);
+    let Some(part) = part else {
+        check_room(&model, device)?;
+        let params = model.fresh_params(device, seed)?;
+        return Ok(Opened { model, params, companions, tokenizer, first_weights: None });
+    };
+    let held = part(model.layout())?;
+    let made = |keep: Kept<'_>| Ok(model.fresh_part(device, seed, keep)?);
+    let first_weights = Some(digest_by_site(model.layout(), &made)?);
+    let params = made(&|id| held.contains(id))?;
+    Ok(Opened { model, params, companions, tokenizer, first_weights })
+}
+
+/// Refuses fresh weights that do not fit into memory, before the system ends the process for them.
+fn check_room(model: &Model, device: &Device) -> Result<()> {
+    let weights = fresh_bytes(model);
+    match available_bytes() {
+        Some(free) if device.has_numbers() && weights.0 > free => {
+            let found = format!("a model of {weights} of weights");
+            let expected = format!(
+                "at most the {} of memory that are free here; `fedra plan` needs no weights",
+                ByteCount(free)
+            );
+            Err(Complaint::new("model.preset", found, expected).into())
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What the weights of a model take.
+pub fn fresh_bytes(model: &Model) -> ByteCount {
+    ByteCount(4 * model.layout().elements() as u64)
 }
 
 /// A folder or a GGUF file with its tokenizer, and with a head for the task.
@@ -135,13 +187,10 @@ fn open(
     experiment: &Experiment,
     path: &Path,
     (table, notes): (&mut Table, &mut Vec<String>),
-    device: &Device,
+    (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
     let Pretrained { checkpoint, tokenizer } = Pretrained::open(path).context("model.path")?;
-    let family = match checkpoint.config() {
-        Config::Bert(_) => Family::Encoder,
-        Config::Llama(_) => Family::Decoder,
-    };
+    let family = Family::of(checkpoint.config());
     let adapter = match &experiment.draft.model.adapter {
         Some(dir) => {
             let opened = AdapterFolder::open(dir, checkpoint.config());
@@ -178,7 +227,22 @@ fn open(
     };
     let wanted = Wanted { head, classifier: in_base, adapters: adapters(experiment)? };
     let how = (device, weights_seed(experiment));
-    let loaded = load_checkpoint(&checkpoint, wanted, how).context("model.path")?;
+    // Adapters of a folder are written over weights that have to be there.
+    let part = part.filter(|_| adapter.is_none());
+    let (held, first_weights) = match part {
+        None => (None, None),
+        Some(part) => {
+            let config = checkpoint.config().clone();
+            let layout = Model::new(config, head, wanted.adapters.clone())?.layout().clone();
+            let read = |keep: Kept<'_>| {
+                let loaded = load_part(&checkpoint, wanted.clone(), how, keep);
+                Ok(loaded.context("model.path")?.params)
+            };
+            (Some(part(&layout)?), Some(digest_by_site(&layout, &read)?))
+        }
+    };
+    let is_held = |id| held.as_ref().is_none_or(|held| held.contains(id));
+    let loaded = load_part(&checkpoint, wanted, how, is_held).context("model.path")?;
     let Loaded { model, mut params, companions, mut report } = loaded;
     if let Some(adapter) = &adapter {
         let taken = adapter.load((&model, &mut params), &classifier, device);
@@ -187,7 +251,17 @@ fn open(
         report.classifier = classifier;
     }
     notes.extend(report.lines());
-    Ok(Opened { model, params, companions, tokenizer })
+    Ok(Opened { model, params, companions, tokenizer, first_weights })
+}
+
+/// The digest of all weights, of which one site after another is there.
+fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) -> Result<Digest> {
+    let mut digest = WeightsDigest::default();
+    let blocks = (0..layout.blocks()).map(Site::Block);
+    for site in [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]) {
+        digest.add(&read(&|id| id.site == site)?);
+    }
+    Ok(digest.end())
 }
 
 /// How answers in text are cut, ended and compared.
@@ -270,6 +344,15 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
 enum Family {
     Encoder,
     Decoder,
+}
+
+impl Family {
+    const fn of(config: &Config) -> Self {
+        match config {
+            Config::Bert(_) => Self::Encoder,
+            Config::Llama(_) => Self::Decoder,
+        }
+    }
 }
 
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.

@@ -155,7 +155,7 @@ fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
         let expected = "a method with clients: nobody sends rows to a server";
         return Err(Complaint::new("method.name", "\"centralised\"", expected).into());
     }
-    Run::with_holdings(experiment, Holdings::of_server(experiment)?)
+    Run::with_holdings(experiment, Holdings::of_server(experiment)?, Device::cpu())
 }
 
 fn central(prepared: &Prepared) -> CentralTest {

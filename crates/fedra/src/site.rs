@@ -10,14 +10,14 @@ use fedra_client::Client;
 use fedra_compute::Device;
 use fedra_data::LabelShape;
 use fedra_engine::ClientId;
-use fedra_plan::{Plan, Round, Scope, Side};
+use fedra_plan::{Layout, Plan, Round, Scope, Side};
 
 use crate::agreement::agreement;
 use crate::complaint::Complaint;
 use crate::error::Result;
 use crate::experiment::{Experiment, ModelSource, Source, Vocabulary};
 use crate::holdings::Holdings;
-use crate::prepared::Prepared;
+use crate::prepared::{PartHeld, Prepared};
 
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
@@ -62,8 +62,27 @@ fn prepare(
         holdings.division.clients.retain(|holding| holding.client == name);
         holdings.division.central_test.clear();
     }
-    let prepared = Prepared::of(experiment, holdings, device)?;
+    let part = |layout: &Layout| held(experiment, name, layout);
+    let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
+    let prepared = Prepared::of_part(experiment, holdings, (device, part))?;
     Ok((prepared, if declared.is_empty() { names } else { declared.clone() }))
+}
+
+/// Whether the site holds only a part of the model. Where a memory decides on the cut it is the
+/// server's to say, and nothing is given away.
+fn is_part(experiment: &Experiment) -> bool {
+    experiment.draft.split.as_ref().is_some_and(|split| split.client_memory.is_none())
+}
+
+/// What of a cut model lives with a client, in any round.
+fn held(experiment: &Experiment, name: &str, layout: &Layout) -> Result<Scope> {
+    let Some(split) = &experiment.recipe.split else { return Ok(Scope::everything(layout)) };
+    let mut held = Scope::empty();
+    for round in 0..experiment.rounds.saturating_add(1) {
+        let cut = split.cut(name, Round(round), layout.blocks())?;
+        held = held | Plan::new(layout, Scope::empty(), cut)?.held_by(Side::Client);
+    }
+    Ok(held)
 }
 
 fn client(
@@ -75,23 +94,12 @@ fn client(
     let labels = (shards.task, shards.labels);
     let own = shards.clients.into_iter().find(|shard| shard.name == name);
     let shard = own.unwrap_or_default();
-    let client = Client::new(id, shard, labels, (model, params), device)?;
-    let client = match &experiment.recipe.split {
-        None => client,
-        // Where a memory decides, the cut is the server's to say, and nothing is given away.
-        Some(_) if experiment.draft.split.as_ref().is_some_and(|it| it.client_memory.is_some()) => {
-            client
-        }
-        Some(split) => {
-            let layout = client.layout().clone();
-            let mut held = Scope::empty();
-            for round in 0..experiment.rounds.saturating_add(1) {
-                let cut = split.cut(name, Round(round), layout.blocks())?;
-                let plan = Plan::new(&layout, Scope::empty(), cut)?;
-                held = held | plan.held_by(Side::Client);
-            }
-            client.holding(&held)
-        }
+    let client = Client::of_part(id, shard, labels, (model, params), device)?;
+    let client = if is_part(experiment) {
+        let held = held(experiment, name, client.layout())?;
+        client.holding(&held)
+    } else {
+        client
     };
     Ok(match experiment.recipe.depths.get(name) {
         Some(depth) => client.with_depth(*depth)?,

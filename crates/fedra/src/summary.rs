@@ -168,8 +168,9 @@ impl Summary {
             let rounds = stage.since.filter(begun).map(from);
             fact("second stage", rounds.unwrap_or_else(|| "not reached".to_owned()));
         }
-        fact("bytes up", travelled(self.bytes.up, self.bytes.full_up));
-        fact("bytes down", travelled(self.bytes.down, self.bytes.full_down));
+        let Bytes { up, down, full_up, full_down, crossing, .. } = self.bytes;
+        fact("bytes up", travelled((up, crossing.up()), full_up));
+        fact("bytes down", travelled((down, crossing.down()), full_down));
         fact("privacy", "none".to_owned());
         if self.model.is_none() {
             fact("model", "none saved: every client keeps its own, none is global".to_owned());
@@ -180,13 +181,19 @@ impl Summary {
     }
 }
 
-/// Bytes, and their share of what sending everything would have taken.
-pub fn travelled(bytes: ByteCount, full: ByteCount) -> String {
+/// Bytes, and what share of sending every parameter in f32 those of parameters are. What of them
+/// crossed a cut are no parameters: they are told apart.
+pub fn travelled((bytes, crossing): (ByteCount, ByteCount), full: ByteCount) -> String {
     if full.0 == 0 {
         return "none".to_owned();
     }
-    let share = 100.0 * bytes.0 as f64 / full.0 as f64;
-    format!("{bytes}, {share:.1} % of everything in f32")
+    let parameters = ByteCount(bytes.0.saturating_sub(crossing.0));
+    let share = 100.0 * parameters.0 as f64 / full.0 as f64;
+    let of_everything = format!("{share:.1} % of everything in f32");
+    if crossing.0 == 0 {
+        return format!("{bytes}, {of_everything}");
+    }
+    format!("{bytes}: {crossing} across the cut, {parameters} of parameters, {of_everything}")
 }
 
 /// Seconds as people say them.
@@ -226,5 +233,22 @@ impl Summary {
             parameters: 0,
             tokens: 0.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_crossed_a_cut_is_no_share_of_the_parameters() {
+        let bytes = ByteCount(29_400_082);
+        let crossed = ByteCount(29_400_000);
+        assert_eq!(
+            travelled((bytes, crossed), ByteCount(82)),
+            "29.4 MB: 29.4 MB across the cut, 82 B of parameters, 100.0 % of everything in f32"
+        );
+        let all = (ByteCount(500), ByteCount(0));
+        assert_eq!(travelled(all, ByteCount(1000)), "500 B, 50.0 % of everything in f32");
     }
 }

@@ -15,11 +15,25 @@ impl Model {
     /// nearly that at width 768; at width 64 it would pass on a sixth, and a token that reads the
     /// others (the first one, under a sequence head) would see next to nothing of them.
     pub fn fresh_params(&self, device: &Device, seed: Seed) -> Result<Params, ModelError> {
+        self.fresh_part(device, seed, |_| true)
+    }
+
+    /// The same of the parameters that `keep` accepts; the others are never made.
+    pub fn fresh_part(
+        &self,
+        device: &Device,
+        seed: Seed,
+        keep: impl Fn(ParamId) -> bool,
+    ) -> Result<Params, ModelError> {
         let fresh = |(id, shape)| {
+            if !device.has_numbers() {
+                let (rows, cols) = matrix_shape(shape);
+                return Ok((id, Tensor::zeros(device, rows, cols)));
+            }
             let drawn = Drawn { id, shape, deviation: deviation(id, shape) };
             Ok((id, drawn.tensor(device, seed)?))
         };
-        self.layout().iter().map(fresh).collect()
+        self.layout().iter().filter(|(id, _)| keep(*id)).map(fresh).collect()
     }
 }
 

@@ -15,12 +15,14 @@ pub enum Preset {
     SmolLm2,
     /// A 16-block decoder of width 2048, as Llama 3.2 with a billion parameters.
     Llama1B,
+    /// `LLaMA2-7B`: a 32-block decoder of width 4096 with a head of its own.
+    Llama2,
 }
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 5] =
-        [Self::Tiny, Self::MiniLm, Self::BertBase, Self::SmolLm2, Self::Llama1B];
+    pub const ALL: [Self; 6] =
+        [Self::Tiny, Self::MiniLm, Self::BertBase, Self::SmolLm2, Self::Llama1B, Self::Llama2];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Preset {
             Self::BertBase => "bert-base",
             Self::SmolLm2 => "smollm2",
             Self::Llama1B => "llama-1b",
+            Self::Llama2 => "llama2-7b",
         }
     }
 
@@ -46,6 +49,7 @@ impl Preset {
             Self::BertBase => encoder(12, 768, 12, 30522),
             Self::SmolLm2 => decoder(30, 576, (9, 3), 1536, 49152),
             Self::Llama1B => decoder(16, 2048, (32, 8), 8192, 128_256),
+            Self::Llama2 => Config::Llama(LlamaConfig::default()),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Step {
             Preset::Tiny | Preset::MiniLm | Preset::BertBase => {
                 Head::Sequence { classes: CLASSES as usize, pooler: false }
             }
-            Preset::SmolLm2 | Preset::Llama1B => Head::Language,
+            Preset::SmolLm2 | Preset::Llama1B | Preset::Llama2 => Head::Language,
         };
         let model = Model::new(without_segments(self.shape), head, None)?;
         if self.seq > model.longest() {

@@ -222,3 +222,27 @@ fn of_blocks_that_never_change_only_those_are_kept() {
     let added = checkpoint(feedback, "with") - checkpoint("wire.encoding=int8", "without");
     assert!((1.0..1.1).contains(&(added / (3.0 * 4.0 * 3_399.0))), "{added}");
 }
+
+#[test]
+fn plan_and_run_tell_the_same_shares_of_a_cut_that_starts_shared() {
+    let place = Place::new();
+    let sets = [
+        "split={ first = 0, last = 1 }",
+        "federation.start=shared",
+        "federation.rounds=1",
+        "model.lora={ rank = 2 }",
+    ];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+    let line = |text: &str, start: &str| {
+        let found = text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+        found[start.len()..].trim().to_owned()
+    };
+    let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
+    let run = place.succeed(&[&["run", "tiny.toml", "--out", "far"], &sets[..]].concat());
+    for start in ["bytes up", "bytes down"] {
+        let told = line(&run, start);
+        assert!(told.contains(" across the cut, "), "{told}");
+        assert!(line(&plan, start).ends_with(&format!("in all ({told})")), "{start}: {told}");
+    }
+    assert!(line(&plan, "client saves").contains(" % of the "), "{plan}");
+}

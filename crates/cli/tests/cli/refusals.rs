@@ -396,3 +396,13 @@ fn a_model_folder_that_is_none_says_what_it_lacks() {
     );
     assert_eq!(message.matches("expected").count(), 1, "{message}");
 }
+
+#[test]
+fn text_that_a_cut_model_would_have_to_write_is_refused_before_anything_is_read() {
+    let place = Place::new();
+    let sets = ["--set", "data.task=generation", "--set", "split={ first = 0, last = 1 }"];
+    let message = place.refused(&[&["plan", "tiny.toml"], &sets[..]].concat());
+    let expected =
+        "data.task: found \"generation\", expected \"language\" or \"choice\" beside [split]";
+    assert!(message.contains(expected), "{message}");
+}

@@ -4,5 +4,6 @@
 mod certificates;
 mod cut;
 mod faults;
+mod memory;
 mod near_and_far;
 mod place;

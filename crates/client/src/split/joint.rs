@@ -142,7 +142,8 @@ impl Joint {
             if spans.is_empty() {
                 return Ok(());
             }
-            let pass = turn.run(blocks, learner, &whole)?;
+            let entered = (blocks.tensor(&whole.rows)?, whole.lengths);
+            let pass = turn.run(blocks, learner, entered)?;
             let rows = pass.output.tensor.to_host().into_owned();
             if self.expel_overflowing(&spans, (width, &rows)) {
                 continue;
@@ -196,26 +197,18 @@ impl Joint {
         let entered = pass.input.tensor.clone();
         let mut derived = derive(blocks, pass, &spread(blocks, &spans, &given))?;
         if !derived.is_finite() {
-            let rows = entered.to_host();
-            let (mut rest, mut good, mut bad) = (&rows[..], Vec::new(), false);
-            let mut whole = HiddenFrame::of_rows(
-                FrameKind::Forward,
-                turn.step,
-                (blocks.model.width(), Vec::new()),
-            );
+            let entered = entered.to_host();
+            let (mut rest, mut good, mut bad) = (&entered[..], Vec::new(), false);
+            let (mut rows, mut lengths) = (Vec::new(), Vec::new());
             for span in spans {
-                let (own, others) = rest.split_at(span.rows * whole.width);
+                let (own, others) = rest.split_at(span.rows * blocks.model.width());
                 rest = others;
                 let Some(gradient) = given.get(&span.client) else { continue };
-                let alone = HiddenFrame {
-                    lengths: span.lengths.clone(),
-                    rows: own.to_vec(),
-                    ..HiddenFrame::of_rows(FrameKind::Forward, turn.step, (whole.width, Vec::new()))
-                };
-                let derived = derive(blocks, turn.run(blocks, learner, &alone)?, gradient)?;
+                let alone = (blocks.tensor(own)?, span.lengths.clone());
+                let derived = derive(blocks, turn.run(blocks, learner, alone)?, gradient)?;
                 if derived.is_finite() {
-                    whole.lengths.extend_from_slice(&span.lengths);
-                    whole.rows.extend_from_slice(own);
+                    lengths.extend_from_slice(&span.lengths);
+                    rows.extend_from_slice(own);
                     good.push(span);
                     continue;
                 }
@@ -229,7 +222,7 @@ impl Joint {
             }
             spans = good;
             if bad {
-                pass = turn.run(blocks, learner, &whole)?;
+                pass = turn.run(blocks, learner, (blocks.tensor(&rows)?, lengths))?;
                 derived = derive(blocks, pass, &spread(blocks, &spans, &given))?;
             }
             check_squares(derived.squares)?;

@@ -282,7 +282,7 @@ impl Middle {
     }
 
     /// Blocks that live at the server for anybody, in any round.
-    fn is_hosted(&self, id: ParamId) -> bool {
+    pub(super) fn is_hosted(&self, id: ParamId) -> bool {
         let Site::Block(block) = id.site else { return false };
         let of_clients = self.split.clients.values().copied();
         let of_moves = self
@@ -390,12 +390,13 @@ impl MiddleHost for Middle {
             Ok((id, Tensor::from_slice(&self.device, rows, cols, values)?))
         };
         let layout = self.model.layout();
+        let mut state = self.lock();
+        // The numbers before these go first: nobody needs both, and they are most of the memory.
+        *state = State { connections: state.connections, ..State::default() };
         let params: Result<Params> =
             layout.iter().filter(|(id, _)| self.is_hosted(*id)).map(hosted).collect();
-        let mut state = self.lock();
         let hosted = params.map_err(|error| failure("take the model", &error))?;
-        let connections = state.connections;
-        *state = State { hosted, connections, ..State::default() };
+        state.hosted = hosted;
         drop(state);
         self.moved.notify_all();
         Ok(())

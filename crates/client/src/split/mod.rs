@@ -21,6 +21,7 @@ mod middle;
 mod noise;
 mod peer;
 mod probing;
+mod rehearsal;
 mod survey;
 mod turn;
 
@@ -29,4 +30,5 @@ pub use local_peer::LocalPeer;
 pub use middle::Middle;
 pub use noise::{Occasion, Perturbation};
 pub use peer::{Connect, Peer, Purpose};
+pub use rehearsal::Rehearsal;
 pub use turn::MOST_ROWS as MOST_ROWS_CROSSING;

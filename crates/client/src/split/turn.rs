@@ -148,9 +148,15 @@ impl Turn {
         matches!(self.phase, Phase::Rows)
     }
 
+    /// Whether gradients come from the client at all.
+    pub fn crosses_back(&self) -> bool {
+        self.crosses != Crosses::Nowhere
+    }
+
     fn forward(&mut self, blocks: Blocks<'_>, learner: &Learner, bytes: &[u8]) -> Result<Vec<u8>> {
         let frame = blocks.read(bytes, (&[FrameKind::Forward], self.step), None)?;
-        let pass = self.run(blocks, learner, &frame)?;
+        let rows = blocks.tensor(&frame.rows)?;
+        let pass = self.run(blocks, learner, (rows, frame.lengths))?;
         let rows = pass.output.tensor.to_host().into_owned();
         let width = frame.width;
         let answer = HiddenFrame::of_rows(FrameKind::Hidden, self.step, (width, rows));
@@ -163,14 +169,18 @@ impl Turn {
     }
 
     /// Runs rows through the blocks, recorded as far as something learns.
-    pub fn run(&self, blocks: Blocks<'_>, learner: &Learner, frame: &HiddenFrame) -> Result<Pass> {
+    pub fn run(
+        &self,
+        blocks: Blocks<'_>,
+        learner: &Learner,
+        (rows, lengths): (Tensor, Vec<usize>),
+    ) -> Result<Pass> {
         let mut tape = Tape::new(blocks.device);
-        let tensor = blocks.tensor(&frame.rows)?;
         let input = match self.crosses {
-            Crosses::Both => tape.input(tensor),
-            Crosses::Nowhere | Crosses::Upper => tape.constant(tensor),
+            Crosses::Both => tape.input(rows),
+            Crosses::Nowhere | Crosses::Upper => tape.constant(rows),
         };
-        let packing = Packing::new(frame.lengths.clone())?;
+        let packing = Packing::new(lengths)?;
         let weights = learner.params.training(&self.scope);
         let range = self.range.clone();
         let output = blocks.model.run_blocks(

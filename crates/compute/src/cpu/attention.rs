@@ -17,7 +17,7 @@ use super::shared::Shared;
 use super::simd::vectorised;
 use crate::geometry::{Attention, Mask, Span};
 use crate::pool::{Buffer, Pool};
-use crate::thread_pool;
+use crate::thread_pool::{self, ThreadPool};
 use std::ops::Range;
 
 /// Queries per tile.
@@ -246,6 +246,31 @@ pub fn backward(
             }
         }
     });
+}
+
+/// Which way attention is gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    Forward,
+    Backward,
+}
+
+/// Floats that the tasks of a pass work with at a time, if each has the longest span.
+pub fn workspace_len((geometry, spans): (Attention, &[Span]), pass: Pass) -> usize {
+    let width = geometry.width;
+    let Some(longest) = spans.iter().max_by_key(|span| span.keys.len()) else { return 0 };
+    let (keys, tile) = (longest.keys.len(), TILE.min(longest.queries.len()));
+    let packed = Right::beside_len(width, [keys]) + Right::beside_len(keys, [width]);
+    let one = match pass {
+        Pass::Forward => packed + tile * keys,
+        Pass::Backward => {
+            let strided = (width + 1, 1);
+            let rows = |count| Right::rows_len((count, width), strided);
+            packed + 2 * tile * keys + rows(keys) + 2 * rows(tile)
+        }
+    };
+    let at_once = ThreadPool::current_threads().min(spans.len() * geometry.kv_heads);
+    at_once * one
 }
 
 /// One task's memory.

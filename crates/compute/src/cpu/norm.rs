@@ -101,11 +101,17 @@ pub struct Wanted<'a> {
     pub weights: Option<[&'a mut [f32]; 2]>,
 }
 
+/// Floats of partial sums in the gradients of a norm's weights.
+pub fn partial_len(rows: usize, width: usize) -> usize {
+    rows.div_ceil(ROWS) * 2 * width
+}
+
 /// Gradients of a norm.
 pub fn backward(pool: &Pool, kind: Kind, saved: Saved<'_>, dy: &[f32], wanted: Wanted<'_>) {
     let width = saved.weight.len();
     let tasks = dy.len().div_ceil(width * ROWS);
-    let mut partial = pool.zeros(if wanted.weights.is_some() { tasks * 2 * width } else { 0 });
+    let partial_len = partial_len(dy.len() / width, width);
+    let mut partial = pool.zeros(if wanted.weights.is_some() { partial_len } else { 0 });
     let sums_len = partial.len() / tasks.max(1);
     let sums = Shared::new(&mut partial);
     let (dx, keep) = match wanted.x {

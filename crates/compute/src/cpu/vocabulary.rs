@@ -29,6 +29,11 @@ pub struct Loss<'a> {
     pub db: Option<&'a mut [f32]>,
 }
 
+/// Rows whose logits exist at once.
+pub fn rows_at_once(words: usize) -> usize {
+    (HELD / words).clamp(16, 1024)
+}
+
 /// The weighted sum of the rows' losses.
 pub fn run(pool: &Pool, loss: Loss<'_>) -> f64 {
     let Loss { x, weight, bias, labels, factors, mut dx, mut dw, mut db } = loss;
@@ -36,7 +41,7 @@ pub fn run(pool: &Pool, loss: Loss<'_>) -> f64 {
     let forward = Right::beside(pool, &[weight.t()]);
     let backward = dx.is_some().then(|| Right::stacked(pool, &[weight]));
     let start = bias.map_or(Start::Zero, Start::Bias);
-    let step = (HELD / words).clamp(16, 1024);
+    let step = rows_at_once(words);
     let mut logits = pool.take(step.min(rows) * words);
     let mut sum = 0.0;
     if let Some(db) = db.as_deref_mut() {

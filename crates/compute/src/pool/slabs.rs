@@ -69,13 +69,18 @@ impl Piece {
     }
 }
 
+/// Floats that a piece of at least `len` takes.
+pub(super) fn rounded(len: usize) -> usize {
+    len.max(1).next_multiple_of(LINE)
+}
+
 impl Slabs {
     /// A piece of at least `len` floats, initialised but arbitrary.
     pub(super) fn take(&mut self, len: usize) -> Piece {
         // Checked before anything is rounded up: a size that wraps around would be a short piece behind
         // a long slice.
         assert!(len <= isize::MAX as usize / 8, "a buffer is smaller than the address space");
-        let length = len.max(1).next_multiple_of(LINE);
+        let length = rounded(len);
         if self.by_length.range((length, 0, 0)..).next().is_none() {
             self.add_slab(length);
         }

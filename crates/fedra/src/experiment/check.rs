@@ -12,7 +12,7 @@ pub use recipe::complaint;
 use std::sync::Arc;
 
 use fedra_compute::ThreadPool;
-use fedra_data::Table;
+use fedra_data::{Table, Task};
 
 use self::values::{Result, at_least_one};
 use super::checked::Experiment;
@@ -47,6 +47,11 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     }
     let expected = "concepts, diagnosis, classes, tokens, language, choice or generation";
     let task = draft.data.task.ok_or_else(|| Complaint::new("data.task", "nothing", expected))?;
+    if task == Task::Generation && draft.split.is_some() {
+        let expected = "\"language\" or \"choice\" beside [split]: a cut model is not scored by the text \
+                        that it writes; learn the texts as \"language\", or leave [split] out";
+        return Err(Complaint::new("data.task", "\"generation\"", expected));
+    }
     let rounds = draft.federation.rounds;
     let rounds =
         rounds.ok_or_else(|| Complaint::new("federation.rounds", "nothing", "at least 1"))?;

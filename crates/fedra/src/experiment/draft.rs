@@ -310,6 +310,27 @@ pub struct Lora {
     pub roles: Vec<Role>,
     /// How adapters of several clients become one.
     pub mean: LoraMean,
+    /// Whether the head learns beside the adapters.
+    #[serde(skip_serializing_if = "LoraHead::is_usual")]
+    pub head: LoraHead,
+}
+
+/// `model.lora.head`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoraHead {
+    /// It learns.
+    #[default]
+    Learns,
+    /// It stays as it is, with the norm in front of it.
+    Frozen,
+}
+
+impl LoraHead {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// `model.lora.mean`
@@ -328,7 +349,7 @@ pub enum LoraMean {
 impl Default for Lora {
     fn default() -> Self {
         let (roles, mean) = (vec![Role::Query, Role::Value], LoraMean::Separate);
-        Self { rank: 8, alpha: 16.0, roles, mean }
+        Self { rank: 8, alpha: 16.0, roles, mean, head: LoraHead::Learns }
     }
 }
 

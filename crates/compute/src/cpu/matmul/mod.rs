@@ -197,9 +197,25 @@ fn check_start(c: &MatMut<'_>, start: &Start<'_>) {
 
 /// Rows that run along the depth are read where they are. Others are packed into strips if enough
 /// panels will read the copy to pay for it.
+const PANELS_WORTH_A_COPY: usize = 6;
+
 fn in_place(a: Mat<'_>, panels: usize) -> bool {
-    const PANELS_WORTH_A_COPY: usize = 6;
     a.col_stride == 1 || panels < PANELS_WORTH_A_COPY
+}
+
+/// Floats that the tasks of a product pack at a time of a left operand whose rows do not run along
+/// the depth.
+pub fn left_len(rows: usize, depth: usize, cols: usize) -> usize {
+    let panels = cols.div_ceil(WIDTH);
+    if rows == 0 || panels == 0 {
+        return 0;
+    }
+    let (row_blocks, column_blocks) = grid(rows, panels);
+    if panels.div_ceil(column_blocks) < PANELS_WORTH_A_COPY {
+        return 0;
+    }
+    let at_once = ThreadPool::current_threads().min(row_blocks * column_blocks);
+    at_once * rows.div_ceil(row_blocks) * depth.min(DEPTH)
 }
 
 /// The destination's first element and row distance, shared between tasks that write disjoint parts.

@@ -49,13 +49,18 @@ impl<'a> Right<'a> {
             }
             column += part.cols;
         }
-        let mut packed = pool.take(jobs.len() * WIDTH * depth);
+        let mut packed = pool.take(Self::beside_len(depth, parts.iter().map(|part| part.cols)));
         fill_panels(&mut packed, WIDTH * depth, |number, into| {
             let (part, index, _) = jobs[number];
             pack::right_panel(into, part, index);
         });
         let panels = jobs.into_iter().map(|(_, _, panel)| panel).collect();
         Self { source: Source::Packed(packed), depth, panels }
+    }
+
+    /// Floats that [`Right::beside`] packs, of matrices of this depth and so many columns each.
+    pub fn beside_len(depth: usize, cols: impl IntoIterator<Item = usize>) -> usize {
+        cols.into_iter().map(|cols| pack::right_len(depth, cols)).sum()
     }
 
     /// Packs matrices of equal width on top of each other: the depth is the sum of theirs.
@@ -78,13 +83,25 @@ impl<'a> Right<'a> {
     /// One row-major matrix: read where it is if it is small and whole panels wide, else packed.
     /// (A large one is read faster from panels, which cross fewer pages.)
     pub fn rows(pool: &Pool, b: Mat<'a>) -> Self {
-        const SMALL: usize = (1 << 20) / size_of::<f32>();
-        let small = b.rows * b.row_stride <= SMALL;
-        if small && b.col_stride == 1 && b.cols.is_multiple_of(WIDTH) {
+        if Self::rows_len((b.rows, b.cols), (b.row_stride, b.col_stride)) == 0 {
             let source = Source::InPlace(b, pool.clone());
             return Self { source, depth: b.rows, panels: panels_of(b.cols) };
         }
         Self::stacked(pool, &[b])
+    }
+
+    /// Floats that [`Right::rows`] packs of a matrix of this shape whose rows and columns are so far
+    /// apart: none where it is read in place.
+    pub fn rows_len(
+        (rows, cols): (usize, usize),
+        (row_stride, col_stride): (usize, usize),
+    ) -> usize {
+        const SMALL: usize = (1 << 20) / size_of::<f32>();
+        let small = rows * row_stride <= SMALL;
+        if small && col_stride == 1 && cols.is_multiple_of(WIDTH) {
+            return 0;
+        }
+        pack::right_len(rows, cols)
     }
 
     /// One row-major matrix that a single product of few rows reads: where it is if it is whole

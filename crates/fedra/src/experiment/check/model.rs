@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use fedra_model::hf::Config;
 use fedra_model::hf::companions::TOKENIZER;
 use fedra_model::hf::config::limit;
+use fedra_model::hf::{BertConfig, Config, LlamaConfig};
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Head, Model, ModelError, Preset};
 use fedra_plan::Role;
@@ -70,10 +70,6 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
     };
     let mut config = preset.config();
-    let Config::Bert(bert) = &mut config else {
-        let expected = "an encoder; a decoder comes with its own tokenizer: use model.path";
-        return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
-    };
     if model.head.is_some() {
         let expected = "it only beside model.path: a preset has no trained head";
         return Err(Complaint::new("model.head", "a choice", expected));
@@ -90,6 +86,18 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
             return Err(Complaint::new(key, size, format!("at most {most}")));
         }
     }
+    match &mut config {
+        Config::Bert(bert) => encoder(bert, model, tokens)?,
+        Config::Llama(llama) => decoder(llama, model, &name)?,
+    }
+    fits(&config, tokens)?;
+    config.check().map_err(|error| shape(&error.to_string()))?;
+    carries(&config, adapters)?;
+    Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+/// An encoder in the sizes that are written.
+fn encoder(bert: &mut BertConfig, model: &Written, tokens: usize) -> Result<()> {
     bert.num_hidden_layers = model.blocks.unwrap_or(bert.num_hidden_layers);
     bert.hidden_size = model.width.unwrap_or(bert.hidden_size);
     bert.intermediate_size = INNER * bert.hidden_size;
@@ -101,10 +109,20 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     }
     // Positions that no example reaches would be parameters that never learn.
     bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
-    fits(&config, tokens)?;
-    config.check().map_err(|error| shape(&error.to_string()))?;
-    carries(&config, adapters)?;
-    Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+    Ok(())
+}
+
+/// A decoder, of which the number of blocks may be another one; it keeps the rows of its embedding,
+/// however few pieces the vocabulary has.
+fn decoder(llama: &mut LlamaConfig, model: &Written, name: &str) -> Result<()> {
+    for (key, size) in [("model.width", model.width), ("model.heads", model.heads)] {
+        if let Some(size) = size {
+            let expected = format!("nothing: the preset {name:?} decides");
+            return Err(Complaint::new(key, size, expected));
+        }
+    }
+    llama.num_hidden_layers = model.blocks.unwrap_or(llama.num_hidden_layers);
+    Ok(())
 }
 
 /// The vocabulary of a preset.
@@ -189,7 +207,8 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
     let roles = adapters.roles().iter().copied().collect();
     // How they are averaged is no property of a folder.
     let mean = lora.as_ref().map(|given| given.mean).unwrap_or_default();
-    let stored = Lora { rank: adapters.rank(), alpha: adapters.alpha(), roles, mean };
+    let head = lora.as_ref().map(|given| given.head).unwrap_or_default();
+    let stored = Lora { rank: adapters.rank(), alpha: adapters.alpha(), roles, mean, head };
     let is_same = |given: &Lora| {
         let roles: BTreeSet<Role> = given.roles.iter().copied().collect();
         (given.rank, given.alpha) == (stored.rank, stored.alpha) && roles == *adapters.roles()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_data::{LabelShape, Task};
+use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
     AdapterMean, Encoding, EngineError, Evaluation, Population, Recipe, Sampler, Work,
@@ -14,7 +14,7 @@ use super::model::config;
 use super::values::Result;
 use crate::complaint::{Complaint, nearest};
 use crate::experiment::checked::ModelSource;
-use crate::experiment::draft::{Draft, LoraMean};
+use crate::experiment::draft::{Draft, LoraHead, LoraMean};
 use crate::experiment::reading;
 use crate::experiment::split_table::SplitTable;
 
@@ -59,7 +59,7 @@ pub(super) fn recipe(
             Some(LoraMean::Separate | LoraMean::FreezeA) | None => AdapterMean::Separate,
         },
         split: draft.split.as_ref().map(SplitTable::split).transpose()?,
-        learns: trainable(draft),
+        learns: trainable(draft, task)?,
         ..Recipe::new(work)
     };
     let settings = reading::spelt(draft.method.settings.clone());
@@ -101,18 +101,20 @@ fn sample(draft: &Draft) -> Result<()> {
 }
 
 /// What may learn at all: everything, or the adapters and the head.
-fn trainable(draft: &Draft) -> Rule {
-    match &draft.model.lora {
-        None => Rule::Everything,
-        Some(lora) => {
-            let head = Rule::Sites([Site::Head].into());
-            match lora.mean {
-                LoraMean::FreezeA => Rule::Parts([Part::LoraB].into()) | head,
-                LoraMean::Separate | LoraMean::Exact => {
-                    Rule::Parts([Part::LoraA, Part::LoraB].into()) | head
-                }
-            }
+fn trainable(draft: &Draft, task: Task) -> Result<Rule> {
+    let Some(lora) = &draft.model.lora else { return Ok(Rule::Everything) };
+    let adapters = match lora.mean {
+        LoraMean::FreezeA => Rule::Parts([Part::LoraB].into()),
+        LoraMean::Separate | LoraMean::Exact => Rule::Parts([Part::LoraA, Part::LoraB].into()),
+    };
+    let has_labels = task.answer_form() != AnswerForm::Text && task.shape() != LabelShape::Absent;
+    match lora.head {
+        LoraHead::Learns => Ok(adapters | Rule::Sites([Site::Head].into())),
+        LoraHead::Frozen if has_labels => {
+            let expected = "\"learns\" for a task with labels: its head may be fresh";
+            Err(Complaint::new("model.lora.head", "\"frozen\"", expected))
         }
+        LoraHead::Frozen => Ok(adapters),
     }
 }
 

@@ -1,0 +1,274 @@
+//! What each side of a cut holds at once, found by going through its steps on a device without
+//! numbers ([`Device::meta`]).
+//!
+//! The steps are those of a real run: the same ends, the same turns, the same tape. So nothing has to
+//! be written down twice, and a step that changes changes its forecast. Where the model is not cut, a
+//! client's steps are those of the whole model, which is what a cut is compared with.
+
+use std::sync::Arc;
+
+use fedra_compute::{Device, Params, Tape, Tensor, ThreadPool};
+use fedra_data::{Encoded, LabelSet, Task};
+use fedra_engine::{LocalRule, Split, SplitMode, TrainRequest, Work};
+use fedra_model::{Model, Packing, Reading};
+use fedra_plan::{ByteCount, ParamId, Plan, Round, Shape, Side};
+use fedra_seed::Seed;
+use fedra_wire::{ClientId, ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
+
+use crate::correction::Correction;
+use crate::error::Result;
+use crate::evaluator::Evaluator;
+use crate::examples::Examples;
+use crate::split::ends::Ends;
+use crate::split::middle::Middle;
+use crate::split::peer::Peer;
+use crate::split::turn::{Blocks, Learner, Pass, Turn};
+use crate::trainer::{TrainTask, Trainer};
+use crate::worker::Limits;
+
+/// A round of one client, and of the server with all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Rehearsal<'a> {
+    /// The structure; nobody needs its numbers.
+    pub model: &'a Model,
+    /// What learns, and where each part lives.
+    pub plan: &'a Plan,
+    /// How it is cut; it is not looked at where the plan has no cut.
+    pub split: &'a Split,
+    /// How a client trains.
+    pub work: &'a Work,
+    /// What the examples ask.
+    pub task: Task,
+    /// The names of the answers.
+    pub labels: &'a LabelSet,
+    /// The largest batch of training.
+    pub batch: &'a [Encoded],
+    /// Steps of a client in a round: from the second on its optimiser has moments.
+    pub steps: u64,
+    /// The largest batch of scoring; none where clients score nothing.
+    pub scored: &'a [Encoded],
+    /// Clients that train in a round.
+    pub clients: u64,
+    /// The sequences of all of them in the step that has the most tokens, by their lengths.
+    pub joined: &'a [usize],
+}
+
+impl Rehearsal<'_> {
+    /// The most tensor memory of a client.
+    pub fn client(&self) -> Result<ByteCount> {
+        let device = Device::meta();
+        let shared = shapes(&device, self.model, |id| self.plan.held_by(Side::Client).contains(id));
+        let mut params = shared.clone();
+        for id in &(&self.plan.held_by(Side::Client) & self.plan.keeps()) {
+            let (rows, cols) = params.get(id)?.shape();
+            params.insert(id, Tensor::zeros(&device, rows, cols));
+        }
+        if !self.scored.is_empty() {
+            self.score((self.model, &device), &params)?;
+        }
+        let own = self.plan.trained_by(Side::Client);
+        let work = self.work();
+        let task = TrainTask {
+            client: "a client",
+            examples: self.batch,
+            scope: &own,
+            work: &work,
+            correction: match work.local {
+                LocalRule::Proximal { mu } => Correction::Proximal { mu },
+                LocalRule::Plain | LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
+                    Correction::Nothing
+                }
+            },
+            seed: Seed(0),
+        };
+        let trainer = Trainer { model: self.model, device: &device, cache: ByteCount(0) };
+        let mut ends = self.ends(&device);
+        trainer.train_cut(&mut params, &task, ends.as_mut().map(|ends| (self.plan, ends)))?;
+        Ok(ByteCount(device.usage().peak_bytes as u64))
+    }
+
+    fn score(&self, (model, device): (&Model, &Device), params: &Params) -> Result<()> {
+        let tokens = Limits::default().tokens;
+        let evaluator = Evaluator { model, device, task: self.task, labels: self.labels, tokens };
+        let examples: Examples = self.scored.iter().cloned().collect();
+        match &mut self.ends(device) {
+            Some(ends) => evaluator.score_cut(params, &examples, ends)?,
+            None => evaluator.score(params, &examples)?,
+        };
+        Ok(())
+    }
+
+    fn ends<'d>(&self, device: &'d Device) -> Option<Ends<'d>>
+    where
+        Self: 'd,
+    {
+        let peer = Box::new(ZeroPeer { encoding: self.split.encoding, width: self.model.width() });
+        Ends::new((self.model, device), (self.split, self.plan), (Seed(0), Seed(0)), peer)
+    }
+
+    /// The work of as many steps as it takes to have seen everything there is to hold.
+    fn work(&self) -> Work {
+        let (batch, epochs) = (self.batch.len() as u32, self.steps.clamp(1, 2) as u32);
+        Work { batch, epochs, max_steps: None, ..self.work.clone() }
+    }
+
+    /// The most tensor memory of the server's half.
+    pub fn server(&self) -> Result<ByteCount> {
+        let device = Device::meta();
+        let middle = Middle::new((self.model.clone(), device.clone()), self.split.clone(), &[]);
+        let hosted = shapes(&device, self.model, |id| middle.is_hosted(id));
+        let base = device.usage().live_bytes as u64;
+        let request = TrainRequest {
+            client: ClientId(0),
+            round: Round(0),
+            seed: Seed(0),
+            correction: None,
+            plan: self.plan.clone(),
+            work: self.work(),
+            revocable: false,
+            split: Some(Arc::new(self.split.clone())),
+        };
+        let server = Server { model: self.model, device: &device, hosted: &hosted, request };
+        let lengths: Vec<usize> = self.batch.iter().map(|one| one.ids.len()).collect();
+        let at_once = self.clients.min(ThreadPool::current_threads() as u64);
+        let training = match self.split.mode {
+            SplitMode::Sequential => {
+                // A client's copy beside that of the clients before it, which is gone back to if its
+                // answer is refused.
+                let shared = server.teach(server.learner()?, &lengths, self.steps)?.learner;
+                let second = if self.clients > 1 { shared.clone() } else { server.learner()? };
+                server.teach(second, &lengths, self.steps)?.peak
+            }
+            SplitMode::Batched => server.teach(server.learner()?, self.joined, self.steps)?.peak,
+            SplitMode::Replicated => {
+                let Taught { learner: _learner, peak, before, waiting } =
+                    server.teach(server.learner()?, &lengths, self.steps)?;
+                // Everybody's pass waits for its gradient. Who goes back when is up to the network:
+                // at the least one does, and in the end everybody has moments.
+                let tokens = |lengths: &[usize]| lengths.iter().sum::<usize>().max(1) as u64;
+                let passes = (waiting - before) * tokens(self.joined) / tokens(&lengths);
+                let after = device.usage().live_bytes as u64 - base;
+                let during = self.clients * (before - base) + passes + (peak - waiting);
+                base + during.max(self.clients * after)
+            }
+        };
+        let lengths = self.scored.iter().flat_map(Encoded::scored_lengths).collect();
+        let scoring = base + at_once * (server.score(lengths)? - base);
+        Ok(ByteCount(training.max(scoring)))
+    }
+}
+
+/// The server's half on paper.
+struct Server<'a> {
+    model: &'a Model,
+    device: &'a Device,
+    hosted: &'a Params,
+    request: TrainRequest,
+}
+
+/// What teaching came to, in bytes.
+struct Taught {
+    learner: Learner,
+    /// The most at once.
+    peak: u64,
+    /// Before the last step.
+    before: u64,
+    /// While a pass waits for its gradient.
+    waiting: u64,
+}
+
+impl Server<'_> {
+    fn learner(&self) -> Result<Learner> {
+        Learner::new(self.device, self.hosted, &self.request)
+    }
+
+    /// Takes a client's steps on sequences of these lengths, as a turn does.
+    fn teach(&self, mut learner: Learner, lengths: &[usize], steps: u64) -> Result<Taught> {
+        self.device.reset_peak();
+        let used = || self.device.usage();
+        let encoding = RowEncoding::F32;
+        let blocks = Blocks { model: self.model, device: self.device, encoding };
+        let mut turn = Turn::new(&self.request)?;
+        let (rows, width) = (lengths.iter().sum(), self.model.width());
+        let zeros = || Tensor::zeros(self.device, rows, width);
+        let (mut before, mut waiting) = (0, 0);
+        for _ in 0..steps.clamp(1, 2) {
+            before = used().live_bytes as u64;
+            let pass = turn.run(blocks, &learner, (zeros(), lengths.to_vec()))?;
+            waiting = used().live_bytes as u64;
+            if turn.crosses_back() {
+                let Pass { tape, input, output } = pass;
+                let mut gradients = tape.backward(&[(&output, zeros())])?;
+                turn.learn(&mut learner, &mut gradients)?;
+                drop((input, output));
+            }
+        }
+        Ok(Taught { learner, peak: used().peak_bytes as u64, before, waiting })
+    }
+
+    /// The most at once while sequences of these lengths are answered.
+    fn score(&self, lengths: Vec<usize>) -> Result<u64> {
+        self.device.reset_peak();
+        if !lengths.is_empty() {
+            let mut tape = Tape::new(self.device);
+            let rows = lengths.iter().sum();
+            let hidden = tape.constant(Tensor::zeros(self.device, rows, self.model.width()));
+            let range = self.request.plan.cut().server_blocks().unwrap_or(0..0);
+            let range = usize::from(range.start)..usize::from(range.end);
+            let (packing, weights) = (Packing::new(lengths)?, self.hosted.frozen());
+            self.model.run_blocks(&mut tape, weights, hidden, &packing, range, &Reading::All)?;
+        }
+        Ok(self.device.usage().peak_bytes as u64)
+    }
+}
+
+/// Parameters of which there is only the shape.
+fn shapes(device: &Device, model: &Model, wanted: impl Fn(ParamId) -> bool) -> Params {
+    let shape = |(id, shape): (ParamId, &Shape)| {
+        let (rows, cols) = match *shape.dims() {
+            [rows, cols] => (rows, cols),
+            _ => (1, shape.elements()),
+        };
+        (id, Tensor::zeros(device, rows, cols))
+    };
+    model.layout().iter().filter(|(id, _)| wanted(*id)).map(shape).collect()
+}
+
+/// A server that answers zeros.
+struct ZeroPeer {
+    encoding: RowEncoding,
+    width: usize,
+}
+
+impl Peer for ZeroPeer {
+    fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
+        use FrameKind::{Backward, Done, Forward, Gradient, Hidden, Score, Step};
+        let expected = ExpectedFrame {
+            kinds: &[Forward, Score, Backward, Step],
+            encoding: self.encoding,
+            step: None,
+            width: self.width,
+            rows: None,
+            most_rows: usize::MAX,
+            longest: usize::MAX,
+        };
+        let asked = HiddenFrame::decode(&frame, &expected)?;
+        let kind = match asked.kind {
+            Forward | Score => Hidden,
+            Backward => Gradient,
+            Step
+            | Hidden
+            | Gradient
+            | Done
+            | FrameKind::Decode
+            | FrameKind::DecodeLast
+            | FrameKind::Watch
+            | FrameKind::WatchLast
+            | FrameKind::Trace
+            | FrameKind::Ask
+            | FrameKind::Told => Done,
+        };
+        let answer = HiddenFrame::of_rows(kind, asked.step, (self.width, asked.rows));
+        Ok(answer.encode(self.encoding)?)
+    }
+}

@@ -1,0 +1,136 @@
+//! What kernels take beside their operands, counted for a device without numbers.
+//!
+//! The processor's kernels pack operands into panels and keep partial sums. Each function here takes
+//! what its kernel takes, by the lengths that the kernel's own file gives, and gives it back at the
+//! end. A test holds a step on paper to the same step on the processor.
+
+use crate::cpu::attention;
+use crate::cpu::matmul::{self, Right};
+use crate::cpu::norm;
+use crate::cpu::vocabulary;
+use crate::fill::Fill;
+use crate::operands::{Attended, Factor, Linear, LinearBackward, View, Vocabulary};
+use crate::pool::{Counted, Counter};
+use crate::tensor::Tensor;
+
+/// Rows, columns, and the distances from one row and one column to the next.
+type Extent = ((usize, usize), (usize, usize));
+
+fn extent(tensor: &Tensor) -> Extent {
+    (tensor.shape(), (tensor.cols(), 1))
+}
+
+fn extent_of(view: &View<'_>) -> Extent {
+    let (rows, stride) = view.tensor.shape();
+    let cols = view.columns.len();
+    if view.transposed { ((cols, rows), (1, stride)) } else { ((rows, cols), (stride, 1)) }
+}
+
+/// A bf16 tensor as f32, where a kernel reads it whole.
+fn widened(counter: &Counter, tensor: &Tensor) -> Option<Counted> {
+    tensor.is_bf16().then(|| counter.take(tensor.elements()))
+}
+
+fn rows(counter: &Counter, (shape, strides): Extent) -> Counted {
+    counter.take(Right::rows_len(shape, strides))
+}
+
+/// A product of two views.
+pub(crate) fn matmul(counter: &Counter, (left, right): (&View<'_>, &View<'_>)) {
+    let _read = [widened(counter, left.tensor), widened(counter, right.tensor)];
+    let ((count, depth), (_, step)) = extent_of(left);
+    let ((_, cols), _) = extent_of(right);
+    if right.transposed && !left.transposed && matmul::has_few_rows(count) {
+        return;
+    }
+    let _packed = if right.transposed {
+        counter.take(Right::beside_len(depth, [cols]))
+    } else {
+        rows(counter, extent_of(right))
+    };
+    let _left = counter.take(if step == 1 { 0 } else { matmul::left_len(count, depth, cols) });
+}
+
+/// Projections: biases side by side, weights widened and packed.
+pub(crate) fn linear(counter: &Counter, given: &Linear<'_>) {
+    let outputs = || given.weights.iter().map(|(weight, _)| weight.rows());
+    let has_bias = given.weights.iter().any(|(_, bias)| bias.is_some());
+    let _bias = has_bias.then(|| counter.take(outputs().sum()));
+    if matmul::has_few_rows(given.x.rows()) {
+        return;
+    }
+    let _widened: Vec<_> =
+        given.weights.iter().map(|(weight, _)| widened(counter, weight)).collect();
+    let _packed = counter.take(Right::beside_len(given.x.cols(), outputs()));
+}
+
+/// Gradients of projections: packed operands, and results that are transposed afterwards.
+pub(crate) fn linear_backward(counter: &Counter, given: &LinearBackward<'_>) {
+    let weights = if given.dx.is_some() { given.weights } else { &[] };
+    let mut taken: Vec<Counted> =
+        weights.iter().filter_map(|weight| widened(counter, weight)).collect();
+    let (mut reads_input, mut turned, mut left) = (false, 0, 0);
+    for job in &given.jobs {
+        let ((count, outputs), _) = extent_of(&job.left);
+        match job.right {
+            Factor::InputOfLowRank => reads_input = true,
+            Factor::Other(tensor) => taken.push(rows(counter, extent(tensor))),
+            Factor::Input => match given.x.filter(|x| x.cols() > outputs) {
+                None => reads_input = true,
+                Some(x) => {
+                    taken.push(rows(counter, extent_of(&job.left)));
+                    taken.push(counter.take(x.cols() * outputs));
+                    if job.fill == Fill::Add {
+                        turned = turned.max(x.cols() * outputs);
+                    }
+                    left = left.max(matmul::left_len(x.cols(), count, outputs));
+                    continue;
+                }
+            },
+        }
+        let inputs = match job.right {
+            Factor::Other(tensor) => tensor.cols(),
+            Factor::Input | Factor::InputOfLowRank => given.x.map_or(0, Tensor::cols),
+        };
+        left = left.max(matmul::left_len(outputs, count, inputs));
+    }
+    match weights {
+        [] => {}
+        [only] => taken.push(rows(counter, extent(only))),
+        [first, ..] => {
+            let depth = weights.iter().map(|weight| weight.rows()).sum();
+            taken.push(counter.take(Right::beside_len(depth, [first.cols()])));
+        }
+    }
+    if let Some(x) = given.x.filter(|_| reads_input) {
+        taken.push(rows(counter, extent(x)));
+    }
+    // Tasks have given their packed rows back when results are transposed.
+    drop(counter.take(left));
+    drop(counter.take(turned));
+}
+
+/// Partial sums of a norm's weights.
+pub(crate) fn norm_backward(counter: &Counter, dy: &Tensor) {
+    drop(counter.take(norm::partial_len(dy.rows(), dy.cols())));
+}
+
+/// What the tasks of attention work with at a time.
+pub(crate) fn attention(counter: &Counter, given: &Attended<'_>, pass: attention::Pass) {
+    drop(counter.take(attention::workspace_len((given.geometry, given.spans), pass)));
+}
+
+/// Packed weights and a few rows of logits.
+pub(crate) fn vocabulary_loss(counter: &Counter, given: &Vocabulary<'_>) {
+    let _read = [widened(counter, given.x), widened(counter, given.weight)];
+    let (words, width) = given.weight.shape();
+    let count = given.x.rows();
+    let _forward = counter.take(Right::beside_len(width, [words]));
+    let _backward = given.dx.as_ref().map(|_| counter.take(Right::beside_len(words, [width])));
+    let step = vocabulary::rows_at_once(words).min(count);
+    let _logits = counter.take(step * words);
+    if given.dw.is_some() {
+        let _input = rows(counter, ((step, width), (width, 1)));
+        drop(counter.take(matmul::left_len(words, step, width)));
+    }
+}
