@@ -315,6 +315,9 @@ impl Recipe {
         let depths = (!self.depths.is_empty()).then_some("some clients lack blocks");
         let adapt = self.adapt.as_ref().map(|_| "clients adapt before they are scored");
         let pooled = (self.population == Population::Pooled).then_some("there are no clients");
+        let alone = (self.personal == Rule::Everything).then_some(
+            "every client keeps its whole model, and the server would share a part of it",
+        );
         let heads = self.work.head_probe.map(|_| "heads are chosen by attention");
         let attention =
             self.evaluation.attention.then_some("evaluate.attention follows blocks of both sides");
@@ -323,7 +326,7 @@ impl Recipe {
             .then_some("updates are divided by their steps, and the server has one copy for all");
         let clip = (split.mode == SplitMode::Batched && self.work.clip.is_some())
             .then_some("work.clip needs each client's own gradient of the server's blocks");
-        let reasons = [state, depths, adapt, pooled, heads, attention, pace, clip];
+        let reasons = [state, depths, adapt, pooled, alone, heads, attention, pace, clip];
         match reasons.into_iter().flatten().next() {
             None => Ok(()),
             Some(reason) => Err(EngineError::Setting {

@@ -196,6 +196,13 @@ impl Split {
         if self.moves.iter().any(|step| step.round == 0) {
             return refuse("split.moves", "round 0".to_owned(), "rounds from 1 on");
         }
+        let twice = self.moves.iter().enumerate().find(|(place, step)| {
+            self.moves[..*place].iter().any(|before| before.round == step.round)
+        });
+        if let Some((_, step)) = twice {
+            let found = format!("two moves in round {}", step.round);
+            return refuse("split.moves", found, "one cut from a round on");
+        }
         if self.mode == SplitMode::Batched && !self.clients.is_empty() {
             let expected = "one cut for all clients: their rows go through the same blocks";
             return refuse(

@@ -406,6 +406,9 @@ impl<'e> Run<'e> {
         }
         if summary.model.is_some() {
             self.save(folder, (MODEL, ADAPTER), federation.model())?;
+            if !personal.is_empty() {
+                listener.warn(&own_parts(&personal));
+            }
         }
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
         folder.write_summary(&summary)?;
@@ -509,4 +512,16 @@ impl<'e> Run<'e> {
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
         save(&path, model, &params, &saving).context("cannot save the model")
     }
+}
+
+/// What a model folder lacks where clients keep parameters of their own.
+fn own_parts(personal: &Scope) -> String {
+    let sites: std::collections::BTreeSet<String> =
+        personal.iter().map(|id| id.site.to_string()).collect();
+    let sites: Vec<String> = sites.into_iter().collect();
+    format!(
+        "the folder {MODEL} is nobody's whole model: {} stay with each client, and there they are as \
+         before the first round. Scores are those of the clients' own models",
+        sites.join(", ")
+    )
 }

@@ -90,8 +90,8 @@ impl Metadata {
     }
 
     pub fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
-        self.typed(key, "a number", |value| match value {
-            Value::Number(number) => Some(*number),
+        self.typed(key, "a finite number", |value| match value {
+            Value::Number(number) => Some(*number).filter(|number| number.is_finite()),
             Value::Integer(number) => Some(*number as f64),
             Value::Flag(_)
             | Value::Text(_)

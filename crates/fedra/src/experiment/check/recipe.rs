@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
-    AdapterMean, Encoding, EngineError, Evaluation, Population, Recipe, Sampler, Work,
+    AdapterMean, Encoding, EngineError, Evaluation, Population, Recipe, Sampler, Split, Work,
 };
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
@@ -62,6 +62,11 @@ pub(super) fn recipe(
         learns: trainable(draft, task)?,
         ..Recipe::new(work)
     };
+    let late = |split: &Split| split.moves.iter().map(|step| step.round).find(|at| *at > rounds);
+    if let Some(round) = base.split.as_ref().and_then(late) {
+        let expected = format!("rounds up to {rounds}, the last (federation.rounds)");
+        return Err(Complaint::new("split.moves", format!("a move in round {round}"), expected));
+    }
     let settings = reading::spelt(draft.method.settings.clone());
     let mut method = Method::by_name(&draft.method.name, settings).map_err(complaint)?;
     if let Some(safl) = method.safl_mut() {
