@@ -8,7 +8,7 @@ use fedra::plan_report::{PartRow, PlanReport};
 use fedra::run_memory::RunMemory;
 use fedra::state_placement::StateLocation;
 use fedra::summary::travelled;
-use fedra_engine::{Begins, Bytes, Ends, Masks, Recipe};
+use fedra_engine::{Begins, Bytes, Ends, Masks, Move, Recipe};
 use fedra_plan::{ByteCount, Layout};
 
 use crate::console;
@@ -105,18 +105,24 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
     let Ends { first, last } = split.ends;
     let middle = report.layout.blocks() - first - last;
     let blocks = |count: u16| counted(u64::from(count), "block");
-    let mut facts = vec![
-        (
-            "cut",
-            format!(
-                "clients keep {} at the embedding and {} at the head; the server has {}",
-                blocks(first),
-                blocks(last),
-                blocks(middle)
-            ),
+    let mut facts = vec![(
+        "cut",
+        format!(
+            "clients keep {} at the embedding and {} at the head; the server has {}",
+            blocks(first),
+            blocks(last),
+            blocks(middle)
         ),
-        ("mode", describe(split.mode).to_owned()),
-    ];
+    )];
+    let keep = |Ends { first, last }: Ends| format!("{} and {}", blocks(first), blocks(last));
+    for (name, ends) in &split.clients {
+        facts.push(("cut of its own", format!("{name:?} keeps {}", keep(*ends))));
+    }
+    for Move { round, first, last } in &split.moves {
+        let ends = keep(Ends { first: *first, last: *last });
+        facts.push(("cut moves", format!("from round {round} on clients keep {ends}")));
+    }
+    facts.push(("mode", describe(split.mode).to_owned()));
     if let Some(saving) = &report.saving {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         facts.push((

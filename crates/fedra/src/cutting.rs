@@ -39,14 +39,23 @@ pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Re
         let ends = within(budget, (recipe, experiment), model)?;
         recipe.split = Some(Split { ends, ..split.clone() });
     }
-    let ends = recipe.split.as_ref().map(|split| split.ends);
-    if let (EndsAre::Personal, Some(Ends { first, last })) = (table.ends, ends) {
-        let blocks = model.layout().blocks();
-        let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
-        let sites = own.map(Site::Block).chain([Site::Embedding, Site::Head]).collect();
-        recipe.personal = Rule::Union(vec![recipe.personal.clone(), Rule::Sites(sites)]);
+    if let Some(split) = &recipe.split {
+        recipe.personal = personal(experiment, split.ends, model.layout().blocks());
     }
     Ok(())
+}
+
+/// What never leaves a client whose model is cut there.
+fn personal(experiment: &Experiment, Ends { first, last }: Ends, blocks: u16) -> Rule {
+    let of_method = experiment.recipe.personal.clone();
+    match experiment.draft.split.as_ref().map(|table| table.ends) {
+        None | Some(EndsAre::Shared) => of_method,
+        Some(EndsAre::Personal) => {
+            let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
+            let sites = own.map(Site::Block).chain([Site::Embedding, Site::Head]).collect();
+            Rule::Union(vec![of_method, Rule::Sites(sites)])
+        }
+    }
 }
 
 /// The cut that leaves a client the most blocks within a memory.
@@ -133,7 +142,8 @@ pub fn costs(
         .filter(is_shown);
     let costs = |ends: Ends| {
         let split = Split { ends, ..split.clone() };
-        let recipe = Recipe { split: Some(split.clone()), ..recipe.clone() };
+        let personal = personal(experiment, ends, blocks);
+        let recipe = Recipe { split: Some(split.clone()), personal, ..recipe.clone() };
         let plan = plan_of(&recipe, model, ends)?;
         let mut all = CrossingBytes::default();
         for batches in &batches {

@@ -372,6 +372,7 @@ impl<'e> Run<'e> {
             stopped: None,
             bytes: Bytes::default(),
             privacy: None,
+            noise: self.noise(),
             multiply_adds: 0,
             model: self.shares_a_model()?.then(|| MODEL.to_owned()),
             inputs: Some(self.inputs.clone()),
@@ -413,6 +414,11 @@ impl<'e> Run<'e> {
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
         folder.write_summary(&summary)?;
         Ok(Box::new(summary))
+    }
+
+    /// The noise of rows that cross a cut, for people.
+    fn noise(&self) -> Option<String> {
+        Some(self.recipe.split.as_ref()?.noise?.kind.describe())
     }
 
     /// Whether there is a global model: where every client keeps all of it there is none.

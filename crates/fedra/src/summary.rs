@@ -50,6 +50,9 @@ pub struct Summary {
     pub log: LogMark,
     /// Always null: none.
     pub privacy: Option<()>,
+    /// What was added to rows that crossed a cut, where anything was; it is no promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<String>,
     /// Since when a method of two stages is in its second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<StageReport>,
@@ -172,6 +175,9 @@ impl Summary {
         fact("bytes up", travelled((up, crossing.up()), full_up));
         fact("bytes down", travelled((down, crossing.down()), full_down));
         fact("privacy", "none".to_owned());
+        if let Some(noise) = &self.noise {
+            fact("noise", noise.clone());
+        }
         if self.model.is_none() {
             fact("model", "none saved: every client keeps its own, none is global".to_owned());
         }
@@ -225,6 +231,7 @@ impl Summary {
             inputs: None,
             log: LogMark::default(),
             privacy: None,
+            noise: None,
             stage: None,
             seconds: 0.0,
             peak_rss_bytes: 0,

@@ -33,6 +33,14 @@ impl Place {
         text(&output.stdout)
     }
 
+    /// The same; everything that it said, also on stderr.
+    #[track_caller]
+    pub fn succeed_and_hear(&self, arguments: &[&str]) -> String {
+        let output = self.fedra(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stderr) + &text(&output.stdout)
+    }
+
     /// Runs what must be refused: status 2, one message on stderr, nothing on stdout or on disk.
     #[track_caller]
     pub fn refused(&self, arguments: &[&str]) -> String {

@@ -398,6 +398,54 @@ fn a_model_folder_that_is_none_says_what_it_lacks() {
 }
 
 #[test]
+fn cuts_that_contradict_themselves_or_their_method_are_refused() {
+    let place = Place::new();
+    let cases = [
+        (
+            &["method.name=local-only", "split={ first = 0, last = 1 }"][..],
+            "every client keeps its whole model",
+        ),
+        (
+            &[
+                "split={ first = 0, last = 1, moves = [{ round = 2, first = 0, last = 0 }, { round = 2, first = 1, last = 0 }] }",
+            ],
+            "two moves in round 2",
+        ),
+        (
+            &["split={ first = 0, last = 1, moves = [{ round = 99, first = 0, last = 0 }] }"],
+            "a move in round 99",
+        ),
+        (
+            &["split={ client_memory = \"1 GB\", moves = [{ round = 2, first = 0, last = 0 }] }"],
+            "either a memory, or clients and moves",
+        ),
+    ];
+    for (sets, expected) in cases {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let message = place.refused(&[&["plan", "tiny.toml"], &sets[..]].concat());
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn a_run_says_what_its_model_folder_lacks_and_what_its_noise_is() {
+    let place = Place::new();
+    let split = "split={ first = 0, last = 1, ends = \"personal\", noise = { gamma = 0.1 } }";
+    let said = place.succeed_and_hear(&["run", "tiny.toml", "--out", "own", "--set", split]);
+    assert!(said.contains("the folder model is nobody's whole model: "), "{said}");
+    assert!(said.contains("an empirical perturbation"), "{said}");
+    let noise = place.summary("own")["noise"].to_string();
+    assert!(noise.contains("relative, gamma 0.1"), "{noise}");
+    let plan = place.succeed(&[
+        "plan",
+        "tiny.toml",
+        "--set",
+        "split={ first = 0, last = 1, moves = [{ round = 2, first = 0, last = 0 }] }",
+    ]);
+    assert!(plan.contains("from round 2 on clients keep 0 blocks and 0 blocks"), "{plan}");
+}
+
+#[test]
 fn text_that_a_cut_model_would_have_to_write_is_refused_before_anything_is_read() {
     let place = Place::new();
     let sets = ["--set", "data.task=generation", "--set", "split={ first = 0, last = 1 }"];

@@ -108,6 +108,11 @@ impl SplitTable {
             let expected = "either a memory, or first and last";
             return Err(Complaint::new("split.client_memory", "it beside a fixed cut", expected));
         }
+        let others = !(self.clients.is_empty() && self.moves.is_empty());
+        if self.client_memory.is_some() && others {
+            let expected = "either a memory, or clients and moves with cuts of their own";
+            return Err(Complaint::new("split.client_memory", "it beside other cuts", expected));
+        }
         if self.ends == EndsAre::Personal && !(self.clients.is_empty() && self.moves.is_empty()) {
             let expected = "\"shared\" where cuts differ: whose a block is must not change";
             return Err(Complaint::new("split.ends", "\"personal\"", expected));

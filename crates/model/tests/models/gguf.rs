@@ -134,6 +134,14 @@ fn a_file_that_lies_is_refused_by_what_is_false() {
     check(&with("split.count", Value::U32(3)), "split.count: found 3");
     check(&with("llama.expert_count", Value::U32(8)), "llama.expert_count: found 8");
     check(
+        &with("llama.rope.freq_base", Value::F32(f32::NAN)),
+        "llama.rope.freq_base: found NaN, expected a finite number",
+    );
+    check(
+        &with("llama.attention.layer_norm_rms_epsilon", Value::F32(f32::INFINITY)),
+        "llama.attention.layer_norm_rms_epsilon: found inf, expected a finite number",
+    );
+    check(
         &with("llama.rope.scaling.type", text("yarn")),
         "llama.rope.scaling.type: found \"yarn\"",
     );
