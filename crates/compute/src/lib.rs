@@ -13,6 +13,7 @@
 mod activation;
 mod allocator;
 mod arithmetic;
+mod clipping;
 mod cpu;
 mod device;
 mod error;
@@ -35,6 +36,7 @@ mod value;
 
 pub use activation::Activation;
 pub use allocator::{Allocator, OUT_OF_MEMORY};
+pub use clipping::{ClipFactors, Clipping};
 pub use cpu::rotary::Angles;
 pub use device::Device;
 pub use error::ComputeError;
@@ -46,7 +48,9 @@ pub use params::{Params, Weight, Weights};
 pub use pool::{Buffer, Pool, Usage, set_worker};
 pub use sequences::Sequences;
 pub use solver::Solver;
-pub use tape::{AttentionProbe, Lora, LossWeights, Projected, Projection, RowWeights, Tape};
+pub use tape::{
+    AttentionProbe, ExampleGradients, Lora, LossWeights, Projected, Projection, RowWeights, Tape,
+};
 pub use tensor::Tensor;
 pub use thread_pool::ThreadPool;
 pub use value::Value;
