@@ -15,7 +15,7 @@ use crate::cpu::{
     elementwise, example_squares, linear as cpu_linear, losses, matmul as cpu_matmul,
 };
 use crate::cpu::{
-    norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
+    noise, norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
 };
 use crate::device::Device;
 use crate::storage::Numbers;
@@ -483,6 +483,13 @@ pub(crate) fn scale_rows(device: &Device, x: &mut Tensor, factors: &[f32]) {
     let width = x.cols();
     match device {
         Device::Cpu(_) => example_squares::scale_rows(x.write(), width, factors),
+    }
+}
+
+/// `x += deviation * normal`, from one stream of a key.
+pub(crate) fn add_noise(device: &Device, x: &mut Tensor, deviation: f32, stream: (&[u32; 8], u64)) {
+    match device {
+        Device::Cpu(_) => noise::add(x.write(), deviation, stream),
     }
 }
 

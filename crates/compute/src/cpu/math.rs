@@ -31,6 +31,51 @@ pub fn exp(x: f32) -> f32 {
     y * scale
 }
 
+/// `ln x` of a normal positive number, error below 2e-7 of the larger of one and the result.
+#[inline(always)]
+pub fn ln(x: f32) -> f32 {
+    // x = m 2^e with m in [1/sqrt 2, sqrt 2)
+    let bits = x.to_bits().wrapping_sub(0x3F35_04F3);
+    let exponent = (bits.cast_signed() >> 23) as f32;
+    let m = f32::from_bits((bits & 0x007F_FFFF).wrapping_add(0x3F35_04F3));
+    let f = m - 1.0;
+    let p = 7.037_683_6e-2_f32;
+    let p = p.mul_add(f, -0.115_146_1);
+    let p = p.mul_add(f, 0.116_769_98);
+    let p = p.mul_add(f, -0.124_201_41);
+    let p = p.mul_add(f, 0.142_493_23);
+    let p = p.mul_add(f, -0.166_680_58);
+    let p = p.mul_add(f, 0.200_007_14);
+    let p = p.mul_add(f, -0.249_999_94);
+    let p = p.mul_add(f, 0.333_333_3);
+    let z = f * f;
+    let y = p * f * z;
+    let y = exponent.mul_add(-2.121_944_4e-4, y);
+    let y = z.mul_add(-0.5, y);
+    exponent.mul_add(0.693_359_4, f + y)
+}
+
+/// Sine and cosine of `turn / 2^32` of a full turn, error below 2e-7.
+#[inline(always)]
+pub fn sin_cos_turn(turn: u32) -> (f32, f32) {
+    // The nearest quarter turn, and what is left: at most an eighth either way.
+    let quarter = turn.wrapping_add(1 << 29) >> 30;
+    let rest = turn.wrapping_sub(quarter << 30).cast_signed() as f32;
+    let x = rest * (std::f32::consts::TAU / 4_294_967_296.0);
+    let z = x * x;
+    let s = (-1.951_529_6e-4_f32).mul_add(z, 8.332_161e-3);
+    let s = s.mul_add(z, -0.166_666_55);
+    let s = (s * z).mul_add(x, x);
+    let c = 2.443_315_7e-5_f32.mul_add(z, -1.388_731_6e-3);
+    let c = c.mul_add(z, 4.166_664_6e-2);
+    let c = (c * z).mul_add(z, z.mul_add(-0.5, 1.0));
+    let odd = quarter & 1 == 1;
+    let (sin, cos) = if odd { (c, s) } else { (s, c) };
+    let sin = if quarter & 2 == 0 { sin } else { -sin };
+    let cos = if quarter.wrapping_add(1) & 2 == 0 { cos } else { -cos };
+    (sin, cos)
+}
+
 /// The logistic function.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
@@ -138,6 +183,21 @@ fn pairwise(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logarithm_and_turns_are_exact_to_a_few_units() {
+        for i in 0..200_000u32 {
+            let word = i.wrapping_mul(2_654_435_761);
+            let x = (word as f32 + 0.5) / 4_294_967_296.0;
+            let expected = f64::from(x).ln();
+            let apart = (f64::from(ln(x)) - expected).abs();
+            assert!(apart <= 2e-7 * expected.abs().max(1.0), "ln {x}: {apart}");
+            let angle = f64::from(word) / 4_294_967_296.0 * std::f64::consts::TAU;
+            let (sin, cos) = sin_cos_turn(word);
+            assert!((f64::from(sin) - angle.sin()).abs() < 2e-7, "sin {word}");
+            assert!((f64::from(cos) - angle.cos()).abs() < 2e-7, "cos {word}");
+        }
+    }
 
     #[test]
     fn exp_is_accurate_to_two_parts_in_ten_million() {

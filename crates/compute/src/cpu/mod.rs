@@ -13,6 +13,7 @@ pub mod linear;
 pub mod losses;
 pub mod math;
 pub mod matmul;
+pub mod noise;
 pub mod norm;
 pub mod pattern;
 pub mod rotary;
