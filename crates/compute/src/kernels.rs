@@ -11,7 +11,9 @@ use crate::cpu::norm::{Saved, Wanted};
 use crate::cpu::rotary::{Angles, Turn};
 use crate::cpu::rows::Occurrences;
 use crate::cpu::shared::Shared;
-use crate::cpu::{elementwise, linear as cpu_linear, losses, matmul as cpu_matmul};
+use crate::cpu::{
+    elementwise, example_squares, linear as cpu_linear, losses, matmul as cpu_matmul,
+};
 use crate::cpu::{
     norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
 };
@@ -20,6 +22,8 @@ use crate::geometry::Span;
 use crate::meta;
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
+use crate::thread_pool;
+use fedra_seed::{NOISE_GROUP, SecretKey};
 use std::ops::Range;
 
 pub(crate) use crate::cpu::attention::ProbeWeights;
@@ -27,7 +31,8 @@ pub(crate) use crate::cpu::losses::Factors;
 pub(crate) use crate::cpu::norm::Kind as NormKind;
 pub(crate) use crate::fill::Fill;
 pub(crate) use crate::operands::{
-    Attended, Change, Factor, Linear, LinearBackward, Slope, View, Vocabulary, WeightGradient,
+    Attended, Change, Factor, Linear, LinearBackward, Outer, Slope, View, Vocabulary,
+    VocabularyExamples, WeightGradient,
 };
 
 // One pass over whole tensors.
@@ -305,7 +310,10 @@ pub(crate) fn linear_backward(device: &Device, given: LinearBackward<'_>) {
                 (MatMut::new(dx.write(), rows, cols), fill)
             });
             let x = x.as_ref().map(|(numbers, x)| numbers.mat(x));
-            cpu_linear::backward(pool, (dy.mat(given.dy), x, &weights), dx, &mut jobs);
+            let dy = dy.mat(given.dy);
+            let row_factors = given.row_factors;
+            let given = cpu_linear::Backward { dy, x, weights: &weights, row_factors };
+            cpu_linear::backward(pool, given, dx, &mut jobs);
         }
         Device::Meta(counter) => meta::linear_backward(counter, &given),
     }
@@ -456,6 +464,117 @@ pub(crate) fn attention_pattern(device: &Device, given: &Attended<'_>) -> Vec<f3
     }
 }
 
+// Gradients by example.
+
+/// For each example the squared norm of its gradients of some weights that share their input.
+pub(crate) fn outer_squares(device: &Device, given: &Outer<'_>) -> Vec<f64> {
+    let mut squares = vec![0.0; given.examples.len()];
+    match device {
+        Device::Cpu(pool) => {
+            let (right, numbers) = (
+                given.right.read(),
+                given.lefts.iter().map(|left| left.tensor.read()).collect::<Vec<_>>(),
+            );
+            let lefts: Vec<_> =
+                given.lefts.iter().zip(&numbers).map(|(view, numbers)| view.mat(numbers)).collect();
+            let outer = example_squares::Outer { lefts: &lefts, right: right.mat(given.right) };
+            example_squares::outer(pool, outer, given.examples, &mut squares);
+        }
+        Device::Meta(_) => {}
+    }
+    squares
+}
+
+/// For each example the squared norm of the sums of its rows with the same index.
+pub(crate) fn lookup_squares(
+    device: &Device,
+    (from, index): (&Tensor, &[u32]),
+    examples: &[Range<usize>],
+) -> Vec<f64> {
+    let mut squares = vec![0.0; examples.len()];
+    match device {
+        Device::Cpu(_) => {
+            example_squares::lookup(from.read().mat(from), index, examples, &mut squares);
+        }
+        Device::Meta(_) => {}
+    }
+    squares
+}
+
+/// One row for each example: the sum of its rows.
+pub(crate) fn example_sums(device: &Device, x: &Tensor, examples: &[Range<usize>]) -> Tensor {
+    let mut sums = Tensor::scratch(device, examples.len(), x.cols());
+    match device {
+        Device::Cpu(_) => {
+            example_squares::column_sums(sums.write(), x.read().mat(x), examples);
+        }
+        Device::Meta(_) => {}
+    }
+    sums
+}
+
+/// One row for each example: its gradient of a norm's weight, and that of its bias.
+pub(crate) fn norm_example_sums(
+    device: &Device,
+    (x, stats, weight, dy): (&Tensor, &Tensor, &Tensor, &Tensor),
+    examples: &[Range<usize>],
+) -> [Tensor; 2] {
+    let sums = || Tensor::scratch(device, examples.len(), x.cols());
+    let mut sums = [sums(), sums()];
+    match device {
+        Device::Cpu(_) => {
+            let (x, stats, weight) = (x.read(), stats.read(), weight.read());
+            let saved = Saved { x: &x, stats: &stats, weight: &weight };
+            let into = sums.each_mut().map(Tensor::write);
+            example_squares::norm_weights(&saved, dy.read().mat(dy), examples, into);
+        }
+        Device::Meta(_) => {}
+    }
+    sums
+}
+
+/// The sum of squares of each row, in some columns.
+pub(crate) fn row_squares(device: &Device, x: &View<'_>) -> Vec<f64> {
+    match device {
+        Device::Cpu(_) => {
+            let numbers = x.tensor.read();
+            let mat = x.mat(&numbers);
+            (0..mat.rows()).map(|row| elementwise::sum_of_squares(mat.row(row))).collect()
+        }
+        Device::Meta(_) => vec![0.0; x.tensor.rows()],
+    }
+}
+
+/// `into = sum over rows of factor * row`, in some columns; a factor of zero leaves a row out.
+pub(crate) fn weighted_rows(device: &Device, into: &mut Tensor, x: &View<'_>, factors: &[f32]) {
+    match device {
+        Device::Cpu(_) => {
+            example_squares::weighted_rows(into.write(), x.mat(&x.tensor.read()), factors);
+        }
+        Device::Meta(_) => into.own(),
+    }
+}
+
+/// `x[i] *= factors[i]`, row by row; a factor of zero makes zeros of anything.
+pub(crate) fn scale_rows(device: &Device, x: &mut Tensor, factors: &[f32]) {
+    let width = x.cols();
+    match device {
+        Device::Cpu(_) => example_squares::scale_rows(x.write(), width, factors),
+        Device::Meta(_) => x.own(),
+    }
+}
+
+/// `x += deviation * normal`, by a key.
+pub(crate) fn add_noise(device: &Device, x: &mut Tensor, deviation: f32, key: &SecretKey) {
+    const RUN: usize = 32 * NOISE_GROUP;
+    match device {
+        Device::Cpu(_) => thread_pool::each_chunk(x.write(), RUN, |task, run| {
+            key.add_normal(run, task * RUN, deviation);
+        }),
+        Device::Meta(_) => x.own(),
+    }
+}
+
 // Losses. Each turns logits into the gradient of the loss and returns the loss.
 
 /// Cross-entropy of each row with the column that it should have predicted.
@@ -515,6 +634,37 @@ pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor 
         Device::Meta(counter) => {
             meta::vocabulary_loss(counter, &given);
             Tensor::scalar(device, 0.0)
+        }
+    }
+}
+
+/// [`vocabulary_loss`] without gradients of weights, and for each example the squared norms of its own.
+pub(crate) fn vocabulary_loss_by_example(
+    device: &Device,
+    given: Vocabulary<'_>,
+    examples: VocabularyExamples<'_>,
+) -> (Tensor, [Vec<f64>; 2]) {
+    match device {
+        Device::Cpu(pool) => {
+            let (x, weight, bias) =
+                (given.x.read(), given.weight.read(), given.bias.map(Tensor::read));
+            let loss = vocabulary::Loss {
+                x: x.mat(given.x),
+                weight: weight.mat(given.weight),
+                bias: bias.as_deref(),
+                labels: given.labels,
+                factors: given.factors,
+                dx: given.dx.map(Tensor::write),
+                dw: None,
+                db: None,
+            };
+            let (sum, squares) = vocabulary::run_by_example(pool, loss, examples);
+            (divided(device, given.factors, sum), squares)
+        }
+        Device::Meta(counter) => {
+            meta::vocabulary_loss(counter, &given);
+            let nothing = || vec![0.0; examples.rows.len()];
+            (Tensor::scalar(device, 0.0), [nothing(), nothing()])
         }
     }
 }

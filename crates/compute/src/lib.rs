@@ -13,6 +13,7 @@
 mod activation;
 mod allocator;
 mod arithmetic;
+mod clipping;
 mod cpu;
 mod device;
 mod error;
@@ -21,6 +22,7 @@ mod geometry;
 mod gradients;
 mod kernels;
 mod meta;
+mod noise;
 mod operands;
 mod optimiser;
 mod params;
@@ -36,10 +38,11 @@ mod value;
 
 pub use activation::Activation;
 pub use allocator::{Allocator, OUT_OF_MEMORY};
+pub use clipping::{ClipFactors, Clipping};
 pub use cpu::rotary::Angles;
 pub use device::Device;
 pub use error::ComputeError;
-pub use fedra_seed::{Generator, Seed};
+pub use fedra_seed::{Generator, SecretKey, Seed};
 pub use geometry::{Attention, Mask, Span};
 pub use gradients::{Gradient, Gradients};
 pub use optimiser::Optimiser;
@@ -47,7 +50,9 @@ pub use params::{Params, Weight, Weights};
 pub use pool::{Buffer, Counter, Pool, Usage, set_worker};
 pub use sequences::Sequences;
 pub use solver::Solver;
-pub use tape::{AttentionProbe, Lora, LossWeights, Projected, Projection, RowWeights, Tape};
+pub use tape::{
+    AttentionProbe, ExampleGradients, Lora, LossWeights, Projected, Projection, RowWeights, Tape,
+};
 pub use tensor::Tensor;
 pub use thread_pool::ThreadPool;
 pub use value::Value;

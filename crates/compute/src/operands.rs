@@ -83,6 +83,8 @@ pub(crate) struct LinearBackward<'a> {
     /// Receives `dy W`.
     pub dx: Option<(&'a mut Tensor, Fill)>,
     pub jobs: Vec<WeightGradient<'a>>,
+    /// What each row counts in the weights' gradients, if not one; there are no biases then.
+    pub row_factors: Option<&'a [f32]>,
 }
 
 impl<'a> WeightGradient<'a> {
@@ -94,6 +96,14 @@ impl<'a> WeightGradient<'a> {
         };
         (self.left.tensor.read(), other)
     }
+}
+
+/// Gradients `left^T right` of weights that share their input, by the rows of each example.
+#[derive(Debug)]
+pub(crate) struct Outer<'a> {
+    pub lefts: &'a [View<'a>],
+    pub right: &'a Tensor,
+    pub examples: &'a [Range<usize>],
 }
 
 /// What attention reads. Queries are the first columns of a tensor; keys, then values, start at
@@ -137,6 +147,17 @@ pub(crate) struct Vocabulary<'a> {
     pub dx: Option<&'a mut Tensor>,
     pub dw: Option<&'a mut Tensor>,
     pub db: Option<&'a mut Tensor>,
+}
+
+/// What the vocabulary loss is to find out about each example.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VocabularyExamples<'a> {
+    /// The rows of each example.
+    pub rows: &'a [Range<usize>],
+    /// Whether the squares of the weight's gradient are wanted.
+    pub weight: bool,
+    /// Whether the squares of the bias's gradient are wanted.
+    pub bias: bool,
 }
 
 /// One parameter and what its step needs.

@@ -1,6 +1,7 @@
 //! `fedra bench`: measurements that another person can repeat.
 
 mod fold;
+mod private_step;
 mod report;
 mod round;
 mod split;

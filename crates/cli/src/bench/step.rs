@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Classes of the encoders' benchmark head.
 const CLASSES: u32 = 16;
 /// Steps before the clock counts.
-const WARM_UP: usize = 3;
+pub(super) const WARM_UP: usize = 3;
 /// Different batches that are replayed from a cached prefix.
 const CACHED_BATCHES: u64 = 4;
 
@@ -21,13 +21,13 @@ const CACHED_BATCHES: u64 = 4;
 pub struct Step {
     /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b
     #[arg(long, default_value = "minilm", value_parser = parse_shape)]
-    shape: Preset,
+    pub(super) shape: Preset,
     /// Sequences in a batch
     #[arg(long, default_value_t = 16)]
-    batch: usize,
+    pub(super) batch: usize,
     /// Tokens in a sequence
     #[arg(long, default_value_t = 128)]
-    seq: usize,
+    pub(super) seq: usize,
     /// Train only these blocks and the head, e.g. 4,5 [default: everything]
     #[arg(long, value_delimiter = ',', value_name = "BLOCKS")]
     train_blocks: Vec<u16>,
@@ -39,10 +39,13 @@ pub struct Step {
     threads: Option<usize>,
     /// Steps to time
     #[arg(long, default_value_t = 12)]
-    steps: usize,
+    pub(super) steps: usize,
+    /// Time a private step (each example's norm, clip, noise) beside the plain one, in turn
+    #[arg(long, conflicts_with = "cached_prefix")]
+    dp: bool,
     /// Print one JSON object instead of a sentence
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl Step {
@@ -55,17 +58,35 @@ impl Step {
             bail!("--threads: found {}, expected at most {}", self.threads(), ThreadPool::MOST);
         }
         let pool = ThreadPool::new(self.threads()).context("--threads: cannot start them")?;
+        if self.dp {
+            return pool.install(|| super::private_step::run(&self));
+        }
         let report = pool.install(|| self.measure())?;
         print_report(&report, self.json);
         Ok(())
     }
 
-    fn threads(&self) -> usize {
+    pub(super) fn threads(&self) -> usize {
         // Not the pool's own count: asking would start a pool that stays awake beside this one.
         self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     fn measure(&self) -> Result<Report> {
+        let mut bench = self.bench()?;
+        let warm_up =
+            if self.cached_prefix { WARM_UP.max(CACHED_BATCHES as usize) } else { WARM_UP };
+        for step in 0..warm_up {
+            bench.step(self, step as u64)?;
+        }
+        let mut times = (0..self.steps)
+            .map(|step| bench.step(self, (warm_up + step) as u64))
+            .collect::<Result<Vec<f64>>>()?;
+        times.sort_by(f64::total_cmp);
+        Ok(self.report(&times, bench.device.usage().peak_bytes))
+    }
+
+    /// A fresh model with memory of its own, ready to be trained.
+    pub(super) fn bench(&self) -> Result<Bench> {
         let device = Device::cpu();
         let head = match self.shape {
             Preset::Tiny | Preset::MiniLm | Preset::BertBase => {
@@ -79,24 +100,14 @@ impl Step {
         }
         let scope = self.scope(&model)?;
         let first = scope.blocks().first().copied().unwrap_or(0);
-        let mut bench = Bench {
+        Ok(Bench {
             params: model.fresh_params(&device, Seed(0))?,
             optimiser: Optimiser::new(&device, Solver::adamw(1e-4, 0.01))?,
             cache: self.cached_prefix.then(|| PrefixCache::new(usize::from(first), usize::MAX)),
             model,
             device,
             scope,
-        };
-        let warm_up =
-            if self.cached_prefix { WARM_UP.max(CACHED_BATCHES as usize) } else { WARM_UP };
-        for step in 0..warm_up {
-            bench.step(self, step as u64)?;
-        }
-        let mut times = (0..self.steps)
-            .map(|step| bench.step(self, (warm_up + step) as u64))
-            .collect::<Result<Vec<f64>>>()?;
-        times.sort_by(f64::total_cmp);
-        Ok(self.report(&times, bench.device.usage().peak_bytes))
+        })
     }
 
     fn scope(&self, model: &Model) -> Result<Scope> {
@@ -119,9 +130,14 @@ impl Step {
         Ok(blocks | head)
     }
 
+    /// What trains, in words.
+    pub(super) fn trained(&self) -> String {
+        let blocks: Vec<String> = self.train_blocks.iter().map(ToString::to_string).collect();
+        if blocks.is_empty() { "all".into() } else { blocks.join(",") }
+    }
+
     fn report(&self, times: &[f64], pool_bytes: usize) -> Report {
         let median = times[times.len() / 2];
-        let blocks: Vec<String> = self.train_blocks.iter().map(ToString::to_string).collect();
         Report {
             peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
             device: "cpu",
@@ -129,7 +145,7 @@ impl Step {
             batch: self.batch,
             seq: self.seq,
             precision: "fp32",
-            train_blocks: if blocks.is_empty() { "all".into() } else { blocks.join(",") },
+            train_blocks: self.trained(),
             cached_prefix: self.cached_prefix,
             threads: self.threads(),
             median_ms: rounded(median * 1e3),
@@ -142,19 +158,29 @@ impl Step {
 }
 
 /// What is trained and what it is trained with.
-struct Bench {
-    device: Device,
-    model: Model,
-    params: Params,
-    scope: Scope,
-    optimiser: Optimiser,
+pub(super) struct Bench {
+    pub(super) device: Device,
+    pub(super) model: Model,
+    pub(super) params: Params,
+    pub(super) scope: Scope,
+    pub(super) optimiser: Optimiser,
     cache: Option<PrefixCache>,
 }
 
 impl Bench {
     /// One step on random tokens; returns its seconds.
-    fn step(&mut self, shape: &Step, number: u64) -> Result<f64> {
+    pub(super) fn step(&mut self, shape: &Step, number: u64) -> Result<f64> {
         let number = if self.cache.is_some() { number % CACHED_BATCHES } else { number };
+        let (batch, targets) = self.batch(shape, number)?;
+        let start = Instant::now();
+        let gradients = self.gradients(shape, &batch, &targets, number)?;
+        self.optimiser.step(&mut self.params, &gradients)?;
+        drop(gradients);
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Random tokens and what should be said about them.
+    pub(super) fn batch(&self, shape: &Step, number: u64) -> Result<(Batch, Vec<Option<u32>>)> {
         let words =
             self.model.layout().iter().next().context("a model has parameters")?.1.dims()[0];
         let mut draw = Seed(1).with(number).generator();
@@ -167,11 +193,7 @@ impl Bench {
             }
             Head::Language | Head::Tokens { .. } | Head::Bare => y.into_iter().map(Some).collect(),
         };
-        let start = Instant::now();
-        let gradients = self.gradients(shape, &batch, &targets, number)?;
-        self.optimiser.step(&mut self.params, &gradients)?;
-        drop(gradients);
-        Ok(start.elapsed().as_secs_f64())
+        Ok((batch, targets))
     }
 
     fn gradients(
@@ -235,7 +257,8 @@ pub fn parse_shape(name: &str) -> Result<Preset, String> {
     })
 }
 
-fn rounded(x: f64) -> f64 {
+/// Two digits behind the point.
+pub(super) fn rounded(x: f64) -> f64 {
     (x * 100.0).round() / 100.0
 }
 

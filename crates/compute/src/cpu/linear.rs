@@ -142,20 +142,38 @@ enum Plan<'a> {
     Turned { input: Mat<'a>, left: Right<'a>, result: Buffer },
 }
 
+/// What gradients are computed from.
+#[derive(Clone, Copy, Debug)]
+pub struct Backward<'a, 'w> {
+    /// The gradient of the result.
+    pub dy: Mat<'a>,
+    /// The input, if a job reads it.
+    pub x: Option<Mat<'a>>,
+    /// The weights, if the gradient of the input is wanted.
+    pub weights: &'w [Mat<'a>],
+    /// What each row counts in the jobs, if not one; biases then do not fall out.
+    pub row_factors: Option<&'w [f32]>,
+}
+
 /// `dx = dy W`, and each job.
 pub fn backward<'a>(
     pool: &Pool,
-    (dy, x, weights): (Mat<'a>, Option<Mat<'a>>, &[Mat<'a>]),
+    given: Backward<'a, '_>,
     dx: Option<(MatMut<'_>, Fill)>,
     jobs: &mut [Job<'a>],
 ) {
-    let mut plans: Vec<Plan<'_>> = jobs.iter().map(|job| job.plan(pool, x)).collect();
+    let Backward { dy, x, weights, row_factors } = given;
+    let pack = |mat: Mat<'a>| match row_factors {
+        None => Right::rows(pool, mat),
+        Some(factors) => Right::scaled_rows(pool, mat, factors),
+    };
+    let mut plans: Vec<Plan<'_>> = jobs.iter().map(|job| job.plan(pool, x, pack)).collect();
     let stacked = dx.as_ref().map(|_| match weights {
         [only] => Right::rows(pool, *only),
         several => Right::stacked(pool, several),
     });
     let reads_input = plans.iter().any(|plan| matches!(plan, Plan::Input));
-    let input = x.filter(|_| reads_input).map(|x| Right::rows(pool, x));
+    let input = x.filter(|_| reads_input).map(pack);
     let mut products = Vec::with_capacity(1 + jobs.len());
     if let (Some((dx, fill)), Some(stacked)) = (dx, &stacked) {
         products.push(Product::new(dx, dy, stacked, start(fill), Extras::default()));
@@ -171,15 +189,20 @@ pub fn backward<'a>(
 }
 
 impl<'a> Job<'a> {
-    fn plan(&self, pool: &Pool, x: Option<Mat<'a>>) -> Plan<'a> {
+    fn plan(
+        &self,
+        pool: &Pool,
+        x: Option<Mat<'a>>,
+        pack: impl Fn(Mat<'a>) -> Right<'a>,
+    ) -> Plan<'a> {
         match self.right {
             Factor::InputOfLowRank => Plan::Input,
-            Factor::Other(right) => Plan::Other(Right::rows(pool, right)),
+            Factor::Other(right) => Plan::Other(pack(right)),
             Factor::Input => match x.filter(|x| x.cols() > self.left.cols()) {
                 None => Plan::Input,
                 Some(input) => Plan::Turned {
                     input,
-                    left: Right::rows(pool, self.left),
+                    left: pack(self.left),
                     result: pool.take(input.cols() * self.left.cols()),
                 },
             },

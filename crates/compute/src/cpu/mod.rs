@@ -8,6 +8,7 @@ pub mod attention;
 pub mod bf16;
 pub mod cached_attention;
 pub mod elementwise;
+pub mod example_squares;
 pub mod linear;
 pub mod losses;
 pub mod math;

@@ -1,10 +1,12 @@
 //! Sums of table look-ups: token, position, segment. Saves the indices; gradients stay sparse.
 
+use super::kept::{Kept, Lookup};
 use super::{Flow, Recorded, Slot, Tape, Value};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels;
 use crate::params::Weight;
+use crate::sequences::Sequences;
 use crate::tensor::Tensor;
 
 impl Tape {
@@ -28,14 +30,18 @@ impl Tape {
         let mut sum = Tensor::scratch(&self.device, tokens, width);
         let sources: Vec<_> = tables.iter().map(|(table, index)| (&table.tensor, *index)).collect();
         kernels::gather(&self.device, &mut sum, &sources);
+        let examples = self.example_tokens(tokens, tables.iter().map(|(table, _)| *table))?;
         let trained: Vec<_> = tables.iter().filter(|(table, _)| table.trains).collect();
-        Ok(self.finish(sum, !trained.is_empty(), |result| Embedding {
+        let sequences = self.sequences_of(tokens);
+        let sum = self.finish(sum, !trained.is_empty(), |result| Embedding {
             result,
             tables: trained
                 .into_iter()
                 .map(|(table, index)| ((*table).clone(), index.to_vec()))
                 .collect(),
-        }))
+            examples,
+        });
+        Ok(Value { sequences, ..sum })
     }
 }
 
@@ -43,11 +49,24 @@ impl Tape {
 struct Embedding {
     result: Slot,
     tables: Vec<(Weight, Vec<u32>)>,
+    /// The rows of each example, where examples are told apart.
+    examples: Option<Sequences>,
 }
 
 impl Recorded for Embedding {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let Some(dy) = flow.take(self.result) else { return };
+        if let Some(examples) = self.examples {
+            let lookup = |(table, index): (Weight, Vec<u32>)| Lookup {
+                id: table.id,
+                of: table.tensor.rows(),
+                index,
+                dy: dy.clone(),
+                examples: examples.clone(),
+            };
+            self.tables.into_iter().map(lookup).for_each(|lookup| flow.keep(Kept::Lookup(lookup)));
+            return;
+        }
         for (table, index) in self.tables {
             let (rows, values) = kernels::sum_by_row(&flow.device, &index, &dy);
             let of = table.tensor.rows();

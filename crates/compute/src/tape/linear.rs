@@ -8,6 +8,7 @@
 //! y = activation(x W^T + b + s (x A^T) B^T) or x W^T + b + s (x A^T) B^T + residual
 //! ```
 
+use super::kept::{Kept, KeptLinear, Left, Part, RightFactor};
 use super::projection::{Lora, Projection};
 use super::{Flow, Recorded, Slot, Tape, Value};
 use crate::activation::Activation;
@@ -16,6 +17,7 @@ use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels::{self, Factor, Fill, LinearBackward, View, WeightGradient};
 use crate::params::Weight;
+use crate::sequences::Sequences;
 use crate::tensor::Tensor;
 use fedra_plan::ParamId;
 use std::ops::Range;
@@ -70,6 +72,8 @@ impl Tape {
         };
         let trains = projections.iter().any(Projection::trains);
         let wanted = trains || x.slot.is_some() || residual.is_some();
+        let weights = projections.iter().flat_map(Projection::weights);
+        let examples = self.example_rows("linear", x.sequences(), weights)?;
         let mut y = Tensor::scratch(&self.device, rows, outputs);
         let activated = matches!(around, Around::Activation(_)) && wanted;
         let mut derivative = activated.then(|| Tensor::scratch(&self.device, rows, outputs));
@@ -85,6 +89,7 @@ impl Tape {
             derivative,
             low_rank,
             projections: projections.to_vec(),
+            examples,
         });
         Ok(y.with_rows_of(x))
     }
@@ -162,6 +167,8 @@ struct Linear {
     derivative: Option<Tensor>,
     low_rank: Vec<Option<Tensor>>,
     projections: Vec<Projection>,
+    /// The rows of each example, where examples are told apart and something trains.
+    examples: Option<Sequences>,
 }
 
 impl Recorded for Linear {
@@ -180,7 +187,10 @@ impl Recorded for Linear {
             .map(|(p, columns)| Some(lower(&device, p.lora.as_ref()?, &dy, columns.clone())))
             .collect();
         let mut input = self.x_slot.map(|slot| (slot, flow.open(slot, self.x_shape)));
-        let mut opened = self.open_gradients(flow, &device);
+        let mut opened = match self.examples {
+            None => self.open_gradients(flow, &device),
+            Some(_) => Vec::new(),
+        };
         let weights: Vec<_> = self.projections.iter().map(|p| &p.weight.tensor).collect();
         let jobs = opened.iter_mut().map(|gradient| {
             let Opened { of, sum, fill, bias, .. } = gradient;
@@ -204,11 +214,16 @@ impl Recorded for Linear {
             weights: &weights,
             dx: input.as_mut().map(|(_, (dx, fill))| (dx, *fill)),
             jobs: jobs.collect(),
+            row_factors: None,
         };
         kernels::linear_backward(&device, given);
         if let Some((slot, (mut dx, _))) = input {
             self.add_low_rank(&device, &lowered, &mut dx);
             flow.close(slot, dx);
+        }
+        if let Some(examples) = self.examples.clone() {
+            drop(opened);
+            return self.keep(flow, dy, lowered, examples);
         }
         for Opened { id, sum, bias, .. } in opened {
             flow.close_weight(id, sum);
@@ -249,6 +264,46 @@ enum Of {
 }
 
 impl Linear {
+    /// Hands over what each example's gradients are made of.
+    fn keep(self, flow: &mut Flow, dy: Tensor, lowered: Vec<Option<Tensor>>, examples: Sequences) {
+        let columns = columns(&self.projections);
+        let mut parts = Vec::new();
+        let mut biases = Vec::new();
+        let low = self.low_rank.into_iter().zip(lowered);
+        for ((projection, columns), (low_rank, lowered)) in
+            self.projections.iter().zip(columns).zip(low)
+        {
+            let part = |weight: &Weight, left, right| Part {
+                id: weight.id,
+                shape: weight.tensor.shape(),
+                left,
+                right,
+            };
+            let all = || Left::Columns(columns.clone());
+            if projection.weight.trains {
+                parts.push(part(&projection.weight, all(), RightFactor::Input));
+            }
+            if let Some(bias) = projection.bias.as_ref().filter(|bias| bias.trains) {
+                biases.push((bias.id, columns.clone()));
+            }
+            let Some(lora) = &projection.lora else { continue };
+            if let Some(low) = lowered.filter(|_| lora.a.trains) {
+                parts.push(part(&lora.a, Left::Other(low), RightFactor::Input));
+            }
+            if let Some(low) = low_rank.filter(|_| lora.b.trains) {
+                parts.push(part(&lora.b, all(), RightFactor::Other(low)));
+            }
+        }
+        if !biases.is_empty() {
+            let ranges: Vec<_> = examples.ranges().collect();
+            let sums = kernels::example_sums(&flow.device, &dy, &ranges);
+            flow.keep(Kept::Sums { sums, of: biases });
+        }
+        if !parts.is_empty() {
+            flow.keep(Kept::Linear(KeptLinear { dy, x: self.x, examples, parts }));
+        }
+    }
+
     fn open_gradients(&self, flow: &mut Flow, device: &Device) -> Vec<Opened> {
         let mut opened = Vec::new();
         let mut open = |of, weight: &Weight, bias| {

@@ -6,8 +6,11 @@
 //! from any value with a gradient received from elsewhere, and returns the gradient of any input.
 
 mod attention;
+mod by_example;
 mod classify;
 mod embedding;
+mod example_gradients;
+mod kept;
 mod linear;
 mod norm;
 mod projection;
@@ -18,6 +21,7 @@ mod vocabulary;
 mod weights;
 
 pub use attention::{AttentionProbe, Projected};
+pub use example_gradients::ExampleGradients;
 pub use projection::{Lora, Projection};
 pub use weights::{LossWeights, RowWeights};
 
@@ -28,6 +32,7 @@ use crate::kernels::{self, Fill};
 use crate::params::Weight;
 use crate::tensor::Tensor;
 use crate::value::{Slot, Value};
+use by_example::{Book, Examples};
 use fedra_plan::ParamId;
 
 /// Records operations forward and replays them backward, once.
@@ -48,6 +53,8 @@ pub struct Tape {
     recorded: Vec<Box<dyn Recorded>>,
     shapes: Vec<(usize, usize)>,
     inputs: Vec<Slot>,
+    /// Where the examples are whose gradients are to be told apart.
+    examples: Option<Box<Examples>>,
 }
 
 impl Tape {
@@ -58,6 +65,7 @@ impl Tape {
             recorded: Vec::new(),
             shapes: Vec::new(),
             inputs: Vec::new(),
+            examples: None,
         }
     }
 
@@ -81,12 +89,21 @@ impl Tape {
     /// Replays the tape backward from the given values and their gradients.
     ///
     /// For a loss, the gradient is `Tensor::scalar(device, 1.0)`.
-    pub fn backward(mut self, seeds: &[(&Value, Tensor)]) -> Result<Gradients, ComputeError> {
-        let mut flow = Flow {
-            device: self.device.clone(),
-            slots: self.shapes.iter().map(|_| None).collect(),
-            gradients: Gradients::default(),
-        };
+    pub fn backward(self, seeds: &[(&Value, Tensor)]) -> Result<Gradients, ComputeError> {
+        if self.examples.is_some() {
+            return Err(ComputeError::ByExample);
+        }
+        Ok(self.replay(seeds, None)?.gradients)
+    }
+
+    /// Replays the tape; gradients of weights go into the book if there is one.
+    fn replay(
+        mut self,
+        seeds: &[(&Value, Tensor)],
+        book: Option<Book>,
+    ) -> Result<Flow, ComputeError> {
+        let slots = self.shapes.iter().map(|_| None).collect();
+        let mut flow = Flow { slots, book, ..Flow::new(&self.device) };
         for (value, gradient) in seeds {
             let slot = value.slot.ok_or(ComputeError::NoGradient)?;
             let expected = self.shapes[slot.0];
@@ -101,7 +118,7 @@ impl Tape {
                 flow.gradients.put_input(slot.0, gradient);
             }
         }
-        Ok(flow.gradients)
+        Ok(flow)
     }
 
     /// A value that something trained contributes to.
@@ -140,9 +157,17 @@ struct Flow {
     device: Device,
     slots: Vec<Option<Tensor>>,
     gradients: Gradients,
+    /// Where operations keep what examples' gradients are made of, instead of adding gradients.
+    book: Option<Book>,
 }
 
 impl Flow {
+    /// No value, no gradient.
+    fn new(device: &Device) -> Self {
+        let (slots, gradients) = (Vec::new(), Gradients::default());
+        Self { device: device.clone(), slots, gradients, book: None }
+    }
+
     /// The finished gradient of a result; `None` when nothing downstream used it.
     fn take(&mut self, slot: Slot) -> Option<Tensor> {
         self.slots[slot.0].take()

@@ -1,10 +1,12 @@
 //! Layer norm and RMS norm. Saves the input and two numbers per row.
 
+use super::kept::Kept;
 use super::{Flow, Recorded, Slot, Tape, Value, wanted};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels::{self, NormKind as Kind};
 use crate::params::Weight;
+use crate::sequences::Sequences;
 use crate::tensor::Tensor;
 
 impl Tape {
@@ -50,6 +52,8 @@ impl Tape {
         kernels::norm(&self.device, (kind, epsilon), given, (&mut y, &mut stats));
         let trains = [Some(weight), bias].into_iter().flatten().any(|weight| weight.trains);
         let wanted = trains || wanted(&[x], &[]);
+        let weights = std::iter::once(weight).chain(bias);
+        let examples = self.example_rows("norm", x.sequences(), weights)?;
         Ok(self
             .finish(y, wanted, |result| Norm {
                 kind,
@@ -58,6 +62,7 @@ impl Tape {
                 stats,
                 weight: weight.clone(),
                 bias: bias.cloned(),
+                examples,
             })
             .with_rows_of(x))
     }
@@ -71,6 +76,8 @@ struct Norm {
     stats: Tensor,
     weight: Weight,
     bias: Option<Weight>,
+    /// The rows of each example, where examples are told apart and something trains.
+    examples: Option<Sequences>,
 }
 
 impl Recorded for Norm {
@@ -80,7 +87,8 @@ impl Recorded for Norm {
         let width = self.x.tensor.cols();
         let bias = self.bias.filter(|bias| bias.trains);
         let sums = || Tensor::scratch(&device, 1, width);
-        let mut sums = (self.weight.trains || bias.is_some()).then(|| [sums(), sums()]);
+        let summed = self.examples.is_none() && (self.weight.trains || bias.is_some());
+        let mut sums = summed.then(|| [sums(), sums()]);
         let mut input = self.x.slot.map(|slot| (slot, flow.open(slot, self.x.tensor.shape())));
         let saved = (&self.x.tensor, &self.stats, &self.weight.tensor, &dy);
         let dx = input.as_mut().map(|(_, (dx, fill))| (dx, *fill));
@@ -94,7 +102,16 @@ impl Recorded for Norm {
         if let Some((slot, (dx, _))) = input {
             flow.close(slot, dx);
         }
+        let by_example = self.examples.as_ref().map(|examples| {
+            let ranges: Vec<_> = examples.ranges().collect();
+            kernels::norm_example_sums(&device, saved, &ranges)
+        });
         let trained = [Some(self.weight).filter(|weight| weight.trains), bias];
+        for (weight, sums) in trained.iter().zip(by_example.into_iter().flatten()) {
+            if let Some(weight) = weight {
+                flow.keep(Kept::Sums { of: vec![(weight.id, 0..width)], sums });
+            }
+        }
         for (weight, sums) in trained.into_iter().zip(sums.into_iter().flatten()) {
             if let Some(weight) = weight {
                 flow.add_gradient(weight.id, Gradient::Dense(sums));

@@ -25,6 +25,12 @@ impl Projection {
         self.weight.trains || bias || lora
     }
 
+    /// All of its weights.
+    pub(super) fn weights(&self) -> impl Iterator<Item = &Weight> {
+        let lora = self.lora.iter().flat_map(|lora| [&lora.a, &lora.b]);
+        std::iter::once(&self.weight).chain(&self.bias).chain(lora)
+    }
+
     /// Whether a gradient of this projection needs the input.
     pub(super) fn reads_input(&self) -> bool {
         self.weight.trains || self.lora.as_ref().is_some_and(|lora| lora.a.trains || lora.b.trains)

@@ -86,6 +86,13 @@ impl Resolved {
         Self { weights: self.weights.map(pick), ..self }
     }
 
+    /// Those of the rows at these places, each multiplied by a factor for its row.
+    pub fn scaled(&self, factors: &[f32], places: &[u32]) -> Self {
+        let weight = |row: usize| self.weights.as_ref().map_or(1.0, |weights| weights[row]);
+        let scale = |&place: &u32| factors[place as usize] * weight(place as usize);
+        Self { weights: Some(places.iter().map(scale).collect()), ..*self }
+    }
+
     pub fn factors(&self) -> Factors<'_> {
         Factors { weights: self.weights.as_deref(), divisor: self.divisor }
     }

@@ -4,8 +4,8 @@
 
 use crate::draw::{indices, mean, numbers, of, positions, spans};
 use fedra_compute::{
-    Activation, Angles, Attention, Device, Gradients, Lora, Mask, Params, Projected, Projection,
-    Span, Tape, Tensor, Value, Weight, Weights,
+    Activation, Angles, Attention, Device, Gradients, Lora, LossWeights, Mask, Params, Projected,
+    Projection, Sequences, Span, Tape, Tensor, Value, Weight, Weights,
 };
 use fedra_plan::{ParamId, Part, Role, Scope, Site};
 use std::sync::Arc;
@@ -27,9 +27,18 @@ pub struct Chain {
     pub params: Params,
     pub ids: Vec<u32>,
     positions: Vec<u32>,
-    targets: Vec<Option<u32>>,
+    pub targets: Vec<Option<u32>>,
     spans: Vec<Span>,
     angles: Arc<Angles>,
+}
+
+/// Whose weight the chain's vocabulary loss reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Vocabulary {
+    /// Its own.
+    Own,
+    /// The token embedding's.
+    Tied,
 }
 
 impl Chain {
@@ -114,6 +123,43 @@ impl Chain {
         let (weight, bias) = (at.weight(Role::Vocabulary), at.find(Role::Vocabulary, Part::Bias));
         let (vocabulary, mean) = ((&weight, bias.as_ref()), mean(&self.targets));
         tape.vocabulary_cross_entropy(x, vocabulary, &self.targets, mean).expect(FITS)
+    }
+
+    /// One of its sequences alone, with the same parameters.
+    pub fn example(&self, number: usize) -> Self {
+        let rows = self.spans[number].queries.clone();
+        let length = rows.len();
+        Self {
+            device: self.device.clone(),
+            params: self.params.clone(),
+            ids: self.ids[rows.clone()].to_vec(),
+            positions: self.positions[rows.clone()].to_vec(),
+            targets: self.targets[rows].to_vec(),
+            spans: spans(&[length]),
+            angles: Arc::clone(&self.angles),
+        }
+    }
+
+    /// Where its sequences begin.
+    pub fn sequences(&self) -> Sequences {
+        let lengths: Vec<usize> = self.spans.iter().map(|span| span.queries.len()).collect();
+        Sequences::of_lengths(&lengths)
+    }
+
+    /// The sum of all rows' losses.
+    pub fn summed(&self, tape: &mut Tape, weights: Weights<'_>, vocabulary: Vocabulary) -> Value {
+        let x = self.embedding(tape, weights);
+        let x = self.encoder(tape, weights, &x);
+        let x = self.decoder(tape, weights, &x);
+        let (head, embedding) =
+            (Place { weights, site: Site::Head }, Place { weights, site: Site::Embedding });
+        let weight = match vocabulary {
+            Vocabulary::Own => head.weight(Role::Vocabulary),
+            Vocabulary::Tied => embedding.weight(Role::Token),
+        };
+        let bias = head.find(Role::Vocabulary, Part::Bias);
+        let (vocabulary, sum) = ((&weight, bias.as_ref()), LossWeights::SUM);
+        tape.vocabulary_cross_entropy(&x, vocabulary, &self.targets, sum).expect(FITS)
     }
 
     /// Forward through everything.

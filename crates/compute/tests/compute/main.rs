@@ -4,6 +4,7 @@
 
 mod bf16;
 mod bounds;
+mod by_example;
 mod chain;
 mod draw;
 mod errors;

@@ -14,6 +14,7 @@ mod step;
 mod checkpoints;
 mod tiny;
 
+mod by_example;
 mod decoding;
 mod halves;
 mod packing;

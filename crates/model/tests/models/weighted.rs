@@ -4,22 +4,27 @@ use crate::agreement::relative_f32;
 use crate::step::{Answers, Step};
 use fedra_compute::{Gradients, LossWeights, RowWeights, Tape, Tensor};
 use fedra_model::{Batch, Head, Targets, Weighted};
+use fedra_plan::Scope;
 
 /// Sums of the same terms in another order.
 const REGROUPED: f64 = 1e-4;
 
 fn take(step: &Step, weights: LossWeights<'_>) -> (f32, Gradients) {
+    take_with(step, &step.everything(), weights)
+}
+
+/// Loss and gradients of a scope.
+pub fn take_with(step: &Step, scope: &Scope, weights: LossWeights<'_>) -> (f32, Gradients) {
     let mut tape = Tape::new(&step.device);
-    let scope = step.everything();
     let targets = Weighted { targets: step.answers.targets(), weights };
-    let loss = step.model.loss(&mut tape, step.params.training(&scope), &step.batch, targets);
+    let loss = step.model.loss(&mut tape, step.params.training(scope), &step.batch, targets);
     let loss = loss.unwrap();
     let gradients = tape.backward(&[(&loss, Tensor::scalar(&step.device, 1.0))]).unwrap();
     (loss.tensor.item(), gradients)
 }
 
 /// One sequence of a step by itself.
-fn alone(step: &Step, number: usize) -> Step {
+pub fn alone(step: &Step, number: usize) -> Step {
     let rows = step.batch.packing().boundaries().ranges().nth(number).unwrap();
     let ids = &step.batch.ids()[rows.clone()];
     let segments = step.batch.segments()[rows.clone()].to_vec();
@@ -36,7 +41,7 @@ fn alone(step: &Step, number: usize) -> Step {
     Step { batch, answers, ..step.clone() }
 }
 
-fn counted(step: &Step) -> usize {
+pub fn counted(step: &Step) -> usize {
     match step.answers.targets() {
         Targets::Classes(classes) => classes.iter().flatten().count(),
         Targets::Labels(labels) => labels.len(),

@@ -104,6 +104,26 @@ impl<'a> Right<'a> {
         pack::right_len(rows, cols)
     }
 
+    /// One row-major matrix, each row multiplied on its way into the panels; a factor of zero makes
+    /// zeros, whatever the row holds.
+    pub fn scaled_rows(pool: &Pool, b: Mat<'_>, factors: &[f32]) -> Self {
+        assert_eq!(factors.len(), b.rows, "a factor for each row");
+        let mut packed = pool.take(pack::right_len(b.rows, b.cols));
+        fill_panels(&mut packed, WIDTH * b.rows, |index, into| {
+            pack::right_panel(into, b, index);
+            for (row, &factor) in into.chunks_exact_mut(WIDTH).zip(factors) {
+                if factor == 0.0 {
+                    row.fill(0.0);
+                } else if factor != 1.0 {
+                    for x in row {
+                        *x *= factor;
+                    }
+                }
+            }
+        });
+        Self { source: Source::Packed(packed), depth: b.rows, panels: panels_of(b.cols) }
+    }
+
     /// One row-major matrix that a single product of few rows reads: where it is if it is whole
     /// panels wide, because a copy would be read only once too; else packed.
     pub fn streamed(pool: &Pool, b: Mat<'a>) -> Self {

@@ -39,6 +39,13 @@ impl<'a> Mat<'a> {
         self.cols
     }
 
+    /// One row of a row-major matrix.
+    pub fn row(self, row: usize) -> &'a [f32] {
+        assert_eq!(self.col_stride, 1, "only row-major matrices have rows in one piece");
+        assert!(row < self.rows, "a row of a matrix is inside it");
+        if self.cols == 0 { &[] } else { &self.data[row * self.row_stride..][..self.cols] }
+    }
+
     /// Some rows of a row-major matrix.
     pub fn rows_of(self, range: Range<usize>) -> Self {
         assert!(

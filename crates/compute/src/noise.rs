@@ -1,0 +1,42 @@
+//! Gaussian noise for gradients and updates that are to be private.
+//!
+//! Noise covers the whole support: a gradient that holds only some rows of a table becomes dense, and a
+//! weight that no example reached gets a gradient of zeros first. Gaps would tell who was in the batch.
+
+use crate::error::ComputeError;
+use crate::gradients::{Gradient, Gradients};
+use crate::kernels;
+use crate::params::Params;
+use crate::tensor::Tensor;
+use fedra_plan::Scope;
+use fedra_seed::SecretKey;
+
+impl Gradients {
+    /// Gives every parameter of a scope a dense gradient: zeros where there was none.
+    pub fn cover(&mut self, params: &Params, scope: &Scope) -> Result<(), ComputeError> {
+        for id in scope.iter() {
+            let weight = params.get(id)?;
+            let (rows, cols) = weight.shape();
+            let covered = match self.take(id) {
+                None => Tensor::zeros(&weight.device(), rows, cols),
+                Some(gradient) => gradient.into_dense(),
+            };
+            self.put(id, Gradient::Dense(covered));
+        }
+        Ok(())
+    }
+
+    /// Adds independent Gaussian noise of this standard deviation to every element of every gradient.
+    pub fn add_noise(&mut self, deviation: f32, key: &SecretKey) -> Result<(), ComputeError> {
+        if !deviation.is_finite() || deviation < 0.0 {
+            let (what, expected) = ("deviation of noise", "zero or a positive number");
+            return Err(ComputeError::Setting { what, found: deviation, expected });
+        }
+        for (stream, (_, gradient)) in self.iter_mut().enumerate() {
+            let values = gradient.densify();
+            let device = values.device();
+            kernels::add_noise(&device, values, deviation, &key.with(stream as u64));
+        }
+        Ok(())
+    }
+}

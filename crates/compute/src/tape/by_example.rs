@@ -1,0 +1,195 @@
+//! A backward pass that tells examples apart.
+//!
+//! A private step needs the norm of each example's own gradient, then the sum of all gradients with a
+//! factor for each example. One backward pass gives both: the loss is a sum of the examples' own losses
+//! and no operation mixes the rows of two sequences, so the gradient of an example's rows is that of its
+//! own loss. An operation with trained weights finds out the examples' norms from the gradient of its
+//! result and its input, keeps these two, and makes no gradient of weights yet. The gradients are made
+//! once, when the factors are known (Bu et al. 2023, <https://arxiv.org/abs/2210.00038>).
+//!
+//! Keeping costs little: a plain step's peak is at the end of the forward pass, and what is kept is
+//! about as large as what backward frees on its way.
+
+use super::example_gradients::ExampleGradients;
+use super::kept::Kept;
+use super::{Flow, Tape, Value};
+use crate::device::Device;
+use crate::error::ComputeError;
+use crate::gradients::Gradient;
+use crate::params::Weight;
+use crate::sequences::Sequences;
+use crate::tensor::Tensor;
+use fedra_plan::{ParamId, Site};
+use std::collections::BTreeMap;
+
+impl Tape {
+    /// An empty tape that tells examples apart; each sequence of the batch is one.
+    ///
+    /// Everything that trains must know its sequences (see [`Value::in_sequences`]); tokens that are
+    /// looked up are those of `examples`. Each example's loss must be its own: weights and divisor of a
+    /// loss may not depend on the other examples.
+    ///
+    /// ```
+    /// # use fedra_compute::{Device, LossWeights, Projection, Sequences, Tape, Tensor, Weight};
+    /// # use fedra_plan::{ParamId, Part, Role, Site};
+    /// let device = Device::cpu();
+    /// let examples = Sequences::of_lengths(&[1, 1]);
+    /// let mut tape = Tape::by_example(&device, &examples);
+    /// let x = Tensor::from_slice(&device, 2, 1, &[1.0, 10.0])?;
+    /// let x = tape.constant(x).in_sequences(&examples)?;
+    /// let id = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+    /// let weight = Weight { id, tensor: Tensor::zeros(&device, 2, 1), trains: true };
+    /// let logits = tape.linear(&x, &[Projection { weight, bias: None, lora: None }])?;
+    /// let loss = tape.cross_entropy(&logits, &[Some(0), Some(1)], LossWeights::SUM)?;
+    /// let gradients = tape.backward_by_example(&[(&loss, Tensor::scalar(&device, 1.0))])?;
+    /// // Each gradient is x / 2 up or down; clip both to a norm of one.
+    /// assert!((gradients.square(1) - 50.0).abs() < 1e-4);
+    /// let clipped = gradients.weighted_sum(|_, example| [1.0, 0.1][example]);
+    /// let sum = clipped.get(id).expect("it trains").to_dense();
+    /// assert!(sum[0].abs() < 1e-6 && sum[1].abs() < 1e-6);
+    /// # Ok::<(), fedra_compute::ComputeError>(())
+    /// ```
+    pub fn by_example(device: &Device, examples: &Sequences) -> Self {
+        let examples = Examples { sequences: examples.clone(), trained: BTreeMap::new() };
+        Self { examples: Some(Box::new(examples)), ..Self::new(device) }
+    }
+
+    /// Replays the tape backward and finds out the norm of each example's gradient.
+    ///
+    /// Gradients of inputs are not among the result: nothing has clipped them.
+    pub fn backward_by_example(
+        mut self,
+        seeds: &[(&Value, Tensor)],
+    ) -> Result<ExampleGradients, ComputeError> {
+        let Examples { sequences, trained } =
+            *self.examples.take().ok_or(ComputeError::NotByExample)?;
+        let shared = trained.into_iter().filter(|(_, uses)| *uses > 1).map(|(id, _)| id).collect();
+        let book = Book { examples: sequences.len(), shared, ..Book::default() };
+        let flow = self.replay(seeds, Some(book))?;
+        let device = flow.device;
+        let mut book = flow.book.expect("it was put there");
+        book.add_shared(&device);
+        Ok(ExampleGradients::new(device, book))
+    }
+
+    /// The rows of each example in a value that these weights read; `None` where no weight trains or
+    /// examples are not told apart.
+    pub(super) fn example_rows<'a>(
+        &mut self,
+        operation: &'static str,
+        sequences: Option<&Sequences>,
+        weights: impl Iterator<Item = &'a Weight>,
+    ) -> Result<Option<Sequences>, ComputeError> {
+        let Some(examples) = &mut self.examples else { return Ok(None) };
+        if !examples.count(weights) {
+            return Ok(None);
+        }
+        let Some(sequences) = sequences else {
+            let what = "description of where sequences begin";
+            return Err(ComputeError::Empty { operation, what });
+        };
+        let (what, expected) = ("number of sequences", examples.sequences.len());
+        ComputeError::expect(operation, what, sequences.len(), expected)?;
+        Ok(Some(sequences.clone()))
+    }
+
+    /// The same for looked-up tokens, which are the examples' own.
+    pub(super) fn example_tokens<'a>(
+        &mut self,
+        tokens: usize,
+        tables: impl Iterator<Item = &'a Weight>,
+    ) -> Result<Option<Sequences>, ComputeError> {
+        let sequences = self.examples.as_ref().map(|examples| examples.sequences.clone());
+        let rows = self.example_rows("embedding", sequences.as_ref(), tables)?;
+        if let Some(rows) = &rows {
+            ComputeError::expect("embedding", "number of tokens", tokens, rows.rows())?;
+        }
+        Ok(rows)
+    }
+
+    /// The sequences of looked-up tokens, if they are those that the tape tells apart.
+    pub(super) fn sequences_of(&self, tokens: usize) -> Option<Sequences> {
+        let sequences = &self.examples.as_ref()?.sequences;
+        (sequences.rows() == tokens).then(|| sequences.clone())
+    }
+
+    /// Whether more than one recorded operation trains this weight.
+    pub(super) fn is_shared(&self, id: ParamId) -> bool {
+        let uses = self.examples.as_ref().and_then(|examples| examples.trained.get(&id));
+        uses.is_some_and(|uses| *uses > 1)
+    }
+}
+
+/// What a tape that tells examples apart knows before it is replayed.
+#[derive(Debug)]
+pub(super) struct Examples {
+    sequences: Sequences,
+    /// How many times each weight that trains is used.
+    trained: BTreeMap<ParamId, usize>,
+}
+
+impl Examples {
+    /// Counts a use of each of these that trains; says whether there is any.
+    fn count<'a>(&mut self, weights: impl Iterator<Item = &'a Weight>) -> bool {
+        let mut any = false;
+        for weight in weights.filter(|weight| weight.trains) {
+            *self.trained.entry(weight.id).or_default() += 1;
+            any = true;
+        }
+        any
+    }
+}
+
+/// What operations have found out and kept.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    pub examples: usize,
+    /// Squared norms by site and example.
+    pub squares: BTreeMap<Site, Vec<f64>>,
+    /// In the order of the backward pass.
+    pub kept: Vec<Kept>,
+    /// Weights that several operations train: an example's gradient is the sum of what each gives, so
+    /// its norm is not known before the last of them.
+    shared: Vec<ParamId>,
+}
+
+impl Book {
+    /// Adds squares of a weight; those of a shared one are left to [`Book::add_shared`].
+    fn add(&mut self, id: ParamId, squares: &[f64]) {
+        if !self.shared.contains(&id) {
+            self.add_to_site(id.site, squares);
+        }
+    }
+
+    fn add_to_site(&mut self, site: Site, squares: &[f64]) {
+        let sums = self.squares.entry(site).or_insert_with(|| vec![0.0; self.examples]);
+        sums.iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);
+    }
+
+    /// The squares of weights that several operations train, from each example's gradient itself.
+    fn add_shared(&mut self, device: &Device) {
+        for id in self.shared.clone() {
+            let square = |example| {
+                let parts = self.kept.iter().filter_map(|kept| kept.gradient(device, id, example));
+                let sum = parts.reduce(|sum, part| {
+                    Gradient::plus(sum, &part).expect("both have the weight's shape")
+                });
+                sum.map_or(0.0, |sum| sum.values().sum_of_squares())
+            };
+            let squares: Vec<f64> = (0..self.examples).map(square).collect();
+            self.add_to_site(id.site, &squares);
+        }
+    }
+}
+
+impl Flow {
+    /// Finds out the norms of what an operation hands over, and keeps it.
+    pub(super) fn keep(&mut self, kept: Kept) {
+        let book = self.book.as_mut().expect("examples are told apart only where there is a book");
+        let shared = book.shared.clone();
+        for (id, squares) in kept.squares(&self.device, &|id| shared.contains(&id)) {
+            book.add(id, &squares);
+        }
+        book.kept.push(kept);
+    }
+}

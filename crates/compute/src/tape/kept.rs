@@ -1,0 +1,386 @@
+//! What an operation keeps of a backward pass that tells examples apart.
+//!
+//! From it come the squares of each example's gradients, at once, and the sum of all gradients with a
+//! factor for each example, later. An example whose factor is zero is left out whatever it holds: zero
+//! times infinity is not zero.
+
+use super::Flow;
+use super::weights::Resolved;
+use crate::device::Device;
+use crate::gradients::Gradient;
+use crate::kernels::{self, Factor, Fill, LinearBackward, Outer, View, WeightGradient};
+use crate::params::Weight;
+use crate::sequences::Sequences;
+use crate::tensor::Tensor;
+use fedra_plan::{ParamId, Site};
+use std::ops::Range;
+
+/// Both factors of the gradients, or the gradients themselves where they are small.
+#[derive(Debug)]
+pub(super) enum Kept {
+    /// Weights of projections.
+    Linear(KeptLinear),
+    /// Rows of a table.
+    Lookup(Lookup),
+    /// A vocabulary's weight and bias; with the squares of both, found with the loss.
+    Vocabulary(KeptVocabulary, [Vec<f64>; 2]),
+    /// Biases and weights of norms: each example's gradient as it is, a row each.
+    Sums {
+        sums: Tensor,
+        /// Whose, and in which columns.
+        of: Vec<(ParamId, Range<usize>)>,
+    },
+}
+
+impl Kept {
+    /// The squares of each example's gradients, by weight or for several weights of one site together;
+    /// not of weights that are to be left out.
+    pub fn squares(
+        &self,
+        device: &Device,
+        left_out: &dyn Fn(ParamId) -> bool,
+    ) -> Vec<(ParamId, Vec<f64>)> {
+        match self {
+            Self::Linear(linear) => linear.squares(device, left_out),
+            Self::Lookup(lookup) if left_out(lookup.id) => Vec::new(),
+            Self::Lookup(Lookup { id, index, dy, examples, .. }) => {
+                let ranges: Vec<_> = examples.ranges().collect();
+                vec![(*id, kernels::lookup_squares(device, (dy, index), &ranges))]
+            }
+            Self::Vocabulary(kept, squares) => {
+                let trained = kept.trained().into_iter().zip(squares);
+                trained
+                    .filter_map(|(weight, squares)| Some((weight?.id, squares.clone())))
+                    .collect()
+            }
+            Self::Sums { sums, of } => {
+                let square = |(id, columns): &(ParamId, Range<usize>)| {
+                    (*id, kernels::row_squares(device, &View::columns(sums, columns.clone())))
+                };
+                of.iter().filter(|(id, _)| !left_out(*id)).map(square).collect()
+            }
+        }
+    }
+
+    /// One example's gradient of a weight; `None` if it is not from here.
+    pub fn gradient(&self, device: &Device, id: ParamId, example: usize) -> Option<Gradient> {
+        match self {
+            Self::Linear(linear) => linear.gradient(device, id, example),
+            Self::Lookup(lookup) => lookup.gradient(device, id, example),
+            Self::Vocabulary(kept, _) => kept.gradient(device, id, example),
+            Self::Sums { sums, of } => {
+                let (_, columns) = of.iter().find(|(of, _)| *of == id)?;
+                let mut only = vec![0.0; sums.rows()];
+                only[example] = 1.0;
+                Some(Gradient::Dense(weighted_columns(device, sums, columns.clone(), &only)))
+            }
+        }
+    }
+
+    /// Adds the gradients of all examples, each with its factor.
+    pub fn add_weighted(self, flow: &mut Flow, factors: &Factors) {
+        match self {
+            Self::Linear(linear) => linear.add_weighted(flow, factors),
+            Self::Lookup(lookup) => lookup.add_weighted(flow, factors),
+            Self::Vocabulary(kept, _) => kept.add_weighted(flow, factors),
+            Self::Sums { sums, of } => {
+                for (id, columns) in of {
+                    let factors = factors.of(id.site);
+                    let sum = weighted_columns(&flow.device, &sums, columns, factors);
+                    flow.add_gradient(id, Gradient::Dense(sum));
+                }
+            }
+        }
+    }
+}
+
+fn weighted_columns(
+    device: &Device,
+    sums: &Tensor,
+    columns: Range<usize>,
+    factors: &[f32],
+) -> Tensor {
+    let mut sum = Tensor::scratch(device, 1, columns.len());
+    kernels::weighted_rows(device, &mut sum, &View::columns(sums, columns), factors);
+    sum
+}
+
+/// A factor for each site and example.
+#[derive(Debug)]
+pub(super) struct Factors(pub std::collections::BTreeMap<Site, Vec<f32>>);
+
+impl Factors {
+    fn of(&self, site: Site) -> &[f32] {
+        self.0.get(&site).expect("every site that trains was asked for its factors")
+    }
+}
+
+/// Projections of one input: the gradient of the result, the input, and which weights.
+#[derive(Debug)]
+pub(super) struct KeptLinear {
+    pub dy: Tensor,
+    pub x: Option<Tensor>,
+    pub examples: Sequences,
+    pub parts: Vec<Part>,
+}
+
+/// A weight whose gradient is `left^T right`.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub id: ParamId,
+    pub shape: (usize, usize),
+    pub left: Left,
+    pub right: RightFactor,
+}
+
+/// The left factor of a weight's gradient.
+#[derive(Debug)]
+pub(super) enum Left {
+    /// Some columns of the result's gradient.
+    Columns(Range<usize>),
+    /// Another tensor: the gradient at a low-rank waist.
+    Other(Tensor),
+}
+
+/// The right factor of a weight's gradient.
+#[derive(Debug)]
+pub(super) enum RightFactor {
+    /// The operation's input.
+    Input,
+    /// Another tensor: the values at a low-rank waist.
+    Other(Tensor),
+}
+
+impl KeptLinear {
+    fn left<'a>(&'a self, part: &'a Part) -> View<'a> {
+        match &part.left {
+            Left::Columns(columns) => View::columns(&self.dy, columns.clone()),
+            Left::Other(low) => View::of(low),
+        }
+    }
+
+    fn right<'a>(&'a self, part: &'a Part) -> &'a Tensor {
+        match &part.right {
+            RightFactor::Input => self.x.as_ref().expect("kept whenever a weight reads it"),
+            RightFactor::Other(low) => low,
+        }
+    }
+
+    /// Weights of one site that read the same input count together: its inner products are found once.
+    fn squares(
+        &self,
+        device: &Device,
+        left_out: &dyn Fn(ParamId) -> bool,
+    ) -> Vec<(ParamId, Vec<f64>)> {
+        let ranges: Vec<_> = self.examples.ranges().collect();
+        let mut found = Vec::new();
+        let mut rest: Vec<&Part> = self.parts.iter().filter(|part| !left_out(part.id)).collect();
+        while let Some(first) = rest.first().copied() {
+            let beside = |part: &&Part| match (&first.left, &part.left) {
+                (Left::Columns(_), Left::Columns(_)) => {
+                    part.id.site == first.id.site
+                        && self.right(part).same_storage(self.right(first))
+                }
+                (Left::Columns(_) | Left::Other(_), _) => std::ptr::eq(*part, first),
+            };
+            let (together, others): (Vec<_>, Vec<_>) = rest.iter().copied().partition(beside);
+            let lefts: Vec<_> = together.iter().map(|part| self.left(part)).collect();
+            let given = Outer { lefts: &lefts, right: self.right(first), examples: &ranges };
+            found.push((first.id, kernels::outer_squares(device, &given)));
+            rest = others;
+        }
+        found
+    }
+
+    fn gradient(&self, device: &Device, id: ParamId, example: usize) -> Option<Gradient> {
+        let rows = self.examples.ranges().nth(example)?;
+        let rows_of = |tensor: &Tensor| {
+            tensor.row_range(device, rows.start, rows.len()).expect("an example's rows are inside")
+        };
+        let mut sum: Option<Tensor> = None;
+        for part in self.parts.iter().filter(|part| part.id == id) {
+            let left = self.left(part);
+            let (left_rows, right_rows) = (rows_of(left.tensor), rows_of(self.right(part)));
+            let left = View::columns(&left_rows, left.columns.clone()).t();
+            let fill = if sum.is_some() { Fill::Add } else { Fill::Overwrite };
+            let (outputs, inputs) = part.shape;
+            let into = sum.get_or_insert_with(|| Tensor::scratch(device, outputs, inputs));
+            kernels::matmul(device, (into, 0..inputs), fill, (&left, &View::of(&right_rows)));
+        }
+        sum.map(Gradient::Dense)
+    }
+
+    fn add_weighted(mut self, flow: &mut Flow, factors: &Factors) {
+        let device = flow.device.clone();
+        let mut parts = std::mem::take(&mut self.parts);
+        while let Some(site) = parts.first().map(|part| part.id.site) {
+            let (mut here, others): (Vec<_>, Vec<_>) =
+                parts.into_iter().partition(|part| part.id.site == site);
+            parts = others;
+            let by_row = self.examples.spread(factors.of(site));
+            // One factor is multiplied by zero on its way; the other must not hold an infinity.
+            let (mut dy, mut x) = (self.dy.clone(), self.x.clone());
+            if by_row.contains(&0.0) {
+                if parts.is_empty() {
+                    (self.dy, self.x) = (Tensor::zeros(&device, 0, 0), None);
+                }
+                let present: Vec<f32> =
+                    by_row.iter().map(|factor| if *factor == 0.0 { 0.0 } else { 1.0 }).collect();
+                for tensor in std::iter::once(&mut dy).chain(&mut x) {
+                    kernels::scale_rows(&device, tensor, &present);
+                }
+                for part in &mut here {
+                    if let Left::Other(low) = &mut part.left {
+                        kernels::scale_rows(&device, low, &present);
+                    }
+                }
+            }
+            let mut sums: Vec<_> =
+                here.iter().map(|part| flow.open_weight(part.id, part.shape)).collect();
+            let jobs = here.iter().zip(&mut sums).map(|(part, (sum, fill))| WeightGradient {
+                into: sum,
+                fill: *fill,
+                left: match &part.left {
+                    Left::Columns(columns) => View::columns(&dy, columns.clone()),
+                    Left::Other(low) => View::of(low),
+                },
+                right: match (&part.right, &part.left) {
+                    (RightFactor::Input, Left::Columns(_)) => Factor::Input,
+                    (RightFactor::Input, Left::Other(_)) => Factor::InputOfLowRank,
+                    (RightFactor::Other(low), _) => Factor::Other(low),
+                },
+                bias: None,
+            });
+            let given = LinearBackward {
+                dy: &dy,
+                x: x.as_ref(),
+                weights: &[],
+                dx: None,
+                jobs: jobs.collect(),
+                row_factors: Some(&by_row),
+            };
+            kernels::linear_backward(&device, given);
+            for (part, (sum, _)) in here.iter().zip(sums) {
+                flow.close_weight(part.id, sum);
+            }
+        }
+    }
+}
+
+/// Rows of a table that tokens looked up.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    pub id: ParamId,
+    /// Rows of the table.
+    pub of: usize,
+    pub index: Vec<u32>,
+    pub dy: Tensor,
+    pub examples: Sequences,
+}
+
+impl Lookup {
+    fn gradient(&self, device: &Device, id: ParamId, example: usize) -> Option<Gradient> {
+        let rows = self.examples.ranges().nth(example).filter(|_| id == self.id)?;
+        let dy = self.dy.row_range(device, rows.start, rows.len()).expect("these rows are inside");
+        let (rows, values) = kernels::sum_by_row(device, &self.index[rows], &dy);
+        Some(Gradient::Rows { of: self.of, rows, values })
+    }
+
+    fn add_weighted(mut self, flow: &mut Flow, factors: &Factors) {
+        let by_row = self.examples.spread(factors.of(self.id.site));
+        kernels::scale_rows(&flow.device, &mut self.dy, &by_row);
+        let (rows, values) = kernels::sum_by_row(&flow.device, &self.index, &self.dy);
+        flow.add_gradient(self.id, Gradient::Rows { of: self.of, rows, values });
+    }
+}
+
+/// A vocabulary's loss, to be computed again.
+#[derive(Debug)]
+pub(super) struct KeptVocabulary {
+    /// Rows that have a target.
+    pub x: Tensor,
+    pub weight: Weight,
+    pub bias: Option<Weight>,
+    pub labels: Vec<u32>,
+    pub weights: Resolved,
+    /// The gradient of the loss.
+    pub upstream: f32,
+    pub examples: Sequences,
+}
+
+impl KeptVocabulary {
+    /// Weight and bias, if they train.
+    fn trained(&self) -> [Option<&Weight>; 2] {
+        let trains = |weight: &&Weight| weight.trains;
+        [Some(&self.weight).filter(trains), self.bias.as_ref().filter(trains)]
+    }
+
+    fn gradient(&self, device: &Device, id: ParamId, example: usize) -> Option<Gradient> {
+        let mut only = vec![0.0; self.examples.len()];
+        *only.get_mut(example)? = 1.0;
+        let [weight, bias] = self.trained().map(|weight| weight.is_some_and(|w| w.id == id));
+        self.weighted(device, &only, [weight, bias]).into_iter().flatten().next()
+    }
+
+    fn add_weighted(self, flow: &mut Flow, factors: &Factors) {
+        let [weight, bias] = self.trained().map(|weight| weight.map(|weight| weight.id));
+        let Some(first) = weight.or(bias) else { return };
+        if weight.zip(bias).is_none_or(|(weight, bias)| weight.site == bias.site) {
+            let wanted = [weight.is_some(), bias.is_some()];
+            let sums = self.weighted(&flow.device, factors.of(first.site), wanted);
+            for (id, sum) in [weight, bias].into_iter().zip(sums) {
+                if let (Some(id), Some(sum)) = (id, sum) {
+                    flow.add_gradient(id, sum);
+                }
+            }
+            return;
+        }
+        // A tied weight belongs to the embedding and the bias to the head: two sites, two factors.
+        for (place, id) in [weight, bias].into_iter().enumerate() {
+            let Some(id) = id else { continue };
+            let wanted = [place == 0, place == 1];
+            let sums = self.weighted(&flow.device, factors.of(id.site), wanted);
+            sums.into_iter().flatten().for_each(|sum| flow.add_gradient(id, sum));
+        }
+    }
+
+    /// Gradients of weight and bias where wanted, with a factor for each example; the rows of an example
+    /// with a factor of zero are not computed.
+    fn weighted(
+        &self,
+        device: &Device,
+        factors: &[f32],
+        [weight, bias]: [bool; 2],
+    ) -> [Option<Gradient>; 2] {
+        if !weight && !bias {
+            return [None, None];
+        }
+        let (words, width) = self.weight.tensor.shape();
+        let by_row = self.examples.spread(factors);
+        let places: Vec<u32> =
+            (0..by_row.len() as u32).filter(|&row| by_row[row as usize] != 0.0).collect();
+        let mut dw = weight.then(|| Tensor::scratch(device, words, width));
+        let mut db = bias.then(|| Tensor::scratch(device, 1, words));
+        if places.is_empty() {
+            dw.iter_mut().chain(&mut db).for_each(Tensor::clear);
+            return [dw, db].map(|sum| sum.map(Gradient::Dense));
+        }
+        let mut x = Tensor::scratch(device, places.len(), width);
+        kernels::gather(device, &mut x, &[(&self.x, &places)]);
+        let labels: Vec<u32> = places.iter().map(|&row| self.labels[row as usize]).collect();
+        let scaled: Vec<f32> = by_row.iter().map(|factor| factor * self.upstream).collect();
+        let weights = self.weights.scaled(&scaled, &places);
+        let given = kernels::Vocabulary {
+            x: &x,
+            weight: &self.weight.tensor,
+            bias: self.bias.as_ref().map(|bias| &bias.tensor),
+            labels: &labels,
+            factors: weights.factors(),
+            dx: None,
+            dw: dw.as_mut(),
+            db: db.as_mut(),
+        };
+        kernels::vocabulary_loss(device, given);
+        [dw, db].map(|sum| sum.map(Gradient::Dense))
+    }
+}
