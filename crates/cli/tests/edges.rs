@@ -15,7 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fedra-report", &[]),
     ("fedra-privacy", &["fedra-plan"]),
     ("fedra-wire", &["fedra-plan"]),
-    ("fedra-engine", &["fedra-plan", "fedra-seed", "fedra-wire"]),
+    ("fedra-engine", &["fedra-plan", "fedra-privacy", "fedra-seed", "fedra-wire"]),
     (
         "fedra-client",
         &[

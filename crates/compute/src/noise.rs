@@ -14,7 +14,7 @@ use fedra_seed::SecretKey;
 impl Gradients {
     /// Gives every parameter of a scope a dense gradient: zeros where there was none.
     pub fn cover(&mut self, params: &Params, scope: &Scope) -> Result<(), ComputeError> {
-        for id in scope.iter() {
+        for id in scope {
             let weight = params.get(id)?;
             let (rows, cols) = weight.shape();
             let covered = match self.take(id) {

@@ -102,9 +102,13 @@ fn too_many_threads_are_refused_and_those_that_cannot_be_had_are_an_error() {
     let many = ["run", "tiny.toml", "--set", "threads=900"];
     let output = shell(&place, "ulimit -v 1000000", &many);
     let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("error: threads: cannot start 900 of them: "), "{said}");
-    assert!(!place.path("runs").exists());
+    // What is refused first depends on who is faster: the next thread, or a number that one which has
+    // begun asks for.
+    let refused = said.contains("error: threads: cannot start 900 of them: ");
+    let expected = if refused { 2 } else { 1 };
+    assert_eq!(output.status.code(), Some(expected), "{said}");
+    assert!(refused || said.contains("error: out of memory: "), "{said}");
+    assert!(!place.path("runs/tiny/summary.json").exists());
     place.succeed(&["run", "tiny.toml", "--set", "threads=300", "--quiet", "--out", "many"]);
     place.succeed(&["run", "tiny.toml", "--set", "threads=1", "--quiet", "--out", "one"]);
     assert_eq!(place.weights("many"), place.weights("one"));

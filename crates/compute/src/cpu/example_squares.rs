@@ -28,8 +28,9 @@ use std::ops::Range;
 const TILE: usize = 28;
 /// Longest inner product that is summed in one chain.
 const RUN: usize = 256;
-/// `D / square` up to which a sum of inner products is trusted. Its relative error is about
-/// `4e-7 D / square`, measured; the margin of a clip is several times what is left here.
+/// `D / square` up to which a sum of inner products is trusted. Its relative error is estimated at
+/// `4e-7 D / square`, errors of chains taken as independent; a clip's margin covers several times that.
+/// It is an estimate, not a bound: tests with rows that cancel hold it.
 const TRUSTED_PRODUCTS: f64 = 4.0;
 /// The same for a gradient made in f32, whose error grows with the root of `D` only.
 const TRUSTED_GRADIENT: f64 = 256.0;

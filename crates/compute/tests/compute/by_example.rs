@@ -19,7 +19,7 @@ fn one(device: &Device) -> Tensor {
 fn by_example(chain: &Chain, scope: &Scope, vocabulary: Vocabulary) -> ExampleGradients {
     let mut tape = Tape::by_example(&chain.device, &chain.sequences());
     let loss = chain.summed(&mut tape, chain.params.training(scope), vocabulary);
-    tape.backward_by_example(&[(&loss, one(&chain.device))]).unwrap()
+    tape.backward_by_example(&[(&loss, one(&chain.device))]).expect("something trains")
 }
 
 /// The gradients of each example alone.
@@ -31,7 +31,7 @@ fn naive(chain: &Chain, scope: &Scope, vocabulary: Vocabulary) -> Vec<Gradients>
         }
         let mut tape = Tape::new(&chain.device);
         let loss = chain.summed(&mut tape, chain.params.training(scope), vocabulary);
-        tape.backward(&[(&loss, one(&chain.device))]).unwrap()
+        tape.backward(&[(&loss, one(&chain.device))]).expect("something trains")
     };
     (0..chain.sequences().len()).map(alone).collect()
 }
@@ -217,7 +217,7 @@ impl Given {
         let rows = examples.rows();
         let mut tape = Tape::by_example(&device, &examples);
         let x = tape.constant(of(&device, (rows, self.inputs), &self.x));
-        let x = x.in_sequences(&examples).unwrap();
+        let x = x.in_sequences(&examples).expect("a row for each");
         let weight = tensor(&device, (self.outputs, self.inputs), 1);
         let weight = fedra_compute::Weight { trains: !lora, ..trained(id(Role::Up), weight) };
         let a = trained(
@@ -229,9 +229,9 @@ impl Given {
             tensor(&device, (self.outputs, 2), 3),
         );
         let lora = lora.then_some(Lora { a, b, scale: 0.7 });
-        let y = tape.linear(&x, &[Projection { lora, ..bare(weight) }]).unwrap();
+        let y = tape.linear(&x, &[Projection { lora, ..bare(weight) }]).expect("widths agree");
         let dy = of(&device, (rows, self.outputs), &self.dy);
-        (tape.backward_by_example(&[(&y, dy)]).unwrap(), id(Role::Up))
+        (tape.backward_by_example(&[(&y, dy)]).expect("shapes agree"), id(Role::Up))
     }
 
     /// The squared norm of each example's gradient, in f64.
@@ -453,7 +453,7 @@ fn what_cannot_be_told_apart_is_refused() {
     let error = tape.linear_activated(&rows, &projection, Activation::Gelu).unwrap_err();
     assert_eq!(error.to_string(), "linear: description of where sequences begin is empty");
     let other = tape.constant(x()).in_sequences(&Sequences::of_lengths(&[3])).unwrap();
-    let error = tape.linear(&other, &[projection.clone()]).unwrap_err();
+    let error = tape.linear(&other, std::slice::from_ref(&projection)).unwrap_err();
     assert_eq!(error.to_string(), "linear: number of sequences is 1, expected 2");
     let table = trained(id(Role::Token), tensor(&device, (4, 4), 2));
     let error = tape.embed(&[(&table, &[0, 1])]).unwrap_err();
