@@ -123,27 +123,13 @@ fn noise_seed(folder: &Path, given: Option<u64>) -> Result<Seed> {
     if let Some(seed) = given {
         return Ok(Seed(seed));
     }
-    let file = folder.join("noise.seed");
-    if let Ok(text) = std::fs::read_to_string(&file) {
-        let number = text.trim().parse::<u64>();
-        let number = number.with_context(|| format!("{}: expected one number", file.display()))?;
-        return Ok(Seed(number));
-    }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let number = fedra_net::secret_number().context("cannot draw a secret seed for noise")?;
-    // Written beside its place: what is cut short is no secret, and is written anew.
-    let unfinished = folder.join("noise.seed.part");
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(&unfinished).and_then(|mut part| {
-        std::io::Write::write_all(&mut part, format!("{number}\n").as_bytes())?;
-        part.sync_all()?;
-        std::fs::rename(&unfinished, &file)
-    });
-    written.with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(Seed(number))
+    let file = folder.join("noise.seed");
+    let draw = || fedra_net::secret_number().map(|number| format!("{number}\n"));
+    let kept = fedra_net::kept_secret(&file, draw);
+    let kept = kept.with_context(|| format!("cannot read or write {}", file.display()))?;
+    let number = kept.trim().parse::<u64>();
+    Ok(Seed(number.with_context(|| format!("{}: expected one number", file.display()))?))
 }
 
 /// A client's name as a part of a folder's.

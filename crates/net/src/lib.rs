@@ -55,11 +55,11 @@ pub use net_fleet::{
 };
 pub use peer::{Peer, Traffic};
 pub use protocol::{
-    Adapt, Agreement, Answer, Asked, Counts, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL,
-    Request, Step, Welcome, limits,
+    Adapt, Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, Label,
+    PROTOCOL, Request, Step, Welcome, limits,
 };
 pub use runtime::Runtime;
-pub use secret::secret_number;
+pub use secret::{kept_secret, secret_number};
 pub use server::{Server, ServerOptions};
 pub use service::{Handler, Inbound, Outbound, Routes};
 pub use site::Site;

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use fedra_engine::{
     Adaptation, AttentionShift, Download, EvaluationSet, Scored, Split, TrainRequest, Work,
 };
-use fedra_plan::{ByteCount, Cut, Layout, Plan, Probe, Round, Scope};
+use fedra_plan::{ByteCount, Cut, Digest, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Mask, payload_length};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ use crate::frame::{Limits, Message};
 use crate::link::to_meta;
 
 /// The version of what is said here; both sides have to speak the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The method under which a site joins.
 pub const JOIN: &str = "/fedra.v1.Fedra/Join";
@@ -55,6 +55,8 @@ pub struct Hello {
     pub agreement: Agreement,
     /// What it has.
     pub counts: Counts,
+    /// Which examples these are.
+    pub data: DataDigest,
     /// Which shared model it holds.
     pub model: HeldModel,
     /// The states that it kept, and of which run.
@@ -77,6 +79,17 @@ pub struct Counts {
     pub test: u64,
     /// Tokens of the training examples.
     pub tokens: u64,
+}
+
+/// Which examples a site has, so that the server can tell whether they are those of before and nothing
+/// else: a secret that stays in the site's state folder is mixed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataDigest {
+    /// The digest of the secret: digests under two secrets cannot be compared.
+    pub secret: Digest,
+    /// The digest of the examples under it.
+    pub examples: Digest,
 }
 
 /// The shared model that a site holds in memory.

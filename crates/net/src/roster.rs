@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use crate::frame::Message;
-use crate::journal::Journal;
+use crate::journal::{Comparison, Journal};
 use crate::link::to_meta;
 use crate::peer::{Peer, Traffic};
 use crate::protocol::{Agreement, HeldModel, Hello, PROTOCOL, Welcome, disagreement};
@@ -135,7 +135,14 @@ impl Roster {
                 hello.counts.train, hello.client, entry.counts.train
             )));
         }
-        self.journal.note_counts(&hello.client, hello.counts);
+        if self.journal.comparison(hello) == Comparison::Other {
+            return Err(refused(format!(
+                "found other examples, expected those with which {} took part before: as many as now, \
+                 but a text, a label or their order has changed",
+                hello.client
+            )));
+        }
+        self.journal.note_data(&hello.client, (hello.counts, hello.data));
         self.connections += 1;
         let number = self.connections;
         let (send, outgoing) = mpsc::unbounded_channel();
