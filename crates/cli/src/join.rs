@@ -10,7 +10,7 @@ use fedra::Experiment;
 use fedra::experiment::Party;
 use fedra::grid::grouped;
 use fedra_compute::{Seed, ThreadPool};
-use fedra_net::{CutDialer, Dialer, JoinListener, Left, Runtime, ServerSecurity, Site};
+use fedra_net::{CutDialer, Dialer, JoinListener, Left, NetError, Runtime, ServerSecurity, Site};
 
 use crate::console;
 use crate::experiment::Overrides;
@@ -104,15 +104,33 @@ impl Join {
             Some(pool) => pool.install(go),
             None => go(),
         };
-        match left? {
-            Left::Ended(reason) => {
-                listener.told(&format!("done: {reason}"));
-                Ok(ExitCode::SUCCESS)
+        match left {
+            // It worked until something of this machine failed: not a refusal.
+            Err(error @ NetError::System { .. }) => {
+                console::say(format_args!("error: {error}"));
+                console::say("hint: once this is mended, the same command joins again");
+                Ok(ExitCode::FAILURE)
             }
-            Left::Stopped => {
-                console::say("left; the same command joins again");
-                Ok(ExitCode::from(interrupt::STATUS))
-            }
+            Err(error) => Err(error.into()),
+            Ok(left) => Ok(ended(left, &listener)),
+        }
+    }
+}
+
+/// Says how it ended; the status of the process.
+fn ended(left: Left, listener: &Said) -> ExitCode {
+    match left {
+        Left::Ended(reason) => {
+            listener.told(&format!("done: {reason}"));
+            ExitCode::SUCCESS
+        }
+        Left::GaveUp(reason) => {
+            console::say(format_args!("error: the server gave up: {reason}"));
+            ExitCode::FAILURE
+        }
+        Left::Stopped => {
+            console::say("left; the same command joins again");
+            ExitCode::from(interrupt::STATUS)
         }
     }
 }

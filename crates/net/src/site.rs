@@ -54,6 +54,8 @@ pub struct Site {
     process: u64,
     /// What a person may want to hear about the last request.
     news: Option<String>,
+    /// Why this site cannot go on: its own disk, which no other request would mend.
+    broken: Option<NetError>,
     /// The last answer, in case it got lost on the way.
     last: Option<Message>,
 }
@@ -78,6 +80,7 @@ impl Site {
             session: None,
             process: fresh_number(),
             news: None,
+            broken: None,
             last: None,
         })
     }
@@ -166,6 +169,11 @@ impl Site {
         self.news.take()
     }
 
+    /// Why this site has to end after its last answer, if it has to.
+    pub fn take_breakdown(&mut self) -> Option<NetError> {
+        self.broken.take()
+    }
+
     /// Answers a request; `None` where none is due.
     pub fn answer(&mut self, message: &Message) -> Result<Option<Message>, NetError> {
         let id = message.id;
@@ -181,7 +189,13 @@ impl Site {
             Err(NetError::Meaning { what, reason }) => {
                 return Err(NetError::Meaning { what, reason });
             }
-            Err(error) => (Answer::Failed { reason: error.to_string() }, Vec::new()),
+            Err(error) => {
+                let answer = Answer::Failed { reason: error.to_string() };
+                if matches!(error, NetError::System { .. }) {
+                    self.broken = Some(error);
+                }
+                (answer, Vec::new())
+            }
         };
         if id == 0 {
             // Nobody waits for the answer, and without the values nothing else can be answered.
