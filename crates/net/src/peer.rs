@@ -117,7 +117,9 @@ impl ClientTraffic {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Connections { over, open }) = all.get(client) else { return WireBytes::default() };
         let mut sum = *over;
-        open.iter().for_each(|one| sum += one.bytes());
+        for one in open {
+            sum += one.bytes();
+        }
         sum
     }
 }
