@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra_net::certs::{Authority, Days, Signed, file_name};
+use fedra_net::certs::{Authority, Days, Signed, check_client, check_host, file_name};
 
 use crate::console;
 
@@ -44,6 +44,8 @@ impl Certs {
         if self.server.is_empty() && self.client.is_empty() {
             bail!("found nobody to certify, expected --server HOST or --client NAME");
         }
+        self.server.iter().try_for_each(|host| check_host(host))?;
+        self.client.iter().try_for_each(|name| check_client(name))?;
         let clients = self.folder.join("clients");
         let client_file = |name: &str| clients.join(file_name(name));
         let mut wanted: Vec<PathBuf> = self.client.iter().map(|name| client_file(name)).collect();

@@ -19,7 +19,7 @@ use fedra_data::Tokenizer;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
 use fedra_model::hf::Config;
 use fedra_model::{Head, Loaded, Model};
-use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
+use fedra_net::{DecodeDialer, DecodeListener, Dialer, NetDecodePeer, Runtime, ServerSecurity};
 use fedra_plan::{Cut, Scope, Side};
 use fedra_wire::RowEncoding;
 
@@ -85,7 +85,8 @@ struct Far {
     #[command(flatten)]
     ends: Ends,
     /// How rows travel: f32, bf16 or int8
-    #[arg(long, value_name = "ENCODING", default_value = "f32", value_parser = parse_encoding)]
+    #[arg(long, value_name = "ENCODING", default_value = "f32", requires = "server",
+          value_parser = parse_encoding)]
     encoding: RowEncoding,
     /// Noise on rows that leave: relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA
     #[arg(long, value_name = "KIND=SIZE", requires = "server", value_parser = parse_noise)]
@@ -114,7 +115,7 @@ struct Choice {
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "seed"])]
     greedy: bool,
     /// Draw, with logits divided by this: below 1 is safer, above 1 more surprising
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f64>,
     /// Draw among this many of the likeliest tokens
     #[arg(long, value_name = "K")]
@@ -145,7 +146,8 @@ impl Far {
         let blocks = cut.server_blocks().context("a cut has blocks at the server")?;
         let blocks = (usize::from(blocks.start), usize::from(blocks.end));
         let model = (identity(path)?, model.width());
-        Ok(DecodeDialer::new(way, client, model, (blocks, self.encoding)).open()?)
+        let dialer = DecodeDialer::new(way, client, model, (blocks, self.encoding));
+        Ok(dialer.with_listener(Arc::new(Said)).open()?)
     }
 
     /// What happens to rows before they leave.
@@ -159,6 +161,20 @@ impl Far {
             noise.rows((rows, width), Seed(message));
             message += 1;
         })))
+    }
+}
+
+/// What is heard of a lost connection.
+#[derive(Debug)]
+struct Said;
+
+impl DecodeListener for Said {
+    fn told(&self, line: &str) {
+        console::say(line);
+    }
+
+    fn stops(&self) -> bool {
+        interrupt::interrupted()
     }
 }
 
@@ -207,6 +223,10 @@ impl Generate {
         settings.check()?;
         if self.far.server.is_none() {
             self.far.ends.refuse_without("--server")?;
+            self.far.tls.refuse_without("--server")?;
+        }
+        if self.stop.iter().any(String::is_empty) {
+            bail!("--stop: found an empty text, expected at least one letter");
         }
         if self.max_tokens == 0 {
             bail!("--max-tokens: found 0, expected at least 1");
@@ -266,7 +286,12 @@ impl Generate {
                 console::text(written.text);
             }
             if interrupt::interrupted() { Reader::IsDone } else { Reader::WantsMore }
-        })?;
+        });
+        // Who stops while the server is away has what was written by then.
+        let ended = match ended {
+            Err(_) if interrupt::interrupted() => Ended::Interrupted,
+            ended => ended?,
+        };
         let prompt_seconds = first.unwrap_or_default();
         let seconds = start.elapsed().as_secs_f64() - prompt_seconds;
         // The first token comes with the prompt.
@@ -343,6 +368,12 @@ impl Choice {
                 );
             }
             return Ok(Sampling::Greedy);
+        }
+        if temperature == Some(0.0) {
+            bail!(
+                "--temperature: found 0, expected a number above 0\n\
+                 hint: --greedy takes the likeliest token each time"
+            );
         }
         let (temperature, seed) = (temperature.unwrap_or(1.0), Seed(seed.unwrap_or(0)));
         Ok(Sampling::Random(RandomSampling { temperature, top_k, top_p, seed }))

@@ -10,7 +10,7 @@ use fedra::Experiment;
 use fedra::experiment::Party;
 use fedra::grid::grouped;
 use fedra_compute::{Seed, ThreadPool};
-use fedra_net::{CutDialer, Dialer, JoinListener, Left, Runtime, ServerSecurity, Site};
+use fedra_net::{CutDialer, Dialer, JoinListener, Left, NetError, Runtime, ServerSecurity, Site};
 
 use crate::console;
 use crate::experiment::Overrides;
@@ -104,15 +104,33 @@ impl Join {
             Some(pool) => pool.install(go),
             None => go(),
         };
-        match left? {
-            Left::Ended(reason) => {
-                listener.told(&format!("done: {reason}"));
-                Ok(ExitCode::SUCCESS)
+        match left {
+            // It worked until something of this machine failed: not a refusal.
+            Err(error @ NetError::System { .. }) => {
+                console::say(format_args!("error: {error}"));
+                console::say("hint: once this is mended, the same command joins again");
+                Ok(ExitCode::FAILURE)
             }
-            Left::Stopped => {
-                console::say("left; the same command joins again");
-                Ok(ExitCode::from(interrupt::STATUS))
-            }
+            Err(error) => Err(error.into()),
+            Ok(left) => Ok(ended(left, &listener)),
+        }
+    }
+}
+
+/// Says how it ended; the status of the process.
+fn ended(left: Left, listener: &Said) -> ExitCode {
+    match left {
+        Left::Ended(reason) => {
+            listener.told(&format!("done: {reason}"));
+            ExitCode::SUCCESS
+        }
+        Left::GaveUp(reason) => {
+            console::say(format_args!("error: the server gave up: {reason}"));
+            ExitCode::FAILURE
+        }
+        Left::Stopped => {
+            console::say("left; the same command joins again");
+            ExitCode::from(interrupt::STATUS)
         }
     }
 }
@@ -123,27 +141,13 @@ fn noise_seed(folder: &Path, given: Option<u64>) -> Result<Seed> {
     if let Some(seed) = given {
         return Ok(Seed(seed));
     }
-    let file = folder.join("noise.seed");
-    if let Ok(text) = std::fs::read_to_string(&file) {
-        let number = text.trim().parse::<u64>();
-        let number = number.with_context(|| format!("{}: expected one number", file.display()))?;
-        return Ok(Seed(number));
-    }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let number = fedra_net::secret_number().context("cannot draw a secret seed for noise")?;
-    // Written beside its place: what is cut short is no secret, and is written anew.
-    let unfinished = folder.join("noise.seed.part");
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(&unfinished).and_then(|mut part| {
-        std::io::Write::write_all(&mut part, format!("{number}\n").as_bytes())?;
-        part.sync_all()?;
-        std::fs::rename(&unfinished, &file)
-    });
-    written.with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(Seed(number))
+    let file = folder.join("noise.seed");
+    let draw = || fedra_net::secret_number().map(|number| format!("{number}\n"));
+    let kept = fedra_net::kept_secret(&file, draw);
+    let kept = kept.with_context(|| format!("cannot read or write {}", file.display()))?;
+    let number = kept.trim().parse::<u64>();
+    Ok(Seed(number.with_context(|| format!("{}: expected one number", file.display()))?))
 }
 
 /// A client's name as a part of a folder's.

@@ -141,6 +141,12 @@ impl Host for Sites {
 
     fn meet(&mut self, serving: Serving<'_>) -> fedra::Result<Option<(NetFleet, Census)>> {
         let Serving { names, agreement, layout, initial, middle, central, folder } = serving;
+        if let Some(wanted) = self.start.wait_for.filter(|wanted| *wanted > names.len()) {
+            let clients = names.len();
+            return Err(Error::Refused(format!(
+                "--wait-for: found {wanted}, expected at most the experiment's {clients} clients"
+            )));
+        }
         let routes = match &middle {
             None => Routes::default(),
             Some(middle) => with_middle(Routes::default(), middle, &names),
@@ -186,7 +192,11 @@ impl Host for Sites {
             Ok(Ending::Complete(_)) => fleet.finish("all rounds are complete"),
             // Sites wait for a server that can go on.
             Ok(Ending::Interrupted { .. }) => drop(fleet),
-            Err(error) => fleet.finish(&format!("the server gave up: {error}")),
+            // What to do about it is for whoever has the server's folder.
+            Err(error) => {
+                let words = error.in_words();
+                fleet.give_up(words.split("\nhint:").next().unwrap_or(&words));
+            }
         }
     }
 }

@@ -24,6 +24,20 @@ pub struct Tls {
 }
 
 impl Tls {
+    /// Refuses flags where nobody is spoken to.
+    pub fn refuse_without(&self, flag: &str) -> Result<()> {
+        let given = [
+            ("--tls-cert", self.certificate.is_some()),
+            ("--tls-key", self.key.is_some()),
+            ("--tls-ca", self.ca.is_some()),
+            ("--insecure", self.insecure),
+        ];
+        if let Some((found, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+            bail!("{found}: found it without {flag}, expected {flag} with it");
+        }
+        Ok(())
+    }
+
     /// How to speak at an address; `flag` is where the address was given.
     pub fn security(&self, flag: &str, address: &str) -> Result<ServerSecurity> {
         let missing =

@@ -38,6 +38,7 @@
 
 mod attention;
 mod local_fleet;
+mod shard_digest;
 mod shards;
 mod split;
 
@@ -74,6 +75,7 @@ pub use local_fleet::{LocalFleet, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use prober::{Prober, probed_batches};
 pub use scores::{Counts, Scores};
+pub use shard_digest::DataSecret;
 pub use shards::{Shard, Shards};
 pub use split::{
     Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Occasion, Peer, Perturbation, Purpose,

@@ -11,7 +11,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData, SanType,
 };
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, ServerName};
 use webpki::EndEntityCert;
 
 use crate::error::NetError;
@@ -141,6 +141,25 @@ fn valid(mut params: CertificateParams, Days(days): Days) -> Result<CertificateP
     Ok(params)
 }
 
+/// Refuses what is neither an address nor a name under which a server can be reached.
+pub fn check_host(host: &str) -> Result<(), NetError> {
+    let name = host.strip_prefix("*.").unwrap_or(host);
+    if ServerName::try_from(name).is_ok() {
+        return Ok(());
+    }
+    let reason = format!("found {host:?}, expected a host name or an IP address");
+    Err(NetError::Certificate { file: "--server".to_owned(), reason })
+}
+
+/// Refuses what nobody can be called.
+pub fn check_client(name: &str) -> Result<(), NetError> {
+    if !name.trim().is_empty() {
+        return Ok(());
+    }
+    let reason = format!("found {name:?}, expected the name of a client");
+    Err(NetError::Certificate { file: "--client".to_owned(), reason })
+}
+
 /// A client's name as that of a file.
 pub fn file_name(name: &str) -> String {
     // A name of dots would lead elsewhere.
@@ -198,6 +217,19 @@ mod tests {
         assert_eq!(file_name("../Ward 4"), "%2E%2E%2FWard%204");
         assert_eq!(decoded("%4"), None);
         assert_eq!(decoded("%zz"), None);
+    }
+
+    #[test]
+    fn names_that_nobody_can_be_reached_under_are_refused() {
+        for host in ["server.example", "203.0.113.7", "::1", "localhost", "*.example.org"] {
+            check_host(host).unwrap();
+        }
+        for host in ["", "bad host", "http://server", "a:7400"] {
+            let told = check_host(host).unwrap_err().to_string();
+            assert!(told.contains("expected a host name or an IP address"), "{told}");
+        }
+        check_client("Ward 4").unwrap();
+        assert!(check_client(" ").is_err());
     }
 
     #[test]

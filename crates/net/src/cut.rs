@@ -61,9 +61,10 @@ pub fn row_limits(width: usize) -> Limits {
 pub fn with_middle(routes: Routes, middle: &Arc<Middle>, names: &[String]) -> Routes {
     let (middle, names) = (Arc::clone(middle), Arc::<[String]>::from(names));
     let streams = Arc::<NewestStreams<(ClientId, bool)>>::default();
+    let traffic = Arc::clone(routes.traffic());
     routes.with(CUT, move |peer, mut inbound, outbound| {
-        let (middle, names, streams) =
-            (Arc::clone(&middle), Arc::clone(&names), Arc::clone(&streams));
+        let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
+        let (streams, traffic) = (Arc::clone(&streams), Arc::clone(&traffic));
         async move {
             let hello = first_words(&mut inbound).await;
             let (client, purpose) = match hello.and_then(|hello| greeted(&peer, &hello, &names)) {
@@ -73,6 +74,7 @@ pub fn with_middle(routes: Routes, middle: &Arc<Middle>, names: &[String]) -> Ro
                     return;
                 }
             };
+            traffic.follow(&names[client.0 as usize], &peer.traffic);
             let handle = tokio::runtime::Handle::current();
             let (both, limits) = ((inbound, outbound), row_limits(middle.width()));
             let link = Link::over(handle.clone(), both, limits, peer.traffic, NetError::of_status);

@@ -42,6 +42,8 @@ const REST: Duration = Duration::from_hours(1);
 /// How long a client tries to reach its session again, and the first wait between two tries.
 const PATIENCE: Duration = Duration::from_mins(1);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// How often somebody who wants to stop is heard while the connection is lost.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// The first thing that a client says on such a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -281,6 +283,28 @@ pub struct DecodeDialer {
     dialer: Dialer,
     hello: DecodeHello,
     width: usize,
+    listener: Arc<dyn DecodeListener>,
+}
+
+/// Those who follow a session from outside while its connection is lost.
+pub trait DecodeListener: std::fmt::Debug + Send + Sync {
+    /// Something that a person should know.
+    fn told(&self, line: &str);
+
+    /// Whether to give up.
+    fn stops(&self) -> bool;
+}
+
+/// Nobody follows.
+#[derive(Clone, Copy, Debug)]
+struct Unheard;
+
+impl DecodeListener for Unheard {
+    fn told(&self, _line: &str) {}
+
+    fn stops(&self) -> bool {
+        false
+    }
 }
 
 impl DecodeDialer {
@@ -294,7 +318,13 @@ impl DecodeDialer {
         let (client, session) = (client.into(), fresh_number());
         let (protocol, resumes) = (PROTOCOL, false);
         let hello = DecodeHello { protocol, client, session, resumes, blocks, model, encoding };
-        Self { runtime, dialer, hello, width }
+        Self { runtime, dialer, hello, width, listener: Arc::new(Unheard) }
+    }
+
+    /// The same with somebody who is told of lost connections and may give up.
+    #[must_use]
+    pub fn with_listener(self, listener: Arc<dyn DecodeListener>) -> Self {
+        Self { listener, ..self }
     }
 
     /// Opens a new session.
@@ -338,7 +368,17 @@ impl NetDecodePeer {
                 match self.dialer.connect() {
                     Ok(made) => break made,
                     Err(error) if error.is_temporary() && Instant::now() + wait < until => {
-                        std::thread::sleep(wait);
+                        let seconds = wait.as_secs_f64();
+                        let listener = &self.dialer.listener;
+                        listener.told(&format!("{error}; trying again in {seconds:.1} s"));
+                        let next = Instant::now() + wait;
+                        while Instant::now() < next {
+                            if listener.stops() {
+                                let reason = "told to stop while the connection was lost";
+                                return Err(ClientError::Peer { reason: reason.to_owned() });
+                            }
+                            std::thread::sleep(GLANCE.min(next - Instant::now()));
+                        }
                         wait = (2 * wait).min(Duration::from_secs(5));
                     }
                     Err(error) => return Err(failed(error)),

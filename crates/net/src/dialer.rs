@@ -27,7 +27,7 @@ use crate::peer::Traffic;
 use crate::runtime::Runtime;
 use crate::server::{CONNECTION_WINDOW, PING, PONG, STREAM_WINDOW};
 use crate::service::WAITING_FRAMES;
-use crate::tls::{self, ClientSecurity};
+use crate::tls::{self, ClientSecurity, Party};
 use crate::watched::{Failure, FirstByte, Watched};
 
 /// How long a connection may take to be made.
@@ -114,7 +114,7 @@ impl Dialer {
         };
         let connector = TlsConnector::from(Arc::clone(config));
         let tls = connector.connect(self.host.clone(), socket).await.map_err(|error| {
-            let reason = match tls::in_words(&error) {
+            let reason = match tls::in_words(&error, Party::Client) {
                 Some(words) => words,
                 None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                     "it ended the connection before TLS began: does that port speak TLS?".to_owned()
@@ -159,7 +159,7 @@ impl Dialer {
 fn explained(server: &str, tls: bool, failure: &Failure, status: &tonic::Status) -> NetError {
     let Some(error) = failure.take() else { return NetError::of_status(status) };
     let server = server.to_owned();
-    match tls::in_words(&error) {
+    match tls::in_words(&error, Party::Client) {
         Some(reason) => NetError::Tls { server, reason },
         None if !tls && error.kind() == std::io::ErrorKind::InvalidData => {
             NetError::Tls { server, reason: error.to_string() }

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::Status;
 
 use crate::frame::{Assembler, Limits, Message, frames};
+use crate::journal::Comparison;
 use crate::link::from_meta;
 use crate::peer::Peer;
 use crate::protocol::{Hello, PROTOCOL};
@@ -91,13 +92,21 @@ impl Host {
         *who = format!("{} at {}", hello.client, peer.address);
         let (admitted, about) = {
             let mut roster = self.roster();
+            let comparison = roster.journal.comparison(&hello);
             let admitted = roster.admit(&hello, peer)?;
             let kept = roster.journal.label(&hello.client);
             let lost = kept.filter(|label| {
                 hello.run != Some(roster.journal.run) || !hello.kept.contains(label)
             });
             let lost = lost.map_or("", |_| "; it has lost the state that it kept");
-            (admitted, format!("{} training examples{lost}", hello.counts.train))
+            let unknown = match comparison {
+                Comparison::OtherSecret => {
+                    "; its state folder is new, so nobody can tell whether its examples are those of \
+                     before"
+                }
+                Comparison::None | Comparison::Same | Comparison::Other => "",
+            };
+            (admitted, format!("{} training examples{lost}{unknown}", hello.counts.train))
         };
         let _fleet_is_gone = self.events.send(Event::Joined { seat: admitted.seat, about });
         Ok(admitted)

@@ -6,7 +6,7 @@ use crate::dialer::Dialer;
 use crate::error::NetError;
 use crate::frame::Message;
 use crate::link::{Link, from_meta, to_meta};
-use crate::protocol::{Asked, JOIN, Request, Welcome, limits};
+use crate::protocol::{Asked, JOIN, Request, RunEnd, Welcome, limits};
 use crate::runtime::Runtime;
 use crate::site::Site;
 
@@ -15,6 +15,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 /// How often somebody who wants to stop is heard.
 const GLANCE: Duration = Duration::from_millis(100);
+/// How long a site that cannot go on waits until the server has heard it.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Those who follow a site from outside.
 pub trait JoinListener {
@@ -30,6 +32,8 @@ pub trait JoinListener {
 pub enum Left {
     /// The server said that the run is over.
     Ended(String),
+    /// The server said that it cannot go on, and why.
+    GaveUp(String),
     /// The listener wanted to stop.
     Stopped,
 }
@@ -83,7 +87,7 @@ fn talk(
     let welcome: Welcome = match from_meta("a welcome", &message) {
         Ok(welcome) => welcome,
         // The run may be over before this site got a word in.
-        Err(error) => return end_of(&message).map(Left::Ended).ok_or(error),
+        Err(error) => return end_of(&message).ok_or(error),
     };
     *greeted = true;
     listener.told("joined");
@@ -92,11 +96,16 @@ fn talk(
     }
     loop {
         let Some(message) = next(link, listener)? else { return Ok(Left::Stopped) };
-        if let Some(reason) = end_of(&message) {
-            return Ok(Left::Ended(reason));
+        if let Some(left) = end_of(&message) {
+            return Ok(left);
         }
         if let Some(answer) = site.answer(&message)? {
             link.send(answer)?;
+        }
+        if let Some(broken) = site.take_breakdown() {
+            // The server has to hear it before the stream ends.
+            let _verdict_or_end = link.receive(Some(FAREWELL));
+            return Err(broken);
         }
         if let Some(news) = site.take_news() {
             listener.told(&news);
@@ -105,9 +114,14 @@ fn talk(
 }
 
 /// Why the run is over, if that is what a message says.
-fn end_of(message: &Message) -> Option<String> {
+fn end_of(message: &Message) -> Option<Left> {
     match from_meta("a request", message).ok()? {
-        Asked { request: Request::End { reason }, .. } => Some(reason),
+        Asked { request: Request::End { how: RunEnd::Complete, reason }, .. } => {
+            Some(Left::Ended(reason))
+        }
+        Asked { request: Request::End { how: RunEnd::GaveUp, reason }, .. } => {
+            Some(Left::GaveUp(reason))
+        }
         Asked { .. } => None,
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::error::NetError;
-use crate::protocol::{Counts, Forget, Label};
+use crate::protocol::{Counts, DataDigest, Forget, Hello, Label};
 
 /// The file.
 pub const FILE: &str = "sites.json";
@@ -39,8 +39,24 @@ pub struct Journal {
 pub struct Entry {
     /// What it has.
     pub counts: Counts,
+    /// Which examples these are; absent in a file of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataDigest>,
     /// Its last answer of an earlier round, and those of the last round, in order.
     pub labels: Vec<Label>,
+}
+
+/// How the examples of a site that joins are beside those that it took part with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// It did not take part yet, or nobody noted with what.
+    None,
+    /// The same.
+    Same,
+    /// Others.
+    Other,
+    /// It has a new secret because it has a new state folder, so nobody can say.
+    OtherSecret,
 }
 
 impl Entry {
@@ -92,8 +108,20 @@ impl Journal {
     }
 
     /// Notes what a site has.
-    pub fn note_counts(&mut self, name: &str, counts: Counts) {
-        self.sites.entry(name.to_owned()).or_default().counts = counts;
+    pub fn note_data(&mut self, name: &str, (counts, data): (Counts, DataDigest)) {
+        let entry = self.sites.entry(name.to_owned()).or_default();
+        (entry.counts, entry.data) = (counts, Some(data));
+    }
+
+    /// Whether a site has the examples with which it took part before.
+    pub fn comparison(&self, hello: &Hello) -> Comparison {
+        let entry = self.sites.get(&hello.client).filter(|entry| !entry.labels.is_empty());
+        match entry.and_then(|entry| entry.data) {
+            None => Comparison::None,
+            Some(data) if data == hello.data => Comparison::Same,
+            Some(data) if data.secret == hello.data.secret => Comparison::Other,
+            Some(_) => Comparison::OtherSecret,
+        }
     }
 
     /// Notes an answer that counts.
@@ -132,7 +160,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let label = |round, step| Label { round: Round(round), step };
         let mut journal = Journal::open(folder.path(), 7).unwrap();
-        journal.note_counts("a", Counts { train: 5, ..Counts::default() });
+        let digest = |text: &str| fedra_plan::Digest::of(text.as_bytes());
+        let data = DataDigest { secret: digest("secret"), examples: digest("rows") };
+        journal.note_data("a", (Counts { train: 5, ..Counts::default() }, data));
         for (round, step) in
             [(0, Step::Trained), (1, Step::Looked), (1, Step::Trained), (2, Step::Looked)]
         {

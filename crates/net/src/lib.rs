@@ -42,7 +42,8 @@ mod secret;
 
 pub use cut::{CUT, CutDialer, CutHello, row_limits, with_middle};
 pub use decode::{
-    DECODE, DecodeDialer, DecodeHello, DecodeHost, DecodeWelcome, NetDecodePeer, with_sessions,
+    DECODE, DecodeDialer, DecodeHello, DecodeHost, DecodeListener, DecodeWelcome, NetDecodePeer,
+    with_sessions,
 };
 pub use dialer::{Dialer, is_loopback};
 pub use error::NetError;
@@ -50,16 +51,14 @@ pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part
 pub use join::{JoinListener, Left, join};
 pub use journal::FILE as JOURNAL;
 pub use link::Link;
-pub use net_fleet::{
-    Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start, WireBytes,
-};
-pub use peer::{Peer, Traffic};
+pub use net_fleet::{Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start};
+pub use peer::{Peer, Traffic, WireBytes};
 pub use protocol::{
-    Adapt, Agreement, Answer, Asked, Counts, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL,
-    Request, Step, Welcome, limits,
+    Adapt, Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, Label,
+    PROTOCOL, Request, RunEnd, Step, Welcome, limits,
 };
 pub use runtime::Runtime;
-pub use secret::secret_number;
+pub use secret::{kept_secret, secret_number};
 pub use server::{Server, ServerOptions};
 pub use service::{Handler, Inbound, Outbound, Routes};
 pub use site::Site;

@@ -31,8 +31,11 @@ pub use self::options::{Census, FleetListener, FleetOptions, Start};
 use crate::error::NetError;
 use crate::host::Host;
 use crate::journal::Journal;
-use crate::protocol::{Adapt, Agreement, Answer, Counts, JOIN, Label, Request, Step, limits};
-use crate::roster::{Event, Roster, Seat};
+use crate::peer::WireBytes;
+use crate::protocol::{
+    Adapt, Agreement, Answer, Counts, JOIN, Label, Request, RunEnd, Step, limits,
+};
+use crate::roster::{Event, Roster};
 use crate::runtime::Runtime;
 use crate::server::{Server, ServerOptions};
 use crate::service::Routes;
@@ -58,15 +61,6 @@ pub struct Federated {
     pub initial: ParamValues,
     /// What else the server answers, beside joining.
     pub routes: Routes,
-}
-
-/// Bytes on sockets, with TLS, framing and requests: more than the payloads that a report counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WireBytes {
-    /// From the server to the site.
-    pub sent: u64,
-    /// From the site to the server.
-    pub received: u64,
 }
 
 /// A fleet of sites.
@@ -101,7 +95,8 @@ impl NetFleet {
     ) -> Result<Self, NetError> {
         let Federated { names, agreement, layout, initial, routes } = federated;
         let journal = Journal::open(folder, fresh_number())?;
-        let roster = Roster::new(names.clone(), agreement, (fresh_number(), journal));
+        let mut roster = Roster::new(names.clone(), agreement, (fresh_number(), journal));
+        roster.traffic = Arc::clone(routes.traffic());
         let (send, events) = mpsc::unbounded_channel();
         let told = send.clone();
         let host = Arc::new(Host::new(roster, send, (limits(&layout), options.memory)));
@@ -191,9 +186,18 @@ impl NetFleet {
         Ok(())
     }
 
-    /// Sends everybody home, and waits a moment until they have heard it.
-    pub fn finish(mut self, reason: &str) {
-        let end = Request::End { reason: reason.to_owned() };
+    /// Sends everybody home after the last round, and waits a moment until they have heard it.
+    pub fn finish(self, reason: &str) {
+        self.end(RunEnd::Complete, reason);
+    }
+
+    /// Sends everybody home from a run that cannot go on.
+    pub fn give_up(self, reason: &str) {
+        self.end(RunEnd::GaveUp, reason);
+    }
+
+    fn end(mut self, how: RunEnd, reason: &str) {
+        let end = Request::End { how, reason: reason.to_owned() };
         self.tell_all(&end);
         let until = Instant::now() + FAREWELL;
         while self.here() > 0 && Instant::now() < until {
@@ -204,11 +208,8 @@ impl NetFleet {
     /// What went over the sites' connections, by name.
     pub fn traffic(&self) -> Vec<(String, WireBytes)> {
         let roster = self.host.roster();
-        let sum = |seat: &Seat| WireBytes {
-            sent: seat.traffic.iter().map(|one| one.sent()).sum(),
-            received: seat.traffic.iter().map(|one| one.received()).sum(),
-        };
-        roster.names.iter().cloned().zip(roster.seats.iter().map(sum)).collect()
+        let of = |name: &String| (name.clone(), roster.traffic.of(name));
+        roster.names.iter().map(of).collect()
     }
 
     fn here(&self) -> usize {

@@ -1,8 +1,9 @@
 //! Who is at the other end of a connection, and what went over it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The other end of a connection as the server sees it.
 #[derive(Clone, Debug)]
@@ -49,11 +50,96 @@ impl Traffic {
         self.sent.load(Ordering::Relaxed)
     }
 
+    /// Both directions.
+    pub(crate) fn bytes(&self) -> WireBytes {
+        WireBytes { sent: self.sent(), received: self.received() }
+    }
+
     pub(crate) fn add_received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn add_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Bytes on sockets, with TLS, framing and requests: more than the payloads that a report counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireBytes {
+    /// From the server to the site.
+    pub sent: u64,
+    /// From the site to the server.
+    pub received: u64,
+}
+
+impl std::ops::AddAssign for WireBytes {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.received += other.received;
+    }
+}
+
+/// What went over all connections of each client, whatever stream was on them.
+#[derive(Debug, Default)]
+pub(crate) struct ClientTraffic(Mutex<BTreeMap<String, Connections>>);
+
+/// The connections of one client: a sum of those that are over, and the others.
+#[derive(Debug, Default)]
+struct Connections {
+    over: WireBytes,
+    open: Vec<Arc<Traffic>>,
+}
+
+impl ClientTraffic {
+    /// Follows one more connection of a client.
+    pub fn follow(&self, client: &str, traffic: &Arc<Traffic>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let connections = all.entry(client.to_owned()).or_default();
+        let mut over = WireBytes::default();
+        connections.open.retain(|one| {
+            // Nobody else counts on it any more: the connection is gone.
+            let is_open = Arc::strong_count(one) > 1;
+            if !is_open {
+                over += one.bytes();
+            }
+            is_open
+        });
+        connections.over += over;
+        // Two streams may share a connection.
+        if !connections.open.iter().any(|one| Arc::ptr_eq(one, traffic)) {
+            connections.open.push(Arc::clone(traffic));
+        }
+    }
+
+    /// What went over a client's connections so far.
+    pub fn of(&self, client: &str) -> WireBytes {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Connections { over, open }) = all.get(client) else { return WireBytes::default() };
+        let mut sum = *over;
+        for one in open {
+            sum += one.bytes();
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_of_a_client_counts_once_whether_it_is_over_or_not() {
+        let all = ClientTraffic::default();
+        let (first, second) = (Arc::new(Traffic::default()), Arc::new(Traffic::default()));
+        all.follow("north", &first);
+        all.follow("north", &first);
+        first.add_sent(10);
+        first.add_received(1);
+        drop(first);
+        all.follow("north", &second);
+        second.add_received(5);
+        assert_eq!(all.of("north"), WireBytes { sent: 10, received: 6 });
+        assert_eq!(all.of("west"), WireBytes::default());
     }
 }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use fedra_engine::{
     Adaptation, AttentionShift, Download, EvaluationSet, Scored, Split, TrainRequest, Work,
 };
-use fedra_plan::{ByteCount, Cut, Layout, Plan, Probe, Round, Scope};
+use fedra_plan::{ByteCount, Cut, Digest, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Mask, payload_length};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ use crate::frame::{Limits, Message};
 use crate::link::to_meta;
 
 /// The version of what is said here; both sides have to speak the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The method under which a site joins.
 pub const JOIN: &str = "/fedra.v1.Fedra/Join";
@@ -55,6 +55,8 @@ pub struct Hello {
     pub agreement: Agreement,
     /// What it has.
     pub counts: Counts,
+    /// Which examples these are.
+    pub data: DataDigest,
     /// Which shared model it holds.
     pub model: HeldModel,
     /// The states that it kept, and of which run.
@@ -77,6 +79,17 @@ pub struct Counts {
     pub test: u64,
     /// Tokens of the training examples.
     pub tokens: u64,
+}
+
+/// Which examples a site has, so that the server can tell whether they are those of before and nothing
+/// else: a secret that stays in the site's state folder is mixed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataDigest {
+    /// The digest of the secret: digests under two secrets cannot be compared.
+    pub secret: Digest,
+    /// The digest of the examples under it.
+    pub examples: Digest,
 }
 
 /// The shared model that a site holds in memory.
@@ -217,9 +230,21 @@ pub enum Request {
     Forget(Forget),
     /// To go home: the run is over. Not answered.
     End {
+        /// How it ended.
+        how: RunEnd,
         /// Why, for people.
         reason: String,
     },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunEnd {
+    /// All rounds are complete.
+    Complete,
+    /// The server could not go on.
+    GaveUp,
 }
 
 /// What each client trains on its own before it is scored.
@@ -377,11 +402,59 @@ impl From<AttentionShift> for Answer {
     }
 }
 
-/// The first difference between what two sides agreed on, in words.
+/// The first difference between what two sides agreed on, in words. A key of the experiment's file comes
+/// before what follows from such keys: another seed also means other weights.
 pub(crate) fn disagreement(site: &Agreement, server: &Agreement) -> Option<String> {
+    let follows = |key: &&String| key.contains(' ');
     let keys: std::collections::BTreeSet<&String> = site.keys().chain(server.keys()).collect();
-    let shown = |value: Option<&String>| value.map_or("absent".to_owned(), Clone::clone);
-    let differs = keys.into_iter().find(|key| site.get(*key) != server.get(*key))?;
-    let (here, there) = (shown(site.get(differs)), shown(server.get(differs)));
+    let mut differ: Vec<&String> =
+        keys.into_iter().filter(|key| site.get(*key) != server.get(*key)).collect();
+    differ.sort_by_key(follows);
+    let differs = differ.first()?;
+    let (here, there) = (shown(site, differs), shown(server, differs));
     Some(format!("`{differs}` is {here} at the site and {there} at the server"))
+}
+
+/// A fact, or the settings within it where one side has a word and the other a table.
+fn shown(agreement: &Agreement, key: &str) -> String {
+    if let Some(value) = agreement.get(key) {
+        return value.clone();
+    }
+    let within = |(name, value): (&String, &String)| {
+        let name = name.strip_prefix(key)?.strip_prefix('.')?;
+        Some(format!("{name} = {value}"))
+    };
+    let within: Vec<String> = agreement.iter().filter_map(within).collect();
+    if within.is_empty() { "not set".to_owned() } else { format!("{{ {} }}", within.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_the_key_that_a_person_can_change() {
+        let facts = |facts: &[(&str, &str)]| -> Agreement {
+            facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let check = |site: &[(&str, &str)], server: &[(&str, &str)], expected: Option<&str>| {
+            assert_eq!(disagreement(&facts(site), &facts(server)).as_deref(), expected);
+        };
+        check(
+            &[("model: its first weights", "18f9"), ("seed", "4")],
+            &[("model: its first weights", "77aa"), ("seed", "3")],
+            Some("`seed` is 4 at the site and 3 at the server"),
+        );
+        check(
+            &[("work.schedule.linear.to", "0.1")],
+            &[("work.schedule", "constant")],
+            Some("`work.schedule` is { linear.to = 0.1 } at the site and constant at the server"),
+        );
+        check(
+            &[("data.max_test", "5")],
+            &[],
+            Some("`data.max_test` is 5 at the site and not set at the server"),
+        );
+        check(&[("seed", "3")], &[("seed", "3")], None);
+    }
 }

@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use crate::frame::Message;
-use crate::journal::Journal;
+use crate::journal::{Comparison, Journal};
 use crate::link::to_meta;
-use crate::peer::{Peer, Traffic};
+use crate::peer::{ClientTraffic, Peer};
 use crate::protocol::{Agreement, HeldModel, Hello, PROTOCOL, Welcome, disagreement};
 
 /// Everybody.
@@ -27,6 +27,8 @@ pub(crate) struct Roster {
     pub(crate) seats: Vec<Seat>,
     /// Whether rounds have begun: before that, whoever joins waits.
     pub(crate) opened: bool,
+    /// What went over each client's connections, rows across a cut included.
+    pub(crate) traffic: Arc<ClientTraffic>,
     connections: u64,
 }
 
@@ -42,21 +44,6 @@ pub(crate) struct Seat {
     pub(crate) delivered: Option<(u64, u64)>,
     /// The shared model that the site holds.
     pub(crate) held: Option<HeldModel>,
-    /// What went over each of its connections.
-    pub(crate) traffic: Vec<Arc<Traffic>>,
-}
-
-impl Seat {
-    /// Follows one more connection; what is over is added up.
-    fn note_traffic(&mut self, traffic: Arc<Traffic>) {
-        if self.traffic.len() > 1 {
-            let sum = Traffic::default();
-            sum.add_received(self.traffic.iter().map(|one| one.received()).sum::<u64>() as usize);
-            sum.add_sent(self.traffic.iter().map(|one| one.sent()).sum::<u64>() as usize);
-            self.traffic = vec![Arc::new(sum)];
-        }
-        self.traffic.push(traffic);
-    }
 }
 
 /// A connection to a site.
@@ -102,7 +89,8 @@ impl Roster {
         (session, journal): (u64, Journal),
     ) -> Self {
         let seats = names.iter().map(|_| Seat::default()).collect();
-        Self { names, agreement, session, journal, seats, opened: false, connections: 0 }
+        let (opened, traffic, connections) = (false, Arc::default(), 0);
+        Self { names, agreement, session, journal, seats, opened, traffic, connections }
     }
 
     /// Lets a site in, or says why not. A site that is there already is replaced: its certificate says
@@ -135,7 +123,14 @@ impl Roster {
                 hello.counts.train, hello.client, entry.counts.train
             )));
         }
-        self.journal.note_counts(&hello.client, hello.counts);
+        if self.journal.comparison(hello) == Comparison::Other {
+            return Err(refused(format!(
+                "found other examples, expected those with which {} took part before: as many as now, \
+                 but a text, a label or their order has changed",
+                hello.client
+            )));
+        }
+        self.journal.note_data(&hello.client, (hello.counts, hello.data));
         self.connections += 1;
         let number = self.connections;
         let (send, outgoing) = mpsc::unbounded_channel();
@@ -154,7 +149,7 @@ impl Roster {
             let _gone = older.outgoing.send(Outgoing::Refuse(told));
         }
         (place.held, place.lost) = (Some(hello.model), None);
-        place.note_traffic(Arc::clone(&peer.traffic));
+        self.traffic.follow(&hello.client, &peer.traffic);
         if self.opened {
             self.welcome(seat);
         }

@@ -25,7 +25,7 @@ use crate::frame::CHUNK;
 use crate::peer::{Peer, Traffic};
 use crate::runtime::Runtime;
 use crate::service::Routes;
-use crate::tls::{self, ServerSecurity};
+use crate::tls::{self, Party, ServerSecurity};
 use crate::watched::Watched;
 
 /// A handshake that takes longer is given up.
@@ -173,7 +173,8 @@ impl Accepting {
                     }
                     Ok(Err((error, socket))) => {
                         turn_away(socket, &[]).await;
-                        return Err(tls::in_words(&error).unwrap_or_else(|| error.to_string()));
+                        return Err(tls::in_words(&error, Party::Server)
+                            .unwrap_or_else(|| error.to_string()));
                     }
                     Ok(Ok(tls)) => tls,
                 };

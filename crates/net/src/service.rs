@@ -18,7 +18,7 @@ use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use crate::frame::{Frame, MOST_FRAME};
-use crate::peer::Peer;
+use crate::peer::{ClientTraffic, Peer};
 
 /// Frames that come in.
 pub type Inbound = Streaming<Frame>;
@@ -38,6 +38,7 @@ pub type Handler = Arc<dyn Fn(Peer, Inbound, Outbound) -> Running + Send + Sync>
 #[derive(Clone, Default)]
 pub struct Routes {
     handlers: BTreeMap<&'static str, Handler>,
+    traffic: Arc<ClientTraffic>,
 }
 
 impl Routes {
@@ -55,6 +56,11 @@ impl Routes {
             Arc::new(move |peer, inbound, outbound| Box::pin(handler(peer, inbound, outbound)));
         self.handlers.insert(path, boxed);
         self
+    }
+
+    /// What goes over clients' connections; a handler that knows whose a stream is notes it there.
+    pub(crate) const fn traffic(&self) -> &Arc<ClientTraffic> {
+        &self.traffic
     }
 
     /// Answers one HTTP/2 request of a peer.

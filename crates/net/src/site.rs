@@ -13,7 +13,7 @@ use fedra_engine::{
     Adaptation, AttentionRequest, ClientState, Download, EvaluationRequest, Evidence, ProbeRequest,
     Verdict,
 };
-use fedra_plan::Round;
+use fedra_plan::{Digest, Round};
 use fedra_seed::Seed;
 use fedra_wire::{Measured, ParamValues};
 
@@ -21,8 +21,8 @@ use crate::error::NetError;
 use crate::frame::Message;
 use crate::link::{from_meta, to_meta};
 use crate::protocol::{
-    Adapt, Agreement, Answer, Asked, Counts, Forget, HeldModel, Hello, Label, PROTOCOL, Request,
-    Step, Welcome, read_training,
+    Adapt, Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, Label, PROTOCOL,
+    Request, Step, Welcome, read_training,
 };
 use crate::site_state::{Kept, SiteState};
 
@@ -41,6 +41,7 @@ const AGAIN_AFTER: [Duration; 6] = [
 pub struct Site {
     client: Client,
     agreement: Agreement,
+    data: DataDigest,
     state: SiteState,
     /// The answer whose state the client has.
     label: Option<Label>,
@@ -53,6 +54,8 @@ pub struct Site {
     process: u64,
     /// What a person may want to hear about the last request.
     news: Option<String>,
+    /// Why this site cannot go on: its own disk, which no other request would mend.
+    broken: Option<NetError>,
     /// The last answer, in case it got lost on the way.
     last: Option<Message>,
 }
@@ -62,9 +65,13 @@ impl Site {
     /// has named it.
     pub fn new(client: Client, agreement: Agreement, folder: &Path) -> Result<Self, NetError> {
         let state = SiteState::open(folder, &client.info().name, &agreement)?;
+        let secret = state.data_secret()?;
+        let data =
+            DataDigest { secret: Digest::of(&secret), examples: client.shard().digest(&secret) };
         Ok(Self {
             client,
             agreement,
+            data,
             state,
             label: None,
             waiting: None,
@@ -73,6 +80,7 @@ impl Site {
             session: None,
             process: fresh_number(),
             news: None,
+            broken: None,
             last: None,
         })
     }
@@ -96,6 +104,7 @@ impl Site {
                 test: shard.test.len() as u64,
                 tokens,
             },
+            data: self.data,
             model: self.model,
             run: self.state.run(),
             kept: self.state.labels().to_vec(),
@@ -149,7 +158,8 @@ impl Site {
             let round = label.map_or(0, |label| label.round.0 + 1);
             format!(
                 "what this site kept after round {round} is lost: found no state of it, so it goes on \
-                 without corrections and own parameters"
+                 without corrections and own parameters, and nobody can tell whether its examples are \
+                 those of before"
             )
         }))
     }
@@ -157,6 +167,11 @@ impl Site {
     /// What a person may want to hear about the last request, once.
     pub fn take_news(&mut self) -> Option<String> {
         self.news.take()
+    }
+
+    /// Why this site has to end after its last answer, if it has to.
+    pub fn take_breakdown(&mut self) -> Option<NetError> {
+        self.broken.take()
     }
 
     /// Answers a request; `None` where none is due.
@@ -174,7 +189,13 @@ impl Site {
             Err(NetError::Meaning { what, reason }) => {
                 return Err(NetError::Meaning { what, reason });
             }
-            Err(error) => (Answer::Failed { reason: error.to_string() }, Vec::new()),
+            Err(error) => {
+                let answer = Answer::Failed { reason: error.to_string() };
+                if matches!(error, NetError::System { .. }) {
+                    self.broken = Some(error);
+                }
+                (answer, Vec::new())
+            }
         };
         if id == 0 {
             // Nobody waits for the answer, and without the values nothing else can be answered.

@@ -8,6 +8,7 @@
 //! ```text
 //! DIR/site.json             which client of which experiment, and of which run
 //! DIR/state-4-trained.fedra the state after its answer in round 4: JSON, payloads, CRC-32
+//! DIR/data.secret           what the digest of its examples is mixed with, drawn once
 //! DIR/fedra.lock            while a process is at work there
 //! ```
 
@@ -16,17 +17,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fedra_client::DataSecret;
 use fedra_engine::{AttentionMemory, ClientState};
-use fedra_plan::{Layout, Round};
+use fedra_plan::{Digest, Layout, Round};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::error::NetError;
 use crate::protocol::{Agreement, Label, Step, disagreement};
+use crate::secret;
 
 const MAGIC: &[u8] = b"FDSS\x01";
 const ABOUT: &str = "site.json";
+const SECRET: &str = "data.secret";
 const LOCK: &str = "fedra.lock";
 
 /// A folder that belongs to one client of one experiment.
@@ -99,6 +103,19 @@ impl SiteState {
         let state = Self { folder: folder.to_owned(), about, labels, _lock: lock };
         state.save_about()?;
         Ok(state)
+    }
+
+    /// The secret of this folder, drawn when it is first asked for.
+    pub fn data_secret(&self) -> Result<DataSecret, NetError> {
+        let path = self.folder.join(SECRET);
+        let draw = || Ok(format!("{}\n", Digest::from_bytes(secret::data_secret()?)));
+        let kept = secret::kept_secret(&path, draw).map_err(|source| NetError::System {
+            doing: format!("reading {}", path.display()),
+            source,
+        })?;
+        let digits = kept.trim().parse::<Digest>();
+        let found = |_| refused(&self.folder, &format!("{SECRET}: expected 64 hexadecimal digits"));
+        Ok(*digits.map_err(found)?.as_bytes())
     }
 
     /// The run whose states these are.

@@ -117,12 +117,37 @@ fn unusable(file: &Path, reason: &dyn std::fmt::Display) -> NetError {
     NetError::Certificate { file: file.display().to_string(), reason: reason.to_string() }
 }
 
+/// A side of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Party {
+    /// Who listens.
+    Server,
+    /// Who dials.
+    Client,
+}
+
+impl Party {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Server => Self::Client,
+            Self::Client => Self::Server,
+        }
+    }
+}
+
 /// What TLS said, for the person at this side; `None` when it was not TLS that failed.
 #[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its errors at any time")]
-pub(crate) fn in_words(error: &io::Error) -> Option<String> {
+pub(crate) fn in_words(error: &io::Error, here: Party) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match inner {
-        rustls::Error::AlertReceived(alert) => alert_in_words(*alert),
+        rustls::Error::AlertReceived(alert) => alert_in_words(*alert, here),
         rustls::Error::InvalidCertificate(problem) => certificate_in_words(problem),
         rustls::Error::InvalidMessage(_) => {
             "found a peer that does not speak TLS, expected TLS on that port".to_owned()
@@ -134,20 +159,23 @@ pub(crate) fn in_words(error: &io::Error) -> Option<String> {
     })
 }
 
-fn alert_in_words(alert: AlertDescription) -> String {
-    let refused = "the server refused this side's certificate";
+/// An alert is the other side's word about this side's certificate.
+fn alert_in_words(alert: AlertDescription, here: Party) -> String {
+    let (here, there) = (here.name(), here.other().name());
+    let refused = format!("the {there} refused this {here}'s certificate");
     if alert == AlertDescription::CertificateExpired {
-        format!("{refused}: it has expired")
+        // One alert means both.
+        format!("{refused}: it has expired or is not valid yet; are the clocks of both right?")
     } else if alert == AlertDescription::UnknownCA || alert == AlertDescription::DecryptError {
-        format!("{refused}: it is signed by another CA than the server's --tls-ca")
+        format!("{refused}: it is signed by another CA than the {there}'s --tls-ca")
     } else if alert == AlertDescription::CertificateRequired {
         format!("{refused}: none was shown, and one is required")
     } else if alert == AlertDescription::BadCertificate
         || alert == AlertDescription::UnsupportedCertificate
     {
-        format!("{refused}: it is not one for a client")
+        format!("{refused}: it is not one for a {here}, or is for another name")
     } else {
-        format!("the other side ended TLS: {alert:?}")
+        format!("the {there} ended TLS: {alert:?}")
     }
 }
 
@@ -168,5 +196,27 @@ fn certificate_in_words(problem: &CertificateError) -> String {
             format!("{shown} is for another name: {problem}")
         }
         other => format!("{shown} cannot be used: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_says_whose_certificate_was_refused_and_by_whom() {
+        let told = |alert, here| {
+            let error = io::Error::other(rustls::Error::AlertReceived(alert));
+            in_words(&error, here).unwrap()
+        };
+        let at_server = told(AlertDescription::UnknownCA, Party::Server);
+        assert!(
+            at_server.starts_with("the client refused this server's certificate"),
+            "{at_server}"
+        );
+        assert!(at_server.ends_with("the client's --tls-ca"), "{at_server}");
+        let at_client = told(AlertDescription::CertificateExpired, Party::Client);
+        assert!(at_client.starts_with("the server refused this client's certificate"));
+        assert!(at_client.contains("has expired or is not valid yet"), "{at_client}");
     }
 }

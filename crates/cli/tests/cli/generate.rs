@@ -99,7 +99,15 @@ fn what_cannot_be_generated_is_refused_with_status_2() {
     let prompt = |more: &[&'static str]| refused(&[&["--prompt", PROMPT], more].concat());
     assert!(refused(&[]).contains("--prompt <TEXT>"), "one source is needed");
     assert!(prompt(&["--prompt-file", "x"]).contains("cannot be used with"));
-    assert!(prompt(&["--temperature", "0"]).contains("temperature: found 0, expected"));
+    let told = prompt(&["--temperature", "0"]);
+    assert!(
+        told.contains("--temperature: found 0, expected") && told.contains("--greedy"),
+        "{told}"
+    );
+    assert!(prompt(&["--temperature", "-1"]).contains("temperature: found -1, expected"));
+    assert!(prompt(&["--stop", ""]).contains("--stop: found an empty text"));
+    assert!(prompt(&["--encoding", "bf16"]).contains("--server <HOST:PORT>"));
+    assert!(prompt(&["--tls-ca", "ca.pem"]).contains("--tls-ca: found it without --server"));
     assert!(prompt(&["--top-p", "2"]).contains("top_p: found 2, expected"));
     assert!(prompt(&["--top-k", "0"]).contains("top_k: found 0, expected"));
     assert!(prompt(&["--seed", "1"]).contains("--seed: found 1 where nothing is drawn"));

@@ -15,6 +15,11 @@ fn a_client_is_who_its_certificate_says() {
     let told = place.refusal("certs certs --client hospital-3", &[]);
     assert!(told.contains("certificates are not written over"), "{told}");
     assert!(place.refusal("certs other", &[]).contains("expected --server HOST"));
+    let told = place.refusal("certs other --client", &[""]);
+    assert!(told.contains("--client: found \"\", expected the name of a client"), "{told}");
+    let told = place.refusal("certs other --server", &["bad host"]);
+    assert!(told.contains("--server: found \"bad host\", expected a host name"), "{told}");
+    assert!(!place.path("other").exists(), "nothing is written");
 
     let own = |party: &str| {
         let files = format!("--tls-cert certs/{party}.pem --tls-key certs/{party}.key");
@@ -50,6 +55,8 @@ fn an_address_that_others_reach_needs_certificates_or_the_word() {
     assert!(told.contains("--server: found server.example:1 without certificates"), "{told}");
     let told = place.refusal("serve --listen 127.0.0.1:0 --tls-cert a.pem", &[TINY]);
     assert!(told.contains("found no --tls-key and no --tls-ca, expected all three"), "{told}");
+    let told = place.refusal("serve --listen 127.0.0.1:0 --wait-for 9", &[TINY]);
+    assert!(told.contains("--wait-for: found 9, expected at most the experiment's 3"), "{told}");
     let server = place.start("serve --listen 0.0.0.0:0 --insecure", &[TINY]);
     server.wait_for("no TLS: a client is who it claims to be");
     server.interrupt();

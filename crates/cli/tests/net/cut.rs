@@ -137,7 +137,19 @@ fn a_server_that_is_killed_in_mid_generation_changes_no_word() {
     server.kill();
     let written = std::fs::read(&text).unwrap();
     assert!(written.len() < whole.stdout.len(), "it was in the middle");
-    let (_server, _) = serve(&address);
+    writer.wait_for("trying again in");
+    let (server, _) = serve(&address);
     writer.succeed();
     assert_eq!(std::fs::read(&text).unwrap(), whole.stdout);
+
+    let left = place.path("left");
+    let writer = place.start_into(std::fs::File::create(&left).unwrap(), &line, &prompt);
+    wait("the first words", || std::fs::metadata(&left).is_ok_and(|file| file.len() > 100));
+    server.kill();
+    writer.wait_for("trying again in");
+    writer.interrupt();
+    let begun = std::time::Instant::now();
+    let (status, told) = writer.end();
+    assert!(status != Some(0) && told.contains("ended by Ctrl-C"), "{told}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(15), "one Ctrl-C ends it");
 }

@@ -73,3 +73,23 @@ fn a_site_that_lost_its_folder_says_so_and_takes_part() {
     let all_came = |report: &serde_json::Value| report["arrived"].as_array().unwrap().len() == 3;
     assert!(place.log("far").iter().all(all_came));
 }
+
+/// A folder in the place of the file that a state would be written to: the disk says no, as a full one
+/// does.
+#[test]
+fn a_site_whose_disk_fails_says_so_itself_and_the_others_hear_that_the_run_is_over() {
+    let place = Place::new();
+    let all = [&LONG[..], &["--set", "federation.min_arrivals=1.0"]].concat();
+    let (server, address) = place.serve("far", &[&all[..], &["--grace", "1"]].concat());
+    std::fs::create_dir_all(place.path("state-2/state-0-trained.fedra.part")).unwrap();
+    let sites = place.join_all(&address, &all);
+    let mut ends = sites.into_iter().map(Process::end);
+    let (first, second) = (ends.next().unwrap(), ends.next().unwrap());
+    assert_eq!(second.0, Some(1), "{}", second.1);
+    assert!(second.1.contains("error: writing state-2/state-0-trained.fedra"), "{}", second.1);
+    assert!(!second.1.contains("done"), "{}", second.1);
+    assert_eq!(first.0, Some(1), "{}", first.1);
+    assert!(first.1.contains("error: the server gave up: "), "{}", first.1);
+    assert!(!first.1.contains("done") && !first.1.contains("hint:"), "{}", first.1);
+    assert_eq!(server.end().0, Some(1));
+}

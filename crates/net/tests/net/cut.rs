@@ -71,6 +71,9 @@ fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
         assert!(near.0 == far.0, "{split:?}: {}", told.all());
         assert_eq!(near.1, far.1, "{split:?}");
         assert!(near.1[0].bytes.crossing.hidden_up.0 > 0);
+        let rows: u64 = far.1.iter().map(|report| report.bytes.crossing.hidden_up.0).sum();
+        let received: u64 = fleet.traffic().iter().map(|(_, bytes)| bytes.received).sum();
+        assert!(received > rows, "{received} bytes on the wire, {rows} of rows alone");
         fleet.finish("done");
         for site in sites {
             site.end().unwrap();

@@ -6,9 +6,11 @@ use bytes::Bytes;
 use fedra_engine::RoundReport;
 use fedra_net::certs::{Authority, Days};
 use fedra_net::{
-    Agreement, Answer, Asked, CHUNK, Counts, Dialer, FleetOptions, Frame, Head, HeldModel, Hello,
-    JOIN, Limits, Link, Message, PROTOCOL, Part, Request, Runtime, ServerSecurity, Start, Welcome,
+    Agreement, Answer, Asked, CHUNK, Counts, DataDigest, Dialer, FleetOptions, Frame, Head,
+    HeldModel, Hello, JOIN, Limits, Link, Message, PROTOCOL, Part, Request, Runtime,
+    ServerSecurity, Start, Welcome,
 };
+use fedra_plan::Digest;
 
 use crate::place::Place;
 use crate::world::{Joined, World, begin, join_all, options, recipe, run};
@@ -21,12 +23,18 @@ struct Raw {
     _runtime: Runtime,
 }
 
+fn data(rows: &str) -> DataDigest {
+    let digest = |text: &str| Digest::of(text.as_bytes());
+    DataDigest { secret: digest("secret"), examples: digest(rows) }
+}
+
 fn hello(client: &str) -> Hello {
     Hello {
         protocol: PROTOCOL,
         client: client.to_owned(),
         agreement: World::agreement(),
         counts: Counts { train: 5, ..Counts::default() },
+        data: data(""),
         model: HeldModel::First,
         run: None,
         kept: Vec::new(),
@@ -287,7 +295,7 @@ fn who_does_not_belong_is_told_what_differs() {
         let raw = Raw::dial(&address);
         raw.say(&serde_json::from_str(words).unwrap());
         let told = raw.farewell();
-        assert!(told.contains("found protocol 9, expected 1"), "{told}");
+        assert!(told.contains("found protocol 9, expected 2"), "{told}");
     }
     let raw = Raw::dial(&address);
     raw.say(&serde_json::json!({ "name": "hospital-1" }));

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use fedra_engine::{Download, Encoding, Fleet};
 use fedra_net::certs::{Authority, Days};
 use fedra_net::{
-    Answer, Asked, Counts, Dialer, Federated, FleetOptions, HeldModel, Hello, JOIN, Link, Message,
-    NetFleet, PROTOCOL, Request, Runtime, ServerOptions, ServerSecurity, Start, limits,
+    Answer, Asked, Counts, DataDigest, Dialer, Federated, FleetOptions, HeldModel, Hello, JOIN,
+    Link, Message, NetFleet, PROTOCOL, Request, Runtime, ServerOptions, ServerSecurity, Start,
+    limits,
 };
-use fedra_plan::{Layout, ParamId, Part, Role, Round, Shape, Site};
+use fedra_plan::{Digest, Layout, ParamId, Part, Role, Round, Shape, Site};
 use fedra_wire::{ClientId, Header, Kind, ParamValues, encode};
 
 use crate::place::Place;
@@ -36,6 +37,7 @@ fn greet(dialer: &Dialer, runtime: &Runtime, layout: &Layout, client: &str) -> L
         client: client.to_owned(),
         agreement: World::agreement(),
         counts: Counts { train: 1, ..Counts::default() },
+        data: DataDigest { secret: Digest::of(b""), examples: Digest::of(b"") },
         model: HeldModel::First,
         run: None,
         kept: Vec::new(),

@@ -1,0 +1,81 @@
+//! A site that comes back to a run with other examples than it took part with.
+
+use std::path::Path;
+
+use fedra_client::{Client, Examples};
+use fedra_data::Target;
+use fedra_net::{JOURNAL, NetError};
+
+use crate::world::{Joined, World, begin, join_all, options, recipe, run};
+
+/// The same rows of the first hospital with one tag of one word changed.
+fn with_other_label(world: &World) -> Client {
+    let mut encoded = world.shards.clients[0].train.encoded().to_vec();
+    let Target::PerToken(tags) = &mut encoded[0].target else { panic!("expected tags") };
+    let tag = tags.iter_mut().find(|tag| tag.is_some()).unwrap();
+    *tag = Some(u32::from(*tag == Some(0)));
+    let train: Examples = encoded.into_iter().collect();
+    let mut changed = World {
+        model: world.model.clone(),
+        params: world.params.clone(),
+        shards: world.shards.clone(),
+    };
+    changed.shards.clients[0].train = train;
+    changed.client(0)
+}
+
+fn refusal(site: Joined) -> String {
+    match site.end() {
+        Err(NetError::Refused(reason)) => reason,
+        other => panic!("expected a refusal, found {other:?}"),
+    }
+}
+
+#[test]
+fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announced() {
+    let (world, place) = (World::new(2), tempfile::tempdir().unwrap());
+    let (mut fleet, told) = world.listen(place.path(), options());
+    let address = fleet.address().to_string();
+    let sites = join_all(&world, &address, place.path());
+    begin(&mut fleet);
+    let _reports = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 1);
+    for site in sites {
+        site.stop();
+        site.end().unwrap();
+    }
+    let folder = |name: &str| place.path().join(name);
+    let name = world.names()[0].clone();
+    let written = std::fs::read_to_string(place.path().join(JOURNAL)).unwrap();
+    let secret = std::fs::read_to_string(folder(&name).join("data.secret")).unwrap();
+    assert!(written.contains("\"examples\"") && !written.contains(secret.trim()), "{written}");
+    assert_eq!(mode_of(&folder(&name).join("data.secret")), 0o600);
+
+    let changed = Joined::start(with_other_label(&world), &address, folder(&name));
+    let reason = refusal(changed);
+    assert!(reason.contains("found other examples, expected those with which"), "{reason}");
+
+    let same = Joined::start(world.client(0), &address, folder(&name));
+    wait(&same, "joined");
+    same.stop();
+    same.end().unwrap();
+    assert!(!told.has("its state folder is new"), "{}", told.all());
+
+    let moved = Joined::start(world.client(0), &address, folder("elsewhere"));
+    wait(&moved, "nobody can tell whether its examples are those of before");
+    moved.stop();
+    moved.end().unwrap();
+}
+
+/// Waits until a site is told something.
+fn wait(site: &Joined, part: &str) {
+    let begun = std::time::Instant::now();
+    while !site.told.has(part) {
+        assert!(begun.elapsed() < crate::world::QUICK, "{}", site.told.all());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+fn mode_of(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
