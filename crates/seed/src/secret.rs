@@ -165,7 +165,9 @@ mod tests {
     fn uniform_draws_fill_the_unit_interval_evenly() {
         let draws: Vec<f64> = SecretKey::simulated(Seed(3)).uniforms().take(100_000).collect();
         let mut tenths = [0; 10];
-        draws.iter().for_each(|draw| tenths[(draw * 10.0) as usize] += 1);
+        for draw in draws {
+            tenths[(draw * 10.0) as usize] += 1;
+        }
         assert!(tenths.iter().all(|count| (9_600..10_400).contains(count)), "{tenths:?}");
     }
 }
