@@ -56,8 +56,8 @@ fn cuts(rows: &[CutCosts], chosen: Ends) -> Grid {
     let mut grid = Grid::new([
         "first",
         ">last",
-        ">client memory",
-        ">server memory",
+        ">client tensors",
+        ">server tensors",
         ">parameters up",
         ">crossing up",
         ">crossing down",
@@ -199,8 +199,10 @@ fn costs(report: &PlanReport) -> String {
     for (name, value) in cut_facts(report) {
         fact(name, value);
     }
-    fact("client memory", format!("about {} in training", report.client_memory));
-    fact("server memory", format!("about {}", report.server_memory));
+    // The table of cuts has what reports of a run measure; a side also holds what is on its way.
+    let beside = if report.cuts.is_empty() { "" } else { ", with updates on their way" };
+    fact("client memory", format!("about {} in training{beside}", report.client_memory));
+    fact("server memory", format!("about {}{beside}", report.server_memory));
     let kept = &report.kept;
     let each = kept.each.bytes();
     if each.0 > 0 {
