@@ -105,7 +105,7 @@ pub(crate) struct Account {
     ledger: Ledger,
     /// Where its lines go before anything is released; a simulation may have none.
     file: Option<PathBuf>,
-    /// How much of the file is there.
+    /// Whether the file holds all of it so far.
     written: bool,
 }
 
