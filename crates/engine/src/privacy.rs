@@ -109,7 +109,7 @@ pub(crate) struct Account {
     written: bool,
 }
 
-/// What a round spent, and what became of its updates.
+/// What is spent after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrivacyReport {

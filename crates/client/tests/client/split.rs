@@ -19,9 +19,13 @@ use crate::world::{Size, World, adamw, bits, sgd};
 
 /// Weights after many steps of the cut and the uncut model differ by no more than this, relatively.
 const TOLERANCE: f32 = 1e-5;
-const BLOCKS: u16 = 3;
+pub const BLOCKS: u16 = 3;
 
 fn bert() -> World {
+    encoder(Task::Diagnosis)
+}
+
+pub fn encoder(task: Task) -> World {
     let size = Size { width: 16, ..Size::SMALL };
     let config = Config::Bert(BertConfig {
         vocab_size: 600,
@@ -32,7 +36,7 @@ fn bert() -> World {
         max_position_embeddings: size.longest,
         ..BertConfig::default()
     });
-    World::of(Task::Diagnosis, size, (config, None))
+    World::of(task, size, (config, None))
 }
 
 pub fn llama(adapters: Option<Adapters>) -> World {

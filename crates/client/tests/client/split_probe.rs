@@ -11,28 +11,15 @@ use fedra_engine::{
     Evidence, Fleet, MiddleHost, Noise, NoiseDraw, NoiseKind, ProbeRequest, Recipe, RoundReport,
     Split,
 };
-use fedra_model::hf::{BertConfig, Config};
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Round};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, FrameKind, RowEncoding, frame_parts};
 
-use crate::split::{Tapped, all_cuts, assert_near, cut, llama, run};
-use crate::world::{Size, World, adamw};
-
-const BLOCKS: u16 = 3;
+use crate::split::{BLOCKS, Tapped, all_cuts, assert_near, cut, encoder, llama, run};
+use crate::world::{World, adamw};
 
 fn concepts() -> World {
-    let size = Size { width: 16, ..Size::SMALL };
-    let config = Config::Bert(BertConfig {
-        vocab_size: 600,
-        hidden_size: size.width,
-        num_hidden_layers: usize::from(BLOCKS),
-        num_attention_heads: 2,
-        intermediate_size: 2 * size.width,
-        max_position_embeddings: size.longest,
-        ..BertConfig::default()
-    });
-    World::of(Task::Concepts, size, (config, None))
+    encoder(Task::Concepts)
 }
 
 fn key(tokens: RelevantTokens) -> Probe {
