@@ -66,6 +66,9 @@ pub mod advise;
 pub mod compare;
 pub mod plan_report;
 
+pub mod private;
+mod public_text;
+
 pub mod baseline;
 pub mod best;
 pub mod headline;
