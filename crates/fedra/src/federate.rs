@@ -432,7 +432,7 @@ impl<'e> Run<'e> {
             best: best_round.best(self.best_model(folder, best_round, listener)),
             stopped: None,
             bytes: Bytes::default(),
-            privacy: self.spent(federation)?,
+            privacy: self.spent(federation)?.map(|spent| spent.over(&reports)),
             noise: self.noise(),
             multiply_adds: 0,
             model: self.shares_a_model()?.then(|| MODEL.to_owned()),

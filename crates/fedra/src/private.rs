@@ -10,9 +10,9 @@ use std::num::NonZeroU64;
 use fedra_compute::Seed;
 use fedra_engine::{
     BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, EngineError, Population, Privacy, PrivateSelection,
-    Recipe,
+    Recipe, RoundReport, SiteNoise,
 };
-use fedra_plan::{Layout, Round};
+use fedra_plan::{Layout, Round, Site};
 use fedra_privacy::{
     Event, Ledger, NoiseMultiplier, PrivacyError, Promise, Release, Spent, Unit, calibration,
 };
@@ -36,11 +36,45 @@ pub struct PrivacySummary {
     pub noise: f64,
     /// The clip norm.
     pub clip: f64,
+    /// Signal and noise of what was released, site by site, in the mean over the rounds in which the site
+    /// learned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteNoise>,
     /// What is promised and what is not, for people.
     pub statement: String,
 }
 
 impl PrivacySummary {
+    /// How large the signal was beside the noise, for a table.
+    pub fn signal_in_words(&self) -> Option<String> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        let word = |site: &SiteNoise| format!("{} {}", site.site, ratio(site));
+        let words: Vec<String> = self.sites.iter().map(word).collect();
+        Some(format!("of the noise: {}", words.join(", ")))
+    }
+
+    /// The same with the means over the rounds of these reports.
+    #[must_use]
+    pub fn over(mut self, reports: &[RoundReport]) -> Self {
+        let mut sums: BTreeMap<Site, (SiteNoise, f64)> = BTreeMap::new();
+        let told = reports.iter().filter_map(|report| report.privacy.as_ref());
+        for site in told.flat_map(|privacy| &privacy.sites) {
+            let none = SiteNoise { released: 0.0, noise: 0.0, ..*site };
+            let (sum, count) = sums.entry(site.site).or_insert((none, 0.0));
+            (sum.released, sum.noise) = (sum.released + site.released, sum.noise + site.noise);
+            *count += 1.0;
+        }
+        let mean = |(sum, count): (SiteNoise, f64)| SiteNoise {
+            released: sum.released / count,
+            noise: sum.noise / count,
+            ..sum
+        };
+        self.sites = sums.into_values().map(mean).collect();
+        self
+    }
+
     /// The words for a table.
     pub fn in_words(&self) -> String {
         let Promise { unit, relation, delta, budget } = self.promise;
@@ -104,9 +138,18 @@ impl PrivacySummary {
             promise: privacy.promise,
             noise: privacy.noise.get(),
             clip: privacy.clip,
+            sites: Vec::new(),
             statement,
         }
     }
+}
+
+/// The norm of the signal over that of the noise; chance can hide a small one.
+pub fn ratio(site: &SiteNoise) -> String {
+    if site.signal_square() <= 0.0 || site.noise <= 0.0 {
+        return "0".to_owned();
+    }
+    format!("{:.2}", (site.signal_square() / site.noise).sqrt())
 }
 
 fn with_noise(recipe: &Recipe, noise: NoiseMultiplier) -> Recipe {

@@ -176,6 +176,9 @@ impl Summary {
         fact("bytes up", travelled((up, crossing.up()), full_up));
         fact("bytes down", travelled((down, crossing.down()), full_down));
         fact("privacy", self.privacy.as_ref().map_or("none".to_owned(), PrivacySummary::in_words));
+        for line in self.privacy.iter().filter_map(PrivacySummary::signal_in_words) {
+            fact("signal", line);
+        }
         if let Some(noise) = &self.noise {
             fact("noise", noise.clone());
         }

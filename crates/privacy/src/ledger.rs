@@ -164,6 +164,18 @@ impl Ledger {
         Ok(lines)
     }
 
+    /// Reads a ledger of which nothing is known but its text, to look at it; refuses one that was edited
+    /// or reordered. One that was cut off at its end looks whole.
+    pub fn read(lines: &str) -> Result<Self, PrivacyError> {
+        let first = lines.lines().next().unwrap_or_default();
+        let unread = |error: serde_json::Error| {
+            let reason = format!("found no promise ({error}), expected one");
+            PrivacyError::Ledger { line: 1, reason }
+        };
+        let Opening { promise } = serde_json::from_str(first).map_err(unread)?;
+        Self::replay(lines, promise, Self::new(promise)?.head())
+    }
+
     /// Reads a ledger back for a run that makes this promise; refuses one that was edited, reordered
     /// or shortened, or that was made under another promise.
     ///

@@ -14,6 +14,7 @@ mod keeping;
 mod memory;
 mod models;
 mod plan;
+mod privacy;
 mod refusals;
 mod run;
 mod tasks;

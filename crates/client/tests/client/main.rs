@@ -9,6 +9,7 @@ mod fleet;
 mod frozen;
 mod keeping;
 mod learning;
+mod private;
 mod scoring;
 mod selection;
 mod split;
