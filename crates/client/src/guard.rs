@@ -118,7 +118,7 @@ fn refused(found: &str, expected: &str) -> ClientError {
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others are said in their own words")]
 fn refusal(error: EngineError) -> ClientError {
     let reason = match error {
-        EngineError::Privacy { reason } => reason,
+        EngineError::Privacy { reason } | EngineError::OverBudget { reason } => reason,
         other => other.to_string(),
     };
     ClientError::Privacy { reason }

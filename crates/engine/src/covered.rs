@@ -24,6 +24,11 @@ impl Recipe {
         }
         self.check_private_selection(privacy)?;
         let reason = match privacy.promise.unit {
+            Unit::Client if privacy.client_scores && privacy.promise.budget.is_some() => {
+                let found = "true beside privacy.epsilon for whole clients".to_owned();
+                let expected = "false: no budget bears a release without a bound";
+                return refuse("privacy.client_scores", found, expected);
+            }
             Unit::Client => {
                 privacy.release(self.sampler)?;
                 if self.min_arrivals.of(clients.min(1 << 20)) != 0 {
@@ -117,6 +122,11 @@ impl Recipe {
             PrivateSelection::PrivateUnaccounted => false,
         };
         match privacy.selection {
+            PrivateSelection::PrivateUnaccounted if privacy.promise.budget.is_some() => refuse(
+                "privacy.selection",
+                "\"private_unaccounted\" beside privacy.epsilon".to_owned(),
+                "another one: no budget bears a release without a bound",
+            ),
             PrivateSelection::NoisyUpdate if !by_norm => refuse(
                 "method.selector",
                 "another ranking than the highest first".to_owned(),

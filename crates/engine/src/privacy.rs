@@ -305,6 +305,11 @@ fn failure(file: &Path, reason: &str) -> EngineError {
 
 impl From<PrivacyError> for EngineError {
     fn from(error: PrivacyError) -> Self {
-        Self::Privacy { reason: error.to_string() }
+        let reason = error.to_string();
+        if matches!(error, PrivacyError::OverBudget { .. }) {
+            Self::OverBudget { reason }
+        } else {
+            Self::Privacy { reason }
+        }
     }
 }

@@ -130,7 +130,7 @@ fn the_ledger_grows_with_the_rounds_and_refuses_the_one_that_passes_the_budget()
         Federation::new(private(4.0, Some(budget)), layout(), initial(), Seed(3)).unwrap();
     let mut fleet = Quadratics::new(&EXAMPLES);
     let error = federation.run(&mut fleet, &mut [], 6, &|| false).unwrap_err().to_string();
-    assert!(error.starts_with("privacy: ") && error.contains("round 4"), "{error}");
+    assert!(error.starts_with("privacy: ") && error.contains("round 5"), "{error}");
     assert_eq!(federation.completed().0, 4, "four rounds fit");
     assert_eq!(federation.ledger().unwrap().events().len(), 4);
 }

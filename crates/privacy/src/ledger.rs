@@ -112,7 +112,7 @@ impl Ledger {
         let mut mechanisms: Vec<&str> = events.iter().map(|event| &*event.mechanism).collect();
         mechanisms.dedup();
         let what = match events.first() {
-            Some(first) => format!("round {}: {}", first.round, mechanisms.join(", ")),
+            Some(first) => format!("round {}: {}", first.round.0 + 1, mechanisms.join(", ")),
             None => "nothing".to_owned(),
         };
         Err(PrivacyError::OverBudget {
