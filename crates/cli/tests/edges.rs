@@ -35,6 +35,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "fedra-audit",
         &[
             "fedra-plan",
+            "fedra-privacy",
             "fedra-seed",
             "fedra-compute",
             "fedra-model",
