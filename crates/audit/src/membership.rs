@@ -6,7 +6,7 @@
 //!
 //! * **Loss threshold** (Yeom et al. 2018): a row with a small loss is a member. It needs no shadow,
 //!   and it mostly finds the rows that are easy for everybody.
-//! * **LiRA, offline** (Carlini et al. 2022): shadows that did *not* see the row say what its
+//! * **`LiRA`, offline** (Carlini et al. 2022): shadows that did *not* see the row say what its
 //!   confidence would be without it; how far above that is it? Confidences are compared on the logit
 //!   scale, where they are roughly normal:
 //!
@@ -109,10 +109,12 @@ impl MembershipAttack {
                 Self::LossThreshold => None,
                 Self::Lira => Some(Shadows::of(models, &confidences, target)?),
             };
-            for row in 0..rows {
+            for (row, (loss, confidence)) in
+                models[target].losses.iter().zip(&confidences[target]).enumerate()
+            {
                 let score = match &shadows {
-                    None => Some(-models[target].losses[row]),
-                    Some(shadows) => shadows.score(row, confidences[target][row]),
+                    None => Some(-loss),
+                    Some(shadows) => shadows.score(row, *confidence),
                 };
                 all.extend(score.map(|score| scored(score, target, row)));
             }
@@ -261,7 +263,7 @@ mod tests {
         let threshold = normal::tail(-distance / 20.0_f64.sqrt());
         let found = auc(MembershipAttack::LossThreshold);
         assert!((found.value - threshold).abs() < 0.01, "{found:?} {threshold}");
-        // LiRA knows them up to the mean of about eight shadows.
+        // The shadows know them up to the mean of about eight shadows.
         let shadowed = normal::tail(-distance / (2.0 * (1.0 + 1.0 / 8.0_f64)).sqrt());
         let found = auc(MembershipAttack::Lira);
         assert!((found.value - shadowed).abs() < 0.012, "{found:?} {shadowed}");

@@ -82,7 +82,7 @@ enum Command {
     /// Say what a private run costs, and which noise a wished epsilon needs
     #[command(subcommand)]
     Account(account::Account),
-    /// Try to read back what a run keeps from the server
+    /// Try to find out what a run should not tell: texts, and who was there
     #[command(subcommand)]
     Attack(attack::Attack),
     /// Measure how fast this machine is
@@ -146,7 +146,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Convert(convert) => convert.run(),
         Command::Generate(generate) => return generate.run(),
         Command::Account(account) => account.run(),
-        Command::Attack(attack) => attack.run(),
+        Command::Attack(attack) => return attack.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {

@@ -129,6 +129,16 @@ impl<'e> Run<'e> {
         Ok(())
     }
 
+    /// Leaves each client only some of its examples to learn from: those for which its list says
+    /// `true`. Its inputs are then others too, so that nobody goes on with it as the whole.
+    pub(crate) fn keep_examples(&mut self, kept: &[Vec<bool>]) {
+        for (shard, kept) in self.prepared.shards.clients.iter_mut().zip(kept) {
+            shard.train = shard.train.kept(kept);
+        }
+        self.census = Census::of(&self.prepared.shards);
+        self.inputs.keep(kept);
+    }
+
     /// What is about to learn from what, in a sentence.
     pub fn introduction(&self) -> String {
         let Prepared { model, shards, .. } = &self.prepared;
@@ -330,6 +340,7 @@ impl<'e> Run<'e> {
                 break;
             }
             done = federation.completed().0;
+            listener.model(done, federation.model());
             self.keep_best(folder, &federation, &best_round)
                 .map_err(|error| broken(error, done))?;
         }
