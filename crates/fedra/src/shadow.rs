@@ -101,8 +101,10 @@ impl ShadowModel {
         let watch = Watch::new(&subject, released, listener);
         let ended = run.run(&folder, pool.as_ref(), &watch);
         folder.abandon();
-        fs::remove_dir_all(scratch)
-            .with_context(|| format!("cannot remove {}", scratch.display()))?;
+        if scratch.exists() {
+            fs::remove_dir_all(scratch)
+                .with_context(|| format!("cannot remove {}", scratch.display()))?;
+        }
         let privacy = watch.privacy.take();
         let Seen { model, rounds, is_reached } = watch.seen()?;
         match ended? {
