@@ -66,6 +66,7 @@ impl FineTuning {
             work: &work,
             correction: Correction::Nothing,
             seed,
+            key: None,
         };
         trainer.train(&mut params, &task)?;
         Ok(params)

@@ -9,8 +9,12 @@ use clap::Args;
 use fedra::Experiment;
 use fedra::experiment::Party;
 use fedra::grid::grouped;
+use fedra::run_files::LEDGER;
+use fedra_client::{Client, Exact, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
+use fedra_engine::PrivateSelection;
 use fedra_net::{CutDialer, Dialer, JoinListener, Left, NetError, Runtime, ServerSecurity, Site};
+use fedra_privacy::Unit;
 
 use crate::console;
 use crate::experiment::Overrides;
@@ -93,6 +97,7 @@ impl Join {
         } else {
             client
         };
+        let client = guarded(client, &experiment, &folder)?;
         let mut site = Site::new(client, agreement, &folder)?;
         let pool = match experiment.draft.threads {
             None => None,
@@ -148,6 +153,26 @@ fn noise_seed(folder: &Path, given: Option<u64>) -> Result<Seed> {
     let kept = kept.with_context(|| format!("cannot read or write {}", file.display()))?;
     let number = kept.trim().parse::<u64>();
     Ok(Seed(number.with_context(|| format!("{}: expected one number", file.display()))?))
+}
+
+/// The client with a secret of its own, and with a ledger that it keeps itself where its examples were
+/// promised something.
+fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Client> {
+    let Some(privacy) = &experiment.recipe.privacy else { return Ok(client) };
+    if privacy.promise.unit != Unit::Example {
+        return Ok(client);
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let file = folder.join("noise.key");
+    let key = fedra_net::kept_key(&file);
+    let key = key.with_context(|| format!("cannot read or write {}", file.display()))?;
+    let exact = Exact {
+        block_scores: privacy.selection == PrivateSelection::PrivateUnaccounted,
+        client_scores: privacy.client_scores,
+    };
+    let ledger = folder.join(LEDGER);
+    let guard = PrivacyGuard::open(privacy.promise, ledger, exact)?;
+    Ok(client.with_secret(key).with_guard(guard))
 }
 
 /// A client's name as a part of a folder's.

@@ -232,7 +232,14 @@ fn costs(report: &PlanReport) -> String {
         let found = "bytes are of rounds in which nobody fails or is late: none is repeated";
         fact("note", found.to_owned());
     }
-    fact("privacy", "none".to_owned());
+    match &report.privacy {
+        None => fact("privacy", "none".to_owned()),
+        Some(privacy) => {
+            fact("privacy", format!("{} after the last round", privacy.in_words()));
+            let (noise, clip) = (privacy.noise, privacy.clip);
+            fact("", format!("noise {noise:.4} times a clip norm of {clip}"));
+        }
+    }
     grid.lines()[1..].join("\n")
 }
 

@@ -10,6 +10,7 @@ use fedra::federate::{Ending, Run};
 use fedra::folder::Folder;
 use fedra::grid::Grid;
 use fedra::output_folder::{self, Over};
+use fedra::private::PrivacySummary;
 use fedra::process::forget_peak;
 use fedra::summary::duration;
 use fedra::{Experiment, Overrides, Summary};
@@ -132,7 +133,7 @@ fn table(floor: f64, summaries: &[Summary]) -> Grid {
             summary.score.as_ref().map_or_else(dash, |score| format!("{:.3}", score.value)),
             bytes(summary.bytes.up),
             bytes(summary.bytes.down),
-            "none".to_owned(),
+            summary.privacy.as_ref().map_or("none".to_owned(), PrivacySummary::in_words),
             duration(summary.seconds),
         ]);
     }

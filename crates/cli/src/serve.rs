@@ -16,6 +16,7 @@ use fedra::run::Output;
 use fedra::serve::{Host, Serving};
 use fedra::{Error, Experiment};
 use fedra_client::Observer;
+use fedra_compute::SecretKey;
 use fedra_engine::EngineError;
 use fedra_net::{
     Federated, FleetListener, FleetOptions, NetFleet, Routes, ServerOptions, ServerSecurity, Start,
@@ -170,6 +171,10 @@ impl Host for Sites {
             ClientCounts { name, train, validation, test, tokens }
         };
         Ok(Some((fleet, Census { clients: census.into_iter().map(counts).collect() })))
+    }
+
+    fn secret(&mut self) -> fedra::Result<SecretKey> {
+        fedra_net::secret_key().map_err(|error| Error::Refused(error.to_string()))
     }
 
     fn begin(

@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "fedra-data",
             "fedra-wire",
             "fedra-engine",
+            "fedra-privacy",
         ],
     ),
     // Sockets stand beside the library, not under it: only the command line joins the two.
@@ -54,6 +55,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "fedra-wire",
             "fedra-engine",
             "fedra-client",
+            "fedra-privacy",
         ],
     ),
 ];

@@ -13,11 +13,12 @@ use fedra_engine::{
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Layout, Scope};
-use fedra_seed::Seed;
+use fedra_seed::{SecretKey, Seed};
 use fedra_wire::ClientId;
 
 use crate::convert::{check, receive};
 use crate::error::Result;
+use crate::guard::PrivacyGuard;
 use crate::labelled_batch::check_head;
 use crate::shards::Shard;
 use crate::split::Connect;
@@ -37,6 +38,8 @@ pub struct Client {
     limits: Limits,
     connect: Option<Arc<dyn Connect>>,
     noise_seed: Seed,
+    secret: SecretKey,
+    guard: Option<PrivacyGuard>,
     state: ClientState,
     /// The state before the first answer that may be revoked.
     before: Option<ClientState>,
@@ -80,6 +83,8 @@ impl Client {
             limits: Limits::default(),
             connect: None,
             noise_seed: Seed(u64::from(id.0)).of("noise"),
+            secret: SecretKey::simulated(Seed(0)).with(u64::from(id.0)),
+            guard: None,
             state: ClientState::empty(id),
             before: None,
             pending: None,
@@ -119,6 +124,24 @@ impl Client {
     #[must_use]
     pub fn with_noise_seed(self, noise_seed: Seed) -> Self {
         Self { noise_seed, ..self }
+    }
+
+    /// The same client, whose private draws start here. At a real site nobody else may know it: without
+    /// such a key the draws are a simulation's, and hide nothing.
+    #[must_use]
+    pub fn with_secret(self, secret: SecretKey) -> Self {
+        Self { secret, ..self }
+    }
+
+    /// The same client, which counts what it releases and refuses what breaks its own promise.
+    #[must_use]
+    pub fn with_guard(self, guard: PrivacyGuard) -> Self {
+        Self { guard: Some(guard), ..self }
+    }
+
+    /// What it promised and released, where it keeps count itself.
+    pub const fn guard(&self) -> Option<&PrivacyGuard> {
+        self.guard.as_ref()
     }
 
     /// The same client with the state that it kept when it last ran.
@@ -174,12 +197,23 @@ impl Client {
     }
 
     /// Measures the blocks.
-    pub fn probe(&self, request: &ProbeRequest<'_>) -> Result<Evidence> {
+    pub fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Evidence> {
+        if let Some(mut guard) = self.guard.take() {
+            let blocks = self.layout.blocks();
+            let counted = self.worker().probe_input(&self.state, request).and_then(|input| {
+                guard.probe(request, (&self.info.name, self.info.examples, input), blocks)
+            });
+            self.guard = Some(guard);
+            counted?;
+        }
         self.worker().probe(&self.state, request)
     }
 
     /// Compares attention with what it remembers of it, and remembers it anew.
     pub fn compare_attention(&mut self, request: &AttentionRequest<'_>) -> Result<ClientAttention> {
+        if self.guard.is_some() {
+            return Err(PrivacyGuard::attention());
+        }
         let (answer, next) = self.worker().compare_attention(&self.state, request)?;
         self.keep(next, request.revocable);
         Ok(answer)
@@ -187,6 +221,13 @@ impl Client {
 
     /// Trains. What it keeps does not change before it is [settled](Client::settle).
     pub fn train(&mut self, request: &TrainRequest) -> Result<Reply> {
+        if let Some(mut guard) = self.guard.take() {
+            let counted = self.worker().train_input(&self.state, request).and_then(|input| {
+                guard.train(request, (&self.info.name, self.info.examples, input))
+            });
+            self.guard = Some(guard);
+            counted?;
+        }
         let (reply, next) = self.worker().train(&self.state, request)?;
         let memory = Some(ByteCount(self.device.usage().peak_bytes as u64));
         let reply = Reply { memory, ..reply };
@@ -204,6 +245,7 @@ impl Client {
 
     /// Scores the model; `None` without such examples.
     pub fn evaluate(&self, request: &EvaluationRequest<'_>) -> Result<Option<Scored>> {
+        self.guard.as_ref().map_or(Ok(()), PrivacyGuard::evaluate)?;
         self.worker().evaluate(&self.state, request)
     }
 
@@ -243,6 +285,7 @@ impl Client {
             limits: self.limits,
             connect: self.connect.as_deref(),
             noise_seed: self.noise_seed,
+            secret: &self.secret,
         }
     }
 }

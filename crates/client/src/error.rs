@@ -57,6 +57,12 @@ pub enum ClientError {
         /// Why it cannot be.
         reason: &'static str,
     },
+    /// A request that would break what the client promises, or that it cannot keep a promise for.
+    #[error("privacy: {reason}")]
+    Privacy {
+        /// Why.
+        reason: String,
+    },
     /// The other half of a cut model failed, or refused.
     #[error("{reason}")]
     Peer {

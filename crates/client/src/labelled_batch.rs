@@ -72,6 +72,22 @@ impl LabelledBatch {
             .collect()
     }
 
+    /// What each target counts so that a sequence's loss is the mean over its own targets, one number a
+    /// sequence; one without a target counts nothing.
+    pub fn weights_by_sequence(&self) -> Vec<f32> {
+        let sequences = self.batch.lengths().len();
+        match &self.answers {
+            Answers::Labels(labels) => {
+                vec![sequences as f32 / labels.len().max(1) as f32; sequences]
+            }
+            Answers::Classes(classes) if classes.len() == sequences => vec![1.0; sequences],
+            Answers::Classes(_) => {
+                let weight = |targets: u64| if targets == 0 { 0.0 } else { 1.0 / targets as f32 };
+                self.targets_by_sequence().into_iter().map(weight).collect()
+            }
+        }
+    }
+
     /// How many targets the loss averages over; none where truncation left no labelled word.
     pub fn targets_counted(&self) -> usize {
         match &self.answers {

@@ -47,7 +47,10 @@ mod ordered_jobs;
 mod worker;
 
 mod correction;
+mod guard;
 mod heads;
+mod private_training;
+mod request_key;
 mod trainer;
 
 mod evaluator;
@@ -71,6 +74,7 @@ pub use correction::Correction;
 pub use error::{ClientError, Result};
 pub use evaluator::{Evaluator, evaluation_batches};
 pub use examples::Examples;
+pub use guard::{Exact, PrivacyGuard};
 pub use local_fleet::{LocalFleet, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use prober::{Prober, probed_batches};

@@ -16,7 +16,7 @@ use fedra_engine::{
 };
 use fedra_model::Model;
 use fedra_plan::{Round, Scope};
-use fedra_seed::Seed;
+use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
 use crate::convert::{check, receive, to_params};
@@ -46,6 +46,8 @@ pub struct LocalFleet {
     /// The server's half of a cut model, in this process.
     middle: Option<Arc<Middle>>,
     noise_seed: Seed,
+    /// Where the draws of each client's private steps start.
+    secrets: Vec<SecretKey>,
 }
 
 impl LocalFleet {
@@ -62,6 +64,7 @@ impl LocalFleet {
             })
             .collect();
         let (limits, observer) = (Limits::default(), Arc::new(Silent));
+        let secrets = secrets(&SecretKey::simulated(Seed(0)), shards.clients.len());
         let (shallow, state_store) = (BTreeMap::new(), StateStore::in_memory());
         Ok(Self {
             model,
@@ -75,6 +78,7 @@ impl LocalFleet {
             observer,
             middle: None,
             noise_seed: Seed(0),
+            secrets,
         })
     }
 
@@ -101,6 +105,11 @@ impl LocalFleet {
     /// The same fleet, whose model is cut; the noise of all its clients starts at this seed.
     pub fn with_middle(self, middle: Arc<Middle>, noise_seed: Seed) -> Self {
         Self { middle: Some(middle), noise_seed, ..self }
+    }
+
+    /// The same fleet, whose clients' private draws start here.
+    pub fn with_secret(self, secret: &SecretKey) -> Self {
+        Self { secrets: secrets(secret, self.infos.len()), ..self }
     }
 
     /// The same fleet, watched.
@@ -158,6 +167,7 @@ impl LocalFleet {
             limits: self.limits,
             connect: self.middle.as_deref().map(|middle| middle as &dyn Connect),
             noise_seed: self.noise_seed.with(u64::from(self.infos[place].id.0)),
+            secret: &self.secrets[place],
         }
     }
 
@@ -389,4 +399,9 @@ impl Observer for Silent {
     fn started(&self, _client: &ClientInfo, _round: Round) {}
 
     fn finished(&self, _client: &ClientInfo, _round: Round, _arrival: &Arrival) {}
+}
+
+/// A key for each client.
+fn secrets(secret: &SecretKey, clients: usize) -> Vec<SecretKey> {
+    (0..clients as u64).map(|client| secret.with(client)).collect()
 }

@@ -5,10 +5,10 @@
 //! examples are seen more than once, the hidden states behind the prefix are kept, which changes
 //! the time and no number.
 
-use fedra_compute::{Device, Gradients, Optimiser, Params, Solver, Tape, Tensor, Value};
+use fedra_compute::{Device, Gradients, Optimiser, Params, SecretKey, Solver, Tape, Tensor, Value};
 use fedra_data::{Encoded, epoch};
-use fedra_engine::{Damped, Work};
-use fedra_model::{Model, PrefixCache};
+use fedra_engine::{Damped, StepNoise, Work};
+use fedra_model::{Batch, Model, PrefixCache, Weighted};
 use fedra_plan::{ByteCount, Cut, Plan, Scope};
 use fedra_seed::Seed;
 use fedra_wire::ParamValues;
@@ -17,6 +17,7 @@ use crate::convert::to_values;
 use crate::correction::{Correction, Placed};
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
+use crate::private_training::{PrivateTraining, no_key};
 use crate::split::{CutStep, Ends};
 
 /// Trains any client of a model.
@@ -46,6 +47,8 @@ pub struct TrainTask<'a> {
     pub correction: Correction<'a>,
     /// Where the order of examples comes from.
     pub seed: Seed,
+    /// Where the draws of private steps come from; only for work that has some.
+    pub key: Option<&'a SecretKey>,
 }
 
 /// What came of a task.
@@ -58,8 +61,11 @@ pub struct TrainResult {
     pub mean_gradient: Option<ParamValues>,
     /// Steps taken.
     pub steps: u32,
-    /// Mean loss over the examples as they were seen.
+    /// Mean loss over the examples as they were seen; zero where steps are private, because it is what
+    /// the examples say.
     pub loss: f64,
+    /// Signal and noise of private steps.
+    pub noise: Option<StepNoise>,
 }
 
 impl Trainer<'_> {
@@ -96,8 +102,29 @@ impl Trainer<'_> {
         let correction = Placed::on(self.device, task.correction, (params, task.scope))?;
 
         let start = params.clone();
+        let mut private = match (task.work.private, task.key) {
+            (None, _) => None,
+            (Some(_), None) => return Err(no_key(task.client)),
+            (Some(private), Some(key)) => Some(PrivateTraining::new((private, key), task, params)?),
+        };
         let (mut steps, mut loss_sum, mut seen) = (0_u32, 0.0, 0_u64);
-        for chosen in order(task) {
+        if let Some(private) = &mut private {
+            for _ in 0..task.work.steps(task.examples.len() as u64) {
+                let batch = private.draw();
+                let mut gradients = private.gradients(self, params, (task, &batch), &mut cache)?;
+                steps += 1;
+                if let Some(norm) = task.work.clip {
+                    gradients.clip(norm);
+                }
+                if let Some(sum) = &mut gathered {
+                    add(sum, &gradients)?;
+                }
+                correction.apply(&mut gradients, (params, &start))?;
+                optimiser.step(params, &gradients)?;
+            }
+        }
+        let plain = private.is_none().then(|| order(task));
+        for chosen in plain.into_iter().flatten() {
             let question = LabelledBatch::gather(self.model, task.examples, &chosen)?;
             if question.targets_counted() == 0 {
                 continue;
@@ -130,7 +157,11 @@ impl Trainer<'_> {
             to_values(&sum)
         });
         let change = change(task.scope, params, &start)?;
-        Ok(TrainResult { change, mean_gradient, steps, loss: loss_sum / seen as f64 })
+        let (loss, noise) = match private {
+            None => (loss_sum / seen as f64, None),
+            Some(private) => (0.0, Some(private.told())),
+        };
+        Ok(TrainResult { change, mean_gradient, steps, loss, noise })
     }
 
     /// A zero for every number of the scope.
@@ -158,7 +189,9 @@ impl Trainer<'_> {
         cache: &mut Option<PrefixCache>,
     ) -> Result<(f32, Gradients)> {
         let mut tape = Tape::new(self.device);
-        let loss = self.loss(&mut tape, params, task.scope, batch, cache)?;
+        let (question, names) = batch;
+        let asked = (&question.batch, question.targets().into(), names.as_slice());
+        let loss = self.loss(&mut tape, (params, task.scope), asked, cache)?;
         let found = loss.tensor.item();
         if !found.is_finite() {
             return Ok((found, Gradients::default()));
@@ -170,20 +203,19 @@ impl Trainer<'_> {
         Ok((found, gradients))
     }
 
-    fn loss(
+    /// The loss of a batch, from where the cache ends if there is one.
+    pub(crate) fn loss(
         &self,
         tape: &mut Tape,
-        params: &Params,
-        scope: &Scope,
-        (question, names): (&LabelledBatch, Vec<u64>),
+        (params, scope): (&Params, &Scope),
+        (batch, targets, names): (&Batch, Weighted<'_>, &[u64]),
         cache: &mut Option<PrefixCache>,
     ) -> Result<Value> {
-        let (batch, targets) = (&question.batch, question.targets());
         let weights = params.training(scope);
         let Some(cache) = cache else {
             return Ok(self.model.loss(tape, weights, batch, targets)?);
         };
-        let hidden = cache.hidden(tape, (self.model, params), batch, &names)?;
+        let hidden = cache.hidden(tape, (self.model, params), batch, names)?;
         Ok(self.model.loss_from(
             tape,
             weights,

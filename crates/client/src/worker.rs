@@ -4,14 +4,15 @@
 //! it has kept so far. What would change, the answer and the state to keep if the answer is taken,
 //! comes back as a value, so a client that fails or is refused is as if it had never been asked.
 
-use fedra_compute::{Device, Params};
+use fedra_compute::{Device, Params, SecretKey};
 use fedra_data::{Encoded, LabelSet, Task};
 use fedra_engine::{
     Adaptation, AttentionRequest, ClientAttention, ClientInfo, ClientState, EvaluationRequest,
     Evidence, LocalRule, ProbeRequest, Reply, Scored, Split, TrainRequest,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Layout, Plan, Round, Scope, Side};
+use fedra_plan::{BlockScores, ByteCount, Digest, Layout, Plan, Round, Scope, Side};
+use fedra_privacy::NoiseMultiplier;
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
@@ -23,6 +24,7 @@ use crate::evaluator::Evaluator;
 use crate::examples::sample;
 use crate::heads::Dropped;
 use crate::prober::Prober;
+use crate::request_key;
 use crate::shards::Shard;
 use crate::split::{Connect, Ends, Purpose};
 use crate::trainer::{TrainResult, TrainTask, Trainer};
@@ -60,8 +62,10 @@ pub(crate) struct Worker<'a> {
     pub limits: Limits,
     /// The way to the server's half, where the model is cut.
     pub connect: Option<&'a dyn Connect>,
-    /// Where the client's noise starts; nobody else may know it.
+    /// Where the noise of its rows at a cut starts; nobody else may know it.
     pub noise_seed: Seed,
+    /// Where the draws of its private steps start; nobody else may know it.
+    pub secret: &'a SecretKey,
 }
 
 impl Worker<'_> {
@@ -75,6 +79,10 @@ impl Worker<'_> {
         let mut params = self.params_of(state)?;
         let server = self.server_correction(request)?;
         let own = request.plan.trained_by(Side::Client);
+        let key = request.work.private.map(|_| {
+            let input = request_key::input(request, &params);
+            request_key::key(self.secret, &input)
+        });
         let task = TrainTask {
             client: &self.info.name,
             examples: self.shard.train.encoded(),
@@ -82,6 +90,7 @@ impl Worker<'_> {
             work: &request.work,
             correction: correction(request.work.local, &state.correction, &server),
             seed: request.seed,
+            key: key.as_ref(),
         };
         let dropped = Dropped::choose(request, self.prober(), self.shard.train.encoded(), &params)?;
         let purpose = Purpose::Train(request.round);
@@ -122,7 +131,7 @@ impl Worker<'_> {
         next.residual = state.residual.clone();
         let payload = encode(self.layout, &header, &change, Some(&mut next.residual))?;
         let seconds = begun.elapsed().as_secs_f64();
-        Ok((Reply { payload, correction, seconds, memory: None }, next))
+        Ok((Reply { payload, correction, seconds, memory: None, noise: result.noise }, next))
     }
 
     /// Measures the blocks on a sample of the training examples.
@@ -132,6 +141,10 @@ impl Worker<'_> {
         let train = self.shard.train.encoded();
         let sample: Vec<Encoded> = places.iter().map(|&place| train[place].clone()).collect();
         let of_client = (self.info.name.as_str(), sample.as_slice());
+        if let Some(noise) = request.noise {
+            let scores = self.noised_scores(&params, request, (&sample, noise))?;
+            return Ok(Evidence { client: self.info.id, scores });
+        }
         let mut ends = self.ends_to_ask(request.split, Purpose::Probe(request.round))?;
         let scores = match &mut ends {
             None => self.prober().probe(&params, request.probe, of_client)?,
@@ -140,6 +153,43 @@ impl Worker<'_> {
             }
         };
         Ok(Evidence { client: self.info.id, scores })
+    }
+
+    /// What an answer is computed from, beside the client's examples.
+    pub fn train_input(&self, state: &ClientState, request: &TrainRequest) -> Result<Digest> {
+        Ok(request_key::input(request, &self.params_of(state)?))
+    }
+
+    /// The same for a measurement of blocks.
+    pub fn probe_input(&self, state: &ClientState, request: &ProbeRequest<'_>) -> Result<Digest> {
+        Ok(request_key::probe_input(request, self.info.id, &self.params_of(state)?))
+    }
+
+    /// The mean of scores that are from 0 to 1 in every example, under noise.
+    fn noised_scores(
+        &self,
+        params: &Params,
+        request: &ProbeRequest<'_>,
+        (sample, noise): (&[Encoded], NoiseMultiplier),
+    ) -> Result<BlockScores> {
+        if !request.probe.is_bounded() || request.split.is_some() {
+            let reason = "noise on scores is for attention in a model that is not cut".to_owned();
+            return Err(ClientError::Privacy { reason });
+        }
+        let mut sums = vec![0.0_f32; self.model.blocks()];
+        for example in sample {
+            let of_client = (self.info.name.as_str(), std::slice::from_ref(example));
+            let scores = self.prober().probe(params, request.probe, of_client)?;
+            for (sum, score) in sums.iter_mut().zip(scores.as_slice()) {
+                *sum += if score.is_nan() { 0.0 } else { score.clamp(0.0, 1.0) as f32 };
+            }
+        }
+        let reach = (self.layout.blocks() as f64).sqrt();
+        let input = request_key::probe_input(request, self.info.id, params);
+        let key = self.secret.of("scores").over(input.as_bytes());
+        key.add_normal(&mut sums, 0, (noise.get() * reach) as f32);
+        let mean = |sum: f32| f64::from(sum) / sample.len().max(1) as f64;
+        Ok(BlockScores::new(request.probe, sums.into_iter().map(mean).collect())?)
     }
 
     /// Compares attention with what the client remembers of it; the state remembers it anew.
@@ -202,6 +252,7 @@ impl Worker<'_> {
             work: &adaptation.work,
             correction,
             seed: seed.with(u64::from(self.info.id.0)),
+            key: None,
         };
         self.trainer().train(params, &task).map(drop)
     }

@@ -16,6 +16,7 @@ use crate::middle::MiddleHost;
 use crate::privacy::Account;
 use crate::recipe::Recipe;
 use crate::report::{SetScores, Sink};
+use crate::round::PublicText;
 use crate::server::ServerState;
 use crate::state::State;
 
@@ -71,7 +72,12 @@ impl Federation {
     /// Draws the server's noise from this key. Without one it comes from the experiment's seed, which
     /// is a simulation: who knows the seed knows the noise.
     pub fn with_noise(&mut self, key: SecretKey) {
-        self.state.noise = key;
+        (self.state.noise, self.state.simulated) = (key, false);
+    }
+
+    /// Measures blocks on this text where the promise does not let clients measure them.
+    pub fn with_public_text(&mut self, public: Arc<dyn PublicText>) {
+        self.state.public = Some(public);
     }
 
     /// What was promised and released, in a private run.
@@ -83,12 +89,14 @@ impl Federation {
     /// was one.
     pub fn resume(&mut self, directory: &Path, fleet: &mut dyn Fleet) -> Result<bool, EngineError> {
         let Some(loaded) = checkpoint::load(&self.state, directory)? else {
+            if let Some(account) = &mut self.state.account {
+                account.resume_unfinished()?;
+            }
             return Ok(false);
         };
         fleet.restore(&loaded.state.as_received()?, &mut loaded.states())?;
         let middle = self.state.middle.take();
-        let noise = self.state.noise.clone();
-        self.state = State { noise, middle, ..loaded.state };
+        self.state = State { middle, ..loaded.state };
         Ok(true)
     }
 

@@ -32,12 +32,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fedra_plan::{BlockScores, ByteCount, Plan, Probe, Round, Scope};
+use fedra_privacy::NoiseMultiplier;
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, ParamValues};
 use serde::{Deserialize, Serialize};
 
 use crate::client_state::ClientState;
 use crate::error::EngineError;
+use crate::private_steps::StepNoise;
 use crate::split::Split;
 use crate::state_store::StateHandle;
 use crate::work::Work;
@@ -202,6 +204,8 @@ pub struct Reply {
     pub seconds: f64,
     /// The most tensor memory that it has held so far, where it has a process of its own.
     pub memory: Option<ByteCount>,
+    /// Signal and noise of its steps, where they were private.
+    pub noise: Option<StepNoise>,
 }
 
 /// What the engine thinks of an arrival; decides whether the client's new state is kept.
@@ -310,6 +314,8 @@ pub struct ProbeRequest<'round> {
     pub seed: Seed,
     /// Most examples that a client should look at.
     pub examples: u32,
+    /// Noise on the answer, over the most that one example can change it; absent: none.
+    pub noise: Option<NoiseMultiplier>,
     /// How the model is cut, where it is: the server measures its blocks for a client.
     pub split: Option<&'round Split>,
 }

@@ -18,6 +18,8 @@ use crate::error::EngineError;
 use crate::fleet::{Absence, Arrival, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
 use crate::middle::{CrossingBytes, MiddleUpdate};
+use crate::noise_mean::NoiseMean;
+use crate::private_steps::StepNoise;
 use crate::recipe::{Pace, Recipe};
 use crate::waiting::{Answer, Early, Waiting};
 use crate::work::{LocalRule, OptimiserConfig, Work};
@@ -48,6 +50,8 @@ pub(crate) struct Gather<'round> {
     loss: (f64, f64),
     /// How much each folded answer counts.
     counted: BTreeMap<ClientId, (Contribution, Header)>,
+    /// What clients tell of their private steps.
+    noise: NoiseMean,
     result: Gathered,
 }
 
@@ -81,6 +85,8 @@ pub(crate) struct Gathered {
     pub(crate) most_held: usize,
     /// What crossed the cut, where there is one.
     pub(crate) crossing: CrossingBytes,
+    /// Signal and noise of private steps or of a private mean.
+    pub(crate) noise: StepNoise,
 }
 
 impl<'round> Gather<'round> {
@@ -111,7 +117,7 @@ impl<'round> Gather<'round> {
             waiting: Waiting::new(spill),
             unsettled: requests.iter().map(|request| request.client).collect(),
             // A private sum is divided by a public number, and until then by everybody's weight.
-            changes: Fold::new(match recipe.privacy {
+            changes: Fold::new(match recipe.client_privacy() {
                 None => recipe.denominator,
                 Some(_) => Denominator::Everyone,
             }),
@@ -121,6 +127,7 @@ impl<'round> Gather<'round> {
             products: None,
             loss: (0.0, 0.0),
             counted: BTreeMap::new(),
+            noise: NoiseMean::default(),
             result: Gathered::default(),
         }
     }
@@ -155,6 +162,7 @@ impl<'round> Gather<'round> {
         }
         self.unsettled.remove(&client);
         let (seconds, memory) = (reply.seconds, reply.memory);
+        let noise = reply.noise.clone();
         let held = self.waiting.held() + 1;
         let taken = if self.is_next(client) && self.is_plain(client, &reply) {
             self.take(client, reply)
@@ -175,6 +183,9 @@ impl<'round> Gather<'round> {
             }
             self.result.most_held = self.result.most_held.max(held);
             self.result.memory = self.result.memory.max(memory);
+            if let (Some(noise), Some(due)) = (noise, self.due.get(&client)) {
+                self.noise.add(client, (noise, &due.uploads));
+            }
             Verdict::Taken
         };
         self.fold_settled()?;
@@ -232,7 +243,9 @@ impl<'round> Gather<'round> {
             drift: self.drift.map(|drift| drift.close(&mean)),
             mean,
             correction: self.corrections.mean(),
-            loss: (weight > 0.0).then(|| loss / weight),
+            // A loss is what clients' examples say, and no promise covers it.
+            loss: (weight > 0.0 && self.recipe.privacy.is_none()).then(|| loss / weight),
+            noise: self.noise.close(),
             ..self.result
         })
     }
@@ -250,8 +263,9 @@ impl<'round> Gather<'round> {
     /// Whether the answer is one update, as it should be, that nobody has to look at again.
     fn is_plain(&self, client: ClientId, reply: &Reply) -> bool {
         let due = self.due.get(&client);
-        let looked_at =
-            self.drift.is_some() || self.products.is_some() || self.recipe.privacy.is_some();
+        let looked_at = self.drift.is_some()
+            || self.products.is_some()
+            || self.recipe.client_privacy().is_some();
         !looked_at && reply.correction.is_none() && due.is_some_and(|due| !due.correction)
     }
 
@@ -322,7 +336,7 @@ impl<'round> Gather<'round> {
     fn fold(&mut self, client: ClientId, answer: &Answer) {
         let update = answer.change.opened();
         let due = self.due.get(&client).expect("only answers that are due are taken");
-        let contribution = match &self.recipe.privacy {
+        let contribution = match self.recipe.client_privacy() {
             None => due.contribution(self.recipe, update.header()),
             Some(privacy) => {
                 let factor = privacy.factor(&update);

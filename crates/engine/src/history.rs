@@ -16,6 +16,9 @@ pub(crate) struct ServerHistory {
     /// Whether any client's update has ever been in the model.
     pub(crate) arrived: bool,
     swings: BTreeMap<String, ScoreVariance>,
+    /// The clip norm of the next round, where it adapts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clip: Option<Exact>,
 }
 
 /// The changes of a score from one scoring to the next, summed up as Welford does.

@@ -21,6 +21,7 @@ mod round;
 mod state;
 
 mod conditions;
+mod covered;
 mod min_arrivals;
 mod sampler;
 mod selection;
@@ -48,8 +49,10 @@ mod checkpoint;
 mod difference;
 mod downloads;
 mod log_mark;
+mod noise_mean;
 mod number;
 mod privacy;
+mod private_steps;
 mod report;
 mod scratch;
 mod sections;
@@ -68,6 +71,7 @@ pub use conditions::{Away, Conditions, Slow};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
 pub use error::EngineError;
 pub use federation::Federation;
+pub use fedra_privacy::NoiseMultiplier;
 pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fleet::{
     Absence, Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
@@ -79,9 +83,13 @@ pub use log_mark::LogMark;
 pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate, SideMemory};
 pub use min_arrivals::MinArrivals;
 pub use planner::Choice;
-pub use privacy::{Privacy, PrivacyReport};
+pub use privacy::{
+    Account, BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivacyReport, PrivateSelection,
+};
+pub use private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
 pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};
 pub use report::{FailedAttempt, RoundReport, SetScores, Sink, Spread};
+pub use round::PublicText;
 pub use sampler::Sampler;
 pub use selection::{Criterion, Masks, Selection, SelectionReport, Warning, WarningKind};
 pub use server::{SecondMoment, ServerRule, ServerState, Step};

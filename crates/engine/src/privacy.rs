@@ -1,6 +1,7 @@
 //! What a private run promises, and the server's part in keeping it.
 //!
-//! Client-level privacy (DP-FedAvg): each update is scaled down to a norm, updates are summed, noise
+//! Example-level privacy is kept at the clients ([`PrivateSteps`]): the server says how and keeps the
+//! ledger. Client-level privacy (DP-FedAvg) is kept here: each update is scaled down to a norm, updates are summed, noise
 //! covers everything that may learn, and the sum is divided by a number that is known beforehand.
 //!
 //! ```text
@@ -13,11 +14,12 @@
 //! Every release is announced to the ledger, on disk, before it happens; a round that would pass the
 //! budget does not begin.
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fedra_plan::{Layout, Round, Scope, Shape};
+use fedra_plan::{Layout, Scope, Shape, Site};
 use fedra_privacy::{
     Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Release, Sampling, SamplingRate,
     Spent, Unit,
@@ -27,10 +29,16 @@ use fedra_wire::{Mean, Opened};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
+use crate::private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
+use crate::recipe::Recipe;
 use crate::sampler::Sampler;
 
-/// The mechanism under which updates are announced to the ledger.
-const MECHANISM: &str = "client updates";
+/// The mechanism under which clients' updates are announced to the ledger.
+pub(crate) const CLIENT_UPDATES: &str = "client updates";
+/// The same for private steps at a client.
+pub const EXAMPLE_GRADIENTS: &str = "example gradients";
+/// The same for what clients measured of blocks.
+pub const BLOCK_SCORES: &str = "block scores";
 
 /// A promise and the noise that keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,8 +48,53 @@ pub struct Privacy {
     pub promise: Promise,
     /// The norm down to which a contribution is scaled.
     pub clip: f64,
+    /// How an example's contribution is scaled; a client's is always scaled as a whole.
+    #[serde(default)]
+    pub clipping: ClipRule,
     /// Deviation of the noise over that norm.
     pub noise: NoiseMultiplier,
+    /// Batches of more than so many times their mean size are cut down; only for examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<f64>,
+    /// Where the ranking of blocks comes from, where a method would let clients measure.
+    #[serde(default)]
+    pub selection: PrivateSelection,
+    /// Whether clients score the model on examples of their own, which nothing hides.
+    #[serde(default)]
+    pub client_scores: bool,
+}
+
+/// How blocks are ranked where the promise would not cover what clients measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PrivateSelection {
+    /// By what was released anyway: the norm of each block's noised update, less what noise adds, from the
+    /// last round in which the block learned.
+    #[default]
+    NoisyUpdate,
+    /// By what the server measures on public text.
+    Public,
+    /// By what clients measure, under noise of its own.
+    Gaussian {
+        /// Its deviation over the most that one unit can change the scores.
+        noise: NoiseMultiplier,
+    },
+    /// By what clients measure, as it is; the ledger says that no bound holds.
+    PrivateUnaccounted,
+}
+
+/// The part of a promise that concerns one unit.
+impl Recipe {
+    /// The promise to whole clients, where that is the unit.
+    pub(crate) fn client_privacy(&self) -> Option<&Privacy> {
+        self.privacy.as_ref().filter(|privacy| privacy.promise.unit == Unit::Client)
+    }
+
+    /// How clients' steps hide examples, where these are the unit.
+    pub fn private_steps(&self) -> Option<PrivateSteps> {
+        let Privacy { promise, clip, clipping, noise, cap, .. } = *self.privacy.as_ref()?;
+        (promise.unit == Unit::Example).then_some(PrivateSteps { clip, clipping, noise, cap })
+    }
 }
 
 impl Privacy {
@@ -63,7 +116,7 @@ impl Privacy {
         }
     }
 
-    /// What a round releases.
+    /// What a round releases about clients.
     pub fn release(&self, sampler: Sampler) -> Result<Release, EngineError> {
         let (sampling, noise) = (Self::sampling(sampler)?, self.noise);
         Ok(Release::SampledGaussian { sampling, noise, steps: std::num::NonZeroU64::MIN })
@@ -82,7 +135,7 @@ impl Privacy {
         (mean, weight): (&Mean, f64),
         (support, layout): (&Scope, &Layout),
         (divisor, key): (f64, &SecretKey),
-    ) -> Mean {
+    ) -> (Mean, Vec<SiteNoise>) {
         let (share, deviation) = (weight / divisor, self.noise.get() * self.clip / divisor);
         let noised = |(number, id)| {
             let elements = layout.get(id).map_or(0, Shape::elements);
@@ -95,35 +148,79 @@ impl Privacy {
             key.with(number).add_normal(&mut values, 0, deviation as f32);
             (id, values)
         };
-        (0..).zip(support).map(noised).collect()
+        let mean: Mean = (0..).zip(support).map(noised).collect();
+        let mut sites: BTreeMap<Site, SiteNoise> = BTreeMap::new();
+        for id in support {
+            let Some(values) = mean.get(id) else { continue };
+            let none = SiteNoise { site: id.site, numbers: 0, released: 0.0, noise: 0.0 };
+            let site = sites.entry(id.site).or_insert(none);
+            for value in values.iter() {
+                site.released += f64::from(value).powi(2);
+                site.numbers += 1;
+            }
+            site.noise = site.numbers as f64 * deviation * deviation;
+        }
+        (mean, sites.into_values().collect())
     }
 }
 
-/// The ledger of a run and the file that holds it.
+/// A ledger and the file that holds it: every release is on disk before it happens.
 #[derive(Clone, Debug)]
-pub(crate) struct Account {
+pub struct Account {
     ledger: Ledger,
     /// Where its lines go before anything is released; a simulation may have none.
     file: Option<PathBuf>,
     /// Whether the file holds all of it so far.
     written: bool,
+    /// Where its end is kept, where no checkpoint does that.
+    end: Option<PathBuf>,
 }
 
 /// What is spent after a round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrivacyReport {
     /// Whose presence is hidden.
     pub unit: Unit,
-    /// Epsilon of everything released so far, this round included.
+    /// Epsilon of everything released so far, this round included; infinite (null in a file) where
+    /// something was released without a bound.
+    #[serde(deserialize_with = "bound")]
     pub epsilon: f64,
     /// The chance with which the promise may fail.
     pub delta: f64,
+    /// Signal and noise of what was released in this round, site by site.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteNoise>,
+    /// The clip norm of the next round, where it adapts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
 }
 
 impl Account {
     pub(crate) fn new(promise: Promise) -> Result<Self, EngineError> {
-        Ok(Self { ledger: Ledger::new(promise)?, file: None, written: false })
+        Ok(Self { ledger: Ledger::new(promise)?, file: None, written: false, end: None })
+    }
+
+    /// Goes on with the ledger in a file, or begins it. Its end is kept in a file beside it, so that a
+    /// ledger that was shortened is noticed.
+    pub fn open(promise: Promise, file: PathBuf) -> Result<Self, EngineError> {
+        let mut account = Self::new(promise)?;
+        let end = file.with_extension("end");
+        let head = match std::fs::read(&end) {
+            Ok(bytes) => Some(
+                serde_json::from_slice::<Head>(&bytes)
+                    .map_err(|error| failure(&end, &error.to_string()))?,
+            ),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failure(&end, &error.to_string())),
+        };
+        account.write_to(file);
+        match head {
+            Some(head) => account.resume(head)?,
+            None => account.resume_unfinished()?,
+        }
+        account.end = Some(end);
+        Ok(account)
     }
 
     pub(crate) fn write_to(&mut self, file: PathBuf) {
@@ -135,8 +232,16 @@ impl Account {
         self.ledger.head()
     }
 
-    pub(crate) const fn ledger(&self) -> &Ledger {
+    /// What was promised and released.
+    pub const fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Goes on with the ledger that a run without a checkpoint left, if it left one: what it announced
+    /// may have been seen.
+    pub(crate) fn resume_unfinished(&mut self) -> Result<(), EngineError> {
+        let begun = self.file.as_ref().is_some_and(|file| file.exists());
+        if begun { self.resume(self.ledger.head()) } else { Ok(()) }
     }
 
     /// Goes on with the ledger in its file, which has to lead past the checkpoint's head.
@@ -150,11 +255,10 @@ impl Account {
         Ok(())
     }
 
-    /// Announces a release of a round; refuses it where the promise would be broken.
-    pub(crate) fn announce(&mut self, round: Round, release: Release) -> Result<(), EngineError> {
-        let event = Event { round, mechanism: MECHANISM.to_owned(), client: None, release };
+    /// Announces releases; refuses them where the promise would be broken.
+    pub fn announce(&mut self, events: &[Event]) -> Result<(), EngineError> {
         let whole = !self.written;
-        let lines = self.ledger.append(&[event])?;
+        let lines = self.ledger.append(events)?;
         let Some(file) = &self.file else { return Ok(()) };
         let lines = if whole { self.ledger.to_lines()? } else { lines };
         let written = OpenOptions::new()
@@ -169,14 +273,30 @@ impl Account {
             });
         written.map_err(|error| failure(file, &error.to_string()))?;
         self.written = true;
-        Ok(())
+        self.keep_end()
     }
 
-    pub(crate) fn report(&self) -> Result<PrivacyReport, EngineError> {
+    /// Writes down where the ledger ends; one that is longer is as good.
+    fn keep_end(&self) -> Result<(), EngineError> {
+        let Some(end) = &self.end else { return Ok(()) };
+        let wrong = |reason: String| failure(end, &reason);
+        let text = serde_json::to_vec(&self.head()).map_err(|error| wrong(error.to_string()))?;
+        let part = end.with_extension("end.part");
+        let kept = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, end));
+        kept.map_err(|error| wrong(error.to_string()))
+    }
+
+    pub(crate) fn report(&self, noise: StepNoise) -> Result<PrivacyReport, EngineError> {
         let Promise { unit, delta, .. } = *self.ledger.promise();
         let Spent { pld, .. } = self.ledger.spent()?;
-        Ok(PrivacyReport { unit, epsilon: pld, delta: delta.get() })
+        let StepNoise { sites, clip } = noise;
+        Ok(PrivacyReport { unit, epsilon: pld, delta: delta.get(), sites, clip })
     }
+}
+
+/// A number, or null, which is how JSON writes one without a bound.
+fn bound<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
 fn failure(file: &Path, reason: &str) -> EngineError {

@@ -255,52 +255,6 @@ impl Recipe {
         }
     }
 
-    /// Refuses what the promise of a private run does not cover.
-    fn check_privacy(&self, clients: usize) -> Result<(), EngineError> {
-        let Some(privacy) = &self.privacy else { return Ok(()) };
-        let refuse =
-            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
-        if !(privacy.clip > 0.0 && privacy.clip.is_finite()) {
-            return refuse("privacy.clip", privacy.clip.to_string(), "a finite number above 0");
-        }
-        privacy.release(self.sampler)?;
-        if self.min_arrivals.of(clients.min(1 << 20)) != 0 {
-            let expected = "0: a round that is repeated for want of clients is drawn otherwise";
-            return refuse("federation.min_arrivals", "another number".to_owned(), expected);
-        }
-        let reason = match () {
-            () if self.population == Population::Pooled => Some("there are no clients"),
-            () if self.split.is_some() => Some("the server's half learns what nobody clips"),
-            () if self.work.local == LocalRule::ControlVariate => {
-                Some("a second sum of clients, the control variate, is released without noise")
-            }
-            () if self.pace == Pace::Normalised => {
-                Some("updates are scaled after they are clipped")
-            }
-            () if self.adapters == AdapterMean::Exact => {
-                Some("products of adapters are not what is clipped")
-            }
-            () if self.weighting != Weighting::Uniform => {
-                Some("a client with many examples would count for more than its bound")
-            }
-            () if self.selection.probe.is_some() => {
-                Some("blocks are chosen by what clients measured, which is released without noise")
-            }
-            () if self.stage.as_ref().is_some_and(Stage::needs_evidence) => {
-                Some("the moment of freezing depends on what clients measured")
-            }
-            () => None,
-        };
-        match reason {
-            None => Ok(()),
-            Some(reason) => refuse(
-                "privacy",
-                format!("a promise with {}, where {reason}", self.method),
-                "a method whose every release is accounted",
-            ),
-        }
-    }
-
     /// Refuses what a cut model cannot do: where a step needs more of the other side than hidden
     /// states and gradients.
     fn check_split(&self) -> Result<(), EngineError> {

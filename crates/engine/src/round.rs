@@ -15,14 +15,15 @@ mod choose;
 mod evaluate;
 mod protect;
 mod stage;
+mod survey;
 mod sync;
 
 use std::time::Instant;
 
 use self::attempt::Attempt;
+pub use self::survey::PublicText;
 use crate::error::EngineError;
 use crate::fleet::Fleet;
-use crate::privacy::Account;
 use crate::report::RoundReport;
 use crate::state::State;
 
@@ -37,13 +38,14 @@ impl State {
         let begun = Instant::now();
         let round = self.round;
         self.turn(fleet)?;
-        self.announce()?;
+        self.announce_round()?;
         let Some((mut attempt, failed_attempts)) = self.attempts(fleet, stop)? else {
             return Ok(None);
         };
         self.note_arrivals(&attempt.gathered.arrived);
         self.apply(&attempt.gathered, fleet.clients())?;
         self.note_drift(attempt.gathered.drift.as_ref());
+        self.note_noise(&attempt.gathered.noise);
         self.round = round.next();
         let (scores, evaluation) = self.evaluate(fleet, is_last)?;
 
@@ -74,7 +76,7 @@ impl State {
             drift: attention::joined(gathered.drift, attention),
             adapters: gathered.adapters,
             memory: self.side_memory(gathered.memory),
-            privacy: self.account.as_ref().map(Account::report).transpose()?,
+            privacy: self.privacy_report(gathered.noise)?,
             stage: self.stage_report(),
             scores,
             selection,

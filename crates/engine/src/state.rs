@@ -14,6 +14,7 @@ use crate::log_mark::LogMark;
 use crate::middle::MiddleHost;
 use crate::privacy::Account;
 use crate::recipe::Recipe;
+use crate::round::PublicText;
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::versions::ClientVersions;
@@ -38,6 +39,10 @@ pub(crate) struct State {
     pub(crate) account: Option<Account>,
     /// Where the server's noise comes from; no part of a checkpoint.
     pub(crate) noise: SecretKey,
+    /// Whether that key follows from the seed, so that a round made again draws the same noise.
+    pub(crate) simulated: bool,
+    /// What the server measures blocks on, where clients may not; no part of a checkpoint.
+    pub(crate) public: Option<Arc<dyn PublicText>>,
     /// The server's half of a cut model; no part of a checkpoint, which holds all numbers anyway.
     pub(crate) middle: Option<Arc<dyn MiddleHost>>,
 }
@@ -73,6 +78,8 @@ impl State {
             spill: None,
             account,
             noise: SecretKey::simulated(seed.of("privacy")),
+            simulated: true,
+            public: None,
             middle: None,
         })
     }

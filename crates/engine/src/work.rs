@@ -8,6 +8,7 @@ use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
+use crate::private_steps::PrivateSteps;
 
 /// One round of work at one client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub struct Work {
     /// What learns at a lower rate; the engine's to say, round by round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damped: Option<Damped>,
+    /// How steps hide single examples; the engine's to say, from the recipe's promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private: Option<PrivateSteps>,
     /// How the client looks for the heads it sends under [`Encoding::Heads`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_probe: Option<HeadProbe>,
@@ -74,6 +78,7 @@ impl Work {
             clip: None,
             local: LocalRule::Plain,
             damped: None,
+            private: None,
             head_probe: None,
             encoding: Encoding::F32,
             download: Encoding::F32,

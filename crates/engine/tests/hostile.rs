@@ -52,7 +52,13 @@ fn forged(
     let mut tensors = ParamValues::zeros(&layout(), order.plan.learns());
     change(&mut header, &mut tensors);
     let payload = encode(&layout(), &header, &tensors, None).expect("well formed");
-    vec![Outcome::Finished(Reply { payload, correction: None, seconds: 0.0, memory: None })]
+    vec![Outcome::Finished(Reply {
+        payload,
+        correction: None,
+        seconds: 0.0,
+        memory: None,
+        noise: None,
+    })]
 }
 
 /// The same with four raw bytes of the values replaced and the checksum made right again.

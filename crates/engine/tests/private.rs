@@ -31,7 +31,11 @@ fn private(sigma: f64, budget: Option<f64>) -> Recipe {
             budget: budget.map(|epsilon| Budget::new(epsilon).unwrap()),
         },
         clip: CLIP,
+        clipping: ClipRule::Flat,
         noise: NoiseMultiplier::new(sigma).unwrap(),
+        cap: None,
+        selection: PrivateSelection::NoisyUpdate,
+        client_scores: false,
     });
     recipe
 }
@@ -116,7 +120,8 @@ fn the_ledger_grows_with_the_rounds_and_refuses_the_one_that_passes_the_budget()
     let (federation, reports) = run(private(4.0, None), &mut Quadratics::new(&EXAMPLES), 6);
     let ledger = federation.ledger().unwrap();
     assert_eq!(ledger.events().len(), 6);
-    let spent: Vec<f64> = reports.iter().map(|report| report.privacy.unwrap().epsilon).collect();
+    let spent: Vec<f64> =
+        reports.iter().map(|report| report.privacy.as_ref().unwrap().epsilon).collect();
     assert!(spent.is_sorted_by(|one, next| one < next), "{spent:?}");
     assert_eq!(ledger.spent().unwrap().pld, spent[5]);
 

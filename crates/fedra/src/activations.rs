@@ -319,6 +319,7 @@ mod tests {
                 work: &work,
                 correction: Correction::Nothing,
                 seed: Seed(1),
+                key: None,
             };
             let mut params = self.params.clone();
             let (model, device) = (&self.model, &self.device);

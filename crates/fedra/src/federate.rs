@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fedra_client::{Evaluator, Limits, LocalFleet, Middle, Observer, to_params, to_values};
-use fedra_compute::{Device, Params, Seed, ThreadPool};
+use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
 use fedra_engine::{
     Bytes, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
     Recipe, RoundReport, SetScores,
@@ -29,10 +29,12 @@ use crate::holdings::Holdings;
 use crate::listener::{Heard, Listener, Rounds};
 use crate::memory;
 use crate::prepared::Prepared;
+use crate::private::{self, PrivacySummary};
 use crate::process::{available_bytes, peak_resident_bytes, resident_bytes};
+use crate::public_text::PublicRows;
 use crate::remarks;
 use crate::round_log::{self, RoundLog};
-use crate::run_files::{ADAPTER, ADAPTER_BEST, EARLY, MODEL, MODEL_BEST, ROUNDS, SCRATCH};
+use crate::run_files::{ADAPTER, ADAPTER_BEST, EARLY, LEDGER, MODEL, MODEL_BEST, ROUNDS, SCRATCH};
 use crate::run_memory::RunMemory;
 use crate::summary::{Stopped, Summary};
 use crate::untrained::untrained;
@@ -64,6 +66,16 @@ impl Ending {
 /// Whether a fleet could begin.
 type Begun = Result<(), EngineError>;
 
+/// What a federation begins with beside its experiment.
+pub(crate) struct Beginning {
+    /// The values that all start from.
+    pub initial: ParamValues,
+    /// The server's half of a cut model.
+    pub middle: Option<Arc<Middle>>,
+    /// Where the server's noise comes from; a simulation's follows from its seed.
+    pub noise: Option<SecretKey>,
+}
+
 /// A federation that is ready to start.
 pub struct Run<'e> {
     experiment: &'e Experiment,
@@ -88,7 +100,7 @@ impl<'e> Run<'e> {
         let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
         let mut run = Self::with_holdings(experiment, holdings, device)?;
         (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
-        run.recipe.evaluation.on = run.sets()?;
+        run.settle()?;
         Ok(run)
     }
 
@@ -125,8 +137,20 @@ impl<'e> Run<'e> {
     /// Takes another census than that of its own rows, and settles what is scored by it.
     pub(crate) fn take_census(&mut self, census: Census) -> Result<()> {
         self.census = census;
+        self.settle()
+    }
+
+    /// Settles what depends on everybody's examples: what is scored, and the noise of a private run.
+    fn settle(&mut self) -> Result<()> {
         self.recipe.evaluation.on = self.sets()?;
-        Ok(())
+        let had = (&self.census, self.prepared.model.layout());
+        private::settle(&mut self.recipe, self.experiment, had)
+    }
+
+    /// What a private run will have spent at its end.
+    pub fn privacy(&self) -> Result<Option<PrivacySummary>> {
+        let had = (&self.census, self.prepared.model.layout());
+        private::foreseen(&self.recipe, self.experiment, had)
     }
 
     /// Leaves each client only some of its examples to learn from: those for which its list says
@@ -220,6 +244,10 @@ impl<'e> Run<'e> {
         if !shards.central_test.is_empty() && self.personal()?.is_empty() {
             sets.push(EvaluationSet::CentralTest);
         }
+        if self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
+            self.check_undecided()?;
+            return Ok(sets);
+        }
         let clients = &self.census.clients;
         if clients.iter().any(|client| client.test > 0) {
             sets.push(EvaluationSet::ClientTest);
@@ -239,6 +267,21 @@ impl<'e> Run<'e> {
             sets.push(EvaluationSet::ClientValidation);
         }
         Ok(sets)
+    }
+
+    /// Refuses to decide by clients' own examples where these say nothing.
+    fn check_undecided(&self) -> Result<()> {
+        let evaluate = &self.experiment.draft.evaluate;
+        for (key, asked) in
+            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
+        {
+            if asked {
+                let expected = "it beside privacy.client_scores = true, because validation examples of \
+                                clients would decide, and no promise covers them";
+                return Err(Complaint::new(&format!("evaluate.{key}"), "given", expected).into());
+            }
+        }
+        Ok(())
     }
 
     fn personal(&self) -> Result<Scope> {
@@ -276,6 +319,9 @@ impl<'e> Run<'e> {
         let initial = to_values(&params);
         let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
             .with_depths(&self.recipe.depths)?;
+        // A simulation has to repeat: its noise hides nothing from who knows the seed.
+        let secret = SecretKey::simulated(Seed(self.experiment.draft.seed).of("examples"));
+        let fleet = fleet.with_secret(&secret);
         let mut fleet = placement.furnish(fleet, &folder.path().join(SCRATCH))?;
         let middle = self.middle(fleet.clients());
         if let Some(middle) = &middle {
@@ -286,7 +332,15 @@ impl<'e> Run<'e> {
             fleet.observe(observer);
             Ok(())
         };
-        self.rounds((&mut fleet, begin), (initial, middle), folder, listener)
+        let beginning = Beginning { initial, middle, noise: None };
+        self.rounds((&mut fleet, begin), beginning, folder, listener)
+    }
+
+    /// What the server measures blocks on.
+    fn public_rows(&self) -> PublicRows {
+        let Prepared { model, shards, public, .. } = &self.prepared;
+        let (model, device) = (model.clone(), self.device.clone());
+        PublicRows { model, device, labels: shards.labels.clone(), rows: public.clone() }
     }
 
     /// The server's half of a cut model, for these clients.
@@ -300,7 +354,7 @@ impl<'e> Run<'e> {
     pub(crate) fn rounds<F: Fleet>(
         &self,
         (fleet, begin): (&mut F, impl FnOnce(&mut F, Round, Arc<dyn Observer>) -> Begun),
-        (initial, middle): (ParamValues, Option<Arc<Middle>>),
+        Beginning { initial, middle, noise }: Beginning,
         folder: &Folder,
         listener: &dyn Listener,
     ) -> Result<Ending> {
@@ -314,6 +368,13 @@ impl<'e> Run<'e> {
         }
         federation.keep_checkpoints(folder.path());
         federation.spill_to(folder.path().join(EARLY));
+        federation.keep_ledger(folder.path().join(LEDGER));
+        if let Some(key) = noise {
+            federation.with_noise(key);
+        }
+        if !self.prepared.public.is_empty() {
+            federation.with_public_text(Arc::new(self.public_rows()));
+        }
         if !federation.resume(folder.path(), fleet)? {
             round_log::check_begun(&folder.path().join(ROUNDS))?;
         }
@@ -382,7 +443,7 @@ impl<'e> Run<'e> {
             best: best_round.best(self.best_model(folder, best_round, listener)),
             stopped: None,
             bytes: Bytes::default(),
-            privacy: None,
+            privacy: self.spent(federation)?,
             noise: self.noise(),
             multiply_adds: 0,
             model: self.shares_a_model()?.then(|| MODEL.to_owned()),
@@ -395,7 +456,8 @@ impl<'e> Run<'e> {
             clients: self.census.clients.len(),
             examples: self.census.examples(),
             parameters: model.layout().elements() as u64,
-            baseline: self.baseline.clone(),
+            // What the commonest answer scores is a count of clients' labels.
+            baseline: self.baseline.clone().filter(|_| self.recipe.privacy.is_none()),
         }
         .add_up(&reports);
         if federation.completed().0 < self.experiment.rounds {
@@ -403,7 +465,8 @@ impl<'e> Run<'e> {
         }
         // Where nothing is decided by it within a run, it is asked for once.
         let on = EvaluationSet::ClientValidation;
-        let has_some = self.census.clients.iter().any(|client| client.validation > 0);
+        let hidden = self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores);
+        let has_some = !hidden && self.census.clients.iter().any(|client| client.validation > 0);
         if has_some
             && !self.recipe.evaluation.on.contains(&on)
             && let Some(set) = federation.examine(fleet, on)?
@@ -425,6 +488,16 @@ impl<'e> Run<'e> {
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
         folder.write_summary(&summary)?;
         Ok(Box::new(summary))
+    }
+
+    /// What was promised and spent.
+    fn spent(&self, federation: &Federation) -> Result<Option<PrivacySummary>> {
+        let (Some(privacy), Some(ledger)) = (&self.recipe.privacy, federation.ledger()) else {
+            return Ok(None);
+        };
+        let spent = ledger.spent().map_err(EngineError::from)?;
+        let statement = ledger.statement().map_err(EngineError::from)?;
+        Ok(Some(PrivacySummary::new(privacy, spent, statement)))
     }
 
     /// The noise of rows that cross a cut, for people.

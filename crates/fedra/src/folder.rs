@@ -31,7 +31,9 @@ use crate::experiment::Experiment;
 use crate::fingerprint::{Change, Inputs};
 use crate::lock::Lock;
 use crate::round_log;
-use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, ROUNDS, SITES, SUMMARY};
+use crate::run_files::{
+    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, ROUNDS, SITES, SUMMARY,
+};
 use crate::summary::Summary;
 
 /// A folder for one run.
@@ -74,7 +76,7 @@ impl Folder {
     /// Removes what a run wrote.
     fn clear(&self) -> std::io::Result<()> {
         // The summary goes first: without it nobody takes the rest for a complete run.
-        for name in [SUMMARY, CHECKPOINT, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT] {
+        for name in [SUMMARY, CHECKPOINT, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT] {
             durable::remove(&self.path.join(name))?;
         }
         for model in FOLDERS {
@@ -245,7 +247,7 @@ impl Folder {
                     fs::copy(entry.path(), to.join(model).join(entry.file_name()))?;
                 }
             }
-            for name in [INPUTS, ROUNDS, BEST, EXPERIMENT, SUMMARY] {
+            for name in [INPUTS, LEDGER, ROUNDS, BEST, EXPERIMENT, SUMMARY] {
                 if from.join(name).exists() {
                     fs::copy(from.join(name), to.join(name))?;
                 }

@@ -68,6 +68,9 @@ pub mod compare;
 pub mod plan_report;
 pub mod shadow;
 
+pub mod private;
+mod public_text;
+
 pub mod baseline;
 pub mod best;
 pub mod headline;

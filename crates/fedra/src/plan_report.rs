@@ -19,6 +19,7 @@ use crate::forecast::Forecast;
 use crate::forecast::choices::Overlap;
 use crate::memory;
 use crate::prepared::{Prepared, fresh_bytes};
+use crate::private::PrivacySummary;
 use crate::process::resident_bytes;
 use crate::run_memory::RunMemory;
 use crate::state_placement::StatePlacement;
@@ -51,6 +52,8 @@ pub struct PlanReport {
     pub client_memory: ByteCount,
     /// What a server on a machine of its own holds, about.
     pub server_memory: ByteCount,
+    /// What is promised and will have been spent, in a private run.
+    pub privacy: Option<PrivacySummary>,
     /// What lengths take in place of masks, where it is cut.
     pub masks: Option<MaskCosts>,
     /// What a cut spares a client, where it is cut.
@@ -202,6 +205,7 @@ pub fn plan_with(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
         client_memory,
         server_memory,
         saving,
+        privacy: run.privacy()?,
         masks: recipe.split.as_ref().map(|_| MaskCosts::of(prepared, recipe)),
         cuts: costs,
         checkpoint: ByteCount(saved.0 + kept.total().0),

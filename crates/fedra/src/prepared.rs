@@ -10,8 +10,8 @@ use std::sync::Arc;
 use fedra_client::{Shards, Writing};
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{
-    AnswerForm, AnswerRules, Encoder, LabelShape, Table, Target, Task, Tokenizer, WordTokenizer,
-    open_tokenizer,
+    AnswerForm, AnswerRules, Encoded, Encoder, LabelShape, Table, Target, Task, Tokenizer,
+    WordTokenizer, open_tokenizer,
 };
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Companions, Config, TrainedHead, WhyFresh};
@@ -27,6 +27,7 @@ use crate::grid::grouped;
 use crate::holdings::Holdings;
 use crate::pretrained::Pretrained;
 use crate::process::available_bytes;
+use crate::public_text;
 
 /// A model and its examples.
 pub struct Prepared {
@@ -40,6 +41,8 @@ pub struct Prepared {
     pub companions: Companions,
     /// Everybody's examples as tokens.
     pub shards: Shards,
+    /// Public rows to measure blocks on, where clients may not.
+    pub public: Vec<Encoded>,
     /// How a sequence head's outputs are read.
     pub problem: Option<Problem>,
     /// What a person should know before it runs: parts of a folder that were drawn anew or left
@@ -79,6 +82,11 @@ impl Prepared {
         let mut notes = Vec::new();
         let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
         if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
+            if experiment.recipe.privacy.is_some() {
+                let expected = "it, or model.path, under privacy: a vocabulary that is grown names words of \
+                                clients' rows, and no promise covers that";
+                return Err(Complaint::new("model.tokenizer", "nothing", expected).into());
+            }
             notes.push(
                 "the vocabulary is grown from all clients' training text, so it names words of it;\n      \
                  a folder in model.path brings a vocabulary of its own, and model.tokenizer names one"
@@ -105,6 +113,7 @@ impl Prepared {
         };
         let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules);
         let mut shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
+        let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
         if experiment.task == Task::Generation {
             shards = shards.with_writing(&writing);
         }
@@ -119,7 +128,7 @@ impl Prepared {
             ));
         }
         let problem = problem(experiment.task);
-        Ok(Self { model, params, first_weights, companions, shards, problem, notes })
+        Ok(Self { model, params, first_weights, companions, shards, public, problem, notes })
     }
 }
 

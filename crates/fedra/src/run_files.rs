@@ -14,6 +14,8 @@ pub const CHECKPOINT: &str = "checkpoint.fedra";
 pub const BEST: &str = "best.json";
 /// What a server remembers of its sites; there where clients are on other machines.
 pub const SITES: &str = "sites.json";
+/// What a private run released, entry by entry.
+pub const LEDGER: &str = "ledger.jsonl";
 /// The folder of the model.
 pub const MODEL: &str = "model";
 /// The folder of the best round's model.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fedra_client::{Evaluator, Limits, Middle, Observer, Shard, to_params, to_values};
-use fedra_compute::{Device, ThreadPool};
+use fedra_compute::{Device, SecretKey, ThreadPool};
 use fedra_engine::{ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored};
 use fedra_plan::{Layout, Round};
 
@@ -20,7 +20,7 @@ use crate::census::Census;
 use crate::complaint::Complaint;
 use crate::error::Result;
 use crate::experiment::{Experiment, idle};
-use crate::federate::{Ending, Run};
+use crate::federate::{Beginning, Ending, Run};
 use crate::folder::Folder;
 use crate::holdings::Holdings;
 use crate::listener::Listener;
@@ -58,6 +58,9 @@ pub trait Host {
 
     /// Waits for sites; `None` when it was told to stop instead.
     fn meet(&mut self, serving: Serving<'_>) -> Result<Option<(Self::Fleet, Census)>>;
+
+    /// A key of this process alone, from the system's own generator: the server's noise comes from it.
+    fn secret(&mut self) -> Result<SecretKey>;
 
     /// Begins, or goes on after so many complete rounds.
     fn begin(
@@ -134,11 +137,13 @@ fn rounds<H: Host>(
         return Ok(Ending::Interrupted { rounds, of: experiment.rounds });
     };
     run.take_census(census)?;
+    let noise = host.secret()?;
     let ended = {
         let begin = |fleet: &mut H::Fleet, completed: Round, observer: Arc<dyn Observer>| {
             host.begin(fleet, completed, observer)
         };
-        let go = || run.rounds((&mut fleet, begin), (initial, middle), folder, listener);
+        let beginning = Beginning { initial, middle, noise: Some(noise) };
+        let go = || run.rounds((&mut fleet, begin), beginning, folder, listener);
         match pool {
             Some(pool) => pool.install(go),
             None => go(),

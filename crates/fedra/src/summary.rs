@@ -11,6 +11,7 @@ use crate::best::Best;
 use crate::fingerprint::Inputs;
 use crate::grid::{Grid, counted, grouped};
 use crate::headline::{headline_of, set_name};
+use crate::private::PrivacySummary;
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,8 +49,8 @@ pub struct Summary {
     /// The log that this was summed up from.
     #[serde(default)]
     pub log: LogMark,
-    /// Always null: none.
-    pub privacy: Option<()>,
+    /// What was promised and spent; null: nothing was promised.
+    pub privacy: Option<PrivacySummary>,
     /// What was added to rows that crossed a cut, where anything was; it is no promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<String>,
@@ -174,7 +175,7 @@ impl Summary {
         let Bytes { up, down, full_up, full_down, crossing, .. } = self.bytes;
         fact("bytes up", travelled((up, crossing.up()), full_up));
         fact("bytes down", travelled((down, crossing.down()), full_down));
-        fact("privacy", "none".to_owned());
+        fact("privacy", self.privacy.as_ref().map_or("none".to_owned(), PrivacySummary::in_words));
         if let Some(noise) = &self.noise {
             fact("noise", noise.clone());
         }

@@ -58,7 +58,7 @@ pub use protocol::{
     PROTOCOL, Request, RunEnd, Step, Welcome, limits,
 };
 pub use runtime::Runtime;
-pub use secret::{kept_secret, secret_number};
+pub use secret::{kept_key, kept_secret, secret_key, secret_number};
 pub use server::{Server, ServerOptions};
 pub use service::{Handler, Inbound, Outbound, Routes};
 pub use site::Site;

@@ -300,8 +300,9 @@ impl Fleet for NetFleet {
     }
 
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
-        let ProbeRequest { probe, clients, round, seed, examples, split } = *request;
-        let asked = Request::Probe { probe, round, seed: seed.0, examples, split: split.cloned() };
+        let ProbeRequest { probe, clients, round, seed, examples, noise, split } = *request;
+        let (seed, split) = (seed.0, split.cloned());
+        let asked = Request::Probe { probe, round, seed, examples, noise, split };
         let requests =
             clients.iter().map(|client| Ok((self.seat(*client)?, asked.clone(), vec![])));
         let requests = requests.collect::<Result<_, EngineError>>()?;
@@ -383,8 +384,8 @@ impl Fleet for NetFleet {
                 }
             }
             let outcome = match answer {
-                Ok((Answer::Trained { seconds, memory }, payloads)) => {
-                    read_reply(payloads, (seconds, memory))
+                Ok((Answer::Trained { seconds, memory, noise }, payloads)) => {
+                    read_reply(payloads, (seconds, memory, noise))
                 }
                 Ok((answer, _)) => Outcome::Failed(unexpected(answer, "an update")),
                 Err(reason) => Outcome::Failed(reason),

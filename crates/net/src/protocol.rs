@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fedra_engine::{
-    Adaptation, AttentionShift, Download, EvaluationSet, Scored, Split, TrainRequest, Work,
+    Adaptation, AttentionShift, Download, EvaluationSet, NoiseMultiplier, Scored, Split, StepNoise,
+    TrainRequest, Work,
 };
 use fedra_plan::{ByteCount, Cut, Digest, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
@@ -184,6 +185,9 @@ pub enum Request {
         seed: u64,
         /// Most examples to look at.
         examples: u32,
+        /// Noise on the scores, over the most that one example can change them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        noise: Option<NoiseMultiplier>,
         /// How rows cross the cut, where there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         split: Option<Split>,
@@ -287,6 +291,9 @@ pub enum Answer {
         /// The most tensor memory that it has held so far.
         #[serde(default)]
         memory: Option<ByteCount>,
+        /// Signal and noise of private steps.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        noise: Option<StepNoise>,
     },
     /// How good the model is; `None` without such examples.
     Scored {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use fedra_client::DataSecret;
+use fedra_seed::SecretKey;
 
 /// A secret number: sixty-four bits of the generator that also makes keys.
 pub fn secret_number() -> io::Result<u64> {
@@ -18,6 +19,29 @@ pub(crate) fn data_secret() -> io::Result<DataSecret> {
     let mut secret = [0; 32];
     fill(&mut secret)?;
     Ok(secret)
+}
+
+/// A key that nobody else has.
+pub fn secret_key() -> io::Result<SecretKey> {
+    data_secret().map(SecretKey::new)
+}
+
+/// The key in a file that only its owner may read, drawn and written where there is none.
+pub fn kept_key(file: &Path) -> io::Result<SecretKey> {
+    let hex =
+        |bytes: DataSecret| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let text = kept_secret(file, || Ok(format!("{}\n", hex(data_secret()?))))?;
+    let wrong = || io::Error::other("expected one line of 64 hexadecimal digits");
+    let text = text.trim();
+    let mut bytes = DataSecret::default();
+    if text.len() != 2 * bytes.len() || !text.is_ascii() {
+        return Err(wrong());
+    }
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        let two = &text[2 * place..2 * place + 2];
+        *byte = u8::from_str_radix(two, 16).map_err(|_| wrong())?;
+    }
+    Ok(SecretKey::new(bytes))
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {

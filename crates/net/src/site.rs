@@ -241,9 +241,9 @@ impl Site {
                     Err(error) => plain(failed(&error)),
                 }
             }
-            Request::Probe { probe, round, seed, examples, split } => {
+            Request::Probe { probe, round, seed, examples, noise, split } => {
                 let (clients, seed, split) = (&[client][..], Seed(seed), split.as_ref());
-                let request = ProbeRequest { probe, clients, round, seed, examples, split };
+                let request = ProbeRequest { probe, clients, round, seed, examples, noise, split };
                 match self.client.probe(&request) {
                     Ok(evidence) => Ok(Some(measured(&evidence, round))),
                     Err(error) => plain(failed(&error)),
@@ -302,7 +302,8 @@ impl Site {
         self.news = Some(format!("round {round}: trained in {seconds:.1} s"));
         let payloads = [Some(reply.payload), reply.correction];
         let payloads = payloads.into_iter().flatten().map(Bytes::from).collect();
-        Ok(Some((Answer::Trained { seconds: reply.seconds, memory: reply.memory }, payloads)))
+        let (seconds, memory, noise) = (reply.seconds, reply.memory, reply.noise);
+        Ok(Some((Answer::Trained { seconds, memory, noise }, payloads)))
     }
 
     fn put(&mut self, label: Label, state: ClientState) -> Result<(), NetError> {

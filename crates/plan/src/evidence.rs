@@ -25,6 +25,16 @@ pub enum Probe {
     RelativeGradient,
 }
 
+impl Probe {
+    /// Whether the score of every single example is from 0 to 1.
+    pub const fn is_bounded(self) -> bool {
+        match self {
+            Self::Attention { .. } => true,
+            Self::GradientNorm | Self::RelativeGradient => false,
+        }
+    }
+}
+
 /// Whose attention counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU64;
 
-use fedra_plan::Round;
+use fedra_plan::{Digest, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::error::PrivacyError;
@@ -24,6 +24,10 @@ pub struct Event {
     /// Clients hold disjoint rows, so a release about one client costs the others nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+    /// What it was computed from, as a digest, where the same input gives the same bits again, noise
+    /// included: it is then one release, however often it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Digest>,
     /// What was released.
     pub release: Release,
 }
@@ -130,6 +134,7 @@ mod tests {
             round: Round(3),
             mechanism: "dp-sgd".into(),
             client: Some("ward-2".into()),
+            input: None,
             release: Release::SampledGaussian {
                 sampling: Sampling::Poisson { rate: SamplingRate::new(0.01).unwrap() },
                 noise: NoiseMultiplier::new(1.1).unwrap(),

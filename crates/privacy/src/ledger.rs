@@ -18,14 +18,26 @@ use serde::{Deserialize, Serialize};
 use crate::composition::{Composition, Spent};
 use crate::error::PrivacyError;
 use crate::event::{Event, Release};
+use crate::numbers::Delta;
 use crate::promise::Promise;
+use crate::rdp::Orders;
 
 /// One promise and what was spent of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Ledger {
     promise: Promise,
     events: Vec<Event>,
     digest: Digest,
+    /// What is spent with all of them, where that is known.
+    spent: Option<Spent>,
+}
+
+/// What is spent follows from the rest.
+impl PartialEq for Ledger {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |of: &Self| (of.promise, of.digest);
+        parts(self) == parts(other) && self.events == other.events
+    }
 }
 
 /// Where a ledger ends: kept apart from it, in the checkpoint.
@@ -57,7 +69,7 @@ impl Ledger {
     /// An empty ledger.
     pub fn new(promise: Promise) -> Result<Self, PrivacyError> {
         let digest = Digest::of(&json(&promise, 1)?);
-        Ok(Self { promise, events: Vec::new(), digest })
+        Ok(Self { promise, events: Vec::new(), digest, spent: None })
     }
 
     /// What is promised.
@@ -77,11 +89,12 @@ impl Ledger {
 
     /// Epsilon so far: that of the worst-off client's units.
     pub fn spent(&self) -> Result<Spent, PrivacyError> {
-        self.spent_with(&[])
+        self.spent.map_or_else(|| self.spent_with(&[]), Ok)
     }
 
     /// Epsilon after these events; refuses them if it would pass the budget. Nothing is recorded.
     pub fn would_pass(&self, events: &[Event]) -> Result<Spent, PrivacyError> {
+        let events = &self.new_among(events);
         for event in events {
             event.release.check()?;
         }
@@ -112,9 +125,11 @@ impl Ledger {
     }
 
     /// Records the events and returns their lines, to be on disk before anything is released; refuses
-    /// as [`Self::would_pass`] does, and then records none.
+    /// as [`Self::would_pass`] does, and then records none. A release that is in the ledger already,
+    /// because a round is made again to the same bits, is not recorded a second time.
     pub fn append(&mut self, events: &[Event]) -> Result<String, PrivacyError> {
-        self.would_pass(events)?;
+        let events = &self.new_among(events);
+        self.spent = Some(self.would_pass(events)?);
         let mut lines = String::new();
         let mut digest = self.digest;
         for (place, event) in events.iter().enumerate() {
@@ -125,6 +140,17 @@ impl Ledger {
         self.digest = digest;
         self.events.extend_from_slice(events);
         Ok(lines)
+    }
+
+    /// Those of the events that are not the same release as one that was recorded.
+    fn new_among(&self, events: &[Event]) -> Vec<Event> {
+        let is_new = |event: &&Event| {
+            // Events come round by round.
+            let mut same_round =
+                self.events.iter().rev().take_while(|one| one.round >= event.round);
+            event.input.is_none() || !same_round.any(|one| one == *event)
+        };
+        events.iter().filter(is_new).cloned().collect()
     }
 
     /// The whole ledger as JSON lines.
@@ -204,12 +230,30 @@ impl Ledger {
                 distinct.push(composition);
             }
         }
-        let worst = Spent { pld: 0.0, rdp: 0.0, order: 0.0 };
-        Ok(distinct
-            .iter()
-            .map(|one| one.spent(self.promise.delta))
-            .fold(worst, |worst, one| if one.pld > worst.pld { one } else { worst }))
+        Ok(worst(&distinct, self.promise.delta))
     }
+}
+
+/// The case that spent most.
+///
+/// A privacy loss distribution takes longer than Rényi divergences, which are never below it. So cases
+/// are looked at in falling order of those, until no other can be the worst.
+fn worst(cases: &[Composition], delta: Delta) -> Spent {
+    let orders = Orders::default();
+    let mut bounds: Vec<(&Composition, (f64, f64))> =
+        cases.iter().map(|one| (one, one.rdp(delta, &orders))).collect();
+    bounds.sort_by(|(_, a), (_, b)| b.0.total_cmp(&a.0));
+    let mut worst = Spent { pld: 0.0, rdp: 0.0, order: 0.0 };
+    for (case, (rdp, order)) in bounds {
+        if rdp <= worst.pld {
+            break;
+        }
+        let pld = case.pld(delta);
+        if pld >= worst.pld {
+            worst = Spent { pld, rdp, order };
+        }
+    }
+    worst
 }
 
 /// The next link of the chain.

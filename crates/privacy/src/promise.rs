@@ -40,6 +40,7 @@ pub enum Unit {
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
     /// One unit is there or is not.
+    #[serde(alias = "add-remove")]
     AddRemove,
     /// One unit is exchanged for any other; their number is public.
     Replace,

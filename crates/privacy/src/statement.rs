@@ -81,9 +81,11 @@ fn not_covered(promise: &Promise, events: &[Event]) -> String {
     }
     let always = match promise.unit {
         Unit::Example => {
-            "who takes part, how many rows a client has, and all of a client's rows together"
+            "who takes part, how many rows a client has, how long it works, all of a client's rows together, rows that are only tested on, and other runs on the same rows"
         }
-        Unit::Client => "who is asked to take part, and what a client's own rows tell the client",
+        Unit::Client => {
+            "who is asked to take part, how long clients work, what the server sees of single updates, what a client's own rows tell the client, and other runs with the same clients"
+        }
     };
     if named.is_empty() {
         return format!("Not covered: {always}.");

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use fedra_plan::Round;
+use fedra_plan::{Digest, Round};
 use fedra_privacy::{
     Budget, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Relation, Release,
     Sampling, SamplingRate, Unit,
@@ -22,6 +22,7 @@ fn steps(round: u32, count: u64) -> Event {
         round: Round(round),
         mechanism: "dp-sgd".into(),
         client: None,
+        input: None,
         release: Release::SampledGaussian {
             sampling: Sampling::Poisson { rate: SamplingRate::new(0.01).unwrap() },
             noise: NoiseMultiplier::new(1.0).unwrap(),
@@ -37,7 +38,7 @@ fn of(client: &str, event: Event) -> Event {
 fn scores() -> Event {
     let (what, why) = ("validation scores".into(), "they are exact".into());
     let release = Release::NonPrivate { what, why };
-    Event { round: Round(1), mechanism: "evaluation".into(), client: None, release }
+    Event { round: Round(1), mechanism: "evaluation".into(), client: None, input: None, release }
 }
 
 /// A ledger of three rounds, as text, and where it ends.
@@ -166,4 +167,22 @@ fn the_statement_names_unit_relation_sampling_and_what_is_not_covered() {
     ] {
         assert!(statement.contains(part), "{part}: {statement}");
     }
+}
+
+#[test]
+fn a_release_that_is_made_again_to_the_same_bits_counts_once() {
+    let promise = promise(None);
+    let mut ledger = Ledger::new(promise).unwrap();
+    let from = |input: &[u8]| Event { input: Some(Digest::of(input)), ..steps(1, 10) };
+    ledger.append(&[from(b"a")]).unwrap();
+    let (head, spent) = (ledger.head(), ledger.spent().unwrap());
+    assert_eq!(ledger.append(&[from(b"a")]).unwrap(), "");
+    assert_eq!((ledger.head(), ledger.spent().unwrap()), (head, spent));
+    // Another input, another round, or bits that cannot be made again: another release.
+    ledger.append(&[from(b"b")]).unwrap();
+    assert!(ledger.spent().unwrap().pld > spent.pld);
+    ledger.append(&[steps(1, 10), steps(1, 10)]).unwrap();
+    assert_eq!(ledger.events().len(), 4);
+    let again = Ledger::replay(&ledger.to_lines().unwrap(), promise, ledger.head()).unwrap();
+    assert_eq!((again.spent().unwrap(), &again), (ledger.spent().unwrap(), &ledger));
 }

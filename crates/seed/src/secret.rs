@@ -55,6 +55,14 @@ impl SecretKey {
         self.derived(2, number)
     }
 
+    /// The key for what is computed from this input, such as a digest of it: who computes the same again
+    /// draws the same, and who computes anything else draws something else.
+    #[must_use]
+    pub fn over(&self, input: &[u8; 32]) -> Self {
+        let (words, _) = input.as_chunks::<8>();
+        words.iter().fold(self.derived(5, 0), |key, word| key.derived(5, u64::from_le_bytes(*word)))
+    }
+
     /// Uniform draws from [0, 1), as many as asked for.
     pub fn uniforms(&self) -> impl Iterator<Item = f64> + use<> {
         let key = self.clone();

@@ -117,7 +117,7 @@ impl Trivial {
         };
         let change = ParamValues::zeros(&self.layout, &order.uploads());
         let payload = encode(&self.layout, &header, &change, None)?;
-        Ok(Reply { payload, correction: None, seconds: 0.0, memory: None })
+        Ok(Reply { payload, correction: None, seconds: 0.0, memory: None, noise: None })
     }
 }
 

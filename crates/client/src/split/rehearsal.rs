@@ -80,6 +80,7 @@ impl Rehearsal<'_> {
                 }
             },
             seed: Seed(0),
+            key: None,
         };
         let trainer = Trainer { model: self.model, device: &device, cache: ByteCount(0) };
         let mut ends = self.ends(&device);

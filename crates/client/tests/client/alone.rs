@@ -63,7 +63,7 @@ impl Fleet for Sites {
     }
 
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
-        let ask = |client: &ClientId| self.clients[client.0 as usize].probe(request);
+        let mut ask = |client: &ClientId| self.clients[client.0 as usize].probe(request);
         request.clients.iter().map(|client| ask(client).map_err(failed)).collect()
     }
 

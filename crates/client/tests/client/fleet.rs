@@ -267,6 +267,7 @@ fn probes_score_every_block_alike_for_any_threads() {
             round: Round(0),
             seed: Seed(2),
             examples: 32,
+            noise: None,
             split: None,
         };
         let alone = with_threads(1, || world.fleet().probe(&ask).unwrap());
@@ -292,6 +293,7 @@ fn a_probe_that_nobody_can_answer_is_an_error_and_one_that_some_can_is_not() {
             round: Round(0),
             seed: Seed(2),
             examples: 32,
+            noise: None,
             split: None,
         }
     };

@@ -213,6 +213,7 @@ fn a_sequential_middle_learns_as_if_all_batches_came_from_one_place() {
         let task = fedra_client::TrainTask {
             examples: shard.train.encoded(),
             seed: Seed(3).of("client").with(0).with(number as u64),
+            key: None,
             ..world.lesson(&scope, &recipe.work)
         };
         let cache = ByteCount(0);

@@ -37,7 +37,8 @@ fn probe(world: &World, probe: Probe, split: Option<&Split>) -> Vec<Evidence> {
     let clients: Vec<ClientId> = fleet.clients().iter().map(|client| client.id).collect();
     let (round, seed) = (Round(0), Seed(2));
     // More than a batch of a probe, and not a whole number of batches.
-    let asked = ProbeRequest { probe, clients: &clients, round, seed, examples: 21, split };
+    let asked =
+        ProbeRequest { probe, clients: &clients, round, seed, examples: 21, noise: None, split };
     fleet.probe(&asked).unwrap()
 }
 
@@ -123,7 +124,7 @@ fn tapped(world: &World, shard: Shard, split: &Split) -> (Client, Arc<Tapped>) {
 
 fn asked(probe: Probe, split: &Split) -> ProbeRequest<'_> {
     let (clients, round, seed) = (&[ClientId(0)], Round(0), Seed(2));
-    ProbeRequest { probe, clients, round, seed, examples: 8, split: Some(split) }
+    ProbeRequest { probe, clients, round, seed, examples: 8, noise: None, split: Some(split) }
 }
 
 /// Two clients whose examples differ only in their labels ask the server the very same thing.
@@ -141,7 +142,7 @@ fn the_server_is_not_told_which_tokens_are_relevant() {
             shard.train = encoded.into_iter().collect();
         }
         let split = cut(1, 1);
-        let (client, tapped) = tapped(&world, shard, &split);
+        let (mut client, tapped) = tapped(&world, shard, &split);
         let scores = client.probe(&asked(key(RelevantTokens::Entities), &split)).unwrap().scores;
         (scores, tapped.sent.lock().unwrap().clone())
     };

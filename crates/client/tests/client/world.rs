@@ -134,6 +134,7 @@ impl World {
             work,
             correction: fedra_client::Correction::Nothing,
             seed: Seed(5),
+            key: None,
         }
     }
 

@@ -30,6 +30,7 @@ use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::gather::{Gather, Gathered};
 use crate::middle::{MiddleHost, SideMemory};
 use crate::planner::Choice;
+use crate::private_steps::PrivateSteps;
 use crate::recipe::{Population, Recipe, Start};
 use crate::report::FailedAttempt;
 use crate::selection::SelectionReport;
@@ -161,6 +162,7 @@ impl State {
         (attempt.plans, attempt.selection) = self.plan(fleet, &present)?;
         let dispatch = self.dispatch(&present, &attempt.plans, (seed, needed > 1))?;
         let Dispatch { work, requests, absent, corrections } = dispatch;
+        self.announce_steps(&requests, &present)?;
         let mut gathered = self.gather(fleet, requests, &present)?;
         self.protect(&mut gathered, &attempt.plans, fleet.clients().len())?;
         gathered.up += looked;
@@ -231,7 +233,11 @@ impl State {
         plans: &BTreeMap<ClientId, Plan>,
         (seed, revocable): (Seed, bool),
     ) -> Result<Dispatch, EngineError> {
-        let work = Work { damped: self.damped()?, ..self.recipe.work.at(self.round) };
+        let private = self.recipe.private_steps().map(|steps| {
+            let clip = self.history.clip.map_or(steps.clip, |clip| clip.0);
+            PrivateSteps { clip, ..steps }
+        });
+        let work = Work { damped: self.damped()?, private, ..self.recipe.work.at(self.round) };
         let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
         let asked: Vec<(ClientId, u64)> = cohort.iter().map(steps).collect();
         let fates = self.recipe.conditions.fates(seed, self.round, &asked);

@@ -1,15 +1,17 @@
 //! One round's choice of blocks, from measurements to the plan of each client.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use fedra_plan::{ByteCount, Plan, Round, Rule, Scope, Side};
-use fedra_wire::{ClientId, Mask, Measured};
+use fedra_plan::{ByteCount, Plan, Rule};
+use fedra_wire::{ClientId, Mask};
 
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, Evidence, Fleet, ProbeRequest};
+use crate::fleet::{ClientInfo, Fleet};
 use crate::planner::Choice;
 use crate::selection::{Masks, Observed, SelectionReport};
 use crate::state::State;
+
+use super::survey::Survey;
 
 /// What was chosen, and what choosing cost.
 pub(crate) struct Chosen {
@@ -26,30 +28,12 @@ impl State {
         cohort: &[&ClientInfo],
     ) -> Result<Chosen, EngineError> {
         let selection = self.recipe.selection.clone();
-        let (mut answered, mut scores_up, mut effort) = (BTreeSet::new(), ByteCount(0), 0);
         let is_due = selection.is_due(self.round, self.memory.measurements());
-        if let Some(probe) = selection.probe.filter(|_| is_due) {
-            let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
-            let evidence = fleet.probe(&ProbeRequest {
-                probe,
-                clients: &clients,
-                round: self.round,
-                seed: self.seed.of("probe").with(u64::from(self.round.0)),
-                examples: selection.profile_examples,
-                split: self.recipe.split.as_ref(),
-            })?;
-            let (measured, bytes) = travel(&evidence, self.round, self.layout.blocks())?;
-            if measured.is_empty() {
-                return Err(EngineError::Unmeasured { round: self.round.0 + 1, probe });
-            }
-            scores_up = bytes;
-            answered = measured.iter().map(|one| one.client).collect();
-            for client in cohort.iter().filter(|client| answered.contains(&client.id)) {
-                let looked = client.examples.min(u64::from(selection.profile_examples));
-                let plan =
-                    self.recipe.plan((&client.name, self.round), Scope::empty(), &self.layout)?;
-                effort += plan.probing_work(Side::Client, &self.layout, (probe, looked));
-            }
+        let Survey { measured, answered, up: scores_up, effort } = match selection.probe {
+            Some(probe) if is_due => self.survey(fleet, probe, cohort)?,
+            Some(_) | None => Survey::default(),
+        };
+        if !measured.is_empty() {
             self.memory.take(&selection, &measured, self.layout.blocks());
         }
 
@@ -87,22 +71,6 @@ impl State {
         let report = SelectionReport { scores_up, masks_down, effort, ..report };
         Ok(Chosen { plans, report })
     }
-}
-
-/// Scores as the server receives them: through real messages. One that cannot be read is no answer.
-fn travel(
-    evidence: &[Evidence],
-    round: Round,
-    blocks: u16,
-) -> Result<(Vec<Measured>, ByteCount), EngineError> {
-    let (mut measured, mut length) = (Vec::with_capacity(evidence.len()), ByteCount(0));
-    for one in evidence {
-        let scores = one.scores.as_slice().iter().map(|score| *score as f32).collect();
-        let bytes = Measured { round, client: one.client, scores }.encode()?;
-        length += ByteCount(bytes.len() as u64);
-        measured.extend(Measured::decode(&bytes, (round, one.client), blocks));
-    }
-    Ok((measured, length))
 }
 
 /// Which share of the first K of one order is among the first K of another.

@@ -23,7 +23,11 @@ impl State {
         if !is_last && !self.round.0.is_multiple_of(evaluation.every.max(1)) {
             return Ok((Vec::new(), ByteCount(0)));
         }
-        let (mut scores, bytes) = self.score(fleet, &evaluation.on)?;
+        let sets = evaluation.on.clone();
+        if sets.iter().any(|on| *on != EvaluationSet::CentralTest) {
+            self.announce_client_scores()?;
+        }
+        let (mut scores, bytes) = self.score(fleet, &sets)?;
         self.history.note_scores(&mut scores);
         Ok((scores, bytes))
     }

@@ -1,22 +1,124 @@
-//! A private round: announced before it begins, and noised before anybody sees its mean.
+//! A private round: what it releases is announced before it happens, and means are noised before
+//! anybody sees them.
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{Plan, Scope};
+use fedra_plan::{Digest, Plan, Scope};
+use fedra_privacy::{Event, NoiseMultiplier, Release};
 use fedra_wire::ClientId;
+use serde::Serialize;
 
 use crate::error::EngineError;
+use crate::fleet::{ClientInfo, TrainRequest};
 use crate::gather::Gathered;
-use crate::privacy::Privacy;
+use crate::privacy::{
+    BLOCK_SCORES, CLIENT_UPDATES, EXAMPLE_GRADIENTS, Privacy, PrivacyReport, PrivateSelection,
+};
+use crate::private_steps::StepNoise;
 use crate::state::State;
 
 impl State {
-    /// Writes down what this round is about to release; refuses it where the promise would be broken.
-    pub(super) fn announce(&mut self) -> Result<(), EngineError> {
-        let (Some(privacy), Some(account)) = (&self.recipe.privacy, &mut self.account) else {
-            return Ok(());
+    /// Writes down what this round is about to release about whole clients.
+    pub(super) fn announce_round(&mut self) -> Result<(), EngineError> {
+        let Some(privacy) = self.recipe.client_privacy() else { return Ok(()) };
+        let mut release = privacy.release(self.recipe.sampler)?;
+        let mut mechanism = CLIENT_UPDATES.to_owned();
+        // Scores and updates come from one cohort: together they are one release with less noise.
+        if let (PrivateSelection::Gaussian { noise: of_scores }, true) =
+            (privacy.selection, self.measures())
+            && let Release::SampledGaussian { noise, .. } = &mut release
+        {
+            let both = noise.get().powi(-2) + of_scores.get().powi(-2);
+            *noise = NoiseMultiplier::new(both.powf(-0.5))?;
+            mechanism = format!("{CLIENT_UPDATES} and {BLOCK_SCORES}");
+        }
+        // Without a key of its own, which is a simulation, the server draws the same noise again.
+        let input = if self.simulated { Some(self.input(&mechanism)?) } else { None };
+        let round = self.round;
+        self.record(&[Event { round, mechanism, client: None, input, release }])
+    }
+
+    /// Writes down what these requests make clients release about their examples.
+    pub(super) fn announce_steps(
+        &mut self,
+        requests: &[TrainRequest],
+        cohort: &[ClientInfo],
+    ) -> Result<(), EngineError> {
+        let Some(steps) = self.recipe.private_steps() else { return Ok(()) };
+        let mut events = Vec::new();
+        for request in requests {
+            let Some(client) = cohort.iter().find(|client| client.id == request.client) else {
+                continue;
+            };
+            // The norm may have adapted; the promise does not depend on it.
+            let Some(release) = steps.release(&request.work, client.examples)? else { continue };
+            let (learns, keeps) = (request.plan.learns(), request.plan.keeps());
+            let asked = (request.client, request.seed.0, learns, keeps, &request.work);
+            events.push(Event {
+                round: self.round,
+                mechanism: EXAMPLE_GRADIENTS.to_owned(),
+                client: Some(client.name.clone()),
+                input: Some(self.input(&asked)?),
+                release,
+            });
+        }
+        self.record(&events)
+    }
+
+    /// Writes down a release of scores that clients measured, by one client or by all.
+    pub(super) fn announce_scores(
+        &mut self,
+        releases: impl IntoIterator<Item = (Option<String>, Release)>,
+    ) -> Result<(), EngineError> {
+        let (round, mechanism) = (self.round, BLOCK_SCORES.to_owned());
+        let input = Some(self.input(&mechanism)?);
+        let event = |(client, release)| Event {
+            round,
+            mechanism: mechanism.clone(),
+            client,
+            input,
+            release,
         };
-        account.announce(self.round, privacy.release(self.recipe.sampler)?)
+        let events: Vec<Event> = releases.into_iter().map(event).collect();
+        self.record(&events)
+    }
+
+    /// Writes down that clients score the model on examples that nothing hides; only whole clients are
+    /// promised more than that.
+    pub(super) fn announce_client_scores(&mut self) -> Result<(), EngineError> {
+        if self.recipe.client_privacy().is_none() {
+            return Ok(());
+        }
+        let what = "scores of the model on clients' own test and validation examples".to_owned();
+        let release = Release::NonPrivate { what, why: "they are told as they are".to_owned() };
+        let (round, mechanism) = (self.round, "evaluation".to_owned());
+        let input = Some(self.input(&mechanism)?);
+        self.record(&[Event { round, mechanism, client: None, input, release }])
+    }
+
+    fn record(&mut self, events: &[Event]) -> Result<(), EngineError> {
+        match &mut self.account {
+            Some(account) if !events.is_empty() => account.announce(events),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// What a release of this round is computed from: everything before it, of which the log is the
+    /// trace, and what is asked now.
+    fn input(&self, asked: &impl Serialize) -> Result<Digest, EngineError> {
+        let mut bytes = self.log.digest.as_bytes().to_vec();
+        let unwritten =
+            |error: serde_json::Error| EngineError::Privacy { reason: error.to_string() };
+        bytes.extend(serde_json::to_vec(&(self.round, asked)).map_err(unwritten)?);
+        Ok(Digest::of(&bytes))
+    }
+
+    /// Whether clients are to measure blocks in this round.
+    pub(super) fn measures(&self) -> bool {
+        let selection = &self.recipe.selection;
+        self.rule().needs_choice()
+            && selection.probe.is_some()
+            && selection.is_due(self.round, self.memory.measurements())
     }
 
     /// Makes the mean of clipped updates private.
@@ -26,13 +128,30 @@ impl State {
         plans: &BTreeMap<ClientId, Plan>,
         registered: usize,
     ) -> Result<(), EngineError> {
-        let Some(privacy) = &self.recipe.privacy else { return Ok(()) };
+        let Some(privacy) = self.recipe.client_privacy() else { return Ok(()) };
         let divisor = Privacy::rate(self.recipe.sampler)? * registered as f64;
         let support = self.support(plans)?;
-        let key = self.noise.of("client updates").with(u64::from(self.round.0));
+        let key = self.noise.of(CLIENT_UPDATES).with(u64::from(self.round.0));
         let folded = (&gathered.mean, gathered.private_weight);
-        gathered.mean = privacy.noised(folded, (&support, &self.layout), (divisor, &key));
+        let (mean, sites) = privacy.noised(folded, (&support, &self.layout), (divisor, &key));
+        (gathered.mean, gathered.noise) = (mean, StepNoise { sites, clip: None });
         Ok(())
+    }
+
+    /// Notes the signal and noise of a complete round: later choices and norms may follow from them.
+    pub(super) fn note_noise(&mut self, noise: &StepNoise) {
+        if noise.clip.is_some() {
+            self.history.clip = noise.clip.map(crate::number::Exact);
+        }
+        self.memory.note_released(&noise.sites);
+    }
+
+    /// What is spent after a round.
+    pub(super) fn privacy_report(
+        &self,
+        noise: StepNoise,
+    ) -> Result<Option<PrivacyReport>, EngineError> {
+        self.account.as_ref().map(|account| account.report(noise)).transpose()
     }
 
     /// What may change in this round, whoever takes part.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Selection;
 use super::order::Look;
 use crate::number::Exact;
+use crate::private_steps::SiteNoise;
 
 /// All that later rounds need to know of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub(crate) struct Memory {
     pub(crate) last: Option<BTreeSet<u16>>,
     /// For how many rounds, the last one included, they have been the same.
     pub(crate) same: u32,
+    /// The square of the signal's norm in each block's last noised update.
+    #[serde(default)]
+    released: BTreeMap<u16, Exact>,
     pub(crate) ever: BTreeSet<u16>,
     pub(crate) rounds: u32,
 }
@@ -94,6 +98,23 @@ impl Memory {
         self.usual = std::mem::take(&mut self.usual).averaged(scores.clone(), self.measurements);
         self.measurements += 1;
         self.profile = Some(Profile { scores: Numbers(scores), basis, own: all });
+    }
+
+    /// Notes what was released, site by site.
+    pub(crate) fn note_released(&mut self, sites: &[SiteNoise]) {
+        for site in sites {
+            if let Some(block) = site.site.block() {
+                self.released.insert(block, Exact(site.signal_square()));
+            }
+        }
+    }
+
+    /// Scores of blocks by what was released of them; a block of which nothing was comes first.
+    pub(crate) fn released_scores(&self, blocks: u16) -> Vec<f32> {
+        let known = self.released.values().map(|square| square.0);
+        let first = known.fold(0.0, f64::max) + 1.0;
+        let score = |block| self.released.get(&block).map_or(first, |square| square.0) as f32;
+        (0..blocks).map(score).collect()
     }
 
     /// How many measurements were taken so far.

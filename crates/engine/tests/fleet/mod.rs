@@ -188,7 +188,16 @@ impl Quadratics {
                 }
             }
         }
-        (Reply { payload: payload.expect("finite"), correction, seconds: 0.0, memory: None }, state)
+        (
+            Reply {
+                payload: payload.expect("finite"),
+                correction,
+                seconds: 0.0,
+                memory: None,
+                noise: None,
+            },
+            state,
+        )
     }
 }
 

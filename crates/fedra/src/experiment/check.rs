@@ -37,10 +37,6 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     at_least_one("data.max_test", draft.data.max_test)?;
     at_least_one("evaluate.every", Some(draft.evaluate.every as usize))?;
     at_least_one("evaluate.patience", draft.evaluate.patience.map(|count| count as usize))?;
-    if draft.privacy.is_some() {
-        let expected = "no such table: this version trains without privacy";
-        return Err(Complaint::new("privacy", "a table", expected));
-    }
     let tokens = *draft.data.max_tokens.get_or_insert(USUAL_TOKENS);
     if tokens < 3 {
         return Err(Complaint::new("data.max_tokens", tokens, "at least 3"));

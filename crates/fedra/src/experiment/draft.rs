@@ -18,6 +18,7 @@ use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::privacy_table::PrivacyTable;
 use super::split_table::SplitTable;
 
 /// The whole file.
@@ -58,9 +59,9 @@ pub struct Draft {
     /// What `fedra compare` varies; a run takes no part of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compare: Option<CompareTable>,
-    /// Absent: none.
+    /// What is promised to those whose rows are learnt from; absent: nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub privacy: Option<Table>,
+    pub privacy: Option<PrivacyTable>,
 }
 
 impl Draft {

@@ -12,7 +12,8 @@ use super::{layers, reading};
 use crate::error::{Context, Error, Result, refuse};
 
 /// Keys that only an experiment has.
-const EXPERIMENT: [&str; 7] = ["data", "model", "federation", "work", "method", "wire", "split"];
+const EXPERIMENT: [&str; 8] =
+    ["data", "model", "federation", "work", "method", "wire", "split", "privacy"];
 /// Keys that only a setting of `fedra lab bridge` has.
 const BRIDGE: [&str; 4] = ["heterogeneities", "warmups", "worlds", "teacher"];
 

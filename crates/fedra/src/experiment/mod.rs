@@ -11,6 +11,7 @@
 
 mod checked;
 pub mod draft;
+mod privacy_table;
 pub mod split_table;
 
 mod catalogue;

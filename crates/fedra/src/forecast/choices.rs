@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
+use fedra_engine::{Choice, ClientId, ClientInfo, Masks, PrivateSelection, Recipe};
 use fedra_plan::{Layout, Plan, Scope};
 use fedra_wire::{Mask, Measured};
 
@@ -81,7 +81,7 @@ impl ForeseenChoices {
             let order: Vec<u16> = order.into_iter().filter(|block| *block < has).collect();
             foreseen.plans.insert(client.id, choice.plan(&client.name, &order)?);
             foreseen.masks_down += Mask::length(layout) as u64;
-            if measures && due {
+            if measures && due && asks_clients(recipe) {
                 foreseen.scores_up += Measured::length(usize::from(has)) as u64;
             }
             if !together {
@@ -115,4 +115,12 @@ fn chosen_together(recipe: &Recipe) -> bool {
     let alike = selection.counts.is_empty() && recipe.depths.is_empty();
     let nested = selection.criterion.is_nested() && selection.explore == 0;
     recipe.masks == Masks::Consensus && (alike || nested)
+}
+
+/// Whether clients measure: under a promise something else may stand for what they would.
+fn asks_clients(recipe: &Recipe) -> bool {
+    recipe.privacy.as_ref().is_none_or(|privacy| match privacy.selection {
+        PrivateSelection::NoisyUpdate | PrivateSelection::Public => false,
+        PrivateSelection::Gaussian { .. } | PrivateSelection::PrivateUnaccounted => true,
+    })
 }

@@ -1,7 +1,7 @@
 //! What an answer brought, and why it is none where it is not what was asked for.
 
 use bytes::Bytes;
-use fedra_engine::{Outcome, Reply};
+use fedra_engine::{Outcome, Reply, StepNoise};
 use fedra_plan::{ByteCount, Round};
 use fedra_wire::{ClientId, Measured};
 
@@ -21,13 +21,13 @@ pub(super) fn read_evidence(
 
 pub(super) fn read_reply(
     payloads: Vec<Bytes>,
-    (seconds, memory): (f64, Option<ByteCount>),
+    (seconds, memory, noise): (f64, Option<ByteCount>, Option<StepNoise>),
 ) -> Outcome {
     let mut payloads = payloads.into_iter();
     match (payloads.next(), payloads.next(), payloads.next()) {
         (Some(payload), correction, None) => {
             let (payload, correction) = (payload.into(), correction.map(Vec::from));
-            Outcome::Finished(Reply { payload, correction, seconds, memory })
+            Outcome::Finished(Reply { payload, correction, seconds, memory, noise })
         }
         (None, _, _) => Outcome::Failed("sent no update".to_owned()),
         (Some(_), _, Some(_)) => {

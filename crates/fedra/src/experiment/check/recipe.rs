@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
-    AdapterMean, Encoding, EngineError, Evaluation, Population, Recipe, Sampler, Split, Work,
+    AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, Population, Recipe, Sampler,
+    Split, Weighting, Work,
 };
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
+use fedra_privacy::Unit;
 
 use super::model::config;
 use super::values::Result;
 use crate::complaint::{Complaint, nearest};
 use crate::experiment::checked::ModelSource;
 use crate::experiment::draft::{Draft, LoraHead, LoraMean};
+use crate::experiment::privacy_table::PrivacyTable;
 use crate::experiment::reading;
 use crate::experiment::split_table::SplitTable;
 
@@ -59,6 +62,7 @@ pub(super) fn recipe(
             Some(LoraMean::Separate | LoraMean::FreezeA) | None => AdapterMean::Separate,
         },
         split: draft.split.as_ref().map(SplitTable::split).transpose()?,
+        privacy: draft.privacy.as_ref().map(PrivacyTable::privacy).transpose()?,
         learns: trainable(draft, task)?,
         ..Recipe::new(work)
     };
@@ -72,7 +76,14 @@ pub(super) fn recipe(
     if let Some(safl) = method.safl_mut() {
         settle(safl, draft, (model, task))?;
     }
-    let recipe = method.over(rounds).recipe(base);
+    let mut recipe = method.over(rounds).recipe(base);
+    if draft.privacy.as_ref().is_some_and(|privacy| privacy.unit == Unit::Client) {
+        // What a client may move the mean by must not depend on its size, nor a round on who came.
+        recipe.weighting = Weighting::Uniform;
+        if recipe.min_arrivals == MinArrivals::default() {
+            recipe.min_arrivals = MinArrivals::Count(0);
+        }
+    }
     // How many clients there are is known only with the data; whatever else is wrong, shows now.
     let clients = match recipe.population {
         Population::Pooled => 1,

@@ -1,0 +1,203 @@
+//! Private steps: batches by coins, gradients clipped example by example, noise on their sum.
+//!
+//! What [`PrivateSteps`] orders, on tensors. Every draw comes from the client's secret key, at a place that no
+//! other draw has: purpose, step, parameter. The same task with the same key gives the same bits.
+//!
+//! A batch that came out larger than usual is worked through in parts of the usual size, so memory is that of
+//! a plain step. An example without a label, one whose gradient is no number, and a batch without
+//! examples contribute nothing; the noise is there all the same.
+
+use std::collections::BTreeMap;
+
+use fedra_compute::{
+    ClipFactors, Clipping, Gradients, LossWeights, Params, RowWeights, SecretKey, Tape, Tensor,
+};
+use fedra_engine::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
+use fedra_model::{PrefixCache, Weighted};
+use fedra_plan::{Scope, Site};
+
+use crate::error::{ClientError, Result};
+use crate::labelled_batch::LabelledBatch;
+use crate::trainer::{TrainTask, Trainer};
+
+/// The share of examples that an adaptive norm leaves as they are.
+const WITHIN: f64 = 0.5;
+/// How fast it moves.
+const PACE: f64 = 0.2;
+/// How far it may get from where it began: a signal that noise drowns must not carry it away.
+const MOST: f64 = 1e3;
+
+/// One client's private steps of one round.
+pub(crate) struct PrivateTraining {
+    steps: PrivateSteps,
+    key: SecretKey,
+    examples: usize,
+    /// The chance of an example to be in a batch.
+    rate: f64,
+    /// The mean size of a batch.
+    mean: f64,
+    /// The most examples in a batch.
+    cap: Option<usize>,
+    /// The norm of the next step.
+    clip: f64,
+    taken: u32,
+    sites: BTreeMap<Site, SiteNoise>,
+}
+
+impl PrivateTraining {
+    /// Before the first step.
+    pub(crate) fn new(
+        (steps, key): (PrivateSteps, &SecretKey),
+        task: &TrainTask<'_>,
+        params: &Params,
+    ) -> Result<Self> {
+        let examples = task.examples.len();
+        let mean = (task.work.batch as usize).min(examples);
+        let mut sites: BTreeMap<Site, SiteNoise> = BTreeMap::new();
+        for id in task.scope {
+            let (site, (rows, cols)) = (id.site, params.get(id)?.shape());
+            let none = SiteNoise { site, numbers: 0, released: 0.0, noise: 0.0 };
+            sites.entry(site).or_insert(none).numbers += (rows * cols) as u64;
+        }
+        Ok(Self {
+            steps,
+            key: key.clone(),
+            examples,
+            rate: mean as f64 / examples.max(1) as f64,
+            mean: mean as f64,
+            cap: steps.cap.map(|cap| (cap * mean as f64).ceil() as usize),
+            clip: steps.clip,
+            taken: 0,
+            sites,
+        })
+    }
+
+    /// The examples of the next step: each by a coin of its own, and no more than the cap.
+    pub(crate) fn draw(&self) -> Vec<usize> {
+        let coins = self.key.of("batch").with(u64::from(self.taken)).uniforms();
+        let drawn = coins.take(self.examples).enumerate();
+        let mut batch: Vec<usize> =
+            drawn.filter(|(_, coin)| *coin < self.rate).map(|(example, _)| example).collect();
+        let Some(cap) = self.cap.filter(|cap| *cap < batch.len()) else { return batch };
+        let lots = self.key.of("cap").with(u64::from(self.taken)).uniforms();
+        for (place, lot) in (0..cap).zip(lots) {
+            let among = batch.len() - place;
+            batch.swap(place, place + ((lot * among as f64) as usize).min(among - 1));
+        }
+        batch.truncate(cap);
+        batch.sort_unstable();
+        batch
+    }
+
+    /// The noised mean gradient of a batch; the next step comes after it.
+    pub(crate) fn gradients(
+        &mut self,
+        trainer: &Trainer<'_>,
+        params: &Params,
+        (task, batch): (&TrainTask<'_>, &[usize]),
+        cache: &mut Option<PrefixCache>,
+    ) -> Result<Gradients> {
+        let clipping = self.clipping(task.scope);
+        let (mut sum, mut within) = (Gradients::default(), 0.0);
+        for part in batch.chunks(task.work.batch.max(1) as usize) {
+            let (gradients, factors) =
+                self.part(trainer, params, (task, part), &clipping, cache)?;
+            within += part.len() as f64 - outside(&factors, &self.sites) as f64;
+            sum.add(gradients)?;
+        }
+        let step = u64::from(self.taken);
+        let noise = self.steps.gradient_noise();
+        let noise = noise.map_err(|error| ClientError::Privacy { reason: error.to_string() })?;
+        let deviation = noise.get() * self.clip / self.mean;
+        sum.cover(params, task.scope)?;
+        sum.add_noise(deviation as f32, &self.key.of("noise").with(step))?;
+        for (id, gradient) in sum.iter() {
+            if let Some(site) = self.sites.get_mut(&id.site) {
+                site.released += gradient.values().sum_of_squares();
+            }
+        }
+        for site in self.sites.values_mut() {
+            site.noise += site.numbers as f64 * deviation * deviation;
+        }
+        self.adapt(within - batch.len() as f64 / 2.0);
+        self.taken += 1;
+        Ok(sum)
+    }
+
+    /// What may be told of all steps.
+    pub(crate) fn told(self) -> StepNoise {
+        let steps = f64::from(self.taken.max(1));
+        let mean = |site: SiteNoise| SiteNoise {
+            released: site.released / steps,
+            noise: site.noise / steps,
+            ..site
+        };
+        let adapts = self.steps.clipping == ClipRule::Adaptive;
+        StepNoise {
+            sites: self.sites.into_values().map(mean).collect(),
+            clip: adapts.then_some(self.clip),
+        }
+    }
+
+    /// The clipped sum of some examples over the mean size of a batch.
+    fn part(
+        &self,
+        trainer: &Trainer<'_>,
+        params: &Params,
+        (task, part): (&TrainTask<'_>, &[usize]),
+        clipping: &Clipping,
+        cache: &mut Option<PrefixCache>,
+    ) -> Result<(Gradients, ClipFactors)> {
+        let question = LabelledBatch::gather(trainer.model, task.examples, part)?;
+        let by_sequence = question.weights_by_sequence();
+        let weights = LossWeights { rows: RowWeights::PerSequence(&by_sequence), divisor: 1.0 };
+        let targets = Weighted { targets: question.targets(), weights };
+        let names: Vec<u64> = part.iter().map(|&example| example as u64).collect();
+        let mut tape = Tape::by_example(trainer.device, &question.batch.packing().boundaries());
+        let asked = (&question.batch, targets, names.as_slice());
+        let loss = trainer.loss(&mut tape, (params, task.scope), asked, cache)?;
+        let seed = Tensor::scalar(trainer.device, 1.0);
+        let gradients = tape.backward_by_example(&[(&loss, seed)])?;
+        let factors = clipping.factors(&gradients);
+        let share = (1.0 / self.mean) as f32;
+        let sum = gradients.weighted_sum(|site, example| share * factors.at(site, example));
+        Ok((sum, factors))
+    }
+
+    fn clipping(&self, scope: &Scope) -> Clipping {
+        match self.steps.clipping {
+            ClipRule::Flat | ClipRule::Adaptive => Clipping::Flat(self.clip),
+            ClipRule::PerBlock => {
+                let each = self.clip / (self.sites.len().max(1) as f64).sqrt();
+                Clipping::PerSite(scope.iter().map(|id| (id.site, each)).collect())
+            }
+        }
+    }
+
+    /// Moves an adaptive norm by the noised count of examples within it, each counted from -1/2 to 1/2.
+    fn adapt(&mut self, count: f64) {
+        if self.steps.clipping != ClipRule::Adaptive {
+            return;
+        }
+        let mut noised = [count as f32];
+        let deviation = ClipRule::COUNT_NOISE * self.steps.noise.get();
+        let key = self.key.of("count").with(u64::from(self.taken));
+        key.add_normal(&mut noised, 0, deviation as f32);
+        let share = (f64::from(noised[0]) / self.mean + 0.5).clamp(0.0, 1.0);
+        let range = self.steps.clip / MOST..=self.steps.clip * MOST;
+        let clip = self.clip * (-PACE * (share - WITHIN)).exp();
+        self.clip = clip.clamp(*range.start(), *range.end());
+    }
+}
+
+/// Examples whose gradient was made smaller, or is no number.
+fn outside(factors: &ClipFactors, sites: &BTreeMap<Site, SiteNoise>) -> usize {
+    let clipped = sites.keys().map(|site| factors.clipped(*site)).max().unwrap_or(0);
+    clipped + factors.not_finite()
+}
+
+/// The error of a client that is told to keep a promise and has no secret of its own.
+pub(crate) fn no_key(client: &str) -> ClientError {
+    let reason = format!("{client}: private steps need a secret key: expected one");
+    ClientError::Privacy { reason }
+}

@@ -1,0 +1,252 @@
+//! What a private run will have spent, told before it begins, and the noise that a wished epsilon needs.
+//!
+//! Which clients take part in which rounds follows from the seed, and what each of them releases from its
+//! number of examples: so the ledger of the whole run can be written beforehand. Only clients that fail
+//! make the real one shorter, and only rounds that have to be drawn again make it longer.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use fedra_compute::Seed;
+use fedra_engine::{
+    BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, EngineError, Population, Privacy, PrivateSelection,
+    Recipe,
+};
+use fedra_plan::{Layout, Round};
+use fedra_privacy::{
+    Event, Ledger, NoiseMultiplier, PrivacyError, Promise, Release, Spent, Unit, calibration,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::census::Census;
+use crate::complaint::Complaint;
+use crate::error::Result;
+use crate::experiment::Experiment;
+
+/// What a run promises and what it spent, or will have spent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PrivacySummary {
+    /// Epsilon at the end, by privacy loss distributions; absent where something has no bound.
+    pub epsilon: Option<f64>,
+    /// The same by Rényi divergences.
+    pub epsilon_rdp: Option<f64>,
+    /// The promise: unit, relation, delta and budget.
+    pub promise: Promise,
+    /// Deviation of the noise over the clip norm.
+    pub noise: f64,
+    /// The clip norm.
+    pub clip: f64,
+    /// What is promised and what is not, for people.
+    pub statement: String,
+}
+
+impl PrivacySummary {
+    /// The words for a table.
+    pub fn in_words(&self) -> String {
+        let Promise { unit, relation, delta, budget } = self.promise;
+        let spent = match self.epsilon {
+            Some(epsilon) => format!("epsilon {:.3}", (epsilon * 1e3).ceil() / 1e3),
+            None => "no bound".to_owned(),
+        };
+        let budget = budget.map_or(String::new(), |budget| format!(" of {budget}"));
+        format!("{spent}{budget} at delta {delta}, {unit}-level, {relation}")
+    }
+}
+
+/// Settles what depends on how much each client has: refuses a delta that is too large for it, and finds
+/// the noise for a wished epsilon.
+pub fn settle(
+    recipe: &mut Recipe,
+    experiment: &Experiment,
+    (census, layout): (&Census, &Layout),
+) -> Result<()> {
+    let Some(privacy) = &recipe.privacy else { return Ok(()) };
+    let Promise { unit, delta, budget, .. } = privacy.promise;
+    let units = match unit {
+        Unit::Example => census.examples(),
+        Unit::Client => census.clients.len() as u64,
+    };
+    if units > 0 && delta.below_one_of(units).is_err() {
+        let expected = format!("below one of the {units} {unit}s there are: 1 / {units}");
+        return Err(Complaint::new("privacy.delta", delta, expected).into());
+    }
+    let noise = experiment.draft.privacy.as_ref().and_then(|table| table.noise);
+    if let (Some(budget), None) = (budget, noise) {
+        let foreseen = Foreseen::of(recipe, experiment, (census, layout));
+        let found = calibration::smallest(budget, |noise| {
+            Ok(foreseen.spent(&with_noise(recipe, noise))?.pld)
+        });
+        let found = found.map_err(|error| Complaint::sentence("privacy.epsilon", error))?;
+        *recipe = with_noise(recipe, found);
+    }
+    Ok(())
+}
+
+/// What a run will have spent at its end if nobody fails.
+pub fn foreseen(
+    recipe: &Recipe,
+    experiment: &Experiment,
+    (census, layout): (&Census, &Layout),
+) -> Result<Option<PrivacySummary>> {
+    let Some(privacy) = &recipe.privacy else { return Ok(None) };
+    let spent = Foreseen::of(recipe, experiment, (census, layout)).spent(recipe);
+    let spent = spent.map_err(EngineError::from)?;
+    Ok(Some(PrivacySummary::new(privacy, spent, String::new())))
+}
+
+impl PrivacySummary {
+    /// What was spent under a promise.
+    pub fn new(privacy: &Privacy, spent: Spent, statement: String) -> Self {
+        let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
+        Self {
+            epsilon: finite(spent.pld),
+            epsilon_rdp: finite(spent.rdp),
+            promise: privacy.promise,
+            noise: privacy.noise.get(),
+            clip: privacy.clip,
+            statement,
+        }
+    }
+}
+
+fn with_noise(recipe: &Recipe, noise: NoiseMultiplier) -> Recipe {
+    let mut recipe = recipe.clone();
+    if let Some(privacy) = &mut recipe.privacy {
+        privacy.noise = noise;
+    }
+    recipe
+}
+
+/// A client that takes part in so many rounds and measures in some of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Case {
+    examples: u64,
+    updates: u64,
+    measurements: u64,
+}
+
+/// How often clients of each size take part.
+struct Foreseen {
+    cases: Vec<Case>,
+    /// Rounds of the run in which clients measure, and all.
+    measured: u64,
+    rounds: u64,
+    blocks: u16,
+    /// Whether clients have examples to score the model on.
+    scored: bool,
+}
+
+impl Foreseen {
+    fn of(recipe: &Recipe, experiment: &Experiment, (census, layout): (&Census, &Layout)) -> Self {
+        let seed = Seed(experiment.draft.seed);
+        let ids: Vec<ClientId> = (0_u32..)
+            .zip(&census.clients)
+            .filter(|(_, client)| client.train > 0)
+            .map(|(number, _)| ClientId(number))
+            .collect();
+        let chooses = recipe.learns.needs_choice() && recipe.selection.probe.is_some();
+        let (mut measured, mut taken) = (0, BTreeMap::<ClientId, (u64, u64)>::new());
+        for round in (0..experiment.rounds).map(Round) {
+            let cohort = recipe.cohort(seed, round, &ids);
+            let measures = chooses && recipe.selection.is_due(round, measured);
+            for client in &cohort {
+                let (updates, measurements) = taken.entry(*client).or_default();
+                *updates += 1;
+                *measurements += u64::from(measures);
+            }
+            measured += u32::from(measures && !cohort.is_empty());
+        }
+        let case = |(client, (updates, measurements)): (&ClientId, &(u64, u64))| {
+            let counts = census.clients.get(client.0 as usize)?;
+            Some(Case { examples: counts.train, updates: *updates, measurements: *measurements })
+        };
+        let mut cases: Vec<Case> = taken.iter().filter_map(case).collect();
+        if recipe.population == Population::Pooled {
+            let (examples, updates) = (census.examples(), u64::from(experiment.rounds));
+            cases = vec![Case { examples, updates, measurements: 0 }];
+        }
+        cases.sort_unstable();
+        cases.dedup();
+        let (measured, rounds) = (u64::from(measured), u64::from(experiment.rounds));
+        let others = census.clients.iter().any(|client| client.test + client.validation > 0);
+        Self { cases, measured, rounds, blocks: layout.blocks(), scored: others }
+    }
+
+    /// What was spent in the end, by the worst-off client.
+    fn spent(&self, recipe: &Recipe) -> Result<Spent, PrivacyError> {
+        let Some(privacy) = &recipe.privacy else { return Ok(NOTHING) };
+        // Nothing is refused here: whoever asks compares.
+        let mut ledger = Ledger::new(Promise { budget: None, ..privacy.promise })?;
+        ledger.append(&self.events(recipe, privacy)?)?;
+        ledger.spent()
+    }
+
+    /// One event for each different case: clients of one size spend alike.
+    fn events(&self, recipe: &Recipe, privacy: &Privacy) -> Result<Vec<Event>, PrivacyError> {
+        let mut events = Vec::new();
+        let mut release = |mechanism: &str, client: Option<String>, release| {
+            let (round, mechanism) = (Round(0), mechanism.to_owned());
+            events.push(Event { round, mechanism, client, input: None, release });
+        };
+        let gaussian = match privacy.selection {
+            PrivateSelection::Gaussian { noise } => Some(noise),
+            PrivateSelection::NoisyUpdate
+            | PrivateSelection::Public
+            | PrivateSelection::PrivateUnaccounted => None,
+        };
+        if privacy.selection == PrivateSelection::PrivateUnaccounted && self.measured > 0 {
+            let (what, why) = ("block scores".to_owned(), "they are exact".to_owned());
+            release(BLOCK_SCORES, None, Release::NonPrivate { what, why });
+        }
+        if privacy.promise.unit == Unit::Client {
+            if privacy.client_scores && self.scored {
+                let (what, why) = ("scores".to_owned(), "they are exact".to_owned());
+                release("evaluation", None, Release::NonPrivate { what, why });
+            }
+            let sampling =
+                Privacy::sampling(recipe.sampler).map_err(|error| PrivacyError::Unreachable {
+                    wish: "privacy for clients".to_owned(),
+                    reason: error.to_string(),
+                })?;
+            let measured = if gaussian.is_some() { self.measured } else { 0 };
+            let both = gaussian.map_or(0.0, |noise| noise.get().powi(-2));
+            let joint = (privacy.noise.get().powi(-2) + both).powf(-0.5);
+            for (steps, noise) in
+                [(measured, NoiseMultiplier::new(joint)?), (self.rounds - measured, privacy.noise)]
+            {
+                if let Some(steps) = NonZeroU64::new(steps) {
+                    release("updates", None, Release::SampledGaussian { sampling, noise, steps });
+                }
+            }
+            return Ok(events);
+        }
+        let Some(steps) = recipe.private_steps() else { return Ok(events) };
+        for (number, case) in self.cases.iter().enumerate() {
+            let name = || Some(number.to_string());
+            let examples = case.examples;
+            if let Some(once) = steps.release(&recipe.work, examples)? {
+                release(EXAMPLE_GRADIENTS, name(), times(once, case.updates));
+            }
+            if let (Some(noise), Some(count)) = (gaussian, NonZeroU64::new(case.measurements)) {
+                let looked = examples.min(u64::from(recipe.selection.profile_examples)).max(1);
+                let sensitivity = f64::from(self.blocks).sqrt() / looked as f64;
+                let deviation = noise.get() * sensitivity;
+                release(BLOCK_SCORES, name(), Release::Gaussian { sensitivity, deviation, count });
+            }
+        }
+        Ok(events)
+    }
+}
+
+/// The same release so many times.
+fn times(release: Release, rounds: u64) -> Release {
+    match release {
+        Release::SampledGaussian { sampling, noise, steps } => {
+            let all = NonZeroU64::new(rounds).map_or(steps, |rounds| steps.saturating_mul(rounds));
+            Release::SampledGaussian { sampling, noise, steps: all }
+        }
+        Release::Gaussian { .. } | Release::Tree { .. } | Release::NonPrivate { .. } => release,
+    }
+}
+
+const NOTHING: Spent = Spent { pld: 0.0, rdp: 0.0, order: 0.0 };
