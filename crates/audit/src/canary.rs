@@ -133,7 +133,7 @@ impl CanaryFinding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra_privacy::{Delta, gaussian};
+    use fedra_privacy::gaussian;
     use fedra_seed::Seed;
 
     const CANARIES: usize = 300;
@@ -164,8 +164,7 @@ mod tests {
     }
 
     fn claim(noise: f64, releases: u64) -> f64 {
-        let together = noise / (releases as f64).sqrt();
-        gaussian::epsilon(together, Delta::new(1e-5).unwrap())
+        gaussian::epsilon((releases as f64).sqrt() / noise, 1e-5)
     }
 
     #[test]

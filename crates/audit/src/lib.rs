@@ -19,8 +19,14 @@
 //! most_found: what a promise allows any attack      OneRun, ManyRuns: an epsilon that guesses refute
 //! ```
 //!
+//! **A promise of privacy.** Rows that are there by a coin are looked for in everything that is released.
+//!
+//! ```text
+//! CanaryEvidence (noised sums, canaries' gradients) --> CanaryFinding (guesses) --> OneRun: a bound
+//! ```
+//!
 //! Reading order: [`Study`] and [`Finding`]; then [`Search`] and [`Inverter`]. [`MembershipAttack`], then
-//! [`Roc`]. [`OneRun`] stands alone.
+//! [`Roc`]. [`CanaryEvidence`], then [`OneRun`].
 
 mod finding;
 mod study;
@@ -35,6 +41,7 @@ mod recovery;
 mod membership;
 mod roc;
 
+mod canary;
 mod lower_bound;
 mod trade_off;
 
@@ -44,6 +51,7 @@ mod product;
 
 mod error;
 
+pub use canary::{CanaryEvidence, CanaryFinding};
 pub use decoder::Decoder;
 pub use error::{AuditError, Result};
 pub use finding::{Attack, Finding, Knowledge, NoiseLevel, Setting, Verdict};

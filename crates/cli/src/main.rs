@@ -3,6 +3,7 @@
 mod account;
 mod advise;
 mod attack;
+mod audit;
 mod bench;
 mod certs;
 mod compare;
@@ -85,6 +86,9 @@ enum Command {
     /// Try to find out what a run should not tell: texts, and who was there
     #[command(subcommand)]
     Attack(attack::Attack),
+    /// Hold the promise of a private run against canaries among its rows
+    #[command(after_help = audit::HELP)]
+    Audit(audit::Audit),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -147,6 +151,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Generate(generate) => return generate.run(),
         Command::Account(account) => account.run(),
         Command::Attack(attack) => return attack.run(),
+        Command::Audit(audit) => return audit.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fedra_client::{Evaluator, Limits, LocalFleet, Middle, Observer, to_params, to_values};
+use fedra_client::{
+    Evaluator, Examples, Limits, LocalFleet, Middle, Observer, to_params, to_values,
+};
 use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
 use fedra_engine::{
     Bytes, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
@@ -155,12 +157,22 @@ impl<'e> Run<'e> {
 
     /// Leaves each client only some of its examples to learn from: those for which its list says
     /// `true`. Its inputs are then others too, so that nobody goes on with it as the whole.
-    pub(crate) fn keep_examples(&mut self, kept: &[Vec<bool>]) {
+    pub(crate) fn keep_examples(&mut self, kept: &[Vec<bool>]) -> Result<()> {
         for (shard, kept) in self.prepared.shards.clients.iter_mut().zip(kept) {
             shard.train = shard.train.kept(kept);
         }
-        self.census = Census::of(&self.prepared.shards);
         self.inputs.keep(kept);
+        self.take_census(Census::of(&self.prepared.shards))
+    }
+
+    /// Gives each client more examples to learn from, which no data hold. Its inputs are then others
+    /// too.
+    pub(crate) fn add_examples(&mut self, more: &[Examples]) -> Result<()> {
+        for (shard, more) in self.prepared.shards.clients.iter_mut().zip(more) {
+            shard.train.extend_from(more);
+        }
+        self.inputs.add(&format!("{more:?}"));
+        self.take_census(Census::of(&self.prepared.shards))
     }
 
     /// What is about to learn from what, in a sentence.

@@ -57,6 +57,14 @@ impl Inputs {
         self.division = digest.end();
     }
 
+    /// Takes note of rows that were put between those of the clients.
+    pub(crate) fn add(&mut self, what: &str) {
+        let mut digest = Sum::new();
+        digest.text(&self.rows.to_string());
+        digest.text(what);
+        self.rows = digest.end();
+    }
+
     /// What is another than it was, with both digests.
     pub fn changes(&self, now: &Self) -> Vec<Change> {
         let some = |digest: &Digest| Some(*digest);

@@ -68,6 +68,7 @@ pub mod compare;
 pub mod plan_report;
 pub mod shadow;
 
+pub mod canaries;
 pub mod private;
 mod public_text;
 

@@ -94,7 +94,7 @@ impl ShadowModel {
             return Err(Complaint::new("data", "none", expected).into());
         }
         let halves = halves(&subject.shards, Seed(experiment.draft.seed), number)?;
-        run.keep_examples(&halves);
+        run.keep_examples(&halves)?;
         let inputs = run.inputs().clone();
         let pool = run.thread_pool()?;
         let folder = Folder::create(scratch, experiment)?;
@@ -146,7 +146,7 @@ impl ShadowModel {
         }
         let mut run = Run::prepare(experiment)?;
         let halves = halves(&run.parts().0.shards, Seed(experiment.draft.seed), number)?;
-        run.keep_examples(&halves);
+        run.keep_examples(&halves)?;
         Ok(self.inputs == *run.inputs())
     }
 }
@@ -282,7 +282,8 @@ impl Listener for Watch<'_> {
 
     fn round(&self, report: &RoundReport) {
         self.listener.round(report);
-        self.privacy.replace(report.privacy);
+        let spent = report.privacy.clone();
+        self.privacy.replace(spent.map(|spent| PrivacyReport { sites: Vec::new(), ..spent }));
     }
 
     fn model(&self, completed: u32, model: &ParamValues) {

@@ -100,7 +100,11 @@ impl Told {
             mean_rounds: mean(models.iter().map(|model| f64::from(model.rounds)).collect()),
             loss_members: loss_of(true),
             loss_others: loss_of(false),
-            privacy: models.iter().filter_map(|model| model.privacy).max_by(dearest),
+            privacy: models
+                .iter()
+                .filter_map(|model| model.privacy.as_ref())
+                .max_by(|left, right| dearest(left, right))
+                .cloned(),
         }
     }
 
@@ -109,7 +113,8 @@ impl Told {
     }
 
     fn shown_epsilon(&self) -> String {
-        self.privacy.map_or_else(|| "none".to_owned(), |spent| format!("{:.2}", spent.epsilon))
+        let spent = self.privacy.as_ref();
+        spent.map_or_else(|| "none".to_owned(), |spent| format!("{:.2}", spent.epsilon))
     }
 }
 
@@ -293,7 +298,7 @@ fn chart(attacked: &[Attacked], attack: MembershipAttack) -> Chart {
             let name = one.told.variant.clone();
             series.push(Series { name, points, stroke: Stroke::Solid, colour });
         }
-        if let Some(spent) = one.told.privacy {
+        if let Some(spent) = &one.told.privacy {
             let at = |step: u32| 10_f64.powf(-4.0 + f64::from(step) / 10.0);
             let bound = |fpr: f64| Point::new(fpr, most_found(spent.epsilon, spent.delta, fpr));
             let points = (0..=40).map(at).map(bound).collect();
