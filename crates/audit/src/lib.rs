@@ -1,8 +1,10 @@
 //! Attacks on what leaves a client, and what a defence against them costs.
 //!
-//! A server that holds the middle of a cut decoder sees the state of every token behind the client's
-//! first blocks, with noise. This crate plays that server with the strongest means at hand, because a
-//! weak attack that fails says nothing. An attack that fails is no proof of privacy either.
+//! An attack that fails is no proof of privacy, and a weak one that fails says nothing at all. So these
+//! are the strongest at hand, and where there is a claim to hold them against, it is held against them.
+//!
+//! **A cut decoder.** A server that holds the middle of a cut decoder sees the state of every token
+//! behind the client's first blocks, with noise, and tries to read the text.
 //!
 //! ```text
 //! Decoder --states--> Observation (noise of the client) --> Search, Inverter --> Recovery
@@ -10,7 +12,21 @@
 //! Study: all of it over a grid of cuts and noises, with the loss at each --> Finding, Verdict
 //! ```
 //!
-//! Reading order: [`Study`] and [`Finding`]; then [`Search`] and [`Inverter`].
+//! **A released model.** Whoever has it tries to tell which rows it learnt from.
+//!
+//! ```text
+//! Observed (losses of models on halves of the rows) --> MembershipAttack --> Roc --> MembershipFinding
+//! most_found: what a promise allows any attack      OneRun, ManyRuns: an epsilon that guesses refute
+//! ```
+//!
+//! **A promise of privacy.** Rows that are there by a coin are looked for in everything that is released.
+//!
+//! ```text
+//! CanaryEvidence (noised sums, canaries' gradients) --> CanaryFinding (guesses) --> OneRun: a bound
+//! ```
+//!
+//! Reading order: [`Study`] and [`Finding`]; then [`Search`] and [`Inverter`]. [`MembershipAttack`], then
+//! [`Roc`]. [`CanaryEvidence`], then [`OneRun`].
 
 mod finding;
 mod study;
@@ -22,19 +38,33 @@ mod observation;
 mod public_text;
 mod recovery;
 
+mod membership;
+mod roc;
+
+mod canary;
+mod lower_bound;
+mod trade_off;
+
 mod decoder;
 mod fine_tuning;
 mod product;
 
 mod error;
 
+pub use canary::{CanaryEvidence, CanaryFinding};
 pub use decoder::Decoder;
 pub use error::{AuditError, Result};
 pub use finding::{Attack, Finding, Knowledge, NoiseLevel, Setting, Verdict};
 pub use fine_tuning::FineTuning;
 pub use inverter::{Inverter, StateStatistics, Target};
+pub use lower_bound::{ManyRuns, OneRun, Trust};
+pub use membership::{
+    FALSE_ALARMS, FoundAt, MembershipAttack, MembershipFinding, Observed, confidence,
+};
 pub use observation::Observation;
 pub use public_text::PublicText;
 pub use recovery::{Rates, Reading, Recovery};
+pub use roc::{Estimate, Roc, ScoredRow};
 pub use search::{Prior, Search, Shortlists};
 pub use study::{Grid, Study};
+pub use trade_off::{most_found, most_found_gaussian};

@@ -3,6 +3,7 @@
 mod account;
 mod advise;
 mod attack;
+mod audit;
 mod bench;
 mod certs;
 mod compare;
@@ -82,9 +83,12 @@ enum Command {
     /// Say what a private run costs, and which noise a wished epsilon needs
     #[command(subcommand)]
     Account(account::Account),
-    /// Try to read back what a run keeps from the server
+    /// Try to find out what a run should not tell: texts, and who was there
     #[command(subcommand)]
     Attack(attack::Attack),
+    /// Hold the promise of a private run against canaries among its rows
+    #[command(after_help = audit::HELP)]
+    Audit(audit::Audit),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -146,7 +150,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Convert(convert) => convert.run(),
         Command::Generate(generate) => return generate.run(),
         Command::Account(account) => account.run(),
-        Command::Attack(attack) => attack.run(),
+        Command::Attack(attack) => return attack.run(),
+        Command::Audit(audit) => return audit.run(),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fedra::listener::{Listener, Rounds};
 use fedra_client::Observer;
-use fedra_engine::RoundReport;
+use fedra_engine::{ParamValues, RoundReport};
 
 use crate::console;
 use crate::interrupt;
@@ -47,6 +47,8 @@ impl Listener for Terminal {
             progress.round(report);
         }
     }
+
+    fn model(&self, _completed: u32, _model: &ParamValues) {}
 
     fn end(&self) {
         if let Some(progress) = self.progress.take() {

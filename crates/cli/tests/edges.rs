@@ -36,6 +36,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "fedra-audit",
         &[
             "fedra-plan",
+            "fedra-privacy",
             "fedra-seed",
             "fedra-compute",
             "fedra-model",

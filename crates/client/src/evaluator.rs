@@ -38,12 +38,40 @@ pub struct Evaluator<'a> {
 impl Evaluator<'_> {
     /// Scores the parameters on the examples.
     pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
-        check_head(self.model, self.task, self.labels)?;
         let batches = self.batches(examples);
-        let mut answers: Vec<Option<Answer>> = vec![None; examples.len()];
+        let answer = |chosen: &[usize]| self.answer(params, examples, chosen);
+        Ok(self.counted(examples, self.answers(&batches, examples.len(), &answer)?))
+    }
+
+    /// The loss of each example, the mean over its targets; none for an example without a target.
+    pub fn losses(&self, params: &Params, examples: &Examples) -> Result<Vec<Option<f64>>> {
+        let batches = match self.model.head() {
+            // Its loss comes a batch at a time, and is to be one example's.
+            Head::Language => (0..examples.len()).map(|example| vec![example]).collect(),
+            Head::Bare | Head::Sequence { .. } | Head::Tokens { .. } => self.batches(examples),
+        };
+        let answer = |chosen: &[usize]| {
+            let question = Question::gather(self, examples, chosen)?;
+            self.answer_from(params, (examples, chosen), (&question, None))
+        };
+        let answers = self.answers(&batches, examples.len(), &answer)?;
+        let mean =
+            |answer: Answer| (answer.targets > 0).then(|| answer.loss_sum / answer.targets as f64);
+        Ok(answers.into_iter().map(|answer| answer.and_then(mean)).collect())
+    }
+
+    /// What is answered to each example, batches side by side.
+    fn answers(
+        &self,
+        batches: &[Vec<usize>],
+        examples: usize,
+        answer: &(dyn Fn(&[usize]) -> Result<Vec<Answer>> + Sync),
+    ) -> Result<Vec<Option<Answer>>> {
+        check_head(self.model, self.task, self.labels)?;
+        let mut answers: Vec<Option<Answer>> = vec![None; examples];
         in_order(
             batches.len(),
-            |number| Ok((number, self.answer(params, examples, &batches[number])?)),
+            |number| Ok((number, answer(&batches[number])?)),
             |outcome: Result<_>| {
                 let (number, batch) = outcome?;
                 for (&example, answer) in batches[number].iter().zip(batch) {
@@ -52,7 +80,7 @@ impl Evaluator<'_> {
                 Ok::<(), ClientError>(())
             },
         )?;
-        Ok(self.counted(examples, answers))
+        Ok(answers)
     }
 
     /// The scores of what was answered to each example.

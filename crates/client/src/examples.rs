@@ -78,6 +78,21 @@ impl Examples {
         self.0.writing.as_ref()
     }
 
+    /// Those for which there is a `true`, in their order; without one, an example is not kept.
+    #[must_use]
+    pub fn kept(&self, keep: &[bool]) -> Self {
+        let mut kept = Parts { writing: self.0.writing.clone(), ..Parts::default() };
+        for (place, encoded) in self.0.encoded.iter().enumerate() {
+            if keep.get(place) == Some(&true) {
+                if let Some(lost) = self.0.cut.get(&place) {
+                    kept.cut.insert(kept.encoded.len(), lost.clone());
+                }
+                kept.encoded.push(encoded.clone());
+            }
+        }
+        Self(Arc::new(kept))
+    }
+
     /// How many sequences.
     pub fn len(&self) -> usize {
         self.0.encoded.len()

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fedra_client::{Evaluator, Limits, LocalFleet, Middle, Observer, to_params, to_values};
+use fedra_client::{
+    Evaluator, Examples, Limits, LocalFleet, Middle, Observer, to_params, to_values,
+};
 use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
 use fedra_engine::{
     Bytes, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
@@ -152,6 +154,26 @@ impl<'e> Run<'e> {
     pub fn privacy(&self) -> Result<Option<PrivacySummary>> {
         let had = (&self.census, self.prepared.model.layout());
         private::foreseen(&self.recipe, self.experiment, had)
+    }
+
+    /// Leaves each client only some of its examples to learn from: those for which its list says
+    /// `true`. Its inputs are then others too, so that nobody goes on with it as the whole.
+    pub(crate) fn keep_examples(&mut self, kept: &[Vec<bool>]) -> Result<()> {
+        for (shard, kept) in self.prepared.shards.clients.iter_mut().zip(kept) {
+            shard.train = shard.train.kept(kept);
+        }
+        self.inputs.keep(kept);
+        self.take_census(Census::of(&self.prepared.shards))
+    }
+
+    /// Gives each client more examples to learn from, which no data hold. Its inputs are then others
+    /// too.
+    pub(crate) fn add_examples(&mut self, more: &[Examples]) -> Result<()> {
+        for (shard, more) in self.prepared.shards.clients.iter_mut().zip(more) {
+            shard.train.extend_from(more);
+        }
+        self.inputs.add(&format!("{more:?}"));
+        self.take_census(Census::of(&self.prepared.shards))
     }
 
     /// What is about to learn from what, in a sentence.
@@ -414,6 +436,7 @@ impl<'e> Run<'e> {
                 break;
             }
             done = federation.completed().0;
+            listener.model(done, federation.model());
             self.keep_best(folder, &federation, &best_round)
                 .map_err(|error| broken(error, done))?;
         }

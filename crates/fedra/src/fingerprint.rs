@@ -47,6 +47,24 @@ impl Inputs {
         Ok(Self::join(Data::of(holdings), &Folder::of(&experiment.model)?, adapter(experiment)?))
     }
 
+    /// Takes note that clients learn from some of their examples only.
+    pub(crate) fn keep(&mut self, kept: &[Vec<bool>]) {
+        let mut digest = Sum::new();
+        digest.text(&self.division.to_string());
+        for client in kept {
+            digest.numbers(&client.iter().map(|kept| usize::from(*kept)).collect::<Vec<_>>());
+        }
+        self.division = digest.end();
+    }
+
+    /// Takes note of rows that were put between those of the clients.
+    pub(crate) fn add(&mut self, what: &str) {
+        let mut digest = Sum::new();
+        digest.text(&self.rows.to_string());
+        digest.text(what);
+        self.rows = digest.end();
+    }
+
     /// What is another than it was, with both digests.
     pub fn changes(&self, now: &Self) -> Vec<Change> {
         let some = |digest: &Digest| Some(*digest);

@@ -2,8 +2,9 @@
 //!
 //! An [`Experiment`] says who holds which rows, which model learns and by which method. It comes from a
 //! TOML file, from a text, or from values ([`experiment::Draft`]). [`plan()`] says what it would send and
-//! cost, [`run()`] runs it in a folder, [`compare()`] runs several of them over seeds, and
-//! [`advise()`] finds out when to freeze a part. Three hospitals learn to mark problems, tests and
+//! cost, [`run()`] runs it in a folder, [`compare()`] runs several of them over seeds,
+//! [`advise()`] finds out when to freeze a part, and [`shadow`] trains models on halves of the rows for
+//! attacks that ask who was there. Three hospitals learn to mark problems, tests and
 //! treatments in notes that no patient wrote:
 //!
 //! ```
@@ -65,7 +66,9 @@ pub mod site;
 pub mod advise;
 pub mod compare;
 pub mod plan_report;
+pub mod shadow;
 
+pub mod canaries;
 pub mod private;
 mod public_text;
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use fedra_client::Observer;
-use fedra_engine::{EngineError, RoundReport, Sink};
+use fedra_engine::{EngineError, ParamValues, RoundReport, Sink};
 
 /// Follows a run. It is asked and told on the thread that runs the rounds.
 pub trait Listener {
@@ -23,6 +23,9 @@ pub trait Listener {
 
     /// A round is complete.
     fn round(&self, report: &RoundReport);
+
+    /// The shared model after so many rounds: what the server holds and sends out next.
+    fn model(&self, completed: u32, model: &ParamValues);
 
     /// The rounds that began last are over.
     fn end(&self);
@@ -60,6 +63,8 @@ impl Listener for Silent {
     }
 
     fn round(&self, _report: &RoundReport) {}
+
+    fn model(&self, _completed: u32, _model: &ParamValues) {}
 
     fn end(&self) {}
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use fedra::client::Observer;
-use fedra::engine::{Recipe, RoundReport, ServerRule};
+use fedra::engine::{ParamValues, Recipe, RoundReport, ServerRule};
 use fedra::listener::Rounds;
 use fedra::{Ending, Experiment, Listener, Output, Overrides, Resumed, Silent};
 
@@ -27,6 +27,11 @@ impl Listener for Impatient {
 
     fn round(&self, _report: &RoundReport) {
         self.rounds.set(self.rounds.get() + 1);
+    }
+
+    fn model(&self, completed: u32, model: &ParamValues) {
+        assert_eq!(completed, self.rounds.get());
+        assert!(!model.is_empty());
     }
 
     fn end(&self) {}

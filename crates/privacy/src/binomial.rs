@@ -1,4 +1,4 @@
-//! Tails of the binomial distribution, for batches that are cut at a cap.
+//! Terms and tails of the binomial distribution: batches that are cut at a cap, guesses that are right.
 
 /// The chance of `least` or more heads in `coins` throws.
 pub fn tail(least: u64, coins: u64, chance: f64) -> f64 {
@@ -18,6 +18,18 @@ pub fn tail(least: u64, coins: u64, chance: f64) -> f64 {
     } else {
         above(least, coins, chance)
     }
+}
+
+/// The chance of exactly so many heads.
+pub fn term(heads: u64, coins: u64, chance: f64) -> f64 {
+    if heads > coins {
+        return 0.0;
+    }
+    if chance <= 0.0 || chance >= 1.0 {
+        let certain = if chance <= 0.0 { 0 } else { coins };
+        return if heads == certain { 1.0 } else { 0.0 };
+    }
+    log_term(heads, coins, chance).exp()
 }
 
 /// Terms of at most this share of the sum end it.
@@ -72,6 +84,8 @@ mod tests {
         assert_eq!(tail(0, 3, 0.1), 1.0);
         assert_eq!(tail(4, 3, 0.1), 0.0);
         assert_eq!(tail(2, 3, 1.0), 1.0);
+        assert!((term(2, 3, 0.5) - 0.375).abs() < 1e-14);
+        assert_eq!([term(4, 3, 0.5), term(0, 3, 0.0), term(3, 3, 1.0)], [0.0, 1.0, 1.0]);
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub mod promise;
 pub mod rdp;
 mod statement;
 
-mod binomial;
-mod normal;
+pub mod binomial;
+pub mod normal;
 mod pair;
 mod pld;
 

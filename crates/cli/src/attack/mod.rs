@@ -1,8 +1,11 @@
 //! `fedra attack`: what somebody who sees part of a run can read back.
 
 mod lines;
+mod membership;
 mod split;
 mod telling;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -13,13 +16,17 @@ pub enum Attack {
     /// Read text back from the hidden states that a cut decoder sends to the server
     #[command(after_help = split::HELP)]
     Split(Box<split::Split>),
+    /// Tell which rows a released model learnt from
+    #[command(after_help = membership::HELP)]
+    Membership(membership::Membership),
 }
 
 impl Attack {
     /// Runs it and tells what was found.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<ExitCode> {
         match self {
-            Self::Split(split) => split.run(),
+            Self::Split(split) => split.run().map(|()| ExitCode::SUCCESS),
+            Self::Membership(membership) => membership.run(),
         }
     }
 }

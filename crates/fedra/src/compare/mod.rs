@@ -26,7 +26,7 @@ pub use listener::CompareListener;
 pub use page::Page;
 pub use process_pool::{INTERRUPTED, ProcessPool};
 pub use statistics::{Average, Verdict, quantile};
-pub use variants::Variant;
+pub use variants::{Assignment, Variant};
 pub use work_plan::{CompareRequest, WorkPlan};
 pub use workers::Workers;
 

@@ -130,7 +130,7 @@ impl WorkPlan {
     }
 
     /// A variant with these values of its tuned keys and this seed.
-    pub(super) fn experiment(
+    pub fn experiment(
         &self,
         variant: &Variant,
         candidate: &[Assignment],

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use fedra_client::Observer;
-use fedra_engine::RoundReport;
+use fedra_engine::{ParamValues, RoundReport};
 
 use super::process_pool::{Ending, Job, News, ProcessPool};
 use crate::error::Error;
@@ -99,6 +99,8 @@ impl Listener for OneOf<'_> {
     fn round(&self, report: &RoundReport) {
         (self.round)(round_line(report, self.rounds.get()));
     }
+
+    fn model(&self, _completed: u32, _model: &ParamValues) {}
 
     fn end(&self) {}
 

@@ -1,0 +1,339 @@
+//! What membership attacks found: a table, JSON lines, every score, and curves.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use fedra::grid::Grid;
+use fedra::shadow::{Released, ShadowModel};
+use fedra_audit::{
+    Estimate, MembershipAttack, MembershipFinding, Observed, Roc, ScoredRow, most_found,
+};
+use fedra_compute::Seed;
+use fedra_engine::PrivacyReport;
+use fedra_report::{Chart, Column, Figure, Page, Point, Scale, Series, Side, Stroke, Table};
+use serde::Serialize;
+
+use crate::console;
+
+/// Where the draws behind intervals start: the same scores have the same intervals.
+const SEED: Seed = Seed(1);
+/// Points of a curve; more could not be told apart.
+const DRAWN: usize = 300;
+
+/// A variant and what came of the attacks on its models.
+pub struct Attacked {
+    told: Told,
+    attacks: Vec<(MembershipFinding, Roc)>,
+    csv: String,
+}
+
+/// What is known of the models of a variant.
+#[derive(Serialize)]
+struct Told {
+    variant: String,
+    models: usize,
+    rows: usize,
+    released: Released,
+    /// Models that reached the score that was asked for.
+    reached: usize,
+    score: Option<String>,
+    mean_score: Option<f64>,
+    mean_rounds: f64,
+    /// Mean losses of members and of others: what a model knows by heart.
+    loss_members: f64,
+    loss_others: f64,
+    privacy: Option<PrivacyReport>,
+}
+
+/// One line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    told: &'a Told,
+    #[serde(flatten)]
+    finding: &'a MembershipFinding,
+}
+
+impl Attacked {
+    /// Attacks every model of a variant in both ways.
+    pub fn of(variant: &str, models: &[ShadowModel]) -> Result<Self> {
+        let observed: Vec<Observed<'_>> = (models.iter())
+            .map(|model| Observed { members: &model.members, losses: &model.losses })
+            .collect();
+        let named = || format!("variant {variant}");
+        let mut attacks = Vec::new();
+        let mut scores: Vec<Vec<ScoredRow>> = Vec::new();
+        for attack in MembershipAttack::ALL {
+            attacks.push(attack.run(&observed, SEED).with_context(named)?);
+            scores.push(attack.scores(&observed).with_context(named)?);
+        }
+        let csv = csv(&observed, &scores);
+        Ok(Self { told: Told::of(variant, models), attacks, csv })
+    }
+}
+
+impl Told {
+    fn of(variant: &str, models: &[ShadowModel]) -> Self {
+        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let loss_of = |is_member: bool| {
+            let chosen = models.iter().flat_map(|model| model.members.iter().zip(&model.losses));
+            mean(
+                chosen.filter(|(member, _)| **member == is_member).map(|(_, loss)| *loss).collect(),
+            )
+        };
+        let scores: Vec<f64> = (models.iter())
+            .filter_map(|model| model.score.as_ref().map(|score| score.value))
+            .collect();
+        let first = models.first();
+        let dearest =
+            |left: &PrivacyReport, right: &PrivacyReport| left.epsilon.total_cmp(&right.epsilon);
+        Self {
+            variant: variant.to_owned(),
+            models: models.len(),
+            rows: first.map_or(0, |model| model.losses.len()),
+            released: first.map_or(Released::Final, |model| model.released),
+            reached: models.iter().filter(|model| model.is_reached).count(),
+            score: first.and_then(|model| Some(model.score.as_ref()?.name.clone())),
+            mean_score: (!scores.is_empty()).then(|| mean(scores)),
+            mean_rounds: mean(models.iter().map(|model| f64::from(model.rounds)).collect()),
+            loss_members: loss_of(true),
+            loss_others: loss_of(false),
+            privacy: models
+                .iter()
+                .filter_map(|model| model.privacy.as_ref())
+                .max_by(|left, right| dearest(left, right))
+                .cloned(),
+        }
+    }
+
+    fn shown_score(&self) -> String {
+        self.mean_score.map_or_else(|| "-".to_owned(), |score| format!("{score:.3}"))
+    }
+
+    fn shown_epsilon(&self) -> String {
+        let spent = self.privacy.as_ref();
+        spent.map_or_else(|| "none".to_owned(), |spent| format!("{:.2}", spent.epsilon))
+    }
+}
+
+/// Every score, to be checked elsewhere.
+fn csv(models: &[Observed<'_>], scores: &[Vec<ScoredRow>]) -> String {
+    let mut text = "attack,model,row,member,loss,score\n".to_owned();
+    for (attack, rows) in MembershipAttack::ALL.iter().zip(scores) {
+        for one in rows {
+            let (loss, member) = (models[one.model].losses[one.row], u8::from(one.is_member));
+            let _infallible = writeln!(
+                text,
+                "{},{},{},{member},{loss},{}",
+                attack.name(),
+                one.model,
+                one.row,
+                one.score
+            );
+        }
+    }
+    text
+}
+
+fn lines(attacked: &[Attacked]) -> Result<Vec<String>> {
+    let one = |attacked: &Attacked| {
+        let line = |(finding, _): &(MembershipFinding, Roc)| {
+            serde_json::to_string(&Line { told: &attacked.told, finding })
+        };
+        attacked.attacks.iter().map(line).collect::<Result<Vec<_>, _>>()
+    };
+    Ok(attacked.iter().map(one).collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+/// Prints the table, or a line of JSON for each attack.
+pub fn print(attacked: &[Attacked], json: bool) -> Result<()> {
+    if json {
+        lines(attacked)?.iter().for_each(console::data);
+        return Ok(());
+    }
+    let (columns, rows) = cells(attacked);
+    let headings: Vec<String> = (columns.iter())
+        .map(|column| match column.side {
+            Side::Left => column.name.clone(),
+            Side::Right => format!(">{}", column.name),
+        })
+        .collect();
+    let mut grid = Grid::with(&headings);
+    for row in rows {
+        grid.add(row);
+    }
+    console::data(grid);
+    console::data("");
+    remarks(attacked).iter().for_each(console::data);
+    Ok(())
+}
+
+/// Writes scores, results, curves and a page.
+pub fn write(attacked: &[Attacked], folder: &Path) -> Result<()> {
+    let put = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    put("results.jsonl", &(lines(attacked)?.join("\n") + "\n"))?;
+    let (columns, rows) = cells(attacked);
+    let caption = "Each model is attacked with the others as shadow models. 95 % intervals from \
+                   drawing rows and models anew.";
+    let mut page = Page {
+        title: "Which rows did the model learn from?".to_owned(),
+        introduction: remarks(attacked),
+        figures: Vec::new(),
+        table: Some(Table { caption: caption.to_owned(), columns, rows }),
+        findings: Vec::new(),
+    };
+    for one in attacked {
+        put(&format!("{}.csv", one.told.variant), &one.csv)?;
+    }
+    for attack in MembershipAttack::ALL {
+        let chart = chart(attacked, attack);
+        let file = format!("roc-{}.svg", attack.name().replace(' ', "-").to_lowercase());
+        put(&file, &chart.svg()?)?;
+        page.figures.push(Figure { file, description: chart.title.clone() });
+    }
+    put("index.html", &page.html())
+}
+
+fn cells(attacked: &[Attacked]) -> (Vec<Column>, Vec<Vec<String>>) {
+    let score = attacked.iter().find_map(|one| one.told.score.clone());
+    let score = score.unwrap_or_else(|| "score".to_owned());
+    let left = |name: &str| Column { name: name.to_owned(), side: Side::Left };
+    let right = |name: &str| Column { name: name.to_owned(), side: Side::Right };
+    let columns = vec![
+        left("variant"),
+        right(&score),
+        right("rounds"),
+        right("epsilon"),
+        right("loss in / out"),
+        left("attack"),
+        right("AUC"),
+        right("95 %"),
+        right("TPR at 1 %"),
+        right("95 %"),
+        right("TPR at 0.1 %"),
+        right("95 %"),
+    ];
+    let mut rows = Vec::new();
+    for Attacked { told, attacks, .. } in attacked {
+        for (finding, _) in attacks {
+            let shared = [
+                told.variant.clone(),
+                told.shown_score(),
+                format!("{:.1}", told.mean_rounds),
+                told.shown_epsilon(),
+                format!("{:.3} / {:.3}", told.loss_members, told.loss_others),
+                finding.attack.name().to_owned(),
+            ];
+            let area = [
+                format!("{:.3}", finding.auc.value),
+                format!("{:.3}-{:.3}", finding.auc.low, finding.auc.high),
+            ];
+            let found = finding.found.iter().flat_map(|found| percents(&found.tpr));
+            rows.push(shared.into_iter().chain(area).chain(found).collect());
+        }
+    }
+    (columns, rows)
+}
+
+fn percents(share: &Estimate) -> [String; 2] {
+    let percent = |share: f64| format!("{:.2}", 100.0 * share);
+    [
+        format!("{} %", percent(share.value)),
+        format!("{}-{}", percent(share.low), percent(share.high)),
+    ]
+}
+
+/// What a reader of the table has to know.
+fn remarks(attacked: &[Attacked]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for Attacked { told, attacks, .. } in attacked {
+        let Some((finding, _)) = attacks.first() else { continue };
+        remarks.push(format!(
+            "{}: {} models of {} rows; {} members and {} others over all of them.",
+            told.variant, told.models, told.rows, finding.members, finding.others
+        ));
+        if told.reached < told.models {
+            remarks.push(format!(
+                "{}: only {} of {} models reached the score; of the others the last model was \
+                 attacked, which is not at the same score.",
+                told.variant, told.reached, told.models
+            ));
+        }
+        for (finding, _) in attacks.iter().filter(|(finding, _)| finding.left_out > 0) {
+            remarks.push(format!(
+                "{}: {} could not judge {} rows that no shadow was without.",
+                told.variant,
+                finding.attack.name(),
+                finding.left_out
+            ));
+        }
+        for found in finding.found.iter().filter(|found| found.false_alarms_allowed < 10) {
+            remarks.push(format!(
+                "{}: at {} % false alarms only {} of {} others may be accused: that number hangs \
+                 on single rows.",
+                told.variant,
+                100.0 * found.fpr,
+                found.false_alarms_allowed,
+                finding.others
+            ));
+        }
+    }
+    remarks.push("An attack that fails is no proof of privacy.".to_owned());
+    remarks
+}
+
+/// True against false positives, both on logarithmic axes.
+fn chart(attacked: &[Attacked], attack: MembershipAttack) -> Chart {
+    let mut series = Vec::new();
+    let mut least: f64 = 1e-2;
+    for (colour, one) in attacked.iter().enumerate() {
+        for (_, roc) in one.attacks.iter().filter(|(finding, _)| finding.attack == attack) {
+            let points = drawn(&roc.points());
+            least = points.iter().map(|point| point.x).fold(least, f64::min);
+            let name = one.told.variant.clone();
+            series.push(Series { name, points, stroke: Stroke::Solid, colour });
+        }
+        if let Some(spent) = &one.told.privacy {
+            let at = |step: u32| 10_f64.powf(-4.0 + f64::from(step) / 10.0);
+            let bound = |fpr: f64| Point::new(fpr, most_found(spent.epsilon, spent.delta, fpr));
+            let points = (0..=40).map(at).map(bound).collect();
+            let name = format!("{}: most allowed", one.told.variant);
+            series.push(Series { name, points, stroke: Stroke::Dashed, colour });
+        }
+    }
+    let coin = [least, 1.0].map(|at| Point::new(at, at)).to_vec();
+    series.push(Series {
+        name: "a coin".to_owned(),
+        points: coin,
+        stroke: Stroke::Dashed,
+        colour: 6,
+    });
+    Chart {
+        title: format!("Members found by {}", attack.name()),
+        caption: "True against false positives over all rows and attacked models. Dashed lines in \
+                  the colour of a private variant: the most that its epsilon allows any attack."
+            .to_owned(),
+        x: ("other rows falsely accused".to_owned(), Scale::Log),
+        y: ("members found".to_owned(), Scale::Log),
+        series,
+    }
+}
+
+/// Points that can be shown on logarithmic axes, no more than can be told apart.
+fn drawn(points: &[(f64, f64)]) -> Vec<Point> {
+    let mut shown: Vec<Point> = Vec::new();
+    let mut next = f64::NEG_INFINITY;
+    for &(x, y) in points {
+        if x > 0.0 && y > 0.0 && x.ln() >= next {
+            shown.push(Point::new(x, y));
+            next = x.ln() + 10.0 / DRAWN as f64;
+        }
+    }
+    shown.push(Point::new(1.0, 1.0));
+    shown
+}

@@ -1,0 +1,268 @@
+//! `fedra attack membership`: which rows did a released model learn from?
+
+mod findings;
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fedra::compare::{CompareRequest, Variant, WorkPlan};
+use fedra::headline::round_line;
+use fedra::listener::{Listener, Rounds};
+use fedra::shadow::{Released, ShadowModel, ShadowRequest};
+use fedra_client::Observer;
+use fedra_engine::{ParamValues, RoundReport};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::console;
+use crate::experiment::Overrides;
+use crate::interrupt;
+use crate::progress::Voice;
+use findings::Attacked;
+
+pub const HELP: &str = "\
+Examples:
+  fedra attack membership experiments/membership.toml
+  fedra attack membership experiments/membership.toml --at-score 0.5
+  fedra attack membership experiments/clinic-concepts.toml --sweep method.name=fedavg,fedadam \\
+    --set data.clinic.notes=200 --set work.epochs=4 --shadows 32 --json
+
+For each variant (the file's [compare] table, --sweep) N + 1 models are trained as the experiment
+says, each on a random half of every client's training rows. Each of them is attacked in turn, and
+the others are the attacker's shadow models. Reported over all rows and models:
+
+  AUC            chance that a member scores above another row; 0.5 is a coin
+  TPR at FPR     members found while 1 % and 0.1 % of other rows are falsely accused
+
+  loss threshold  a small loss (Yeom et al. 2018)
+  LiRA            a confidence above that of shadow models without the row (Carlini et al. 2022)
+
+Intervals (95 %) come from drawing rows and models anew. DIR/VARIANT holds one file for each model:
+the same command again trains only what is missing. DIR/VARIANT.csv has every score.";
+
+/// The whole command.
+#[derive(Args)]
+pub struct Membership {
+    /// Experiment file in TOML; its [compare] table names variants
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Give a key several values; several keys give all combinations
+    #[arg(long = "sweep", value_name = "KEY=V1,V2,...")]
+    sweeps: Vec<String>,
+    /// Attack only these variants, by name, several by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Shadow models for each attacked model; one more is trained, and each is attacked once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(7..=10_000))]
+    shadows: u64,
+    /// Attack the first model whose test score is at least this, instead of the last one
+    #[arg(long, value_name = "S")]
+    at_score: Option<f64>,
+    /// Where results go [default: runs/membership-NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print one JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Print the result and nothing else
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Membership {
+    /// Trains what is missing, attacks, tells.
+    pub fn run(&self) -> Result<ExitCode> {
+        if self.at_score.is_some_and(|score| !score.is_finite()) {
+            bail!("--at-score: found {:?}, expected a number", self.at_score);
+        }
+        let plan = WorkPlan::new(&CompareRequest {
+            files: vec![self.file.clone()],
+            overrides: self.overrides.as_given(),
+            seeds: Some(1),
+            sweeps: self.sweeps.clone(),
+            ..CompareRequest::default()
+        })?;
+        let variants = self.chosen(&plan)?;
+        plan.check()?;
+        let usual = || Path::new("runs").join(format!("membership-{}", plan.name));
+        let out = self.out.clone().unwrap_or_else(usual);
+        fs::create_dir_all(&out)
+            .with_context(|| format!("--out: cannot make the folder {}", out.display()))?;
+
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let follower = Follower::new(voice, variants.len() as u64 * (self.shadows + 1));
+        let mut attacked = Vec::new();
+        for variant in variants {
+            let Some(models) = self.models(&plan, variant, &out, &follower)? else {
+                follower.bar.finish_and_clear();
+                console::say(format_args!(
+                    "stopped; the same command goes on where it was, what is complete is under {}",
+                    out.display()
+                ));
+                return Ok(ExitCode::from(interrupt::STATUS));
+            };
+            attacked.push(Attacked::of(&variant.name, &models)?);
+        }
+        follower.bar.finish_and_clear();
+        findings::write(&attacked, &out)?;
+        findings::print(&attacked, self.json)?;
+        if voice == Voice::Lively {
+            console::say(format_args!("\nopen {}", out.join("index.html").display()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn chosen<'p>(&self, plan: &'p WorkPlan) -> Result<Vec<&'p Variant>> {
+        let names: Vec<&str> = plan.variants.iter().map(|variant| variant.name.as_str()).collect();
+        if let Some(unknown) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
+            bail!("--only: found {unknown:?}, expected some of {}", names.join(", "));
+        }
+        let is_chosen =
+            |variant: &&Variant| self.only.is_empty() || self.only.contains(&variant.name);
+        let chosen: Vec<&Variant> = plan.variants.iter().filter(is_chosen).collect();
+        if let Some(tuned) = chosen.iter().find(|variant| !variant.tuned.is_empty()) {
+            bail!(
+                "compare.tune: found keys to choose for {}, expected none: put the chosen values \
+                 into the file",
+                tuned.name
+            );
+        }
+        Ok(chosen)
+    }
+
+    /// All models of a variant, those of an earlier call among them; `None` when told to stop.
+    fn models(
+        &self,
+        plan: &WorkPlan,
+        variant: &Variant,
+        out: &Path,
+        follower: &Follower,
+    ) -> Result<Option<Vec<ShadowModel>>> {
+        let experiment = plan.experiment(variant, &[], plan.seeds[0])?;
+        let folder = out.join(&variant.name);
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let released = self.at_score.map_or(Released::Final, Released::AtScore);
+        let mut models = Vec::new();
+        for number in 0..=self.shadows {
+            let scratch = folder.join(format!("model-{number}.run"));
+            let request =
+                ShadowRequest { experiment: &experiment, number, released, scratch: &scratch };
+            let file = folder.join(format!("model-{number}.json"));
+            follower.name(&format!(
+                "{}, model {} of {}",
+                variant.name,
+                number + 1,
+                self.shadows + 1
+            ));
+            if let Some(model) = earlier(&file, &request)? {
+                follower.bar.inc(1);
+                models.push(model);
+                continue;
+            }
+            let begun = Instant::now();
+            let Some(model) = ShadowModel::train(&request, follower)? else { return Ok(None) };
+            keep(&file, &model)?;
+            follower.trained(&model, begun.elapsed().as_secs_f64());
+            models.push(model);
+        }
+        Ok(Some(models))
+    }
+}
+
+/// The model of an earlier call, if its file holds the one that is asked for.
+fn earlier(file: &Path, request: &ShadowRequest<'_>) -> Result<Option<ShadowModel>> {
+    let Ok(text) = fs::read_to_string(file) else { return Ok(None) };
+    let Ok(model) = serde_json::from_str::<ShadowModel>(&text) else { return Ok(None) };
+    Ok(model.answers(request)?.then_some(model))
+}
+
+/// Writes a file whole or not at all.
+fn keep(file: &Path, model: &ShadowModel) -> Result<()> {
+    let unfinished = file.with_extension("part");
+    let text = serde_json::to_string(model)?;
+    fs::write(&unfinished, text)
+        .and_then(|()| fs::rename(&unfinished, file))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Shows the models as they are trained: a bar on a terminal, a line for each elsewhere.
+struct Follower {
+    voice: Voice,
+    bar: ProgressBar,
+    name: RefCell<String>,
+    rounds: Cell<u32>,
+    noted: RefCell<Vec<String>>,
+}
+
+impl Follower {
+    fn new(voice: Voice, models: u64) -> Self {
+        let bar = match voice {
+            Voice::Lively => ProgressBar::new(models),
+            Voice::Quiet => ProgressBar::hidden(),
+        };
+        let style = ProgressStyle::with_template("{pos}/{len} {bar:28} {msg}");
+        bar.set_style(style.expect("the template is legal").progress_chars("━╸─"));
+        let (name, noted) = (RefCell::default(), RefCell::default());
+        Self { voice, bar, name, rounds: Cell::new(0), noted }
+    }
+
+    fn name(&self, name: &str) {
+        name.clone_into(&mut self.name.borrow_mut());
+        self.bar.set_message(name.to_owned());
+    }
+
+    fn say(&self, line: &str) {
+        if self.voice == Voice::Lively {
+            self.bar.suspend(|| console::say(line));
+        }
+    }
+
+    fn trained(&self, model: &ShadowModel, seconds: f64) {
+        self.bar.inc(1);
+        let score = model.score.as_ref();
+        let score = score.map_or(String::new(), |one| format!("{} {:.3} ", one.name, one.value));
+        let missed = if model.is_reached { "" } else { ": never reached --at-score" };
+        let (name, rounds) = (self.name.borrow(), model.rounds);
+        self.say(&format!("{name}: {score}after {rounds} rounds, {seconds:.0} s{missed}"));
+    }
+}
+
+impl Listener for Follower {
+    /// The same experiment is run many times: what there is to know about it is said once.
+    fn note(&self, line: &str) {
+        self.warn(line);
+    }
+
+    fn warn(&self, line: &str) {
+        if !self.noted.borrow().iter().any(|noted| noted == line) {
+            self.noted.borrow_mut().push(line.to_owned());
+            self.say(line);
+        }
+    }
+
+    fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        self.rounds.set(rounds.rounds);
+        Arc::new(fedra_client::Silent)
+    }
+
+    fn round(&self, report: &RoundReport) {
+        let line = round_line(report, self.rounds.get());
+        self.bar.set_message(format!("{}  {line}", self.name.borrow()));
+    }
+
+    fn model(&self, _completed: u32, _model: &ParamValues) {}
+
+    fn end(&self) {}
+
+    fn stops(&self) -> bool {
+        interrupt::interrupted()
+    }
+}

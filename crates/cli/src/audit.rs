@@ -1,0 +1,162 @@
+//! `fedra audit`: canaries among the rows of a private run, and the epsilon that they refute.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use fedra::canaries::CanaryRun;
+use fedra::grid::Grid;
+use fedra::private::PrivacySummary;
+use fedra_audit::{CanaryEvidence, CanaryFinding, Trust};
+use serde::Serialize;
+
+use crate::console;
+use crate::experiment::Written;
+use crate::interrupt;
+use crate::progress::Voice;
+use crate::terminal::Terminal;
+
+pub const HELP: &str = "\
+Examples:
+  fedra audit experiments/audit.toml
+  fedra audit experiments/audit.toml --set privacy.noise=0.5 --canaries 600 --json
+
+The experiment is run once, with rows of random tokens and labels among those of its clients, each
+there by a coin. The auditor plays a server that keeps every model and update, knows all rows and
+not the coins, and guesses them. What is guessed right proves a least epsilon (Steinke, Nasr and
+Jagielski 2023), at delta and confidence as given. Below the claim of the ledger it shows that
+nothing was seen to be broken, not that the claim is true; above it, the program or the claim is
+broken, and the status is 1.
+
+Few steps in which everybody takes part (work.batch at least the rows of a client and its canaries)
+and a small model show most. SGD without decay, flat clipping and f32 are needed.";
+
+/// The whole command.
+#[derive(Args)]
+pub struct Audit {
+    #[command(flatten)]
+    written: Written,
+    /// How many canaries, over all clients
+    #[arg(long, value_name = "M", default_value_t = 400)]
+    canaries: usize,
+    /// Chance that the bound is not above the true epsilon
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    confidence: f64,
+    /// Where the run keeps its files; they are removed afterwards [default: runs/audit-NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Print the result and nothing else
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What came of it.
+#[derive(Serialize)]
+struct Audited {
+    status: Status,
+    /// What the ledger claims; absent where it has no bound.
+    claim: Option<f64>,
+    #[serde(flatten)]
+    finding: CanaryFinding,
+    noise: f64,
+    clip: f64,
+}
+
+/// Whether the claim stands.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    /// The bound is not above it.
+    NotRefuted,
+    /// The bound is above it.
+    Broken,
+}
+
+impl Audit {
+    /// Runs the experiment with canaries, guesses, tells.
+    pub fn run(&self) -> Result<ExitCode> {
+        let experiment = self.written.experiment()?;
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let usual = || PathBuf::from("runs").join(format!("audit-{}", experiment.name));
+        let scratch = self.out.clone().unwrap_or_else(usual);
+        if scratch.exists() {
+            bail!(
+                "--out: found {}, expected a folder that is not there: it is removed afterwards",
+                scratch.display()
+            );
+        }
+        // Refused before the run, not after it.
+        Trust::new(0.0, self.confidence)?;
+        let terminal = Terminal::new(voice);
+        let Some(run) = CanaryRun::run(&experiment, self.canaries, &scratch, &terminal)? else {
+            console::say("stopped; an audit begins anew");
+            return Ok(ExitCode::from(interrupt::STATUS));
+        };
+        let trust = Trust::new(run.privacy.promise.delta.get(), self.confidence)?;
+        if voice == Voice::Lively {
+            console::say("reading gradients back from updates");
+        }
+        let finding = found(&run, &run.privacy, trust)?;
+        let claim = run.privacy.epsilon;
+        let is_broken = claim.is_some_and(|claim| finding.epsilon > claim);
+        let status = if is_broken { Status::Broken } else { Status::NotRefuted };
+        let PrivacySummary { noise, clip, .. } = run.privacy;
+        let audited = Audited { status, claim, finding, noise, clip };
+        if self.json {
+            console::data(serde_json::to_string(&audited)?);
+        } else {
+            audited.tell();
+        }
+        Ok(if is_broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+/// What the updates of a run prove, read under the noise and clip norm that are claimed for it.
+fn found(run: &CanaryRun, claimed: &PrivacySummary, trust: Trust) -> Result<CanaryFinding> {
+    let mut evidence: Vec<CanaryEvidence> = (run.clients().iter().enumerate())
+        .map(|(place, client)| {
+            CanaryEvidence::new(client.coins.len(), run.weight(place), claimed.noise)
+        })
+        .collect();
+    let mut refused = None;
+    run.sights(claimed.clip, &mut |sight| {
+        let seen = evidence[sight.client].see(&sight.released, &sight.gradients);
+        refused = refused.take().or(seen.err());
+        Ok(())
+    })?;
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
+    let (mut beliefs, mut coins) = (Vec::new(), Vec::new());
+    for (client, evidence) in run.clients().iter().zip(&evidence) {
+        beliefs.extend(evidence.beliefs()?);
+        coins.extend_from_slice(&client.coins);
+    }
+    Ok(CanaryFinding::of(&beliefs, &coins, trust)?)
+}
+
+impl Audited {
+    fn tell(&self) {
+        let CanaryFinding { canaries, guesses, right, epsilon, trust } = self.finding;
+        let mut grid = Grid::new(["", ">"]);
+        let mut row = |name: &str, value: String| grid.row([name.to_owned(), value]);
+        row("canaries", canaries.to_string());
+        row("guessed", format!("{guesses}, {right} of them right"));
+        row("epsilon is at least", format!("{epsilon:.3}"));
+        let claim = self.claim.map_or_else(|| "no bound".to_owned(), |claim| format!("{claim:.3}"));
+        row("the ledger claims", claim);
+        row("delta", trust.delta.to_string());
+        row("confidence", trust.confidence.to_string());
+        console::data(grid);
+        console::data(match self.status {
+            Status::NotRefuted => {
+                "\nnot refuted: the bound is below the claim, which is no proof of the claim"
+            }
+            Status::Broken => "\nBROKEN: the program releases more than the ledger claims",
+        });
+    }
+}
