@@ -12,6 +12,7 @@ mod learning;
 mod scoring;
 mod selection;
 mod split;
+mod split_private;
 mod split_probe;
 mod training;
 mod world;
