@@ -197,7 +197,6 @@ impl Recipe {
             }
         }
         match ends {
-            EndsLearn::No => Ok(()),
             EndsLearn::Yes if self.work.clip.is_some() => {
                 let expected = "none where a client's ends learn: its factor would tell the norm of \
                                 their gradient";
@@ -207,7 +206,7 @@ impl Recipe {
                 let expected = "false where a client's ends learn: they do so without noise";
                 refuse("privacy.client_scores", "true", expected)
             }
-            EndsLearn::Yes => Ok(()),
+            EndsLearn::No | EndsLearn::Yes => Ok(()),
         }
     }
 

@@ -23,7 +23,9 @@ fn open(split: &str, privacy: &str) -> Result<Experiment, String> {
 fn refused(split: &str, privacy: &str) -> String {
     match open(split, privacy) {
         Err(error) => error,
-        Ok(experiment) => fedra::prepare(&experiment).map(drop).unwrap_err().to_string(),
+        Ok(experiment) => {
+            fedra::prepare(&experiment).map(drop).expect_err("it is not covered").to_string()
+        }
     }
 }
 

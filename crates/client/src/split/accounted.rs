@@ -72,7 +72,9 @@ fn clip(row: &mut [f32], norm: f64) -> f32 {
         return 1.0;
     }
     let factor = (norm / length) as f32;
-    row.iter_mut().for_each(|value| *value *= factor);
+    for value in row {
+        *value *= factor;
+    }
     factor
 }
 

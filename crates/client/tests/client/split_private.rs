@@ -103,11 +103,23 @@ impl Peer for Answering<'_> {
         let mut rows = asked.rows;
         let kind = match asked.kind {
             Forward | Score => {
-                rows.iter_mut().for_each(|value| *value *= self.0.gain);
+                for value in &mut rows {
+                    *value *= self.0.gain;
+                }
                 Hidden
             }
             Backward => Gradient,
-            _ => Done,
+            Step
+            | Hidden
+            | Gradient
+            | Done
+            | FrameKind::Decode
+            | FrameKind::DecodeLast
+            | FrameKind::Watch
+            | FrameKind::WatchLast
+            | FrameKind::Trace
+            | FrameKind::Ask
+            | FrameKind::Told => Done,
         };
         let answer = HiddenFrame::of_rows(kind, asked.step, (asked.width, rows));
         Ok(answer.encode(RowEncoding::F32)?)
