@@ -5,15 +5,37 @@
 //! answer is computed from: the question, the model as it was received, and what is the client's own.
 
 use fedra_compute::{Params, SecretKey};
-use fedra_engine::{ClientId, ProbeRequest, TrainRequest};
-use fedra_plan::Digest;
+use fedra_engine::{ClientId, EvaluationRequest, ProbeRequest, TrainRequest};
+use fedra_plan::{Digest, Plan, Side};
 use sha2::{Digest as _, Sha256};
 
 /// What the answer to a request is computed from, beside the client's examples.
 pub(crate) fn input(request: &TrainRequest, params: &Params) -> Digest {
-    let TrainRequest { client, round, seed, correction, plan, work, .. } = request;
-    let asked = format!("{:?}", (client, round, seed, plan, work));
-    digest(&asked, correction.as_deref().unwrap_or_default(), params)
+    let TrainRequest { client, round, seed, correction, plan, work, split, .. } = request;
+    let correction = correction.as_deref().unwrap_or_default();
+    match split {
+        None => digest(&format!("{:?}", (client, round, seed, plan, work)), correction, params),
+        Some(split) => {
+            let asked = format!("{:?}", (client, round, seed, plan, work, split));
+            digest(&asked, correction, &held(params, plan))
+        }
+    }
+}
+
+/// What the rows of a scoring are computed from, beside the client's examples and the server's answers.
+pub(crate) fn score_input(
+    request: &EvaluationRequest<'_>,
+    (client, plan): (ClientId, &Plan),
+    params: &Params,
+) -> Digest {
+    let EvaluationRequest { on, round, seed, split, .. } = request;
+    digest(&format!("{:?}", (client, on, round, seed, split)), &[], &held(params, plan))
+}
+
+/// The client's part of a cut model: at a site there is no other.
+fn held(params: &Params, plan: &Plan) -> Params {
+    let own = plan.held_by(Side::Client);
+    params.iter().filter(|(id, _)| own.contains(*id)).map(|(id, it)| (id, it.clone())).collect()
 }
 
 /// What the answer to a probe is computed from, beside the client's examples.
@@ -37,6 +59,11 @@ fn digest(asked: &str, correction: &[u8], params: &Params) -> Digest {
         list(&bytes);
     }
     Digest::from_bytes(sum.finalize().into())
+}
+
+/// The key of the noise on rows that cross a cut, before the first answer.
+pub(crate) fn row_key(secret: &SecretKey, input: &Digest) -> SecretKey {
+    secret.of("rows").over(input.as_bytes())
 }
 
 /// The key of that answer's noise.

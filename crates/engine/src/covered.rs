@@ -22,6 +22,7 @@ impl Recipe {
         {
             return refuse("privacy.cap", cap.to_string(), "at least 1, the mean size of a batch");
         }
+        self.check_private_cut(privacy)?;
         self.check_private_selection(privacy)?;
         let reason = match privacy.promise.unit {
             Unit::Client if privacy.client_scores && privacy.promise.budget.is_some() => {
@@ -61,7 +62,6 @@ impl Recipe {
             () if self.evaluation.attention => {
                 Some("evaluate.attention tells how the model looks at clients' examples")
             }
-            () if self.split.is_some() => Some("what crosses the cut is not accounted"),
             () => None,
         }
     }
@@ -77,6 +77,9 @@ impl Recipe {
     fn uncovered_of_clients(&self, privacy: &Privacy) -> Option<&'static str> {
         match () {
             () if self.population == Population::Pooled => Some("there are no clients"),
+            () if self.split.is_some() => {
+                Some("rows at a cut are about single examples, and a client sends them all")
+            }
             () if self.work.local == LocalRule::ControlVariate => {
                 Some("a second sum of clients, the control variate, is released without noise")
             }

@@ -13,6 +13,7 @@ mod private;
 mod scoring;
 mod selection;
 mod split;
+mod split_private;
 mod split_probe;
 mod training;
 mod world;
