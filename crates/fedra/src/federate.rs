@@ -131,6 +131,7 @@ impl<'e> Run<'e> {
         recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
+        prepared.notes.extend(private::unit_note(experiment));
         let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
         let remarks = remarks::of_tokens(&prepared.shards, longest).into_iter().collect();
         let (census, baseline) = (Census::of(&prepared.shards), None);

@@ -9,6 +9,7 @@ use std::collections::btree_map::Entry;
 use std::num::NonZeroU64;
 
 use fedra_compute::Seed;
+use fedra_data::Task;
 use fedra_engine::{
     BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EngineError, Population, Privacy,
     PrivateSelection, Recipe, RoundReport, SiteNoise,
@@ -121,6 +122,16 @@ pub fn settle(
         *recipe = with_noise(recipe, found);
     }
     Ok(())
+}
+
+/// What a person should know about the unit of a promise.
+pub fn unit_note(experiment: &Experiment) -> Option<String> {
+    let promise = experiment.recipe.privacy.as_ref()?.promise;
+    (promise.unit == Unit::Example && experiment.task == Task::Language).then(|| {
+        "the promise is to each window of data.max_tokens tokens; a text that fills several windows is \
+         several examples"
+            .to_owned()
+    })
 }
 
 /// What a run will have spent at its end if nobody fails.

@@ -10,11 +10,11 @@ use fedra_engine::{
     ClientId, ClipRule, Fleet, NoiseMultiplier, Outcome, PrivateSteps, ProbeRequest, TrainRequest,
     Verdict, Work,
 };
-use fedra_plan::{AttentionSide, ByteCount, Probe, RelevantTokens, Round};
+use fedra_plan::{AttentionSide, ByteCount, Probe, RelevantTokens, Round, Scope};
 use fedra_privacy::{Budget, Delta, Promise, Relation, Unit};
 use fedra_wire::ParamValues;
 
-use crate::world::{Size, World, sgd};
+use crate::world::{Size, World, bits, sgd};
 
 const RATE: f32 = 0.5;
 
@@ -143,6 +143,20 @@ fn an_example_counts_in_full_or_not_at_all_however_large_its_batch_is() {
     }
     // Four of nine.
     assert!((3..=12).contains(&drawn), "{drawn} of 16");
+}
+
+#[test]
+fn a_frozen_prefix_is_computed_once_and_changes_no_bit() {
+    let world = World::new(Task::Diagnosis, Size::SMALL);
+    let scope = Scope::of_blocks(world.model.layout(), [1]) | world.head();
+    let work = Work { epochs: 3, batch: 6, private: Some(steps(0.3, 1.0)), ..sgd(RATE) };
+    let key = SecretKey::simulated(Seed(2));
+    let change = |cache| {
+        let task = TrainTask { key: Some(&key), ..world.lesson(&scope, &work) };
+        let trainer = Trainer { model: &world.model, device: &world.device, cache };
+        bits(&trainer.train(&mut world.params.clone(), &task).unwrap().change)
+    };
+    assert_eq!(change(ByteCount(0)), change(ByteCount(1 << 30)));
 }
 
 #[test]
