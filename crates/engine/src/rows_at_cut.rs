@@ -138,7 +138,7 @@ fn accounted(split: &Split) -> Result<(Noise, f64, f64), EngineError> {
         }
     };
     if sigma < LEAST_SIGMA {
-        let expected = "at least 0.001 under privacy";
+        let expected = "at least 0.01 under privacy";
         return refuse("split.noise.sigma", &sigma.to_string(), expected);
     }
     if noise.draw == NoiseDraw::Cached {
@@ -153,8 +153,8 @@ fn accounted(split: &Split) -> Result<(Noise, f64, f64), EngineError> {
     Ok((noise, norm, sigma))
 }
 
-/// Below this an accountant calls noise none.
-const LEAST_SIGMA: f64 = 1e-3;
+/// With less noise an accountant would have to look closer than it can, at an epsilon beyond all bounds.
+const LEAST_SIGMA: f64 = 1e-2;
 
 fn refuse<T>(key: &'static str, found: &str, expected: &'static str) -> Result<T, EngineError> {
     Err(EngineError::Setting { key, found: found.to_owned(), expected })

@@ -189,6 +189,17 @@ impl Split {
         latest.map_or(self.ends, |step| Ends { first: step.first, last: step.last })
     }
 
+    /// What is added to rows, for people; `None` where nothing is.
+    pub fn describe_noise(&self) -> Option<String> {
+        let kind = self.noise?.kind;
+        Some(match (kind, self.privacy) {
+            (NoiseKind::Clipped { norm, sigma }, RowPrivacy::Accounted { .. }) => {
+                format!("clipped to norm {norm}, sigma {sigma}: in the ledger, row by row")
+            }
+            (kind, RowPrivacy::Accounted { .. } | RowPrivacy::Empirical) => kind.describe(),
+        })
+    }
+
     /// The named client's cut of a model of so many blocks.
     pub fn cut(&self, name: &str, round: Round, blocks: u16) -> Result<Cut, PlanError> {
         let Ends { first, last } = self.ends_of(name, round);

@@ -7,8 +7,8 @@ use fedra_client::{
 };
 use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
 use fedra_engine::{
-    Bytes, ClientInfo, EndsLearn, EngineError, EvaluationSet, Federation, Fleet, NoiseKind,
-    ParamValues, Population, Recipe, RoundReport, RowPrivacy, SetScores,
+    Bytes, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
+    Recipe, RoundReport, SetScores,
 };
 use fedra_model::hf::Precision;
 use fedra_model::peft::{self, AdapterSaving};
@@ -510,7 +510,8 @@ impl<'e> Run<'e> {
         {
             summary.add_scores(&set);
         }
-        if !personal.is_empty() && !shards.central_test.is_empty() && !self.hides_ends()? {
+        let hidden = private::hides_ends(&self.recipe, model.layout())?;
+        if !personal.is_empty() && !shards.central_test.is_empty() && !hidden {
             // Clients on other machines keep their own parameters, and nobody else can score them.
             if let Some(set) = self.central_scores(fleet, federation.model())? {
                 summary.add_scores(&set);
@@ -539,21 +540,7 @@ impl<'e> Run<'e> {
 
     /// The noise of rows that cross a cut, for people.
     fn noise(&self) -> Option<String> {
-        let split = self.recipe.split.as_ref()?;
-        let kind = split.noise?.kind;
-        Some(match (kind, split.privacy) {
-            (NoiseKind::Clipped { norm, sigma }, RowPrivacy::Accounted { .. }) => {
-                format!("clipped to norm {norm}, sigma {sigma}: in the ledger, row by row")
-            }
-            (kind, RowPrivacy::Accounted { .. } | RowPrivacy::Empirical) => kind.describe(),
-        })
-    }
-
-    /// Whether clients' ends learned on exact examples under a promise: a score of them would tell.
-    fn hides_ends(&self) -> Result<bool> {
-        let promised = self.recipe.privacy.is_some();
-        let layout = self.prepared.model.layout();
-        Ok(promised && self.recipe.ends_learn(layout)? == EndsLearn::Yes)
+        self.recipe.split.as_ref()?.describe_noise()
     }
 
     /// Whether there is a global model: where every client keeps all of it there is none.

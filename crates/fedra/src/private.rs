@@ -11,8 +11,13 @@ use std::num::NonZeroU64;
 use fedra_compute::Seed;
 use fedra_data::Task;
 use fedra_engine::{
+<<<<<<< HEAD
     BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EngineError, Population, Privacy,
     PrivateSelection, Recipe, RoundReport, SiteNoise,
+=======
+    BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
+    PrivateSelection, Recipe,
+>>>>>>> cutdp
 };
 use fedra_plan::{Layout, Round, Rule, Site};
 use fedra_privacy::{
@@ -88,7 +93,7 @@ impl PrivacySummary {
         let budget = budget.map_or(String::new(), |budget| format!(" of {budget}"));
         let worth = match self.epsilon {
             Some(epsilon) if epsilon <= NO_PROTECTION => "",
-            Some(_) | None => ": this is no protection",
+            Some(_) | None => " (this is no protection)",
         };
         format!("{spent}{budget} at delta {delta}, {unit}-level, {relation}{worth}")
     }
@@ -384,6 +389,11 @@ fn with_rows_of(sum: &Release, more: &Release) -> Release {
         },
         (sum, _) => sum.clone(),
     }
+}
+
+/// Whether clients' ends learned on exact examples under a promise: a score of them would tell.
+pub fn hides_ends(recipe: &Recipe, layout: &Layout) -> Result<bool> {
+    Ok(recipe.privacy.is_some() && recipe.ends_learn(layout)? == EndsLearn::Yes)
 }
 
 /// The same release so many times.

@@ -71,7 +71,7 @@ fn a_large_epsilon_is_called_no_protection() {
     let experiment = open(&format!("ends = \"frozen\"\n{noise}"), "").unwrap();
     let planned = fedra::prepare(&experiment).unwrap().privacy().unwrap().unwrap();
     assert!(planned.epsilon.unwrap() > 100.0);
-    assert!(planned.in_words().ends_with(": this is no protection"), "{}", planned.in_words());
+    assert!(planned.in_words().ends_with(" (this is no protection)"), "{}", planned.in_words());
     // A wish finds no noise here: it only ends the run in time.
     let experiment = open(&format!("ends = \"frozen\"\n{noise}"), "epsilon = 3.0").unwrap();
     let wished = fedra::prepare(&experiment).unwrap().privacy().unwrap().unwrap();

@@ -71,11 +71,12 @@ fn clip(row: &mut [f32], norm: f64) -> f32 {
     if length <= norm {
         return 1.0;
     }
-    let factor = (norm / length) as f32;
+    // A factor of large values is too small for f32.
+    let factor = norm / length;
     for value in row {
-        *value *= factor;
+        *value = (f64::from(*value) * factor) as f32;
     }
-    factor
+    factor as f32
 }
 
 #[cfg(test)]

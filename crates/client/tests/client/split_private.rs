@@ -421,7 +421,7 @@ fn what_rows_do_not_cover_is_refused_with_the_reason() {
     check(&|recipe| of_noise(recipe, Some(absolute)), "a row without a largest norm");
     check(&|recipe| of_noise(recipe, Some(cached)), "split.noise.draw");
     check(&|recipe| of_noise(recipe, Some(bare)), "gradients would leave as they are");
-    check(&|recipe| of_noise(recipe, Some(noise(1.0, 0.0))), "at least 0.001");
+    check(&|recipe| of_noise(recipe, Some(noise(1.0, 0.0))), "at least 0.01");
     check(&|recipe| recipe.learns = Rule::Everything, "clients would send them without noise");
     check(
         &|recipe| recipe.split.as_mut().unwrap().privacy = RowPrivacy::Empirical,
