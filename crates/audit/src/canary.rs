@@ -23,6 +23,9 @@ use crate::product::{inverse, product};
 /// Shares of the canaries that are guessed. The best of them counts, so each is tried at a confidence
 /// that holds for all together.
 const GUESSED: [f64; 4] = [1.0, 0.5, 0.25, 0.1];
+/// Shares of the claimed noise that the attacker reckons with: it need not believe the claim, and who
+/// reckons with too much noise does not tell canaries apart that can be.
+const RECKONED: [f64; 2] = [1.0, 0.25];
 
 /// What all releases so far say about the canaries.
 #[derive(Clone, Debug)]
@@ -83,12 +86,17 @@ impl CanaryEvidence {
         Ok(())
     }
 
-    /// For each canary how sure it is to be in, above zero, or out, below.
-    pub fn beliefs(&self) -> Result<Vec<f64>> {
+    /// For each canary how sure it is to be in, above zero, or out, below: a list for each share of the
+    /// claimed noise that the attacker reckons with.
+    pub fn beliefs(&self) -> Result<Vec<Vec<f64>>> {
+        RECKONED.iter().map(|share| self.beliefs_under(share * self.noise)).collect()
+    }
+
+    fn beliefs_under(&self, noise: f64) -> Result<Vec<f64>> {
         let (size, square) = (self.canaries, self.rate * self.rate);
         let mut spread: Vec<f64> = self.gram.iter().map(|one| square * one).collect();
         for place in 0..size {
-            spread[place * size + place] += 4.0 * self.noise * self.noise;
+            spread[place * size + place] += 4.0 * noise * noise;
         }
         let inverse = inverse(&spread, size)?;
         let half = |row: &[f64]| 0.5 * square * row.iter().sum::<f64>();
@@ -101,9 +109,41 @@ impl CanaryEvidence {
 }
 
 impl CanaryFinding {
+    /// What is proved by several readings of the same releases, each with the evidence of all clients in
+    /// order; the coins are those of all clients in order.
+    pub fn of_readings(
+        readings: &[Vec<CanaryEvidence>],
+        coins: &[bool],
+        trust: Trust,
+    ) -> Result<Self> {
+        let mut lists = vec![Vec::with_capacity(coins.len()); readings.len() * RECKONED.len()];
+        for (reading, clients) in readings.iter().enumerate() {
+            for evidence in clients {
+                for (place, list) in evidence.beliefs()?.into_iter().enumerate() {
+                    lists[reading * RECKONED.len() + place].extend(list);
+                }
+            }
+        }
+        Self::of(&lists, coins, trust)
+    }
+
     /// Guesses the canaries of which the attacker is surest, half of them in and half of them out, and
-    /// says what the right guesses prove.
-    pub fn of(beliefs: &[f64], coins: &[bool], trust: Trust) -> Result<Self> {
+    /// says what the right guesses prove: the most of what each list of beliefs proves, at a confidence
+    /// that holds for all of them together.
+    pub fn of(beliefs: &[Vec<f64>], coins: &[bool], trust: Trust) -> Result<Self> {
+        let tries = (beliefs.len().max(1) * GUESSED.len()) as f64;
+        let each = Trust::new(trust.delta, 1.0 - (1.0 - trust.confidence) / tries)?;
+        let mut best: Option<Self> = None;
+        for list in beliefs {
+            let found = Self::of_list(list, coins, (trust, each))?;
+            if best.is_none_or(|best| found.epsilon > best.epsilon) {
+                best = Some(found);
+            }
+        }
+        best.ok_or_else(|| AuditError::setting("beliefs", "none", "at least one list"))
+    }
+
+    fn of_list(beliefs: &[f64], coins: &[bool], (trust, each): (Trust, Trust)) -> Result<Self> {
         if beliefs.len() != coins.len() || beliefs.len() < 2 {
             let found = format!("{} beliefs about {} coins", beliefs.len(), coins.len());
             return Err(AuditError::setting("canaries", found, "one for each of two or more"));
@@ -114,7 +154,6 @@ impl CanaryFinding {
         let mut order: Vec<(f64, bool)> =
             beliefs.iter().copied().zip(coins.iter().copied()).collect();
         order.sort_by(|left, right| right.0.total_cmp(&left.0));
-        let each = Trust::new(trust.delta, 1.0 - (1.0 - trust.confidence) / GUESSED.len() as f64)?;
         let mut best: Option<Self> = None;
         for share in GUESSED {
             let side = ((share * order.len() as f64) as usize / 2).max(1);
@@ -188,10 +227,14 @@ mod tests {
     fn coins_that_nothing_is_known_of_prove_nothing() {
         let trust = Trust::new(1e-5, 0.95).unwrap();
         let coins: Vec<bool> = (0..200).map(|place| place % 2 == 0).collect();
-        let found = CanaryFinding::of(&vec![0.0; 200], &coins, trust).unwrap();
+        let found = CanaryFinding::of(&[vec![0.0; 200]], &coins, trust).unwrap();
         assert_eq!(found.epsilon, 0.0);
-        assert!(CanaryFinding::of(&[0.0], &[true], trust).is_err());
-        assert!(CanaryFinding::of(&[0.0, f64::NAN], &[true, false], trust).is_err());
+        let refused = |beliefs: &[Vec<f64>]| {
+            CanaryFinding::of(beliefs, &[true, false], trust).unwrap_err().to_string()
+        };
+        assert!(refused(&[vec![0.0]]).contains("1 beliefs about 2 coins"));
+        assert!(refused(&[vec![0.0, f64::NAN]]).contains("no number"));
+        assert!(refused(&[]).contains("at least one list"));
         assert!(CanaryEvidence::new(2, 1.0, 1.0).see(&[0.0; 3], &[0.0; 5]).is_err());
     }
 }

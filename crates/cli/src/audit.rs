@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use fedra::canaries::CanaryRun;
+use fedra::canaries::{CanaryRun, Reading};
 use fedra::grid::Grid;
 use fedra::private::PrivacySummary;
 use fedra_audit::{CanaryEvidence, CanaryFinding, Trust};
@@ -38,7 +38,7 @@ pub struct Audit {
     #[command(flatten)]
     written: Written,
     /// How many canaries, over all clients
-    #[arg(long, value_name = "M", default_value_t = 400)]
+    #[arg(long, value_name = "M", default_value_t = 1000)]
     canaries: usize,
     /// Chance that the bound is not above the true epsilon
     #[arg(long, value_name = "P", default_value_t = 0.95)]
@@ -117,26 +117,26 @@ impl Audit {
 
 /// What the updates of a run prove, read under the noise and clip norm that are claimed for it.
 fn found(run: &CanaryRun, claimed: &PrivacySummary, trust: Trust) -> Result<CanaryFinding> {
-    let mut evidence: Vec<CanaryEvidence> = (run.clients().iter().enumerate())
-        .map(|(place, client)| {
-            CanaryEvidence::new(client.coins.len(), run.weight(place), claimed.noise)
-        })
-        .collect();
-    let mut refused = None;
-    run.sights(claimed.clip, &mut |sight| {
-        let seen = evidence[sight.client].see(&sight.released, &sight.gradients);
-        refused = refused.take().or(seen.err());
-        Ok(())
-    })?;
-    if let Some(error) = refused {
-        return Err(error.into());
+    let mut readings = Vec::new();
+    for reading in Reading::ALL {
+        let mut evidence: Vec<CanaryEvidence> = (run.clients().iter().enumerate())
+            .map(|(place, client)| {
+                CanaryEvidence::new(client.coins.len(), run.weight(place), claimed.noise)
+            })
+            .collect();
+        let mut refused = None;
+        run.sights((reading, claimed.clip), &mut |sight| {
+            let seen = evidence[sight.client].see(&sight.released, &sight.gradients);
+            refused = refused.take().or(seen.err());
+            Ok(())
+        })?;
+        if let Some(error) = refused {
+            return Err(error.into());
+        }
+        readings.push(evidence);
     }
-    let (mut beliefs, mut coins) = (Vec::new(), Vec::new());
-    for (client, evidence) in run.clients().iter().zip(&evidence) {
-        beliefs.extend(evidence.beliefs()?);
-        coins.extend_from_slice(&client.coins);
-    }
-    Ok(CanaryFinding::of(&beliefs, &coins, trust)?)
+    let coins: Vec<bool> = run.clients().iter().flat_map(|client| client.coins.clone()).collect();
+    Ok(CanaryFinding::of_readings(&readings, &coins, trust)?)
 }
 
 impl Audited {

@@ -58,13 +58,27 @@ pub struct CanaryClient {
     pub coins: Vec<bool>,
 }
 
+/// How a server reads what clients sent: it need not believe that they did as they were told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reading {
+    /// Gradients were clipped as promised.
+    Clipped,
+    /// They were not clipped at all.
+    Unclipped,
+}
+
+impl Reading {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Clipped, Self::Unclipped];
+}
+
 /// What a server knows of one release of one client.
 pub struct Sight {
     /// Which client.
     pub client: usize,
     /// The noised sum over the clip norm, less what the client's own rows gave, for one step's noise.
     pub released: Vec<f32>,
-    /// The canaries' clipped gradients over the clip norm, one after another.
+    /// The canaries' gradients over the clip norm, clipped or not, one after another.
     pub gradients: Vec<f32>,
 }
 
@@ -136,12 +150,17 @@ impl CanaryRun {
     }
 
     /// Hands over every release as the server reads it, under the clip norm that was promised.
-    pub fn sights(&self, clip: f64, see: &mut dyn FnMut(Sight) -> Result<()>) -> Result<()> {
+    pub fn sights(
+        &self,
+        (reading, clip): (Reading, f64),
+        see: &mut dyn FnMut(Sight) -> Result<()>,
+    ) -> Result<()> {
         let device = Device::cpu();
         for ((round, client), update) in &self.updates {
             let (place, scope) = (client.0 as usize, update.scope());
             let params = to_params(&device, self.model.layout(), &self.models[round.0 as usize])?;
-            let read = Reader { model: &self.model, device: &device, params: &params, scope, clip };
+            let model = &self.model;
+            let read = Reader { model, device: &device, params: &params, scope, reading, clip };
             let OptimiserConfig::Sgd { rate, .. } = self.work.at(*round).solver else { continue };
             let examples = self.examples(place);
             let (mean, steps) =
@@ -172,11 +191,12 @@ struct Reader<'a> {
     device: &'a Device,
     params: &'a Params,
     scope: Scope,
+    reading: Reading,
     clip: f64,
 }
 
 impl Reader<'_> {
-    /// The clipped gradient of a row over the clip norm: one plain step at rate one is its negative.
+    /// The gradient of a row over the clip norm: one plain step at rate one is its negative.
     fn gradient(&self, row: &Encoded) -> Result<Vec<f32>> {
         let work =
             Work { batch: 1, ..Work::new(OptimiserConfig::Sgd { rate: 1.0, weight_decay: 0.0 }) };
@@ -193,7 +213,10 @@ impl Reader<'_> {
         let mut params = self.params.clone();
         let change = trainer.train(&mut params, &task)?.change;
         let square: f64 = flat(&change).map(|value| f64::from(value).powi(2)).sum();
-        let factor = -1.0 / square.sqrt().max(self.clip);
+        let factor = match self.reading {
+            Reading::Clipped => -1.0 / square.sqrt().max(self.clip),
+            Reading::Unclipped => -1.0 / self.clip,
+        };
         Ok(flat(&change).map(|value| (f64::from(value) * factor) as f32).collect())
     }
 }

@@ -84,15 +84,18 @@ pub struct TestScore {
 }
 
 impl ShadowModel {
+    /// Refuses, before anything is written, what could not be trained or asked.
+    pub fn check(experiment: &Experiment, released: Released) -> Result<()> {
+        let subject = Subject::of(&Run::prepare(experiment)?)?;
+        subject.check(released)
+    }
+
     /// Trains one, and asks it for its losses; `None` when it was asked to stop on the way.
     pub fn train(request: &ShadowRequest<'_>, listener: &dyn Listener) -> Result<Option<Self>> {
         let ShadowRequest { experiment, number, released, scratch } = *request;
         let mut run = Run::prepare(experiment)?;
         let subject = Subject::of(&run)?;
-        if subject.test.is_empty() && released != Released::Final {
-            let expected = "test examples for --at-score: data.shares.central above 0";
-            return Err(Complaint::new("data", "none", expected).into());
-        }
+        subject.check(released)?;
         let halves = halves(&subject.shards, Seed(experiment.draft.seed), number)?;
         run.keep_examples(&halves)?;
         let inputs = run.inputs().clone();
@@ -192,6 +195,16 @@ impl Subject {
             shards.clients.iter().for_each(|shard| test.extend_from(&shard.test));
         }
         Ok(Self { model: prepared.model.clone(), shards, test })
+    }
+
+    fn check(&self, released: Released) -> Result<()> {
+        match released {
+            Released::AtScore(_) if self.test.is_empty() => {
+                let expected = "test examples for --at-score: above 0";
+                Err(Complaint::new("data.shares.central", "no test example", expected).into())
+            }
+            Released::AtScore(_) | Released::Final => Ok(()),
+        }
     }
 
     fn evaluator<'a>(&'a self, device: &'a Device) -> Evaluator<'a> {

@@ -4,12 +4,14 @@
 mod account;
 mod arrivals;
 mod attack;
+mod audit;
 mod best;
 mod data;
 mod endings;
 mod folders;
 mod generate;
 mod keeping;
+mod membership;
 #[cfg(target_os = "linux")]
 mod memory;
 mod models;

@@ -51,6 +51,39 @@ fn merged_scores_are_the_scores_of_everything() {
 }
 
 #[test]
+fn the_loss_of_an_example_is_what_it_scores_alone() {
+    for task in [Task::Concepts, Task::Diagnosis, Task::Language] {
+        let world = if task == Task::Language {
+            World::new(task, Size::SMALL)
+        } else {
+            trained(task)
+        };
+        let examples = &world.shards.clients[0].train;
+        let (model, device, labels) = (&world.model, &world.device, &world.shards.labels);
+        let evaluator = Evaluator { model, device, task, labels, tokens: 500 };
+        let losses = evaluator.losses(&world.params, examples).unwrap();
+        assert_eq!(losses.len(), examples.len());
+        for (place, loss) in losses.iter().enumerate().step_by(7) {
+            let only: Vec<bool> = (0..examples.len()).map(|other| other == place).collect();
+            let alone = score(&world, 500, &examples.kept(&only));
+            assert_eq!((loss.unwrap_or(0.0), alone.examples()), (alone.loss(), 1), "{task:?}");
+        }
+    }
+}
+
+#[test]
+fn examples_that_are_kept_keep_their_lost_words() {
+    let world = World::new(Task::Concepts, Size { longest: 8, ..Size::SMALL });
+    let examples = &world.shards.clients[0].train;
+    let place = (0..examples.len()).find(|&place| !examples.cut(place).is_empty()).unwrap();
+    let keep: Vec<bool> = (0..=place).map(|other| other == place).collect();
+    let kept = examples.kept(&keep);
+    assert_eq!(kept.encoded(), &examples.encoded()[place..=place]);
+    assert_eq!(kept.cut(0), examples.cut(place));
+    assert!(examples.kept(&[]).is_empty());
+}
+
+#[test]
 fn the_loss_is_the_one_that_training_sees() {
     for task in [Task::Concepts, Task::Diagnosis] {
         let world = World::new(task, Size::SMALL);

@@ -63,7 +63,7 @@ pub struct Membership {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(7..=10_000))]
     shadows: u64,
     /// Attack the first model whose test score is at least this, instead of the last one
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     at_score: Option<f64>,
     /// Where results go [default: runs/membership-NAME]
     #[arg(long, value_name = "DIR")]
@@ -90,7 +90,12 @@ impl Membership {
             ..CompareRequest::default()
         })?;
         let variants = self.chosen(&plan)?;
-        plan.check()?;
+        let released = self.released();
+        for variant in &variants {
+            let experiment = plan.experiment(variant, &[], plan.seeds[0])?;
+            ShadowModel::check(&experiment, released)
+                .with_context(|| format!("variant {}", variant.name))?;
+        }
         let usual = || Path::new("runs").join(format!("membership-{}", plan.name));
         let out = self.out.clone().unwrap_or_else(usual);
         fs::create_dir_all(&out)
@@ -117,6 +122,10 @@ impl Membership {
             console::say(format_args!("\nopen {}", out.join("index.html").display()));
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn released(&self) -> Released {
+        self.at_score.map_or(Released::Final, Released::AtScore)
     }
 
     fn chosen<'p>(&self, plan: &'p WorkPlan) -> Result<Vec<&'p Variant>> {
@@ -149,7 +158,7 @@ impl Membership {
         let folder = out.join(&variant.name);
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let released = self.at_score.map_or(Released::Final, Released::AtScore);
+        let released = self.released();
         let mut models = Vec::new();
         for number in 0..=self.shadows {
             let scratch = folder.join(format!("model-{number}.run"));

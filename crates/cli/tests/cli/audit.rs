@@ -1,0 +1,101 @@
+//! `fedra audit`: an honest run is not refuted, a broken one is.
+//!
+//! A broken run is one that is held to the promise of another: nothing in the program can be switched
+//! to break it.
+
+use fedra::canaries::{CanaryRun, Reading};
+use fedra::private::PrivacySummary;
+use fedra::{Experiment, Overrides, Silent};
+use fedra_audit::{CanaryEvidence, CanaryFinding, Trust};
+use serde_json::Value;
+
+use crate::place::Place;
+
+const FILE: &str = include_str!("../../../../experiments/audit.toml");
+const CANARIES: usize = 800;
+
+fn run(sets: &[&str]) -> CanaryRun {
+    let overrides = sets.iter().fold(Overrides::default(), |all, set| all.set(set));
+    let experiment = Experiment::from_toml(FILE, &overrides).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    CanaryRun::run(&experiment, CANARIES, &place.path().join("run"), &Silent).unwrap().unwrap()
+}
+
+/// What a run proves when it is read under another's promise.
+fn bound(run: &CanaryRun, promised: &PrivacySummary) -> f64 {
+    let read = |reading| {
+        let mut evidence: Vec<CanaryEvidence> = (run.clients().iter().enumerate())
+            .map(|(place, client)| {
+                CanaryEvidence::new(client.coins.len(), run.weight(place), promised.noise)
+            })
+            .collect();
+        run.sights((reading, promised.clip), &mut |sight| {
+            evidence[sight.client].see(&sight.released, &sight.gradients).unwrap();
+            Ok(())
+        })
+        .unwrap();
+        evidence
+    };
+    let coins: Vec<bool> = run.clients().iter().flat_map(|client| client.coins.clone()).collect();
+    let trust = Trust::new(promised.promise.delta.get(), 0.95).unwrap();
+    CanaryFinding::of_readings(&Reading::ALL.map(read), &coins, trust).unwrap().epsilon
+}
+
+#[test]
+fn honest_runs_are_below_their_claim_and_little_noise_shows() {
+    for noise in ["privacy.noise=3.0", "privacy.noise=0.5"] {
+        let run = run(&[noise]);
+        let (found, claim) = (bound(&run, &run.privacy), run.privacy.epsilon.unwrap());
+        assert!(found < claim, "{noise}: {found} above {claim}");
+    }
+    let loud = run(&["privacy.noise=0.5"]);
+    assert!(bound(&loud, &loud.privacy) > 2.0);
+}
+
+#[test]
+fn batches_by_coins_and_more_steps_are_below_their_claim_too() {
+    let sampled = run(&["work.batch=100", "privacy.noise=0.7", "federation.rounds=3"]);
+    let (found, claim) = (bound(&sampled, &sampled.privacy), sampled.privacy.epsilon.unwrap());
+    assert!(found < claim, "{found} above {claim}");
+}
+
+#[test]
+fn a_quarter_of_the_noise_and_a_missing_clip_are_above_the_claim() {
+    let promised = run(&[]).privacy;
+    let claim = promised.epsilon.unwrap();
+    // The noise is 0.3 as promised, and an example may move the sum a hundred times as far.
+    let unclipped = ["privacy.clip=10.0", "privacy.noise=0.03"];
+    for broken in [&["privacy.noise=0.75"][..], &unclipped] {
+        let found = bound(&run(broken), &promised);
+        assert!(found > claim, "{broken:?}: {found} below {claim}");
+    }
+}
+
+#[test]
+fn the_command_tells_both_numbers_and_leaves_nothing_behind() {
+    let place = Place::new();
+    std::fs::write(place.path("audit.toml"), FILE).unwrap();
+    let told = place.succeed(&["audit", "audit.toml", "--canaries", "100", "--json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["status"], &told["canaries"]), (&"not_refuted".into(), &100.into()));
+    assert!(told["epsilon"].as_f64() < told["claim"].as_f64(), "{told}");
+    assert!(!place.path("runs/audit-audit").exists());
+}
+
+#[test]
+fn what_cannot_be_audited_is_refused() {
+    let place = Place::new();
+    std::fs::write(place.path("audit.toml"), FILE).unwrap();
+    let private = "privacy={ unit = \"client\", noise = 1.0, delta = 0.1 }";
+    let cases: [(&[&str], &str); 5] = [
+        (&["tiny.toml"], "privacy: found none"),
+        (&["audit.toml", "--set", private], "privacy: found none"),
+        (&["audit.toml", "--set", "work.optimiser=adamw"], "work.optimiser"),
+        (&["audit.toml", "--canaries", "1"], "--canaries: found 1"),
+        (&["audit.toml", "--confidence", "1"], "confidence: found 1"),
+    ];
+    for (arguments, expected) in cases {
+        let error = place.refused(&[&["audit"], arguments].concat());
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
