@@ -24,7 +24,7 @@ use crate::evaluator::Evaluator;
 use crate::examples::sample;
 use crate::heads::Dropped;
 use crate::prober::Prober;
-use crate::request_key;
+use crate::request_key::{self, Sources};
 use crate::shards::Shard;
 use crate::split::{AccountedNoise, Connect, Ends, Perturbation, Purpose, RowNoise};
 use crate::trainer::{TrainResult, TrainTask, Trainer};
@@ -80,7 +80,7 @@ impl Worker<'_> {
         let server = self.server_correction(request)?;
         let own = request.plan.trained_by(Side::Client);
         let key = request.work.private.map(|_| {
-            let input = request_key::input(request, &params);
+            let input = self.sources(&params).of_training(request);
             request_key::key(self.secret, &input)
         });
         let task = TrainTask {
@@ -93,7 +93,7 @@ impl Worker<'_> {
             key: key.as_ref(),
         };
         let dropped = Dropped::choose(request, self.prober(), self.shard.train.encoded(), &params)?;
-        let way = (Purpose::Train(request.round), || request_key::input(request, &params));
+        let way = (Purpose::Train(request.round), || self.sources(&params).of_training(request));
         let mut ends = self.ends(request.split.as_deref(), &request.plan, way)?;
         let cut = ends.as_mut().map(|ends| (&request.plan, ends));
         let result = self.trainer().train_cut(&mut params, &task, cut)?;
@@ -145,7 +145,7 @@ impl Worker<'_> {
             let scores = self.noised_scores(&params, request, (&sample, noise))?;
             return Ok(Evidence { client: self.info.id, scores });
         }
-        let input = |_: &Plan| request_key::probe_input(request, self.info.id, &params);
+        let input = |_: &Plan| self.sources(&params).of_probing(request, self.info.id);
         let mut ends = self.ends_to_ask(request.split, (Purpose::Probe(request.round), input))?;
         let scores = match &mut ends {
             None => self.prober().probe(&params, request.probe, of_client)?,
@@ -158,12 +158,12 @@ impl Worker<'_> {
 
     /// What an answer is computed from, beside the client's examples.
     pub fn train_input(&self, state: &ClientState, request: &TrainRequest) -> Result<Digest> {
-        Ok(request_key::input(request, &self.params_of(state)?))
+        Ok(self.sources(&self.params_of(state)?).of_training(request))
     }
 
     /// The same for a measurement of blocks.
     pub fn probe_input(&self, state: &ClientState, request: &ProbeRequest<'_>) -> Result<Digest> {
-        Ok(request_key::probe_input(request, self.info.id, &self.params_of(state)?))
+        Ok(self.sources(&self.params_of(state)?).of_probing(request, self.info.id))
     }
 
     /// The mean of scores that are from 0 to 1 in every example, under noise.
@@ -186,7 +186,7 @@ impl Worker<'_> {
             }
         }
         let reach = (self.layout.blocks() as f64).sqrt();
-        let input = request_key::probe_input(request, self.info.id, params);
+        let input = self.sources(params).of_probing(request, self.info.id);
         let key = self.secret.of("scores").over(input.as_bytes());
         key.add_normal(&mut sums, 0, (noise.get() * reach) as f32);
         let mean = |sum: f32| f64::from(sum) / sample.len().max(1) as f64;
@@ -229,7 +229,7 @@ impl Worker<'_> {
             labels: self.labels,
             tokens: self.limits.tokens,
         };
-        let input = |plan: &Plan| request_key::score_input(request, (self.info.id, plan), &params);
+        let input = |plan: &Plan| self.sources(&params).of_scoring(request, (self.info.id, plan));
         let mut ends = self.ends_to_ask(request.split, (Purpose::Score(request.round), input))?;
         let scores = match &mut ends {
             None => evaluator.score(&params, examples)?,
@@ -324,6 +324,11 @@ impl Worker<'_> {
             "an example of {own} tokens, expected at most {longest}, which are accounted at the cut"
         );
         Err(ClientError::Privacy { reason })
+    }
+
+    /// What its answers are computed from, with these parameters.
+    fn sources<'p>(&'p self, params: &'p Params) -> Sources<'p> {
+        Sources { shard: self.shard, params }
     }
 
     fn trainer(&self) -> Trainer<'_> {

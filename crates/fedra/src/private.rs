@@ -11,13 +11,8 @@ use std::num::NonZeroU64;
 use fedra_compute::Seed;
 use fedra_data::Task;
 use fedra_engine::{
-<<<<<<< HEAD
-    BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EngineError, Population, Privacy,
-    PrivateSelection, Recipe, RoundReport, SiteNoise,
-=======
     BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
-    PrivateSelection, Recipe,
->>>>>>> cutdp
+    PrivateSelection, Recipe, RoundReport, SiteNoise,
 };
 use fedra_plan::{Layout, Round, Rule, Site};
 use fedra_privacy::{

@@ -226,6 +226,12 @@ fn the_same_question_meets_the_same_noise_and_another_meets_other_noise() {
     for other in [&later, &other_seed, &rate] {
         assert_ne!(body(&payload(&world, other)), body(&once));
     }
+    // Other rows, and nothing else: their difference must not be what is left when two answers are subtracted.
+    let mut fewer = World::new(Task::Diagnosis, Size::SMALL);
+    let rows = fewer.shards.clients[0].train.encoded();
+    let kept: Vec<Encoded> = rows[..rows.len() - 1].iter().chain(&rows[..1]).cloned().collect();
+    fewer.shards.clients[0].train = kept.into_iter().collect();
+    assert_ne!(body(&payload(&fewer, &asked)), body(&once));
     // Another model, and nothing else.
     let id = world.model.layout().ids().next().unwrap();
     world.params.get_mut(id).unwrap().scale(1.0001);
