@@ -510,7 +510,7 @@ impl<'e> Run<'e> {
         {
             summary.add_scores(&set);
         }
-        let hidden = private::hides_ends(&self.recipe, model.layout())?;
+        let hidden = private::hides_own_parts(&self.recipe, model.layout())?;
         if !personal.is_empty() && !shards.central_test.is_empty() && !hidden {
             // Clients on other machines keep their own parameters, and nobody else can score them.
             if let Some(set) = self.central_scores(fleet, federation.model())? {

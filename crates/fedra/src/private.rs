@@ -386,9 +386,11 @@ fn with_rows_of(sum: &Release, more: &Release) -> Release {
     }
 }
 
-/// Whether clients' ends learned on exact examples under a promise: a score of them would tell.
-pub fn hides_ends(recipe: &Recipe, layout: &Layout) -> Result<bool> {
-    Ok(recipe.privacy.is_some() && recipe.ends_learn(layout)? == EndsLearn::Yes)
+/// Whether what clients keep to themselves was trained without noise under a promise, so that nobody may
+/// be told how good it is.
+pub fn hides_own_parts(recipe: &Recipe, layout: &Layout) -> Result<bool> {
+    let Some(privacy) = &recipe.privacy else { return Ok(false) };
+    Ok(privacy.promise.unit == Unit::Client || recipe.ends_learn(layout)? == EndsLearn::Yes)
 }
 
 /// The same release so many times.
