@@ -53,11 +53,8 @@ fn merged_scores_are_the_scores_of_everything() {
 #[test]
 fn the_loss_of_an_example_is_what_it_scores_alone() {
     for task in [Task::Concepts, Task::Diagnosis, Task::Language] {
-        let world = if task == Task::Language {
-            World::new(task, Size::SMALL)
-        } else {
-            trained(task)
-        };
+        let world =
+            if task == Task::Language { World::new(task, Size::SMALL) } else { trained(task) };
         let examples = &world.shards.clients[0].train;
         let (model, device, labels) = (&world.model, &world.device, &world.shards.labels);
         let evaluator = Evaluator { model, device, task, labels, tokens: 500 };
