@@ -286,7 +286,9 @@ mod tests {
         let refused = MembershipAttack::Lira.run(&observed(&members, &losses), Seed(1));
         assert!(refused.unwrap_err().to_string().contains("shadow models: found 2 models"));
         let (mut members, losses) = world(8, 50, 1.0);
-        members.iter_mut().for_each(|coins| coins[7] = true);
+        for coins in &mut members {
+            coins[7] = true;
+        }
         let found = MembershipAttack::Lira.run(&observed(&members, &losses), Seed(1)).unwrap().0;
         assert!(found.left_out >= 8, "{}", found.left_out);
         assert_eq!(found.members + found.others + found.left_out, 8 * 50);

@@ -211,7 +211,7 @@ impl<'a> Study<'a> {
         draw: NoiseDraw,
     ) -> Perturbation {
         let seed = self.grid.seed.of("noise").with(first as u64).with(u64::from(repeat));
-        Perturbation::new(Noise { kind, draw, gradients: true }, seed)
+        Perturbation::new(Noise { kind, draw, gradients: true, gradient_norm: None }, seed)
     }
 
     /// What the server sees of all lines, repeat by repeat.

@@ -154,7 +154,7 @@ impl Far {
     fn leaving(&self) -> Result<Option<Leaving<'static>>> {
         let Some(kind) = self.noise else { return Ok(None) };
         let seed = fedra_net::secret_number().context("cannot draw a secret seed for noise")?;
-        let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: false };
+        let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: false, gradient_norm: None };
         let noise = Perturbation::new(noise, Seed(seed));
         let mut message = 0;
         Ok(Some(Box::new(move |rows: &mut [f32], width: usize| {

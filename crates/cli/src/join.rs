@@ -92,6 +92,10 @@ impl Join {
         let client = if experiment.recipe.split.is_some() {
             let way = (Arc::clone(&runtime), dialer.clone());
             let cut = CutDialer::new(way, self.client.clone(), client.model().width());
+            if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
+                let expected = "none beside [privacy]: noise comes from the key in --state";
+                bail!("--noise-seed: found {seed}, expected {expected}");
+            }
             let seed = noise_seed(&folder, self.noise_seed)?;
             client.with_connection(Arc::new(cut)).with_noise_seed(seed)
         } else {

@@ -151,7 +151,7 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
         let whole = format!("a mask of one byte for each pair of tokens: {mask}");
         facts.push(("instead of masks", format!("{lengths}; {whole}")));
     }
-    facts.push(("noise", split.noise.map_or("none".to_owned(), |noise| noise.kind.describe())));
+    facts.push(("noise", split.describe_noise().unwrap_or("none".to_owned())));
     facts
 }
 

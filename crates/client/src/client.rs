@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fedra_compute::{Device, Params};
 use fedra_data::{LabelSet, Task};
 use fedra_engine::{
-    AttentionRequest, ClientAttention, ClientInfo, ClientState, Download, EvaluationRequest,
-    Evidence, ProbeRequest, Reply, Scored, TrainRequest, Verdict,
+    AttentionRequest, ClientAttention, ClientInfo, ClientState, Download, EndsLearn,
+    EvaluationRequest, Evidence, ProbeRequest, Reply, Scored, TrainRequest, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Layout, Scope};
@@ -18,7 +18,7 @@ use fedra_wire::ClientId;
 
 use crate::convert::{check, receive};
 use crate::error::Result;
-use crate::guard::PrivacyGuard;
+use crate::guard::{OwnRows, PrivacyGuard};
 use crate::labelled_batch::check_head;
 use crate::shards::Shard;
 use crate::split::Connect;
@@ -222,9 +222,14 @@ impl Client {
     /// Trains. What it keeps does not change before it is [settled](Client::settle).
     pub fn train(&mut self, request: &TrainRequest) -> Result<Reply> {
         if let Some(mut guard) = self.guard.take() {
-            let counted = self.worker().train_input(&self.state, request).and_then(|input| {
-                guard.train(request, (&self.info.name, self.info.examples, input))
-            });
+            let own = (self.info.name.as_str(), self.info.examples);
+            let counted = match request.split.as_deref() {
+                Some(split) => guard.train_cut((request, split), own, self.own_rows()),
+                None => self
+                    .worker()
+                    .train_input(&self.state, request)
+                    .and_then(|input| guard.train(request, (own.0, own.1, input))),
+            };
             self.guard = Some(guard);
             counted?;
         }
@@ -245,7 +250,9 @@ impl Client {
 
     /// Scores the model; `None` without such examples.
     pub fn evaluate(&self, request: &EvaluationRequest<'_>) -> Result<Option<Scored>> {
-        self.guard.as_ref().map_or(Ok(()), PrivacyGuard::evaluate)?;
+        if let Some(guard) = &self.guard {
+            guard.evaluate(request, self.own_rows())?;
+        }
         self.worker().evaluate(&self.state, request)
     }
 
@@ -263,6 +270,12 @@ impl Client {
         if let Some(before) = self.before.take() {
             self.state = before;
         }
+    }
+
+    /// What its rows at a cut depend on; ends of its own are ends that learned.
+    fn own_rows(&self) -> OwnRows {
+        let ends = if self.state.personal.is_empty() { EndsLearn::No } else { EndsLearn::Yes };
+        OwnRows { longest: self.shard.train.longest(), ends }
     }
 
     fn keep(&mut self, next: ClientState, revocable: bool) {

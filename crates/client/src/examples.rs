@@ -61,6 +61,11 @@ impl Examples {
         &self.0.encoded
     }
 
+    /// Tokens of the longest sequence.
+    pub(crate) fn longest(&self) -> usize {
+        self.encoded().iter().map(|example| example.ids.len()).max().unwrap_or(0)
+    }
+
     /// The labels of the words that an example lost.
     pub fn cut(&self, example: usize) -> &[u32] {
         self.0.cut.get(&example).map_or(&[], Vec::as_slice)

@@ -8,9 +8,10 @@
 use std::path::PathBuf;
 
 use fedra_engine::{
-    Account, BLOCK_SCORES, EXAMPLE_GRADIENTS, EngineError, ProbeRequest, TrainRequest,
+    Account, BLOCK_SCORES, EXAMPLE_GRADIENTS, EndsLearn, EngineError, EvaluationRequest,
+    ProbeRequest, RowsAtCut, Split, TrainRequest,
 };
-use fedra_plan::{Digest, Round};
+use fedra_plan::{Digest, Round, Side};
 use fedra_privacy::{Event, Ledger, Promise, Release};
 
 use crate::error::{ClientError, Result};
@@ -20,6 +21,15 @@ use crate::error::{ClientError, Result};
 pub struct PrivacyGuard {
     account: Account,
     exact: Exact,
+}
+
+/// What the guard of a cut model has to know of the client's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnRows {
+    /// Tokens of its longest training example.
+    pub longest: usize,
+    /// Whether its ends have learned in a round before.
+    pub ends: EndsLearn,
 }
 
 /// What may leave as it is, beside what is private.
@@ -53,14 +63,43 @@ impl PrivacyGuard {
         let Some(private) = work.private else {
             return Err(refused("steps without noise", "steps that hide single examples"));
         };
-        if work.head_probe.is_some() || request.split.is_some() {
+        if work.head_probe.is_some() || request.split.is_some() || is_cut(request) {
             return Err(refused("more than noised gradients", "nothing beside them"));
         }
         let counted = private.release(work, examples);
         let counted =
             counted.map_err(|error| ClientError::Privacy { reason: error.to_string() })?;
         let Some(release) = counted else { return Ok(()) };
-        self.record((request.round, EXAMPLE_GRADIENTS), (name, input), release)
+        self.record((request.round, EXAMPLE_GRADIENTS), (name, Some(input)), release)
+    }
+
+    /// Counts the rows that a request makes cross the cut, with the client's own lengths; refuses rows
+    /// without noise, and updates of ends that learned without any.
+    pub(crate) fn train_cut(
+        &mut self,
+        (request, split): (&TrainRequest, &Split),
+        (name, examples): (&str, u64),
+        own: OwnRows,
+    ) -> Result<()> {
+        let TrainRequest { plan, work, .. } = request;
+        if !is_cut(request) || work.private.is_some() || work.head_probe.is_some() {
+            return Err(refused("more than rows at a cut", "nothing beside them"));
+        }
+        if !request.uploads().is_empty() {
+            return Err(refused("updates of its ends without noise", "ends that stay with it"));
+        }
+        let learns = !plan.trained_by(Side::Client).is_empty();
+        let ends = if learns { EndsLearn::Yes } else { own.ends };
+        if ends == EndsLearn::Yes && work.clip.is_some() {
+            return Err(refused("the norm of its ends' gradient", "no work.clip"));
+        }
+        let relation = self.ledger().promise().relation;
+        let rows = RowsAtCut::new(split, relation, ends).map_err(refusal)?;
+        let rows = rows.with_longest(own.longest as u64);
+        for (mechanism, release) in rows.releases(plan, work, examples) {
+            self.record((request.round, mechanism), (name, None), release)?;
+        }
+        Ok(())
     }
 
     /// Counts scores of blocks, under noise or not.
@@ -70,6 +109,9 @@ impl PrivacyGuard {
         (name, examples, input): (&str, u64, Digest),
         blocks: u16,
     ) -> Result<()> {
+        if request.split.is_some() {
+            return Err(refused("measurements across a cut", "none: no promise covers them"));
+        }
         let release = match request.noise {
             Some(noise) => {
                 let looked = examples.min(u64::from(request.examples)).max(1);
@@ -83,11 +125,20 @@ impl PrivacyGuard {
             },
             None => return Err(refused("scores of blocks without noise", "none, or noised ones")),
         };
-        self.record((request.round, BLOCK_SCORES), (name, input), release)
+        self.record((request.round, BLOCK_SCORES), (name, Some(input)), release)
     }
 
-    /// Refuses scores of the model, unless they were agreed on.
-    pub(crate) fn evaluate(&self) -> Result<()> {
+    /// Refuses scores of the model, unless they were agreed on. Where the model is cut, rows of the scored
+    /// examples leave too, under noise; they must not be those of ends that learned without any.
+    pub(crate) fn evaluate(&self, request: &EvaluationRequest<'_>, own: OwnRows) -> Result<()> {
+        if let (Some(split), true) = (request.split, self.exact.client_scores) {
+            let relation = self.ledger().promise().relation;
+            RowsAtCut::new(split, relation, own.ends).map_err(refusal)?;
+            return match own.ends {
+                EndsLearn::No => Ok(()),
+                EndsLearn::Yes => Err(refused("scores of ends that learned without noise", "none")),
+            };
+        }
         if self.exact.client_scores {
             return Ok(());
         }
@@ -102,13 +153,18 @@ impl PrivacyGuard {
     fn record(
         &mut self,
         (round, mechanism): (Round, &str),
-        (client, input): (&str, Digest),
+        (client, input): (&str, Option<Digest>),
         release: Release,
     ) -> Result<()> {
         let (mechanism, client) = (mechanism.to_owned(), Some(client.to_owned()));
-        let event = Event { round, mechanism, client, input: Some(input), release };
+        let event = Event { round, mechanism, client, input, release };
         self.account.announce(&[event]).map_err(refusal)
     }
+}
+
+/// Whether the server has a part of the model.
+fn is_cut(request: &TrainRequest) -> bool {
+    request.plan.cut().server_blocks().is_some()
 }
 
 fn refused(found: &str, expected: &str) -> ClientError {
@@ -118,7 +174,7 @@ fn refused(found: &str, expected: &str) -> ClientError {
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others are said in their own words")]
 fn refusal(error: EngineError) -> ClientError {
     let reason = match error {
-        EngineError::Privacy { reason } => reason,
+        EngineError::Privacy { reason } | EngineError::OverBudget { reason } => reason,
         other => other.to_string(),
     };
     ClientError::Privacy { reason }

@@ -126,7 +126,9 @@ impl Trainer<'_> {
         let plain = private.is_none().then(|| order(task));
         for chosen in plain.into_iter().flatten() {
             let question = LabelledBatch::gather(self.model, task.examples, &chosen)?;
-            if question.targets_counted() == 0 {
+            // What has no label is left out, unless that would tell that it has none.
+            let accounted = cut.as_ref().is_some_and(|(_, ends)| ends.are_accounted());
+            if question.targets_counted() == 0 && !accounted {
                 continue;
             }
             steps += 1;

@@ -8,7 +8,7 @@ use fedra_compute::{Device, Params, SecretKey};
 use fedra_data::{Encoded, LabelSet, Task};
 use fedra_engine::{
     Adaptation, AttentionRequest, ClientAttention, ClientInfo, ClientState, EvaluationRequest,
-    Evidence, LocalRule, ProbeRequest, Reply, Scored, Split, TrainRequest,
+    Evidence, LocalRule, ProbeRequest, Reply, RowPrivacy, Scored, Split, TrainRequest,
 };
 use fedra_model::Model;
 use fedra_plan::{BlockScores, ByteCount, Digest, Layout, Plan, Round, Scope, Side};
@@ -24,9 +24,9 @@ use crate::evaluator::Evaluator;
 use crate::examples::sample;
 use crate::heads::Dropped;
 use crate::prober::Prober;
-use crate::request_key;
+use crate::request_key::{self, Sources};
 use crate::shards::Shard;
-use crate::split::{Connect, Ends, Purpose};
+use crate::split::{AccountedNoise, Connect, Ends, Perturbation, Purpose, RowNoise};
 use crate::trainer::{TrainResult, TrainTask, Trainer};
 
 /// How much memory and time the work around training may take.
@@ -80,7 +80,7 @@ impl Worker<'_> {
         let server = self.server_correction(request)?;
         let own = request.plan.trained_by(Side::Client);
         let key = request.work.private.map(|_| {
-            let input = request_key::input(request, &params);
+            let input = self.sources(&params).of_training(request);
             request_key::key(self.secret, &input)
         });
         let task = TrainTask {
@@ -93,8 +93,8 @@ impl Worker<'_> {
             key: key.as_ref(),
         };
         let dropped = Dropped::choose(request, self.prober(), self.shard.train.encoded(), &params)?;
-        let purpose = Purpose::Train(request.round);
-        let mut ends = self.ends(request.split.as_deref(), &request.plan, purpose)?;
+        let way = (Purpose::Train(request.round), || self.sources(&params).of_training(request));
+        let mut ends = self.ends(request.split.as_deref(), &request.plan, way)?;
         let cut = ends.as_mut().map(|ends| (&request.plan, ends));
         let result = self.trainer().train_cut(&mut params, &task, cut)?;
         drop(ends);
@@ -145,7 +145,8 @@ impl Worker<'_> {
             let scores = self.noised_scores(&params, request, (&sample, noise))?;
             return Ok(Evidence { client: self.info.id, scores });
         }
-        let mut ends = self.ends_to_ask(request.split, Purpose::Probe(request.round))?;
+        let input = |_: &Plan| self.sources(&params).of_probing(request, self.info.id);
+        let mut ends = self.ends_to_ask(request.split, (Purpose::Probe(request.round), input))?;
         let scores = match &mut ends {
             None => self.prober().probe(&params, request.probe, of_client)?,
             Some(ends) => {
@@ -157,12 +158,12 @@ impl Worker<'_> {
 
     /// What an answer is computed from, beside the client's examples.
     pub fn train_input(&self, state: &ClientState, request: &TrainRequest) -> Result<Digest> {
-        Ok(request_key::input(request, &self.params_of(state)?))
+        Ok(self.sources(&self.params_of(state)?).of_training(request))
     }
 
     /// The same for a measurement of blocks.
     pub fn probe_input(&self, state: &ClientState, request: &ProbeRequest<'_>) -> Result<Digest> {
-        Ok(request_key::probe_input(request, self.info.id, &self.params_of(state)?))
+        Ok(self.sources(&self.params_of(state)?).of_probing(request, self.info.id))
     }
 
     /// The mean of scores that are from 0 to 1 in every example, under noise.
@@ -185,7 +186,7 @@ impl Worker<'_> {
             }
         }
         let reach = (self.layout.blocks() as f64).sqrt();
-        let input = request_key::probe_input(request, self.info.id, params);
+        let input = self.sources(params).of_probing(request, self.info.id);
         let key = self.secret.of("scores").over(input.as_bytes());
         key.add_normal(&mut sums, 0, (noise.get() * reach) as f32);
         let mean = |sum: f32| f64::from(sum) / sample.len().max(1) as f64;
@@ -228,7 +229,8 @@ impl Worker<'_> {
             labels: self.labels,
             tokens: self.limits.tokens,
         };
-        let mut ends = self.ends_to_ask(request.split, Purpose::Score(request.round))?;
+        let input = |plan: &Plan| self.sources(&params).of_scoring(request, (self.info.id, plan));
+        let mut ends = self.ends_to_ask(request.split, (Purpose::Score(request.round), input))?;
         let scores = match &mut ends {
             None => evaluator.score(&params, examples)?,
             Some(ends) => evaluator.score_cut(&params, examples, ends)?,
@@ -265,20 +267,25 @@ impl Worker<'_> {
     }
 
     /// The client's ends where nothing trains; `None` where the model is not cut.
-    fn ends_to_ask(&self, split: Option<&Split>, purpose: Purpose) -> Result<Option<Ends<'_>>> {
+    fn ends_to_ask(
+        &self,
+        split: Option<&Split>,
+        (purpose, input): (Purpose, impl FnOnce(&Plan) -> Digest),
+    ) -> Result<Option<Ends<'_>>> {
         let Some(split) = split else { return Ok(None) };
         let (Purpose::Train(round) | Purpose::Score(round) | Purpose::Probe(round)) = purpose;
         let cut = split.cut(&self.info.name, round, self.layout.blocks())?;
         let plan = Plan::new(self.layout, Scope::empty(), cut)?;
-        self.ends(Some(split), &plan, purpose)
+        self.ends(Some(split), &plan, (purpose, || input(&plan)))
     }
 
-    /// The client's ends of a cut model, connected to its middle; `None` where it is not cut.
+    /// The client's ends of a cut model, connected to its middle; `None` where it is not cut. Noise that is
+    /// accounted needs to know what the first rows are computed from.
     fn ends(
         &self,
         split: Option<&Split>,
         plan: &Plan,
-        purpose: Purpose,
+        (purpose, input): (Purpose, impl FnOnce() -> Digest),
     ) -> Result<Option<Ends<'_>>> {
         let (Some(split), Some(_)) = (split, plan.cut().server_blocks()) else { return Ok(None) };
         let Some(connect) = self.connect else {
@@ -293,8 +300,35 @@ impl Worker<'_> {
             Purpose::Probe(round) => ("train", of_round(round).of("probe")),
             Purpose::Score(round) => ("score", of_round(round)),
         };
-        let seeds = (occasion, self.noise_seed.of(noise));
-        Ok(Ends::new((self.model, self.device), (split, plan), seeds, peer))
+        let noise = match (split.noise, split.privacy) {
+            (None, RowPrivacy::Empirical) => RowNoise::None,
+            (Some(kind), RowPrivacy::Empirical) => {
+                RowNoise::Perturbed(Perturbation::new(kind, self.noise_seed.of(noise)))
+            }
+            (noise, RowPrivacy::Accounted { longest }) => {
+                self.check_longest(longest)?;
+                let key = request_key::row_key(self.secret, &input());
+                RowNoise::Accounted(AccountedNoise::new(noise, key)?)
+            }
+        };
+        Ok(Ends::new((self.model, self.device), (split, plan), (occasion, noise), peer))
+    }
+
+    /// Refuses examples with more tokens than a ledger counts for one.
+    fn check_longest(&self, longest: u32) -> Result<()> {
+        let own = self.shard.train.longest();
+        if own <= longest as usize {
+            return Ok(());
+        }
+        let reason = format!(
+            "an example of {own} tokens, expected at most {longest}, which are accounted at the cut"
+        );
+        Err(ClientError::Privacy { reason })
+    }
+
+    /// What its answers are computed from, with these parameters.
+    fn sources<'p>(&'p self, params: &'p Params) -> Sources<'p> {
+        Sources { shard: self.shard, params }
     }
 
     fn trainer(&self) -> Trainer<'_> {

@@ -22,8 +22,14 @@ impl Recipe {
         {
             return refuse("privacy.cap", cap.to_string(), "at least 1, the mean size of a batch");
         }
+        self.check_private_cut(privacy)?;
         self.check_private_selection(privacy)?;
         let reason = match privacy.promise.unit {
+            Unit::Client if privacy.client_scores && privacy.promise.budget.is_some() => {
+                let found = "true beside privacy.epsilon for whole clients".to_owned();
+                let expected = "false: no budget bears a release without a bound";
+                return refuse("privacy.client_scores", found, expected);
+            }
             Unit::Client => {
                 privacy.release(self.sampler)?;
                 if self.min_arrivals.of(clients.min(1 << 20)) != 0 {
@@ -56,7 +62,6 @@ impl Recipe {
             () if self.evaluation.attention => {
                 Some("evaluate.attention tells how the model looks at clients' examples")
             }
-            () if self.split.is_some() => Some("what crosses the cut is not accounted"),
             () => None,
         }
     }
@@ -72,6 +77,9 @@ impl Recipe {
     fn uncovered_of_clients(&self, privacy: &Privacy) -> Option<&'static str> {
         match () {
             () if self.population == Population::Pooled => Some("there are no clients"),
+            () if self.split.is_some() => {
+                Some("rows at a cut are about single examples, and a client sends them all")
+            }
             () if self.work.local == LocalRule::ControlVariate => {
                 Some("a second sum of clients, the control variate, is released without noise")
             }
@@ -117,6 +125,11 @@ impl Recipe {
             PrivateSelection::PrivateUnaccounted => false,
         };
         match privacy.selection {
+            PrivateSelection::PrivateUnaccounted if privacy.promise.budget.is_some() => refuse(
+                "privacy.selection",
+                "\"private_unaccounted\" beside privacy.epsilon".to_owned(),
+                "another one: no budget bears a release without a bound",
+            ),
             PrivateSelection::NoisyUpdate if !by_norm => refuse(
                 "method.selector",
                 "another ranking than the highest first".to_owned(),

@@ -26,6 +26,12 @@ pub enum EngineError {
         /// What is wrong.
         reason: String,
     },
+    /// What comes next would spend more than was allowed.
+    #[error("privacy: {reason}")]
+    OverBudget {
+        /// What it would bring epsilon to, and what is allowed.
+        reason: String,
+    },
     /// No method has this name.
     #[error("`method.name` is `{found}`: expected one of {expected}")]
     UnknownMethod {

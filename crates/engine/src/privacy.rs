@@ -90,10 +90,12 @@ impl Recipe {
         self.privacy.as_ref().filter(|privacy| privacy.promise.unit == Unit::Client)
     }
 
-    /// How clients' steps hide examples, where these are the unit.
+    /// How clients' steps hide examples, where these are the unit; at a cut their rows do
+    /// ([`RowsAtCut`](crate::RowsAtCut)).
     pub fn private_steps(&self) -> Option<PrivateSteps> {
         let Privacy { promise, clip, clipping, noise, cap, .. } = *self.privacy.as_ref()?;
-        (promise.unit == Unit::Example).then_some(PrivateSteps { clip, clipping, noise, cap })
+        let covers = promise.unit == Unit::Example && self.split.is_none();
+        covers.then_some(PrivateSteps { clip, clipping, noise, cap })
     }
 }
 
@@ -305,6 +307,11 @@ fn failure(file: &Path, reason: &str) -> EngineError {
 
 impl From<PrivacyError> for EngineError {
     fn from(error: PrivacyError) -> Self {
-        Self::Privacy { reason: error.to_string() }
+        let reason = error.to_string();
+        if matches!(error, PrivacyError::OverBudget { .. }) {
+            Self::OverBudget { reason }
+        } else {
+            Self::Privacy { reason }
+        }
     }
 }

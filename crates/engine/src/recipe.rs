@@ -189,6 +189,7 @@ impl Recipe {
         let blocks = layout.blocks();
         let names: BTreeSet<&str> = names.iter().copied().collect();
         self.check_split_model(blocks, &names)?;
+        self.check_private_ends(layout)?;
         self.selection.check_model(&self.learns, blocks, &names)?;
         self.conditions.check_names(&names)?;
         for (name, depth) in &self.depths {

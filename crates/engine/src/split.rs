@@ -36,6 +36,31 @@ pub struct Split {
     /// What is added to rows before they leave a client.
     #[serde(default)]
     pub noise: Option<Noise>,
+    /// Whether a ledger answers for that noise.
+    #[serde(default, skip_serializing_if = "RowPrivacy::is_empirical")]
+    pub privacy: RowPrivacy,
+}
+
+/// What the noise of rows is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RowPrivacy {
+    /// It perturbs.
+    #[default]
+    Empirical,
+    /// It is drawn from the client's secret key, and each row is a release in a ledger
+    /// ([`RowsAtCut`](crate::RowsAtCut)). A client tells no loss, and a number that is none becomes zero.
+    Accounted {
+        /// The most tokens of an example: a public bound.
+        longest: u32,
+    },
+}
+
+impl RowPrivacy {
+    /// Whether no ledger answers for it.
+    pub const fn is_empirical(&self) -> bool {
+        matches!(self, Self::Empirical)
+    }
 }
 
 /// How many blocks a client keeps at either end (p and q of the paper).
@@ -86,6 +111,9 @@ pub struct Noise {
     /// Whether gradients that leave a client get it too.
     #[serde(default = "yes")]
     pub gradients: bool,
+    /// The largest norm of a gradient's row where rows are clipped; that of states unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gradient_norm: Option<f64>,
 }
 
 const fn yes() -> bool {
@@ -138,6 +166,7 @@ impl Split {
             average_every: None,
             encoding: RowEncoding::F32,
             noise: None,
+            privacy: RowPrivacy::Empirical,
         }
     }
 
@@ -160,6 +189,17 @@ impl Split {
         latest.map_or(self.ends, |step| Ends { first: step.first, last: step.last })
     }
 
+    /// What is added to rows, for people; `None` where nothing is.
+    pub fn describe_noise(&self) -> Option<String> {
+        let kind = self.noise?.kind;
+        Some(match (kind, self.privacy) {
+            (NoiseKind::Clipped { norm, sigma }, RowPrivacy::Accounted { .. }) => {
+                format!("clipped to norm {norm}, sigma {sigma}: in the ledger, row by row")
+            }
+            (kind, RowPrivacy::Accounted { .. } | RowPrivacy::Empirical) => kind.describe(),
+        })
+    }
+
     /// The named client's cut of a model of so many blocks.
     pub fn cut(&self, name: &str, round: Round, blocks: u16) -> Result<Cut, PlanError> {
         let Ends { first, last } = self.ends_of(name, round);
@@ -173,6 +213,11 @@ impl Split {
             (format!("from round {}", step.round), Ends { first: step.first, last: step.last })
         });
         [("for every client".to_owned(), self.ends)].into_iter().chain(of_clients).chain(of_moves)
+    }
+
+    /// All cuts of a model of so many blocks.
+    pub(crate) fn cuts(&self, blocks: u16) -> Result<Vec<Cut>, PlanError> {
+        self.named().map(|(_, Ends { first, last })| Cut::keep(first, last, blocks)).collect()
     }
 
     /// Refuses cuts that a model of so many blocks does not have.
@@ -228,6 +273,9 @@ impl Split {
             }
             refuse(key, value.to_string(), "finite and above 0")
         };
+        if let Some(norm) = noise.gradient_norm {
+            positive("split.noise.gradient_norm", norm)?;
+        }
         match noise.kind {
             NoiseKind::Relative { gamma } => positive("split.noise.gamma", gamma),
             NoiseKind::Absolute { scale } => positive("split.noise.scale", scale),
@@ -254,7 +302,9 @@ impl NoiseKind {
                 format!("relative, gamma {gamma}: an empirical perturbation")
             }
             Self::Clipped { norm, sigma } => {
-                format!("clipped to norm {norm}, sigma {sigma}: bounded, not yet accounted for")
+                format!(
+                    "clipped to norm {norm}, sigma {sigma}: bounded, accounted for only under [privacy]"
+                )
             }
             Self::Absolute { scale } => {
                 format!("absolute, scale {scale}: an empirical perturbation")

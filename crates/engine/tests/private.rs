@@ -7,9 +7,9 @@ mod fleet;
 use std::fs;
 
 use fedra_engine::*;
-use fedra_plan::Rule;
+use fedra_plan::{Rule, Site};
 use fedra_privacy::{Budget, Delta, NoiseMultiplier, Promise, Relation, Unit};
-use fedra_seed::Seed;
+use fedra_seed::{SecretKey, Seed};
 use fleet::*;
 
 const EXAMPLES: [u64; 5] = [40, 70, 100, 10, 30];
@@ -130,7 +130,7 @@ fn the_ledger_grows_with_the_rounds_and_refuses_the_one_that_passes_the_budget()
         Federation::new(private(4.0, Some(budget)), layout(), initial(), Seed(3)).unwrap();
     let mut fleet = Quadratics::new(&EXAMPLES);
     let error = federation.run(&mut fleet, &mut [], 6, &|| false).unwrap_err().to_string();
-    assert!(error.starts_with("privacy: ") && error.contains("round 4"), "{error}");
+    assert!(error.starts_with("privacy: ") && error.contains("round 5"), "{error}");
     assert_eq!(federation.completed().0, 4, "four rounds fit");
     assert_eq!(federation.ledger().unwrap().events().len(), 4);
 }
@@ -172,18 +172,28 @@ fn a_run_goes_on_only_with_a_ledger_that_nobody_touched() {
     fs::remove_file(&file).unwrap();
     assert!(begin().resume(place.path(), &mut Quadratics::new(&EXAMPLES)).is_err());
 
-    // A round that was announced and not finished counts, and so does its second beginning.
+    // A round that was announced and not finished counts; made again to the same bits it is the same
+    // release, and with noise that nobody can draw again it is another.
     let elsewhere = place.path().join("longer.jsonl");
     let mut longer = Federation::new(private(4.0, None), layout(), initial(), Seed(3)).unwrap();
     longer.keep_ledger(&elsewhere);
     longer.run(&mut Quadratics::new(&EXAMPLES), &mut [], 4, &|| false).unwrap();
     fs::copy(&elsewhere, &file).unwrap();
+    let checkpoint = fs::read(place.path().join("checkpoint.fedra")).unwrap();
     let mut again = begin();
     assert!(again.resume(place.path(), &mut Quadratics::new(&EXAMPLES)).unwrap());
     assert_eq!(again.ledger().unwrap().events().len(), 4);
     again.run(&mut Quadratics::new(&EXAMPLES), &mut [], 4, &|| false).unwrap();
-    assert_eq!(again.ledger().unwrap().events().len(), 5);
+    assert_eq!(again.ledger().unwrap().events().len(), 4);
     assert_eq!(again.model(), longer.model());
+
+    fs::write(place.path().join("checkpoint.fedra"), checkpoint).unwrap();
+    let mut again = begin();
+    again.with_noise(SecretKey::new([7; 32]));
+    assert!(again.resume(place.path(), &mut Quadratics::new(&EXAMPLES)).unwrap());
+    again.run(&mut Quadratics::new(&EXAMPLES), &mut [], 4, &|| false).unwrap();
+    assert_eq!(again.ledger().unwrap().events().len(), 5);
+    assert_ne!(again.model(), longer.model());
 }
 
 #[test]
@@ -193,17 +203,142 @@ fn what_the_promise_does_not_cover_is_refused_with_its_reason() {
         change(&mut recipe);
         recipe.check(EXAMPLES.len()).unwrap_err().to_string()
     };
-    let cases: [(Change<'_>, &str); 6] = [
+    let cases: [(Change<'_>, &str); 8] = [
         (&|recipe| recipe.sampler = Sampler::Uniform(2), "accounted for these"),
         (&|recipe| recipe.weighting = Weighting::Examples, "count for more"),
         (&|recipe| recipe.work.local = LocalRule::ControlVariate, "control variate"),
         (&|recipe| recipe.min_arrivals = MinArrivals::Count(1), "min_arrivals"),
         (&|recipe| recipe.pace = Pace::Normalised, "after they are clipped"),
         (&|recipe| recipe.privacy.as_mut().unwrap().clip = 0.0, "above 0"),
+        (&|recipe| recipe.evaluation.drift = true, "evaluate.drift"),
+        (&|recipe| recipe.evaluation.attention = true, "evaluate.attention"),
     ];
     for (change, expected) in cases {
         let error = refused(change);
         assert!(error.contains(expected), "{error}");
     }
     assert!(private(1.0, None).check(EXAMPLES.len()).is_ok());
+}
+
+fn of_examples(sigma: f64, method: (&str, &str)) -> Recipe {
+    let mut recipe = recipe(method.0, method.1);
+    recipe.evaluation.on = Vec::new();
+    let mut privacy = private(sigma, None).privacy.unwrap();
+    privacy.promise.unit = Unit::Example;
+    recipe.privacy = Some(privacy);
+    recipe
+}
+
+/// Epsilon after each round.
+fn spent(reports: &[RoundReport]) -> Vec<f64> {
+    reports.iter().map(|report| report.privacy.as_ref().unwrap().epsilon).collect()
+}
+
+#[test]
+fn private_steps_are_ordered_from_clients_and_announced_for_each_of_them() {
+    let mut fleet = Quadratics::new(&EXAMPLES);
+    fleet.tamper = Some(Box::new(|request, reply| {
+        let private = request.work.private.expect("steps are to be private");
+        assert_eq!((private.clip, private.noise.get()), (CLIP, 4.0));
+        vec![Outcome::Finished(reply)]
+    }));
+    let recipe = of_examples(4.0, ("fedavg", "{}"));
+    let work = recipe.work.clone();
+    let (federation, reports) = run(recipe, &mut fleet, 3);
+    let ledger = federation.ledger().unwrap();
+    assert_eq!(ledger.events().len(), 15);
+    for event in ledger.events() {
+        let name = event.client.as_deref().expect("about one client");
+        let client = fleet.clients().iter().find(|client| client.name == name).unwrap();
+        let private = federation.recipe().private_steps().unwrap();
+        let expected = private.release(&work, client.examples).unwrap().unwrap();
+        assert_eq!(event.release, expected, "{name}");
+    }
+    assert!(spent(&reports).is_sorted_by(|one, next| one < next));
+    // What a loss is made of is examples.
+    assert!(reports.iter().all(|report| report.loss.is_none()));
+}
+
+#[test]
+fn methods_that_only_use_noised_gradients_are_covered_for_examples() {
+    for (method, settings) in [
+        ("scaffold", "{}"),
+        ("fednova", "{}"),
+        ("fedprox", r#"{"mu":0.1}"#),
+        ("fedadam", "{}"),
+        ("fedfrozen", r#"{"warmup":2}"#),
+        ("safl", r#"{"selector":"even"}"#),
+    ] {
+        let recipe = of_examples(1.0, (method, settings));
+        assert!(recipe.check(EXAMPLES.len()).is_ok(), "{method}");
+    }
+}
+
+#[test]
+fn safl_ranks_blocks_by_what_was_released_unless_told_otherwise() {
+    let safl = || of_examples(1.0, ("safl", r#"{"k":1}"#));
+    let mut fleet = Quadratics::new(&EXAMPLES);
+    // Noise of 5 in every site, and a signal in block 1 alone.
+    fleet.tamper = Some(Box::new(|request, mut reply| {
+        let blocks = request.plan.learns().blocks();
+        let site = |block: u16| SiteNoise {
+            site: Site::Block(block),
+            numbers: 4,
+            released: 5.0 + f64::from(block),
+            noise: 5.0,
+        };
+        let sites = blocks.into_iter().map(site).collect();
+        reply.noise = Some(StepNoise { sites, clip: None });
+        vec![Outcome::Finished(reply)]
+    }));
+    let (federation, reports) = run(safl(), &mut fleet, 5);
+    // Nobody was asked to measure, and every block was tried before one was tried again.
+    assert!(reports.iter().all(|report| report.selection.as_ref().unwrap().scores_up.0 == 0));
+    let chosen: Vec<Vec<u16>> =
+        reports.iter().map(|report| report.blocks.iter().copied().collect()).collect();
+    assert_eq!(chosen, [[0], [1], [1], [1], [1]]);
+    let told = &reports[0].privacy.as_ref().unwrap().sites;
+    assert_eq!((told.len(), told[0].signal_square()), (1, 0.0));
+    let events = federation.ledger().unwrap().events();
+    assert!(events.iter().all(|event| event.mechanism == EXAMPLE_GRADIENTS));
+
+    let mut exact = safl();
+    exact.privacy.as_mut().unwrap().selection = PrivateSelection::PrivateUnaccounted;
+    let (federation, reports) = run(exact, &mut Quadratics::new(&EXAMPLES), 2);
+    assert!(spent(&reports).iter().all(|epsilon| epsilon.is_infinite()));
+    let statement = federation.ledger().unwrap().statement().unwrap();
+    assert!(statement.contains("what clients measured of blocks"), "{statement}");
+
+    let mut noised = safl();
+    let noise = NoiseMultiplier::new(5.0).unwrap();
+    noised.privacy.as_mut().unwrap().selection = PrivateSelection::Gaussian { noise };
+    let (federation, _) = run(noised, &mut Quadratics::new(&EXAMPLES), 2);
+    let events = federation.ledger().unwrap().events();
+    assert_eq!(events.iter().filter(|event| event.mechanism == BLOCK_SCORES).count(), 10);
+}
+
+#[test]
+fn noised_scores_of_clients_and_their_updates_are_one_release() {
+    let mut recipe = private(3.0, None);
+    let chosen = of_examples(3.0, ("safl", r#"{"k":1}"#));
+    (recipe.learns, recipe.selection) = (chosen.learns, chosen.selection);
+    let noise = NoiseMultiplier::new(4.0).unwrap();
+    recipe.privacy.as_mut().unwrap().selection = PrivateSelection::Gaussian { noise };
+    let (federation, _) = run(recipe, &mut Quadratics::new(&EXAMPLES), 1);
+    let [event] = federation.ledger().unwrap().events() else { panic!("one release") };
+    let fedra_privacy::Release::SampledGaussian { noise, .. } = &event.release else {
+        panic!("{event:?}")
+    };
+    // 1/3^2 + 1/4^2 = 1/2.4^2
+    assert!((noise.get() - 2.4).abs() < 1e-12, "{noise}");
+}
+
+#[test]
+fn an_adaptive_moment_of_freezing_is_free_for_examples_and_refused_for_clients() {
+    let adaptive = r#"{"warmup":"adaptive"}"#;
+    assert!(of_examples(1.0, ("fedfrozen", adaptive)).check(5).is_ok());
+    let mut of_clients = private(1.0, None);
+    of_clients.stage = of_examples(1.0, ("fedfrozen", adaptive)).stage;
+    let refused = of_clients.check(5).unwrap_err().to_string();
+    assert!(refused.contains("moment of freezing"), "{refused}");
 }

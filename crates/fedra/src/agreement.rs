@@ -33,13 +33,17 @@ const OWN_DATA: [&str; 9] = [
 const TEMPLATES: [&str; 3] = ["prompt", "answers", "target"];
 
 /// Where a setting of a recipe stands in an experiment's file, if elsewhere.
-const IN_THE_FILE: [(&str, &str); 10] = [
+const IN_THE_FILE: [(&str, &str); 14] = [
     ("adapters", "model.lora.mean"),
     ("depths", "federation.depths"),
     ("evaluation.attention", "evaluate.attention"),
     ("evaluation.drift", "evaluate.drift"),
     ("evaluation.every", "evaluate.every"),
     ("min_arrivals", "federation.min_arrivals"),
+    ("privacy.promise.budget", "privacy.epsilon"),
+    ("privacy.promise.delta", "privacy.delta"),
+    ("privacy.promise.relation", "privacy.relation"),
+    ("privacy.promise.unit", "privacy.unit"),
     ("sampler", "federation.sample"),
     ("start", "federation.start"),
     ("work.download", "wire.download"),

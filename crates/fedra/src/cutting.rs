@@ -4,7 +4,7 @@
 //! that; the blocks are dealt to both ends alike, the first end before the last.
 
 use fedra_compute::Seed;
-use fedra_engine::{CrossingBytes, Ends, Recipe, SideMemory, Split, SplitMode};
+use fedra_engine::{CrossingBytes, Ends, Recipe, RowPrivacy, SideMemory, Split, SplitMode};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Cut, Plan, Round, Rule, Scope, Site};
 
@@ -39,22 +39,40 @@ pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Re
         let ends = within(budget, (recipe, experiment), model)?;
         recipe.split = Some(Split { ends, ..split.clone() });
     }
-    if let Some(split) = &recipe.split {
-        recipe.personal = personal(experiment, split.ends, model.layout().blocks());
+    let longest = experiment.draft.data.max_tokens.unwrap_or(usize::MAX).min(model.longest());
+    if let Some(split) = &mut recipe.split {
+        let blocks = model.layout().blocks();
+        recipe.personal = personal(experiment, split.ends, blocks);
+        recipe.learns = learning(experiment, split.ends, blocks);
+        if recipe.privacy.is_some() {
+            let longest = u32::try_from(longest).unwrap_or(u32::MAX);
+            split.privacy = RowPrivacy::Accounted { longest };
+        }
     }
     Ok(())
 }
 
+/// What learns in a model that is cut there.
+fn learning(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
+    let of_method = experiment.recipe.learns.clone();
+    match experiment.draft.split.as_ref().map(|table| table.ends) {
+        None | Some(EndsAre::Shared | EndsAre::Personal) => of_method,
+        Some(EndsAre::Frozen) => of_method - sites(ends, blocks),
+    }
+}
+
+/// What a client has of a model that is cut there.
+fn sites(Ends { first, last }: Ends, blocks: u16) -> Rule {
+    let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
+    Rule::Sites(own.map(Site::Block).chain([Site::Embedding, Site::Head]).collect())
+}
+
 /// What never leaves a client whose model is cut there.
-fn personal(experiment: &Experiment, Ends { first, last }: Ends, blocks: u16) -> Rule {
+fn personal(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
     let of_method = experiment.recipe.personal.clone();
     match experiment.draft.split.as_ref().map(|table| table.ends) {
-        None | Some(EndsAre::Shared) => of_method,
-        Some(EndsAre::Personal) => {
-            let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
-            let sites = own.map(Site::Block).chain([Site::Embedding, Site::Head]).collect();
-            Rule::Union(vec![of_method, Rule::Sites(sites)])
-        }
+        None | Some(EndsAre::Shared | EndsAre::Frozen) => of_method,
+        Some(EndsAre::Personal) => Rule::Union(vec![of_method, sites(ends, blocks)]),
     }
 }
 
@@ -69,6 +87,7 @@ fn within(
     let batches = LargestBatches::full(experiment, model, recipe);
     let needed = |kept: u16| {
         let ends = Ends { first: kept.div_ceil(2), last: kept / 2 };
+        let recipe = &Recipe { learns: learning(experiment, ends, blocks), ..recipe.clone() };
         let plan = plan_of(recipe, model, ends)?;
         let split = Split::new(ends);
         let tensors = batches.client(model, (recipe, &split), &plan)?;
@@ -143,7 +162,8 @@ pub fn costs(
     let costs = |ends: Ends| {
         let split = Split { ends, ..split.clone() };
         let personal = personal(experiment, ends, blocks);
-        let recipe = Recipe { split: Some(split.clone()), personal, ..recipe.clone() };
+        let learns = learning(experiment, ends, blocks);
+        let recipe = Recipe { split: Some(split.clone()), personal, learns, ..recipe.clone() };
         let plan = plan_of(&recipe, model, ends)?;
         let mut all = CrossingBytes::default();
         for batches in &batches {

@@ -14,6 +14,7 @@ use fedra_model::hf::Precision;
 use fedra_model::peft::{self, AdapterSaving};
 use fedra_model::{Backbone, Saving, save};
 use fedra_plan::{ByteCount, Round, Scope};
+use fedra_privacy::Budget;
 
 use crate::baseline::Baseline;
 use crate::best::{self, BestRound};
@@ -130,6 +131,7 @@ impl<'e> Run<'e> {
         recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
+        prepared.notes.extend(private::unit_note(experiment));
         let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
         let remarks = remarks::of_tokens(&prepared.shards, longest).into_iter().collect();
         let (census, baseline) = (Census::of(&prepared.shards), None);
@@ -209,6 +211,22 @@ impl<'e> Run<'e> {
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let about_model = self.prepared.notes.iter().map(|note| format!("note: {note}"));
         about_model.chain(self.remarks.iter().cloned())
+    }
+
+    /// A warning when the budget does not bear all rounds.
+    pub fn privacy_warning(&self) -> Result<Option<String>> {
+        let Some(PrivacySummary { epsilon, promise, .. }) = self.privacy()? else {
+            return Ok(None);
+        };
+        let over = |budget: Budget| epsilon.is_none_or(|epsilon| epsilon > budget.get());
+        Ok(promise.budget.filter(|budget| over(*budget)).map(|budget| {
+            let all = epsilon.map_or("infinity".to_owned(), |epsilon| format!("{epsilon:.3}"));
+            format!(
+                "warning: all rounds would bring epsilon to {all}, and privacy.epsilon is {budget}: the run \
+                 ends before the round that passes it; without privacy.noise the noise is found for all of \
+                 them"
+            )
+        }))
     }
 
     /// A warning when the run will need more memory than there is.
@@ -404,11 +422,17 @@ impl<'e> Run<'e> {
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());
         self.keep_best(folder, &federation, &best_round).map_err(|error| broken(error, done))?;
+        let mut spent = false;
         while done < rounds && !self.has_waited(&best_round) && !stops() {
             // One round at a time, because what follows a round's checkpoint is done here.
             let sinks: &mut [&mut dyn fedra_engine::Sink] =
                 &mut [&mut log, &mut best_round, &mut heard];
             let complete = federation.advance(fleet, sinks, rounds, &stops);
+            if let (Err(EngineError::OverBudget { reason }), true) = (&complete, done > 0) {
+                listener.warn(&format!("warning: the run ends here: {reason}"));
+                spent = true;
+                break;
+            }
             if !complete.map_err(|error| broken(error.into(), done))? {
                 break;
             }
@@ -418,7 +442,7 @@ impl<'e> Run<'e> {
                 .map_err(|error| broken(error, done))?;
         }
         listener.end();
-        if done < rounds && !self.has_waited(&best_round) {
+        if done < rounds && !self.has_waited(&best_round) && !spent {
             return Ok(Ending::Interrupted { rounds: done, of: rounds });
         }
         let summary = self.conclude(folder, (&federation, fleet), (&best_round, listener));
@@ -455,7 +479,7 @@ impl<'e> Run<'e> {
             best: best_round.best(self.best_model(folder, best_round, listener)),
             stopped: None,
             bytes: Bytes::default(),
-            privacy: self.spent(federation)?,
+            privacy: self.spent(federation)?.map(|spent| spent.over(&reports)),
             noise: self.noise(),
             multiply_adds: 0,
             model: self.shares_a_model()?.then(|| MODEL.to_owned()),
@@ -473,7 +497,8 @@ impl<'e> Run<'e> {
         }
         .add_up(&reports);
         if federation.completed().0 < self.experiment.rounds {
-            summary.stopped = patience.map(|patience| Stopped { patience });
+            let waited = patience.filter(|patience| best_round.has_waited(*patience));
+            summary.stopped = Some(waited.map_or(Stopped::Budget, Stopped::Patience));
         }
         // Where nothing is decided by it within a run, it is asked for once.
         let on = EvaluationSet::ClientValidation;
@@ -485,7 +510,8 @@ impl<'e> Run<'e> {
         {
             summary.add_scores(&set);
         }
-        if !personal.is_empty() && !shards.central_test.is_empty() {
+        let hidden = private::hides_ends(&self.recipe, model.layout())?;
+        if !personal.is_empty() && !shards.central_test.is_empty() && !hidden {
             // Clients on other machines keep their own parameters, and nobody else can score them.
             if let Some(set) = self.central_scores(fleet, federation.model())? {
                 summary.add_scores(&set);
@@ -514,7 +540,7 @@ impl<'e> Run<'e> {
 
     /// The noise of rows that cross a cut, for people.
     fn noise(&self) -> Option<String> {
-        Some(self.recipe.split.as_ref()?.noise?.kind.describe())
+        self.recipe.split.as_ref()?.describe_noise()
     }
 
     /// Whether there is a global model: where every client keeps all of it there is none.

@@ -34,7 +34,7 @@ use crate::round_log;
 use crate::run_files::{
     BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, ROUNDS, SITES, SUMMARY,
 };
-use crate::summary::Summary;
+use crate::summary::{Stopped, Summary};
 
 /// A folder for one run.
 #[derive(Debug)]
@@ -184,7 +184,10 @@ impl Folder {
             .with_context(|| format!("{shown}: found no summary of this version"))?;
         let patience = experiment.draft.evaluate.patience;
         let whole = |summary: &Summary| {
-            let stopped = summary.stopped.is_some_and(|stopped| Some(stopped.patience) == patience);
+            let stopped = summary.stopped.is_some_and(|stopped| match stopped {
+                Stopped::Patience(waited) => Some(waited) == patience,
+                Stopped::Budget => experiment.recipe.privacy.is_some(),
+            });
             summary.rounds >= experiment.rounds || stopped
         };
         Ok(Some(summary).filter(whole))

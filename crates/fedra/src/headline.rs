@@ -37,7 +37,10 @@ pub fn round_line(report: &RoundReport, rounds: u32) -> String {
         }
         None => String::new(),
     };
-    format!("round {round}/{rounds}{loss}{score}")
+    let spent = report.privacy.as_ref().map_or(String::new(), |privacy| {
+        format!("  epsilon {:.2}", (privacy.epsilon * 100.0).ceil() / 100.0)
+    });
+    format!("round {round}/{rounds}{loss}{score}{spent}")
 }
 
 /// The name of a set in files.

@@ -5,16 +5,19 @@
 //! make the real one shorter, and only rounds that have to be drawn again make it longer.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::num::NonZeroU64;
 
 use fedra_compute::Seed;
+use fedra_data::Task;
 use fedra_engine::{
-    BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, EngineError, Population, Privacy, PrivateSelection,
-    Recipe,
+    BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
+    PrivateSelection, Recipe, RoundReport, SiteNoise,
 };
-use fedra_plan::{Layout, Round};
+use fedra_plan::{Layout, Round, Rule, Site};
 use fedra_privacy::{
-    Event, Ledger, NoiseMultiplier, PrivacyError, Promise, Release, Spent, Unit, calibration,
+    Event, Ledger, NO_PROTECTION, NoiseMultiplier, PrivacyError, Promise, Release, Spent, Unit,
+    calibration,
 };
 use serde::{Deserialize, Serialize};
 
@@ -36,11 +39,45 @@ pub struct PrivacySummary {
     pub noise: f64,
     /// The clip norm.
     pub clip: f64,
+    /// Signal and noise of what was released, site by site, in the mean over the rounds in which the site
+    /// learned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteNoise>,
     /// What is promised and what is not, for people.
     pub statement: String,
 }
 
 impl PrivacySummary {
+    /// How large the signal was beside the noise, for a table.
+    pub fn signal_in_words(&self) -> Option<String> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        let word = |site: &SiteNoise| format!("{} {}", site.site, ratio(site));
+        let words: Vec<String> = self.sites.iter().map(word).collect();
+        Some(format!("of the noise: {}", words.join(", ")))
+    }
+
+    /// The same with the means over the rounds of these reports.
+    #[must_use]
+    pub fn over(mut self, reports: &[RoundReport]) -> Self {
+        let mut sums: BTreeMap<Site, (SiteNoise, f64)> = BTreeMap::new();
+        let told = reports.iter().filter_map(|report| report.privacy.as_ref());
+        for site in told.flat_map(|privacy| &privacy.sites) {
+            let none = SiteNoise { released: 0.0, noise: 0.0, ..*site };
+            let (sum, count) = sums.entry(site.site).or_insert((none, 0.0));
+            (sum.released, sum.noise) = (sum.released + site.released, sum.noise + site.noise);
+            *count += 1.0;
+        }
+        let mean = |(sum, count): (SiteNoise, f64)| SiteNoise {
+            released: sum.released / count,
+            noise: sum.noise / count,
+            ..sum
+        };
+        self.sites = sums.into_values().map(mean).collect();
+        self
+    }
+
     /// The words for a table.
     pub fn in_words(&self) -> String {
         let Promise { unit, relation, delta, budget } = self.promise;
@@ -49,7 +86,11 @@ impl PrivacySummary {
             None => "no bound".to_owned(),
         };
         let budget = budget.map_or(String::new(), |budget| format!(" of {budget}"));
-        format!("{spent}{budget} at delta {delta}, {unit}-level, {relation}")
+        let worth = match self.epsilon {
+            Some(epsilon) if epsilon <= NO_PROTECTION => "",
+            Some(_) | None => " (this is no protection)",
+        };
+        format!("{spent}{budget} at delta {delta}, {unit}-level, {relation}{worth}")
     }
 }
 
@@ -71,8 +112,9 @@ pub fn settle(
         return Err(Complaint::new("privacy.delta", delta, expected).into());
     }
     let noise = experiment.draft.privacy.as_ref().and_then(|table| table.noise);
-    if let (Some(budget), None) = (budget, noise) {
-        let foreseen = Foreseen::of(recipe, experiment, (census, layout));
+    // Beside a cut the noise is that of its rows, and whatever it comes to is told.
+    if let (Some(budget), None, None) = (budget, noise, &recipe.split) {
+        let foreseen = Foreseen::of(recipe, experiment, (census, layout))?;
         let found = calibration::smallest(budget, |noise| {
             Ok(foreseen.spent(&with_noise(recipe, noise))?.pld)
         });
@@ -82,6 +124,16 @@ pub fn settle(
     Ok(())
 }
 
+/// What a person should know about the unit of a promise.
+pub fn unit_note(experiment: &Experiment) -> Option<String> {
+    let promise = experiment.recipe.privacy.as_ref()?.promise;
+    (promise.unit == Unit::Example && experiment.task == Task::Language).then(|| {
+        "the promise is to each window of data.max_tokens tokens; a text that fills several windows is \
+         several examples"
+            .to_owned()
+    })
+}
+
 /// What a run will have spent at its end if nobody fails.
 pub fn foreseen(
     recipe: &Recipe,
@@ -89,7 +141,7 @@ pub fn foreseen(
     (census, layout): (&Census, &Layout),
 ) -> Result<Option<PrivacySummary>> {
     let Some(privacy) = &recipe.privacy else { return Ok(None) };
-    let spent = Foreseen::of(recipe, experiment, (census, layout)).spent(recipe);
+    let spent = Foreseen::of(recipe, experiment, (census, layout))?.spent(recipe);
     let spent = spent.map_err(EngineError::from)?;
     Ok(Some(PrivacySummary::new(privacy, spent, String::new())))
 }
@@ -104,9 +156,18 @@ impl PrivacySummary {
             promise: privacy.promise,
             noise: privacy.noise.get(),
             clip: privacy.clip,
+            sites: Vec::new(),
             statement,
         }
     }
+}
+
+/// The norm of the signal over that of the noise; chance can hide a small one.
+pub fn ratio(site: &SiteNoise) -> String {
+    if site.signal_square() <= 0.0 || site.noise <= 0.0 {
+        return "0".to_owned();
+    }
+    format!("{:.2}", (site.signal_square() / site.noise).sqrt())
 }
 
 fn with_noise(recipe: &Recipe, noise: NoiseMultiplier) -> Recipe {
@@ -134,10 +195,19 @@ struct Foreseen {
     blocks: u16,
     /// Whether clients have examples to score the model on.
     scored: bool,
+    /// What the rows of clients tell where the model is cut, all rounds together.
+    rows: Vec<RowReleases>,
 }
 
+/// Releases of one client's rows, each with its mechanism.
+type RowReleases = Vec<(&'static str, Release)>;
+
 impl Foreseen {
-    fn of(recipe: &Recipe, experiment: &Experiment, (census, layout): (&Census, &Layout)) -> Self {
+    fn of(
+        recipe: &Recipe,
+        experiment: &Experiment,
+        (census, layout): (&Census, &Layout),
+    ) -> Result<Self> {
         let seed = Seed(experiment.draft.seed);
         let ids: Vec<ClientId> = (0_u32..)
             .zip(&census.clients)
@@ -146,6 +216,7 @@ impl Foreseen {
             .collect();
         let chooses = recipe.learns.needs_choice() && recipe.selection.probe.is_some();
         let (mut measured, mut taken) = (0, BTreeMap::<ClientId, (u64, u64)>::new());
+        let mut rows = ForeseenRows::default();
         for round in (0..experiment.rounds).map(Round) {
             let cohort = recipe.cohort(seed, round, &ids);
             let measures = chooses && recipe.selection.is_due(round, measured);
@@ -155,6 +226,7 @@ impl Foreseen {
                 *measurements += u64::from(measures);
             }
             measured += u32::from(measures && !cohort.is_empty());
+            rows.add((recipe, layout), round, (census, &cohort))?;
         }
         let case = |(client, (updates, measurements)): (&ClientId, &(u64, u64))| {
             let counts = census.clients.get(client.0 as usize)?;
@@ -169,7 +241,8 @@ impl Foreseen {
         cases.dedup();
         let (measured, rounds) = (u64::from(measured), u64::from(experiment.rounds));
         let others = census.clients.iter().any(|client| client.test + client.validation > 0);
-        Self { cases, measured, rounds, blocks: layout.blocks(), scored: others }
+        let (blocks, scored, rows) = (layout.blocks(), others, rows.distinct());
+        Ok(Self { cases, measured, rounds, blocks, scored, rows })
     }
 
     /// What was spent in the end, by the worst-off client.
@@ -220,6 +293,11 @@ impl Foreseen {
             }
             return Ok(events);
         }
+        for (number, rows) in self.rows.iter().enumerate() {
+            for (mechanism, of_rows) in rows {
+                release(mechanism, Some(number.to_string()), of_rows.clone());
+            }
+        }
         let Some(steps) = recipe.private_steps() else { return Ok(events) };
         for (number, case) in self.cases.iter().enumerate() {
             let name = || Some(number.to_string());
@@ -236,6 +314,81 @@ impl Foreseen {
         }
         Ok(events)
     }
+}
+
+/// What rows at a cut will have told, client by client.
+#[derive(Default)]
+struct ForeseenRows {
+    of_clients: BTreeMap<ClientId, RowReleases>,
+    /// Of clients with this cut and so many examples, under the rule of the round before.
+    known: BTreeMap<(Ends, u64), RowReleases>,
+    rule: Option<Rule>,
+}
+
+impl ForeseenRows {
+    /// A round with this cohort.
+    fn add(
+        &mut self,
+        (recipe, layout): (&Recipe, &Layout),
+        round: Round,
+        (census, cohort): (&Census, &[ClientId]),
+    ) -> Result<()> {
+        let Some(split) = &recipe.split else { return Ok(()) };
+        let rule = Some(recipe.learns_in(round));
+        if self.rule != rule {
+            (self.known, self.rule) = (BTreeMap::new(), rule);
+        }
+        for client in cohort {
+            let Some(counts) = census.clients.get(client.0 as usize) else { continue };
+            let key = (split.ends_of(&counts.name, round), counts.train);
+            let known = match self.known.entry(key) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let who = (counts.name.as_str(), round);
+                    place.insert(recipe.foreseen_rows(who, counts.train, layout)?)
+                }
+            };
+            let all = self.of_clients.entry(*client).or_default();
+            for (mechanism, release) in &*known {
+                match all.iter_mut().find(|(name, _)| name == mechanism) {
+                    Some((_, sum)) => *sum = with_rows_of(sum, release),
+                    None => all.push((mechanism, release.clone())),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each different case once: clients of one size spend alike.
+    fn distinct(self) -> Vec<RowReleases> {
+        let mut distinct: Vec<RowReleases> = Vec::new();
+        for releases in self.of_clients.into_values() {
+            if !distinct.contains(&releases) {
+                distinct.push(releases);
+            }
+        }
+        distinct
+    }
+}
+
+/// The rows of both: they have one norm and one noise.
+fn with_rows_of(sum: &Release, more: &Release) -> Release {
+    match (sum, more) {
+        (
+            Release::Gaussian { sensitivity, deviation, count },
+            Release::Gaussian { count: others, .. },
+        ) => Release::Gaussian {
+            sensitivity: *sensitivity,
+            deviation: *deviation,
+            count: count.saturating_add(others.get()),
+        },
+        (sum, _) => sum.clone(),
+    }
+}
+
+/// Whether clients' ends learned on exact examples under a promise: a score of them would tell.
+pub fn hides_ends(recipe: &Recipe, layout: &Layout) -> Result<bool> {
+    Ok(recipe.privacy.is_some() && recipe.ends_learn(layout)? == EndsLearn::Yes)
 }
 
 /// The same release so many times.

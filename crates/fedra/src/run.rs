@@ -106,6 +106,7 @@ fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -
 fn introduced<'e>(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Run<'e>> {
     let run = Run::prepare(experiment)?;
     let notes = idle(experiment).into_iter().chain(run.notes());
+    let notes = notes.chain(run.privacy_warning()?);
     notes.chain(run.memory_warning()?).for_each(|note| listener.note(&note));
     Ok(run)
 }

@@ -137,6 +137,7 @@ fn rounds<H: Host>(
         return Ok(Ending::Interrupted { rounds, of: experiment.rounds });
     };
     run.take_census(census)?;
+    run.privacy_warning()?.iter().for_each(|warning| listener.note(warning));
     let noise = host.secret()?;
     let ended = {
         let begin = |fleet: &mut H::Fleet, completed: Round, observer: Arc<dyn Observer>| {

@@ -31,7 +31,7 @@ pub struct Summary {
     /// The round that did best on the clients' validation examples, where that is followed.
     #[serde(default)]
     pub best: Option<Best>,
-    /// That the run stopped before its last round, because nothing better came.
+    /// That the run stopped before its last round, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
     /// What an answer without a model scores on the same sets; absent where the task has none.
@@ -73,9 +73,12 @@ pub struct Summary {
 
 /// That a run stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stopped {
+#[serde(rename_all = "snake_case")]
+pub enum Stopped {
     /// After so many scorings without a better one.
-    pub patience: u32,
+    Patience(u32),
+    /// Before a round that the budget of a promise did not bear.
+    Budget,
 }
 
 /// The number the task is judged by.
@@ -162,9 +165,15 @@ impl Summary {
                 format!("round {round}: {} {:.3} on validation{kept}", best.name, best.score),
             );
         }
-        if let Some(Stopped { patience }) = self.stopped {
-            let scorings = counted(u64::from(patience), "scoring");
-            fact("stopped early", format!("{scorings} in a row brought nothing better"));
+        match self.stopped {
+            None => {}
+            Some(Stopped::Patience(patience)) => {
+                let scorings = counted(u64::from(patience), "scoring");
+                fact("stopped early", format!("{scorings} in a row brought nothing better"));
+            }
+            Some(Stopped::Budget) => {
+                fact("stopped early", "the next round would pass privacy.epsilon".to_owned());
+            }
         }
         if let Some(stage) = &self.stage {
             let from = |round: fedra_plan::Round| format!("from round {}", round.0 + 1);
@@ -176,6 +185,9 @@ impl Summary {
         fact("bytes up", travelled((up, crossing.up()), full_up));
         fact("bytes down", travelled((down, crossing.down()), full_down));
         fact("privacy", self.privacy.as_ref().map_or("none".to_owned(), PrivacySummary::in_words));
+        for line in self.privacy.iter().filter_map(PrivacySummary::signal_in_words) {
+            fact("signal", line);
+        }
         if let Some(noise) = &self.noise {
             fact("noise", noise.clone());
         }

@@ -71,3 +71,32 @@ fn a_stopped_run_of_ones_own_method_goes_on_to_the_same_model() {
     let again = fedra::resume_with(&halved, &parts, &Silent).unwrap();
     assert!(matches!(again, Resumed::WasComplete(summary) if summary.rounds == 3));
 }
+
+/// A private experiment; the method has a name of its own for the listener above.
+fn private() -> Experiment {
+    let text = include_str!("tiny.toml").to_owned() + "\n[privacy]\nepsilon = 8\n";
+    let experiment = Experiment::from_toml(&text, &Overrides::default()).expect("it is legal");
+    let recipe = Recipe { method: "halved".to_owned(), ..experiment.recipe.clone() };
+    experiment.with_recipe(recipe).expect("the name is new")
+}
+
+#[test]
+fn a_private_run_that_was_killed_in_a_round_goes_on_to_the_same_model_and_epsilon() {
+    let place = tempfile::tempdir().unwrap();
+    let (whole, parts) = (place.path().join("whole"), place.path().join("parts"));
+    let summary =
+        fedra::run(&private(), &Output::new(&whole), &Silent).unwrap().complete().unwrap();
+    let ending = fedra::run(&private(), &Output::new(&parts), &Impatient::default()).unwrap();
+    assert!(matches!(ending, Ending::Interrupted { rounds: 1, of: 3 }));
+    // Killed after the second round was announced: the ledger is ahead of the checkpoint.
+    let lines = fs::read_to_string(whole.join("ledger.jsonl")).unwrap();
+    let ahead: String = lines.split_inclusive('\n').take(1 + 2 * 3).collect();
+    fs::write(parts.join("ledger.jsonl"), ahead).unwrap();
+    let resumed = fedra::resume_with(&private(), &parts, &Silent).unwrap();
+    let Resumed::WentOn(Ending::Complete(again)) = resumed else { panic!("it is complete") };
+    assert_eq!(again.privacy, summary.privacy);
+    assert_eq!(fs::read_to_string(parts.join("ledger.jsonl")).unwrap(), lines);
+    let model =
+        |folder: &std::path::Path| fs::read(folder.join("model/model.safetensors")).unwrap();
+    assert!(model(&whole) == model(&parts));
+}

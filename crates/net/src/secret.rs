@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use fedra_client::DataSecret;
+use fedra_plan::Digest;
 use fedra_seed::SecretKey;
 
 /// A secret number: sixty-four bits of the generator that also makes keys.
@@ -28,9 +29,7 @@ pub fn secret_key() -> io::Result<SecretKey> {
 
 /// The key in a file that only its owner may read, drawn and written where there is none.
 pub fn kept_key(file: &Path) -> io::Result<SecretKey> {
-    let hex =
-        |bytes: DataSecret| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let text = kept_secret(file, || Ok(format!("{}\n", hex(data_secret()?))))?;
+    let text = kept_secret(file, || Ok(format!("{}\n", Digest::from_bytes(data_secret()?))))?;
     let wrong = || io::Error::other("expected one line of 64 hexadecimal digits");
     let text = text.trim();
     let mut bytes = DataSecret::default();

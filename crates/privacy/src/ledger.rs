@@ -112,7 +112,7 @@ impl Ledger {
         let mut mechanisms: Vec<&str> = events.iter().map(|event| &*event.mechanism).collect();
         mechanisms.dedup();
         let what = match events.first() {
-            Some(first) => format!("round {}: {}", first.round, mechanisms.join(", ")),
+            Some(first) => format!("round {}: {}", first.round.0 + 1, mechanisms.join(", ")),
             None => "nothing".to_owned(),
         };
         Err(PrivacyError::OverBudget {
@@ -162,6 +162,18 @@ impl Ledger {
             lines += &text(&Entry { event: event.clone(), digest }, place + 2)?;
         }
         Ok(lines)
+    }
+
+    /// Reads a ledger of which nothing is known but its text, to look at it; refuses one that was edited
+    /// or reordered. One that was cut off at its end looks whole.
+    pub fn read(lines: &str) -> Result<Self, PrivacyError> {
+        let first = lines.lines().next().unwrap_or_default();
+        let unread = |error: serde_json::Error| {
+            let reason = format!("found no promise ({error}), expected one");
+            PrivacyError::Ledger { line: 1, reason }
+        };
+        let Opening { promise } = serde_json::from_str(first).map_err(unread)?;
+        Self::replay(lines, promise, Self::new(promise)?.head())
     }
 
     /// Reads a ledger back for a run that makes this promise; refuses one that was edited, reordered

@@ -27,6 +27,7 @@ pub mod event;
 pub mod gaussian;
 
 pub mod ledger;
+pub mod mechanism;
 pub mod numbers;
 pub mod promise;
 pub mod rdp;
@@ -44,3 +45,4 @@ pub use event::{Event, Release, Sampling};
 pub use ledger::{Head, Ledger};
 pub use numbers::{Budget, Delta, NoiseMultiplier, SamplingRate};
 pub use promise::{Promise, Relation, Unit};
+pub use statement::NO_PROTECTION;

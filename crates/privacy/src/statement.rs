@@ -6,6 +6,7 @@ use crate::composition::Spent;
 use crate::error::PrivacyError;
 use crate::event::{Event, Release, Sampling};
 use crate::ledger::Ledger;
+use crate::mechanism::{GRADIENTS_AT_CUT, STATES_AT_CUT};
 use crate::promise::{Promise, Relation, Unit};
 
 impl Ledger {
@@ -13,6 +14,7 @@ impl Ledger {
     pub fn statement(&self) -> Result<String, PrivacyError> {
         let spent = self.spent()?;
         let mut sentences = vec![promised(self.promise(), spent)];
+        sentences.extend((spent.pld > NO_PROTECTION).then(|| in_plain_words(spent.pld)));
         sentences.extend(assumed(self.events()));
         sentences.push(not_covered(self.promise(), self.events()));
         Ok(sentences.join(" "))
@@ -46,6 +48,17 @@ fn promised(promise: &Promise, spent: Spent) -> String {
     )
 }
 
+/// Above this epsilon nobody should call a promise a protection: whoever thought an example as likely in
+/// the data as not may be 99.995 % sure afterwards.
+pub const NO_PROTECTION: f64 = 10.0;
+
+fn in_plain_words(epsilon: f64) -> String {
+    let bound = if epsilon.is_finite() { "so large an epsilon" } else { "an infinite epsilon" };
+    format!(
+        "In plain words: this is no protection, because {bound} lets an attacker become all but certain."
+    )
+}
+
 /// To four places, never down.
 fn round_up(epsilon: f64) -> f64 {
     (epsilon * 1e4).ceil() / 1e4
@@ -65,10 +78,17 @@ fn assumed(events: &[Event]) -> Vec<String> {
             Release::Tree { .. } => {
                 Some("It assumes that each unit is in one leaf of each tree.")
             }
+            Release::Gaussian { .. } if is_at_cut(event) => Some(
+                "Rows at the cut are accounted one by one, without amplification. How many sequences a client sends in each step and how many tokens each has is seen and not covered: an example that is absent leaves rows of zeros in its place, and one that is replaced has the same length.",
+            ),
             Release::Gaussian { .. } | Release::NonPrivate { .. } => None,
         });
     }
     sentences.into_iter().map(str::to_owned).collect()
+}
+
+fn is_at_cut(event: &Event) -> bool {
+    [STATES_AT_CUT, GRADIENTS_AT_CUT].contains(&event.mechanism.as_str())
 }
 
 /// Confessions, by name.

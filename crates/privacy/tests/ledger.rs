@@ -67,7 +67,7 @@ fn a_round_that_would_pass_the_budget_is_refused_and_leaves_no_trace() {
     let PrivacyError::OverBudget { would_be, spent, .. } = &error else { panic!("{error}") };
     assert!(*would_be > 1.828 && *spent < 1.5, "{error}");
     assert!(
-        error.to_string().starts_with("round 1: dp-sgd would bring epsilon to 1.82"),
+        error.to_string().starts_with("round 2: dp-sgd would bring epsilon to 1.82"),
         "{error}"
     );
     assert_eq!(ledger, before);

@@ -1,5 +1,6 @@
 //! `fedra account`: what a private run costs before it is run, and the noise that a wish needs.
 
+mod ledger;
 mod run;
 
 use anyhow::{Result, bail};
@@ -54,6 +55,9 @@ pub enum Account {
     /// The epsilon of a run for several noises
     #[command(after_help = TABLE)]
     Table(Table),
+    /// What a run, or a site, promised and released
+    #[command(after_help = ledger::HELP)]
+    Ledger(ledger::LedgerOf),
 }
 
 /// `fedra account epsilon`.
@@ -107,6 +111,7 @@ impl Account {
             Self::Sigma(sigma) => sigma.run(),
             Self::Steps(steps) => steps.run(),
             Self::Table(table) => table.run(),
+            Self::Ledger(ledger) => ledger.run(),
         }
     }
 }

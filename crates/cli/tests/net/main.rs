@@ -7,3 +7,4 @@ mod faults;
 mod memory;
 mod near_and_far;
 mod place;
+mod private;

@@ -6,15 +6,16 @@
 
 use std::ops::Range;
 
-use fedra_compute::{Device, Gradients, Params, Tape, Tensor, Value};
+use fedra_compute::{Device, Gradients, LossWeights, Params, RowWeights, Tape, Tensor, Value};
 use fedra_engine::Split;
-use fedra_model::{Batch, Model, Packing, Reading};
+use fedra_model::{Batch, Model, Packing, Reading, Weighted};
 use fedra_plan::{Crossing, Plan, Side};
 use fedra_seed::Seed;
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
+use crate::split::accounted::AccountedNoise;
 use crate::split::noise::{Occasion, Perturbation, unclip};
 use crate::split::peer::Peer;
 
@@ -25,11 +26,22 @@ pub(crate) struct Ends<'a> {
     /// The server's blocks.
     middle: Range<usize>,
     pub(super) encoding: RowEncoding,
-    perturbation: Option<Perturbation>,
+    noise: RowNoise,
     /// Names this connection among all of the client's whose noise begins at the same seed.
     occasion: Seed,
     peer: Box<dyn Peer + 'a>,
     pub(super) step: u32,
+}
+
+/// What is done to rows before they leave.
+#[derive(Clone, Debug)]
+pub(crate) enum RowNoise {
+    /// Nothing.
+    None,
+    /// They are perturbed.
+    Perturbed(Perturbation),
+    /// They are releases in a ledger.
+    Accounted(AccountedNoise),
 }
 
 /// A batch on its way through both halves.
@@ -54,7 +66,7 @@ impl<'a> Ends<'a> {
     pub fn new(
         (model, device): (&'a Model, &'a Device),
         (split, plan): (&Split, &Plan),
-        (occasion, noise_seed): (Seed, Seed),
+        (occasion, noise): (Seed, RowNoise),
         peer: Box<dyn Peer + 'a>,
     ) -> Option<Self> {
         let blocks = plan.cut().server_blocks()?;
@@ -63,7 +75,7 @@ impl<'a> Ends<'a> {
             device,
             middle: usize::from(blocks.start)..usize::from(blocks.end),
             encoding: split.encoding,
-            perturbation: split.noise.map(|noise| Perturbation::new(noise, noise_seed)),
+            noise,
             occasion,
             peer,
             step: 0,
@@ -73,6 +85,11 @@ impl<'a> Ends<'a> {
     /// The server's blocks.
     pub fn middle(&self) -> Range<usize> {
         self.middle.clone()
+    }
+
+    /// Whether a ledger answers for what leaves: then nothing else may tell of single examples.
+    pub fn are_accounted(&self) -> bool {
+        matches!(self.noise, RowNoise::Accounted(_))
     }
 
     /// Hidden states behind the middle, for an answer that nothing is learnt from.
@@ -110,9 +127,15 @@ impl<'a> Ends<'a> {
         let received = if into_client { above.input(received) } else { above.constant(received) };
         let packing = passing.batch.packing();
         let start = (received.clone(), self.middle.end);
-        let loss = self.model.loss_from(&mut above, weights, start, packing, question.targets())?;
+        let by_sequence = question.weights_by_sequence();
+        let targets = if self.are_accounted() {
+            of_sequences(question, &by_sequence)
+        } else {
+            question.targets().into()
+        };
+        let loss = self.model.loss_from(&mut above, weights, start, packing, targets)?;
         let found = loss.tensor.item();
-        if !found.is_finite() {
+        if !found.is_finite() && !self.are_accounted() {
             return Ok(CutStep { loss: found, gradients: Gradients::default(), elsewhere: 0.0 });
         }
         let seed = [(&loss, Tensor::scalar(self.device, 1.0))];
@@ -130,7 +153,12 @@ impl<'a> Ends<'a> {
             }
         }
         self.step += 1;
-        Ok(CutStep { loss: found, gradients, elsewhere })
+        if !self.are_accounted() {
+            return Ok(CutStep { loss: found, gradients, elsewhere });
+        }
+        // That a loss is no number tells of its examples, and so would a client that stops there.
+        let gradients = if found.is_finite() { gradients } else { Gradients::default() };
+        Ok(CutStep { loss: 0.0, gradients, elsewhere })
     }
 
     /// Tells the server by what it multiplies its gradients before its step.
@@ -161,9 +189,10 @@ impl<'a> Ends<'a> {
     ) -> Result<(HiddenFrame, Vec<f32>)> {
         let (width, lengths) = (self.model.width(), passing.batch.lengths());
         let occasion = self.occasion(passing);
-        let factors = match &self.perturbation {
-            None => vec![1.0; rows.len() / width],
-            Some(noise) => noise.hidden((rows, width), occasion),
+        let factors = match &self.noise {
+            RowNoise::None => vec![1.0; rows.len() / width],
+            RowNoise::Perturbed(noise) => noise.hidden((rows, width), occasion),
+            RowNoise::Accounted(noise) => noise.hidden((rows, width), self.step),
         };
         let count = rows.len() / width;
         let frame = HiddenFrame {
@@ -189,8 +218,10 @@ impl<'a> Ends<'a> {
     ) -> Result<HiddenFrame> {
         let width = self.model.width();
         let occasion = self.occasion(passing);
-        if let Some(noise) = &self.perturbation {
-            noise.gradient((rows, width), occasion);
+        match &self.noise {
+            RowNoise::None => {}
+            RowNoise::Perturbed(noise) => noise.gradient((rows, width), occasion),
+            RowNoise::Accounted(noise) => noise.gradient((rows, width), self.step),
         }
         let count = rows.len() / width;
         let rows = (width, std::mem::take(rows));
@@ -223,7 +254,11 @@ impl<'a> Ends<'a> {
     }
 
     pub(super) fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
-        self.peer.exchange(frame)
+        let answer = self.peer.exchange(frame)?;
+        if let RowNoise::Accounted(noise) = &mut self.noise {
+            noise.hear(&answer);
+        }
+        Ok(answer)
     }
 
     fn check_rows(&self, frame: &HiddenFrame, expected: usize) -> Result<()> {
@@ -244,4 +279,12 @@ impl<'a> Ends<'a> {
         let width = self.model.width();
         Ok(Tensor::from_slice(self.device, rows.len() / width, width, rows)?)
     }
+}
+
+/// The mean over sequences of the mean over each one's own targets: so the gradient of a sequence depends
+/// on no other one, whatever their labels.
+fn of_sequences<'a>(question: &'a LabelledBatch, by_sequence: &'a [f32]) -> Weighted<'a> {
+    let rows = RowWeights::PerSequence(by_sequence);
+    let weights = LossWeights { rows, divisor: by_sequence.len().max(1) as f64 };
+    Weighted { targets: question.targets(), weights }
 }

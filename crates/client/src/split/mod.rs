@@ -13,6 +13,7 @@
 //! a run in one process and one over a network compute the same bits and report real lengths. The
 //! server sees rows and lengths: no token id, no label and no mask.
 
+mod accounted;
 mod copies;
 mod ends;
 mod joint;
@@ -25,7 +26,8 @@ mod rehearsal;
 mod survey;
 mod turn;
 
-pub(crate) use ends::{CutStep, Ends, Passing};
+pub(crate) use accounted::AccountedNoise;
+pub(crate) use ends::{CutStep, Ends, Passing, RowNoise};
 pub use local_peer::LocalPeer;
 pub use middle::Middle;
 pub use noise::{Occasion, Perturbation};

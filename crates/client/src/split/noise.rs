@@ -55,8 +55,17 @@ impl Perturbation {
     /// Changes gradients that are about to leave, where they get noise at all.
     pub(crate) fn gradient(&self, (rows, width): (&mut [f32], usize), occasion: Occasion<'_>) {
         if self.noise.gradients {
-            self.perturb((rows, width), occasion, "gradient");
+            self.for_gradients().perturb((rows, width), occasion, "gradient");
         }
+    }
+
+    /// The same with the largest norm of gradients, where they have one of their own.
+    const fn for_gradients(&self) -> Self {
+        let kind = match (self.noise.kind, self.noise.gradient_norm) {
+            (NoiseKind::Clipped { sigma, .. }, Some(norm)) => NoiseKind::Clipped { norm, sigma },
+            (kind, _) => kind,
+        };
+        Self { noise: Noise { kind, ..self.noise }, seed: self.seed }
     }
 
     fn perturb(
@@ -111,6 +120,10 @@ pub(crate) fn unclip(gradient: &mut [f32], (rows, width): (&[f32], usize), facto
         if factor >= 1.0 {
             continue;
         }
+        if factor <= 0.0 {
+            gradient.fill(0.0);
+            continue;
+        }
         let squares: f64 = row.iter().map(|value| f64::from(*value).powi(2)).sum();
         let along: f64 =
             row.iter().zip(&*gradient).map(|(h, g)| f64::from(*h) * f64::from(*g)).sum();
@@ -126,7 +139,7 @@ mod tests {
     use super::*;
 
     fn noised(kind: NoiseKind, draw: NoiseDraw, message: u64) -> Vec<f32> {
-        let noise = Noise { kind, draw, gradients: true };
+        let noise = Noise { kind, draw, gradients: true, gradient_norm: None };
         let mut rows: Vec<f32> = (0..4000).map(|number| f32::from(number < 2000) + 1.0).collect();
         let occasion = Occasion { message: Seed(message), examples: &[5, 9], lengths: &[1, 1] };
         Perturbation::new(noise, Seed(3)).hidden((&mut rows, 2000), occasion);

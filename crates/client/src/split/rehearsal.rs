@@ -9,18 +9,20 @@ use std::sync::Arc;
 
 use fedra_compute::{Device, Params, Tape, Tensor, ThreadPool};
 use fedra_data::{Encoded, LabelSet, Task};
-use fedra_engine::{LocalRule, Split, SplitMode, TrainRequest, Work};
+use fedra_engine::{LocalRule, RowPrivacy, Split, SplitMode, TrainRequest, Work};
 use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{ByteCount, ParamId, Plan, Round, Shape, Side};
-use fedra_seed::Seed;
+use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
 use crate::correction::Correction;
 use crate::error::Result;
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
-use crate::split::ends::Ends;
+use crate::split::accounted::AccountedNoise;
+use crate::split::ends::{Ends, RowNoise};
 use crate::split::middle::Middle;
+use crate::split::noise::Perturbation;
 use crate::split::peer::Peer;
 use crate::split::turn::{Blocks, Learner, Pass, Turn};
 use crate::trainer::{TrainTask, Trainer};
@@ -83,7 +85,7 @@ impl Rehearsal<'_> {
             key: None,
         };
         let trainer = Trainer { model: self.model, device: &device, cache: ByteCount(0) };
-        let mut ends = self.ends(&device);
+        let mut ends = self.ends(&device)?;
         trainer.train_cut(&mut params, &task, ends.as_mut().map(|ends| (self.plan, ends)))?;
         Ok(ByteCount(device.usage().peak_bytes as u64))
     }
@@ -92,19 +94,29 @@ impl Rehearsal<'_> {
         let tokens = Limits::default().tokens;
         let evaluator = Evaluator { model, device, task: self.task, labels: self.labels, tokens };
         let examples: Examples = self.scored.iter().cloned().collect();
-        match &mut self.ends(device) {
+        match &mut self.ends(device)? {
             Some(ends) => evaluator.score_cut(params, &examples, ends)?,
             None => evaluator.score(params, &examples)?,
         };
         Ok(())
     }
 
-    fn ends<'d>(&self, device: &'d Device) -> Option<Ends<'d>>
+    fn ends<'d>(&self, device: &'d Device) -> Result<Option<Ends<'d>>>
     where
         Self: 'd,
     {
         let peer = Box::new(ZeroPeer { encoding: self.split.encoding, width: self.model.width() });
-        Ends::new((self.model, device), (self.split, self.plan), (Seed(0), Seed(0)), peer)
+        let noise = match (self.split.noise, self.split.privacy) {
+            (None, RowPrivacy::Empirical) => RowNoise::None,
+            (Some(noise), RowPrivacy::Empirical) => {
+                RowNoise::Perturbed(Perturbation::new(noise, Seed(0)))
+            }
+            (noise, RowPrivacy::Accounted { .. }) => {
+                let key = SecretKey::simulated(Seed(0));
+                RowNoise::Accounted(AccountedNoise::new(noise, key)?)
+            }
+        };
+        Ok(Ends::new((self.model, device), (self.split, self.plan), (Seed(0), noise), peer))
     }
 
     /// The work of as many steps as it takes to have seen everything there is to hold.

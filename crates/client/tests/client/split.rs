@@ -374,7 +374,7 @@ fn noise_at_the_cut_reaches_training_and_scoring_and_is_the_clients_own() {
         (report.loss.unwrap(), report.scores[0].loss, report.scores[1].loss)
     };
     let kind = NoiseKind::Relative { gamma: 1.0 };
-    let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: true };
+    let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: true, gradient_norm: None };
     let (plain, noised) = (with(None), with(Some(noise)));
     assert_ne!(plain.0, noised.0, "training");
     assert_eq!(plain.1, noised.1, "the central set never leaves the server");

@@ -160,7 +160,10 @@ fn a_probe_shows_an_example_with_the_noise_that_its_draw_asks_for() {
     let world = concepts();
     for (draw, again) in [(NoiseDraw::Cached, true), (NoiseDraw::Fresh, false)] {
         let kind = NoiseKind::Relative { gamma: 0.5 };
-        let split = Split { noise: Some(Noise { kind, draw, gradients: true }), ..cut(1, 1) };
+        let split = Split {
+            noise: Some(Noise { kind, draw, gradients: true, gradient_norm: None }),
+            ..cut(1, 1)
+        };
         let (mut client, tapped) = tapped(&world, world.shards.clients[0].clone(), &split);
         let mut request = world.orders(&[client.info().clone()], Round(0)).remove(0);
         let ends = fedra_plan::Cut::keep(1, 1, BLOCKS).unwrap();

@@ -163,6 +163,7 @@ impl State {
         let dispatch = self.dispatch(&present, &attempt.plans, (seed, needed > 1))?;
         let Dispatch { work, requests, absent, corrections } = dispatch;
         self.announce_steps(&requests, &present)?;
+        self.announce_rows(&requests, &present)?;
         let mut gathered = self.gather(fleet, requests, &present)?;
         self.protect(&mut gathered, &attempt.plans, fleet.clients().len())?;
         gathered.up += looked;

@@ -65,6 +65,29 @@ impl State {
         self.record(&events)
     }
 
+    /// Writes down what the rows of these requests tell about clients' examples as they cross the cut.
+    /// What leaves depends on what is answered, so no release is the same as one before.
+    pub(super) fn announce_rows(
+        &mut self,
+        requests: &[TrainRequest],
+        cohort: &[ClientInfo],
+    ) -> Result<(), EngineError> {
+        let Some(rows) = self.recipe.rows_at_cut(&self.layout)? else { return Ok(()) };
+        let mut events = Vec::new();
+        for request in requests {
+            let Some(client) = cohort.iter().find(|client| client.id == request.client) else {
+                continue;
+            };
+            for (mechanism, release) in rows.releases(&request.plan, &request.work, client.examples)
+            {
+                let (mechanism, name) = (mechanism.to_owned(), Some(client.name.clone()));
+                let round = self.round;
+                events.push(Event { round, mechanism, client: name, input: None, release });
+            }
+        }
+        self.record(&events)
+    }
+
     /// Writes down a release of scores that clients measured, by one client or by all.
     pub(super) fn announce_scores(
         &mut self,

@@ -188,16 +188,8 @@ impl Quadratics {
                 }
             }
         }
-        (
-            Reply {
-                payload: payload.expect("finite"),
-                correction,
-                seconds: 0.0,
-                memory: None,
-                noise: None,
-            },
-            state,
-        )
+        let payload = payload.expect("finite");
+        (Reply { payload, correction, seconds: 0.0, memory: None, noise: None }, state)
     }
 }
 

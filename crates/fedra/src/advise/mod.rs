@@ -32,6 +32,11 @@ pub fn advise(
     asked: &AdviceRequest,
     listener: &dyn Listener,
 ) -> Result<Option<Advice>> {
+    if experiment.recipe.privacy.is_some() {
+        let expected =
+            "none: every pilot is a run of its own on the same rows, and no promise covers them";
+        return Err(Complaint::new("privacy", "a promise", expected).into());
+    }
     let trunk = experiment.warming_up()?;
     let plan = PilotPlan::new(&trunk, asked)?;
     if let Some(folder) = asked.scratch.as_ref().filter(|folder| !folder.is_dir()) {

@@ -133,6 +133,13 @@ impl<'a> Progression<'a> {
                 "tuned values were chosen on the clients' validation examples with seed {seeds}; the \
                  test set was not looked at"
             ));
+            if tasks.iter().any(|task| task.experiment.recipe.privacy.is_some()) {
+                self.done.notes.push(
+                    "epsilon is that of a single run; every candidate was a private run on the same \
+                     rows, so all of them together spent more (docs/privacy.md)"
+                        .to_owned(),
+                );
+            }
         }
         Ok(Some(all))
     }

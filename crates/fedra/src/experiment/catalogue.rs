@@ -189,6 +189,7 @@ mod tests {
         assert_eq!(advised("rounds", &["seed"]).as_deref(), Some("federation.rounds"));
         assert_eq!(advised("ronuds", &["seed"]).as_deref(), Some("federation.rounds"));
         assert_eq!(advised("seeds", &["seed"]).as_deref(), Some("seed or compare.seeds"));
-        assert_eq!(advised("epsilons", &["seed"]), None);
+        assert_eq!(advised("epsilons", &["seed"]).as_deref(), Some("privacy.epsilon"));
+        assert_eq!(advised("quaternion", &["seed"]), None);
     }
 }

@@ -8,10 +8,12 @@ use fedra_plan::Probe;
 use toml::Table;
 
 use super::checked::Experiment;
+use super::privacy_table::PrivacyTable;
 
 /// One line for each setting that changes nothing in this experiment.
 pub fn idle(experiment: &Experiment) -> Vec<String> {
-    let facts = [work, conditions, method, warmup, safl].map(|look| look(experiment)).concat();
+    let facts =
+        [work, conditions, method, privacy, warmup, safl].map(|look| look(experiment)).concat();
     let line = |(key, why)| format!("note: {key} does nothing here: {why}");
     facts.into_iter().map(line).collect()
 }
@@ -73,6 +75,18 @@ fn method(experiment: &Experiment) -> Vec<Fact> {
         facts.push(("the server".to_owned(), why.to_owned()));
     }
     facts
+}
+
+/// A norm of gradients where rows are clipped instead.
+fn privacy(experiment: &Experiment) -> Vec<Fact> {
+    let draft = &experiment.draft;
+    let clip = draft.privacy.as_ref().map(|table| table.clip);
+    let given = clip.is_some_and(|clip| clip != PrivacyTable::default().clip);
+    if !given || draft.split.is_none() {
+        return Vec::new();
+    }
+    let why = "beside [split] rows are clipped, to split.noise.norm";
+    vec![("privacy.clip".to_owned(), why.to_owned())]
 }
 
 /// A second stage that the run does not live to see.

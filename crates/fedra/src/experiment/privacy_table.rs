@@ -7,6 +7,7 @@ use fedra_privacy::{Budget, Delta, PrivacyError, Promise, Relation, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::complaint::Complaint;
+use crate::experiment::split_table::NoiseTable;
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,12 +66,27 @@ impl PrivacyTable {
             let expected = "the most that may be spent, such as 8.0, or privacy.noise";
             return Err(Complaint::new("privacy.epsilon", "nothing", expected));
         }
+        self.with_noise(self.noise.unwrap_or(1.0), self.clip)
+    }
+
+    /// The promise beside a cut: rows have their own norm and noise, and nothing is left to find.
+    pub fn privacy_of_rows(&self, rows: NoiseTable) -> Result<Privacy, Complaint> {
+        if let Some(noise) = self.noise {
+            let expected = "none beside [split]: the noise of rows is split.noise.sigma";
+            return Err(Complaint::new("privacy.noise", noise, expected));
+        }
+        // What is wrong with split.noise is said there.
+        let sigma = rows.sigma.filter(|sigma| NoiseMultiplier::new(*sigma).is_ok()).unwrap_or(1.0);
+        self.with_noise(sigma, rows.norm.unwrap_or(1.0))
+    }
+
+    fn with_noise(&self, noise: f64, clip: f64) -> Result<Privacy, Complaint> {
         if self.public.is_some() && self.selection != PrivateSelection::Public {
             let expected = "it beside privacy.selection = \"public\"";
             return Err(Complaint::new("privacy.public", "a file", expected));
         }
         let budget = self.epsilon.map(|epsilon| number("privacy.epsilon", Budget::new(epsilon)));
-        let noise = number("privacy.noise", NoiseMultiplier::new(self.noise.unwrap_or(1.0)))?;
+        let noise = number("privacy.noise", NoiseMultiplier::new(noise))?;
         Ok(Privacy {
             promise: Promise {
                 unit: self.unit,
@@ -78,7 +94,7 @@ impl PrivacyTable {
                 delta: number("privacy.delta", Delta::new(self.delta))?,
                 budget: budget.transpose()?,
             },
-            clip: self.clip,
+            clip,
             clipping: self.clipping,
             noise,
             cap: self.cap,

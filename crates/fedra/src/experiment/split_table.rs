@@ -51,6 +51,8 @@ pub enum EndsAre {
     Shared,
     /// Each client's own: they never leave it.
     Personal,
+    /// Everybody's, and they stay as they began.
+    Frozen,
 }
 
 /// `[split.noise]`
@@ -71,11 +73,15 @@ pub struct NoiseTable {
     /// `absolute`: the mean absolute value of the noise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
-    /// Whether an example meets new noise each time.
-    pub draw: NoiseDraw,
+    /// Whether an example meets new noise each time; under a promise it does unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draw: Option<NoiseDraw>,
     /// Whether gradients that leave a client get it too; they do unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gradients: Option<bool>,
+    /// `clipped`: the largest norm of a gradient's row; `norm` unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradient_norm: Option<f64>,
 }
 
 /// How large noise is.
@@ -102,8 +108,8 @@ impl SplitTable {
         written.parse::<ByteCount>().map(Some).map_err(refuse)
     }
 
-    /// The cut as the engine takes it.
-    pub fn split(&self) -> Result<Split, Complaint> {
+    /// The cut as the engine takes it, where draws of noise are these unless given.
+    pub fn split(&self, draw: NoiseDraw) -> Result<Split, Complaint> {
         if self.client_memory.is_some() && (self.first.is_some() || self.last.is_some()) {
             let expected = "either a memory, or first and last";
             return Err(Complaint::new("split.client_memory", "it beside a fixed cut", expected));
@@ -113,9 +119,14 @@ impl SplitTable {
             let expected = "either a memory, or clients and moves with cuts of their own";
             return Err(Complaint::new("split.client_memory", "it beside other cuts", expected));
         }
-        if self.ends == EndsAre::Personal && !(self.clients.is_empty() && self.moves.is_empty()) {
+        let of_one_cut = match self.ends {
+            EndsAre::Shared => None,
+            EndsAre::Personal => Some("\"personal\""),
+            EndsAre::Frozen => Some("\"frozen\""),
+        };
+        if let (Some(found), true) = (of_one_cut, others) {
             let expected = "\"shared\" where cuts differ: whose a block is must not change";
-            return Err(Complaint::new("split.ends", "\"personal\"", expected));
+            return Err(Complaint::new("split.ends", found, expected));
         }
         self.memory()?;
         let ends = Ends { first: self.first.unwrap_or(1), last: self.last.unwrap_or(1) };
@@ -125,14 +136,14 @@ impl SplitTable {
             mode: self.mode,
             average_every: self.average_every,
             encoding: self.encoding,
-            noise: self.noise.map(NoiseTable::noise).transpose()?,
+            noise: self.noise.map(|noise| noise.noise(draw)).transpose()?,
             ..Split::new(ends)
         })
     }
 }
 
 impl NoiseTable {
-    fn noise(self) -> Result<Noise, Complaint> {
+    fn noise(self, draw: NoiseDraw) -> Result<Noise, Complaint> {
         let numbers = [
             ("split.noise.gamma", self.gamma, Formula::Relative),
             ("split.noise.norm", self.norm, Formula::Clipped),
@@ -150,12 +161,18 @@ impl NoiseTable {
                 }
             }
         }
+        if let (Some(norm), Formula::Relative | Formula::Absolute) = (self.gradient_norm, self.kind)
+        {
+            let expected = "it with split.noise.kind = \"clipped\" alone";
+            return Err(Complaint::new("split.noise.gradient_norm", norm, expected));
+        }
         let of = |value: Option<f64>| value.unwrap_or_default();
         let kind = match self.kind {
             Formula::Relative => NoiseKind::Relative { gamma: of(self.gamma) },
             Formula::Clipped => NoiseKind::Clipped { norm: of(self.norm), sigma: of(self.sigma) },
             Formula::Absolute => NoiseKind::Absolute { scale: of(self.scale) },
         };
-        Ok(Noise { kind, draw: self.draw, gradients: self.gradients.unwrap_or(true) })
+        let (draw, gradients) = (self.draw.unwrap_or(draw), self.gradients.unwrap_or(true));
+        Ok(Noise { kind, draw, gradients, gradient_norm: self.gradient_norm })
     }
 }

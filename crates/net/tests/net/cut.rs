@@ -34,7 +34,7 @@ pub fn middle(world: &World, split: &Split, fleet: &dyn Fleet) -> Arc<Middle> {
 fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
     let world = World::new(3);
     let kind = NoiseKind::Clipped { norm: 3.0, sigma: 0.01 };
-    let noise = Some(Noise { kind, draw: NoiseDraw::Fresh, gradients: true });
+    let noise = Some(Noise { kind, draw: NoiseDraw::Fresh, gradients: true, gradient_norm: None });
     let splits = [
         Split { noise, ..Split::new(Ends { first: 1, last: 0 }) },
         Split { mode: SplitMode::Sequential, ..Split::new(Ends { first: 0, last: 1 }) },

@@ -127,13 +127,15 @@ fn frame(raw: &Raw, part: Part) {
 }
 
 fn head(raw: &Raw, id: u64, lengths: &[u64]) {
-    let meta = serde_json::to_vec(&Answer::Trained { seconds: 1.0, memory: None }).unwrap().into();
+    let meta = serde_json::to_vec(&Answer::Trained { seconds: 1.0, memory: None, noise: None })
+        .unwrap()
+        .into();
     frame(raw, Part::Head(Head { id, meta, lengths: lengths.to_vec() }));
 }
 
 fn update(id: u64, bytes: usize) -> Message {
     let payloads = vec![Bytes::from(vec![7; bytes])];
-    Message { payloads, ..answer(id, &Answer::Trained { seconds: 1.0, memory: None }) }
+    Message { payloads, ..answer(id, &Answer::Trained { seconds: 1.0, memory: None, noise: None }) }
 }
 
 const CASES: [Case; 11] = [

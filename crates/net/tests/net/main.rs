@@ -12,5 +12,6 @@ mod lossy;
 mod many;
 mod near_and_far;
 mod place;
+mod private_cut;
 mod streams;
 mod world;

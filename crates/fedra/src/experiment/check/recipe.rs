@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
-    AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, Population, Recipe, Sampler,
-    Split, Weighting, Work,
+    AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Privacy,
+    Recipe, Sampler, Split, Weighting, Work,
 };
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
@@ -17,9 +17,7 @@ use super::values::Result;
 use crate::complaint::{Complaint, nearest};
 use crate::experiment::checked::ModelSource;
 use crate::experiment::draft::{Draft, LoraHead, LoraMean};
-use crate::experiment::privacy_table::PrivacyTable;
 use crate::experiment::reading;
-use crate::experiment::split_table::SplitTable;
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
 pub(super) fn recipe(
@@ -61,8 +59,8 @@ pub(super) fn recipe(
             Some(LoraMean::Exact) => AdapterMean::Exact,
             Some(LoraMean::Separate | LoraMean::FreezeA) | None => AdapterMean::Separate,
         },
-        split: draft.split.as_ref().map(SplitTable::split).transpose()?,
-        privacy: draft.privacy.as_ref().map(PrivacyTable::privacy).transpose()?,
+        split: split(draft)?,
+        privacy: privacy(draft)?,
         learns: trainable(draft, task)?,
         ..Recipe::new(work)
     };
@@ -91,6 +89,25 @@ pub(super) fn recipe(
     };
     recipe.check(clients).map_err(|error| beneath(draft, complaint(error)))?;
     Ok(recipe)
+}
+
+/// The cut. Noise that a promise is to cover is new each time.
+fn split(draft: &Draft) -> Result<Option<Split>> {
+    let draw = match draft.privacy {
+        None => NoiseDraw::default(),
+        Some(_) => NoiseDraw::Fresh,
+    };
+    draft.split.as_ref().map(|table| table.split(draw)).transpose()
+}
+
+/// The promise. Beside a cut it is the rows' noise that keeps it.
+fn privacy(draft: &Draft) -> Result<Option<Privacy>> {
+    let Some(table) = &draft.privacy else { return Ok(None) };
+    let rows = draft.split.as_ref().filter(|_| table.unit == Unit::Example);
+    match rows.map(|split| split.noise.unwrap_or_default()) {
+        None => table.privacy().map(Some),
+        Some(noise) => table.privacy_of_rows(noise).map(Some),
+    }
 }
 
 fn sample(draft: &Draft) -> Result<()> {

@@ -1,0 +1,138 @@
+//! `fedra account ledger`: what a run or a site promised and released, read from its folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use fedra::grid::{Grid, counted};
+use fedra::private::ratio;
+use fedra::run_files::{LEDGER, ROUNDS};
+use fedra_engine::{RoundReport, SiteNoise};
+use fedra_plan::Site;
+use fedra_privacy::{Ledger, Release, Sampling};
+use serde_json::json;
+
+use crate::console;
+
+pub const HELP: &str = "\
+Examples:
+  fedra account ledger runs/quickstart            the folder of a run, or of a site (fedra join --state)
+  fedra account ledger ledger.jsonl --json
+
+Tells what was promised, what was released by which part of the program, and, for a run, how large the
+signal was beside the noise, round by round. An edited or reordered ledger is refused; one that was cut off
+at its end is refused only by the run that goes on with it.";
+
+/// Reads a ledger.
+#[derive(Args)]
+pub struct LedgerOf {
+    /// A folder with a ledger, or the ledger itself
+    #[arg(value_name = "DIR|FILE")]
+    place: PathBuf,
+    /// Print one object
+    #[arg(long)]
+    json: bool,
+}
+
+impl LedgerOf {
+    /// Prints it.
+    pub fn run(&self) -> Result<()> {
+        let file = if self.place.is_dir() { self.place.join(LEDGER) } else { self.place.clone() };
+        let text = fs::read_to_string(&file)
+            .with_context(|| format!("{}: expected the ledger of a private run", file.display()))?;
+        let ledger = Ledger::read(&text).with_context(|| file.display().to_string())?;
+        let spent = ledger.spent()?;
+        if self.json {
+            let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
+            console::data(json!({
+                "promise": ledger.promise(),
+                "events": ledger.events().len(),
+                "pld": finite(spent.pld),
+                "rdp": finite(spent.rdp),
+                "statement": ledger.statement()?,
+            }));
+            return Ok(());
+        }
+        console::data(releases(&ledger));
+        let rounds = file.with_file_name(ROUNDS);
+        if rounds.is_file()
+            && let Some(table) = signals(&rounds)?
+        {
+            console::data(format_args!("\n{table}"));
+        }
+        console::data(format_args!("\n{}", ledger.statement()?));
+        Ok(())
+    }
+}
+
+/// What was released, equal releases together.
+fn releases(ledger: &Ledger) -> String {
+    let mut counts: BTreeMap<(&str, String), (u64, BTreeSet<&str>)> = BTreeMap::new();
+    for event in ledger.events() {
+        let (count, clients) =
+            counts.entry((&event.mechanism, in_words(&event.release))).or_default();
+        *count += 1;
+        clients.insert(event.client.as_deref().unwrap_or("everyone"));
+    }
+    let mut grid = Grid::new(["mechanism", "release", ">times", "about"]);
+    for ((mechanism, release), (count, clients)) in counts {
+        let about = match clients.first() {
+            Some(one) if clients.len() == 1 => (*one).to_owned(),
+            Some(_) | None => counted(clients.len() as u64, "client"),
+        };
+        grid.row([mechanism.to_owned(), release, count.to_string(), about]);
+    }
+    grid.lines().join("\n")
+}
+
+fn in_words(release: &Release) -> String {
+    match release {
+        Release::SampledGaussian { sampling, noise, steps } => {
+            let cap = match sampling {
+                Sampling::Poisson { .. } => String::new(),
+                Sampling::CappedPoisson { cap, .. } => format!(", at most {cap}"),
+            };
+            let (steps, rate) = (counted(steps.get(), "step"), sampling.rate().get());
+            let noise = noise.get();
+            format!("{steps} with noise {noise:.4}, each unit by chance {rate:.4}{cap}")
+        }
+        Release::Gaussian { sensitivity, deviation, count } => {
+            let values = counted(count.get(), "value");
+            format!("{values} with noise {:.4}", deviation / sensitivity)
+        }
+        Release::Tree { noise, steps, restarts } => {
+            format!("{restarts} trees of {steps} leaves with noise {:.4}", noise.get())
+        }
+        Release::NonPrivate { what, why } => format!("NO BOUND: {what} ({why})"),
+    }
+}
+
+/// Signal over noise by round and site; `None` where reports have none.
+fn signals(file: &Path) -> Result<Option<String>> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let mut rows: Vec<(u32, Vec<SiteNoise>)> = Vec::new();
+    for line in text.lines() {
+        let Ok(report) = serde_json::from_str::<RoundReport>(line) else { continue };
+        rows.extend(report.privacy.map(|privacy| (report.round.0 + 1, privacy.sites)));
+    }
+    let all = rows.iter().flat_map(|(_, sites)| sites);
+    let sites: BTreeSet<Site> = all.map(|one| one.site).collect();
+    if sites.is_empty() {
+        return Ok(None);
+    }
+    let names = sites.iter().map(|site| format!(">{site}"));
+    let headings: Vec<String> =
+        std::iter::once(">signal over noise: round".to_owned()).chain(names).collect();
+    let mut grid = Grid::with(&headings);
+    for (round, found) in rows {
+        let of = |site: &Site| {
+            let one = found.iter().find(|one| one.site == *site);
+            one.map_or_else(|| "-".to_owned(), ratio)
+        };
+        let cells = std::iter::once(round.to_string()).chain(sites.iter().map(of));
+        grid.add(cells.collect());
+    }
+    Ok(Some(grid.lines().join("\n")))
+}

@@ -1,0 +1,195 @@
+//! Private runs: the plan's epsilon is the ledger's, what no promise covers is refused, and a run that was
+//! stopped goes on with the ledger that it left.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::place::{Place, rounds_without_times};
+
+fn with<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
+    command.iter().copied().chain(sets.iter().flat_map(|set| ["--set", *set])).collect()
+}
+
+/// The number after a word in a line.
+fn after(text: &str, word: &str) -> f64 {
+    let mut words = text.split_whitespace().skip_while(|found| *found != word).skip(1);
+    words.next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_plan_tells_the_epsilon_at_which_the_run_ends() {
+    let place = Place::new();
+    for (number, sets) in [
+        &["privacy.epsilon=8"][..],
+        &["privacy.noise=1.5", "work.epochs=2", "federation.sample={ poisson = 0.7 }"],
+        &["privacy.epsilon=3", "privacy.relation=replace", "privacy.clipping=adaptive"],
+        &["privacy.noise=2", "privacy.cap=1.5", "work.batch=4", "privacy.clipping=per_block"],
+        &["privacy.epsilon=4", "method.name=safl", "method.k=1"],
+        &[
+            "privacy.noise=2",
+            "privacy.selection={ gaussian = { noise = 5.0 } }",
+            "method.name=safl",
+            "method.k=1",
+            "method.profile_every=2",
+        ],
+        &["privacy.epsilon=4", "privacy.selection=public", "method.name=safl", "method.k=1"],
+        &["privacy.noise=1", "method.name=centralised"],
+        &["privacy.noise=1", "method.name=scaffold", "wire.encoding=int8"],
+        &["privacy.noise=1", "method.name=fedfrozen", "method.warmup=1"],
+        &["privacy.unit=client", "privacy.epsilon=8", "privacy.delta=1e-3"],
+        &["privacy.unit=client", "privacy.noise=2", "federation.sample={ poisson = 0.5 }"],
+        &[
+            "privacy.unit=client",
+            "privacy.noise=2",
+            "privacy.selection={ gaussian = { noise = 5.0 } }",
+            "method.name=safl",
+            "method.k=1",
+        ],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = format!("out-{number}");
+        let plan = place.succeed(&with(&["plan", "tiny.toml"], sets));
+        place.succeed(&with(&["run", "tiny.toml", "--quiet", "--out", &out], sets));
+        let line = plan.lines().find(|line| line.starts_with("privacy ")).unwrap();
+        let found = place.summary(&out)["privacy"]["epsilon"].as_f64().unwrap();
+        let planned = after(line, "epsilon");
+        assert!((0.0..=1.001e-3).contains(&(planned - found)), "{sets:?}: {line}, found {found}");
+        let bytes = &place.summary(&out)["bytes"]["up"];
+        let line = plan.lines().find(|found| found.starts_with("bytes up ")).unwrap();
+        let foreseen = line.split_whitespace().nth(2).unwrap().replace(',', "");
+        assert_eq!(foreseen, bytes.to_string(), "{sets:?}: {line}");
+    }
+}
+
+#[test]
+fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
+    let place = Place::new();
+    let sets = ["privacy.epsilon=8", "evaluate.every=1"];
+    let heard = place.succeed_and_hear(&with(&["run", "tiny.toml", "--out", "out"], &sets));
+    assert!(heard.contains("epsilon") && heard.contains("example-level"), "{heard}");
+    assert!(!heard.contains("loss"), "{heard}");
+    let summary = place.summary("out");
+    assert!(summary["scores"].get("client_test").is_none(), "{}", summary["scores"]);
+    assert!(summary.get("baseline").is_none());
+    let rounds = rounds_without_times(&place.path("out"));
+    for round in &rounds {
+        assert_eq!(round["loss"], Value::Null);
+        let sites = round["privacy"]["sites"].as_array().unwrap();
+        assert_eq!(sites.len(), 4, "embedding, two blocks, head");
+    }
+    let told = place.succeed(&["account", "ledger", "out"]);
+    for expected in ["example gradients", "signal over noise", "block.1", "Not covered: who takes"]
+    {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    let json: Value =
+        serde_json::from_str(&place.succeed(&["account", "ledger", "out", "--json"])).unwrap();
+    assert_eq!(json["pld"], summary["privacy"]["epsilon"]);
+    assert_eq!(json["events"], 9);
+
+    // With scores of clients they are there, and the statement has always said that they are not covered.
+    let sets = ["privacy.epsilon=8", "privacy.client_scores=true"];
+    place.succeed(&with(&["run", "tiny.toml", "--quiet", "--out", "scored"], &sets));
+    assert!(place.summary("scored")["scores"].get("client_test").is_some());
+    let of_clients = ["privacy.unit=client", "privacy.noise=1", "privacy.client_scores=true"];
+    place.succeed(&with(&["run", "tiny.toml", "--quiet", "--out", "open"], &of_clients));
+    assert_eq!(place.summary("open")["privacy"]["epsilon"], Value::Null);
+}
+
+#[test]
+fn what_no_promise_covers_is_refused_with_the_reason() {
+    let place = Place::new();
+    for (sets, expected) in [
+        ("privacy.clip=1", "privacy.epsilon: found nothing, expected the most that may be spent"),
+        ("privacy.epsilon=0", "privacy.epsilon: found 0, expected"),
+        ("privacy.epsilon=-1", "privacy.epsilon: found -1, expected"),
+        ("privacy.noise=0", "privacy.noise: found 0, expected"),
+        ("privacy.noise=1\nprivacy.delta=0", "privacy.delta: found 0, expected"),
+        ("privacy.noise=1\nprivacy.delta=0.5", "privacy.delta: found 0.5, expected below one of"),
+        (
+            "privacy.noise=1\nprivacy.unit=client\nprivacy.delta=0.4",
+            "privacy.delta: found 0.4, expected below one of the 3 clients",
+        ),
+        ("privacy.noise=1\nprivacy.clip=0", "privacy.clip: found 0, expected a finite number"),
+        ("privacy.noise=1\nprivacy.cap=0.5", "privacy.cap: found 0.5, expected at least 1"),
+        ("privacy.noise=1\nprivacy.unit=patient", "privacy.unit"),
+        ("privacy.noise=1\nprivacy.sigma=1", "privacy.sigma"),
+        ("privacy.noise=1\nevaluate.attention=true", "evaluate.attention tells"),
+        ("privacy.noise=1\nevaluate.best=true", "evaluate.best: found given, expected it beside"),
+        ("privacy.noise=1\nprivacy.public=\"rows.jsonl\"", "privacy.public: found a file"),
+        (
+            "privacy.noise=1\nmethod.name=safl\nmethod.prune={ heads = 0.5 }",
+            "the heads that are sent follow from what clients measured",
+        ),
+        (
+            "privacy.noise=1\nmethod.name=safl\nmethod.mask=per_client",
+            "method.mask: found \"per_client\" under privacy, expected \"consensus\"",
+        ),
+        (
+            "privacy.noise=1\nmethod.name=safl\nmethod.selector=disagreement",
+            "method.selector: found another ranking",
+        ),
+        (
+            "privacy.noise=1\nmethod.name=safl\nmethod.selector=gradient_norm\n\
+             privacy.selection={ gaussian = { noise = 5.0 } }",
+            "method.selector: found a norm of gradients under privacy",
+        ),
+        (
+            "privacy.epsilon=1\nmethod.name=safl\nprivacy.selection=private_unaccounted",
+            "privacy.selection: found \"private_unaccounted\" beside privacy.epsilon",
+        ),
+        (
+            "privacy.epsilon=1\nprivacy.unit=client\nprivacy.client_scores=true",
+            "privacy.client_scores: found true beside privacy.epsilon",
+        ),
+        ("privacy.unit=client\nprivacy.noise=1\nmethod.name=scaffold", "control variate"),
+        ("privacy.unit=client\nprivacy.noise=1\nmethod.name=fednova", "after they are clipped"),
+        (
+            "privacy.unit=client\nprivacy.noise=1\nfederation.sample={ uniform = 2 }",
+            "federation.sample: found { uniform = 2 } under privacy",
+        ),
+        ("privacy.unit=client\nprivacy.noise=1\nevaluate.drift=true", "evaluate.drift tells"),
+    ] {
+        let sets: Vec<&str> = sets.lines().map(str::trim).collect();
+        let output = place.fedra(&with(&["run", "tiny.toml", "--out", "never"], &sets));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(expected), "{sets:?}: {said}");
+    }
+    let sets = ["privacy.noise=1", "method.name=fedfrozen"];
+    let refused = place.refused(&with(&["advise", "tiny.toml"], &sets));
+    assert!(refused.contains("every pilot is a run of its own"), "{refused}");
+}
+
+/// A run that stops because its budget is spent, and goes on with no other ledger than its own.
+#[test]
+fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
+    let place = Place::new();
+    let sets = ["privacy.noise=1", "privacy.epsilon=100"];
+    place.succeed(&with(&["run", "tiny.toml", "--quiet", "--out", "whole"], &sets));
+    let rounds = rounds_without_times(&place.path("whole"));
+    let epsilon = |round: usize| rounds[round]["privacy"]["epsilon"].as_f64().unwrap();
+    let budget = format!("privacy.epsilon={}", f64::midpoint(epsilon(1), epsilon(2)));
+    let sets = ["privacy.noise=1", &budget];
+    let heard = place.succeed_and_hear(&with(&["run", "tiny.toml", "--out", "short"], &sets));
+    assert!(heard.contains("warning: all rounds would bring epsilon to"), "{heard}");
+    assert!(heard.contains("stopped early  the next round would pass privacy.epsilon"), "{heard}");
+    assert_eq!(rounds_without_times(&place.path("short")).len(), 2);
+    assert_eq!(place.summary("short")["stopped"], "budget");
+    assert_eq!(place.summary("short")["rounds"], 2);
+    assert!(!place.weights("short").is_empty());
+
+    // Nobody goes on with a ledger that somebody shortened.
+    fs::remove_file(place.path("short").join("summary.json")).unwrap();
+    let ledger = place.path("short").join("ledger.jsonl");
+    let good = fs::read_to_string(&ledger).unwrap();
+    let lines: Vec<&str> = good.lines().collect();
+    fs::write(&ledger, lines[..lines.len() - 1].join("\n")).unwrap();
+    let output = place.fedra(&["run", "--resume", "short"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("shortened"), "{said}");
+    fs::write(&ledger, good.replacen("\"noise\":1", "\"noise\":2", 1)).unwrap();
+    assert!(!place.fedra(&["account", "ledger", "short"]).status.success());
+}

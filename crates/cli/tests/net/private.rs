@@ -1,0 +1,48 @@
+//! A private federation of processes: noise is the sites' own, and so are their ledgers.
+
+use std::fs;
+
+use crate::place::{Place, TINY, mode_of};
+
+#[test]
+fn sites_keep_count_of_their_own_and_come_to_the_epsilon_of_the_server() {
+    let place = Place::new();
+    let flags = [TINY, "--set", "privacy.epsilon=8", "--set", "threads=1"];
+    place.run("run --out near --quiet", &flags);
+    let (server, address) = place.serve("far", &flags);
+    let sites = place.join_all(&address, &flags);
+    server.succeed();
+    for site in sites {
+        site.succeed();
+    }
+    let read = |path: std::path::PathBuf| fs::read_to_string(path).unwrap();
+    let summary: serde_json::Value =
+        serde_json::from_str(&read(place.path("far").join("summary.json"))).unwrap();
+    let epsilon = summary["privacy"]["epsilon"].as_f64().unwrap();
+    assert!((7.9..=8.0).contains(&epsilon), "{epsilon}");
+    // The noise of a simulation is everybody's, that of a site is its own.
+    assert!(place.model("near") != place.model("far"));
+    let mut worst: f64 = 0.0;
+    for site in 1..=3 {
+        let folder = place.path(&format!("state-{site}"));
+        let output = place.output("account ledger --json", &[folder.to_str().unwrap()]);
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        worst = worst.max(told["pld"].as_f64().unwrap());
+        assert_eq!(told["events"], 3);
+        assert_eq!(mode_of(&folder.join("noise.key")), 0o600);
+    }
+    assert!((worst - epsilon).abs() < 1e-9, "{worst}, {epsilon}");
+}
+
+#[test]
+fn a_site_that_promised_something_does_not_work_for_a_server_that_did_not() {
+    let place = Place::new();
+    let plain = [TINY, "--set", "threads=1"];
+    let private = [TINY, "--set", "threads=1", "--set", "privacy.epsilon=8"];
+    let (server, address) = place.serve("far", &plain);
+    let site = place.join(1, &address, &private);
+    let (status, said) = site.end();
+    assert_ne!(status, Some(0));
+    assert!(said.contains("privacy"), "{said}");
+    server.kill();
+}
