@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::place::Place;
 
 const FILE: &str = include_str!("../../../../experiments/audit.toml");
-const CANARIES: usize = 800;
+const CANARIES: usize = 1000;
 
 fn run(sets: &[&str]) -> CanaryRun {
     let overrides = sets.iter().fold(Overrides::default(), |all, set| all.set(set));
@@ -43,7 +43,7 @@ fn bound(run: &CanaryRun, promised: &PrivacySummary) -> f64 {
 
 #[test]
 fn honest_runs_are_below_their_claim_and_little_noise_shows() {
-    for noise in ["privacy.noise=3.0", "privacy.noise=0.5"] {
+    for noise in ["privacy.noise=6.0", "privacy.noise=0.5"] {
         let run = run(&[noise]);
         let (found, claim) = (bound(&run, &run.privacy), run.privacy.epsilon.unwrap());
         assert!(found < claim, "{noise}: {found} above {claim}");
@@ -63,9 +63,9 @@ fn batches_by_coins_and_more_steps_are_below_their_claim_too() {
 fn a_quarter_of_the_noise_and_a_missing_clip_are_above_the_claim() {
     let promised = run(&[]).privacy;
     let claim = promised.epsilon.unwrap();
-    // The noise is 0.3 as promised, and an example may move the sum a hundred times as far.
-    let unclipped = ["privacy.clip=10.0", "privacy.noise=0.03"];
-    for broken in [&["privacy.noise=0.75"][..], &unclipped] {
+    // The noise is 0.6 as promised, and no gradient is as long as 250.
+    let unclipped = ["privacy.clip=250.0", "privacy.noise=0.0024"];
+    for broken in [&["privacy.noise=1.5"][..], &unclipped] {
         let found = bound(&run(broken), &promised);
         assert!(found > claim, "{broken:?}: {found} below {claim}");
     }
