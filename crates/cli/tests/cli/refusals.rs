@@ -225,7 +225,7 @@ fn bad_values_are_refused_before_anything_is_written() {
             "wire.encoding: found a share of 3 to keep, expected above 0 and at most 1",
         ),
         ("wire.encoding={ top_k = nan }", "wire.encoding: found a share of NaN to keep, expected"),
-        ("privacy.epsilon=1", "privacy: found a table, expected no such table"),
+        ("privacy.epsilon=0", "privacy.epsilon: found 0, expected"),
         ("name=../up", "name: found \"../up\", expected letters"),
         ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),
         ("model.vocabulary=5", "model.vocabulary"),
