@@ -167,14 +167,33 @@ fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Cli
         return Ok(client);
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let file = folder.join("noise.key");
+    let (file, ledger) = (folder.join("noise.key"), folder.join(LEDGER));
+    // Without the key the same answers would get other noise; without the ledger nobody would know of them.
+    match (file.exists(), ledger.exists()) {
+        (true, false) => bail!(
+            "{}: found noise.key and no {LEDGER}, expected both: what was released is not known any more\n\
+             hint: another --state begins anew; what was released from this one still counts",
+            folder.display()
+        ),
+        (false, true) => bail!(
+            "{}: found {LEDGER} and no noise.key, expected both: the same answers would get other noise\n\
+             hint: another --state begins anew; what was released from this one still counts",
+            folder.display()
+        ),
+        (true, true) | (false, false) => {}
+    }
     let key = fedra_net::kept_key(&file);
     let key = key.with_context(|| format!("cannot read or write {}", file.display()))?;
     let exact = Exact {
         block_scores: privacy.selection == PrivateSelection::PrivateUnaccounted,
         client_scores: privacy.client_scores,
+        noise: experiment
+            .draft
+            .privacy
+            .as_ref()
+            .and_then(|table| table.noise)
+            .map(|_| privacy.noise),
     };
-    let ledger = folder.join(LEDGER);
     let guard = PrivacyGuard::open(privacy.promise, ledger, exact)?;
     Ok(client.with_secret(key).with_guard(guard))
 }

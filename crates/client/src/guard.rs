@@ -12,7 +12,7 @@ use fedra_engine::{
     ProbeRequest, RowsAtCut, Split, TrainRequest,
 };
 use fedra_plan::{Digest, Round, Side};
-use fedra_privacy::{Event, Ledger, Promise, Release};
+use fedra_privacy::{Event, Ledger, NoiseMultiplier, Promise, Release};
 
 use crate::error::{ClientError, Result};
 
@@ -33,12 +33,14 @@ pub(crate) struct OwnRows {
 }
 
 /// What may leave as it is, beside what is private.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exact {
     /// Scores of blocks, which the ledger then calls a release without a bound.
     pub block_scores: bool,
     /// Scores of the model on validation and test examples, which the promise does not cover.
     pub client_scores: bool,
+    /// The least noise that steps have to have, where that was agreed on.
+    pub noise: Option<NoiseMultiplier>,
 }
 
 impl PrivacyGuard {
@@ -65,6 +67,9 @@ impl PrivacyGuard {
         };
         if work.head_probe.is_some() || request.split.is_some() || is_cut(request) {
             return Err(refused("more than noised gradients", "nothing beside them"));
+        }
+        if self.exact.noise.is_some_and(|least| private.noise < least) {
+            return Err(refused("less noise than was agreed on", "at least privacy.noise"));
         }
         let counted = private.release(work, examples);
         let counted =

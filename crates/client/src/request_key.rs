@@ -8,6 +8,7 @@
 use fedra_compute::{Params, SecretKey};
 use fedra_engine::{ClientId, EvaluationRequest, ProbeRequest, TrainRequest};
 use fedra_plan::{Digest, Plan, Side};
+use fedra_seed::Seed;
 use sha2::{Digest as _, Sha256};
 
 use crate::shard_digest::DataSecret;
@@ -16,6 +17,8 @@ use crate::shards::Shard;
 /// What answers are computed from beside the question.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
+    /// The client's secret: with another one the same answer has other noise, and is another release.
+    pub secret: &'a SecretKey,
     /// The client's examples.
     pub shard: &'a Shard,
     /// The model, with what is the client's own in its place.
@@ -61,6 +64,9 @@ impl Sources<'_> {
         };
         list(asked.as_bytes());
         list(correction);
+        for draw in self.secret.of("commitment").uniforms().take(4) {
+            list(&draw.to_le_bytes());
+        }
         // It never leaves the client but as a part of this digest, behind the model's numbers or a key.
         list(self.shard.digest(&DataSecret::default()).as_bytes());
         for (id, tensor) in self.params.iter() {
@@ -87,4 +93,10 @@ pub(crate) fn row_key(secret: &SecretKey, input: &Digest) -> SecretKey {
 /// The key of that answer's noise.
 pub(crate) fn key(secret: &SecretKey, input: &Digest) -> SecretKey {
     secret.of("examples").over(input.as_bytes())
+}
+
+/// Where the sample of a noised measurement starts.
+pub(crate) fn sample_seed(secret: &SecretKey, input: &Digest) -> Seed {
+    let key = secret.of("sample").over(input.as_bytes());
+    key.uniforms().take(2).fold(Seed(0), |seed, draw| seed.with(draw.to_bits()))
 }

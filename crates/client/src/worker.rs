@@ -137,7 +137,15 @@ impl Worker<'_> {
     /// Measures the blocks on a sample of the training examples.
     pub fn probe(&self, state: &ClientState, request: &ProbeRequest<'_>) -> Result<Evidence> {
         let params = self.params_of(state)?;
-        let places = self.sampled(request.examples as usize, request.seed);
+        // Under noise nobody else may know which examples are looked at: a sample that is drawn by their
+        // number would otherwise be another one when one of them is missing.
+        let seed = if request.noise.is_none() {
+            request.seed
+        } else {
+            let input = self.sources(&params).of_probing(request, self.info.id);
+            request_key::sample_seed(self.secret, &input)
+        };
+        let places = self.sampled(request.examples as usize, seed);
         let train = self.shard.train.encoded();
         let sample: Vec<Encoded> = places.iter().map(|&place| train[place].clone()).collect();
         let of_client = (self.info.name.as_str(), sample.as_slice());
@@ -328,7 +336,7 @@ impl Worker<'_> {
 
     /// What its answers are computed from, with these parameters.
     fn sources<'p>(&'p self, params: &'p Params) -> Sources<'p> {
-        Sources { shard: self.shard, params }
+        Sources { secret: self.secret, shard: self.shard, params }
     }
 
     fn trainer(&self) -> Trainer<'_> {

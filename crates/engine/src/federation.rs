@@ -75,6 +75,11 @@ impl Federation {
         (self.state.noise, self.state.simulated) = (key, false);
     }
 
+    /// Whether all its noise follows from the seed.
+    pub const fn is_simulated(&self) -> bool {
+        self.state.simulated
+    }
+
     /// Measures blocks on this text where the promise does not let clients measure them.
     pub fn with_public_text(&mut self, public: Arc<dyn PublicText>) {
         self.state.public = Some(public);

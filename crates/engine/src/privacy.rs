@@ -66,7 +66,11 @@ pub struct Privacy {
 
 /// How blocks are ranked where the promise would not cover what clients measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(
+    rename_all = "snake_case",
+    deny_unknown_fields,
+    expecting = "\"noisy_update\", \"public\", { gaussian = { noise = 5.0 } } or \"private_unaccounted\""
+)]
 pub enum PrivateSelection {
     /// By what was released anyway: the norm of each block's noised update, less what noise adds, from the
     /// last round in which the block learned.
@@ -222,6 +226,10 @@ impl Account {
             None => account.resume_unfinished()?,
         }
         account.end = Some(end);
+        if !account.written {
+            // The promise is there before anything is released under it.
+            account.announce(&[])?;
+        }
         Ok(account)
     }
 
@@ -253,7 +261,8 @@ impl Account {
             std::fs::read_to_string(file).map_err(|error| failure(file, &error.to_string()))?;
         self.ledger = Ledger::replay(&lines, *self.ledger.promise(), head)
             .map_err(|error| failure(file, &error.to_string()))?;
-        self.written = true;
+        // A torn last line is written over.
+        self.written = lines.ends_with('\n');
         Ok(())
     }
 
@@ -262,17 +271,18 @@ impl Account {
         let whole = !self.written;
         let lines = self.ledger.append(events)?;
         let Some(file) = &self.file else { return Ok(()) };
-        let lines = if whole { self.ledger.to_lines()? } else { lines };
-        let written = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .append(!whole)
-            .truncate(whole)
-            .open(file)
-            .and_then(|mut file| {
-                file.write_all(lines.as_bytes())?;
-                file.sync_all()
-            });
+        let written = if whole {
+            // Beside its place first: there is always a whole ledger.
+            let part = file.with_extension("part");
+            write(
+                OpenOptions::new().create(true).write(true).truncate(true),
+                &part,
+                &self.ledger.to_lines()?,
+            )
+            .and_then(|()| std::fs::rename(&part, file))
+        } else {
+            write(OpenOptions::new().append(true), file, &lines)
+        };
         written.map_err(|error| failure(file, &error.to_string()))?;
         self.written = true;
         self.keep_end()
@@ -299,6 +309,13 @@ impl Account {
 /// A number, or null, which is how JSON writes one without a bound.
 fn bound<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+}
+
+/// Writes lines, and sees them to the disk.
+fn write(options: &OpenOptions, file: &Path, lines: &str) -> std::io::Result<()> {
+    let mut file = options.open(file)?;
+    file.write_all(lines.as_bytes())?;
+    file.sync_all()
 }
 
 fn failure(file: &Path, reason: &str) -> EngineError {

@@ -32,7 +32,7 @@ use crate::holdings::Holdings;
 use crate::listener::{Heard, Listener, Rounds};
 use crate::memory;
 use crate::prepared::Prepared;
-use crate::private::{self, PrivacySummary};
+use crate::private::{self, PrivacySummary, SIMULATED};
 use crate::process::{available_bytes, peak_resident_bytes, resident_bytes};
 use crate::public_text::PublicRows;
 use crate::remarks;
@@ -534,8 +534,12 @@ impl<'e> Run<'e> {
             return Ok(None);
         };
         let spent = ledger.spent().map_err(EngineError::from)?;
-        let statement = ledger.statement().map_err(EngineError::from)?;
-        Ok(Some(PrivacySummary::new(privacy, spent, statement)))
+        let mut statement = ledger.statement().map_err(EngineError::from)?;
+        let simulated = federation.is_simulated();
+        if simulated {
+            statement = format!("{statement} {SIMULATED}");
+        }
+        Ok(Some(PrivacySummary { simulated, ..PrivacySummary::new(privacy, spent, statement) }))
     }
 
     /// The noise of rows that cross a cut, for people.

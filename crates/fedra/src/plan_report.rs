@@ -197,7 +197,11 @@ pub fn plan_with(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
     Ok(PlanReport {
         name: experiment.name.clone(),
         rounds: experiment.rounds,
-        notes: idle(experiment).into_iter().chain(run.notes()).collect(),
+        notes: idle(experiment)
+            .into_iter()
+            .chain(run.notes())
+            .chain(run.privacy_warning()?)
+            .collect(),
         parts: parts(layout, &least.stages, recipe),
         clients: clients.len() as u64,
         examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),

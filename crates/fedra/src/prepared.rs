@@ -93,6 +93,7 @@ impl Prepared {
                     .to_owned(),
             );
         }
+        check_labels(experiment)?;
         let opened = match &experiment.model {
             ModelSource::Fresh(config, vocabulary) => {
                 fresh(experiment, &holdings, (config, vocabulary), how)?
@@ -130,6 +131,24 @@ impl Prepared {
         let problem = problem(experiment.task);
         Ok(Self { model, params, first_weights, companions, shards, public, problem, notes })
     }
+}
+
+/// Refuses to find out from clients' rows, under a promise, which labels there are: the model would name
+/// them.
+fn check_labels(experiment: &Experiment) -> Result<()> {
+    let data = &experiment.draft.data;
+    let from_rows = match &experiment.source {
+        Source::Files(..) | Source::Rows(_) => data.labels.is_none() && data.answers.is_none(),
+        Source::Clinic(_) | Source::Mimic(..) => false,
+    };
+    let has_labels = experiment.task.shape() != LabelShape::Absent
+        && experiment.task.answer_form() == AnswerForm::Labels;
+    if experiment.recipe.privacy.is_none() || !from_rows || !has_labels {
+        return Ok(());
+    }
+    let expected = "the names of all labels under privacy: those that are found in clients' rows would be \
+                    released with the model";
+    Err(Complaint::new("data.labels", "nothing", expected).into())
 }
 
 /// A preset with fresh weights and a vocabulary of its own.

@@ -43,9 +43,17 @@ pub struct PrivacySummary {
     /// learned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<SiteNoise>,
+    /// Whether all noise follows from the experiment's seed.
+    #[serde(default)]
+    pub simulated: bool,
     /// What is promised and what is not, for people.
     pub statement: String,
 }
+
+/// What a simulation's ledger is worth.
+pub const SIMULATED: &str = "This was a simulation: its noise and its coins follow from the experiment's seed, so \
+    whoever has the run's folder can take them off. The numbers are those of a federation whose parties \
+    draw their own (fedra serve and fedra join).";
 
 impl PrivacySummary {
     /// How large the signal was beside the noise, for a table.
@@ -90,7 +98,8 @@ impl PrivacySummary {
             Some(epsilon) if epsilon <= NO_PROTECTION => "",
             Some(_) | None => " (this is no protection)",
         };
-        format!("{spent}{budget} at delta {delta}, {unit}-level, {relation}{worth}")
+        let simulated = if self.simulated { "; noise from the seed" } else { "" };
+        format!("{spent}{budget} at delta {delta}, {unit}-level, {relation}{simulated}{worth}")
     }
 }
 
@@ -157,6 +166,7 @@ impl PrivacySummary {
             noise: privacy.noise.get(),
             clip: privacy.clip,
             sites: Vec::new(),
+            simulated: false,
             statement,
         }
     }

@@ -144,12 +144,7 @@ impl Ledger {
 
     /// Those of the events that are not the same release as one that was recorded.
     fn new_among(&self, events: &[Event]) -> Vec<Event> {
-        let is_new = |event: &&Event| {
-            // Events come round by round.
-            let mut same_round =
-                self.events.iter().rev().take_while(|one| one.round >= event.round);
-            event.input.is_none() || !same_round.any(|one| one == *event)
-        };
+        let is_new = |event: &&Event| event.input.is_none() || !self.events.contains(event);
         events.iter().filter(is_new).cloned().collect()
     }
 
@@ -196,7 +191,12 @@ impl Ledger {
         let mut ledger = Self::new(promise)?;
         let mut passed_head = ledger.head() == head;
         for (line, content) in rest {
-            let Entry { event, digest } = serde_json::from_str(content).map_err(unread(line))?;
+            let Entry { event, digest } = match serde_json::from_str(content) {
+                Ok(entry) => entry,
+                // A line that was cut short, by a full disk or a kill, announced nothing that happened.
+                Err(_) if is_torn(lines, content) => break,
+                Err(error) => return Err(unread(line)(error)),
+            };
             event.release.check().map_err(|error| wrong(line, error.to_string()))?;
             let expected = link(ledger.digest, &event, line)?;
             if digest != expected {
@@ -244,6 +244,11 @@ impl Ledger {
         }
         Ok(worst(&distinct, self.promise.delta))
     }
+}
+
+/// Whether this is the last line and was not written to its end.
+fn is_torn(lines: &str, content: &str) -> bool {
+    !lines.ends_with('\n') && lines.ends_with(content)
 }
 
 /// The case that spent most.

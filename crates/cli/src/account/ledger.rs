@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use fedra::grid::{Grid, counted};
-use fedra::private::ratio;
-use fedra::run_files::{LEDGER, ROUNDS};
+use fedra::private::{SIMULATED, ratio};
+use fedra::run_files::{EXPERIMENT, LEDGER, ROUNDS, SITES};
 use fedra_engine::{RoundReport, SiteNoise};
 use fedra_plan::Site;
 use fedra_privacy::{Ledger, Release, Sampling};
@@ -62,7 +62,11 @@ impl LedgerOf {
         {
             console::data(format_args!("\n{table}"));
         }
-        console::data(format_args!("\n{}", ledger.statement()?));
+        let folder = file.with_file_name("");
+        // A run in one process: sites leave a list of themselves, or have keys.
+        let simulated = folder.join(EXPERIMENT).is_file() && !folder.join(SITES).is_file();
+        let more = if simulated { format!(" {SIMULATED}") } else { String::new() };
+        console::data(format_args!("\n{}{more}", ledger.statement()?));
         Ok(())
     }
 }

@@ -85,6 +85,7 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
     {
         assert!(told.contains(expected), "{expected}: {told}");
     }
+    assert!(told.contains("This was a simulation"), "{told}");
     let json: Value =
         serde_json::from_str(&place.succeed(&["account", "ledger", "out", "--json"])).unwrap();
     assert_eq!(json["pld"], summary["privacy"]["epsilon"]);

@@ -46,3 +46,23 @@ fn a_site_that_promised_something_does_not_work_for_a_server_that_did_not() {
     assert!(said.contains("privacy"), "{said}");
     server.kill();
 }
+
+#[test]
+fn a_site_does_not_go_on_without_its_key_or_its_ledger() {
+    let place = Place::new();
+    let flags = [TINY, "--set", "privacy.epsilon=8", "--set", "threads=1"];
+    let (server, address) = place.serve("far", &flags);
+    let sites = place.join_all(&address, &flags);
+    server.succeed();
+    for site in sites {
+        site.succeed();
+    }
+    let state = place.path("state-1");
+    for (lost, said) in [("noise.key", "no noise.key"), ("ledger.jsonl", "no ledger.jsonl")] {
+        let kept = fs::read(state.join(lost)).unwrap();
+        fs::remove_file(state.join(lost)).unwrap();
+        let (status, heard) = place.join(1, &address, &flags).end();
+        assert!(status != Some(0) && heard.contains(said), "{heard}");
+        fs::write(state.join(lost), kept).unwrap();
+    }
+}

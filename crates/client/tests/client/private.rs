@@ -260,7 +260,7 @@ fn guarded(world: &World, folder: &std::path::Path, budget: f64) -> Result<Clien
 fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_promise() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let folder = tempfile::tempdir().unwrap();
-    let mut client = guarded(&world, folder.path(), 3.0).unwrap();
+    let mut client = guarded(&world, folder.path(), 9.0).unwrap();
     let spent = |client: &Client| client.guard().unwrap().ledger().spent().unwrap().pld;
 
     let plain = request(&world, sgd(RATE));
@@ -278,7 +278,7 @@ fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_promise() {
     // Steps with less noise than the budget bears, whoever asks for them.
     let weak = request(&world, whole(steps(1.0, 0.1)));
     let refused = client.train(&weak).unwrap_err().to_string();
-    assert!(refused.contains('3') && refused.starts_with("privacy: "), "{refused}");
+    assert!(refused.contains('9') && refused.starts_with("privacy: "), "{refused}");
 
     let attention = Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Cls };
     let ask = ProbeRequest {
@@ -297,17 +297,36 @@ fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_promise() {
     assert_eq!(scores.as_slice().len(), 2);
     assert!(spent(&client) > before);
 
+    // With another key the same answer has other noise, and is another release.
+    let before = spent(&client);
+    let mut client = client.with_secret(SecretKey::simulated(Seed(5)));
+    assert_ne!(
+        client.train(&TrainRequest { round: Round(3), ..noised.clone() }).unwrap().payload,
+        first.payload
+    );
+    let once = spent(&client);
+    let mut client = client.with_secret(SecretKey::simulated(Seed(6)));
+    client.train(&TrainRequest { round: Round(3), ..noised.clone() }).unwrap();
+    assert!(before < once && once < spent(&client));
+
     // It goes on where it stopped, and not with a ledger that somebody touched.
     let now = spent(&client);
     drop(client);
-    assert_eq!(spent(&guarded(&world, folder.path(), 3.0).unwrap()), now);
+    assert_eq!(spent(&guarded(&world, folder.path(), 9.0).unwrap()), now);
     let file = folder.path().join("ledger.jsonl");
     let good = fs::read_to_string(&file).unwrap();
-    assert!(guarded(&world, folder.path(), 9.0).is_err(), "another budget");
+    assert!(guarded(&world, folder.path(), 3.0).is_err(), "another budget");
     let shorter: Vec<&str> = good.lines().collect();
     fs::write(&file, shorter[..shorter.len() - 1].join("\n")).unwrap();
-    let refused = guarded(&world, folder.path(), 3.0).unwrap_err().to_string();
+    let refused = guarded(&world, folder.path(), 9.0).unwrap_err().to_string();
     assert!(refused.contains("shortened"), "{refused}");
+    // A last line that was cut short announced nothing that happened.
+    fs::write(&file, format!("{good}{{\"event\":{{\"round\":7,\"mech")).unwrap();
+    let mut client = guarded(&world, folder.path(), 9.0).unwrap();
+    assert_eq!(spent(&client), now);
+    client.train(&TrainRequest { round: Round(9), ..noised }).unwrap();
+    let longer = fs::read_to_string(&file).unwrap();
+    assert!(longer.starts_with(&good) && longer.ends_with('\n'), "{longer}");
     fs::write(&file, good.replace("\"noise\":4", "\"noise\":5")).unwrap();
-    assert!(guarded(&world, folder.path(), 3.0).is_err(), "edited");
+    assert!(guarded(&world, folder.path(), 9.0).is_err(), "edited");
 }

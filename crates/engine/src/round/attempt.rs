@@ -135,13 +135,23 @@ impl State {
             if number > 0 && stop() {
                 return Ok(None);
             }
-            let attempt = self.attempt(fleet, seed_of_attempt(self.seed, number))?;
+            let attempt = self.attempt(fleet, seed_of_attempt(self.cohort_seed(), number))?;
             if attempt.suffices() {
                 return Ok(Some((attempt, failed)));
             }
             failed.push(attempt.failed());
         }
         Err(gave_up(self.round, &failed))
+    }
+
+    /// Where the draw of a cohort starts. What sampling adds to a promise to clients holds only against who
+    /// does not know it, so a server with a secret draws by that.
+    fn cohort_seed(&self) -> Seed {
+        if self.simulated || self.recipe.client_privacy().is_none() {
+            return self.seed;
+        }
+        let draws = self.noise.of("cohort").with(u64::from(self.round.0)).uniforms();
+        draws.take(2).fold(Seed(0), |seed, draw| seed.with(draw.to_bits()))
     }
 
     /// Asks one cohort. If too few answer, all is as it was before.

@@ -101,7 +101,9 @@ fn lines(comparison: &Comparison) -> Grid {
             format!("{:.0}", line.standing.rounds),
             duration(line.seconds),
         ]);
-        cells.extend(epsilon.then(|| line.epsilon.map_or_else(dash, |e| format!("{e:.2}"))));
+        cells.extend(epsilon.then(|| {
+            line.epsilon.map_or_else(dash, |e| format!("{:.2}", (e * 100.0).ceil() / 100.0))
+        }));
         grid.add(cells);
     }
     grid

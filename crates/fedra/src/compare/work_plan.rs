@@ -116,7 +116,15 @@ impl WorkPlan {
                     recipe.learns.check(prepared.model.layout()).with_context(within)?;
                     recipe.personal.check(prepared.model.layout()).with_context(within)?;
                     let clients = &prepared.shards.clients;
+                    let hidden =
+                        recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores);
                     let tuned = variant.tuned.iter().any(|axis| axis.values.len() > 1);
+                    if tuned && hidden {
+                        let expected = "true where values are tuned on clients' validation examples, or \
+                                        values that were chosen on other clients";
+                        let complaint = Complaint::new("privacy.client_scores", false, expected);
+                        return Err(complaint).with_context(within);
+                    }
                     if tuned && clients.iter().all(|shard| shard.validation.is_empty()) {
                         let expected = "examples to tune by: above 0";
                         let shares = experiment.draft.data.shares.validation;
