@@ -111,7 +111,11 @@ fn an_edited_reordered_or_shortened_ledger_is_refused() {
     refused(&split[..3].join("\n"), head, "found 2 entries that do not lead past");
     refused(split[0], head, "found 0 entries that do not lead past");
     refused("", head, "line 1: found nothing");
-    refused(&lines[..lines.len() - 9], head, "line 4:");
+    // A torn last line announced nothing; here it was one that the head knows.
+    refused(&lines[..lines.len() - 9], head, "found 2 entries that do not lead past");
+    refused(&format!("{}\n", &lines[..lines.len() - 9]), head, "line 4:");
+    let torn = format!("{lines}{{\"event\":");
+    assert_eq!(Ledger::replay(&torn, promise(Some(2.0)), head).unwrap().head(), head);
     refused(&format!("{lines}{{}}\n"), head, "line 5: missing field");
     let other = Head { entries: 2, ..head };
     refused(&lines, other, "do not lead past the checkpoint's 2");
