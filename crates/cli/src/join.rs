@@ -10,7 +10,7 @@ use fedra::Experiment;
 use fedra::experiment::Party;
 use fedra::grid::grouped;
 use fedra::run_files::LEDGER;
-use fedra_client::{Client, Exact, PrivacyGuard};
+use fedra_client::{Agreed, Client, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_engine::PrivateSelection;
 use fedra_net::{CutDialer, Dialer, JoinListener, Left, NetError, Runtime, ServerSecurity, Site};
@@ -184,7 +184,7 @@ fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Cli
     }
     let key = fedra_net::kept_key(&file);
     let key = key.with_context(|| format!("cannot read or write {}", file.display()))?;
-    let exact = Exact {
+    let agreed = Agreed {
         block_scores: privacy.selection == PrivateSelection::PrivateUnaccounted,
         client_scores: privacy.client_scores,
         noise: experiment
@@ -194,7 +194,7 @@ fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Cli
             .and_then(|table| table.noise)
             .map(|_| privacy.noise),
     };
-    let guard = PrivacyGuard::open(privacy.promise, ledger, exact)?;
+    let guard = PrivacyGuard::open(privacy.promise, ledger, agreed)?;
     Ok(client.with_secret(key).with_guard(guard))
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use fedra_engine::{
     Account, BLOCK_SCORES, EXAMPLE_GRADIENTS, EndsLearn, EngineError, EvaluationRequest,
-    ProbeRequest, RowsAtCut, Split, TrainRequest,
+    ProbeRequest, RowsAtCut, Split, TrainRequest, noised_scores,
 };
 use fedra_plan::{Digest, Round, Side};
 use fedra_privacy::{Event, Ledger, NoiseMultiplier, Promise, Release};
@@ -20,7 +20,7 @@ use crate::error::{ClientError, Result};
 #[derive(Clone, Debug)]
 pub struct PrivacyGuard {
     account: Account,
-    exact: Exact,
+    agreed: Agreed,
 }
 
 /// What the guard of a cut model has to know of the client's own.
@@ -32,9 +32,9 @@ pub(crate) struct OwnRows {
     pub ends: EndsLearn,
 }
 
-/// What may leave as it is, beside what is private.
+/// What was agreed on beside the promise: what may leave as it is, and the least noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Exact {
+pub struct Agreed {
     /// Scores of blocks, which the ledger then calls a release without a bound.
     pub block_scores: bool,
     /// Scores of the model on validation and test examples, which the promise does not cover.
@@ -45,9 +45,9 @@ pub struct Exact {
 
 impl PrivacyGuard {
     /// Goes on with the ledger in a file, or begins it.
-    pub fn open(promise: Promise, file: PathBuf, exact: Exact) -> Result<Self> {
+    pub fn open(promise: Promise, file: PathBuf, agreed: Agreed) -> Result<Self> {
         let account = Account::open(promise, file).map_err(refusal)?;
-        Ok(Self { account, exact })
+        Ok(Self { account, agreed })
     }
 
     /// What was promised and released.
@@ -68,7 +68,7 @@ impl PrivacyGuard {
         if work.head_probe.is_some() || request.split.is_some() || is_cut(request) {
             return Err(refused("more than noised gradients", "nothing beside them"));
         }
-        if self.exact.noise.is_some_and(|least| private.noise < least) {
+        if self.agreed.noise.is_some_and(|least| private.noise < least) {
             return Err(refused("less noise than was agreed on", "at least privacy.noise"));
         }
         let counted = private.release(work, examples);
@@ -119,12 +119,10 @@ impl PrivacyGuard {
         }
         let release = match request.noise {
             Some(noise) => {
-                let looked = examples.min(u64::from(request.examples)).max(1);
-                let sensitivity = f64::from(blocks).sqrt() / looked as f64;
-                let deviation = noise.get() * sensitivity;
-                Release::Gaussian { sensitivity, deviation, count: std::num::NonZeroU64::MIN }
+                let looked = (blocks, examples.min(u64::from(request.examples)));
+                noised_scores(noise, looked, std::num::NonZeroU64::MIN)
             }
-            None if self.exact.block_scores => Release::NonPrivate {
+            None if self.agreed.block_scores => Release::NonPrivate {
                 what: "what clients measured of blocks".to_owned(),
                 why: "the choice of blocks follows from it as it is".to_owned(),
             },
@@ -136,7 +134,7 @@ impl PrivacyGuard {
     /// Refuses scores of the model, unless they were agreed on. Where the model is cut, rows of the scored
     /// examples leave too, under noise; they must not be those of ends that learned without any.
     pub(crate) fn evaluate(&self, request: &EvaluationRequest<'_>, own: OwnRows) -> Result<()> {
-        if let (Some(split), true) = (request.split, self.exact.client_scores) {
+        if let (Some(split), true) = (request.split, self.agreed.client_scores) {
             let relation = self.ledger().promise().relation;
             RowsAtCut::new(split, relation, own.ends).map_err(refusal)?;
             return match own.ends {
@@ -144,7 +142,7 @@ impl PrivacyGuard {
                 EndsLearn::Yes => Err(refused("scores of ends that learned without noise", "none")),
             };
         }
-        if self.exact.client_scores {
+        if self.agreed.client_scores {
             return Ok(());
         }
         Err(refused("scores on its own examples", "none: privacy.client_scores is false"))

@@ -74,7 +74,7 @@ pub use correction::Correction;
 pub use error::{ClientError, Result};
 pub use evaluator::{Evaluator, evaluation_batches};
 pub use examples::Examples;
-pub use guard::{Exact, PrivacyGuard};
+pub use guard::{Agreed, PrivacyGuard};
 pub use local_fleet::{LocalFleet, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use prober::{Prober, probed_batches};

@@ -86,6 +86,7 @@ pub use min_arrivals::MinArrivals;
 pub use planner::Choice;
 pub use privacy::{
     Account, BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivacyReport, PrivateSelection,
+    joint_noise, noised_scores,
 };
 pub use private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
 pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};

@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use fedra_plan::{Layout, Scope, Shape, Site};
@@ -87,6 +88,25 @@ pub enum PrivateSelection {
     PrivateUnaccounted,
 }
 
+/// What noised scores of blocks release about a client that looked at so many examples. The scores of an
+/// example are from 0 to 1, so one of them moves the mean by at most `sqrt(blocks) / examples`.
+pub fn noised_scores(
+    noise: NoiseMultiplier,
+    (blocks, examples): (u16, u64),
+    count: NonZeroU64,
+) -> Release {
+    let sensitivity = f64::from(blocks).sqrt() / examples.max(1) as f64;
+    Release::Gaussian { sensitivity, deviation: noise.get() * sensitivity, count }
+}
+
+/// The noise of two releases about the same units that are taken as one.
+pub fn joint_noise(
+    one: NoiseMultiplier,
+    other: NoiseMultiplier,
+) -> Result<NoiseMultiplier, PrivacyError> {
+    NoiseMultiplier::new((one.get().powi(-2) + other.get().powi(-2)).powf(-0.5))
+}
+
 /// The part of a promise that concerns one unit.
 impl Recipe {
     /// The promise to whole clients, where that is the unit.
@@ -125,7 +145,7 @@ impl Privacy {
     /// What a round releases about clients.
     pub fn release(&self, sampler: Sampler) -> Result<Release, EngineError> {
         let (sampling, noise) = (Self::sampling(sampler)?, self.noise);
-        Ok(Release::SampledGaussian { sampling, noise, steps: std::num::NonZeroU64::MIN })
+        Ok(Release::SampledGaussian { sampling, noise, steps: NonZeroU64::MIN })
     }
 
     /// By what an update is scaled: its norm is at most the clip norm then.

@@ -12,7 +12,7 @@ use fedra_compute::Seed;
 use fedra_data::Task;
 use fedra_engine::{
     BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
-    PrivateSelection, Recipe, RoundReport, SiteNoise,
+    PrivateSelection, Recipe, RoundReport, SiteNoise, joint_noise, noised_scores,
 };
 use fedra_plan::{Layout, Round, Rule, Site};
 use fedra_privacy::{
@@ -292,11 +292,8 @@ impl Foreseen {
                     reason: error.to_string(),
                 })?;
             let measured = if gaussian.is_some() { self.measured } else { 0 };
-            let both = gaussian.map_or(0.0, |noise| noise.get().powi(-2));
-            let joint = (privacy.noise.get().powi(-2) + both).powf(-0.5);
-            for (steps, noise) in
-                [(measured, NoiseMultiplier::new(joint)?), (self.rounds - measured, privacy.noise)]
-            {
+            let joint = gaussian.map_or(Ok(privacy.noise), |of| joint_noise(privacy.noise, of))?;
+            for (steps, noise) in [(measured, joint), (self.rounds - measured, privacy.noise)] {
                 if let Some(steps) = NonZeroU64::new(steps) {
                     release("updates", None, Release::SampledGaussian { sampling, noise, steps });
                 }
@@ -316,10 +313,9 @@ impl Foreseen {
                 release(EXAMPLE_GRADIENTS, name(), times(once, case.updates));
             }
             if let (Some(noise), Some(count)) = (gaussian, NonZeroU64::new(case.measurements)) {
-                let looked = examples.min(u64::from(recipe.selection.profile_examples)).max(1);
-                let sensitivity = f64::from(self.blocks).sqrt() / looked as f64;
-                let deviation = noise.get() * sensitivity;
-                release(BLOCK_SCORES, name(), Release::Gaussian { sensitivity, deviation, count });
+                let most = u64::from(recipe.selection.profile_examples);
+                let looked = (self.blocks, examples.min(most));
+                release(BLOCK_SCORES, name(), noised_scores(noise, looked, count));
             }
         }
         Ok(events)

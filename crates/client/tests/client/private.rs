@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use fedra_client::{Client, ClientError, Exact, PrivacyGuard, TrainResult, TrainTask, Trainer};
+use fedra_client::{Agreed, Client, ClientError, PrivacyGuard, TrainResult, TrainTask, Trainer};
 use fedra_compute::{SecretKey, Seed};
 use fedra_data::{Encoded, Task};
 use fedra_engine::{
@@ -248,7 +248,8 @@ fn promise(budget: f64) -> Promise {
 }
 
 fn guarded(world: &World, folder: &std::path::Path, budget: f64) -> Result<Client, ClientError> {
-    let guard = PrivacyGuard::open(promise(budget), folder.join("ledger.jsonl"), Exact::default())?;
+    let guard =
+        PrivacyGuard::open(promise(budget), folder.join("ledger.jsonl"), Agreed::default())?;
     let labels = (world.shards.task, world.shards.labels.clone());
     let parts = (world.model.clone(), world.params.clone());
     let shard = world.shards.clients[0].clone();

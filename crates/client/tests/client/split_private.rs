@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use fedra_client::{
-    Client, Connect, Exact, Middle, Peer, PrivacyGuard, Purpose, Result, Shard, to_values,
+    Agreed, Client, Connect, Middle, Peer, PrivacyGuard, Purpose, Result, Shard, to_values,
 };
 use fedra_compute::SecretKey;
 use fedra_data::{Encoded, Target, Task};
@@ -477,8 +477,8 @@ fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_promise() {
     let folder = tempfile::tempdir().unwrap();
     let asked = Asked::new(&world, noise(1.0, 16.0));
     let guard = |file: &str, budget| {
-        let exact = Exact { client_scores: true, ..Exact::default() };
-        PrivacyGuard::open(promise(budget), folder.path().join(file), exact).unwrap()
+        let agreed = Agreed { client_scores: true, ..Agreed::default() };
+        PrivacyGuard::open(promise(budget), folder.path().join(file), agreed).unwrap()
     };
     let echo = asked.echo();
     let mut client =
@@ -549,7 +549,7 @@ fn a_client_remembers_that_its_ends_have_learned() {
     let folder = tempfile::tempdir().unwrap();
     let asked = Asked::new(&world, noise(1.0, 16.0));
     let guard =
-        PrivacyGuard::open(promise(None), folder.path().join("two"), Exact::default()).unwrap();
+        PrivacyGuard::open(promise(None), folder.path().join("two"), Agreed::default()).unwrap();
     let mut client = asked.client().with_connection(asked.echo()).with_guard(guard);
     let at_rest = asked.request(&client);
     let learns = Scope::of_sites(world.model.layout(), [Site::Head, Site::Block(1)]);

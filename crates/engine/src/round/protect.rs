@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fedra_plan::{Digest, Plan, Scope};
-use fedra_privacy::{Event, NoiseMultiplier, Release};
+use fedra_privacy::{Event, Release};
 use fedra_wire::ClientId;
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use crate::fleet::{ClientInfo, TrainRequest};
 use crate::gather::Gathered;
 use crate::privacy::{
     BLOCK_SCORES, CLIENT_UPDATES, EXAMPLE_GRADIENTS, Privacy, PrivacyReport, PrivateSelection,
+    joint_noise,
 };
 use crate::private_steps::StepNoise;
 use crate::state::State;
@@ -28,8 +29,7 @@ impl State {
             (privacy.selection, self.measures())
             && let Release::SampledGaussian { noise, .. } = &mut release
         {
-            let both = noise.get().powi(-2) + of_scores.get().powi(-2);
-            *noise = NoiseMultiplier::new(both.powf(-0.5))?;
+            *noise = joint_noise(*noise, of_scores)?;
             mechanism = format!("{CLIENT_UPDATES} and {BLOCK_SCORES}");
         }
         // Without a key of its own, which is a simulation, the server draws the same noise again.

@@ -10,7 +10,7 @@ use fedra_wire::{ClientId, Measured};
 
 use crate::error::EngineError;
 use crate::fleet::{ClientInfo, Evidence, Fleet, ProbeRequest};
-use crate::privacy::{BLOCK_SCORES, Privacy, PrivateSelection};
+use crate::privacy::{BLOCK_SCORES, Privacy, PrivateSelection, noised_scores};
 use crate::state::State;
 
 /// Measures blocks of the server's model on text that anybody may have.
@@ -115,20 +115,17 @@ impl State {
         Survey { measured, ..Survey::default() }
     }
 
-    /// What noised scores release about the examples of each client. Scores of an example are from 0 to 1, so
-    /// one example moves the mean over m of them by at most sqrt(blocks) / m.
+    /// What noised scores release about the examples of each client.
     fn score_releases(
         &self,
         noise: NoiseMultiplier,
         cohort: &[&ClientInfo],
     ) -> Vec<(Option<String>, Release)> {
-        let blocks = f64::from(self.layout.blocks());
+        let blocks = self.layout.blocks();
         let most = u64::from(self.recipe.selection.profile_examples);
         let release = |client: &&ClientInfo| {
-            let looked = client.examples.min(most).max(1);
-            let sensitivity = blocks.sqrt() / looked as f64;
-            let (deviation, count) = (noise.get() * sensitivity, NonZeroU64::MIN);
-            (Some(client.name.clone()), Release::Gaussian { sensitivity, deviation, count })
+            let looked = (blocks, client.examples.min(most));
+            (Some(client.name.clone()), noised_scores(noise, looked, NonZeroU64::MIN))
         };
         cohort.iter().map(release).collect()
     }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use fedra_client::{Exact, PrivacyGuard};
+use fedra_client::{Agreed, PrivacyGuard};
 use fedra_compute::{SecretKey, Seed};
 use fedra_engine::{
     ClipRule, Ends, Noise, NoiseDraw, NoiseKind, NoiseMultiplier, Privacy, PrivateSelection,
@@ -67,7 +67,7 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
             let client = world.client(number);
             let name = client.info().name.clone();
             let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), world.model.width());
-            let guard = PrivacyGuard::open(promise(), ledger(number), Exact::default()).unwrap();
+            let guard = PrivacyGuard::open(promise(), ledger(number), Agreed::default()).unwrap();
             let client = client
                 .with_connection(Arc::new(cut))
                 .with_secret(secret.with(u64::from(number)))
