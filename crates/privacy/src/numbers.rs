@@ -49,7 +49,12 @@ macro_rules! checked {
 
         impl fmt::Display for $name {
             fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(formatter)
+                // A delta of 1e-300 is no use as three hundred zeros.
+                if self.0 != 0.0 && self.0.abs() < 1e-3 && formatter.precision().is_none() {
+                    fmt::LowerExp::fmt(&self.0, formatter)
+                } else {
+                    fmt::Display::fmt(&self.0, formatter)
+                }
             }
         }
     };

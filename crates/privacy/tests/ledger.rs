@@ -163,7 +163,7 @@ fn the_statement_names_unit_relation_sampling_and_what_is_not_covered() {
     for part in [
         "each single row of a client's data (example-level)",
         "(add-remove)",
-        "a chance of 0.00001",
+        "a chance of 1e-5",
         "epsilon 1.828",
         "of a budget of 3",
         "Poisson sampling",

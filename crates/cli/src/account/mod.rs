@@ -232,9 +232,9 @@ fn table(checked: &Checked, rows: &[(Option<NoiseMultiplier>, Spent)]) -> Grid {
     grid
 }
 
-/// To the four places that are printed, never down.
+/// To the four places that are printed, never down, and no zero with a sign.
 fn up(number: f64) -> f64 {
-    (number * 1e4 - 1e-9).ceil() / 1e4
+    (number * 1e4 - 1e-9).ceil() / 1e4 + 0.0
 }
 
 fn answer(spent: Spent) -> Value {

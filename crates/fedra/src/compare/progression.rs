@@ -95,6 +95,15 @@ impl<'a> Progression<'a> {
         }
         let failures = self.done.failures.iter().map(|failure| format!("failed: {failure}"));
         self.done.notes.extend(failures);
+        let is_private = |task: &&Task| task.experiment.recipe.privacy.is_some();
+        let tried = plan.variants.iter().any(|variant| !variant.tuned.is_empty());
+        if tasks.iter().filter(is_private).count() > usize::from(!tried) {
+            self.done.notes.push(
+                "epsilon is that of a single run: private runs on the same rows, candidates of a tuning \
+                 included, spend more together (docs/privacy.md)"
+                    .to_owned(),
+            );
+        }
         let jobs = workers.at_a_time();
         if jobs > 1 {
             self.done
@@ -133,13 +142,6 @@ impl<'a> Progression<'a> {
                 "tuned values were chosen on the clients' validation examples with seed {seeds}; the \
                  test set was not looked at"
             ));
-            if tasks.iter().any(|task| task.experiment.recipe.privacy.is_some()) {
-                self.done.notes.push(
-                    "epsilon is that of a single run; every candidate was a private run on the same \
-                     rows, so all of them together spent more (docs/privacy.md)"
-                        .to_owned(),
-                );
-            }
         }
         Ok(Some(all))
     }
