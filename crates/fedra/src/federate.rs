@@ -476,6 +476,7 @@ impl<'e> Run<'e> {
             rounds: self.experiment.rounds,
             score: None,
             scores: std::collections::BTreeMap::new(),
+            by_label: std::collections::BTreeMap::new(),
             best: best_round.best(self.best_model(folder, best_round, listener)),
             stopped: None,
             bytes: Bytes::default(),
