@@ -14,7 +14,7 @@ mod svg;
 pub use axis::Scale;
 pub use chart::{Chart, ChartError, Point, Series, Stroke};
 pub use document::{
-    Content, Document, Fact, Folded, Freshness, HeatCell, HeatMap, Holder, Layer, Part,
+    CellFace, Content, Document, Fact, Folded, Freshness, HeatCell, HeatMap, Holder, Layer, Part,
     PartsDrawing, PartsRow, PlotRow, RowPlot, Section, StackedBars,
 };
 pub use page::{Column, Figure, Page, Side, Table};

@@ -18,16 +18,8 @@ const ROWS: usize = 24;
 /// Curves and spread.
 pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     let Some(on) = record.client_set() else { return Vec::new() };
-    let clients = by_client(record, on);
-    let Some(score) = record.scored(on).find_map(|(_, set)| set.mean.keys().next_back()) else {
-        return Vec::new();
-    };
-    // Each client has its headline alone, and that is what all of them have.
-    let score = clients.1.clone().unwrap_or_else(|| score.clone());
-    let clients = clients.0;
-    if clients.len() < 2 {
-        return Vec::new();
-    }
+    let (clients, score) = by_client(record, on);
+    let Some(score) = score.filter(|_| clients.len() > 1) else { return Vec::new() };
     let curves = curves(&clients, on, &score);
     let spread = spread(&clients, on, &score);
     curves.map(Content::Lines).into_iter().chain(spread.map(Content::Rows)).collect()
@@ -35,7 +27,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
 
 type Curves = BTreeMap<ClientId, Vec<Point>>;
 
-/// The score of each client by round, and its name.
+/// The score of each client by round, and its name: of each client there is the headline alone.
 fn by_client(record: &RunRecord, on: EvaluationSet) -> (Curves, Option<String>) {
     let (mut curves, mut name) = (Curves::new(), None);
     for (round, set) in record.scored(on) {
@@ -87,7 +79,9 @@ fn quantiles(clients: &Curves) -> Vec<Series> {
     for point in clients.values().flatten() {
         rounds.entry(point.x as u64).or_default().push(point.y);
     }
-    rounds.values_mut().for_each(|values| values.sort_by(f64::total_cmp));
+    for values in rounds.values_mut() {
+        values.sort_by(f64::total_cmp);
+    }
     let at = |share: f64| {
         let pick = |(round, values): (&u64, &Vec<f64>)| {
             let place = (share * (values.len() - 1) as f64).round() as usize;

@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use fedra_engine::EvaluationSet;
 use fedra_report::{
     Chart, Content, Document, Freshness, PlotRow, Point, RowPlot, Scale, Section, Series, Stroke,
 };
 
-use crate::compare::{Comparison, Line, Page};
+use crate::compare::{Comparison, Judged, Line, Page};
 use crate::error::{Context, Result};
 use crate::grid::counted;
-use crate::report::curves::{spent, unit_of};
+use crate::headline::set_name;
+use crate::report::curves::unit_of;
 use crate::report::facts::spoken;
 use crate::report::record::{Detail, RunRecord};
 use crate::run_files::{COMPARISON, EXPERIMENT, REPORT};
@@ -33,13 +33,16 @@ pub(super) fn of_folder(folder: &Path) -> Result<Document> {
     let comparison = read(folder)?;
     let variants = variants_of(&comparison, folder);
     let page = Page::of(&comparison);
-    let mut contents = page.contents();
-    let notes = contents.split_off(page.tables());
+    // The first table is the result, the others ask other questions, and notes come last.
+    let mut result = page.contents();
+    let notes = result.split_off(page.tables());
+    let others = result.split_off(1.min(result.len()));
+    result.extend(by_variant(&comparison).map(Content::Rows));
+    result.extend(curves(&variants)?);
     let sections = vec![
-        Section::new("Result", by_variant(&comparison).map(Content::Rows).into_iter().collect()),
-        Section::new("Tables", contents),
+        Section::new("Result", result),
+        Section::new("At equal budgets", others),
         Section::new("Notes", notes),
-        Section::new("Curves", curves(&variants)?),
         Section::new("Runs", links(&variants, folder)),
     ];
     let seeds = comparison.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
@@ -136,15 +139,11 @@ struct Course {
 }
 
 impl Course {
-    /// `None` where nothing was scored. Rounds that not all runs reached are left out: the mean of those
+    /// `None` where nothing was scored so. Rounds that not all runs reached are left out: the mean of those
     /// that go on is that of others.
-    fn of(variant: &Variant) -> Result<(Option<Self>, Option<(String, EvaluationSet)>)> {
-        let (mut runs, mut score) = (Vec::new(), None);
-        for (_, folder) in &variant.runs {
-            let record = RunRecord::read(folder, Detail::Means)?;
-            score = record.last_score().map(|(name, _, on)| (name.to_owned(), on)).or(score);
-            runs.push(spent(&record.rounds));
-        }
+    fn of(name: &str, records: &[RunRecord], judged: &Judged) -> Option<Self> {
+        let runs: Vec<Vec<(f64, f64, f64)>> =
+            records.iter().map(|record| course(record, judged)).collect();
         let length = runs.iter().map(Vec::len).min().unwrap_or(0);
         let at = |place: usize| {
             let values: Vec<f64> = runs.iter().map(|run| run[place].2).collect();
@@ -159,8 +158,7 @@ impl Course {
             .map(at)
             .filter(|(_, bytes, scores)| bytes.is_finite() && scores.iter().all(|s| s.is_finite()))
             .collect();
-        let name = variant.name.clone();
-        Ok(((!points.is_empty()).then_some(Self { name, points }), score))
+        (!points.is_empty()).then(|| Self { name: name.to_owned(), points })
     }
 
     fn last(&self) -> f64 {
@@ -168,14 +166,47 @@ impl Course {
     }
 }
 
-fn curves(variants: &[Variant]) -> Result<Vec<Content>> {
-    let (mut courses, mut score) = (Vec::new(), None);
-    for variant in variants {
-        let (course, judged) = Course::of(variant)?;
-        courses.extend(course);
-        score = score.or(judged);
+/// What a run is judged by: of a run that is on, its last headline.
+fn judged(record: &RunRecord) -> Option<Judged> {
+    let summed = record.summary.as_ref().and_then(|summary| summary.score.as_ref());
+    let summed = summed.map(|score| Judged { name: score.name.clone(), on: score.on.clone() });
+    summed.or_else(|| {
+        let (name, _, on) = record.last_score()?;
+        Some(Judged { name: name.to_owned(), on: set_name(on).to_owned() })
+    })
+}
+
+/// Round, bytes so far and score, wherever a run was scored in this way. One that was so only at its end,
+/// because each client has a model of its own, has that alone.
+fn course(record: &RunRecord, judged: &Judged) -> Vec<(f64, f64, f64)> {
+    let (mut bytes, mut points) = (0.0, Vec::new());
+    for report in &record.rounds {
+        bytes += (report.bytes.up + report.bytes.down).0 as f64;
+        let set = report.scores.iter().find(|set| set_name(set.on) == judged.on);
+        if let Some(score) = set.and_then(|set| set.mean.get(&judged.name)) {
+            points.push((f64::from(report.round.0) + 1.0, bytes, *score));
+        }
     }
-    let Some((name, _)) = score else { return Ok(Vec::new()) };
+    let summed = record.summary.as_ref().and_then(|summary| summary.score.as_ref());
+    match summed {
+        Some(score) if points.is_empty() && score.on == judged.on && score.name == judged.name => {
+            vec![(record.rounds.len() as f64, bytes, score.value)]
+        }
+        Some(_) | None => points,
+    }
+}
+
+fn curves(variants: &[Variant]) -> Result<Vec<Content>> {
+    let (mut courses, mut chosen) = (Vec::new(), None);
+    for variant in variants {
+        let read = |(_, folder): &(String, PathBuf)| RunRecord::read(folder, Detail::Means);
+        let records = variant.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
+        chosen = chosen.or_else(|| records.iter().find_map(judged));
+        if let Some(judged) = &chosen {
+            courses.extend(Course::of(&variant.name, &records, judged));
+        }
+    }
+    let Some(Judged { name, on }) = chosen else { return Ok(Vec::new()) };
     let all = courses.len();
     if all > LINES {
         courses.sort_by(|a, b| b.last().total_cmp(&a.last()));
@@ -212,7 +243,7 @@ fn curves(variants: &[Variant]) -> Result<Vec<Content>> {
         title: title.to_owned(),
         caption: format!("{caption}{few}"),
         x: (x, Scale::Linear),
-        y: (spoken(&name), Scale::Linear),
+        y: (format!("{}, {}", spoken(&name), on.replace('_', " ")), Scale::Linear),
         series,
     };
     let charts = [

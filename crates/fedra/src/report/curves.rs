@@ -111,7 +111,7 @@ fn losses(record: &RunRecord) -> Option<Chart> {
 }
 
 /// Bytes so far, up and down, after each scored round, with its headline.
-pub(super) fn spent(rounds: &[RoundReport]) -> Vec<(f64, f64, f64)> {
+fn spent(rounds: &[RoundReport]) -> Vec<(f64, f64, f64)> {
     let (mut bytes, mut points) = (0.0, Vec::new());
     for report in rounds {
         bytes += (report.bytes.up + report.bytes.down).0 as f64;

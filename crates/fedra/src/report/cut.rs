@@ -51,10 +51,8 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
 /// Each way in which the model is cut, and for whom or from when.
 fn ways(split: &Split) -> Vec<(String, Ends)> {
     let usual = split.ends_of("", Round(0));
-    let mut ways = vec![("every client".to_owned(), usual)];
-    if !split.clients.is_empty() {
-        ways[0].0 = "the other clients".to_owned();
-    }
+    let whose = if split.clients.is_empty() { "every client" } else { "the other clients" };
+    let mut ways = vec![(whose.to_owned(), usual)];
     ways.extend(split.clients.iter().map(|(name, ends)| (name.clone(), *ends)));
     ways.extend(split.moves.iter().map(|moved| {
         let ends = Ends { first: moved.first, last: moved.last };

@@ -1,7 +1,7 @@
 //! Scores label by label, and which label was taken for which.
 
 use fedra_data::{ByLabel, ConfusionMatrix};
-use fedra_report::{Column, Content, HeatCell, HeatMap, PlotRow, RowPlot, Side, Table};
+use fedra_report::{CellFace, Column, Content, HeatCell, HeatMap, PlotRow, RowPlot, Side, Table};
 
 use crate::grid::grouped;
 use crate::report::record::RunRecord;
@@ -74,6 +74,7 @@ fn heat(set: &str, matrix: &ConfusionMatrix) -> Option<HeatMap> {
         cells: counts.iter().map(row).collect(),
         value: "percent of the true label, at most".to_owned(),
         hatching: None,
+        face: CellFace::Number,
     })
 }
 

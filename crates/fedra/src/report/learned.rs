@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fedra_engine::{DriftReport, RoleDrift, RoleGroup, RoundReport, StageReport, Treatment};
-use fedra_report::{Chart, Content, HeatCell, HeatMap, Point, Scale, Series, Stroke};
+use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale, Series, Stroke};
 
 use crate::report::binned::Columns;
 use crate::report::curves::finite;
@@ -65,6 +65,7 @@ fn blocks(record: &RunRecord) -> Option<HeatMap> {
         cells: from_top.into_iter().map(row).collect(),
         value: "share of the clients, at most".to_owned(),
         hatching,
+        face: CellFace::Shade,
     })
 }
 
@@ -109,6 +110,7 @@ fn scores(record: &RunRecord) -> Option<HeatMap> {
         cells: from_top.iter().map(row).collect(),
         value: "score, at most".to_owned(),
         hatching: None,
+        face: CellFace::Shade,
     })
 }
 

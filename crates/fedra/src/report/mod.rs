@@ -92,10 +92,8 @@ fn of_run(folder: &Path) -> Result<Document> {
         section("Learning", curves::contents(&record)),
         section("Clients", clients::contents(&record)),
         section("Labels", labels::contents(&record)),
-        section("What learned, when and where", learned::contents(&record)),
-        section("The cut", cut::contents(&record)),
-        section("Bytes", bytes::contents(&record)),
-        section("Time and memory", time::contents(&record)),
+        section("The model", [cut::contents(&record), learned::contents(&record)].concat()),
+        section("Cost", [bytes::contents(&record), time::contents(&record)].concat()),
         section("Privacy", privacy::contents(&record)),
         section("How to repeat it", provenance::contents(&record)),
     ];

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fedra_engine::{PrivacyReport, RoundReport, SiteNoise};
 use fedra_plan::Site;
-use fedra_report::{Chart, Content, HeatCell, HeatMap, Point, Scale, Series, Stroke};
+use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale, Series, Stroke};
 
 use crate::report::binned::Columns;
 use crate::report::curves::finite;
@@ -86,5 +86,6 @@ fn signal(record: &RunRecord) -> Option<HeatMap> {
         cells,
         value: "signal over noise, at most".to_owned(),
         hatching: None,
+        face: CellFace::Shade,
     })
 }

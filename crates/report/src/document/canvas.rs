@@ -15,7 +15,7 @@ pub(super) const BELOW: f64 = 42.0;
 /// Room at the right.
 pub(super) const RIGHT: f64 = 16.0;
 /// A character is at most about this wide, in the widest font that people have.
-pub(super) const CHARACTER: f64 = 7.4;
+pub(super) const CHARACTER: f64 = 7.9;
 /// Colours of the style.
 pub(super) const COLOURS: usize = 8;
 
@@ -84,7 +84,7 @@ pub(super) fn spaced(labels: &[(f64, String)]) -> Vec<&(f64, String)> {
         let kept: Vec<&(f64, String)> = labels.iter().step_by(step).collect();
         kept.windows(2).any(|pair| match pair {
             [(left, first), (right, second)] => {
-                (right - left).abs() < (width_of(first) + width_of(second)) / 2.0 + GAP
+                (right - left).abs() < f64::midpoint(width_of(first), width_of(second)) + GAP
             }
             _ => false,
         })

@@ -33,6 +33,17 @@ pub struct HeatMap {
     pub value: String,
     /// What hatching means, where cells have it.
     pub hatching: Option<String>,
+    /// What a cell shows.
+    pub face: CellFace,
+}
+
+/// What a cell shows beside its shade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellFace {
+    /// Nothing: its number is in the table.
+    Shade,
+    /// Its number, where there is room.
+    Number,
 }
 
 /// A cell.
@@ -109,9 +120,11 @@ impl HeatMap {
                 canvas.put(format_args!("<rect class=\"cell\" {shape}/>"));
             }
             let text = shown(value);
-            if wide >= NUMBERED && high >= 15.0 && width_of(&text) <= wide + 4.0 {
+            let fits = wide >= NUMBERED && high >= 15.0 && width_of(&text) <= wide + 4.0;
+            if self.face == CellFace::Number && fits {
+                let class = if opacity > 0.5 { "on-dark" } else { "on-faint" };
                 canvas.put(format_args!(
-                    "<text class=\"on-mark\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+                    "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
                     x + wide / 2.0,
                     y + high / 2.0 + 4.0
                 ));

@@ -14,8 +14,10 @@ const MARKS: usize = 32;
 pub(super) fn draw(chart: &Chart) -> Result<Drawing, ChartError> {
     chart.check()?;
     let points = || chart.series.iter().flat_map(|series| &series.points);
-    let y =
-        Axis::holding(chart.y.1, points().flat_map(|point| [point.y, point.band.0, point.band.1]));
+    let heights = || points().flat_map(|point| [point.y, point.band.0, point.band.1]);
+    // What is zero everywhere may rise, and is not shown in the middle of nothing.
+    let above = heights().all(|height| height == 0.0).then_some(1.0);
+    let y = Axis::holding(chart.y.1, heights().chain(above));
     let frame = Frame::new(Axis::holding(chart.x.1, points().map(|point| point.x)), y);
     let mut canvas = Canvas::default();
     let whole = points().all(|point| point.x.fract() == 0.0);
@@ -170,11 +172,15 @@ fn key(series: &Series) -> String {
             dashes(series.stroke, series.colour)
         ),
     };
+    let mark = marker(series.colour, (14.0, 7.0), 3.2);
     match series.stroke {
-        Stroke::Marked | Stroke::DashedMarked => {
-            let line = if series.points.len() == 1 { String::new() } else { line };
-            format!("{line}{}", marker(series.colour, (14.0, 7.0), 3.2))
+        // One point has a mark and no line.
+        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked
+            if series.points.len() == 1 =>
+        {
+            mark
         }
+        Stroke::Marked | Stroke::DashedMarked => format!("{line}{mark}"),
         Stroke::Solid | Stroke::Dashed | Stroke::Rings => line,
     }
 }

@@ -17,7 +17,7 @@ mod row_plot;
 mod style;
 
 pub use bars::{Layer, StackedBars};
-pub use heat::{HeatCell, HeatMap};
+pub use heat::{CellFace, HeatCell, HeatMap};
 pub use parts::{Holder, Part, PartsDrawing, PartsRow};
 pub use row_plot::{PlotRow, RowPlot};
 

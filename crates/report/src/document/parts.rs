@@ -4,7 +4,6 @@ use crate::chart::ChartError;
 
 use super::canvas::{Anchor, COLOURS, Canvas, WIDTH, width_of};
 use super::drawing::{Drawing, Numbers};
-use super::style::texture;
 
 const BOX: f64 = 44.0;
 const ROW: f64 = 96.0;
@@ -91,7 +90,7 @@ impl PartsDrawing {
                 }
                 x += wide;
                 if at + 1 < row.parts.len() {
-                    self.flow(row, at, (x, top), &mut canvas);
+                    Self::flow(row, at, (x, top), &mut canvas);
                 }
                 x += GAP;
             }
@@ -100,8 +99,7 @@ impl PartsDrawing {
         let key = |(place, holder): (usize, &Holder)| {
             let shape = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
             let class = place % COLOURS;
-            let over = texture(0).unwrap_or_default();
-            (format!("<rect class=\"held c{class}\" {shape}/>{over}"), holder.name.clone())
+            (format!("<rect class=\"held c{class}\" {shape}/>"), holder.name.clone())
         };
         Ok(Drawing {
             title: self.title.clone(),
@@ -115,7 +113,7 @@ impl PartsDrawing {
     }
 
     /// An arrow both ways in a gap, with what crosses below it.
-    fn flow(&self, row: &PartsRow, at: usize, (x, top): (f64, f64), canvas: &mut Canvas) {
+    fn flow(row: &PartsRow, at: usize, (x, top): (f64, f64), canvas: &mut Canvas) {
         let Some(flow) = row.flows.get(at).filter(|flow| !flow.is_empty()) else { return };
         let y = top + BOX / 2.0;
         canvas.put(format_args!(
@@ -126,9 +124,10 @@ impl PartsDrawing {
             y + 5.0
         ));
         let half = WIDTH / 2.0 - 4.0;
-        let (anchor, from) = match at * 2 < row.parts.len() - 1 {
-            true => (Anchor::Start, (x - 30.0).max(2.0)),
-            false => (Anchor::End, (x + 50.0).min(WIDTH - 2.0)),
+        let (anchor, from) = if at * 2 < row.parts.len() - 1 {
+            (Anchor::Start, (x - 30.0).max(2.0))
+        } else {
+            (Anchor::End, (x + 50.0).min(WIDTH - 2.0))
         };
         canvas.text((from, top + BOX + 16.0), anchor, (flow, half));
     }

@@ -71,7 +71,9 @@ impl RowPlot {
             let ends = row.span.iter().flat_map(|(low, high, _)| [*low, *high]);
             row.values.iter().copied().flatten().chain(ends)
         });
-        let axis = Axis::holding(Scale::Linear, numbers);
+        let numbers: Vec<f64> = numbers.collect();
+        let above = numbers.iter().all(|number| *number == 0.0).then_some(1.0);
+        let axis = Axis::holding(Scale::Linear, numbers.into_iter().chain(above));
         let across = |number: f64| left + axis.place(number) * (right - left);
         let mut canvas = Canvas::default();
         canvas.text((2.0, 14.0), Anchor::Start, (&self.y, WIDTH - 4.0));

@@ -28,7 +28,7 @@ h3 { font-size: .95rem; margin: 0 }
 p { margin: .4rem 0; max-width: 75ch; overflow-wrap: anywhere }
 .lead { color: var(--quiet) }
 a { color: var(--accent) }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 10.5rem), 1fr)); gap: .6rem; margin: .6rem 0 }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 9.3rem), 1fr)); gap: .6rem; margin: .6rem 0 }
 .facts div { background: var(--card); border-radius: .5rem; padding: .6rem .75rem; min-width: 0 }
 .facts dt { font-size: .8rem; color: var(--quiet) }
 .facts dd { margin: 0; font-size: 1.15rem; font-weight: 600; line-height: 1.3; overflow-wrap: anywhere }
@@ -38,8 +38,9 @@ a { color: var(--accent) }
 figure { margin: 0; min-width: 0; break-inside: avoid }
 figcaption p { margin: .1rem 0 .2rem; font-size: .85rem; line-height: 1.35; color: var(--quiet) }
 .chart { display: block; width: 100%; height: auto; max-width: 36rem }
-.chart text { font-size: 12px; fill: var(--quiet) }
-.chart .on-mark { fill: var(--ink); stroke: var(--paper); stroke-width: 3px; paint-order: stroke; font-size: 11px }
+.chart text { font-size: 13px; fill: var(--quiet) }
+.chart .on-faint { fill: var(--ink); font-size: 12px }
+.chart .on-dark { fill: var(--paper); font-size: 12px }
 .grid { stroke: var(--grid); stroke-width: 1 }
 .axis { stroke: var(--quiet); stroke-width: 1; fill: none }
 .c0 { --c: var(--k0) } .c1 { --c: var(--k1) } .c2 { --c: var(--k2) } .c3 { --c: var(--k3) }
@@ -55,9 +56,10 @@ figcaption p { margin: .1rem 0 .2rem; font-size: .85rem; line-height: 1.35; colo
 .texture { pointer-events: none }
 .heat { fill: var(--heat) }
 .cell { fill: none; stroke: var(--grid); stroke-width: .6 }
-.pattern { stroke: var(--paper); stroke-width: 1.6; fill: none }
-.pattern-dots { fill: var(--paper) }
-.hatch { stroke: var(--ink); stroke-width: 1; fill: none; stroke-opacity: .55 }
+.pattern { stroke: var(--paper); stroke-width: 1.2; fill: none; stroke-opacity: .8 }
+.pattern-dots { fill: var(--paper); fill-opacity: .8 }
+.hatch-paper { stroke: var(--paper); stroke-width: 2.4; fill: none }
+.hatch-ink { stroke: var(--ink); stroke-width: 1; fill: none }
 .held { fill: var(--c); fill-opacity: .22; stroke: var(--c); stroke-width: 1.4 }
 .flow { stroke: var(--quiet); stroke-width: 1.4; fill: none }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .15rem .9rem; margin: .2rem 0 .3rem; padding: 0; font-size: .82rem; line-height: 1.35 }
@@ -95,7 +97,7 @@ pub(super) const PATTERNS: &str = r#"<svg width="0" height="0" style="position:a
 <pattern id="p1" width="6" height="6" patternUnits="userSpaceOnUse"><path class="pattern" d="M-1,7 L7,-1 M-1,1 L1,-1 M5,7 L7,5"/></pattern>
 <pattern id="p2" width="5" height="5" patternUnits="userSpaceOnUse"><circle class="pattern-dots" cx="2.5" cy="2.5" r="1.1"/></pattern>
 <pattern id="p3" width="6" height="6" patternUnits="userSpaceOnUse"><path class="pattern" d="M0,3 H6"/></pattern>
-<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse"><path class="hatch" d="M-1,6 L6,-1 M-1,1 L1,-1 M4,6 L6,4"/></pattern>
+<pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse"><path class="hatch-paper" d="M-1,9 L9,-1 M-1,1 L1,-1 M7,9 L9,7"/><path class="hatch-ink" d="M-1,9 L9,-1 M-1,1 L1,-1 M7,9 L9,7"/></pattern>
 </defs></svg>
 "#;
 
