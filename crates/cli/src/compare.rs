@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 use clap::Args;
 use fedra::compare::{CompareListener, CompareRequest, ProcessPool, WorkPlan, Workers};
+use fedra::run_files::REPORT;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::console;
@@ -38,8 +39,9 @@ A file can hold all that itself:
   sweep.\"data.partition.alpha\" = [0.1, 1.0]
   tune.\"work.optimiser.rate\" = [3e-4, 1e-3, 3e-3]
 
-DIR/VARIANT/seed-N holds the files of each run, DIR/compare.json and compare.md the tables. The same
-command again runs only what is missing; Ctrl-C stops after the rounds that are on.";
+DIR/VARIANT/seed-N holds the files of each run, DIR/compare.json and compare.md the tables, and
+report.html shows them. The same command again runs only what is missing; Ctrl-C stops after the
+rounds that are on.";
 
 /// The whole command.
 #[derive(Args)]
@@ -108,7 +110,8 @@ impl Compare {
             compared.page().text()
         });
         if voice == Voice::Lively {
-            console::say(format_args!("\nresults in {shown}"));
+            let page = out.join(REPORT);
+            console::say(format_args!("\nresults in {shown}; open {}", page.display()));
         }
         Ok(if compared.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

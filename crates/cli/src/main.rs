@@ -19,10 +19,12 @@ mod model_server;
 mod plan;
 mod progress;
 mod quickstart;
+mod report;
 mod run;
 mod serve;
 mod terminal;
 mod tls;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -69,6 +71,8 @@ enum Command {
     Certs(certs::Certs),
     /// Run several experiments over seeds and say which is better, and whether that was seen at all
     Compare(compare::Compare),
+    /// Make the page of a run or a comparison again
+    Report(report::Report),
     /// Say what an experiment would train, send and cost, without training
     #[command(after_help = plan::EXAMPLES)]
     Plan(plan::Arguments),
@@ -144,6 +148,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Join(join) => return join.run(),
         Command::Certs(certs) => certs.run(),
         Command::Compare(compare) => return compare.run(),
+        Command::Report(report) => report.run(),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Advise(advise) => return advise.run(),
         Command::Data(data) => data.run(),

@@ -9,6 +9,7 @@ use fedra::federate::Ending;
 use fedra::grid::counted;
 use fedra::output_folder::Over;
 use fedra::run::{Output, Resumed};
+use fedra::run_files::REPORT;
 use fedra::{Experiment, Summary};
 
 use crate::console;
@@ -16,6 +17,7 @@ use crate::experiment::Overrides;
 use crate::interrupt;
 use crate::progress::Voice;
 use crate::terminal::Terminal;
+use crate::watch::Watch;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,9 +27,9 @@ Examples:
   fedra run --resume runs/second
 
 The folder then holds experiment.toml (as resolved), rounds.jsonl (a line a round; there the first
-is round 0), summary.json, and model/ in Hugging Face layout; where clients have validation
-examples, model-best/ is the model of the round that did best on them. Ctrl-C or SIGTERM stops
-after the round that is on; --resume goes on and ends with the same bytes as a run that was never
+is round 0), summary.json, report.html (a page to open), and model/ in Hugging Face layout; where
+clients have validation examples, model-best/ is the model of the round that did best on them.
+--watch shows the page while it runs. Ctrl-C or SIGTERM stops after the round that is on; --resume goes on and ends with the same bytes as a run that was never
 stopped, provided that data and weights are still the same. A folder that holds a run is not
 written over unless --force says so, and one process at a time works in it.";
 
@@ -52,6 +54,9 @@ pub struct Run {
     /// Run as part of a comparison: with so many threads, until standard input ends
     #[arg(long, value_name = "THREADS", hide = true)]
     leash: Option<usize>,
+    /// Show the page at http://127.0.0.1:PORT/ while it runs [default port: any that is free]
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    watch: Option<u16>,
     /// Say nothing but errors
     #[arg(long, short)]
     quiet: bool,
@@ -65,7 +70,9 @@ impl Run {
             interrupt::stop_with_standard_input();
         }
         match (&self.resume, &self.file) {
-            (Some(folder), _) => match fedra::resume(folder, self.leash, &Terminal::new(voice))? {
+            (Some(folder), _) => match self
+                .watched(folder, || fedra::resume(folder, self.leash, &Terminal::new(voice)))?
+            {
                 Resumed::WasComplete(summary) => {
                     show_complete(folder, &summary, voice);
                     Ok(ExitCode::SUCCESS)
@@ -88,11 +95,25 @@ impl Run {
                 let folder = self.out.clone().unwrap_or_else(usual);
                 let over = if self.force { Over::AnyRun } else { Over::Nothing };
                 let output = Output { folder, over };
-                let ending = fedra::run(&experiment, &output, &Terminal::new(voice))?;
+                let ending = self.watched(&output.folder, || {
+                    fedra::run(&experiment, &output, &Terminal::new(voice))
+                })?;
                 Ok(show(&ending, &output.folder, voice, &resuming(&output.folder)))
             }
             (None, None) => bail!("expected FILE.toml or --resume DIR"),
         }
+    }
+}
+
+impl Run {
+    /// Does the work in a folder, and shows it where that is asked for.
+    fn watched<T>(&self, folder: &Path, work: impl FnOnce() -> fedra::Result<T>) -> Result<T> {
+        let watch = self.watch.map(|port| Watch::start(folder, port)).transpose()?;
+        let done = work();
+        if let Some(watch) = watch {
+            watch.finish();
+        }
+        Ok(done?)
     }
 }
 
@@ -108,7 +129,8 @@ pub fn show(ending: &Ending, folder: &Path, voice: Voice, go_on: &str) -> ExitCo
         Ending::Complete(summary) => {
             if voice == Voice::Lively {
                 console::data(summary.table());
-                console::say(format_args!("\nresults in {shown}"));
+                let page = folder.join(REPORT);
+                console::say(format_args!("\nresults in {shown}; open {}", page.display()));
             }
             ExitCode::SUCCESS
         }

@@ -56,6 +56,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "fedra-engine",
             "fedra-client",
             "fedra-privacy",
+            "fedra-report",
         ],
     ),
 ];

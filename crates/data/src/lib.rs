@@ -60,7 +60,8 @@ pub use formats::{
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;
 pub use scores::{
-    ConfusionCounts, LabelScore, Rouge, RougeScore, RougeWords, Span, SpanScore, spans,
+    ByLabel, ConfusionCounts, ConfusionMatrix, LabelScore, OneLabel, Rouge, RougeScore, RougeWords,
+    Span, SpanScore, spans,
 };
 pub use small::Small;
 pub use table::{Answers, Body, Choice, Example, Labels, Row, Split, Table, TableBuilder};

@@ -15,6 +15,7 @@
 //! ```
 
 mod federation;
+mod phases;
 mod planner;
 mod recipe;
 mod round;
@@ -83,6 +84,7 @@ pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
 pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate, SideMemory};
 pub use min_arrivals::MinArrivals;
+pub use phases::Phases;
 pub use planner::Choice;
 pub use privacy::{
     Account, BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivacyReport, PrivateSelection,

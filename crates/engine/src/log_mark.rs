@@ -18,7 +18,7 @@ use crate::error::EngineError;
 use crate::report::RoundReport;
 
 /// What a report says about the machine and not about the run.
-const TIMES: [&str; 3] = ["seconds", "slowest", "most_updates_held"];
+const TIMES: [&str; 4] = ["seconds", "slowest", "phases", "most_updates_held"];
 
 /// The reports that a log begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +73,7 @@ mod tests {
     }
 
     const FIRST: &str = r#"{"round":0,"loss":0.5,"seconds":1.25}"#;
+    const TIMED: &str = r#"{"round":0,"loss":0.5,"seconds":2.0,"phases":{"train":1.5}}"#;
     const SECOND: &str = r#"{"round":1,"loss":null,"seconds":1.5}"#;
 
     #[test]
@@ -80,6 +81,8 @@ mod tests {
         let whole = mark(&[FIRST, SECOND]);
         assert_eq!(whole.reports, 2);
         assert_eq!(mark(&[&FIRST.replace("1.25", "9.0"), SECOND]), whole);
+        // A log from before phases were measured is still the same log.
+        assert_eq!(mark(&[TIMED, SECOND]), whole);
         assert_ne!(mark(&[&FIRST.replace("0.5", "0.6"), SECOND]), whole);
         assert_ne!(mark(&[SECOND, FIRST]).digest, whole.digest);
         assert_ne!(mark(&[FIRST]).digest, whole.digest);

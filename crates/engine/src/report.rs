@@ -15,6 +15,7 @@ use crate::error::EngineError;
 use crate::fleet::{Absence, EvaluationSet, F1Counts, Scored};
 use crate::middle::SideMemory;
 use crate::number;
+use crate::phases::Phases;
 use crate::privacy::PrivacyReport;
 use crate::selection::SelectionReport;
 use crate::stage::StageReport;
@@ -59,6 +60,9 @@ pub struct RoundReport {
     pub seconds: f64,
     /// The longest any client worked.
     pub slowest: f64,
+    /// How long its phases took; absent in logs from before they were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Phases>,
     /// The most updates that were in memory at once.
     pub most_updates_held: usize,
     /// How far the clients went apart, where that was measured.

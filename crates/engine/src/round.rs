@@ -24,6 +24,7 @@ use self::attempt::Attempt;
 pub use self::survey::PublicText;
 use crate::error::EngineError;
 use crate::fleet::Fleet;
+use crate::phases::Stopwatch;
 use crate::report::RoundReport;
 use crate::state::State;
 
@@ -42,12 +43,15 @@ impl State {
         let Some((mut attempt, failed_attempts)) = self.attempts(fleet, stop)? else {
             return Ok(None);
         };
+        let mut watch = Stopwatch::start();
         self.note_arrivals(&attempt.gathered.arrived);
         self.apply(&attempt.gathered, fleet.clients())?;
         self.note_drift(attempt.gathered.drift.as_ref());
         self.note_noise(&attempt.gathered.noise);
         self.round = round.next();
+        attempt.phases.apply += watch.lap();
         let (scores, evaluation) = self.evaluate(fleet, is_last)?;
+        attempt.phases.evaluate = watch.lap();
 
         let (mut bytes, mut effort) = (attempt.bytes, attempt.effort);
         for failed in &failed_attempts {
@@ -57,7 +61,7 @@ impl State {
         bytes.evaluation += evaluation;
         let (failed, refused) = attempt.absences();
         let (cohort, blocks) = (attempt.ids(), attempt.blocks());
-        let Attempt { selection, attention, gathered, .. } = attempt;
+        let Attempt { selection, attention, gathered, phases, .. } = attempt;
         Ok(Some(RoundReport {
             round,
             cohort,
@@ -72,6 +76,7 @@ impl State {
             effort,
             seconds: begun.elapsed().as_secs_f64(),
             slowest: gathered.slowest,
+            phases: Some(phases),
             most_updates_held: gathered.most_held,
             drift: attention::joined(gathered.drift, attention),
             adapters: gathered.adapters,

@@ -40,6 +40,7 @@ fn essence(report: &RoundReport) -> RoundReport {
     RoundReport {
         seconds: 0.0,
         slowest: 0.0,
+        phases: None,
         bytes: Bytes::default(),
         effort: 0,
         failed_attempts: Vec::new(),

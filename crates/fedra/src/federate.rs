@@ -36,6 +36,7 @@ use crate::private::{self, PrivacySummary, SIMULATED};
 use crate::process::{available_bytes, peak_resident_bytes, resident_bytes};
 use crate::public_text::PublicRows;
 use crate::remarks;
+use crate::report;
 use crate::round_log::{self, RoundLog};
 use crate::run_files::{ADAPTER, ADAPTER_BEST, EARLY, LEDGER, MODEL, MODEL_BEST, ROUNDS, SCRATCH};
 use crate::run_memory::RunMemory;
@@ -443,10 +444,13 @@ impl<'e> Run<'e> {
         }
         listener.end();
         if done < rounds && !self.has_waited(&best_round) && !spent {
+            write_page(folder, listener);
             return Ok(Ending::Interrupted { rounds: done, of: rounds });
         }
         let summary = self.conclude(folder, (&federation, fleet), (&best_round, listener));
-        summary.map(Ending::Complete).map_err(|error| broken(error, done))
+        let summary = summary.map_err(|error| broken(error, done))?;
+        write_page(folder, listener);
+        Ok(Ending::Complete(summary))
     }
 
     /// What the rounds came to, and their model.
@@ -476,6 +480,7 @@ impl<'e> Run<'e> {
             rounds: self.experiment.rounds,
             score: None,
             scores: std::collections::BTreeMap::new(),
+            by_label: std::collections::BTreeMap::new(),
             best: best_round.best(self.best_model(folder, best_round, listener)),
             stopped: None,
             bytes: Bytes::default(),
@@ -643,6 +648,13 @@ impl<'e> Run<'e> {
         std::fs::create_dir_all(&path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
         save(&path, model, &params, &saving).context("cannot save the model")
+    }
+}
+
+/// Writes the page. It is made from files that are all there, so that a run does not fail over it.
+fn write_page(folder: &Folder, listener: &dyn Listener) {
+    if let Err(error) = report::write_run(folder.path()) {
+        listener.warn(&format!("warning: there is no page of this run: {}", error.in_words()));
     }
 }
 

@@ -8,6 +8,7 @@
 //! best.json         the best round so far, where validation examples decide
 //! sites.json        what the server remembers of its sites, where clients are on other machines
 //! summary.json      there once the run is over
+//! report.html       the run as a page
 //! model/            Hugging Face layout
 //! model-best/       the same of the best round
 //! adapter/          under `model.lora`: the adapters and the head alone, in PEFT layout
@@ -32,7 +33,7 @@ use crate::fingerprint::{Change, Inputs};
 use crate::lock::Lock;
 use crate::round_log;
 use crate::run_files::{
-    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, ROUNDS, SITES, SUMMARY,
+    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, REPORT, ROUNDS, SITES, SUMMARY,
 };
 use crate::summary::{Stopped, Summary};
 
@@ -76,7 +77,7 @@ impl Folder {
     /// Removes what a run wrote.
     fn clear(&self) -> std::io::Result<()> {
         // The summary goes first: without it nobody takes the rest for a complete run.
-        for name in [SUMMARY, CHECKPOINT, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT] {
+        for name in [SUMMARY, REPORT, CHECKPOINT, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT] {
             durable::remove(&self.path.join(name))?;
         }
         for model in FOLDERS {
@@ -250,7 +251,7 @@ impl Folder {
                     fs::copy(entry.path(), to.join(model).join(entry.file_name()))?;
                 }
             }
-            for name in [INPUTS, LEDGER, ROUNDS, BEST, EXPERIMENT, SUMMARY] {
+            for name in [INPUTS, LEDGER, ROUNDS, BEST, REPORT, EXPERIMENT, SUMMARY] {
                 if from.join(name).exists() {
                     fs::copy(from.join(name), to.join(name))?;
                 }

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use fedra_data::printable;
+use fedra_report::{Column, Side, Table};
 
 /// A table on its way to a terminal.
 ///
@@ -53,6 +54,21 @@ impl Grid {
         let mut lines: Vec<String> = self.rows.iter().map(|row| line(row)).collect();
         lines.insert(1, line(&rule));
         lines.join("\n")
+    }
+
+    /// The same table for a page in HTML.
+    pub fn table(&self) -> Table {
+        let side = |right: &bool| if *right { Side::Right } else { Side::Left };
+        let mut rows = self.rows.iter();
+        let names = rows.next().into_iter().flatten();
+        Table {
+            caption: String::new(),
+            columns: names
+                .zip(&self.right)
+                .map(|(name, right)| Column { name: name.clone(), side: side(right) })
+                .collect(),
+            rows: rows.cloned().collect(),
+        }
     }
 
     /// The lines, without blanks at their ends.

@@ -75,6 +75,7 @@ mod public_text;
 pub mod baseline;
 pub mod best;
 pub mod headline;
+pub mod report;
 pub mod summary;
 
 mod classes;
@@ -106,6 +107,9 @@ pub mod process;
 
 /// The engine: recipes, rounds, reports.
 pub use fedra_engine as engine;
+
+/// Charts and pages.
+pub use fedra_report as pages;
 
 /// Rows, tables, formats, partitions, tokenizers.
 pub use fedra_data as data;

@@ -15,7 +15,7 @@ use crate::error::{Result, refuse};
 use crate::experiment::{Complaint, Experiment, ModelSource};
 use crate::folder;
 use crate::lock::Lock;
-use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, ROUNDS, SUMMARY};
+use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, REPORT, ROUNDS, SUMMARY};
 use crate::summary::Summary;
 
 /// How a checkpoint of any version begins.
@@ -47,7 +47,7 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
     folder::check_model(path)?;
     let has = |name: &str| path.join(name).exists();
     let files = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT];
-    let mut names = files.into_iter().chain(FOLDERS).chain([INPUTS, BEST]);
+    let mut names = files.into_iter().chain(FOLDERS).chain([INPUTS, BEST, REPORT]);
     let Some(found) = names.find(|name| has(name)) else {
         return Ok(());
     };

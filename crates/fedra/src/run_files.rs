@@ -8,6 +8,10 @@ pub const INPUTS: &str = "inputs.json";
 pub const ROUNDS: &str = "rounds.jsonl";
 /// What the run came to.
 pub const SUMMARY: &str = "summary.json";
+/// The run as a page.
+pub const REPORT: &str = "report.html";
+/// What a comparison came to; in the folder around its runs.
+pub const COMPARISON: &str = "compare.json";
 /// The last complete round.
 pub const CHECKPOINT: &str = "checkpoint.fedra";
 /// The best round so far.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fedra_data::ByLabel;
 use fedra_engine::{Bytes, EvaluationSet, LogMark, RoundReport, SetScores, StageReport};
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct Summary {
     pub score: Option<Score>,
     /// Every score on every set.
     pub scores: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The last model label by label, on the sets for which labels were counted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_label: BTreeMap<String, ByLabel>,
     /// The round that did best on the clients' validation examples, where that is followed.
     #[serde(default)]
     pub best: Option<Best>,
@@ -235,6 +239,7 @@ impl Summary {
             rounds,
             score: None,
             scores: BTreeMap::new(),
+            by_label: BTreeMap::new(),
             best: None,
             stopped: None,
             baseline: None,

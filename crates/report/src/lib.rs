@@ -1,14 +1,20 @@
-//! Results as pictures: a chart in, an SVG out.
+//! Results as pictures: a chart in, an SVG out; facts and charts in, one HTML document out.
 //!
-//! The crate knows nothing of runs or laboratories, prints nothing and writes no file: a [`Chart`] is plain
-//! data, [`Chart::svg`] is a pure function of it. The SVG is made by hand, because the pictures are few and
-//! simple, and a plotting library would be the largest dependency of the house.
+//! The crate knows nothing of runs or laboratories, prints nothing and writes no file: a [`Chart`] or a
+//! [`Document`] is plain data, [`Chart::svg`] and [`Document::html`] are pure functions of it. The SVG is made
+//! by hand, because the pictures are few and simple, and a plotting library would be the largest dependency
+//! of the house.
 
 mod axis;
 mod chart;
+mod document;
 mod page;
 mod svg;
 
 pub use axis::Scale;
 pub use chart::{Chart, ChartError, Point, Series, Stroke};
+pub use document::{
+    CellFace, Content, Document, Fact, Folded, Freshness, HeatCell, HeatMap, Holder, Layer, Part,
+    PartsDrawing, PartsRow, PlotRow, RowPlot, Section, StackedBars,
+};
 pub use page::{Column, Figure, Page, Side, Table};

@@ -49,7 +49,7 @@ pub enum Side {
 }
 
 impl Table {
-    fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         let cell = |kind: &str, (column, text): (&Column, &String)| {
             let side = match column.side {
                 Side::Left => "",
@@ -63,9 +63,12 @@ impl Table {
         };
         let head = line("th", self.columns.iter().map(|column| &column.name).collect());
         let rows = self.rows.iter().map(|row| line("td", row.iter().collect()));
+        let caption = match self.caption.as_str() {
+            "" => String::new(),
+            caption => format!("<p>{}</p>\n", escaped(caption)),
+        };
         format!(
-            "<p>{}</p>\n<div class=\"wide\"><table>\n<thead>{head}</thead>\n<tbody>\n{}</tbody>\n</table></div>",
-            escaped(&self.caption),
+            "{caption}<div class=\"wide\" tabindex=\"0\"><table>\n<thead>{head}</thead>\n<tbody>\n{}</tbody>\n</table></div>",
             rows.collect::<String>()
         )
     }

@@ -15,6 +15,7 @@ mod membership;
 #[cfg(target_os = "linux")]
 mod memory;
 mod models;
+mod pages;
 mod plan;
 mod privacy;
 mod refusals;

@@ -74,7 +74,7 @@ pub fn rounds_without_times(run: &Path) -> Vec<Value> {
     let lines = fs::read_to_string(run.join("rounds.jsonl")).unwrap();
     let round = |line: &str| {
         let mut report: Value = serde_json::from_str(line).unwrap();
-        for key in ["seconds", "slowest", "most_updates_held"] {
+        for key in ["seconds", "slowest", "phases", "most_updates_held"] {
             report.as_object_mut().unwrap().remove(key).unwrap();
         }
         report

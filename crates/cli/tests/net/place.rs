@@ -96,7 +96,7 @@ impl Place {
         let text = std::fs::read_to_string(self.path(run).join("rounds.jsonl")).unwrap();
         let line = |line: &str| {
             let mut report: serde_json::Value = serde_json::from_str(line).unwrap();
-            for key in ["seconds", "slowest", "most_updates_held", "memory"] {
+            for key in ["seconds", "slowest", "phases", "most_updates_held", "memory"] {
                 report.as_object_mut().unwrap().remove(key);
             }
             report

@@ -128,7 +128,7 @@ struct Reports(Vec<RoundReport>);
 
 impl Sink for Reports {
     fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
-        let report = RoundReport { seconds: 0.0, slowest: 0.0, ..report.clone() };
+        let report = RoundReport { seconds: 0.0, slowest: 0.0, phases: None, ..report.clone() };
         self.0.push(report);
         Ok(())
     }

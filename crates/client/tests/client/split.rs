@@ -65,7 +65,7 @@ struct Reports(Vec<RoundReport>);
 
 impl Sink for Reports {
     fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
-        self.0.push(RoundReport { seconds: 0.0, slowest: 0.0, ..report.clone() });
+        self.0.push(RoundReport { seconds: 0.0, slowest: 0.0, phases: None, ..report.clone() });
         Ok(())
     }
 }

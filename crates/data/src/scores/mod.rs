@@ -4,11 +4,13 @@
 //! the same score of another batch, thread or client, and read a ratio at the end. Integers add in
 //! any order to the same sum, so a score never depends on who came first.
 
+mod by_label;
 mod labels;
 mod rouge;
 mod spans;
 mod stem;
 
+pub use by_label::{ByLabel, ConfusionMatrix, OneLabel};
 pub use labels::LabelScore;
 pub use rouge::{Rouge, RougeScore, RougeWords};
 pub use spans::{Span, SpanScore, spans};

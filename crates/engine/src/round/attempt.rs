@@ -29,6 +29,7 @@ use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::gather::{Gather, Gathered};
 use crate::middle::{MiddleHost, SideMemory};
+use crate::phases::{Phases, Stopwatch};
 use crate::planner::Choice;
 use crate::private_steps::PrivateSteps;
 use crate::recipe::{Population, Recipe, Start};
@@ -52,6 +53,8 @@ pub(crate) struct Attempt {
     absent: Vec<Absence>,
     pub(crate) bytes: Bytes,
     pub(crate) effort: u64,
+    /// How long it took so far, with the attempts before it.
+    pub(crate) phases: Phases,
 }
 
 impl Attempt {
@@ -131,11 +134,14 @@ impl State {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<(Attempt, Vec<FailedAttempt>)>, EngineError> {
         let mut failed: Vec<FailedAttempt> = Vec::new();
+        let mut phases = Phases::default();
         for number in 0..=self.recipe.retries {
             if number > 0 && stop() {
                 return Ok(None);
             }
-            let attempt = self.attempt(fleet, seed_of_attempt(self.cohort_seed(), number))?;
+            let mut attempt = self.attempt(fleet, seed_of_attempt(self.cohort_seed(), number))?;
+            phases += attempt.phases;
+            attempt.phases = phases;
             if attempt.suffices() {
                 return Ok(Some((attempt, failed)));
             }
@@ -163,19 +169,24 @@ impl State {
         }
         let memory = self.rule().needs_choice().then(|| self.memory.clone());
         let mut attempt = Attempt { cohort, needed, ..Attempt::default() };
+        let mut watch = Stopwatch::start();
         if let Some(middle) = self.middle()? {
             middle.host(&self.model)?;
         }
         let (present, unreachable, mut down) = self.sync(fleet, &attempt.cohort)?;
+        attempt.phases.sync = watch.lap();
         let ids: Vec<ClientId> = present.iter().map(|client| client.id).collect();
         let (attention, looked) = self.look(fleet, &ids)?;
         (attempt.plans, attempt.selection) = self.plan(fleet, &present)?;
+        attempt.phases.probe = watch.lap();
         let dispatch = self.dispatch(&present, &attempt.plans, (seed, needed > 1))?;
         let Dispatch { work, requests, absent, corrections } = dispatch;
         self.announce_steps(&requests, &present)?;
         self.announce_rows(&requests, &present)?;
         let mut gathered = self.gather(fleet, requests, &present)?;
+        attempt.phases.train = watch.lap();
         self.protect(&mut gathered, &attempt.plans, fleet.clients().len())?;
+        attempt.phases.apply = watch.lap();
         gathered.up += looked;
         down += corrections;
         (attempt.attention, attempt.gathered) = (attention, gathered);

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use fedra_engine::Bytes;
 use fedra_plan::ByteCount;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::results::{RunResult, SLACK, Spent};
 use super::statistics::{Average, CONFIDENCE, FEWEST, Verdict};
 
 /// All of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     /// What it is called.
     pub name: String,
@@ -27,13 +27,13 @@ pub struct Comparison {
     /// The variants after all their rounds.
     pub variants: Vec<Line>,
     /// The variants when they had spent the same.
-    pub at_equal: BTreeMap<&'static str, Vec<Row>>,
+    pub at_equal: BTreeMap<String, Vec<Row>>,
     /// What a reader has to know.
     pub notes: Vec<String>,
 }
 
 /// What variants are judged by.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
     /// The score's name.
     pub name: String,
@@ -55,7 +55,7 @@ pub struct Entry {
 }
 
 /// One variant after all its rounds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// Its name.
     pub name: String,
@@ -84,7 +84,7 @@ pub struct Line {
 }
 
 /// A score, and what it is beside the baseline's.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
     /// Rounds behind the score, in the mean.
     pub rounds: f64,
@@ -99,7 +99,7 @@ pub struct Standing {
 }
 
 /// One variant within a budget.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Its name.
     pub name: String,
@@ -140,7 +140,7 @@ impl Comparison {
             [("rounds", Spent::Rounds), ("bytes", Spent::Bytes), ("compute", Spent::Work)]
         {
             if let Some(budgeted) = budgeted(entries, on) {
-                at_equal.insert(name, budgeted);
+                at_equal.insert(name.to_owned(), budgeted);
             }
         }
         notes.extend(warnings(seeds, &variants));

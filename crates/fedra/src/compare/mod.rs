@@ -37,6 +37,8 @@ use crate::durable;
 use crate::error::{Context, Result, refuse};
 use crate::folder::Folder;
 use crate::lock::Lock;
+use crate::report;
+use crate::run_files::COMPARISON;
 use comparison::Entry;
 use progression::Progression;
 use results::RunResult;
@@ -101,9 +103,13 @@ pub fn compare(
     comparison.notes.extend(done.notes);
     let compared = Compared { comparison, failures: done.failures };
     let (json, page) = (compared.json()?, compared.page().markdown());
-    for (name, text) in [("compare.json", json), ("compare.md", page)] {
+    for (name, text) in [(COMPARISON, json), ("compare.md", page)] {
         durable::write(&out.join(name), text.as_bytes())
             .with_context(|| format!("cannot write {name}"))?;
+    }
+    if let Err(error) = report::write_comparison(out) {
+        listener
+            .note(&format!("warning: there is no page of this comparison: {}", error.in_words()));
     }
     Ok(Some(compared))
 }

@@ -1,6 +1,7 @@
 //! A comparison for people: the same tables on a terminal and in `compare.md`.
 
 use fedra_plan::ByteCount;
+use fedra_report::Content;
 
 use super::comparison::{Comparison, Line, Row, Standing};
 use super::statistics::Average;
@@ -12,6 +13,8 @@ pub struct Page {
     tables: Vec<(String, Grid)>,
     notes: Vec<String>,
     title: String,
+    /// What the comparison is called.
+    pub name: String,
 }
 
 impl Page {
@@ -48,7 +51,7 @@ impl Page {
                 tables.push((heading, budget_lines(comparison, key, rows)));
             }
         }
-        Self { tables, notes: comparison.notes.clone(), title }
+        Self { tables, notes: comparison.notes.clone(), title, name: comparison.name.clone() }
     }
 
     /// For a terminal.
@@ -58,6 +61,21 @@ impl Page {
         let mut parts: Vec<String> = tables.collect();
         parts.push(notes.collect::<Vec<_>>().join("\n"));
         parts.join("\n").trim_end().to_owned()
+    }
+
+    /// How many tables there are.
+    pub fn tables(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// For a page in HTML: the tables, then the notes.
+    pub fn contents(&self) -> Vec<Content> {
+        let table = |(heading, grid): &(String, Grid)| {
+            let caption = format!("{}.", sentence(heading));
+            Content::Table(fedra_report::Table { caption, ..grid.table() })
+        };
+        let notes = self.notes.iter().map(|note| Content::Words(note.clone()));
+        self.tables.iter().map(table).chain(notes).collect()
     }
 
     /// For a page in Markdown.
@@ -71,6 +89,14 @@ impl Page {
             parts.push(format!("## Notes\n\n{}\n", notes.collect::<Vec<_>>().join("\n")));
         }
         parts.join("\n")
+    }
+}
+
+/// A heading as the beginning of a sentence; the name of a score stays as it is.
+fn sentence(heading: &str) -> String {
+    match heading.strip_prefix("at ") {
+        Some(rest) => format!("At {rest}"),
+        None => heading.to_owned(),
     }
 }
 

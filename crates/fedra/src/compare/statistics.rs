@@ -4,7 +4,7 @@
 //! for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4), which is exact and
 //! short, and its quantile is found by halving.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Share of such intervals that hold the true mean.
 pub const CONFIDENCE: f64 = 0.95;
@@ -13,7 +13,7 @@ pub const CONFIDENCE: f64 = 0.95;
 pub const FEWEST: usize = 3;
 
 /// A mean over seeds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Average {
     /// The mean.
     pub mean: f64,
@@ -52,7 +52,7 @@ impl Average {
 }
 
 /// What was seen of a difference in a score of which more is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The whole interval is above zero.

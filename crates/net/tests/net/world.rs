@@ -208,6 +208,7 @@ impl Sink for Reports {
         let report = RoundReport {
             seconds: 0.0,
             slowest: 0.0,
+            phases: None,
             most_updates_held: 0,
             memory: None,
             ..report.clone()

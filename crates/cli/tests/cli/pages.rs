@@ -1,0 +1,122 @@
+//! `report.html`, `fedra report` and `--watch`, with the built program.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use crate::place::{Place, text};
+
+#[test]
+fn a_run_leaves_a_page_and_report_makes_the_same_again() {
+    let place = Place::new();
+    place.succeed(&["run", "tiny.toml", "--out", "run", "--quiet"]);
+    let page = place.path("run/report.html");
+    let first = fs::read_to_string(&page).unwrap();
+    for drawn in
+        ["Score by round", "Loss by round", "Score against bytes", "Score by client", "Who gains"]
+    {
+        assert!(first.contains(drawn), "{drawn}");
+    }
+    for phase in ["sync", "train", "apply", "evaluate"] {
+        assert!(first.contains(&format!("</svg>{phase}</li>")), "{phase}");
+    }
+    let digest = place.summary("run")["inputs"]["rows"].as_str().unwrap().to_owned();
+    assert!(first.contains(&digest), "{digest}");
+    assert!(first.contains("fedra run experiment.toml --out ../again"));
+    fs::remove_file(&page).unwrap();
+    let told = place.succeed(&["report", "run"]);
+    assert_eq!(told.trim(), "run/report.html");
+    assert_eq!(fs::read_to_string(&page).unwrap(), first);
+    // The command on the page is a command that works.
+    let output = Command::new(env!("CARGO_BIN_EXE_fedra"))
+        .current_dir(place.path("run"))
+        .args(["run", "experiment.toml", "--out", "../again", "--quiet"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(place.weights("again"), place.weights("run"));
+}
+
+#[test]
+fn a_folder_without_a_run_has_no_page_and_somebody_elses_page_is_not_replaced() {
+    let place = Place::new();
+    fs::create_dir(place.path("empty")).unwrap();
+    let refused = place.refused(&["report", "empty"]);
+    assert!(
+        refused.contains("found neither experiment.toml nor compare.json in empty"),
+        "{refused}"
+    );
+    assert!(!place.path("empty/report.html").exists());
+    fs::write(place.path("empty/report.html"), "mine").unwrap();
+    let refused = place.refused(&["run", "tiny.toml", "--out", "empty"]);
+    assert!(refused.contains("found report.html in empty but no run"), "{refused}");
+    assert_eq!(fs::read_to_string(place.path("empty/report.html")).unwrap(), "mine");
+}
+
+#[test]
+fn a_comparison_leaves_one_page_with_links_to_those_of_its_runs() {
+    let place = Place::new();
+    let arguments =
+        ["compare", "tiny.toml", "--sweep", "method.name=fedavg,local-only", "--seeds", "1"];
+    let arguments = [&arguments[..], &["--out", "both", "--quiet"]].concat();
+    place.succeed(&arguments);
+    let page = fs::read_to_string(place.path("both/report.html")).unwrap();
+    for run in ["fedavg/seed-3", "local-only/seed-3"] {
+        assert!(page.contains(&format!("href=\"./{run}/report.html\"")), "{run}");
+        assert!(place.path(&format!("both/{run}/report.html")).is_file(), "{run}");
+    }
+    assert!(page.contains("<h3>Score by variant</h3>") && page.contains("<h3>Score by round</h3>"));
+    fs::remove_file(place.path("both/report.html")).unwrap();
+    assert_eq!(place.succeed(&["report", "both"]).trim(), "both/report.html");
+    assert_eq!(fs::read_to_string(place.path("both/report.html")).unwrap(), page);
+}
+
+/// What a server at an address of this machine says to a request.
+fn ask(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_run_is_watched_on_loopback_by_those_who_ask_for_it_by_name() {
+    let place = Place::new();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_fedra"))
+        .current_dir(place.folder.path())
+        .args(["run", "tiny.toml", "--out", "run", "--quiet", "--watch"])
+        .args(["--set", "federation.rounds=100000"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(run.stderr.take().unwrap()).lines();
+    let line = said.next().unwrap().unwrap();
+    let address = line.strip_prefix("watch it at http://").unwrap().trim_end_matches('/');
+    assert!(address.starts_with("127.0.0.1:"), "{line}");
+    while !fs::read_to_string(place.path("run/rounds.jsonl")).is_ok_and(|log| log.contains('\n')) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let host = format!("Host: {address}\r\n");
+    let page = ask(address, &format!("GET / HTTP/1.1\r\n{host}\r\n"));
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    assert!(page.contains("of 100000 rounds so far") && page.contains("src=\"/refresh.js\""));
+    let script = ask(address, &format!("GET /refresh.js HTTP/1.1\r\n{host}\r\n"));
+    assert!(script.contains("text/javascript") && script.contains("scrollTo"), "{script}");
+    let long = "x".repeat(9000);
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n".to_owned(), "421"),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), "421"),
+        (format!("GET / HTTP/1.1\r\n{host}{host}\r\n"), "421"),
+        (format!("POST / HTTP/1.1\r\n{host}\r\n"), "405"),
+        (format!("GET /../summary.json HTTP/1.1\r\n{host}\r\n"), "404"),
+        (format!("GET / HTTP/1.1\r\n{host}A: {long}\r\n"), "431"),
+        ("\r\n\r\n".to_owned(), "421"),
+    ] {
+        let answer = ask(address, &request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
+    }
+    run.kill().unwrap();
+    run.wait().unwrap();
+}

@@ -1,0 +1,149 @@
+//! How the clients did, one by one: who gains and who loses.
+
+use std::collections::BTreeMap;
+
+use fedra_engine::{ClientId, EvaluationSet};
+use fedra_report::{Chart, Content, PlotRow, Point, RowPlot, Scale, Series, Stroke};
+
+use crate::grid::counted;
+use crate::report::curves::finite;
+use crate::report::facts::spoken;
+use crate::report::record::{RunRecord, set_in_words};
+
+/// Lines that can be told apart.
+const LINES: usize = 8;
+/// Rows that fit on a page.
+const ROWS: usize = 24;
+
+/// Curves and spread.
+pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
+    let Some(on) = record.client_set() else { return Vec::new() };
+    let (clients, score) = by_client(record, on);
+    let Some(score) = score.filter(|_| clients.len() > 1) else { return Vec::new() };
+    let curves = curves(&clients, on, &score);
+    let spread = spread(&clients, on, &score);
+    curves.map(Content::Lines).into_iter().chain(spread.map(Content::Rows)).collect()
+}
+
+type Curves = BTreeMap<ClientId, Vec<Point>>;
+
+/// The score of each client by round, and its name: of each client there is the headline alone.
+fn by_client(record: &RunRecord, on: EvaluationSet) -> (Curves, Option<String>) {
+    let (mut curves, mut name) = (Curves::new(), None);
+    for (round, set) in record.scored(on) {
+        for one in &set.each {
+            let (Some(client), Some((score, value))) = (one.client, one.scores.iter().next())
+            else {
+                continue;
+            };
+            if value.is_finite() {
+                curves.entry(client).or_default().push(Point::new(round, *value));
+                name.get_or_insert_with(|| score.clone());
+            }
+        }
+    }
+    (curves, name)
+}
+
+fn curves(clients: &Curves, on: EvaluationSet, score: &str) -> Option<Chart> {
+    let few = clients.len() <= LINES;
+    let series = if few {
+        let one = |(colour, (client, points)): (usize, (&ClientId, &Vec<Point>))| Series {
+            name: format!("client {client}"),
+            points: points.clone(),
+            stroke: Stroke::Marked,
+            colour,
+        };
+        clients.iter().enumerate().map(one).collect()
+    } else {
+        quantiles(clients)
+    };
+    let caption = if few {
+        "The same model on each client's own examples."
+    } else {
+        "The same model on each client's own examples: where the worst and the best served client, \
+         the quarters and the middle lie."
+    };
+    (!series.is_empty()).then(|| Chart {
+        title: "Score by client".to_owned(),
+        caption: caption.to_owned(),
+        x: ("round".to_owned(), Scale::Linear),
+        y: (format!("{}, {}", spoken(score), set_in_words(on)), Scale::Linear),
+        series,
+    })
+}
+
+/// Where many clients lie, round by round.
+fn quantiles(clients: &Curves) -> Vec<Series> {
+    let mut rounds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for point in clients.values().flatten() {
+        rounds.entry(point.x as u64).or_default().push(point.y);
+    }
+    for values in rounds.values_mut() {
+        values.sort_by(f64::total_cmp);
+    }
+    let at = |share: f64| {
+        let pick = |(round, values): (&u64, &Vec<f64>)| {
+            let place = (share * (values.len() - 1) as f64).round() as usize;
+            Point::new(*round as f64, values[place])
+        };
+        finite(rounds.iter().map(pick))
+    };
+    [
+        ("best", 1.0),
+        ("upper quarter", 0.75),
+        ("middle", 0.5),
+        ("lower quarter", 0.25),
+        ("worst", 0.0),
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(colour, (name, share))| Series {
+        name: name.to_owned(),
+        points: at(share),
+        stroke: Stroke::Marked,
+        colour,
+    })
+    .collect()
+}
+
+/// First and last scoring of each client; of many, those at either end.
+fn spread(clients: &Curves, on: EvaluationSet, score: &str) -> Option<RowPlot> {
+    let mut moved: Vec<(ClientId, f64, f64)> = clients
+        .iter()
+        .filter_map(|(client, points)| match points.as_slice() {
+            [first, .., last] => Some((*client, first.y, last.y)),
+            [] | [_] => None,
+        })
+        .collect();
+    if moved.is_empty() {
+        return None;
+    }
+    let gained = moved.iter().filter(|(_, first, last)| last > first).count() as u64;
+    let lost = moved.iter().filter(|(_, first, last)| last < first).count() as u64;
+    let all = moved.len();
+    moved.sort_by(|a, b| (b.2 - b.1).total_cmp(&(a.2 - a.1)).then(a.0.cmp(&b.0)));
+    let mut caption =
+        format!("{} gained and {lost} lost since the first scoring.", counted(gained, "client"));
+    if all > ROWS {
+        moved.drain(ROWS / 2..all - ROWS / 2);
+        caption = format!(
+            "{caption} Shown: the {} that gained most and the {} that gained least.",
+            ROWS / 2,
+            ROWS / 2
+        );
+    }
+    let row = |(client, first, last): &(ClientId, f64, f64)| PlotRow {
+        name: format!("client {client}"),
+        values: vec![Some(*first), Some(*last)],
+        span: Some((*first, *last, if last < first { 1 } else { 2 })),
+    };
+    Some(RowPlot {
+        title: "Who gains, who loses".to_owned(),
+        caption,
+        x: format!("{}, {}", spoken(score), set_in_words(on)),
+        y: "from the largest gain to the smallest".to_owned(),
+        marks: vec![("first scoring".to_owned(), 4), ("last scoring".to_owned(), 0)],
+        rows: moved.iter().map(row).collect(),
+    })
+}

@@ -1,0 +1,91 @@
+//! What a private run has spent by round, and how large its signal was beside the noise.
+
+use std::collections::BTreeSet;
+
+use fedra_engine::{PrivacyReport, RoundReport, SiteNoise};
+use fedra_plan::Site;
+use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale, Series, Stroke};
+
+use crate::report::binned::Columns;
+use crate::report::curves::finite;
+use crate::report::record::{RunRecord, counted};
+
+/// Charts, and the statement in words.
+pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
+    let charts = [spent(record).map(Content::Lines), signal(record).map(Content::Heat)];
+    let summary = record.summary.as_ref();
+    let statement = summary.and_then(|summary| summary.privacy.as_ref());
+    let statement = statement.map(|privacy| Content::Words(privacy.statement.clone()));
+    let noise = summary
+        .and_then(|summary| summary.noise.as_ref())
+        .map(|noise| Content::Words(format!("At the cut: {noise}. It is no promise by itself.")));
+    charts.into_iter().flatten().chain(statement).chain(noise).collect()
+}
+
+fn spent(record: &RunRecord) -> Option<Chart> {
+    let told =
+        |report: &RoundReport| Some(Point::new(counted(report), report.privacy.as_ref()?.epsilon));
+    let points = finite(record.rounds.iter().filter_map(told));
+    let (first, last) = (points.first()?.x, points.last()?.x);
+    let mut series =
+        vec![Series { name: "spent".to_owned(), points, stroke: Stroke::Marked, colour: 0 }];
+    let opened = record.experiment.as_ref().and_then(|it| it.recipe.privacy.as_ref());
+    let summed = record.summary.as_ref().and_then(|summary| summary.privacy.as_ref());
+    let promise = summed.map(|privacy| privacy.promise).or(opened.map(|privacy| privacy.promise));
+    if let Some(budget) = promise.and_then(|promise| promise.budget) {
+        let mut points = vec![Point::new(first, budget.get())];
+        points.extend((last > first).then(|| Point::new(last, budget.get())));
+        let name = "budget".to_owned();
+        series.push(Series { name, points, stroke: Stroke::Dashed, colour: 1 });
+    }
+    let of = record.rounds.iter().find_map(|report| report.privacy.as_ref());
+    let caption = of.map_or(String::new(), |PrivacyReport { unit, delta, .. }| {
+        format!("Epsilon of everything released so far, to each {unit}, at delta {delta}.")
+    });
+    Some(Chart {
+        title: "Privacy spent".to_owned(),
+        caption,
+        x: ("round".to_owned(), Scale::Linear),
+        y: ("epsilon".to_owned(), Scale::Linear),
+        series,
+    })
+}
+
+/// The norm of the signal over that of the noise; none where the noise has none.
+fn ratio(site: &SiteNoise) -> Option<f64> {
+    let ratio = (site.signal_square().max(0.0) / site.noise).sqrt();
+    (site.noise > 0.0 && ratio.is_finite()).then_some(ratio)
+}
+
+fn signal(record: &RunRecord) -> Option<HeatMap> {
+    let rounds = &record.rounds;
+    let sites = |report: &RoundReport| {
+        report.privacy.as_ref().map_or(Vec::new(), |privacy| privacy.sites.clone())
+    };
+    let all: BTreeSet<Site> = rounds.iter().flat_map(&sites).map(|site| site.site).collect();
+    let from_top: Vec<Site> = all.into_iter().rev().collect();
+    let columns = Columns::of(rounds);
+    let row = |site: &Site| {
+        let cell = |range: &std::ops::Range<usize>| {
+            let told = rounds[range.clone()].iter().flat_map(&sites);
+            let ratios: Vec<f64> =
+                told.filter(|one| one.site == *site).filter_map(|one| ratio(&one)).collect();
+            let value = ratios.iter().sum::<f64>() / ratios.len() as f64;
+            (!ratios.is_empty()).then_some(HeatCell { value, hatched: false })
+        };
+        columns.ranges.iter().map(cell).collect()
+    };
+    let cells: Vec<Vec<Option<HeatCell>>> = from_top.iter().map(row).collect();
+    cells.iter().flatten().any(Option::is_some).then(|| HeatMap {
+        title: "Signal against noise".to_owned(),
+        caption: "The norm of the signal over the norm of the noise in what was released, by part \
+                  of the model. Below 1 the noise is larger."
+            .to_owned(),
+        x: (columns.in_words(), columns.names.clone()),
+        y: ("part".to_owned(), from_top.iter().map(Site::to_string).collect()),
+        cells,
+        value: "signal over noise, at most".to_owned(),
+        hatching: None,
+        face: CellFace::Shade,
+    })
+}

@@ -1,0 +1,197 @@
+//! What a run left in its folder, as far as a page shows it; the run may still be on.
+//!
+//! Files may have been edited by hand. A line that is no report is an error with its number; the last line of
+//! a run that is on may be torn, and is left out.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use fedra_engine::{EvaluationSet, RoundReport, SetScores};
+
+use crate::error::{Context, Result};
+use crate::experiment::{Experiment, ModelSource, Overrides};
+use crate::fingerprint::Inputs;
+use crate::headline::{headline, headline_of};
+use crate::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
+use crate::summary::Summary;
+
+/// How much of each round is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Every client's own score.
+    Clients,
+    /// Means alone: scores of many clients and runs take much room.
+    Means,
+}
+
+/// What a run left in its folder.
+#[derive(Debug)]
+pub struct RunRecord {
+    /// The text of its experiment.
+    pub text: String,
+    /// The experiment, where it can still be opened: its files may be elsewhere by now.
+    pub experiment: Option<Experiment>,
+    /// Its complete rounds.
+    pub rounds: Vec<RoundReport>,
+    /// What it came to; absent while it is on.
+    pub summary: Option<Summary>,
+    /// What it learns from, as digests.
+    pub inputs: Option<Inputs>,
+    folder: PathBuf,
+}
+
+impl RunRecord {
+    /// Reads the folder of a run.
+    pub fn read(folder: &Path, detail: Detail) -> Result<Self> {
+        let path = folder.join(EXPERIMENT);
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let experiment = Experiment::open(&path, &Overrides::default()).ok();
+        let rounds = read_rounds(&folder.join(ROUNDS), detail)?;
+        let summary: Option<Summary> = read_json(&folder.join(SUMMARY), "summary")?;
+        let inputs = match &summary {
+            Some(Summary { inputs: Some(inputs), .. }) => Some(inputs.clone()),
+            Some(_) | None => read_json(&folder.join(INPUTS), "inputs")?,
+        };
+        Ok(Self { text, experiment, rounds, summary, inputs, folder: folder.to_owned() })
+    }
+
+    /// Whether its folder has a file.
+    pub fn has(&self, name: &str) -> bool {
+        self.folder.join(name).exists()
+    }
+
+    /// What the run is called.
+    pub fn name(&self) -> String {
+        let summed = self.summary.as_ref().map(|summary| summary.name.clone());
+        summed.or_else(|| self.value(&["name"])).unwrap_or_else(|| "a run".to_owned())
+    }
+
+    /// The method.
+    pub fn method(&self) -> String {
+        let summed = self.summary.as_ref().map(|summary| summary.method.clone());
+        let spelt = || self.value(&["method", "name"]);
+        summed.or_else(spelt).unwrap_or_else(|| "a method of its own".to_owned())
+    }
+
+    /// How many rounds were asked for.
+    pub fn asked(&self) -> Option<u64> {
+        let opened = self.experiment.as_ref().map(|experiment| u64::from(experiment.rounds));
+        opened.or_else(|| self.value(&["federation", "rounds"])?.parse().ok())
+    }
+
+    /// A value of the experiment's text, as it would be spoken.
+    fn value(&self, keys: &[&str]) -> Option<String> {
+        let table: toml::Table = self.text.parse().ok()?;
+        let (last, tables) = keys.split_last()?;
+        let within = tables.iter().try_fold(&table, |table, key| table.get(*key)?.as_table())?;
+        let value = within.get(*last)?;
+        Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
+    /// Blocks of the model, where that is known from anything.
+    pub fn blocks(&self) -> Option<u16> {
+        let fresh = self.experiment.as_ref().and_then(|experiment| match &experiment.model {
+            ModelSource::Fresh(config, _) => u16::try_from(config.blocks()).ok(),
+            ModelSource::Folder(path) => blocks_in(path),
+        });
+        let seen = || {
+            let chosen = self.rounds.iter().filter_map(|report| report.selection.as_ref());
+            let counted = chosen.map(|selection| selection.clients.len() as u16).max();
+            let learned = self.rounds.iter().filter_map(|report| report.blocks.last());
+            counted.max(learned.max().map(|last| last.saturating_add(1)))
+        };
+        fresh.or_else(|| blocks_in(&self.folder.join(MODEL))).max(seen())
+    }
+
+    /// The last headline: the name of the score, its value, and the set.
+    pub fn last_score(&self) -> Option<(&'static str, f64, EvaluationSet)> {
+        self.rounds.iter().rev().find_map(|report| headline(&report.scores))
+    }
+
+    /// What the clients' own examples say, where there are any: their test sets, or else those by which
+    /// the best round is found.
+    pub fn client_set(&self) -> Option<EvaluationSet> {
+        [EvaluationSet::ClientTest, EvaluationSet::ClientValidation].into_iter().find(|on| {
+            self.rounds.iter().any(|report| report.scores.iter().any(|set| set.on == *on))
+        })
+    }
+
+    /// Each scored round with its scores on a set, counted from 1.
+    pub fn scored(&self, on: EvaluationSet) -> impl Iterator<Item = (f64, &SetScores)> {
+        self.rounds.iter().filter_map(move |report| {
+            Some((counted(report), report.scores.iter().find(|set| set.on == on)?))
+        })
+    }
+}
+
+/// A round as people count it.
+pub(super) fn counted(report: &RoundReport) -> f64 {
+    f64::from(report.round.0) + 1.0
+}
+
+/// The name of a set, for people.
+pub(super) fn set_in_words(on: EvaluationSet) -> &'static str {
+    match on {
+        EvaluationSet::CentralTest => "central test",
+        EvaluationSet::ClientTest => "clients' test",
+        EvaluationSet::ClientValidation => "clients' validation",
+    }
+}
+
+fn blocks_in(folder: &Path) -> Option<u16> {
+    let text = fs::read_to_string(folder.join("config.json")).ok()?;
+    let config: serde_json::Value = serde_json::from_str(&text).ok()?;
+    config.get("num_hidden_layers")?.as_u64()?.try_into().ok()
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Result<Option<T>> {
+    let shown = path.display();
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let read = serde_json::from_str(&text);
+            read.map(Some).with_context(|| format!("{shown}: found no {what} of this version"))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {shown}")),
+    }
+}
+
+/// The reports in a log; a last line without its end is a round that is being written.
+fn read_rounds(path: &Path, detail: Detail) -> Result<Vec<RoundReport>> {
+    let shown = path.display();
+    let mut log = match File::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
+    };
+    let (mut reports, mut line) = (Vec::new(), Vec::new());
+    loop {
+        line.clear();
+        log.read_until(b'\n', &mut line).with_context(|| format!("cannot read {shown}"))?;
+        if line.last() != Some(&b'\n') {
+            return Ok(reports);
+        }
+        let mut report: RoundReport = serde_json::from_slice(&line)
+            .with_context(|| format!("{shown}: line {} is no report", reports.len() + 1))?;
+        for set in &mut report.scores {
+            slim(set, detail);
+        }
+        reports.push(report);
+    }
+}
+
+/// Keeps of each client the one number that is drawn.
+fn slim(set: &mut SetScores, detail: Detail) {
+    match detail {
+        Detail::Means => set.each.clear(),
+        Detail::Clients => {
+            let Some((headline, _)) = headline_of(&set.mean) else { return set.each.clear() };
+            for one in &mut set.each {
+                one.tallies.clear();
+                one.scores.retain(|name, _| name == headline);
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Pages of folders as runs leave them, and of folders that somebody edited.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::run_files::{INPUTS, ROUNDS, SUMMARY};
+use crate::summary::Summary;
+
+/// A round in which nothing was measured that need not be.
+fn plain(round: u32) -> Value {
+    json!({
+        "round": round, "cohort": [0, 1], "arrived": [0, 1], "failed": [], "refused": [],
+        "blocks": [0, 1], "changed": 10, "loss": 0.5,
+        "bytes": {"up": 1000, "down": 2000, "full_up": 4000, "full_down": 4000},
+        "effort": 1, "seconds": 0.5, "slowest": 0.1, "most_updates_held": 1, "scores": []
+    })
+}
+
+fn scored(round: u32, clients: u32) -> Value {
+    let mut report = plain(round);
+    let score = |client: u32| 0.1 + 0.8 * f64::from((client * 7 + round * 3) % 11) / 11.0;
+    let each: Vec<Value> = (0..clients)
+        .map(|client| json!({"client": client, "examples": 5, "loss": 1.0, "scores": {"span_f1": score(client)}}))
+        .collect();
+    report["scores"] = json!([
+        {"on": "central_test", "loss": 1.0, "mean": {"span_f1": 0.4},
+         "each": [{"client": null, "examples": 9, "loss": 1.0, "scores": {"span_f1": 0.4}}]},
+        {"on": "client_test", "loss": 1.0, "mean": {"span_f1": 0.5}, "each": each,
+         "spread": {"span_f1": {"deviation": 0.1, "least": 0.1, "most": 0.9}}},
+    ]);
+    report
+}
+
+/// A folder with these rounds.
+fn folder(rounds: &[Value]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let text = include_str!("../../tests/tiny.toml");
+    fs::write(folder.path().join(EXPERIMENT), format!("name = \"tiny\"\n{text}")).unwrap();
+    let lines: Vec<String> = rounds.iter().map(|round| format!("{round}\n")).collect();
+    let lines = lines.concat();
+    fs::write(folder.path().join(ROUNDS), lines).unwrap();
+    folder
+}
+
+fn page(folder: &Path) -> String {
+    let path = write(folder).unwrap();
+    fs::read_to_string(path).unwrap()
+}
+
+fn with_summary(folder: &Path, change: impl FnOnce(&mut Value)) {
+    let mut summary = serde_json::to_value(Summary::of_nothing(2)).unwrap();
+    change(&mut summary);
+    fs::write(folder.join(SUMMARY), summary.to_string()).unwrap();
+}
+
+#[test]
+fn what_was_not_measured_is_not_drawn() {
+    let run = folder(&[plain(0), plain(1)]);
+    let html = page(run.path());
+    for drawn in ["Loss by round", "Blocks that learned", "Bytes by kind", "Time by phase"] {
+        assert!(html.contains(drawn), "{drawn}");
+    }
+    for absent in [
+        "Score by round",
+        "Score against bytes",
+        "Who gains",
+        "Label by label",
+        "Privacy spent",
+        "Signal against noise",
+        "Drift of",
+        "What blocks scored",
+        "Who holds what",
+        "Memory of both",
+        "Not drawn",
+    ] {
+        assert!(!html.contains(absent), "{absent}");
+    }
+    assert!(html.contains("2 of 3 rounds so far"), "the run is not complete");
+}
+
+#[test]
+fn a_run_before_its_first_round_has_a_page() {
+    let run = folder(&[]);
+    fs::remove_file(run.path().join(ROUNDS)).unwrap();
+    let html = page(run.path());
+    assert!(html.contains("0 of 3 rounds so far") && !html.contains("<figure"));
+    assert!(html.contains("fedra run experiment.toml"));
+}
+
+#[test]
+fn a_scored_run_shows_curves_clients_and_what_they_cost() {
+    let run = folder(&[scored(0, 3), scored(1, 3)]);
+    let html = page(run.path());
+    for drawn in
+        ["Score by round", "Score against bytes", "Score by client", "Who gains, who loses"]
+    {
+        assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
+    }
+    for client in ["client 0", "client 1", "client 2"] {
+        assert!(html.contains(client), "{client}");
+    }
+    // One scoring is a mark and no line, and nobody has gained or lost.
+    let once = page(folder(&[scored(0, 3)]).path());
+    assert!(once.contains("<h3>Score by round</h3>") && !once.contains("Who gains"));
+    assert!(!once.contains("Not drawn"));
+}
+
+#[test]
+fn a_private_run_shows_what_it_spent_and_where_the_noise_is() {
+    let mut rounds = [plain(0), plain(1)];
+    for (round, report) in rounds.iter_mut().enumerate() {
+        report["loss"] = Value::Null;
+        report["privacy"] = json!({
+            "unit": "example", "epsilon": 1.5 * (round + 1) as f64, "delta": 1e-5,
+            "sites": [
+                {"site": "embedding", "numbers": 5, "released": 2.0, "noise": 1.0},
+                {"site": "block.1", "numbers": 5, "released": 0.5, "noise": 1.0},
+            ],
+        });
+    }
+    let html = page(folder(&rounds).path());
+    assert!(html.contains("<h3>Privacy spent</h3>") && html.contains("epsilon 3.00"));
+    assert!(html.contains("<h3>Signal against noise</h3>") && html.contains("block.1"));
+    // Something was released without a bound: there is no number to draw.
+    rounds[1]["privacy"]["epsilon"] = Value::Null;
+    let html = page(folder(&rounds).path());
+    assert!(html.contains("epsilon inf") && !html.contains("Not drawn"), "{html}");
+}
+
+#[test]
+fn drift_choices_memory_phases_and_a_second_stage_are_shown_where_they_were_measured() {
+    let mut rounds = [plain(0), plain(1)];
+    for report in &mut rounds {
+        let drift = json!({"drift": 0.5, "disagreement": 0.3, "mean_norm": 1.0});
+        report["drift"] =
+            json!({"roles": {"query_key": drift, "mlp": drift}, "query_key_blocks": {}});
+        report["stage"] = json!({"since": 1});
+        report["memory"] = json!({"client": 1_000_000, "server": 5_000_000});
+        report["phases"] =
+            json!({"sync": 0.1, "probe": 0.1, "train": 0.2, "apply": 0.01, "evaluate": 0.05});
+        report["selection"] = json!({
+            "scores": [0.2, 0.6], "entropy": 0.5, "churn": null, "never": [0], "clients": [0, 2],
+            "agreement": 0.5, "scores_up": 1, "masks_down": 1,
+            "warnings": [{"kind": "collapse", "text": "collapse: <b>same</b> again"}],
+        });
+    }
+    let html = page(folder(&rounds).path());
+    for drawn in [
+        "Drift of the clients, by role",
+        "Disagreement of the clients, by role",
+        "What blocks scored",
+        "Memory of both sides",
+    ] {
+        assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
+    }
+    assert!(html.contains("second stage") && html.contains("url(#hatch)"));
+    assert!(html.contains("from round 2"));
+    for phase in ["sync", "probe", "train", "apply", "evaluate"] {
+        assert!(html.contains(&format!("</svg>{phase}</li>")), "{phase}");
+    }
+    assert!(html.contains("collapse: &lt;b&gt;same&lt;/b&gt; again"));
+}
+
+#[test]
+fn labels_and_what_was_taken_for_what_are_shown() {
+    let run = folder(&[plain(0)]);
+    let label = |name: &str| json!({"label": name, "precision": 0.5, "recall": 0.25, "f1": 0.33, "support": 8});
+    with_summary(run.path(), |summary| {
+        summary["by_label"] = json!({"central_test": {
+            "labels": [label("<i>problem"), label("test")],
+            "confusion": {"labels": ["<i>problem", "test"], "counts": [[6, 2], [0, 0]]},
+        }});
+    });
+    let html = page(run.path());
+    assert!(html.contains("Label by label, central test"));
+    assert!(html.contains("Which was taken for which, central test"));
+    assert!(html.contains("&lt;i&gt;problem (8)") && !html.contains("<i>problem"));
+    assert!(html.contains(">75</text>"), "six of eight");
+}
+
+#[test]
+fn names_of_the_folder_are_text_and_never_markup() {
+    let run = folder(&[plain(0)]);
+    let hostile = "<script>alert(1)</script>".repeat(200);
+    with_summary(run.path(), |summary| {
+        summary["name"] = json!(hostile);
+        summary["method"] = json!("</title><img src=x>");
+    });
+    let html = page(run.path());
+    assert!(!html.contains("<script") && !html.contains("<img"));
+}
+
+#[test]
+fn numbers_that_are_none_are_left_out() {
+    let mut bad = scored(1, 3);
+    bad["loss"] = Value::Null;
+    for set in bad["scores"].as_array_mut().unwrap() {
+        set["loss"] = Value::Null;
+        set["mean"]["span_f1"] = Value::Null;
+    }
+    bad["scores"][1]["spread"]["span_f1"]["least"] = Value::Null;
+    bad["scores"][1]["each"][0]["scores"]["span_f1"] = Value::Null;
+    let html = page(folder(&[scored(0, 3), bad]).path());
+    assert!(html.contains("<h3>Score by round</h3>") && !html.contains("Not drawn"), "{html}");
+}
+
+#[test]
+fn a_log_that_was_edited_is_refused_by_line_and_a_torn_end_is_not() {
+    let run = folder(&[plain(0), plain(1)]);
+    let log = run.path().join(ROUNDS);
+    let whole = fs::read_to_string(&log).unwrap();
+    fs::write(&log, format!("{whole}{{\"round\": 2, \"coh")).unwrap();
+    assert!(page(run.path()).contains("2 of 3 rounds"));
+    fs::write(&log, format!("{whole}{{\"round\": 2}}\n")).unwrap();
+    let refused = write(run.path()).unwrap_err().to_string();
+    assert!(refused.contains("line 3 is no report"), "{refused}");
+    fs::write(&log, &whole).unwrap();
+    for (file, what) in [(SUMMARY, "summary"), (INPUTS, "inputs")] {
+        fs::write(run.path().join(file), "{}").unwrap();
+        let refused = write(run.path()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("found no {what} of this version")), "{refused}");
+        fs::remove_file(run.path().join(file)).unwrap();
+    }
+    let nothing = tempfile::tempdir().unwrap();
+    let refused = write(nothing.path()).unwrap_err().to_string();
+    assert!(refused.contains("expected the folder of a run or of a comparison"), "{refused}");
+}
+
+#[test]
+fn many_clients_and_many_rounds_still_make_a_small_page() {
+    let rounds: Vec<Value> =
+        (0..400).map(plain).chain((400..404).map(|at| scored(at, 900))).collect();
+    let html = page(folder(&rounds).path());
+    assert!(html.contains("lower quarter") && html.contains("gained least"));
+    assert!(html.len() < 600_000, "{} bytes", html.len());
+}
+
+#[test]
+fn the_name_of_a_variant_leads_nowhere_but_below_its_comparison() {
+    let outside = folder(&[scored(0, 2)]);
+    let place = outside.path().join("comparison");
+    fs::create_dir_all(place.join("fedavg")).unwrap();
+    let inside = folder(&[scored(0, 2), scored(1, 2)]);
+    fs::create_dir_all(place.join("fedavg/seed-1")).unwrap();
+    for file in [EXPERIMENT, ROUNDS] {
+        fs::copy(inside.path().join(file), place.join("fedavg/seed-1").join(file)).unwrap();
+    }
+    let line = |name: &str| {
+        json!({
+            "name": name, "method": "fedavg", "tuned": [], "rounds": 2.0,
+            "score": {"mean": 0.5, "margin": 0.1, "seeds": 3}, "baseline": null, "difference": null,
+            "verdict": null, "by_seed": {"1": 0.5}, "bytes": {"up": 1, "down": 1, "full_up": 1, "full_down": 1},
+            "share": 1.0, "multiply_adds": 1, "seconds": 1.0, "peak_rss_bytes": 1, "epsilon": null,
+        })
+    };
+    let comparison = json!({
+        "name": "c<d", "seeds": [1], "score": {"name": "span_f1", "on": "central_test"}, "confidence": 0.95,
+        "variants": [line("fedavg"), line("../.."), line("<u>")], "at_equal": {}, "notes": ["a & b"],
+    });
+    fs::write(place.join(COMPARISON), comparison.to_string()).unwrap();
+    let html = page(&place);
+    assert!(html.contains("href=\"./fedavg/seed-1/report.html\""), "{html}");
+    assert_eq!(html.matches("<li><a ").count(), 1);
+    assert!(place.join("fedavg/seed-1/report.html").is_file(), "the run's page is made too");
+    for drawn in ["Score by variant", "Score by round", "Score against bytes"] {
+        assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
+    }
+    assert!(html.contains("c&lt;d") && html.contains("a &amp; b") && !html.contains("<u>"));
+}

@@ -1,0 +1,149 @@
+//! Bars of layers: what a whole is made of, place by place.
+
+use crate::axis::{Axis, Scale, label};
+use crate::chart::ChartError;
+
+use super::canvas::{Anchor, BELOW, COLOURS, Canvas, RIGHT, TOP, WIDTH, spaced, width_of};
+use super::drawing::{Drawing, Numbers, shown};
+use super::style::texture;
+
+const HEIGHT: f64 = 190.0;
+
+/// Bars of layers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StackedBars {
+    /// What is shown, in a few words.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// What the bars are, and the name of each.
+    pub x: (String, Vec<String>),
+    /// What their height is.
+    pub y: String,
+    /// The layers from the bottom, each with a number for each bar.
+    pub layers: Vec<Layer>,
+}
+
+/// A layer of all bars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// Its name.
+    pub name: String,
+    /// Its height in each bar; none is below zero.
+    pub heights: Vec<f64>,
+}
+
+impl StackedBars {
+    fn check(&self) -> Result<(), ChartError> {
+        let chart = || self.title.clone();
+        if self.x.1.is_empty() || self.layers.is_empty() {
+            return Err(ChartError::Empty { chart: chart() });
+        }
+        for layer in &self.layers {
+            let bad = layer.heights.iter().position(|it| !it.is_finite() || *it < 0.0);
+            if let Some(place) = bad {
+                return Err(ChartError::Unplottable {
+                    chart: chart(),
+                    series: layer.name.clone(),
+                    place,
+                    found: layer.heights[place],
+                    expected: "a finite number of at least zero",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn draw(&self) -> Result<Drawing, ChartError> {
+        self.check()?;
+        let (names, count) = (&self.x.1, self.x.1.len());
+        let height = |layer: &Layer, bar: usize| layer.heights.get(bar).copied().unwrap_or(0.0);
+        let total = |bar: usize| self.layers.iter().map(|layer| height(layer, bar)).sum::<f64>();
+        let highest = (0..count).map(total).fold(0.0, f64::max);
+        let axis = Axis::holding(Scale::Linear, [0.0, highest].into_iter());
+        let ticks: Vec<f64> = axis.ticks().iter().copied().filter(|tick| *tick >= 0.0).collect();
+        let widest = ticks.iter().map(|tick| width_of(&label(*tick))).fold(0.0, f64::max);
+        let (left, right, bottom) = (widest + 12.0, WIDTH - RIGHT, TOP + HEIGHT);
+        let zero = axis.place(0.0);
+        let down = |number: f64| bottom - (axis.place(number) - zero) / (1.0 - zero) * HEIGHT;
+        let mut canvas = Canvas::default();
+        for tick in &ticks {
+            let y = down(*tick);
+            canvas.put(format_args!(
+                "<line class=\"grid\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\"/>"
+            ));
+            canvas.text((left - 7.0, y + 4.0), Anchor::End, (&label(*tick), left));
+        }
+        let slot = (right - left) / count as f64;
+        let width = (slot * 0.82).min(46.0);
+        let middle = |bar: usize| left + slot * (bar as f64 + 0.5);
+        for bar in 0..count {
+            let mut below = 0.0;
+            for (place, layer) in self.layers.iter().enumerate() {
+                let own = height(layer, bar);
+                if own <= 0.0 {
+                    continue;
+                }
+                let (top, foot) = (down(below + own), down(below));
+                let shape = format!(
+                    "x=\"{:.1}\" y=\"{top:.2}\" width=\"{width:.1}\" height=\"{:.2}\"",
+                    middle(bar) - width / 2.0,
+                    foot - top
+                );
+                canvas.mark(format_args!("<rect class=\"bar c{}\" {shape}/>", place % COLOURS));
+                if let Some(texture) = texture(place) {
+                    canvas.put(format_args!(
+                        "<rect class=\"texture\" fill=\"url(#{texture})\" {shape}/>"
+                    ));
+                }
+                below += own;
+            }
+        }
+        canvas.put(format_args!(
+            "<path class=\"axis\" d=\"M{left:.1},{TOP:.1} V{bottom:.1} H{right:.1}\"/>"
+        ));
+        let labels: Vec<(f64, String)> =
+            names.iter().enumerate().map(|(bar, name)| (middle(bar), name.clone())).collect();
+        for (x, text) in spaced(&labels) {
+            canvas.text((*x, bottom + 16.0), Anchor::Middle, (text, 90.0));
+        }
+        canvas.text((2.0, 14.0), Anchor::Start, (&self.y, WIDTH - 4.0));
+        let centre = (f64::midpoint(left, right), bottom + 35.0);
+        canvas.text(centre, Anchor::Middle, (&self.x.0, right - left));
+        let Canvas { body, marks } = canvas;
+        Ok(Drawing {
+            title: self.title.clone(),
+            caption: self.caption.clone(),
+            size: (WIDTH, TOP + HEIGHT + BELOW),
+            body,
+            marks,
+            legend: self.legend(),
+            numbers: self.numbers(),
+        })
+    }
+
+    fn legend(&self) -> Vec<(String, String)> {
+        let key = |(place, layer): (usize, &Layer)| {
+            let shape = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
+            let over = texture(place).map_or(String::new(), |texture| {
+                format!("<rect fill=\"url(#{texture})\" {shape}/>")
+            });
+            let class = place % COLOURS;
+            (format!("<rect class=\"bar c{class}\" {shape}/>{over}"), layer.name.clone())
+        };
+        self.layers.iter().enumerate().map(key).collect()
+    }
+
+    fn numbers(&self) -> Numbers {
+        let mut columns = vec![self.x.0.clone()];
+        columns.extend(self.layers.iter().map(|layer| layer.name.clone()));
+        let row = |(bar, name): (usize, &String)| {
+            let cells = self
+                .layers
+                .iter()
+                .map(|layer| layer.heights.get(bar).map_or(String::new(), |height| shown(*height)));
+            [name.clone()].into_iter().chain(cells).collect()
+        };
+        Numbers { columns, rows: self.x.1.iter().enumerate().map(row).collect() }
+    }
+}

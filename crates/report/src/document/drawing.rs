@@ -1,0 +1,123 @@
+//! A chart on its way into a document: the picture, its legend, and its numbers as a table.
+
+use crate::document::put;
+use crate::page::{Column, Side, Table};
+use crate::svg::escaped;
+
+/// A drawn chart.
+pub(super) struct Drawing {
+    pub title: String,
+    pub caption: String,
+    /// Width and height of the picture.
+    pub size: (f64, f64),
+    /// What is inside the `<svg>`.
+    pub body: String,
+    /// Marks in the body: a test counts them in a browser.
+    pub marks: usize,
+    /// Entries of the legend: what is inside a small `<svg>` of 28 by 14, and the name.
+    pub legend: Vec<(String, String)>,
+    /// The numbers.
+    pub numbers: Numbers,
+}
+
+/// The numbers of a chart: what its rows are, and a column each for the rest.
+pub(super) struct Numbers {
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A table for those who cannot see a chart is no use beyond this, and the files have all numbers.
+const ROWS: usize = 400;
+
+impl Drawing {
+    pub(super) fn write(&self, out: &mut String, number: usize) {
+        let (width, height) = self.size;
+        let (title, caption) = (escaped(&self.title), escaped(&self.caption));
+        let named = format!("aria-labelledby=\"t{number} d{number}\"");
+        put(out, format_args!("<figure>\n<figcaption><h3>{title}</h3>"));
+        if !caption.is_empty() {
+            put(out, format_args!("<p>{caption}</p>"));
+        }
+        put(
+            out,
+            format_args!(
+                "</figcaption>\n<svg class=\"chart\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" {named} data-marks=\"{}\">\n\
+                 <title id=\"t{number}\">{title}</title>\n<desc id=\"d{number}\">{caption} The numbers are in the table below.</desc>\n{}</svg>",
+                self.marks, self.body
+            ),
+        );
+        if !self.legend.is_empty() {
+            out.push_str("<ul class=\"legend\">\n");
+            for (key, name) in &self.legend {
+                let name = escaped(name);
+                put(
+                    out,
+                    format_args!(
+                        "<li><svg class=\"key\" viewBox=\"0 0 28 14\" aria-hidden=\"true\">{key}</svg>{name}</li>"
+                    ),
+                );
+            }
+            out.push_str("</ul>\n");
+        }
+        put(
+            out,
+            format_args!("<details><summary>Numbers</summary>{}</details>", self.table().html()),
+        );
+        out.push_str("</figure>\n");
+    }
+
+    fn table(&self) -> Table {
+        let Numbers { columns, rows } = &self.numbers;
+        let side = |place: usize| if place == 0 { Side::Left } else { Side::Right };
+        let caption = match rows.len() {
+            few if few <= ROWS => String::new(),
+            many => format!("The first {ROWS} of {many} rows."),
+        };
+        Table {
+            caption,
+            columns: columns
+                .iter()
+                .enumerate()
+                .map(|(place, name)| Column { name: name.clone(), side: side(place) })
+                .collect(),
+            rows: rows.iter().take(ROWS).cloned().collect(),
+        }
+    }
+}
+
+/// A number for a table: four digits that matter.
+pub(super) fn shown(number: f64) -> String {
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let size = number.abs();
+    if !(1e-3..1e6).contains(&size) {
+        return format!("{number:.2e}");
+    }
+    let digits = (3 - size.log10().floor() as i32).clamp(0, 6) as usize;
+    let text = format!("{number:.digits$}");
+    if text.contains('.') {
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_keep_what_matters() {
+        for (number, text) in [
+            (0.0, "0"),
+            (0.123_456, "0.1235"),
+            (-12.0, "-12"),
+            (1234.5, "1234"),
+            (2_000_000.0, "2.00e6"),
+            (0.000_012, "1.20e-5"),
+            (0.5, "0.5"),
+        ] {
+            assert_eq!(shown(number), text);
+        }
+    }
+}
