@@ -74,7 +74,9 @@ fn complaint_to_copy(words: &[String]) -> Option<String> {
 
 /// Does the block tell somebody to run `fedra`, whatever its info string says?
 fn shows_a_command(block: &Block) -> bool {
-    let known = |words: &Vec<String>| words.first().is_some_and(|word| is_a_name(&[word.clone()]));
+    let known = |words: &Vec<String>| {
+        words.first().is_some_and(|word| is_a_name(std::slice::from_ref(word)))
+    };
     shell::fedra_commands(&block.text).iter().any(known)
 }
 
@@ -155,6 +157,25 @@ fn every_documented_block_of_commands_is_run_or_says_why_not() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The names of all commands below one, such as `fedra attack split`.
+fn names(of: &Command, so_far: &str, found: &mut Vec<String>) {
+    let name = format!("{so_far}{}", of.get_name());
+    let mut below = of.get_subcommands().filter(|command| command.get_name() != "help").peekable();
+    if below.peek().is_none() {
+        found.push(name.clone());
+    }
+    below.for_each(|command| names(command, &format!("{name} "), found));
+}
+
+#[test]
+fn every_command_is_documented_in_the_list_of_commands() {
+    let page = with_commands().into_iter().find(|page| page.path == "docs/commands.md").unwrap();
+    let mut all = Vec::new();
+    names(&whole_command(), "", &mut all);
+    all.retain(|name| !page.spans.iter().any(|(_, span)| span == name));
+    assert!(all.is_empty(), "docs/commands.md lacks {}", all.join(", "));
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn pages(folder: &str, found: &mut Vec<String>) {
         let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
         if entry.path().is_dir() {
             pages(&path, found);
-        } else if path.ends_with(".md") {
+        } else if entry.path().extension().is_some_and(|end| end == "md") {
             found.push(path);
         }
     }
@@ -91,14 +91,13 @@ pub fn read(text: &str) -> Document {
     let (mut paragraph, mut first, mut is_over) = (String::new(), 1, false);
     for (number, line) in text.lines().enumerate().map(|(index, line)| (index + 1, line)) {
         if let Some(info) = line.trim_start().strip_prefix("```") {
-            match block.take() {
-                Some(whole) => page.blocks.push(whole),
-                None => {
-                    take_spans(&mut page, first, &paragraph);
-                    let before = std::mem::take(&mut paragraph);
-                    let info = info.trim().to_owned();
-                    block = Some(Block { line: number, info, text: String::new(), before });
-                }
+            if let Some(whole) = block.take() {
+                page.blocks.push(whole);
+            } else {
+                take_spans(&mut page, first, &paragraph);
+                let before = std::mem::take(&mut paragraph);
+                let info = info.trim().to_owned();
+                block = Some(Block { line: number, info, text: String::new(), before });
             }
             continue;
         }

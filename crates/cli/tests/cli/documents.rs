@@ -73,7 +73,8 @@ fn documented_blocks_to_run_are_on_the_pages_that_are_run() {
         let files = fs::read_dir(root().join(folder)).unwrap();
         pages.extend(files.map(|file| format!("{folder}/{}", file.unwrap().file_name().display())));
     }
-    pages.retain(|page| page.ends_with(".md") && !blocks(page).is_empty());
+    let is_page = |page: &String| Path::new(page).extension().is_some_and(|end| end == "md");
+    pages.retain(|page| is_page(page) && !blocks(page).is_empty());
     pages.sort();
     assert_eq!(pages, PAGES);
 }
