@@ -10,6 +10,8 @@ mod compare;
 mod console;
 mod convert;
 mod data;
+#[cfg(test)]
+mod documented;
 mod experiment;
 mod generate;
 mod interrupt;

@@ -7,6 +7,8 @@ mod attack;
 mod audit;
 mod best;
 mod data;
+#[cfg(unix)]
+mod documents;
 mod endings;
 mod folders;
 mod generate;
