@@ -16,6 +16,7 @@ mod membership;
 mod memory;
 mod models;
 mod plan;
+mod predict;
 mod privacy;
 mod refusals;
 mod run;
