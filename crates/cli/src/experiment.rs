@@ -34,6 +34,11 @@ impl Written {
 }
 
 impl Overrides {
+    /// Whether anything is overridden.
+    pub fn is_given(&self) -> bool {
+        !self.sets.is_empty() || self.seed.is_some()
+    }
+
     /// The same for the library.
     pub fn as_given(&self) -> fedra::Overrides {
         fedra::Overrides::new(self.sets.clone(), self.seed)

@@ -12,6 +12,7 @@ mod convert;
 mod data;
 #[cfg(test)]
 mod documented;
+mod evaluate;
 mod experiment;
 mod generate;
 mod interrupt;
@@ -19,6 +20,7 @@ mod join;
 mod lab;
 mod model_server;
 mod plan;
+mod predict;
 mod progress;
 mod quickstart;
 mod report;
@@ -84,6 +86,10 @@ enum Command {
     Data(data::Data),
     /// Turn a GGUF file into a model folder in Hugging Face layout
     Convert(convert::Convert),
+    /// Apply a model to texts: labels with probabilities, or spans
+    Predict(predict::Predict),
+    /// Score a model on labelled rows: by label, by client, with its calibration
+    Evaluate(evaluate::Evaluate),
     /// Write what follows a prompt, with a decoder from a folder
     Generate(generate::Generate),
     /// Say what a private run costs, and which noise a wished epsilon needs
@@ -155,6 +161,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Advise(advise) => return advise.run(),
         Command::Data(data) => data.run(),
         Command::Convert(convert) => convert.run(),
+        Command::Predict(predict) => predict.run(),
+        Command::Evaluate(evaluate) => evaluate.run(),
         Command::Generate(generate) => return generate.run(),
         Command::Account(account) => account.run(),
         Command::Attack(attack) => return attack.run(),

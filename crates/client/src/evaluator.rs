@@ -121,7 +121,7 @@ impl Evaluator<'_> {
         Ok(self.counted(examples, answers))
     }
 
-    fn batches(&self, examples: &Examples) -> Vec<Vec<usize>> {
+    pub(crate) fn batches(&self, examples: &Examples) -> Vec<Vec<usize>> {
         let lengths: Vec<usize> = examples
             .encoded()
             .iter()
@@ -204,22 +204,19 @@ impl Evaluator<'_> {
         let (classes, numbers) = (logits.cols(), logits.to_host());
         let mut rows = numbers.chunks_exact(classes);
         let answers = chosen.iter().map(|&example| {
-            let encoded = &examples.encoded()[example];
-            match &encoded.target {
-                Target::One(class) => Answer::classes(rows.by_ref().take(1).zip([Some(*class)])),
-                Target::Many(codes) => Answer::codes(rows.next().unwrap_or_default(), codes),
-                Target::PerToken(labels) => {
-                    Answer::classes(rows.by_ref().take(labels.len()).zip(labels.iter().copied()))
-                }
-                Target::Choice(_) | Target::Text(_) => {
-                    unreachable!("a language head answers these above")
-                }
-            }
+            let target = &examples.encoded()[example].target;
+            Answer::of_rows(target, &mut rows)
         });
         Ok(answers.collect())
     }
 
-    fn count(&self, scores: &mut Scores, examples: &Examples, index: usize, answer: &Answer) {
+    pub(crate) fn count(
+        &self,
+        scores: &mut Scores,
+        examples: &Examples,
+        index: usize,
+        answer: &Answer,
+    ) {
         scores.add_loss(answer.loss_sum, answer.targets);
         let (target, cut) = (&examples.encoded()[index].target, examples.cut(index));
         match (scores.counts_mut(), target) {
@@ -322,9 +319,9 @@ const OUTSIDE: &str = "O";
 
 /// What a model says to one example.
 #[derive(Clone, Debug)]
-struct Answer {
+pub(crate) struct Answer {
     /// The class, the codes, or the class of each labelled token.
-    guesses: Vec<u32>,
+    pub guesses: Vec<u32>,
     loss_sum: f64,
     targets: u64,
     /// Of the text that it wrote, where that is the task.
@@ -341,6 +338,20 @@ impl Answer {
     fn chosen(guess: Guess) -> Self {
         let answer = Self::of_loss(-guess.right, guess.tokens);
         Self { guesses: vec![guess.label], ..answer }
+    }
+
+    /// The answer to a target, from the rows of logits that are next.
+    pub fn of_rows<'a>(target: &Target, rows: &mut impl Iterator<Item = &'a [f32]>) -> Self {
+        match target {
+            Target::One(class) => Self::classes(rows.by_ref().take(1).zip([Some(*class)])),
+            Target::Many(codes) => Self::codes(rows.next().unwrap_or_default(), codes),
+            Target::PerToken(labels) => {
+                Self::classes(rows.by_ref().take(labels.len()).zip(labels.iter().copied()))
+            }
+            Target::Choice(_) | Target::Text(_) => {
+                unreachable!("a language head answers these, and has no rows of logits")
+            }
+        }
     }
 
     /// Rows of logits with the class that each should have had; rows without one are not counted.

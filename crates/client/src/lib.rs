@@ -54,7 +54,9 @@ mod request_key;
 mod trainer;
 
 mod evaluator;
+mod examination;
 mod likelihood;
+mod predictor;
 mod prober;
 mod scores;
 mod writing;
@@ -73,12 +75,14 @@ pub use convert::{to_params, to_values};
 pub use correction::Correction;
 pub use error::{ClientError, Result};
 pub use evaluator::{Evaluator, evaluation_batches};
+pub use examination::{Examined, Truth, sigmoid, softmax};
 pub use examples::Examples;
 pub use guard::{Agreed, PrivacyGuard};
 pub use local_fleet::{LocalFleet, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
+pub use predictor::{Logits, Predictor};
 pub use prober::{Prober, probed_batches};
-pub use scores::{Counts, Scores};
+pub use scores::{Counts, Scores, marks_spans};
 pub use shard_digest::DataSecret;
 pub use shards::{Shard, Shards};
 pub use split::{

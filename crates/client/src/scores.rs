@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_data::{LabelScore, LabelSet, LabelShape, RougeScore, SpanScore, Task};
+use fedra_data::{ByLabel, LabelScore, LabelSet, LabelShape, RougeScore, SpanScore, Task};
 use fedra_engine::{ClientId, F1Counts, Scored};
 
 /// The scores of a model on some examples.
@@ -130,6 +130,17 @@ impl Scores {
         named
     }
 
+    /// Each label's own scores, of the labels that the counts were made with; `None` where nothing has
+    /// a label.
+    pub fn by_label(&self, labels: &LabelSet) -> Option<ByLabel> {
+        match &self.counts {
+            Counts::Classes(score) => Some(score.by_class(labels)),
+            Counts::Codes(score) => Some(score.by_code(labels)),
+            Counts::Spans(score) => Some(score.by_type()),
+            Counts::Rouge(_) | Counts::Loss => None,
+        }
+    }
+
     /// The scores as the engine reports them: those of a client, or of a central set.
     pub fn scored(&self, client: Option<ClientId>) -> Scored {
         let named = self.named().into_iter().filter(|(name, _)| *name != "loss");
@@ -162,7 +173,7 @@ impl Scores {
 }
 
 /// Whether every tag but `O` carries a prefix, so that tags make spans.
-fn marks_spans(labels: &LabelSet) -> bool {
+pub fn marks_spans(labels: &LabelSet) -> bool {
     let prefixed = |name: &str| {
         name == "O" || ["B-", "I-", "E-", "S-"].iter().any(|prefix| name.starts_with(prefix))
     };

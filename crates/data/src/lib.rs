@@ -54,19 +54,21 @@ pub use clinic::Clinic;
 pub use dice::Dice;
 pub use error::{DataError, Result};
 pub use formats::{
-    AnswerTemplates, ChoiceTemplates, Columns, Encoding, Format, Limits, Mimic, Prompt,
-    PromptTemplate, Reader, TextColumns, Uncoded,
+    AnswerTemplates, ChoiceTemplates, Columns, Encoding, Field, Format, Limits, Mimic, Prompt,
+    PromptTemplate, Reader, Record, TextColumns, TextFile, TextFormat, TextRow, TextSink, Uncoded,
+    WordsAre,
 };
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;
 pub use scores::{
-    ByLabel, ConfusionCounts, ConfusionMatrix, LabelScore, OneLabel, Rouge, RougeScore, RougeWords,
-    Span, SpanScore, spans,
+    ByLabel, Calibration, CalibrationBin, CalibrationScore, ConfusionCounts, ConfusionMatrix,
+    LabelScore, OneLabel, Rouge, RougeScore, RougeWords, Span, SpanScore, spans,
 };
 pub use small::Small;
 pub use table::{Answers, Body, Choice, Example, Labels, Row, Split, Table, TableBuilder};
 pub use task::{AnswerForm, LabelSet, LabelShape, Task};
 pub use tokenise::{
-    AnswerRules, Candidate, Encoded, EncodedChoice, EncodedText, Encoder, LengthNorm,
-    SavedTokenizer, Target, Template, Templates, Tokenizer, WordTokenizer, open_tokenizer,
+    AnswerRules, Candidate, Encoded, EncodedChoice, EncodedText, Encoder, LengthNorm, PlacedPiece,
+    SavedTokenizer, Target, Template, Templates, TokenSequence, Tokenizer, Window, WordPlace,
+    WordTokenizer, WordWindows, open_tokenizer,
 };

@@ -6,6 +6,7 @@ use fedra_client::{
     Evaluator, Examples, Limits, LocalFleet, Middle, Observer, to_params, to_values,
 };
 use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
+use fedra_data::Task;
 use fedra_engine::{
     Bytes, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
     Recipe, RoundReport, SetScores,
@@ -28,9 +29,12 @@ use crate::folder::Folder;
 use crate::forecast::choices::Overlap;
 use crate::forecast::{self, Forecast};
 use crate::grid::{counted, grouped};
+use crate::headline::set_name;
 use crate::holdings::Holdings;
 use crate::listener::{Heard, Listener, Rounds};
 use crate::memory;
+use crate::model_card::{self, CardRound, CardSubject, Holds};
+use crate::predictions::{self, Place};
 use crate::prepared::Prepared;
 use crate::private::{self, PrivacySummary, SIMULATED};
 use crate::process::{available_bytes, peak_resident_bytes, resident_bytes};
@@ -522,8 +526,12 @@ impl<'e> Run<'e> {
                 summary.add_scores(&set);
             }
         }
+        if personal.is_empty() {
+            self.by_label(folder, federation.model(), &mut summary)?;
+        }
         if summary.model.is_some() {
             self.save(folder, (MODEL, ADAPTER), federation.model())?;
+            self.write_cards(folder, &summary)?;
             if !personal.is_empty() {
                 listener.warn(&own_parts(&personal));
             }
@@ -607,13 +615,7 @@ impl<'e> Run<'e> {
         global: &ParamValues,
     ) -> Result<Option<SetScores>> {
         let Prepared { model, shards, .. } = &self.prepared;
-        let evaluator = Evaluator {
-            model,
-            device: &self.device,
-            task: shards.task,
-            labels: &shards.labels,
-            tokens: Limits::default().tokens,
-        };
+        let evaluator = self.evaluator();
         let mut each = Vec::new();
         for kept in fleet.states() {
             let state = kept.state()?;
@@ -625,6 +627,68 @@ impl<'e> Run<'e> {
         }
         let set = || SetScores::new(EvaluationSet::CentralTest, each.clone());
         Ok((!each.is_empty()).then(set))
+    }
+
+    /// How the last model does on the central test set label by label, and what it answers to each
+    /// example where that is asked for. Clients count what they answer, and say no more.
+    fn by_label(&self, folder: &Folder, model: &ParamValues, summary: &mut Summary) -> Result<()> {
+        let Prepared { shards, central_rows, .. } = &self.prepared;
+        let evaluator = self.evaluator();
+        let labelled = evaluator.can_examine() || shards.task == Task::Choice;
+        let wanted = self.experiment.draft.evaluate.predictions;
+        if shards.central_test.is_empty() || !(labelled || wanted) {
+            return Ok(());
+        }
+        let params = to_params(&self.device, self.prepared.model.layout(), model)?;
+        let on = set_name(EvaluationSet::CentralTest);
+        let scores = if wanted {
+            let mut lines = String::new();
+            let scores = evaluator.examine(&params, &shards.central_test, &mut |examined| {
+                let row = central_rows.get(examined.example).copied();
+                let place = Place { set: on, client: None, row: row.unwrap_or(examined.example) };
+                let line = predictions::line(place, &examined, &shards.labels);
+                lines.push_str(&format!("{line}\n"));
+            });
+            let scores = scores.context("evaluate.predictions")?;
+            folder.write_predictions(&lines)?;
+            scores
+        } else {
+            evaluator.score(&params, &shards.central_test)?
+        };
+        let by_label = scores.by_label(&shards.labels);
+        summary.by_label.extend(by_label.map(|by_label| (on.to_owned(), by_label)));
+        Ok(())
+    }
+
+    /// Puts a card into every model folder that the run has written.
+    fn write_cards(&self, folder: &Folder, summary: &Summary) -> Result<()> {
+        let Prepared { shards, .. } = &self.prepared;
+        let has_best = summary.best.as_ref().is_some_and(|best| best.model.is_some());
+        for (name, holds, round) in [
+            (MODEL, Holds::Model, CardRound::Last),
+            (ADAPTER, Holds::Adapter, CardRound::Last),
+            (MODEL_BEST, Holds::Model, CardRound::Best),
+            (ADAPTER_BEST, Holds::Adapter, CardRound::Best),
+        ] {
+            let path = folder.path().join(name);
+            if path.is_dir() && (round == CardRound::Last || has_best) {
+                let labels = shards.labels.names();
+                let subject = CardSubject { task: shards.task, labels, holds, round };
+                model_card::write(&path, subject, summary)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluator(&self) -> Evaluator<'_> {
+        let Prepared { model, shards, .. } = &self.prepared;
+        Evaluator {
+            model,
+            device: &self.device,
+            task: shards.task,
+            labels: &shards.labels,
+            tokens: Limits::default().tokens,
+        }
     }
 
     /// Saves the whole model, and beside it the adapters of a model that others have too.

@@ -9,6 +9,7 @@
 //! sites.json        what the server remembers of its sites, where clients are on other machines
 //! summary.json      there once the run is over
 //! report.html       the run as a page
+//! predictions.jsonl each central test example's truth and answer, under `evaluate.predictions`
 //! model/            Hugging Face layout
 //! model-best/       the same of the best round
 //! adapter/          under `model.lora`: the adapters and the head alone, in PEFT layout
@@ -31,9 +32,11 @@ use crate::error::{Context, Result, refuse};
 use crate::experiment::Experiment;
 use crate::fingerprint::{Change, Inputs};
 use crate::lock::Lock;
+use crate::model_card;
 use crate::round_log;
 use crate::run_files::{
-    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, REPORT, ROUNDS, SITES, SUMMARY,
+    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, PREDICTIONS, REPORT, ROUNDS, SITES,
+    SUMMARY,
 };
 use crate::summary::{Stopped, Summary};
 
@@ -77,12 +80,24 @@ impl Folder {
     /// Removes what a run wrote.
     fn clear(&self) -> std::io::Result<()> {
         // The summary goes first: without it nobody takes the rest for a complete run.
-        for name in [SUMMARY, REPORT, CHECKPOINT, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT] {
+        for name in [
+            SUMMARY,
+            REPORT,
+            CHECKPOINT,
+            LEDGER,
+            ROUNDS,
+            PREDICTIONS,
+            BEST,
+            INPUTS,
+            SITES,
+            EXPERIMENT,
+        ] {
             durable::remove(&self.path.join(name))?;
         }
         for model in FOLDERS {
             let model = self.path.join(model);
-            for name in fedra_model::hf::Folder::files().chain(fedra_model::peft::files()) {
+            let files = fedra_model::hf::Folder::files().chain(fedra_model::peft::files());
+            for name in files.chain([model_card::FILE]) {
                 durable::remove(&model.join(name))?;
             }
             // A folder in which somebody else keeps files stays.
@@ -251,7 +266,7 @@ impl Folder {
                     fs::copy(entry.path(), to.join(model).join(entry.file_name()))?;
                 }
             }
-            for name in [INPUTS, LEDGER, ROUNDS, BEST, REPORT, EXPERIMENT, SUMMARY] {
+            for name in [INPUTS, LEDGER, ROUNDS, PREDICTIONS, BEST, REPORT, EXPERIMENT, SUMMARY] {
                 if from.join(name).exists() {
                     fs::copy(from.join(name), to.join(name))?;
                 }
@@ -281,6 +296,11 @@ impl Folder {
         let mut text = serde_json::to_string_pretty(summary)?;
         text.push('\n');
         self.write(SUMMARY, text.as_bytes())
+    }
+
+    /// Writes what was answered to the central test set.
+    pub fn write_predictions(&self, lines: &str) -> Result<()> {
+        self.write(PREDICTIONS, lines.as_bytes())
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {

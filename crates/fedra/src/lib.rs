@@ -63,6 +63,12 @@ pub mod run;
 pub mod serve;
 pub mod site;
 
+pub mod evaluate;
+pub mod output_file;
+pub mod predict;
+mod predictions;
+pub mod trained_model;
+
 pub mod advise;
 pub mod compare;
 pub mod plan_report;
@@ -75,6 +81,7 @@ mod public_text;
 pub mod baseline;
 pub mod best;
 pub mod headline;
+pub mod model_card;
 pub mod report;
 pub mod summary;
 
@@ -130,6 +137,7 @@ pub use advise::advise;
 pub use compare::compare;
 pub use complaint::Complaint;
 pub use error::{Error, Result};
+pub use evaluate::evaluate;
 pub use experiment::{Experiment, Overrides};
 pub use federate::{Ending, Run};
 pub use listener::{Listener, Silent};
@@ -139,3 +147,4 @@ pub use run::{Output, Resumed, prepare, resume, resume_with, run};
 pub use serve::serve;
 pub use site::{join, site};
 pub use summary::Summary;
+pub use trained_model::{ModelChoice, TrainedModel};

@@ -41,6 +41,8 @@ pub struct Prepared {
     pub companions: Companions,
     /// Everybody's examples as tokens.
     pub shards: Shards,
+    /// The row of the data that each example of the central test set was, where it was one.
+    pub central_rows: Vec<usize>,
     /// Public rows to measure blocks on, where clients may not.
     pub public: Vec<Encoded>,
     /// How a sequence head's outputs are read.
@@ -129,7 +131,18 @@ impl Prepared {
             ));
         }
         let problem = problem(experiment.task);
-        Ok(Self { model, params, first_weights, companions, shards, public, problem, notes })
+        let central_rows = holdings.division.central_test;
+        Ok(Self {
+            model,
+            params,
+            first_weights,
+            companions,
+            shards,
+            central_rows,
+            public,
+            problem,
+            notes,
+        })
     }
 }
 

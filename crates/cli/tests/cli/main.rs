@@ -19,6 +19,7 @@ mod memory;
 mod models;
 mod pages;
 mod plan;
+mod predict;
 mod privacy;
 mod refusals;
 mod run;

@@ -74,6 +74,11 @@ pub(super) struct Records {
 impl Records {
     /// Opens a file and reads its header.
     pub fn open(path: &Path, delimiter: char, settings: &Reader) -> Result<Self> {
+        Self::of(Source::open(path, settings)?, delimiter)
+    }
+
+    /// The records of an open text, of which the header is read.
+    pub fn of(source: Source, delimiter: char) -> Result<Self> {
         let delimiter = u8::try_from(delimiter)
             .ok()
             .filter(|byte| byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0))
@@ -84,11 +89,10 @@ impl Records {
         let mut parser = csv::ReaderBuilder::new();
         let parser = parser.has_headers(false).flexible(true).delimiter(delimiter);
         let parser = parser.from_reader(Cursor::default());
-        let source = Source::open(path, settings)?;
         let mut records = Self { source, delimiter, parser, header: Vec::new(), line: 0 };
-        records.header = records
-            .record()?
-            .ok_or_else(|| DataError::file(path, "no lines", "a header with column names"))?;
+        records.header = records.record()?.ok_or_else(|| {
+            DataError::file(records.source.file(), "no lines", "a header with column names")
+        })?;
         Ok(records)
     }
 
@@ -113,7 +117,7 @@ impl Records {
     }
 
     /// What a complaint adds where the header seems to be cut at the wrong character.
-    fn hint(&self) -> String {
+    pub fn hint(&self) -> String {
         let [only] = self.header.as_slice() else { return String::new() };
         let likely = LIKELY.into_iter().find(|&other| only.contains(other));
         likely.map_or(String::new(), |other| format!("; data.delimiter = {other:?} would cut it"))

@@ -109,7 +109,7 @@ fn scalar(name: &str, value: Value) -> Result<String, Complaint> {
 }
 
 /// The start of a text, short enough for a message.
-fn excerpt(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     let mut start: String = text.chars().take(40).collect();
     if start.len() < text.len() {
         start.push_str("..");

@@ -26,13 +26,17 @@ mod mimic;
 mod nested;
 mod parquet;
 mod prompt;
+mod record;
 mod source;
+mod texts;
 
 pub use columns::{Columns, TextColumns};
 pub use encoding::Encoding;
 pub use mimic::{Mimic, Uncoded};
 pub use prompt::{AnswerTemplates, ChoiceTemplates, Prompt, PromptTemplate};
+pub use record::{Field, Record};
 pub use source::Limits;
+pub use texts::{TextFile, TextFormat, TextRow, TextSink, WordsAre};
 
 use std::path::Path;
 

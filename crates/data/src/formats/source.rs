@@ -47,9 +47,14 @@ pub(super) struct Source {
 impl Source {
     /// Opens a file, through gzip if it is that.
     pub fn open(file: &Path, settings: &Settings) -> Result<Self> {
-        let (limits, encoding) = (settings.limits, settings.encoding);
         let plain = File::open(file).map_err(|error| DataError::io("open", file, error))?;
-        let mut plain = BufReader::new(plain);
+        Self::of(Box::new(plain), file, settings)
+    }
+
+    /// Text that comes from anywhere; `file` is what messages call it.
+    pub fn of(input: Box<dyn Read>, file: &Path, settings: &Settings) -> Result<Self> {
+        let (limits, encoding) = (settings.limits, settings.encoding);
+        let mut plain = BufReader::new(input);
         let head = plain.fill_buf().map_err(|error| DataError::io("read", file, error))?;
         let reader: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) {
             encoding.decoded(MultiGzDecoder::new(plain))

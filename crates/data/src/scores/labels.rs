@@ -6,7 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::by_label::{ByLabel, ConfusionMatrix, Pairs, merge_pairs};
 use super::{ConfusionCounts, macro_f1, occurring, ratio, total};
+use crate::LabelSet;
 
 /// Micro and macro F1 of labels, and the share of examples that are right.
 ///
@@ -27,12 +29,15 @@ pub struct LabelScore {
     tallies: Vec<ConfusionCounts>,
     exact: u64,
     seen: u64,
+    /// Which label was taken for which, of examples with one label and one answer.
+    pairs: Pairs<u32>,
 }
 
 impl LabelScore {
     /// Nothing seen yet, of so many labels.
     pub fn new(labels: usize) -> Self {
-        Self { tallies: vec![ConfusionCounts::default(); labels], exact: 0, seen: 0 }
+        let tallies = vec![ConfusionCounts::default(); labels];
+        Self { tallies, exact: 0, seen: 0, pairs: Pairs::new() }
     }
 
     /// Counts one example; the order of labels does not matter and a repeat counts once.
@@ -55,6 +60,9 @@ impl LabelScore {
                 self.tallies[*label as usize].false_positives += 1;
             }
         }
+        if let ([truth], [guess]) = (truth, guess) {
+            *self.pairs.entry(*truth).or_default().entry(*guess).or_default() += 1;
+        }
         self.exact += u64::from(same);
         self.seen += 1;
     }
@@ -68,6 +76,7 @@ impl LabelScore {
         self.tallies.iter_mut().zip(&other.tallies).for_each(|(tally, more)| tally.add(*more));
         self.exact += other.exact;
         self.seen += other.seen;
+        merge_pairs(&mut self.pairs, &other.pairs);
     }
 
     /// All labels pooled.
@@ -97,6 +106,25 @@ impl LabelScore {
         ratio(self.exact, self.seen)
     }
 
+    /// Each label's own scores, where an example has one class, and which was taken for which.
+    ///
+    /// # Panics
+    /// When the names are of another number of labels.
+    pub fn by_class(&self, labels: &LabelSet) -> ByLabel {
+        let names = (0..).zip(labels.names().iter().cloned());
+        ByLabel { confusion: Some(ConfusionMatrix::of(&self.pairs, names)), ..self.by_code(labels) }
+    }
+
+    /// Each label's own scores, where an example has any number of codes.
+    ///
+    /// # Panics
+    /// When the names are of another number of labels.
+    pub fn by_code(&self, labels: &LabelSet) -> ByLabel {
+        assert_eq!(self.tallies.len(), labels.len(), "one name a label");
+        let names = labels.names().iter().map(String::as_str);
+        ByLabel::of(names.zip(self.tallies.iter().copied()), None)
+    }
+
     /// The counts of each label.
     pub fn tallies(&self) -> &[ConfusionCounts] {
         &self.tallies
@@ -122,6 +150,26 @@ mod tests {
         assert!((score.micro_f1() - 4.0 / 6.0).abs() < 1e-15);
         assert!((score.macro_f1() - 1.0 / 3.0).abs() < 1e-15);
         assert!((score.exact() - 1.0 / 3.0).abs() < 1e-15);
+    }
+
+    #[test]
+    fn each_class_has_its_scores_and_the_matrix_has_those_that_occur() {
+        let labels = LabelSet::new(["a", "b", "c", "d"].map(String::from));
+        let mut score = LabelScore::new(4);
+        for (truth, guess) in [(0, 0), (0, 1), (1, 1), (3, 1)] {
+            score.add(&[truth], &[guess]);
+        }
+        let mut twice = score.clone();
+        twice.merge(&score);
+        let by_label = twice.by_class(&labels);
+        let names: Vec<&str> = by_label.labels.iter().map(|label| label.label.as_str()).collect();
+        assert_eq!(names, ["a", "b", "d"]);
+        let b = &by_label.labels[1];
+        assert_eq!((b.precision, b.recall, b.support), (1.0 / 3.0, 1.0, 2));
+        let confusion = by_label.confusion.unwrap();
+        assert_eq!(confusion.labels, ["a", "b", "d"]);
+        assert_eq!(confusion.counts, [[2, 2, 0], [0, 2, 0], [0, 2, 0]]);
+        assert_eq!(twice.by_code(&labels).confusion, None);
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //! any order to the same sum, so a score never depends on who came first.
 
 mod by_label;
+mod calibration;
 mod labels;
 mod rouge;
 mod spans;
 mod stem;
 
 pub use by_label::{ByLabel, ConfusionMatrix, OneLabel};
+pub use calibration::{Calibration, CalibrationBin, CalibrationScore};
 pub use labels::LabelScore;
 pub use rouge::{Rouge, RougeScore, RougeWords};
 pub use spans::{Span, SpanScore, spans};

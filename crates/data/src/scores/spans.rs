@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::by_label::{ByLabel, ConfusionMatrix, Pairs, merge_pairs};
 use super::{ConfusionCounts, macro_f1, occurring, total};
 
 /// A typed run of words: `start..=end` in words.
@@ -55,6 +56,14 @@ fn parts(tag: &str) -> (char, &str) {
     (prefix, if kind.is_empty() { "_" } else { kind })
 }
 
+/// The type of the span that a tag puts its word in.
+fn word_type(tag: &str) -> &str {
+    match parts(tag) {
+        ('O', _) => OUTSIDE,
+        (_, kind) => kind,
+    }
+}
+
 fn ends((before, before_kind): (char, &str), (now, kind): (char, &str)) -> bool {
     matches!((before, now), ('E' | 'S', _) | ('B' | 'I', 'B' | 'S' | 'O'))
         || (before != 'O' && before_kind != kind)
@@ -78,7 +87,12 @@ pub struct SpanScore {
     kinds: BTreeMap<String, ConfusionCounts>,
     right: u64,
     seen: u64,
+    /// Which type of word was taken for which; a word in no span has the type `O`.
+    words: Pairs<String>,
 }
+
+/// The type of words that are in no span.
+const OUTSIDE: &str = "O";
 
 impl SpanScore {
     /// Counts one sequence.
@@ -89,6 +103,17 @@ impl SpanScore {
         assert_eq!(truth.len(), guess.len(), "one guess a word");
         self.seen += truth.len() as u64;
         self.right += truth.iter().zip(guess).filter(|(t, g)| t == g).count() as u64;
+        for (truth, guess) in truth.iter().zip(guess) {
+            let (truth, guess) = (word_type(truth), word_type(guess));
+            let row = match self.words.get_mut(truth) {
+                Some(row) => row,
+                None => self.words.entry(truth.to_owned()).or_default(),
+            };
+            match row.get_mut(guess) {
+                Some(count) => *count += 1,
+                None => *row.entry(guess.to_owned()).or_default() += 1,
+            }
+        }
         let (real, guessed) = (spans(truth.iter().copied()), spans(guess.iter().copied()));
         for span in &real {
             let tally = self.kinds.entry(span.kind.to_owned()).or_default();
@@ -110,6 +135,7 @@ impl SpanScore {
         }
         self.right += other.right;
         self.seen += other.seen;
+        merge_pairs(&mut self.words, &other.words);
     }
 
     /// All types pooled; precision, recall and F1 of this are the headline numbers.
@@ -132,6 +158,20 @@ impl SpanScore {
         super::ratio(self.right, self.seen)
     }
 
+    /// Each type's own scores over exact spans, and which type of word was taken for which.
+    pub fn by_type(&self) -> ByLabel {
+        let mut names: Vec<String> = vec![OUTSIDE.to_owned()];
+        let occurring = self.words.iter().flat_map(|(truth, row)| row.keys().chain([truth]));
+        let mut types: Vec<String> = occurring.filter(|name| *name != OUTSIDE).cloned().collect();
+        types.sort();
+        types.dedup();
+        names.extend(types);
+        let names = names.into_iter().map(|name| (name.clone(), name));
+        let confusion = ConfusionMatrix::of(&self.words, names);
+        let kinds = self.kinds.iter().map(|(kind, counts)| (kind.as_str(), *counts));
+        ByLabel::of(kinds, Some(confusion))
+    }
+
     /// The counts of each type.
     pub fn kinds(&self) -> &BTreeMap<String, ConfusionCounts> {
         &self.kinds
@@ -150,6 +190,18 @@ mod tests {
             score.add(&truth, &guess);
         }
         score
+    }
+
+    #[test]
+    fn types_have_their_scores_and_words_their_matrix() {
+        let score = scored("B-a I-a O B-b", "B-a I-a B-b O");
+        let by_type = score.by_type();
+        let f1: Vec<(&str, f64, u64)> =
+            by_type.labels.iter().map(|one| (one.label.as_str(), one.f1, one.support)).collect();
+        assert_eq!(f1, [("a", 1.0, 1), ("b", 0.0, 1)]);
+        let confusion = by_type.confusion.unwrap();
+        assert_eq!(confusion.labels, ["O", "a", "b"]);
+        assert_eq!(confusion.counts, [[0, 0, 1], [0, 2, 0], [1, 0, 0]]);
     }
 
     #[test]

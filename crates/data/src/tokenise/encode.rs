@@ -47,6 +47,17 @@ impl Encoded {
     }
 }
 
+/// A sequence of which nothing is to be predicted that is known beforehand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenSequence {
+    /// The tokens, special ones included.
+    pub ids: Vec<u32>,
+    /// The type of each token (BERT's segment); empty where all are 0.
+    pub types: Vec<u32>,
+    /// How many pieces the cut has cost.
+    pub dropped: usize,
+}
+
 /// What is to be predicted of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -111,6 +122,12 @@ impl<'a> Encoder<'a> {
 
     /// One text or two, with one target for the whole.
     fn texts(&self, body: &Body, target: Target) -> Result<Encoded> {
+        let TokenSequence { ids, types, dropped } = self.sequence(body)?;
+        Ok(Encoded { ids, types, target, dropped })
+    }
+
+    /// One text or two as a single sequence, of which a head reads the whole.
+    pub fn sequence(&self, body: &Body) -> Result<TokenSequence> {
         let (template, first, second) = match body {
             Body::Text(_) | Body::Words(_) => {
                 (self.single(), self.tokenizer.pieces(&body.to_text())?, Vec::new())
@@ -138,7 +155,7 @@ impl<'a> Encoder<'a> {
             let expected = "a text with at least one token: this tokenizer adds none of its own";
             return Err(DataError::setting("text", &format!("{:?}", body.to_text()), expected));
         }
-        Ok(Encoded { ids, types, target, dropped })
+        Ok(TokenSequence { ids, types, dropped })
     }
 
     fn words(&self, example: &Example, tags: &[u32]) -> Result<Encoded> {
@@ -156,15 +173,7 @@ impl<'a> Encoder<'a> {
         let mut target = vec![None; before.len()];
         let mut kept = 0;
         for (word, tag) in words.iter().zip(tags) {
-            let mut word_pieces = self.tokenizer.word(word)?;
-            if word_pieces.is_empty() {
-                // A word of nothing but control characters: its label still needs a place.
-                let filler = self.tokenizer.unknown().or(before.first().copied());
-                word_pieces.push(filler.ok_or_else(|| {
-                    let expected = "a word with pieces: the tokenizer knows no unknown token";
-                    DataError::setting("word", &format!("{word:?}"), expected)
-                })?);
-            }
+            let word_pieces = self.word_pieces(word)?;
             if pieces.len() + word_pieces.len() > room {
                 break;
             }
@@ -176,6 +185,21 @@ impl<'a> Encoder<'a> {
         target.resize(target.len() + after.len(), None);
         let (ids, types) = self.single().fill(&pieces, &[]);
         Ok(Encoded { ids, types, target: Target::PerToken(target), dropped: tags.len() - kept })
+    }
+
+    /// The pieces of a word, at least one.
+    pub(super) fn word_pieces(&self, word: &str) -> Result<Vec<u32>> {
+        let mut pieces = self.tokenizer.word(word)?;
+        if pieces.is_empty() {
+            // A word of nothing but control characters: its label still needs a place.
+            let before = self.single().before();
+            let filler = self.tokenizer.unknown().or(before.first().copied());
+            pieces.push(filler.ok_or_else(|| {
+                let expected = "a word with pieces: the tokenizer knows no unknown token";
+                DataError::setting("word", &format!("{word:?}"), expected)
+            })?);
+        }
+        Ok(pieces)
     }
 
     /// The whole text in consecutive sequences, each position predicting the next token. Every one

@@ -14,12 +14,14 @@ mod encode;
 mod saved;
 mod template;
 mod vocabulary;
+mod windows;
 mod word;
 
 pub use answers::{AnswerRules, Candidate, EncodedChoice, EncodedText, LengthNorm};
-pub use encode::{Encoded, Encoder, Target};
+pub use encode::{Encoded, Encoder, Target, TokenSequence};
 pub use saved::SavedTokenizer;
 pub use template::{Template, Templates};
+pub use windows::{Window, WordPlace, WordWindows};
 pub use word::WordTokenizer;
 
 use std::path::Path;
@@ -38,6 +40,9 @@ pub trait Tokenizer: Send + Sync {
 
     /// The pieces of a word that stands inside a sentence.
     fn word(&self, word: &str) -> Result<Vec<u32>>;
+
+    /// The pieces of a text, without special tokens, and where each stands in it.
+    fn placed_pieces(&self, text: &str) -> Result<Vec<PlacedPiece>>;
 
     /// The text of tokens, special ones left out. Bytes that make no character are replaced.
     fn text(&self, tokens: &[u32]) -> Result<String>;
@@ -59,6 +64,21 @@ pub trait Tokenizer: Send + Sync {
 
     /// The tokenizer as a Hugging Face `tokenizer.json`.
     fn to_json(&self) -> Result<String>;
+}
+
+/// A piece and where it stands in its text: `start..end` in characters (Unicode scalar values), which
+/// is how Python counts them too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedPiece {
+    /// The token.
+    pub id: u32,
+    /// The first character.
+    pub start: usize,
+    /// The character behind the last.
+    pub end: usize,
+    /// Which of the words it is part of, as the tokenizer tells words apart before it cuts them;
+    /// absent where it does not say.
+    pub word: Option<u32>,
 }
 
 /// Opens the tokenizer of a model folder: its `tokenizer.json`, or else its `vocab.txt` under BERT's

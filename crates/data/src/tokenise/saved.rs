@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tokenizers::{Encoding, Model as _, Token};
 
-use super::Tokenizer;
 use super::blame::{self, Complaint};
 use super::template::{Slot, Template, Templates};
+use super::{PlacedPiece, Tokenizer};
 use crate::caught::caught;
 use crate::{DataError, Result};
 
@@ -122,27 +122,34 @@ impl SavedTokenizer {
     fn without_specials(&self, text: &str, encoding: &Encoding) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(encoding.len() + 8);
         for &id in encoding.get_ids() {
-            let is_special = self.specials.binary_search(&id).is_ok();
-            // A fast encoding has numbers and no words.
-            let token = if is_special { self.inner.id_to_token(id) } else { None };
-            let Some(token) = token.filter(|token| text.contains(token.as_str())) else {
-                ids.push(id);
-                continue;
-            };
-            let before = ids.len();
-            for letter in token.chars() {
-                let letter = letter.encode_utf8(&mut [0; 4]).to_owned();
-                let pieces = guarded(|| self.inner.get_model().tokenize(&letter));
-                let pieces = pieces.map_err(|error| self.uncut(&token, &error))?;
-                let plain = pieces.iter().map(|piece| piece.id);
-                let plain = plain.filter(|id| self.specials.binary_search(id).is_err());
-                ids.extend(plain);
-            }
-            if ids.len() == before {
-                ids.push(self.unknown.unwrap_or(id));
+            match self.spelt_special(text, id)? {
+                None => ids.push(id),
+                Some(letters) => ids.extend(letters),
             }
         }
         Ok(ids)
+    }
+
+    /// What stands in place of a special token that the text spells; `None` for any other token.
+    fn spelt_special(&self, text: &str, id: u32) -> Result<Option<Vec<u32>>> {
+        let is_special = self.specials.binary_search(&id).is_ok();
+        // A fast encoding has numbers and no words.
+        let token = if is_special { self.inner.id_to_token(id) } else { None };
+        let Some(token) = token.filter(|token| text.contains(token.as_str())) else {
+            return Ok(None);
+        };
+        let mut ids = Vec::new();
+        for letter in token.chars() {
+            let letter = letter.encode_utf8(&mut [0; 4]).to_owned();
+            let pieces = guarded(|| self.inner.get_model().tokenize(&letter));
+            let pieces = pieces.map_err(|error| self.uncut(&token, &error))?;
+            let plain = pieces.iter().map(|piece| piece.id);
+            ids.extend(plain.filter(|id| self.specials.binary_search(id).is_err()));
+        }
+        if ids.is_empty() {
+            ids.push(self.unknown.unwrap_or(id));
+        }
+        Ok(Some(ids))
     }
 
     fn uncut(&self, text: &str, error: &str) -> DataError {
@@ -176,6 +183,21 @@ impl Tokenizer for SavedTokenizer {
 
     fn word(&self, word: &str) -> Result<Vec<u32>> {
         if self.is_blank_first { self.pieces(&format!(" {word}")) } else { self.pieces(word) }
+    }
+
+    fn placed_pieces(&self, text: &str) -> Result<Vec<PlacedPiece>> {
+        let encoding = guarded(|| self.inner.encode_char_offsets(text, false));
+        let encoding = encoding.map_err(|error| self.uncut(text, &error))?;
+        let mut pieces = Vec::with_capacity(encoding.len());
+        let places = encoding.get_offsets().iter().zip(encoding.get_word_ids());
+        for (&id, (&(start, end), &word)) in encoding.get_ids().iter().zip(places) {
+            let place = |id| PlacedPiece { id, start, end, word };
+            match self.spelt_special(text, id)? {
+                None => pieces.push(place(id)),
+                Some(letters) => pieces.extend(letters.into_iter().map(place)),
+            }
+        }
+        Ok(pieces)
     }
 
     fn text(&self, tokens: &[u32]) -> Result<String> {

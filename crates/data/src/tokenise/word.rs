@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::bert::Bert;
-use super::{SavedTokenizer, TOKENIZER, Templates, Tokenizer};
+use super::{PlacedPiece, SavedTokenizer, TOKENIZER, Templates, Tokenizer};
 use crate::{DataError, Result};
 
 /// Parts of words are kept up to this many letters.
@@ -75,6 +75,10 @@ impl Tokenizer for WordTokenizer {
 
     fn word(&self, word: &str) -> Result<Vec<u32>> {
         self.inner.word(word)
+    }
+
+    fn placed_pieces(&self, text: &str) -> Result<Vec<PlacedPiece>> {
+        self.inner.placed_pieces(text)
     }
 
     fn text(&self, tokens: &[u32]) -> Result<String> {

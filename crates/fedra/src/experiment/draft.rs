@@ -475,11 +475,16 @@ pub struct Evaluate {
     /// Stop once so many scorings in a row brought nothing better on those examples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u32>,
+    /// Write each example of the central test set with its truth and the last model's answer to
+    /// `predictions.jsonl`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub predictions: bool,
 }
 
 impl Default for Evaluate {
     fn default() -> Self {
-        Self { every: 1, drift: false, attention: false, best: None, patience: None }
+        let (best, patience) = (None, None);
+        Self { every: 1, drift: false, attention: false, best, patience, predictions: false }
     }
 }
 

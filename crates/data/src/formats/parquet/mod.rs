@@ -47,6 +47,21 @@ const EXPECTED: &str = "a Parquet file";
 
 /// Reads every row of a file.
 pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
+    each(path, reader.limits, &mut |line, open| {
+        let record = reader.row(builder.task(), open);
+        open.check(line, record.is_ok())?;
+        let record =
+            record.map_err(|(found, expected)| DataError::row(path, line, found, expected))?;
+        reader.push(record, (path, line), builder)
+    })
+}
+
+/// Hands over every row of a file, with its number from 1.
+pub(super) fn each<E: From<DataError>>(
+    path: &Path,
+    limits: Limits,
+    row: &mut dyn FnMut(u64, &mut OpenGroup<'_>) -> Result<(), E>,
+) -> Result<(), E> {
     let mut stored = Stored::open(path)?;
     let footer = stored.footer()?;
     let columns = schema::columns(footer.file_metadata().schema());
@@ -65,32 +80,18 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
             number: number + 1,
             cells: columns.iter().map(|_| None).collect(),
             row: 0,
-            limits: reader.limits,
+            limits,
             taken: 0,
+            expanded,
             failure: None,
         };
-        for row in 0..rows {
+        for place in 0..rows {
             rows_read += 1;
-            (open.row, open.taken) = (row, 0);
-            let record = reader.row(builder.task(), &mut open);
-            if let Some(failure) = open.failure.take() {
-                return Err(failure);
-            }
-            let record = record
-                .map_err(|(found, expected)| DataError::row(path, rows_read, found, expected))?;
-            expanded += open.taken;
-            for (taken, what, limit) in [
-                (open.taken, "one record", reader.limits.record_bytes),
-                (expanded, "expanded data", reader.limits.expanded_bytes),
-            ] {
-                if taken > limit {
-                    let (file, line) = (path.to_owned(), rows_read);
-                    return Err(DataError::TooLarge { file, line, what, limit });
-                }
-            }
-            reader.push(record, (path, rows_read), builder)?;
+            (open.row, open.taken) = (place, 0);
+            row(rows_read, &mut open)?;
         }
         open.check_end()?;
+        expanded = open.expanded;
     }
     Ok(())
 }
@@ -163,7 +164,7 @@ impl Stored {
 }
 
 /// A row group whose columns open when they are first asked for.
-struct OpenGroup<'a> {
+pub(super) struct OpenGroup<'a> {
     stored: &'a mut Stored,
     columns: &'a [Column],
     group: &'a RowGroupMetaData,
@@ -175,11 +176,41 @@ struct OpenGroup<'a> {
     limits: Limits,
     /// What the fields of this row have cost.
     taken: u64,
+    /// What the fields of all rows so far have cost.
+    expanded: u64,
     /// A fault of the file itself, which says more than the complaint about the row.
     failure: Option<DataError>,
 }
 
 impl OpenGroup<'_> {
+    /// The names of the columns that can be read.
+    pub fn readable(&self) -> Vec<String> {
+        let readable = self.columns.iter().filter(|column| column.leaf.is_ok());
+        readable.map(|column| column.name.clone()).collect()
+    }
+
+    /// Refuses a file that is damaged or whose rows grow too large, once a row's fields were taken; a
+    /// row that could not be made of them counts for nothing.
+    pub fn check(&mut self, line: u64, is_whole: bool) -> Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if !is_whole {
+            return Ok(());
+        }
+        self.expanded = self.expanded.saturating_add(self.taken);
+        for (taken, what, limit) in [
+            (self.taken, "one record", self.limits.record_bytes),
+            (self.expanded, "expanded data", self.limits.expanded_bytes),
+        ] {
+            if taken > limit {
+                let file = self.stored.path.clone();
+                return Err(DataError::TooLarge { file, line, what, limit });
+            }
+        }
+        Ok(())
+    }
+
     fn cell(&mut self, place: usize) -> Result<Option<Cell>> {
         let mut cells = match self.cells[place].take() {
             Some(cells) => cells,

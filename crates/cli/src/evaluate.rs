@@ -1,0 +1,211 @@
+//! `fedra evaluate`: how good a trained model is on labelled rows.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use fedra::Experiment;
+use fedra::evaluate::{DataFile, EvaluationData};
+use fedra::experiment::draft::Source;
+use fedra::output_file::{Existing, OutputFile};
+use fedra_data::{Columns, Encoding, Split, Task, TextColumns};
+
+use crate::console;
+use crate::experiment::Overrides;
+use crate::predict::{Chosen, parse_encoding, thread_pool};
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra evaluate --model runs/clinic runs/clinic/experiment.toml
+  fedra evaluate --model runs/clinic --best experiments/clinic-concepts.toml --json
+  fedra evaluate --model runs/notes notes.csv --columns text=note,label=diagnosis
+  fedra evaluate --model runs/notes notes.jsonl --split test --predictions answers.jsonl
+
+An experiment file brings its own rows, splits, clients and longest text, so the scores are those
+that a run of it would give the model. Of a data file all rows are scored, or those of --split.
+docs/predict.md explains the numbers.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Evaluate {
+    #[command(flatten)]
+    model: Chosen,
+    /// Experiment in TOML, or labelled rows in JSON lines, CSV, TSV, Parquet or CoNLL
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// What is asked of the rows: classes, diagnosis, tokens, concepts [default: the model's head says]
+    #[arg(long, value_name = "TASK", value_parser = parse_task)]
+    task: Option<Task>,
+    /// Which column means what, as in text=note,label=code,client=ward,split=part
+    #[arg(long, value_name = "KEY=NAME,..")]
+    columns: Option<String>,
+    /// Only rows of this split: train, validation or test
+    #[arg(long, value_name = "NAME", value_parser = parse_split)]
+    split: Option<Split>,
+    /// Format of the rows: jsonl, csv, tsv, parquet or conll [default: as the name ends]
+    #[arg(long, value_name = "FORMAT", value_parser = parse_source)]
+    input_format: Option<Source>,
+    /// Letters of the file, as in `fedra predict`
+    #[arg(long, value_name = "NAME", value_parser = parse_encoding)]
+    encoding: Option<Encoding>,
+    /// What stands between the fields of CSV and TSV
+    #[arg(long, value_name = "CHARACTER")]
+    delimiter: Option<char>,
+    /// Most tokens of a row [default: what the model reads; an experiment says its own]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Write each row's truth and answer to a file, in JSON lines
+    #[arg(long, value_name = "FILE")]
+    predictions: Option<PathBuf>,
+    /// Replace a predictions file that is there
+    #[arg(long, requires = "predictions")]
+    force: bool,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Threads [default: as many as the machine has cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+impl Evaluate {
+    /// Scores.
+    pub fn run(&self) -> Result<()> {
+        thread_pool(self.threads)?.install(|| self.score())
+    }
+
+    fn score(&self) -> Result<()> {
+        let data = self.data()?;
+        let existing = if self.force { Existing::Replaced } else { Existing::Refused };
+        let mut predictions = match &self.predictions {
+            Some(path) => Some(OutputFile::create(path, existing)?),
+            None => None,
+        };
+        let written = predictions.as_mut().map(|file| file as &mut dyn Write);
+        let report = fedra::evaluate(&self.model.choice(), &data, written)?;
+        if let Some(file) = predictions {
+            file.finish()?;
+        }
+        report.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
+        if self.json {
+            console::data(serde_json::to_string_pretty(&report)?);
+        } else {
+            console::data(report.text());
+        }
+        Ok(())
+    }
+
+    fn data(&self) -> Result<EvaluationData> {
+        let end = self.file.extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
+        if end.as_deref() == Some("toml") {
+            for (flag, given) in [
+                ("--task", self.task.is_some()),
+                ("--columns", self.columns.is_some()),
+                ("--split", self.split.is_some()),
+                ("--input-format", self.input_format.is_some()),
+                ("--encoding", self.encoding.is_some()),
+                ("--delimiter", self.delimiter.is_some()),
+                ("--max-tokens", self.max_tokens.is_some()),
+            ] {
+                if given {
+                    bail!(
+                        "{flag}: found it beside an experiment, expected it only for a file of rows\n\
+                           hint: --set changes a key of the experiment"
+                    );
+                }
+            }
+            let experiment = Experiment::open(&self.file, &self.overrides.as_given())?;
+            return Ok(EvaluationData::Experiment(Box::new(experiment)));
+        }
+        if self.overrides.is_given() {
+            bail!(
+                "--set and --seed: found beside a file of rows, expected them only for an experiment"
+            );
+        }
+        let named = || {
+            let name = self.file.to_string_lossy();
+            let name = name.strip_suffix(".gz").unwrap_or(&name);
+            parse_source(name.rsplit('.').next().unwrap_or_default()).ok()
+        };
+        let Some(source) = self.input_format.or_else(named) else {
+            bail!(
+                "--input-format: found nothing, and the name {} does not say, expected jsonl, csv, tsv, parquet \
+                 or conll",
+                self.file.display()
+            );
+        };
+        Ok(EvaluationData::File(Box::new(DataFile {
+            path: self.file.clone(),
+            source,
+            task: self.task,
+            columns: columns(self.columns.as_deref().unwrap_or_default())?,
+            encoding: self.encoding,
+            delimiter: self.delimiter,
+            split: self.split,
+            max_tokens: self.max_tokens,
+        })))
+    }
+}
+
+/// Columns by what they mean; a second `text` makes a pair.
+fn columns(text: &str) -> Result<Columns> {
+    let mut columns = Columns::default();
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let Some((key, name)) = part.split_once('=') else {
+            bail!("--columns: found {part:?}, expected KEY=NAME");
+        };
+        let name = name.to_owned();
+        match key.trim() {
+            "text" => {
+                columns.text = Some(match columns.text.take() {
+                    None => TextColumns::One(name),
+                    Some(TextColumns::One(first)) => TextColumns::Pair([first, name]),
+                    Some(TextColumns::Pair(_)) => {
+                        bail!("--columns: found three of text, expected one, or two for a pair")
+                    }
+                });
+            }
+            "label" | "labels" => columns.label = Some(name),
+            "client" => columns.client = Some(name),
+            "split" => columns.split = Some(name),
+            "document" => columns.document = Some(name),
+            "separator" => {
+                let mut letters = name.chars();
+                match (letters.next(), letters.next()) {
+                    (Some(letter), None) => columns.separator = Some(letter),
+                    (_, _) => bail!("--columns: separator: found {name:?}, expected one character"),
+                }
+            }
+            "rows" => columns.rows = Some(name),
+            other => bail!(
+                "--columns: found {other:?}, expected text, label, client, split, document, separator or rows"
+            ),
+        }
+    }
+    Ok(columns)
+}
+
+fn parse_task(text: &str) -> Result<Task, String> {
+    let names = || Task::ALL.map(Task::name).join(", ");
+    let found = Task::ALL.into_iter().find(|task| task.name() == text);
+    found.ok_or_else(|| format!("found {text:?}, expected one of {}", names()))
+}
+
+fn parse_split(text: &str) -> Result<Split, String> {
+    Split::parse(text).ok_or_else(|| format!("found {text:?}, expected train, validation or test"))
+}
+
+fn parse_source(text: &str) -> Result<Source, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "jsonl" | "ndjson" | "json" => Ok(Source::Jsonl),
+        "csv" => Ok(Source::Csv),
+        "tsv" | "tab" => Ok(Source::Tsv),
+        "parquet" => Ok(Source::Parquet),
+        "conll" | "bio" | "iob" => Ok(Source::Conll),
+        other => Err(format!("found {other:?}, expected jsonl, csv, tsv, parquet or conll")),
+    }
+}

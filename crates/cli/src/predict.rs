@@ -1,0 +1,323 @@
+//! `fedra predict`: what a trained model says about texts.
+
+use std::io::{self, BufWriter, Cursor, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fedra::grid::{counted, grouped};
+use fedra::output_file::{Existing, OutputFile};
+use fedra::predict::{
+    BadRows, OutputFormat, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
+};
+use fedra::trained_model::{ModelChoice, TrainedModel, WhichRound};
+use fedra_compute::ThreadPool;
+use fedra_data::{Encoding, TextColumns, TextFile, TextFormat};
+use serde::Deserialize as _;
+use serde::de::IntoDeserializer as _;
+
+use crate::console;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra predict --model runs/clinic --text 'No chest pain since the stent.'
+  fedra predict --model runs/clinic --input notes.csv --column note --output labelled.csv
+  fedra predict --model runs/clinic --best --input notes.jsonl > labelled.jsonl
+  cut -f3 notes.tsv | fedra predict --model runs/clinic --input - --input-format text
+
+Answers keep the order of rows and the other columns of the input. JSON lines have `predicted` and
+`probabilities`, tables `predicted` and `probability`; a span has `start` and `end` in characters.
+docs/predict.md has every key. For a decoder that writes text see `fedra generate`.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Predict {
+    #[command(flatten)]
+    model: Chosen,
+    #[command(flatten)]
+    texts: Texts,
+    /// Column to read; two of them are a pair of texts [default: text]
+    #[arg(long, value_name = "NAME", conflicts_with = "text")]
+    column: Vec<String>,
+    /// Format of the input: jsonl, csv, tsv, text or parquet [default: as its name ends]
+    #[arg(long, value_name = "FORMAT", conflicts_with = "text", value_parser = parse_text_format)]
+    input_format: Option<TextFormat>,
+    /// Letters of the input: utf-8, latin-1, windows-1252, utf-16, utf-16le or utf-16be
+    #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = parse_encoding)]
+    encoding: Encoding,
+    /// What stands between the fields of CSV and TSV
+    #[arg(long, value_name = "CHARACTER", conflicts_with = "text")]
+    delimiter: Option<char>,
+    /// Write answers to a file [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Format of the answers: jsonl, csv, tsv or text [default: as --output ends, or jsonl]
+    #[arg(long, value_name = "FORMAT", value_parser = parse_output_format)]
+    format: Option<OutputFormat>,
+    /// Replace a file that is there
+    #[arg(long, requires = "output")]
+    force: bool,
+    /// How many labels `probabilities` has [default: 5 in jsonl, no such column in tables]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Several labels: answer those whose probability is above this
+    #[arg(long, value_name = "P", default_value_t = 0.5)]
+    threshold: f64,
+    /// Read a head's outputs as any number of labels, where the folder does not say so
+    #[arg(long)]
+    multi_label: bool,
+    /// Most tokens of a text [default: what the model reads]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Leave out rows that cannot be read, and count them, instead of stopping at the first
+    #[arg(long)]
+    skip_bad: bool,
+    /// Threads [default: as many as the machine has cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+/// Which model.
+#[derive(Args)]
+pub struct Chosen {
+    /// Folder of a run, of a model in Hugging Face layout, or of adapters
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// Of a run: the model of its best round instead of the last
+    #[arg(long)]
+    best: bool,
+    /// Of adapters: the model that they belong to, where it is not where they say
+    #[arg(long, value_name = "DIR")]
+    base: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Texts {
+    /// A text; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    text: Vec<String>,
+    /// A file with a text in every row, or - for standard input
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+}
+
+impl Chosen {
+    /// The same for the library.
+    pub fn choice(&self) -> ModelChoice {
+        let round = if self.best { WhichRound::Best } else { WhichRound::Last };
+        ModelChoice { path: self.model.clone(), round, base: self.base.clone() }
+    }
+}
+
+impl Predict {
+    /// Answers.
+    pub fn run(&self) -> Result<()> {
+        if !(self.threshold >= 0.0 && self.threshold <= 1.0) {
+            bail!("--threshold: found {}, expected a number from 0 to 1", self.threshold);
+        }
+        thread_pool(self.threads)?.install(|| self.answer())
+    }
+
+    fn answer(&self) -> Result<()> {
+        // Flags are judged before a model is read.
+        let input = self.input_format()?;
+        let (columns, format) = (self.columns()?, self.output_format()?);
+        if let (Some(output), Some(input)) = (&self.output, &self.texts.input)
+            && is_same(output, input)
+        {
+            bail!(
+                "--output: found the file that is read, {}, expected another one",
+                output.display()
+            );
+        }
+        let mut model = TrainedModel::open(&self.model.choice().folders()?)?;
+        if self.multi_label {
+            model.read_several()?;
+        }
+        if let Some(most) = self.max_tokens {
+            if most > model.longest {
+                bail!(
+                    "--max-tokens: found {most}, expected at most {}, the model's longest",
+                    model.longest
+                );
+            }
+            model.longest = most;
+        }
+        let path = match &self.texts.input {
+            None => PathBuf::from("--text"),
+            Some(path) if is_stdin(path) => PathBuf::from("standard input"),
+            Some(path) => path.clone(),
+        };
+        let file = TextFile {
+            path,
+            format: input,
+            columns,
+            words: model.words_are(),
+            encoding: self.encoding,
+            delimiter: self.delimiter,
+        };
+        let stream: Option<Box<dyn io::Read>> = match &self.texts.input {
+            None => {
+                let line = |text: &String| serde_json::json!({ "text": text }).to_string();
+                let lines: Vec<String> = self.texts.text.iter().map(line).collect();
+                Some(Box::new(Cursor::new(lines.join("\n"))))
+            }
+            Some(path) if is_stdin(path) => Some(Box::new(io::stdin())),
+            Some(_) => None,
+        };
+        let bad_rows = if self.skip_bad { BadRows::Skip } else { BadRows::Refuse };
+        let settings = PredictSettings { threshold: self.threshold, bad_rows };
+        let writing = WriteSettings { format, top: self.top };
+        let start = Instant::now();
+        let report = match &self.output {
+            None => {
+                let output = BufWriter::new(Stdout);
+                let mut writer = PredictionWriter::new(output, writing);
+                model.predict_rows((&file, stream), settings, &mut writer)?
+            }
+            Some(path) => {
+                let existing = if self.force { Existing::Replaced } else { Existing::Refused };
+                let mut writer =
+                    PredictionWriter::new(OutputFile::create(path, existing)?, writing);
+                let report = model.predict_rows((&file, stream), settings, &mut writer)?;
+                writer.into_inner().finish()?;
+                report
+            }
+        };
+        self.say(&report, start.elapsed().as_secs_f64(), model.longest);
+        Ok(())
+    }
+
+    fn say(&self, report: &PredictReport, seconds: f64, longest: usize) {
+        for complaint in &report.complaints {
+            console::say(format_args!("left out: {complaint}"));
+        }
+        if report.skipped > 0 {
+            console::say(format_args!("{} left out", counted(report.skipped, "row")));
+        }
+        if report.truncated > 0 {
+            console::say(format_args!(
+                "note: {} longer than {longest} tokens: the rest was not seen (`truncated` says of how many \
+                 pieces)",
+                match report.truncated {
+                    1 => "1 text is".to_owned(),
+                    many => format!("{} texts are", grouped(many)),
+                }
+            ));
+        }
+        if self.texts.input.is_some() {
+            let speed = report.rows as f64 / seconds.max(1e-9);
+            console::say(format_args!(
+                "{} in {seconds:.1} s, {speed:.0} a second",
+                counted(report.rows, "row")
+            ));
+        }
+    }
+
+    fn input_format(&self) -> Result<TextFormat> {
+        let Some(path) = &self.texts.input else { return Ok(TextFormat::JsonLines) };
+        if let Some(format) = self.input_format {
+            return Ok(format);
+        }
+        if is_stdin(path) {
+            return Ok(TextFormat::Lines);
+        }
+        TextFormat::of(path).with_context(|| {
+            format!(
+                "--input-format: found nothing, and the name {} does not say, expected jsonl, csv, tsv, text or \
+                 parquet",
+                path.display()
+            )
+        })
+    }
+
+    fn columns(&self) -> Result<Option<TextColumns>> {
+        match &self.column[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(TextColumns::One(one.clone()))),
+            [first, second] => Ok(Some(TextColumns::Pair([first.clone(), second.clone()]))),
+            more => {
+                bail!("--column: found {} of them, expected one, or two for a pair", more.len())
+            }
+        }
+    }
+
+    fn output_format(&self) -> Result<OutputFormat> {
+        match (self.format, &self.output) {
+            (Some(format), _) => Ok(format),
+            (None, None) if io::stdout().is_terminal() => Ok(OutputFormat::Text),
+            (None, None) => Ok(OutputFormat::JsonLines),
+            (None, Some(path)) => match TextFormat::of(path) {
+                Some(TextFormat::JsonLines) => Ok(OutputFormat::JsonLines),
+                Some(TextFormat::Csv) => Ok(OutputFormat::Csv),
+                Some(TextFormat::Tsv) => Ok(OutputFormat::Tsv),
+                Some(TextFormat::Lines) => Ok(OutputFormat::Text),
+                Some(TextFormat::Parquet) => {
+                    bail!("--output: found a Parquet file, expected jsonl, csv, tsv or text")
+                }
+                None => bail!(
+                    "--format: found nothing, and the name {} does not say, expected jsonl, csv, tsv or text",
+                    path.display()
+                ),
+            },
+        }
+    }
+}
+
+/// Standard output as data are written there: a reader that is gone ends nothing.
+struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        console::bytes(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// As many threads as are asked for, or as there are cores.
+pub fn thread_pool(threads: Option<usize>) -> Result<ThreadPool> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.unwrap_or_else(cores);
+    if !(1..=ThreadPool::MOST).contains(&threads) {
+        bail!("--threads: found {threads}, expected 1 to {}", ThreadPool::MOST);
+    }
+    ThreadPool::new(threads).context("--threads: cannot start them")
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+fn parse_text_format(text: &str) -> Result<TextFormat, String> {
+    named(text, &TextFormat::NAMES)
+}
+
+fn parse_output_format(text: &str) -> Result<OutputFormat, String> {
+    named(text, &OutputFormat::NAMES)
+}
+
+fn named<T: Copy>(text: &str, names: &[(&str, T)]) -> Result<T, String> {
+    let found = names.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        format!("found {text:?}, expected one of {}", names.join(", "))
+    })
+}
+
+/// An encoding by the name that it has in an experiment file.
+pub fn parse_encoding(text: &str) -> Result<Encoding, String> {
+    let read: Result<Encoding, serde::de::value::Error> =
+        Encoding::deserialize(text.into_deserializer());
+    read.map_err(|error| error.to_string())
+}

@@ -1,0 +1,336 @@
+//! `fedra predict` and `fedra evaluate`: what they say equals what transformers and runs say.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, text};
+
+/// Two f32 implementations of the same formula, of which one pads and the other packs.
+const TOLERANCE: f64 = 1e-5;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/predict").join(name)
+}
+
+/// The rows of a fixture, and what is said to them when they are read from a file.
+fn answered(place: &Place, name: &str, more: &[&str]) -> Vec<(Value, Value)> {
+    let folder = fixture(name);
+    let rows = fs::read_to_string(folder.join("answers.json")).unwrap();
+    let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
+    let is_pair = |row: &Value| row["text"].is_array();
+    let mut all = Vec::new();
+    for pairs in [false, true] {
+        let rows: Vec<Value> = rows.iter().filter(|row| is_pair(row) == pairs).cloned().collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let line = |row: &Value| match pairs {
+            false => json!({ "text": row["text"] }).to_string(),
+            true => json!({ "a": row["text"][0], "b": row["text"][1] }).to_string(),
+        };
+        let lines: Vec<String> = rows.iter().map(line).collect();
+        fs::write(place.path("texts.jsonl"), lines.join("\n")).unwrap();
+        let columns: &[&str] = if pairs { &["--column", "a", "--column", "b"] } else { &[] };
+        let model = folder.display().to_string();
+        let arguments = ["predict", "--model", &model, "--input", "texts.jsonl", "--top", "99"];
+        let told = place.succeed(&[&arguments[..], columns, more].concat());
+        let told = told.lines().map(|line| serde_json::from_str(line).unwrap());
+        all.extend(rows.into_iter().zip(told));
+    }
+    all
+}
+
+fn assert_near(found: &Value, expected: &Value, about: &Value) {
+    let (found, expected) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
+    assert!((found - expected).abs() < TOLERANCE, "{found} and {expected} for {about}");
+}
+
+#[test]
+fn probabilities_of_texts_are_those_of_transformers_for_every_head() {
+    let place = Place::new();
+    for (name, rows) in [("sequence_one", 10), ("sequence_several", 8), ("sequence_llama", 8)] {
+        let answers = answered(&place, name, &[]);
+        assert_eq!(answers.len(), rows, "{name}");
+        for (expected, told) in answers {
+            let all = expected["probabilities"].as_object().unwrap();
+            assert_eq!(told["probabilities"].as_object().unwrap().len(), all.len());
+            for (label, probability) in all {
+                assert_near(&told["probabilities"][label], probability, &expected["text"]);
+            }
+            let best = |all: &Value| {
+                let mut all: Vec<(String, f64)> = all
+                    .as_object()
+                    .unwrap()
+                    .iter()
+                    .map(|(label, probability)| (label.clone(), probability.as_f64().unwrap()))
+                    .collect();
+                all.sort_by(|a, b| b.1.total_cmp(&a.1));
+                all
+            };
+            let ranked = best(&expected["probabilities"]);
+            if name == "sequence_several" {
+                let above = ranked.iter().filter(|(_, p)| *p > 0.5).map(|(label, _)| json!(label));
+                assert_eq!(told["predicted"], Value::Array(above.collect()), "{told}");
+            } else {
+                assert_eq!(told["predicted"], json!(ranked[0].0), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn spans_and_words_are_those_of_transformers_with_their_places() {
+    let place = Place::new();
+    for name in ["words_bert", "words_llama"] {
+        let answers = answered(&place, name, &[]);
+        let mut spans = 0;
+        for (expected, told) in answers {
+            let (expected_spans, found) = (&expected["spans"], &told["predicted"]);
+            assert_eq!(found.as_array().unwrap().len(), expected_spans.as_array().unwrap().len());
+            for (found, expected) in
+                found.as_array().unwrap().iter().zip(expected_spans.as_array().unwrap())
+            {
+                for key in ["start", "end", "label"] {
+                    assert_eq!(found[key], expected[key], "{found} and {expected}");
+                }
+                assert_near(&found["probability"], &expected["probability"], &told["text"]);
+                let letters: Vec<char> = told["text"].as_str().unwrap().chars().collect();
+                let range = |key: &str| usize::try_from(found[key].as_u64().unwrap()).unwrap();
+                let part: String = letters[range("start")..range("end")].iter().collect();
+                assert_eq!(found["text"], json!(part));
+                spans += 1;
+            }
+        }
+        assert!(spans > 8, "{name} has {spans} spans");
+    }
+}
+
+#[test]
+fn answers_depend_neither_on_threads_nor_on_where_texts_come_from() {
+    let place = Place::new();
+    let model = fixture("sequence_one").display().to_string();
+    let note = "No chest pain since the stent was placed.";
+    let predict = |more: &[&str]| place.succeed(&[&["predict", "--model", &model], more].concat());
+    let from_flag = predict(&["--text", note, "--text", "x", "--threads", "1"]);
+    fs::write(place.path("notes.csv"), format!("id,note\n7,\"{note}\"\n8,x\n")).unwrap();
+    let input = ["--input", "notes.csv", "--column", "note"];
+    let from_table = predict(&[&input[..], &["--threads", "3"]].concat());
+    for (flag, table) in from_flag.lines().zip(from_table.lines()) {
+        let (flag, table): (Value, Value) =
+            (serde_json::from_str(flag).unwrap(), serde_json::from_str(table).unwrap());
+        assert_eq!(flag["probabilities"], table["probabilities"]);
+        assert!(table["id"].is_string() && table["note"] == flag["text"], "{table}");
+    }
+    predict(&[&input[..], &["--output", "out.csv"]].concat());
+    let table = fs::read_to_string(place.path("out.csv")).unwrap();
+    assert!(table.starts_with("id,note,predicted,probability\n7,"), "{table}");
+    assert_eq!(table.lines().count(), 3);
+    let refused = place
+        .refused(&[&["predict", "--model", &model][..], &input, &["--output", "out.csv"]].concat());
+    assert!(refused.contains("--force"), "{refused}");
+    predict(&[&input[..], &["--output", "out.csv", "--force", "--top", "1"]].concat());
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fedra"))
+        .args(["predict", "--model", &model, "--input", "-", "--format", "tsv"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(format!("{note}\nx\n").as_bytes()).unwrap();
+    let told = text(&child.wait_with_output().unwrap().stdout);
+    assert!(told.starts_with("text\tpredicted\tprobability\n"), "{told}");
+    assert_eq!(told.lines().count(), 3);
+}
+
+#[test]
+fn long_texts_are_cut_aloud_or_read_in_windows_and_words_may_be_given() {
+    let place = Place::new();
+    let long = "chest pain and fever and cough ".repeat(30);
+    let model = fixture("sequence_one").display().to_string();
+    let told = place.succeed_and_hear(&["predict", "--model", &model, "--text", &long]);
+    assert!(told.contains("note: 1 text is longer than 40 tokens"), "{told}");
+    assert!(told.contains("\"truncated\": "), "{told}");
+    let model = fixture("words_llama").display().to_string();
+    let told: Value =
+        serde_json::from_str(&place.succeed(&["predict", "--model", &model, "--text", &long]))
+            .unwrap();
+    assert_eq!(told["predicted"].as_array().unwrap().len(), 180);
+    assert_eq!(told.get("truncated"), None);
+    let model = fixture("words_bert").display().to_string();
+    fs::write(place.path("words.jsonl"), r#"{"tokens": ["No", "chest", "pain"], "n": 1}"#).unwrap();
+    let told: Value = serde_json::from_str(&place.succeed(&[
+        "predict",
+        "--model",
+        &model,
+        "--input",
+        "words.jsonl",
+    ]))
+    .unwrap();
+    assert_eq!((told["tags"].as_array().unwrap().len(), &told["n"]), (3, &json!(1)));
+}
+
+#[test]
+fn what_cannot_be_predicted_is_refused_with_its_line() {
+    let place = Place::new();
+    let model = fixture("sequence_one").display().to_string();
+    let refused = |more: &[&str]| place.refused(&[&["predict", "--model", &model], more].concat());
+    assert!(refused(&[]).contains("--text <TEXT>"), "a source is needed");
+    fs::write(place.path("bad.jsonl"), "{\"text\": 1}\nnot json\n{\"text\": \"x\"}\n").unwrap();
+    let output = place.fedra(&["predict", "--model", &model, "--input", "bad.jsonl"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("bad.jsonl:2: found not json"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(text(&output.stdout).lines().count(), 1, "what came before it is answered");
+    let skipped = place.succeed_and_hear(&[
+        "predict",
+        "--model",
+        &model,
+        "--input",
+        "bad.jsonl",
+        "--skip-bad",
+    ]);
+    assert!(skipped.contains("1 row left out") && skipped.contains("bad.jsonl:2"), "{skipped}");
+    assert!(
+        refused(&["--input", "bad.jsonl", "--column", "note"])
+            .contains("bad.jsonl:1: found the columns \"text\", expected column \"note\"")
+    );
+    assert!(refused(&["--input", "bad.docx"]).contains("--input-format: found nothing"));
+    assert!(refused(&["--input", "none.csv"]).contains("none.csv"));
+    assert!(refused(&["--text", "x", "--threshold", "2"]).contains("--threshold: found 2"));
+    assert!(refused(&["--text", "x", "--best"]).contains("--best: found"));
+    assert!(refused(&["--text", "x", "--max-tokens", "99"]).contains("expected at most 40"));
+    let none = place.refused(&["predict", "--model", "nowhere", "--text", "x"]);
+    assert!(none.contains("--model: found no nowhere"), "{none}");
+}
+
+/// Trains the smallest federation, with a test set that the server holds.
+fn trained(place: &Place, more: &[&str]) -> Value {
+    let arguments = ["run", "tiny.toml", "--quiet", "--out", "runs/a"];
+    place.succeed(&[&arguments[..], more].concat());
+    place.summary("runs/a")
+}
+
+#[test]
+fn a_run_tells_its_labels_its_predictions_and_its_card() {
+    let place = Place::new();
+    let summary = trained(&place, &["--set", "evaluate.predictions=true"]);
+    let by_label = &summary["by_label"]["central_test"];
+    let names: Vec<&str> = by_label["confusion"]["labels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["O", "problem", "test", "treatment"]);
+    let words: u64 = by_label["confusion"]["counts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|row| row.as_array().unwrap())
+        .map(|count| count.as_u64().unwrap())
+        .sum();
+    let lines = fs::read_to_string(place.path("runs/a/predictions.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: usize = lines
+        .iter()
+        .map(|line| {
+            assert_eq!(
+                line["truth"].as_array().unwrap().len(),
+                line["predicted"].as_array().unwrap().len()
+            );
+            let cut = line["cut"].as_array().map_or(0, Vec::len);
+            line["truth"].as_array().unwrap().len() + cut
+        })
+        .sum();
+    assert_eq!(told as u64, words);
+    let card = fs::read_to_string(place.path("runs/a/model/README.md")).unwrap();
+    for part in ["pipeline_tag: token-classification", "span\\_f1", "## Privacy", "rows | "] {
+        assert!(card.contains(part) || card.contains(&part.replace('\\', "")), "{part}: {card}");
+    }
+    assert!(
+        !card.contains("hospital-") && !card.contains(&place.folder.path().display().to_string())
+    );
+    // Beginning anew leaves nothing of it behind.
+    place.succeed(&[
+        "run",
+        "tiny.toml",
+        "--quiet",
+        "--out",
+        "runs/a",
+        "--force",
+        "--set",
+        "federation.rounds=1",
+    ]);
+    assert!(!place.path("runs/a/predictions.jsonl").exists());
+}
+
+#[test]
+fn an_evaluation_gives_the_scores_of_the_run_and_of_each_client() {
+    let place = Place::new();
+    let summary = trained(&place, &[]);
+    let arguments = ["evaluate", "--model", "runs/a", "tiny.toml", "--json"];
+    let report: Value = serde_json::from_str(&place.succeed(&arguments)).unwrap();
+    for (name, value) in summary["scores"]["central_test"].as_object().unwrap() {
+        assert_eq!(&report["sets"]["central_test"]["scores"][name], value, "{name}");
+    }
+    assert_eq!(report["sets"]["central_test"]["by_label"], summary["by_label"]["central_test"]);
+    let clients = report["sets"]["client_test"]["clients"].as_object().unwrap();
+    assert_eq!(clients.len(), 3);
+    let calibration = &report["sets"]["client_test"]["calibration"];
+    assert!(calibration["expected_error"].as_f64().unwrap() <= 1.0);
+    let counts =
+        calibration["bins"].as_array().unwrap().iter().map(|bin| bin["count"].as_u64().unwrap());
+    assert!(counts.sum::<u64>() > 0);
+    let shown = place.succeed(&arguments[..4]);
+    assert!(shown.contains("central test: ") && shown.contains("true \\ answered"), "{shown}");
+    assert!(shown.contains("hospital-2"), "{shown}");
+}
+
+#[test]
+fn rows_of_a_file_are_scored_by_their_labels_names_and_strange_labels_are_refused() {
+    let place = Place::new();
+    let model = fixture("sequence_one").display().to_string();
+    let rows =
+        "note,kind,ward\nno chest pain,stable,north\nfever,worse,south\ncough,better,south\n";
+    fs::write(place.path("rows.csv"), rows).unwrap();
+    let columns = "text=note,label=kind,client=ward";
+    let arguments = ["evaluate", "--model", &model, "rows.csv", "--columns", columns];
+    let told = place.succeed(&[&arguments[..], &["--json", "--predictions", "p.jsonl"]].concat());
+    let report: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(report["sets"]["rows"]["examples"], 3);
+    assert_eq!(report["sets"]["rows"]["clients"]["south"]["examples"], 2);
+    let lines = fs::read_to_string(place.path("p.jsonl")).unwrap();
+    let mut rows: Vec<u64> = Vec::new();
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let told = place.succeed(&[
+            "predict",
+            "--model",
+            &model,
+            "--text",
+            ["no chest pain", "fever", "cough"][line["row"].as_u64().unwrap() as usize - 1],
+        ]);
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(
+            (&told["predicted"], &told["probability"]),
+            (&line["predicted"], &line["probability"])
+        );
+        rows.push(line["row"].as_u64().unwrap());
+    }
+    rows.sort_unstable();
+    assert_eq!(rows, [1, 2, 3]);
+    fs::write(place.path("rows.csv"), "note,kind,ward\nx,mixed,north\n").unwrap();
+    let refused = place.refused(&arguments);
+    assert!(refused.contains("the labels are mixed"), "{refused}");
+    assert!(refused.contains("answers with stable, worse, better"), "{refused}");
+    let refused = place.refused(&["evaluate", "--model", &model, "tiny.toml", "--task", "classes"]);
+    assert!(refused.contains("--task: found it beside an experiment"), "{refused}");
+}

@@ -1,0 +1,127 @@
+//! A model's scores on examples, and beside them each example's truth, answer and probabilities.
+//!
+//! Counted by the very functions of [`Evaluator::score`], so both give the same numbers; the price is
+//! that all logits are held until the last batch is through. Only heads with labels of their own can
+//! be examined: a text has no probability for each label.
+
+use fedra_compute::{Params, Tape};
+use fedra_data::{AnswerForm, Target};
+
+use crate::error::{ClientError, Result};
+use crate::evaluator::{Answer, Evaluator, log_sum_exp};
+use crate::examples::Examples;
+use crate::labelled_batch::{LabelledBatch, check_head};
+use crate::ordered_jobs::in_order;
+use crate::scores::Scores;
+
+/// One example under examination.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Examined {
+    /// Its place among the examples.
+    pub example: usize,
+    /// What should have been answered.
+    pub truth: Truth,
+    /// The class, the codes, or the class of each labelled word.
+    pub answer: Vec<u32>,
+    /// A row of probabilities, one a label, for the example or for each labelled word.
+    pub probabilities: Vec<Vec<f64>>,
+    /// The labels of words that were cut away, and for which nothing was answered.
+    pub cut: Vec<u32>,
+}
+
+/// What should have been answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Truth {
+    /// One class.
+    Class(u32),
+    /// A set of codes.
+    Codes(Vec<u32>),
+    /// A class for each labelled word.
+    Words(Vec<u32>),
+}
+
+impl Evaluator<'_> {
+    /// Whether each example's probabilities can be had.
+    pub fn can_examine(&self) -> bool {
+        self.task.answer_form() == AnswerForm::Labels
+    }
+
+    /// Scores the parameters on the examples, and hands over each example in its order.
+    pub fn examine(
+        &self,
+        params: &Params,
+        examples: &Examples,
+        each: &mut dyn FnMut(Examined),
+    ) -> Result<Scores> {
+        check_head(self.model, self.task, self.labels)?;
+        if !self.can_examine() {
+            let found = format!("the task {}", self.task.name());
+            let expected = "a task whose labels have probabilities".to_owned();
+            return Err(ClientError::Targets { found, expected });
+        }
+        let logits = self.logits(params, examples)?;
+        let mut scores = Scores::new(self.task, self.labels);
+        for (example, numbers) in logits.iter().enumerate() {
+            let target = &examples.encoded()[example].target;
+            let rows = || numbers.chunks_exact(self.labels.len());
+            let answer = Answer::of_rows(target, &mut rows());
+            self.count(&mut scores, examples, example, &answer);
+            let (truth, probabilities) = match target {
+                Target::One(class) => (Truth::Class(*class), rows().map(softmax).collect()),
+                Target::Many(codes) => (Truth::Codes(codes.clone()), rows().map(sigmoid).collect()),
+                Target::PerToken(labels) => {
+                    let words = rows().zip(labels).filter(|(_, label)| label.is_some());
+                    let probabilities = words.map(|(row, _)| softmax(row)).collect();
+                    (Truth::Words(labels.iter().flatten().copied().collect()), probabilities)
+                }
+                Target::Choice(_) | Target::Text(_) => unreachable!("the task has labels"),
+            };
+            let cut = examples.cut(example).to_vec();
+            each(Examined { example, truth, answer: answer.guesses, probabilities, cut });
+        }
+        Ok(scores)
+    }
+
+    /// Every example's rows of logits, end to end.
+    fn logits(&self, params: &Params, examples: &Examples) -> Result<Vec<Vec<f32>>> {
+        let batches = self.batches(examples);
+        let mut all: Vec<Vec<f32>> = vec![Vec::new(); examples.len()];
+        let one_batch = |chosen: &[usize]| -> Result<Vec<f32>> {
+            let question = LabelledBatch::gather(self.model, examples.encoded(), chosen)?;
+            let mut tape = Tape::new(self.device);
+            let logits = self.model.logits(&mut tape, params.frozen(), &question.batch)?;
+            Ok(logits.tensor.to_host().into_owned())
+        };
+        in_order(
+            batches.len(),
+            |number| Ok((number, one_batch(&batches[number])?)),
+            |outcome: Result<_>| {
+                let (number, numbers) = outcome?;
+                let mut rest = &numbers[..];
+                for &example in &batches[number] {
+                    let rows = match &examples.encoded()[example].target {
+                        Target::PerToken(labels) => labels.len(),
+                        Target::One(_) | Target::Many(_) => 1,
+                        Target::Choice(_) | Target::Text(_) => 0,
+                    };
+                    let (own, others) = rest.split_at(rows * self.labels.len());
+                    all[example] = own.to_vec();
+                    rest = others;
+                }
+                Ok::<(), ClientError>(())
+            },
+        )?;
+        Ok(all)
+    }
+}
+
+/// Probabilities of classes of which one is right.
+pub fn softmax(logits: &[f32]) -> Vec<f64> {
+    let all = log_sum_exp(logits);
+    logits.iter().map(|logit| (f64::from(*logit) - all).exp()).collect()
+}
+
+/// Probabilities of labels of which any number is right.
+pub fn sigmoid(logits: &[f32]) -> Vec<f64> {
+    logits.iter().map(|logit| 1.0 / (1.0 + (-f64::from(*logit)).exp())).collect()
+}

@@ -1,0 +1,144 @@
+//! A record as it came: every field by its name, in its order.
+//!
+//! What is said about a row is written beside what the row had. So values stay as they were spelt: a
+//! number in JSON keeps its digits, and a cell of a table its blanks.
+
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::columns::{Cell, Complaint, Fields};
+use super::{json_lines, nested};
+
+/// The fields of a record.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// Names and values, in the order they had.
+    pub fields: Vec<(String, Field)>,
+}
+
+/// A value of a record.
+#[derive(Clone, Debug)]
+pub enum Field {
+    /// Text, from a cell of a table or a line.
+    Text(String),
+    /// A list of texts.
+    List(Vec<String>),
+    /// No value, where a table has room for it.
+    Absent,
+    /// A value in JSON, letter by letter as it was spelt.
+    Json(Box<RawValue>),
+}
+
+impl Field {
+    /// The value in JSON.
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::Text(text) => Value::from(text.as_str()).to_string(),
+            Self::List(texts) => Value::from(texts.as_slice()).to_string(),
+            Self::Absent => Value::Null.to_string(),
+            Self::Json(raw) => raw.get().to_owned(),
+        }
+    }
+
+    /// The value as a cell of a table: text as it is, anything else in JSON, nothing for null.
+    pub fn to_cell(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::List(_) => self.to_json(),
+            Self::Absent => String::new(),
+            Self::Json(raw) => match serde_json::from_str::<Value>(raw.get()) {
+                Ok(Value::String(text)) => text,
+                Ok(Value::Null) => String::new(),
+                Ok(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))
+                | Err(_) => raw.get().to_owned(),
+            },
+        }
+    }
+
+    fn cell(&self, name: &str) -> Result<Option<Cell>, Complaint> {
+        match self {
+            Self::Text(text) => Ok(Some(Cell::One(text.clone()))),
+            Self::List(texts) => Ok(Some(Cell::List(texts.clone()))),
+            Self::Absent => Ok(None),
+            Self::Json(raw) => {
+                let value = serde_json::from_str::<Value>(raw.get());
+                let value = value.map_err(|error| (error.to_string(), "JSON".to_owned()))?;
+                json_lines::cell(name, value)
+            }
+        }
+    }
+}
+
+impl Fields for Record {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+        let mut named = self.fields.iter().filter(|(field, _)| field == name);
+        if let Some((_, field)) = named.next() {
+            if named.next().is_some() {
+                let found = format!("two columns called {name:?}");
+                return Err((found, "one of that name".to_owned()));
+            }
+            return field.cell(name);
+        }
+        // A path into an object, as experiment files write it.
+        let mut whole = serde_json::Map::new();
+        let Some((top, _)) = name.split_once('.') else { return Ok(None) };
+        let inside = self.fields.iter().find(|(field, _)| field == top);
+        let Some((_, Field::Json(raw))) = inside else { return Ok(None) };
+        let value = serde_json::from_str::<Value>(raw.get());
+        whole.insert(top.to_owned(), value.unwrap_or(Value::Null));
+        nested::at(&whole, name).map_or(Ok(None), |value| json_lines::cell(name, value.clone()))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.fields.iter().map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for Record {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+struct InOrder;
+
+impl<'de> Visitor<'de> for InOrder {
+    type Value = Record;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Record, A::Error> {
+        let mut fields = Vec::new();
+        while let Some((name, raw)) = entries.next_entry::<String, Box<RawValue>>()? {
+            fields.push((name, Field::Json(raw)));
+        }
+        Ok(Record { fields })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_keep_their_spelling_and_their_order() {
+        let line =
+            r#"{"z": 1.50, "a": "x\u00e9", "n": null, "list": [1, "b"], "o": {"in": "deep"}}"#;
+        let mut record: Record = serde_json::from_str(line).unwrap();
+        assert_eq!(record.names(), ["z", "a", "n", "list", "o"]);
+        let cells: Vec<String> = record.fields.iter().map(|(_, field)| field.to_cell()).collect();
+        assert_eq!(cells, ["1.50", "x\u{e9}", "", r#"[1, "b"]"#, r#"{"in": "deep"}"#]);
+        assert_eq!(record.fields[1].1.to_json(), r#""x\u00e9""#);
+        assert_eq!(record.take("list").unwrap(), Some(Cell::List(vec!["1".into(), "b".into()])));
+        assert_eq!(record.take("o.in").unwrap(), Some(Cell::One("deep".into())));
+        assert_eq!(record.take("n").unwrap(), None);
+        assert_eq!(record.take("nothing.here").unwrap(), None);
+        assert!(record.take("o").is_err());
+    }
+}

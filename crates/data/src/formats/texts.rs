@@ -1,0 +1,418 @@
+//! Texts to say something about, row by row, with whatever else their rows hold.
+//!
+//! Unlike a [`super::Reader`] this reads no label and keeps no table: rows are pushed into a
+//! [`TextSink`] as they are read, so a file may be larger than memory. A row that cannot be read is
+//! handed to the sink as an error with its line, and the sink decides whether the reading goes on.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::columns::{Cell, Complaint, Fields, missing, single};
+use super::delimited::Records;
+use super::json_lines::excerpt;
+use super::record::{Field, Record};
+use super::source::Source;
+use super::{Limits, Reader, TextColumns, parquet};
+use crate::{Body, DataError, Encoding, Result};
+
+/// How texts are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextFormat {
+    /// One JSON object a line.
+    JsonLines,
+    /// Comma-separated with a header.
+    Csv,
+    /// Tab-separated with a header.
+    Tsv,
+    /// A text a line.
+    Lines,
+    /// Parquet, flat columns and lists.
+    Parquet,
+}
+
+impl TextFormat {
+    /// The names that it goes by on a command line.
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("jsonl", Self::JsonLines),
+        ("csv", Self::Csv),
+        ("tsv", Self::Tsv),
+        ("text", Self::Lines),
+        ("parquet", Self::Parquet),
+    ];
+
+    /// The format that the end of a file's name says, gzip or not.
+    pub fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        let (_, end) = name.rsplit_once('.')?;
+        match end {
+            "jsonl" | "ndjson" | "json" => Some(Self::JsonLines),
+            "csv" => Some(Self::Csv),
+            "tsv" | "tab" => Some(Self::Tsv),
+            "txt" | "text" => Some(Self::Lines),
+            "parquet" => Some(Self::Parquet),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a list or a text is what a row is asked for first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WordsAre {
+    /// Words that are given as a list have an answer each.
+    Answered,
+    /// A list is a text in parts.
+    Joined,
+}
+
+/// A source of texts and how it is read.
+#[derive(Clone, Debug)]
+pub struct TextFile {
+    /// The file, or what messages call a source without one.
+    pub path: PathBuf,
+    /// How it is written.
+    pub format: TextFormat,
+    /// The column or columns to read; the usual one unless given.
+    pub columns: Option<TextColumns>,
+    /// What a list in that column is.
+    pub words: WordsAre,
+    /// How its letters are written.
+    pub encoding: Encoding,
+    /// What stands between the fields of CSV and TSV, where it is not their usual one.
+    pub delimiter: Option<char>,
+}
+
+/// A text and the row that it came in.
+#[derive(Clone, Debug)]
+pub struct TextRow {
+    /// The line on which it began, or the row of a Parquet file, from 1.
+    pub line: u64,
+    /// What is read.
+    pub body: Body,
+    /// All that the row holds.
+    pub record: Record,
+}
+
+/// Where rows go.
+pub trait TextSink {
+    /// What stops the reading.
+    type Error: From<DataError>;
+
+    /// The names of the columns, before the first row, where the format has such names.
+    fn columns(&mut self, names: &[String]) -> Result<(), Self::Error>;
+
+    /// A row.
+    fn row(&mut self, row: TextRow) -> Result<(), Self::Error>;
+
+    /// A row that cannot be read.
+    fn bad_row(&mut self, error: DataError) -> Result<(), Self::Error>;
+}
+
+impl TextFile {
+    /// Reads the file into a sink.
+    pub fn read<S: TextSink>(&self, sink: &mut S) -> Result<(), S::Error> {
+        match self.format {
+            TextFormat::Parquet => self.parquet(sink),
+            TextFormat::JsonLines | TextFormat::Csv | TextFormat::Tsv | TextFormat::Lines => {
+                self.text(Source::open(&self.path, &self.settings())?, sink)
+            }
+        }
+    }
+
+    /// Reads an open stream, such as standard input, into a sink.
+    pub fn read_from<S: TextSink>(
+        &self,
+        input: Box<dyn Read>,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        if self.format == TextFormat::Parquet {
+            let expected = "a file: Parquet is read from its end";
+            return Err(DataError::file(&self.path, "a stream", expected).into());
+        }
+        self.text(Source::of(input, &self.path, &self.settings())?, sink)
+    }
+
+    fn text<S: TextSink>(&self, source: Source, sink: &mut S) -> Result<(), S::Error> {
+        match self.format {
+            TextFormat::JsonLines => self.json_lines(source, sink),
+            TextFormat::Lines => self.lines(source, sink),
+            TextFormat::Csv => self.delimited(source, ',', sink),
+            TextFormat::Tsv => self.delimited(source, '\t', sink),
+            TextFormat::Parquet => unreachable!("it is no text"),
+        }
+    }
+
+    /// A stream has no end that would be too far away; a single record has.
+    fn settings(&self) -> Reader {
+        let limits = Limits { expanded_bytes: u64::MAX, ..Limits::default() };
+        Reader { limits, encoding: self.encoding, ..Reader::default() }
+    }
+
+    fn json_lines<S: TextSink>(&self, mut source: Source, sink: &mut S) -> Result<(), S::Error> {
+        loop {
+            let line = match source.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    passed_on(error, sink)?;
+                    continue;
+                }
+            };
+            if line.trim().is_empty() {
+                continue;
+            }
+            let record = serde_json::from_str::<Record>(line).map_err(|error| {
+                (format!("{} ({error})", excerpt(line)), "a JSON object".to_owned())
+            });
+            self.hand_over(record, source.line(), "", sink)?;
+        }
+    }
+
+    fn lines<S: TextSink>(&self, mut source: Source, sink: &mut S) -> Result<(), S::Error> {
+        let name = "text".to_owned();
+        if let Some(columns) = &self.columns {
+            let found = format!("the column {columns:?}");
+            let expected = "none: a line of plain text has no columns";
+            return Err(DataError::file(&self.path, found, expected).into());
+        }
+        sink.columns(std::slice::from_ref(&name))?;
+        loop {
+            match source.next_line() {
+                Ok(Some(line)) => {
+                    let fields = vec![(name.clone(), Field::Text(line.to_owned()))];
+                    self.hand_over(Ok(Record { fields }), source.line(), "", sink)?;
+                }
+                Ok(None) => return Ok(()),
+                Err(error) => passed_on(error, sink)?,
+            }
+        }
+    }
+
+    fn delimited<S: TextSink>(
+        &self,
+        source: Source,
+        usual: char,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        let mut records = Records::of(source, self.delimiter.unwrap_or(usual))?;
+        let header = records.header.clone();
+        let hint = records.hint();
+        sink.columns(&header)?;
+        loop {
+            let values = match records.next() {
+                Ok(Some(values)) => values.into_iter().map(Field::Text),
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    passed_on(error, sink)?;
+                    continue;
+                }
+            };
+            let fields = header.iter().cloned().zip(values).collect();
+            self.hand_over(Ok(Record { fields }), records.line, &hint, sink)?;
+        }
+    }
+
+    fn parquet<S: TextSink>(&self, sink: &mut S) -> Result<(), S::Error> {
+        let mut announced = false;
+        parquet::each(&self.path, self.settings().limits, &mut |line, fields| {
+            let names = fields.readable();
+            if !announced {
+                sink.columns(&names)?;
+                announced = true;
+            }
+            let (mut record, mut complaint) = (Record::default(), None);
+            for name in names {
+                let field = match fields.take(&name) {
+                    Ok(None) => Field::Absent,
+                    Ok(Some(Cell::One(text))) => Field::Text(text),
+                    Ok(Some(Cell::List(texts))) => Field::List(texts),
+                    Err(wrong) => {
+                        complaint = Some(wrong);
+                        break;
+                    }
+                };
+                record.fields.push((name, field));
+            }
+            fields.check(line, complaint.is_none())?;
+            self.hand_over(complaint.map_or(Ok(record), Err), line, "", sink)
+        })
+    }
+
+    /// Gives the sink a row, or what is wrong with it.
+    fn hand_over<S: TextSink>(
+        &self,
+        record: Result<Record, Complaint>,
+        line: u64,
+        hint: &str,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        let read = record.and_then(|mut record| {
+            let body = self.body(&mut record)?;
+            Ok(TextRow { line, body, record })
+        });
+        match read {
+            Ok(row) => sink.row(row),
+            Err((found, expected)) => {
+                let expected = format!("{expected}{hint}");
+                sink.bad_row(DataError::row(&self.path, line, found, expected))
+            }
+        }
+    }
+
+    fn body(&self, record: &mut Record) -> Result<Body, Complaint> {
+        let usual: &[&str] = match self.words {
+            WordsAre::Answered => &["text", "tokens", "words"],
+            WordsAre::Joined => &["text"],
+        };
+        let mut named = |name: &str| match record.take(name)? {
+            Some(cell) => Ok(cell),
+            None => Err(missing(record, name, None)),
+        };
+        match &self.columns {
+            Some(TextColumns::One(name)) => Ok(self.read_cell(named(name)?)),
+            Some(TextColumns::Pair([first, second])) => {
+                Ok(Body::Pair(single(named(first)?, "\n"), single(named(second)?, "\n")))
+            }
+            None => {
+                for name in usual {
+                    if let Some(cell) = record.take(name)? {
+                        return Ok(self.read_cell(cell));
+                    }
+                }
+                let (found, expected) = missing(record, usual[0], None);
+                Err((found, format!("{expected}, or another one to be named")))
+            }
+        }
+    }
+
+    fn read_cell(&self, cell: Cell) -> Body {
+        match (cell, self.words) {
+            (Cell::List(words), WordsAre::Answered) => Body::Words(words),
+            (cell, WordsAre::Answered | WordsAre::Joined) => Body::Text(single(cell, "\n")),
+        }
+    }
+}
+
+/// A row that cannot be read is for the sink to judge; anything else ends the reading.
+fn passed_on<S: TextSink>(error: DataError, sink: &mut S) -> Result<(), S::Error> {
+    match error {
+        DataError::Row { .. } => sink.bad_row(error),
+        DataError::Io { .. }
+        | DataError::File { .. }
+        | DataError::TooLarge { .. }
+        | DataError::Example { .. }
+        | DataError::Setting { .. } => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    #[derive(Default)]
+    struct Told {
+        columns: Vec<String>,
+        rows: Vec<TextRow>,
+        bad: Vec<String>,
+    }
+
+    impl TextSink for Told {
+        type Error = DataError;
+
+        fn columns(&mut self, names: &[String]) -> Result<()> {
+            self.columns = names.to_vec();
+            Ok(())
+        }
+
+        fn row(&mut self, row: TextRow) -> Result<()> {
+            self.rows.push(row);
+            Ok(())
+        }
+
+        fn bad_row(&mut self, error: DataError) -> Result<()> {
+            self.bad.push(error.to_string());
+            Ok(())
+        }
+    }
+
+    fn file(format: TextFormat, columns: Option<TextColumns>) -> TextFile {
+        TextFile {
+            path: "in".into(),
+            format,
+            columns,
+            words: WordsAre::Answered,
+            encoding: Encoding::Utf8,
+            delimiter: None,
+        }
+    }
+
+    fn read(file: &TextFile, text: &[u8]) -> Told {
+        let mut told = Told::default();
+        file.read_from(Box::new(Cursor::new(text.to_vec())), &mut told).unwrap();
+        told
+    }
+
+    #[test]
+    fn rows_of_every_format_keep_their_other_columns() {
+        let json = br#"{"id": 7, "text": "cough"}
+
+{"text": null}
+[1]
+{"tokens": ["no", "pain"]}
+"#;
+        let told = read(&file(TextFormat::JsonLines, None), json);
+        assert_eq!(told.rows.len(), 2, "{:?}", told.bad);
+        assert_eq!(told.rows[0].body, Body::Text("cough".into()));
+        assert_eq!(told.rows[0].record.fields[0].1.to_json(), "7");
+        assert_eq!(
+            (told.rows[1].line, &told.rows[1].body),
+            (5, &Body::Words(vec!["no".into(), "pain".into()]))
+        );
+        assert_eq!(told.bad.len(), 2);
+        assert!(
+            told.bad[0].starts_with("in:3: found no value, expected column \"text\""),
+            "{:?}",
+            told.bad
+        );
+        assert!(told.bad[1].starts_with("in:4: found [1]"), "{:?}", told.bad);
+
+        let table = b"id,note\n1,\"a, b\"\n2\n3,c\n";
+        let told = read(&file(TextFormat::Csv, Some("note".into())), table);
+        assert_eq!(told.columns, ["id", "note"]);
+        assert_eq!(told.rows.len(), 2);
+        assert_eq!(told.rows[0].body, Body::Text("a, b".into()));
+        assert!(told.bad[0].starts_with("in:3: found 1 fields"), "{:?}", told.bad);
+
+        let told = read(&file(TextFormat::Lines, None), b"one\n\nthree\xff\nfour");
+        let texts: Vec<String> = told.rows.iter().map(|row| row.body.to_text()).collect();
+        assert_eq!((texts, told.bad.len()), (vec!["one".into(), String::new(), "four".into()], 1));
+    }
+
+    #[test]
+    fn a_column_that_is_not_there_is_named_with_those_that_are() {
+        let told = read(&file(TextFormat::Tsv, Some("note".into())), b"id\ttext\n1\tx\n");
+        assert_eq!(
+            told.bad,
+            ["in:2: found the columns \"id\", \"text\", expected column \"note\""]
+        );
+        let pair = TextColumns::Pair(["question".into(), "passage".into()]);
+        let told = read(&file(TextFormat::Csv, Some(pair)), b"question,passage\nwhy,because\n");
+        assert_eq!(told.rows[0].body, Body::Pair("why".into(), "because".into()));
+    }
+
+    #[test]
+    fn the_name_of_a_file_says_its_format() {
+        for (name, format) in [
+            ("a/b.JSONL", Some(TextFormat::JsonLines)),
+            ("b.csv.gz", Some(TextFormat::Csv)),
+            ("b.tsv", Some(TextFormat::Tsv)),
+            ("notes.txt", Some(TextFormat::Lines)),
+            ("x.parquet", Some(TextFormat::Parquet)),
+            ("x.docx", None),
+            ("noend", None),
+        ] {
+            assert_eq!(TextFormat::of(Path::new(name)), format, "{name}");
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! A trained model against labelled rows: all scores, by label and by client, and whether its
+//! probabilities mean what they say.
+//!
+//! The rows are those of an experiment, dealt and cut as a run of it would, or those of one file. The
+//! model is put in the place of the experiment's own, so reading, splitting and counting are the code
+//! that a run goes through, and the same model has the same scores. Its labels are found by their
+//! names; a label that it cannot answer is refused with both lists.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use fedra_client::{Evaluator, Examples, Limits, Scores};
+use fedra_compute::Device;
+use fedra_data::{ByLabel, Calibration, CalibrationScore, Columns, Encoding, Split, Task};
+use fedra_engine::EvaluationSet;
+use fedra_model::hf::config::Problem;
+use fedra_model::hf::{Answers, Config};
+use serde::Serialize;
+
+use crate::error::{Context, Result, refuse};
+use crate::experiment::Experiment;
+use crate::experiment::draft::{Data, Draft, Federation, HeadChoice, Model as ModelTable, Source};
+use crate::grid::{Grid, grouped};
+use crate::headline::set_name;
+use crate::holdings::Holdings;
+use crate::predictions::{self, Place};
+use crate::prepared::Prepared;
+use crate::trained_model::{ModelChoice, ModelFolders};
+
+/// The rows that a model is held against.
+#[derive(Clone, Debug)]
+pub enum EvaluationData {
+    /// Those of an experiment: its central test set, and the validation and test sets of its clients.
+    Experiment(Box<Experiment>),
+    /// All of a file, or one split of it.
+    File(Box<DataFile>),
+}
+
+/// A file of labelled rows.
+#[derive(Clone, Debug)]
+pub struct DataFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// How it is written.
+    pub source: Source,
+    /// What is asked; what the model's head answers unless given.
+    pub task: Option<Task>,
+    /// Which column means what.
+    pub columns: Columns,
+    /// How its letters are written, for text files.
+    pub encoding: Option<Encoding>,
+    /// What stands between fields, where it is not the usual character.
+    pub delimiter: Option<char>,
+    /// Only rows of this split.
+    pub split: Option<Split>,
+    /// Most tokens of a row; as many as the model reads unless given.
+    pub max_tokens: Option<usize>,
+}
+
+/// What an evaluation came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct EvaluationReport {
+    /// The folder of the model.
+    pub model: String,
+    /// What was asked.
+    pub task: Task,
+    /// The model's labels.
+    pub labels: Vec<String>,
+    /// The sets that have examples.
+    pub sets: BTreeMap<String, SetReport>,
+    /// What a person should know, a line each.
+    pub notes: Vec<String>,
+}
+
+/// The scores on one set.
+#[derive(Clone, Debug, Serialize)]
+pub struct SetReport {
+    /// How many examples.
+    pub examples: u64,
+    /// Every score, all examples as one set.
+    pub scores: BTreeMap<String, f64>,
+    /// Label by label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_label: Option<ByLabel>,
+    /// What its probabilities are worth; absent where answers are text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
+    /// Each client's own scores, where clients are told apart.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clients: BTreeMap<String, ClientReport>,
+}
+
+/// The scores on one client's examples.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientReport {
+    /// How many examples.
+    pub examples: u64,
+    /// Every score.
+    pub scores: BTreeMap<String, f64>,
+}
+
+/// The name of the set that a file's rows make.
+const ROWS: &str = "rows";
+
+/// Scores a model, and writes each example's truth and answer where that is asked for.
+pub fn evaluate(
+    choice: &ModelChoice,
+    data: &EvaluationData,
+    predictions: Option<&mut dyn Write>,
+) -> Result<EvaluationReport> {
+    let folders = choice.folders()?;
+    let (experiment, holdings) = match data {
+        EvaluationData::Experiment(experiment) => {
+            let experiment = of_experiment(experiment, &folders)?;
+            let holdings = Holdings::of(&experiment)?;
+            (experiment, holdings)
+        }
+        EvaluationData::File(file) => {
+            let experiment = of_file(file, &folders)?;
+            let mut holdings = Holdings::of_server(&experiment)?;
+            keep_split(&mut holdings, file)?;
+            (experiment, holdings)
+        }
+    };
+    let division = holdings.division.clone();
+    let owners: Vec<Option<String>> =
+        holdings.table.examples.iter().map(|example| example.client.clone()).collect();
+    let device = Device::cpu();
+    let prepared = Prepared::of(&experiment, holdings, &device)?;
+    let shards = &prepared.shards;
+    let evaluator = Evaluator {
+        model: &prepared.model,
+        device: &device,
+        task: shards.task,
+        labels: &shards.labels,
+        tokens: Limits::default().tokens,
+    };
+    let mut sets = Sets { prepared: &prepared, evaluator, predictions, reports: BTreeMap::new() };
+    match data {
+        EvaluationData::Experiment(_) => {
+            let central = (&shards.central_test, &division.central_test[..]);
+            sets.add(set_name(EvaluationSet::CentralTest), None, central)?;
+            for (shard, holding) in shards.clients.iter().zip(&division.clients) {
+                for (on, examples, rows) in [
+                    (EvaluationSet::ClientValidation, &shard.validation, &holding.validation),
+                    (EvaluationSet::ClientTest, &shard.test, &holding.test),
+                ] {
+                    sets.add(set_name(on), Some(&shard.name), (examples, rows))?;
+                }
+            }
+        }
+        EvaluationData::File(_) => {
+            for (client, places) in by_client(&owners, &division.central_test, &shards.central_test)
+            {
+                let kept: Vec<bool> =
+                    (0..shards.central_test.len()).map(|place| places.contains(&place)).collect();
+                let examples = shards.central_test.kept(&kept);
+                let rows: Vec<usize> = places
+                    .iter()
+                    .filter_map(|&place| division.central_test.get(place).copied())
+                    .collect();
+                sets.add(ROWS, client.as_deref(), (&examples, &rows))?;
+            }
+        }
+    }
+    let reports = sets.finish();
+    if reports.is_empty() {
+        refuse!("found no test or validation example in the data, expected at least one");
+    }
+    let shown = folders.adapter.as_ref().unwrap_or(&folders.model);
+    Ok(EvaluationReport {
+        model: shown.display().to_string(),
+        task: shards.task,
+        labels: shards.labels.names().to_vec(),
+        sets: reports,
+        notes: prepared.notes.clone(),
+    })
+}
+
+/// Scores of sets as they grow, client by client.
+struct Sets<'a, 'w> {
+    prepared: &'a Prepared,
+    evaluator: Evaluator<'a>,
+    predictions: Option<&'w mut dyn Write>,
+    reports: BTreeMap<String, Growing>,
+}
+
+struct Growing {
+    scores: Scores,
+    calibration: CalibrationScore,
+    clients: BTreeMap<String, ClientReport>,
+}
+
+impl Sets<'_, '_> {
+    /// Adds the examples of one holder to a set.
+    fn add(
+        &mut self,
+        set: &str,
+        client: Option<&str>,
+        (examples, rows): (&Examples, &[usize]),
+    ) -> Result<()> {
+        if examples.is_empty() {
+            return Ok(());
+        }
+        let params = &self.prepared.params;
+        let mut calibration = CalibrationScore::default();
+        let scores = if self.evaluator.can_examine() {
+            let (mut written, labels) = (Ok(()), self.evaluator.labels);
+            let predictions = &mut self.predictions;
+            let scores = self.evaluator.examine(params, examples, &mut |examined| {
+                predictions::calibrate(&mut calibration, &examined);
+                if let (Some(out), Ok(())) = (predictions.as_deref_mut(), &written) {
+                    let row = rows.get(examined.example).copied().unwrap_or(examined.example);
+                    let line = predictions::line(Place { set, client, row }, &examined, labels);
+                    written = writeln!(out, "{line}");
+                }
+            })?;
+            written.context("cannot write the predictions")?;
+            scores
+        } else {
+            if self.predictions.is_some() {
+                refuse!(
+                    "--predictions: found the task {}, expected one whose labels a head answers",
+                    self.evaluator.task.name()
+                );
+            }
+            self.evaluator.score(params, examples)?
+        };
+        let empty = || Growing {
+            scores: Scores::new(self.evaluator.task, self.evaluator.labels),
+            calibration: CalibrationScore::default(),
+            clients: BTreeMap::new(),
+        };
+        let growing = self.reports.entry(set.to_owned()).or_insert_with(empty);
+        growing.scores.merge(&scores);
+        growing.calibration.merge(&calibration);
+        if let Some(client) = client {
+            let report = ClientReport { examples: scores.examples(), scores: named(&scores) };
+            growing.clients.insert(client.to_owned(), report);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> BTreeMap<String, SetReport> {
+        let labels = self.evaluator.labels;
+        let report = |(set, growing): (String, Growing)| {
+            let Growing { scores, calibration, clients } = growing;
+            let report = SetReport {
+                examples: scores.examples(),
+                scores: named(&scores),
+                by_label: scores.by_label(labels),
+                calibration: calibration.calibration(),
+                clients,
+            };
+            (set, report)
+        };
+        self.reports.into_iter().map(report).collect()
+    }
+}
+
+fn named(scores: &Scores) -> BTreeMap<String, f64> {
+    scores.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Which places of a set belong to which client; all to nobody where a row may be several examples.
+fn by_client(
+    owners: &[Option<String>],
+    rows: &[usize],
+    examples: &Examples,
+) -> BTreeMap<Option<String>, std::collections::BTreeSet<usize>> {
+    let mut places: BTreeMap<Option<String>, std::collections::BTreeSet<usize>> = BTreeMap::new();
+    if rows.len() != examples.len() {
+        places.insert(None, (0..examples.len()).collect());
+        return places;
+    }
+    for (place, &row) in rows.iter().enumerate() {
+        places.entry(owners.get(row).cloned().flatten()).or_default().insert(place);
+    }
+    places
+}
+
+fn keep_split(holdings: &mut Holdings, file: &DataFile) -> Result<()> {
+    let Some(split) = file.split else { return Ok(()) };
+    let examples = &holdings.table.examples;
+    holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
+    if holdings.division.central_test.is_empty() {
+        refuse!(
+            "--split: found no such row in {}, expected at least one: the column \"split\" says which are",
+            file.path.display()
+        );
+    }
+    Ok(())
+}
+
+/// The experiment with this model in place of its own, and nothing of how it learnt.
+fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experiment> {
+    let Draft { name, seed, threads, data, federation, .. } = given.draft.clone();
+    let Federation { clients, names, .. } = federation;
+    let federation = Federation { rounds: Some(1), clients, names, ..Federation::default() };
+    let model = model_table(folders, given.task);
+    Experiment::new(Draft { name, seed, threads, data, federation, model, ..Draft::default() })
+}
+
+/// An experiment whose data are one file.
+fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<Experiment> {
+    let config = Config::open(&folders.model).context("--model")?;
+    let task = match file.task {
+        Some(task) => task,
+        None => task_of(&config, folders)?,
+    };
+    let positions = match &config {
+        Config::Bert(bert) => bert.max_position_embeddings,
+        Config::Llama(llama) => llama.max_position_embeddings,
+    };
+    let data = Data {
+        source: file.source,
+        task: Some(task),
+        path: Some(file.path.clone()),
+        columns: file.columns.clone(),
+        encoding: file.encoding,
+        delimiter: file.delimiter,
+        max_tokens: Some(file.max_tokens.unwrap_or(positions)),
+        ..Data::default()
+    };
+    let federation = Federation { rounds: Some(1), ..Federation::default() };
+    let model = model_table(folders, task);
+    Experiment::new(Draft { data, federation, model, ..Draft::default() })
+}
+
+fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
+    let has_head = task.answer_form() == fedra_data::AnswerForm::Labels;
+    ModelTable {
+        path: Some(folders.model.clone()),
+        adapter: folders.adapter.clone(),
+        head: has_head.then_some(HeadChoice::Trained),
+        ..ModelTable::default()
+    }
+}
+
+/// What a model's head answers.
+fn task_of(config: &Config, folders: &ModelFolders) -> Result<Task> {
+    let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
+    let problem = config.labels().and_then(|labels| labels.problem);
+    match (answers, problem) {
+        (Some(Answers::Tokens), _) => Ok(Task::Tokens),
+        (Some(Answers::Sequences), Some(Problem::MultiLabel)) => Ok(Task::Diagnosis),
+        (Some(Answers::Sequences), Some(Problem::SingleLabel | Problem::Regression) | None) => {
+            Ok(Task::Classes)
+        }
+        (None, _) => refuse!(
+            "--task: found nothing, and {} does not say what it answers, expected classes, diagnosis, tokens or \
+             another task",
+            folders.model.display()
+        ),
+    }
+}
+
+impl EvaluationReport {
+    /// The report for people: a part for each set.
+    pub fn text(&self) -> String {
+        let parts: Vec<String> = self.sets.iter().map(|(name, set)| set.text(name)).collect();
+        parts.join("\n\n")
+    }
+}
+
+/// Most labels that a matrix for people has.
+const MOST_LABELS: usize = 12;
+/// Most labels and clients that are listed one by one.
+const MOST_LINES: usize = 40;
+
+impl SetReport {
+    fn text(&self, name: &str) -> String {
+        let title = format!("{}: {} examples", name.replace('_', " "), grouped(self.examples));
+        let mut parts = Vec::new();
+        let mut grid = Grid::new(["score", ">value"]);
+        for (name, value) in &self.scores {
+            grid.row([name.clone(), format!("{value:.4}")]);
+        }
+        if let Some(calibration) = &self.calibration {
+            grid.row(["calibration error".into(), format!("{:.4}", calibration.expected_error)]);
+            grid.row(["brier".into(), format!("{:.4}", calibration.brier)]);
+        }
+        parts.push(format!("{title}\n{grid}"));
+        if let Some(by_label) = &self.by_label {
+            parts.push(labels_text(by_label));
+            parts.extend(by_label.confusion.as_ref().map(confusion_text));
+        }
+        if self.clients.len() > 1 {
+            parts.push(self.clients_text());
+        }
+        parts.join("\n\n")
+    }
+
+    fn clients_text(&self) -> String {
+        let first = self.clients.values().next().map(|client| &client.scores);
+        let names: Vec<String> =
+            first.map_or(Vec::new(), |scores| scores.keys().cloned().collect());
+        let headings = ["client".to_owned(), ">examples".to_owned()];
+        let mut grid = Grid::with(
+            &headings
+                .into_iter()
+                .chain(names.iter().map(|name| format!(">{name}")))
+                .collect::<Vec<_>>(),
+        );
+        for (client, report) in self.clients.iter().take(MOST_LINES) {
+            let value = |name: &String| {
+                report.scores.get(name).map_or(String::new(), |value| format!("{value:.4}"))
+            };
+            let cells = [client.clone(), grouped(report.examples)];
+            grid.add(cells.into_iter().chain(names.iter().map(value)).collect());
+        }
+        with_rest(grid.to_string(), self.clients.len(), "clients")
+    }
+}
+
+fn labels_text(by_label: &ByLabel) -> String {
+    let mut grid = Grid::new(["label", ">precision", ">recall", ">f1", ">support"]);
+    for one in by_label.labels.iter().take(MOST_LINES) {
+        let number = |value: f64| format!("{value:.4}");
+        let support = grouped(one.support);
+        grid.row([
+            one.label.clone(),
+            number(one.precision),
+            number(one.recall),
+            number(one.f1),
+            support,
+        ]);
+    }
+    with_rest(grid.to_string(), by_label.labels.len(), "labels")
+}
+
+fn confusion_text(confusion: &fedra_data::ConfusionMatrix) -> String {
+    let count = confusion.labels.len();
+    if count > MOST_LABELS {
+        return format!("{count} labels: --json has the table of which was taken for which");
+    }
+    let headings: Vec<String> = std::iter::once("true \\ answered".to_owned())
+        .chain(confusion.labels.iter().map(|label| format!(">{label}")))
+        .collect();
+    let mut grid = Grid::with(&headings);
+    for (label, row) in confusion.labels.iter().zip(&confusion.counts) {
+        let cells = std::iter::once(label.clone()).chain(row.iter().map(|count| grouped(*count)));
+        grid.add(cells.collect());
+    }
+    grid.to_string()
+}
+
+fn with_rest(text: String, all: usize, what: &str) -> String {
+    if all <= MOST_LINES {
+        return text;
+    }
+    format!("{text}\nand {} more {what}: --json has them all", grouped((all - MOST_LINES) as u64))
+}

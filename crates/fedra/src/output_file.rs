@@ -1,0 +1,112 @@
+//! A file that is written row by row and is there whole or not at all.
+//!
+//! Rows go to a file beside its place, which moves there at the end; a program that stops on the way
+//! leaves neither half a file nor a lost one. A pipe or a device is written as it is.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::durable;
+use crate::error::{Context, Result, refuse};
+
+/// What becomes of a file that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the new one is refused.
+    Refused,
+    /// The new one takes its place.
+    Replaced,
+}
+
+/// A file on its way.
+#[derive(Debug)]
+pub struct OutputFile {
+    file: BufWriter<File>,
+    /// Where it is written, and where it goes; `None` for what is written in place.
+    moves: Option<(PathBuf, PathBuf)>,
+}
+
+impl OutputFile {
+    /// Begins a file. One that is there already is refused, unless it may be replaced.
+    pub fn create(path: &Path, existing: Existing) -> Result<Self> {
+        let shown = path.display();
+        let found = fs::metadata(path);
+        if found.as_ref().is_ok_and(fs::Metadata::is_dir) {
+            refuse!("--output: found the folder {shown}, expected a file");
+        }
+        if found.as_ref().is_ok_and(|found| !found.is_file()) {
+            let file = File::options().write(true).open(path);
+            let file = file.with_context(|| format!("--output: cannot open {shown}"))?;
+            return Ok(Self { file: BufWriter::new(file), moves: None });
+        }
+        if found.is_ok() && existing == Existing::Refused {
+            refuse!("--output: found {shown}, expected no such file\nhint: --force replaces it");
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let part = path.with_file_name(format!("{name}.part"));
+        let file = File::create(&part);
+        let file = file.with_context(|| format!("--output: cannot write {shown}"))?;
+        Ok(Self { file: BufWriter::new(file), moves: Some((part, path.to_owned())) })
+    }
+
+    /// Puts the file in its place.
+    pub fn finish(mut self) -> Result<()> {
+        let Some((part, path)) = self.moves.take() else {
+            return self.file.flush().context("--output: cannot write it");
+        };
+        let moved = self
+            .file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all())
+            .and_then(|()| fs::rename(&part, &path));
+        if moved.is_err() {
+            // What was cut short only takes room.
+            let _absent = fs::remove_file(&part);
+        }
+        moved.with_context(|| format!("--output: cannot write {}", path.display()))?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        Ok(durable::sync_folder(folder.unwrap_or(Path::new(".")))?)
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Some((part, _)) = self.moves.take() {
+            let _absent = fs::remove_file(&part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_there_once_it_is_whole_and_is_not_written_over_unasked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.csv");
+        let mut file = OutputFile::create(&path, Existing::Refused).unwrap();
+        file.write_all(b"one").unwrap();
+        drop(file);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let mut file = OutputFile::create(&path, Existing::Refused).unwrap();
+        file.write_all(b"two").unwrap();
+        assert!(!path.exists());
+        file.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        let refused = OutputFile::create(&path, Existing::Refused).unwrap_err().to_string();
+        assert!(refused.contains("--force"), "{refused}");
+        OutputFile::create(folder.path(), Existing::Refused).unwrap_err();
+    }
+}

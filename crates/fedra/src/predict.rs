@@ -1,0 +1,192 @@
+//! A trained model applied to texts: labels with probabilities, or spans with their places.
+//!
+//! Rows stream: some thousand are read, answered in batches of like length on all cores, and written
+//! in their order before more are read. So a file may be larger than memory, and what its rows hold
+//! beside the text is written beside the answer.
+//!
+//! Probabilities are those of the head's outputs (softmax over one label, a sigmoid for each of
+//! several), computed in f64 from its f32 logits. A span is made of words as scores make it
+//! ([`fedra_data::spans`]), and its probability is the mean over its words of the probability of their
+//! tags.
+
+mod output;
+mod prediction;
+
+pub use output::{OutputFormat, PredictionWriter, WriteSettings};
+pub use prediction::{FoundSpan, LabelProbability, Prediction};
+
+use std::io::{Read, Write};
+
+use fedra_data::{Body, DataError, TextFile, TextRow, TextSink, WordsAre};
+
+use crate::error::{Error, Result};
+use crate::trained_model::{Reading, TrainedModel};
+
+/// Most rows that are answered before more are read.
+const ROWS: usize = 2048;
+/// Most bytes of text that wait to be answered.
+const BYTES: usize = 8 << 20;
+
+/// How answers are made.
+#[derive(Clone, Copy, Debug)]
+pub struct PredictSettings {
+    /// A label is answered where its probability is above this, where any number may be.
+    pub threshold: f64,
+    /// What becomes of rows that cannot be read.
+    pub bad_rows: BadRows,
+}
+
+impl Default for PredictSettings {
+    fn default() -> Self {
+        Self { threshold: 0.5, bad_rows: BadRows::Refuse }
+    }
+}
+
+/// What becomes of rows that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BadRows {
+    /// The first ends the reading.
+    #[default]
+    Refuse,
+    /// They are left out and counted.
+    Skip,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PredictReport {
+    /// Rows that were answered.
+    pub rows: u64,
+    /// Rows whose text was longer than the model reads.
+    pub truncated: u64,
+    /// Rows that were left out.
+    pub skipped: u64,
+    /// What was wrong with the first few of them.
+    pub complaints: Vec<String>,
+}
+
+/// Most complaints that are kept.
+const MOST_COMPLAINTS: usize = 5;
+
+impl TrainedModel {
+    /// What is said about each text.
+    pub fn predict(
+        &self,
+        texts: &[Body],
+        threshold: f64,
+    ) -> Result<Vec<Result<Prediction, DataError>>> {
+        let logits = self.predictor().logits(texts)?;
+        let answered = logits.into_iter().zip(texts);
+        Ok(answered
+            .map(|(logits, text)| Ok(Prediction::of(self, &logits?, text, threshold)))
+            .collect())
+    }
+
+    /// Answers every row of a file, or of an open stream in its place.
+    pub fn predict_rows<W: Write>(
+        &self,
+        (file, stream): (&TextFile, Option<Box<dyn Read>>),
+        settings: PredictSettings,
+        output: &mut PredictionWriter<W>,
+    ) -> Result<PredictReport> {
+        let report = PredictReport::default();
+        let mut sink =
+            Rows { model: self, file, settings, output, held: Vec::new(), bytes: 0, report };
+        match stream {
+            None => file.read(&mut sink)?,
+            Some(stream) => file.read_from(stream, &mut sink)?,
+        }
+        sink.answer()?;
+        let report = sink.report;
+        output.finish()?;
+        Ok(report)
+    }
+
+    /// What a list in the text's column is to this model.
+    pub fn words_are(&self) -> WordsAre {
+        match self.reading {
+            Reading::Words => WordsAre::Answered,
+            Reading::OneLabel | Reading::SeveralLabels => WordsAre::Joined,
+        }
+    }
+}
+
+/// Rows that wait to be answered together.
+struct Rows<'a, W: Write> {
+    model: &'a TrainedModel,
+    file: &'a TextFile,
+    settings: PredictSettings,
+    output: &'a mut PredictionWriter<W>,
+    held: Vec<TextRow>,
+    bytes: usize,
+    report: PredictReport,
+}
+
+impl<W: Write> Rows<'_, W> {
+    /// Answers those that wait.
+    fn answer(&mut self) -> Result<()> {
+        let (mut bodies, mut rows) = (Vec::new(), Vec::new());
+        for TextRow { line, body, record } in self.held.drain(..) {
+            bodies.push(body);
+            rows.push((line, record));
+        }
+        self.bytes = 0;
+        let answers = self.model.predict(&bodies, self.settings.threshold)?;
+        for (((line, record), body), answer) in rows.into_iter().zip(&bodies).zip(answers) {
+            match answer {
+                Ok(prediction) => {
+                    self.report.rows += 1;
+                    self.report.truncated += u64::from(prediction.truncated() > 0);
+                    self.output.write(&record, body, &prediction)?;
+                }
+                Err(error) => {
+                    let (file, expected) = (self.file.path.clone(), "a text to be cut".to_owned());
+                    let found = error.to_string();
+                    self.bad_row(DataError::Row { file, line, found, expected })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> TextSink for Rows<'_, W> {
+    type Error = Error;
+
+    fn columns(&mut self, names: &[String]) -> Result<()> {
+        self.output.columns(names)
+    }
+
+    fn row(&mut self, row: TextRow) -> Result<()> {
+        self.bytes += match &row.body {
+            Body::Text(text) => text.len(),
+            Body::Pair(first, second) => first.len() + second.len(),
+            Body::Words(words) => words.iter().map(String::len).sum(),
+        };
+        self.held.push(row);
+        if self.held.len() >= ROWS || self.bytes >= BYTES {
+            self.answer()?;
+        }
+        Ok(())
+    }
+
+    fn bad_row(&mut self, error: DataError) -> Result<()> {
+        match self.settings.bad_rows {
+            BadRows::Refuse => {
+                // What was read before it is answered first.
+                if !self.held.is_empty() {
+                    self.answer()?;
+                    self.output.flush()?;
+                }
+                Err(error.into())
+            }
+            BadRows::Skip => {
+                self.report.skipped += 1;
+                if self.report.complaints.len() < MOST_COMPLAINTS {
+                    self.report.complaints.push(error.to_string());
+                }
+                Ok(())
+            }
+        }
+    }
+}

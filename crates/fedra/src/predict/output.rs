@@ -1,0 +1,372 @@
+//! Answers beside the rows that they are about: JSON lines, CSV, TSV, or lines for people.
+//!
+//! | key or column | one label | several labels | spans |
+//! | --- | --- | --- | --- |
+//! | `predicted` | its name | a list of names; joined by `;` in a table | a list of spans; JSON in a table |
+//! | `probability` | its probability | joined by `;`, in a table alone | inside each span |
+//! | `probabilities` | of the likeliest labels | the same | |
+//! | `tags` | | | of words that were given one by one |
+//! | `truncated` | pieces that were not seen, if any | the same | |
+//!
+//! A row that already has a field of such a name is refused: it would have two.
+
+use std::io::Write;
+
+use fedra_data::{Body, Field, Record, printable};
+use serde_json::json;
+
+use super::prediction::{FoundSpan, LabelProbability, Prediction};
+use crate::error::{Context, Result, refuse};
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// One JSON object a line.
+    JsonLines,
+    /// Comma-separated with a header.
+    Csv,
+    /// Tab-separated with a header.
+    Tsv,
+    /// Lines for people.
+    Text,
+}
+
+impl OutputFormat {
+    /// The names that it goes by on a command line.
+    pub const NAMES: [(&'static str, Self); 4] =
+        [("jsonl", Self::JsonLines), ("csv", Self::Csv), ("tsv", Self::Tsv), ("text", Self::Text)];
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteSettings {
+    /// How.
+    pub format: OutputFormat,
+    /// How many labels `probabilities` has; by default 5 in JSON, and the column is absent in a table.
+    pub top: Option<usize>,
+}
+
+/// Labels in `probabilities` unless another number is asked for.
+const USUAL_TOP: usize = 5;
+/// Fields that an answer may have.
+const OWN: [&str; 5] = ["predicted", "probability", "probabilities", "tags", "truncated"];
+/// Letters of a text in a line for people.
+const SHOWN: usize = 60;
+
+/// Writes answers.
+pub struct PredictionWriter<W> {
+    output: W,
+    settings: WriteSettings,
+    /// The columns of a table, once they are known.
+    columns: Option<Vec<String>>,
+    is_begun: bool,
+}
+
+impl<W: Write> PredictionWriter<W> {
+    /// Nothing written yet.
+    pub fn new(output: W, settings: WriteSettings) -> Self {
+        Self { output, settings, columns: None, is_begun: false }
+    }
+
+    /// Takes note of the columns that all rows have.
+    pub(super) fn columns(&mut self, names: &[String]) -> Result<()> {
+        check_free(names.iter().map(String::as_str))?;
+        self.columns = Some(names.to_vec());
+        Ok(())
+    }
+
+    /// Writes one row.
+    pub(super) fn write(
+        &mut self,
+        record: &Record,
+        body: &Body,
+        prediction: &Prediction,
+    ) -> Result<()> {
+        let line = match self.settings.format {
+            OutputFormat::JsonLines => {
+                check_free(record.fields.iter().map(|(name, _)| name.as_str()))?;
+                self.object(record, prediction)
+            }
+            OutputFormat::Csv => self.cells(record, prediction, ',')?,
+            OutputFormat::Tsv => self.cells(record, prediction, '\t')?,
+            OutputFormat::Text => for_people(body, prediction),
+        };
+        self.put(&line)
+    }
+
+    /// Ends the output; a table without rows still has its header.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        match (self.settings.format, self.is_begun, &self.columns) {
+            (OutputFormat::Csv | OutputFormat::Tsv, false, Some(columns)) => {
+                let separator = if self.settings.format == OutputFormat::Csv { ',' } else { '\t' };
+                let header = self.header(&columns.clone(), None, separator);
+                self.put(&header)?;
+            }
+            (
+                OutputFormat::JsonLines
+                | OutputFormat::Csv
+                | OutputFormat::Tsv
+                | OutputFormat::Text,
+                _,
+                _,
+            ) => {}
+        }
+        self.flush()
+    }
+
+    /// Lets what was written so far go.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.output.flush().context("cannot write the answers")
+    }
+
+    /// What it wrote to.
+    pub fn into_inner(self) -> W {
+        self.output
+    }
+
+    fn put(&mut self, line: &str) -> Result<()> {
+        let written =
+            self.output.write_all(line.as_bytes()).and_then(|()| self.output.write_all(b"\n"));
+        written.context("cannot write the answers")
+    }
+
+    fn object(&self, record: &Record, prediction: &Prediction) -> String {
+        let mut fields: Vec<String> = record
+            .fields
+            .iter()
+            .map(|(name, field)| format!("{}: {}", json!(name), field.to_json()))
+            .collect();
+        let mut add = |name: &str, value: String| fields.push(format!("\"{name}\": {value}"));
+        let top = self.settings.top.unwrap_or(USUAL_TOP);
+        match prediction {
+            Prediction::One { labels, .. } => {
+                if let Some(best) = labels.first() {
+                    add("predicted", json!(best.label).to_string());
+                    add("probability", shown(best.probability));
+                }
+                if top > 0 {
+                    add("probabilities", likeliest(labels, top));
+                }
+            }
+            Prediction::Several { labels, answered, .. } => {
+                let names: Vec<&str> =
+                    labels[..*answered].iter().map(|one| one.label.as_str()).collect();
+                add("predicted", json!(names).to_string());
+                // What is answered always has its probability.
+                if top > 0 || *answered > 0 {
+                    add("probabilities", likeliest(labels, top.max(*answered)));
+                }
+            }
+            Prediction::Spans { spans, tags } => {
+                add("predicted", as_json(spans));
+                if let Some(tags) = tags {
+                    add("tags", json!(tags).to_string());
+                }
+            }
+        }
+        if prediction.truncated() > 0 {
+            add("truncated", prediction.truncated().to_string());
+        }
+        format!("{{{}}}", fields.join(", "))
+    }
+
+    fn cells(
+        &mut self,
+        record: &Record,
+        prediction: &Prediction,
+        separator: char,
+    ) -> Result<String> {
+        let names: Vec<String> = record.fields.iter().map(|(name, _)| name.clone()).collect();
+        if self.columns.is_none() {
+            check_free(names.iter().map(String::as_str))?;
+            self.columns = Some(names.clone());
+        }
+        let columns = self.columns.clone().unwrap_or_default();
+        if columns != names {
+            refuse!(
+                "--output: found a row with the fields {}, expected those of the first row, {}: a table has the \
+                 same columns in every row\nhint: JSON lines may differ from row to row",
+                names.join(", "),
+                columns.join(", ")
+            );
+        }
+        let mut lines = Vec::new();
+        if !self.is_begun {
+            self.is_begun = true;
+            lines.push(self.header(&columns, Some(prediction), separator));
+        }
+        let mut cells: Vec<String> =
+            record.fields.iter().map(|(_, field)| Field::to_cell(field)).collect();
+        match prediction {
+            Prediction::One { labels, .. } => {
+                let best = labels.first();
+                cells.push(best.map_or(String::new(), |one| one.label.clone()));
+                cells.push(best.map_or(String::new(), |one| shown(one.probability)));
+                if let Some(top) = self.settings.top.filter(|top| *top > 0) {
+                    cells.push(likeliest(labels, top));
+                }
+            }
+            Prediction::Several { labels, answered, .. } => {
+                let answered = &labels[..*answered];
+                let names: Vec<&str> = answered.iter().map(|one| one.label.as_str()).collect();
+                let is_clear = names.iter().all(|name| !name.contains(';'));
+                cells.push(if is_clear { names.join(";") } else { json!(names).to_string() });
+                let numbers: Vec<String> =
+                    answered.iter().map(|one| shown(one.probability)).collect();
+                cells.push(numbers.join(";"));
+                if let Some(top) = self.settings.top.filter(|top| *top > 0) {
+                    cells.push(likeliest(labels, top));
+                }
+            }
+            Prediction::Spans { spans, .. } => cells.push(as_json(spans)),
+        }
+        lines.push(joined(&cells, separator));
+        Ok(lines.join("\n"))
+    }
+
+    fn header(&self, columns: &[String], like: Option<&Prediction>, separator: char) -> String {
+        let mut names = columns.to_vec();
+        names.push("predicted".to_owned());
+        match like {
+            Some(Prediction::One { .. } | Prediction::Several { .. }) => {
+                names.push("probability".to_owned());
+                if self.settings.top.is_some_and(|top| top > 0) {
+                    names.push("probabilities".to_owned());
+                }
+            }
+            Some(Prediction::Spans { .. }) | None => {}
+        }
+        joined(&names, separator)
+    }
+}
+
+/// Refuses fields that an answer needs for itself.
+fn check_free<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<()> {
+    if let Some(name) = names.find(|name| OWN.contains(name)) {
+        refuse!(
+            "--input: found a column {name:?}, expected none of that name: the answer goes there\n\
+             hint: rename the column"
+        );
+    }
+    Ok(())
+}
+
+/// A probability with the digits that f32 has.
+fn shown(probability: f64) -> String {
+    as_json(&(probability as f32))
+}
+
+/// A value in JSON; f32 has fewer digits this way than as part of a [`serde_json::Value`], and what is no
+/// number is null.
+fn as_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
+}
+
+fn likeliest(labels: &[LabelProbability], top: usize) -> String {
+    let one = |one: &LabelProbability| format!("{}: {}", json!(one.label), shown(one.probability));
+    let all: Vec<String> = labels.iter().take(top).map(one).collect();
+    format!("{{{}}}", all.join(", "))
+}
+
+/// A line of a table, cells quoted where they have to be.
+fn joined(cells: &[String], separator: char) -> String {
+    let special = [separator, '"', '\n', '\r'];
+    let quoted = |cell: &String| {
+        if cell.contains(special) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell.clone()
+        }
+    };
+    let cells: Vec<String> = cells.iter().map(quoted).collect();
+    // A blank line would be no row.
+    if cells.len() == 1 && cells[0].is_empty() {
+        "\"\"".to_owned()
+    } else {
+        cells.join(&separator.to_string())
+    }
+}
+
+fn for_people(body: &Body, prediction: &Prediction) -> String {
+    let text = excerpt(&body.to_text());
+    let label =
+        |one: &LabelProbability| format!("{} {:.3}", printable(&one.label), one.probability);
+    match prediction {
+        Prediction::One { labels, .. } => {
+            format!("{}  {text}", labels.first().map_or(String::new(), label))
+        }
+        Prediction::Several { labels, answered, .. } => {
+            let all: Vec<String> = labels[..*answered].iter().map(label).collect();
+            let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+            format!("{all}  {text}")
+        }
+        Prediction::Spans { spans, .. } => {
+            let line = |span: &FoundSpan| {
+                let (label, found) = (printable(&span.label).into_owned(), excerpt(&span.text));
+                let FoundSpan { start, end, probability, .. } = span;
+                format!("  {start}..{end}  {label} {probability:.3}  {found}")
+            };
+            let lines: Vec<String> = spans.iter().map(line).collect();
+            [vec![text], lines].concat().join("\n")
+        }
+    }
+}
+
+/// The beginning of a text in one line.
+fn excerpt(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    let mut shown: String = line.chars().take(SHOWN).collect();
+    if shown.len() < line.len() {
+        shown.push_str("..");
+    }
+    printable(&shown).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(label: &str) -> Prediction {
+        let likely =
+            |label: &str, probability| LabelProbability { label: label.into(), probability };
+        Prediction::One { labels: vec![likely(label, 0.75), likely("b", 0.25)], truncated: 0 }
+    }
+
+    fn written(format: OutputFormat, top: Option<usize>, lines: &[&str]) -> Result<String> {
+        let mut writer = PredictionWriter::new(Vec::new(), WriteSettings { format, top });
+        for line in lines {
+            let record: Record = serde_json::from_str(line).unwrap();
+            writer.write(&record, &Body::Text("x".into()), &one("a;\"q\""))?;
+        }
+        writer.finish()?;
+        Ok(String::from_utf8(writer.into_inner()).unwrap())
+    }
+
+    #[test]
+    fn a_row_keeps_its_fields_and_gets_its_answer() {
+        let row = r#"{"id": 1.50, "text": "x, y"}"#;
+        assert_eq!(
+            written(OutputFormat::JsonLines, None, &[row]).unwrap(),
+            "{\"id\": 1.50, \"text\": \"x, y\", \"predicted\": \"a;\\\"q\\\"\", \"probability\": 0.75, \
+             \"probabilities\": {\"a;\\\"q\\\"\": 0.75, \"b\": 0.25}}\n"
+        );
+        assert_eq!(
+            written(OutputFormat::Csv, None, &[row]).unwrap(),
+            "id,text,predicted,probability\n1.50,\"x, y\",\"a;\"\"q\"\"\",0.75\n"
+        );
+        let tsv = written(OutputFormat::Tsv, Some(1), &[row]).unwrap();
+        assert!(tsv.starts_with("id\ttext\tpredicted\tprobability\tprobabilities\n"), "{tsv}");
+        assert_eq!(written(OutputFormat::Text, None, &[row]).unwrap(), "a;\"q\" 0.750  x\n");
+    }
+
+    #[test]
+    fn a_field_that_the_answer_needs_and_rows_that_make_no_table_are_refused() {
+        let taken = written(OutputFormat::JsonLines, None, &[r#"{"text": "x", "predicted": 1}"#]);
+        assert!(taken.unwrap_err().to_string().contains("found a column \"predicted\""));
+        let rows = [r#"{"text": "x"}"#, r#"{"text": "x", "id": 2}"#];
+        let told = written(OutputFormat::Csv, None, &rows).unwrap_err().to_string();
+        assert!(told.contains("found a row with the fields text, id"), "{told}");
+        assert_eq!(written(OutputFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
+    }
+}
