@@ -36,6 +36,7 @@ use crate::private::{self, PrivacySummary, SIMULATED};
 use crate::process::{available_bytes, peak_resident_bytes, resident_bytes};
 use crate::public_text::PublicRows;
 use crate::remarks;
+use crate::round_files::RoundFiles;
 use crate::round_log::{self, RoundLog};
 use crate::run_files::{ADAPTER, ADAPTER_BEST, EARLY, LEDGER, MODEL, MODEL_BEST, ROUNDS, SCRATCH};
 use crate::run_memory::RunMemory;
@@ -410,11 +411,14 @@ impl<'e> Run<'e> {
         }
         let mut done = federation.completed().0;
         let mut best_round = BestRound::default();
+        let mut files = RoundFiles::new(folder.path(), &self.experiment.draft.log);
         let mut log = RoundLog::open(folder.path(), federation.log(), &mut |report| {
             best_round.note(&report);
+            files.recall(&report);
         })?;
         // What can be refused has been: from here on the folder is this run's.
         folder.forget_summary()?;
+        files.begin()?;
 
         let label = self.recipe.method.as_str();
         let about = Rounds { label, title: None, done, rounds, clients: clients as u64 };
@@ -426,7 +430,7 @@ impl<'e> Run<'e> {
         while done < rounds && !self.has_waited(&best_round) && !stops() {
             // One round at a time, because what follows a round's checkpoint is done here.
             let sinks: &mut [&mut dyn fedra_engine::Sink] =
-                &mut [&mut log, &mut best_round, &mut heard];
+                &mut [&mut log, &mut files, &mut best_round, &mut heard];
             let complete = federation.advance(fleet, sinks, rounds, &stops);
             if let (Err(EngineError::OverBudget { reason }), true) = (&complete, done > 0) {
                 listener.warn(&format!("warning: the run ends here: {reason}"));
@@ -442,6 +446,7 @@ impl<'e> Run<'e> {
                 .map_err(|error| broken(error, done))?;
         }
         listener.end();
+        files.finish().map_err(|error| broken(error, done))?;
         if done < rounds && !self.has_waited(&best_round) && !spent {
             return Ok(Ending::Interrupted { rounds: done, of: rounds });
         }

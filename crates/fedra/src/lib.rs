@@ -88,6 +88,7 @@ mod untrained;
 pub mod folder;
 mod lock;
 pub mod output_folder;
+pub mod round_files;
 mod round_log;
 pub mod run_files;
 
