@@ -54,8 +54,8 @@ pub use clinic::Clinic;
 pub use dice::Dice;
 pub use error::{DataError, Result};
 pub use formats::{
-    AnswerTemplates, ChoiceTemplates, Columns, Encoding, Format, Limits, Mimic, Prompt,
-    PromptTemplate, Reader, TextColumns, Uncoded,
+    AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Format, FoundFormat, Limits,
+    Mimic, Prompt, PromptTemplate, Reader, Survey, TextColumns, Uncoded,
 };
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;

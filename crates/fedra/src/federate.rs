@@ -104,7 +104,7 @@ impl<'e> Run<'e> {
         let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
         let mut run = Self::with_holdings(experiment, holdings, device)?;
         (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
-        run.settle()?;
+        run.settle().map_err(|error| experiment.origin.point(error))?;
         Ok(run)
     }
 
@@ -114,6 +114,11 @@ impl<'e> Run<'e> {
         holdings: Holdings,
         device: Device,
     ) -> Result<Self> {
+        let opened = Self::opened(experiment, holdings, device);
+        opened.map_err(|error| experiment.origin.point(error))
+    }
+
+    fn opened(experiment: &'e Experiment, holdings: Holdings, device: Device) -> Result<Self> {
         let inputs = Inputs::of(experiment, &holdings)?;
         let mut prepared = Prepared::of(experiment, holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
@@ -421,7 +426,8 @@ impl<'e> Run<'e> {
         files.begin()?;
 
         let label = self.recipe.method.as_str();
-        let about = Rounds { label, title: None, done, rounds, clients: clients as u64 };
+        let (clients, cohort) = (clients as u64, self.recipe.sampler.about(clients) as u64);
+        let about = Rounds { label, title: None, done, rounds, clients, cohort };
         begin(fleet, Round(done), listener.begin(&about))?;
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());

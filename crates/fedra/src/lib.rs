@@ -63,6 +63,8 @@ pub mod run;
 pub mod serve;
 pub mod site;
 
+pub mod init;
+
 pub mod advise;
 pub mod compare;
 pub mod plan_report;

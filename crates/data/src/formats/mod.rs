@@ -27,12 +27,14 @@ mod nested;
 mod parquet;
 mod prompt;
 mod source;
+mod survey;
 
 pub use columns::{Columns, TextColumns};
 pub use encoding::Encoding;
 pub use mimic::{Mimic, Uncoded};
 pub use prompt::{AnswerTemplates, ChoiceTemplates, Prompt, PromptTemplate};
 pub use source::Limits;
+pub use survey::{ColumnSurvey, FoundFormat, Survey};
 
 use std::path::Path;
 

@@ -122,6 +122,9 @@ pub struct Data {
     /// A file with all rows, or the folder of i2b2 or MIMIC-III.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// A file for each client by its name, in place of one with everybody's rows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clients: BTreeMap<String, PathBuf>,
     /// A file with rows to learn from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<PathBuf>,
