@@ -1,19 +1,26 @@
 //! `fedra compare`: several experiments over seeds, side by side.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
 use fedra::compare::{CompareListener, CompareRequest, ProcessPool, WorkPlan, Workers};
+use fedra::grid::counted;
 use fedra::run_files::REPORT;
-use indicatif::{ProgressBar, ProgressStyle};
+use fedra::summary::duration;
+use fedra_data::printable;
 
 use crate::console;
 use crate::experiment::Overrides;
 use crate::interrupt;
+use crate::live::{cut, fitted};
 use crate::progress::Voice;
+use crate::screen::Line;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -124,16 +131,64 @@ fn on_leash(folder: &Path, threads: usize) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Shows the runs of a comparison as they go by.
+/// Shows the runs of a comparison as they go by: a live line for each that is on, and one for all.
 struct Follower {
     voice: Voice,
-    bar: RefCell<ProgressBar>,
+    state: Arc<Mutex<Overall>>,
+    lines: RefCell<Lines>,
+}
+
+/// The live lines.
+#[derive(Default)]
+struct Lines {
+    overall: Option<Line>,
+    runs: BTreeMap<String, (Line, Arc<Mutex<String>>)>,
+}
+
+/// All runs together.
+struct Overall {
+    what: String,
+    done: u32,
+    rounds: u32,
+    complete: u32,
+    begun: Instant,
+}
+
+impl Overall {
+    fn line(&self, width: usize) -> String {
+        let spent = self.begun.elapsed().as_secs_f64();
+        let left = f64::from(self.rounds.saturating_sub(self.done));
+        // Rounds of several runs go by at a time, and differ: all of them together are the pace.
+        let left = (self.done > 0).then(|| spent / f64::from(self.done) * left);
+        let parts = [
+            (2, Some(self.what.clone())),
+            (0, Some(format!("{}/{} rounds", self.done, self.rounds))),
+            (3, Some(format!("{} complete", counted(u64::from(self.complete), "run")))),
+            (1, left.map(|left| format!("{} left", duration(left)))),
+        ];
+        fitted(&parts, f64::from(self.done) / f64::from(self.rounds.max(1)), width)
+    }
 }
 
 impl Follower {
     fn new(voice: Voice) -> Self {
-        Self { voice, bar: RefCell::new(ProgressBar::hidden()) }
+        let overall =
+            Overall { what: String::new(), done: 0, rounds: 0, complete: 0, begun: Instant::now() };
+        Self { voice, state: Arc::new(Mutex::new(overall)), lines: RefCell::default() }
     }
+
+    /// A run is over, however it ended.
+    fn over(&self, run: &str) {
+        if let Some((line, _)) = self.lines.borrow_mut().runs.remove(run) {
+            line.remove();
+        }
+        locked(&self.state).complete += 1;
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // It holds what is drawn: no panic leaves half of it that matters.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CompareListener for Follower {
@@ -144,34 +199,60 @@ impl CompareListener for Follower {
     }
 
     fn begin(&self, what: &str, rounds: u64) {
-        let bar = match self.voice {
-            Voice::Lively => ProgressBar::new(rounds),
-            Voice::Quiet => ProgressBar::hidden(),
+        *locked(&self.state) = Overall {
+            what: what.to_owned(),
+            done: 0,
+            rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
+            complete: 0,
+            begun: Instant::now(),
         };
-        let style = ProgressStyle::with_template("{prefix:<5} {bar:28} {msg}");
-        bar.set_style(style.expect("the template is legal").progress_chars("━╸─"));
-        bar.set_prefix(what.to_owned());
-        self.bar.replace(bar);
+        if self.voice == Voice::Lively {
+            let state = Arc::clone(&self.state);
+            let line = Line::new(move |width| locked(&state).line(width));
+            self.lines.borrow_mut().overall = Some(line);
+        }
     }
 
     fn round(&self, run: &str, told: &str) {
-        let bar = self.bar.borrow();
-        bar.inc(1);
-        bar.set_message(format!("{run}  {told}"));
+        locked(&self.state).done += 1;
+        let mut lines = self.lines.borrow_mut();
+        if self.voice == Voice::Lively {
+            let shown = format!("  {}  {told}", printable(run));
+            if let Some((_, text)) = lines.runs.get(run) {
+                *locked(text) = shown;
+            } else {
+                let text = Arc::new(Mutex::new(shown));
+                let live = Arc::clone(&text);
+                let line = Line::new(move |width| cut(&locked(&live), width.saturating_sub(1)));
+                lines.runs.insert(run.to_owned(), (line, text));
+            }
+        }
+        if let Some((line, _)) = lines.runs.get(run) {
+            line.draw();
+        }
+        if let Some(line) = &lines.overall {
+            line.draw();
+        }
     }
 
     fn complete(&self, run: &str, told: &str) {
+        self.over(run);
         if self.voice == Voice::Lively {
-            self.bar.borrow().suspend(|| console::say(format_args!("{run}: {told}")));
+            console::say(format_args!("{run}: {told}"));
         }
     }
 
     fn failed(&self, run: &str, reason: &str) {
-        self.bar.borrow().suspend(|| console::say(format_args!("error: {run}: {reason}")));
+        self.over(run);
+        console::say(format_args!("error: {run}: {reason}"));
     }
 
     fn end(&self) {
-        self.bar.borrow().finish_and_clear();
+        let mut lines = self.lines.borrow_mut();
+        std::mem::take(&mut lines.runs).into_values().for_each(|(line, _)| line.remove());
+        if let Some(line) = lines.overall.take() {
+            line.remove();
+        }
     }
 
     fn stops(&self) -> bool {

@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fedra_data::printable;
 
+use crate::screen;
+
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// A line of data.
 pub fn data(line: impl Display) {
-    check(writeln!(io::stdout(), "{}", shown(line)));
+    check(screen::aside(|| writeln!(io::stdout(), "{}", shown(line))));
 }
 
 /// Data as they are.
@@ -34,7 +36,7 @@ pub fn text(piece: &str) {
 
 /// A line for people. If nobody can read it, there is nobody to tell.
 pub fn say(line: impl Display) {
-    let _unread = writeln!(io::stderr(), "{}", shown(line));
+    let _unread = screen::aside(|| writeln!(io::stderr(), "{}", shown(line)));
 }
 
 /// Whether data could not be written.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::console;
+use crate::{console, screen};
 
 /// The status of a process that was told to stop, which a comparison knows its runs by.
 pub const STATUS: u8 = fedra::compare::INTERRUPTED;
@@ -62,6 +62,8 @@ fn listen() -> bool {
             std::thread::sleep(GLANCE);
         }
         let what = WITHIN.get().unwrap_or(&"round");
+        // A second signal ends the process at once, whatever is on the screen then.
+        screen::close();
         console::say(format_args!(
             "\nstopping after this {what}; press Ctrl-C again to stop at once"
         ));

@@ -15,9 +15,13 @@ mod documented;
 mod evaluate;
 mod experiment;
 mod generate;
+mod help;
+mod init;
 mod interrupt;
 mod join;
 mod lab;
+mod live;
+mod manual;
 mod model_server;
 mod plan;
 mod predict;
@@ -25,6 +29,7 @@ mod progress;
 mod quickstart;
 mod report;
 mod run;
+mod screen;
 mod serve;
 mod terminal;
 mod tls;
@@ -33,9 +38,10 @@ mod watch;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use fedra_engine::EngineError;
+use help::Detail;
 
 /// Running out of memory is an error with a sentence, not a signal.
 #[global_allocator]
@@ -44,6 +50,7 @@ static ALLOCATOR: fedra_compute::Allocator = fedra_compute::Allocator;
 const EXAMPLES: &str = "\
 Examples:
   fedra quickstart                                   five methods side by side, in a minute or so
+  fedra init notes.csv                               an experiment file for your own data
   fedra data experiments/clinic-concepts.toml        look at the data
   fedra plan experiments/clinic-concepts.toml        what it would send and cost
   fedra run  experiments/clinic-concepts.toml        run it
@@ -65,6 +72,8 @@ struct Arguments {
 enum Command {
     /// Compare the main methods on the built-in synthetic clinic; needs no file and no download
     Quickstart(quickstart::Quickstart),
+    /// Write an experiment file for your own data
+    Init(Box<init::Init>),
     /// Run a whole federation in this process
     Run(run::Run),
     /// Coordinate a federation whose clients are on other machines
@@ -112,10 +121,15 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Print a manual page
+    Manual(manual::Manual),
 }
 
 fn main() -> ExitCode {
-    let code = match Arguments::try_parse() {
+    let parsed = command(Detail::asked())
+        .try_get_matches()
+        .and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
+    let code = match parsed {
         Ok(arguments) => ended(run(arguments)),
         // Help and the version are data, a bad flag is a refusal.
         Err(told) if told.use_stderr() => {
@@ -128,6 +142,11 @@ fn main() -> ExitCode {
         }
     };
     if console::failed() { ExitCode::FAILURE } else { code }
+}
+
+/// The command with all below it.
+fn command(detail: Detail) -> clap::Command {
+    help::shaped(Arguments::command(), detail)
 }
 
 fn ended(outcome: Result<ExitCode>) -> ExitCode {
@@ -151,6 +170,7 @@ fn status(error: &anyhow::Error) -> u8 {
 fn run(arguments: Arguments) -> Result<ExitCode> {
     let done = match arguments.command {
         Command::Quickstart(quickstart) => return quickstart.run(),
+        Command::Init(init) => init.run(),
         Command::Run(run) => return run.run(),
         Command::Serve(serve) => return serve.run(),
         Command::Join(join) => return join.run(),
@@ -171,10 +191,11 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "fedra", &mut script);
+            clap_complete::generate(shell, &mut command(Detail::Short), "fedra", &mut script);
             console::bytes(&script);
             Ok(())
         }
+        Command::Manual(manual) => manual.run(command(Detail::Full)),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

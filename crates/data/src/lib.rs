@@ -54,9 +54,9 @@ pub use clinic::Clinic;
 pub use dice::Dice;
 pub use error::{DataError, Result};
 pub use formats::{
-    AnswerTemplates, ChoiceTemplates, Columns, Encoding, Field, Format, Limits, Mimic, Prompt,
-    PromptTemplate, Reader, Record, TextColumns, TextFile, TextFormat, TextRow, TextSink, Uncoded,
-    WordsAre,
+    AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Field, Format, FoundFormat,
+    Limits, Mimic, Prompt, PromptTemplate, Reader, Record, Survey, TextColumns, TextFile,
+    TextFormat, TextRow, TextSink, Uncoded, WordsAre,
 };
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;

@@ -29,6 +29,15 @@ pub enum Sampler {
 }
 
 impl Sampler {
+    /// How many of so many clients are drawn, about.
+    pub fn about(self, clients: usize) -> usize {
+        match self {
+            Self::All => clients,
+            Self::Uniform(count) => clients.min(count as usize),
+            Self::Poisson(probability) => (probability * clients as f64).round() as usize,
+        }
+    }
+
     /// Refuses to draw more clients than there are, none, or with a probability that is none.
     pub fn check(self, clients: usize) -> Result<(), EngineError> {
         let refuse = |found: String, expected| {

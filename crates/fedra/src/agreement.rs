@@ -16,9 +16,10 @@ use crate::prepared::Prepared;
 
 /// Keys of `[data]` that are each party's own: where rows lie, how they are written, what their columns
 /// are called. All others decide what a client trains on or is scored on.
-const OWN_DATA: [&str; 9] = [
+const OWN_DATA: [&str; 10] = [
     "source",
     "path",
+    "clients",
     "train",
     "validation",
     "test",

@@ -18,13 +18,15 @@ pub struct Complaint {
     expected: String,
     /// What was probably meant.
     hint: Option<String>,
+    /// Where it was written, in lines that show it.
+    place: Option<String>,
 }
 
 impl Complaint {
     /// A complaint about a value.
     pub fn new(key: &str, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
         let (found, expected) = (found.to_string(), expected.to_string());
-        Self { key: key.to_owned(), found, expected, hint: None }
+        Self { key: key.to_owned(), found, expected, hint: None, place: None }
     }
 
     /// A complaint that is a sentence of its own, where no value was found in place of another.
@@ -80,6 +82,29 @@ impl Complaint {
         Self { hint: Some(hint.to_string()), ..self }
     }
 
+    /// The same complaint with the lines that show where it was written.
+    pub(crate) fn at(self, place: String) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
+    /// Whether it is known where it was written.
+    pub(crate) const fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// The message, the place where it was written, and the hint.
+    pub fn in_full(&self) -> String {
+        let plain = self.to_string();
+        let Some(place) = &self.place else { return plain };
+        match &self.hint {
+            Some(hint) => {
+                let message = plain.strip_suffix(&format!("\nhint: {hint}")).unwrap_or(&plain);
+                format!("{message}\n{place}\nhint: {hint}")
+            }
+            None => format!("{plain}\n{place}"),
+        }
+    }
+
     /// The same complaint about this value, where it does not say what was found.
     pub(crate) fn finding(self, value: &toml::Value) -> Self {
         if !self.found.is_empty() {
@@ -121,7 +146,7 @@ const UNKNOWN: &str = "an unknown key";
 
 impl fmt::Display for Complaint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, found, expected, hint: _ } = self;
+        let Self { key, found, expected, .. } = self;
         match (key.as_str(), expected.as_str()) {
             ("", "") => write!(formatter, "{found}")?,
             (key, "") => write!(formatter, "{key}: {found}")?,

@@ -130,10 +130,14 @@ pub fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
     if let Some(Error::BrokeDown { source, .. }) = error.downcast_ref::<Error>() {
         return source.in_words();
     }
-    let mut told = error.to_string();
+    let said = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<Error>() {
+        Some(Error::Complaint(complaint)) => complaint.in_full(),
+        Some(_) | None => error.to_string(),
+    };
+    let mut told = said(error);
     let mut cause = error.source();
     while let Some(error) = cause {
-        let text = error.to_string();
+        let text = said(error);
         if !told.ends_with(&text) {
             told = format!("{told}: {text}");
         }

@@ -41,6 +41,7 @@ use crate::process::{available_bytes, peak_resident_bytes, resident_bytes};
 use crate::public_text::PublicRows;
 use crate::remarks;
 use crate::report;
+use crate::round_files::RoundFiles;
 use crate::round_log::{self, RoundLog};
 use crate::run_files::{ADAPTER, ADAPTER_BEST, EARLY, LEDGER, MODEL, MODEL_BEST, ROUNDS, SCRATCH};
 use crate::run_memory::RunMemory;
@@ -108,7 +109,7 @@ impl<'e> Run<'e> {
         let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
         let mut run = Self::with_holdings(experiment, holdings, device)?;
         (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
-        run.settle()?;
+        run.settle().map_err(|error| experiment.origin.point(error))?;
         Ok(run)
     }
 
@@ -118,6 +119,11 @@ impl<'e> Run<'e> {
         holdings: Holdings,
         device: Device,
     ) -> Result<Self> {
+        let opened = Self::opened(experiment, holdings, device);
+        opened.map_err(|error| experiment.origin.point(error))
+    }
+
+    fn opened(experiment: &'e Experiment, holdings: Holdings, device: Device) -> Result<Self> {
         let inputs = Inputs::of(experiment, &holdings)?;
         let mut prepared = Prepared::of(experiment, holdings, &device)?;
         let mut recipe = experiment.recipe.clone();
@@ -415,14 +421,18 @@ impl<'e> Run<'e> {
         }
         let mut done = federation.completed().0;
         let mut best_round = BestRound::default();
+        let mut files = RoundFiles::new(folder.path(), &self.experiment.draft.log);
         let mut log = RoundLog::open(folder.path(), federation.log(), &mut |report| {
             best_round.note(&report);
+            files.recall(&report);
         })?;
         // What can be refused has been: from here on the folder is this run's.
         folder.forget_summary()?;
+        files.begin()?;
 
         let label = self.recipe.method.as_str();
-        let about = Rounds { label, title: None, done, rounds, clients: clients as u64 };
+        let (clients, cohort) = (clients as u64, self.recipe.sampler.about(clients) as u64);
+        let about = Rounds { label, title: None, done, rounds, clients, cohort };
         begin(fleet, Round(done), listener.begin(&about))?;
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());
@@ -431,7 +441,7 @@ impl<'e> Run<'e> {
         while done < rounds && !self.has_waited(&best_round) && !stops() {
             // One round at a time, because what follows a round's checkpoint is done here.
             let sinks: &mut [&mut dyn fedra_engine::Sink] =
-                &mut [&mut log, &mut best_round, &mut heard];
+                &mut [&mut log, &mut files, &mut best_round, &mut heard];
             let complete = federation.advance(fleet, sinks, rounds, &stops);
             if let (Err(EngineError::OverBudget { reason }), true) = (&complete, done > 0) {
                 listener.warn(&format!("warning: the run ends here: {reason}"));
@@ -447,6 +457,7 @@ impl<'e> Run<'e> {
                 .map_err(|error| broken(error, done))?;
         }
         listener.end();
+        files.finish().map_err(|error| broken(error, done))?;
         if done < rounds && !self.has_waited(&best_round) && !spent {
             write_page(folder, listener);
             return Ok(Ending::Interrupted { rounds: done, of: rounds });

@@ -4,6 +4,8 @@
 //! experiment.toml   as resolved; `fedra run` takes it
 //! inputs.json       digests of what it learns from
 //! rounds.jsonl      one report a round; `"round": 0` is the first
+//! rounds.csv        the same as a table, and rounds.parquet, where `log` asks for them
+//! tensorboard/      the same for TensorBoard
 //! checkpoint.fedra  the last complete round
 //! best.json         the best round so far, where validation examples decide
 //! sites.json        what the server remembers of its sites, where clients are on other machines
@@ -33,10 +35,11 @@ use crate::experiment::Experiment;
 use crate::fingerprint::{Change, Inputs};
 use crate::lock::Lock;
 use crate::model_card;
+use crate::round_files::is_event_file;
 use crate::round_log;
 use crate::run_files::{
-    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, PREDICTIONS, REPORT, ROUNDS, SITES,
-    SUMMARY,
+    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, PREDICTIONS, REPORT, ROUNDS, ROUNDS_CSV,
+    ROUNDS_PARQUET, SITES, SUMMARY, TENSORBOARD,
 };
 use crate::summary::{Stopped, Summary};
 
@@ -80,19 +83,17 @@ impl Folder {
     /// Removes what a run wrote.
     fn clear(&self) -> std::io::Result<()> {
         // The summary goes first: without it nobody takes the rest for a complete run.
-        for name in [
-            SUMMARY,
-            REPORT,
-            CHECKPOINT,
-            LEDGER,
-            ROUNDS,
-            PREDICTIONS,
-            BEST,
-            INPUTS,
-            SITES,
-            EXPERIMENT,
-        ] {
+        let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET];
+        let files = [SUMMARY, CHECKPOINT, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT];
+        for name in files.into_iter().chain(made) {
             durable::remove(&self.path.join(name))?;
+        }
+        for path in event_files(&self.path) {
+            durable::remove(&path)?;
+        }
+        let events = self.path.join(TENSORBOARD);
+        if is_empty(&events) {
+            fs::remove_dir(&events)?;
         }
         for model in FOLDERS {
             let model = self.path.join(model);
@@ -209,8 +210,8 @@ impl Folder {
         Ok(Some(summary).filter(whole))
     }
 
-    /// What a folder holds of an experiment with these inputs; the number of threads and the place
-    /// of idle clients' states make no other experiment.
+    /// What a folder holds of an experiment with these inputs; the number of threads, the place of
+    /// idle clients' states and further logs make no other experiment.
     pub fn standing(path: &Path, experiment: &Experiment, inputs: &Inputs) -> Standing {
         if !path.join(EXPERIMENT).is_file() {
             return Standing::Absent;
@@ -218,6 +219,7 @@ impl Folder {
         let Ok((_, held)) = Self::open(path) else { return Standing::OtherExperiment };
         let mut held = held.draft;
         (held.threads, held.keep) = (experiment.draft.threads, experiment.draft.keep);
+        held.log.clone_from(&experiment.draft.log);
         if held != experiment.draft {
             return Standing::OtherExperiment;
         }
@@ -266,7 +268,14 @@ impl Folder {
                     fs::copy(entry.path(), to.join(model).join(entry.file_name()))?;
                 }
             }
-            for name in [INPUTS, LEDGER, ROUNDS, PREDICTIONS, BEST, REPORT, EXPERIMENT, SUMMARY] {
+            for path in event_files(from) {
+                fs::create_dir_all(to.join(TENSORBOARD))?;
+                let name = path.file_name().unwrap_or_default();
+                fs::copy(&path, to.join(TENSORBOARD).join(name))?;
+            }
+            let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET];
+            for name in made.into_iter().chain([INPUTS, LEDGER, ROUNDS, BEST, EXPERIMENT, SUMMARY])
+            {
                 if from.join(name).exists() {
                     fs::copy(from.join(name), to.join(name))?;
                 }
@@ -338,9 +347,9 @@ pub enum Standing {
     Complete,
 }
 
-/// Refuses a folder whose `model` is a link: what is behind it belongs to another place.
+/// Refuses a folder whose `model` (or another folder that a run fills) is a link: what is behind it belongs to another place.
 pub(crate) fn check_model(folder: &Path) -> Result<()> {
-    for model in FOLDERS.map(|name| folder.join(name)) {
+    for model in FOLDERS.into_iter().chain([TENSORBOARD]).map(|name| folder.join(name)) {
         if fs::symlink_metadata(&model).is_ok_and(|found| found.is_symlink()) {
             refuse!(
                 "--out: found {} to be a link to another place, expected a folder or nothing\n\
@@ -350,6 +359,13 @@ pub(crate) fn check_model(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// TensorBoard's events that a run wrote in a folder.
+pub(crate) fn event_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.join(TENSORBOARD)).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| is_event_file(&entry.file_name().to_string_lossy()));
+    ours.map(|entry| entry.path()).collect()
 }
 
 fn is_empty(folder: &Path) -> bool {

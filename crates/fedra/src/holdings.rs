@@ -5,7 +5,7 @@ use fedra_data::{
 };
 
 use crate::error::{Context, Error, Result};
-use crate::experiment::{Complaint, Experiment, Source, prompt_of};
+use crate::experiment::{Complaint, DataFile, Experiment, Source, prompt_of};
 use crate::grid::counted;
 
 /// A table and its division over clients, capped as the experiment says.
@@ -21,17 +21,24 @@ pub struct Holdings {
 impl Holdings {
     /// Reads or writes the rows, and deals them.
     pub fn of(experiment: &Experiment) -> Result<Self> {
-        Self::deal(experiment, Sight::Everybody)
+        let dealt = Self::deal(experiment, Sight::Everybody);
+        dealt.map_err(|error| experiment.origin.point(error))
     }
 
-    /// The same for one site, which knows nobody else.
-    pub fn of_site(experiment: &Experiment) -> Result<Self> {
-        Self::deal(experiment, Sight::OneSite)
+    /// The same for the named site, which knows nobody else. Rows that name no client are its own.
+    pub fn of_site(experiment: &Experiment, name: &str) -> Result<Self> {
+        let dealt = Self::deal(experiment, Sight::OneSite(name));
+        dealt.map_err(|error| experiment.origin.point(error))
     }
 
-    fn deal(experiment: &Experiment, sight: Sight) -> Result<Self> {
+    fn deal(experiment: &Experiment, sight: Sight<'_>) -> Result<Self> {
         let seed = experiment.draft.seed;
-        let table = read(experiment)?;
+        let mut table = read(experiment)?;
+        if let Sight::OneSite(name) = sight
+            && table.examples.iter().all(|example| example.client.is_none())
+        {
+            table.examples.iter_mut().for_each(|example| example.client = Some(name.to_owned()));
+        }
         if table.examples.is_empty() {
             return Err(Complaint::new("data", "no rows", "at least one").into());
         }
@@ -54,7 +61,7 @@ impl Holdings {
         }
         match sight {
             Sight::Everybody => check_clients(experiment, &mut division.clients, dealt)?,
-            Sight::OneSite => {}
+            Sight::OneSite(_) => {}
         }
         let data = &experiment.draft.data;
         for holding in &mut division.clients {
@@ -94,9 +101,9 @@ impl Holdings {
 
 /// How much of the data is there to be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sight {
+enum Sight<'a> {
     Everybody,
-    OneSite,
+    OneSite(&'a str),
 }
 
 /// Refuses other clients than the experiment's, and puts them in its order. Before small ones were
@@ -168,25 +175,25 @@ fn read(experiment: &Experiment) -> Result<Table> {
             mimic.read(path, Limits::default(), &mut builder).context("data.path")?;
         }
         Source::Files(format, files) => {
-            for (path, split) in files {
+            for DataFile { path, split, client } in files {
                 let columns = draft.data.columns.clone();
                 let (delimiter, encoding) = (draft.data.delimiter, draft.data.encoding);
                 let encoding = encoding.unwrap_or_default();
-                let split = *split;
-                let prompt = prompt_of(&draft.data);
-                let reader =
-                    Reader { columns, prompt, split, delimiter, encoding, ..Reader::default() };
-                let what = match split {
-                    None => "data.path",
-                    Some(Split::Train) => "data.train",
-                    Some(Split::Validation) => "data.validation",
-                    Some(Split::Test) => "data.test",
+                let (split, client) = (*split, client.clone());
+                let what = match (split, &client) {
+                    (None, None) => "data.path".to_owned(),
+                    (None, Some(client)) => format!("data.clients.{client}"),
+                    (Some(Split::Train), _) => "data.train".to_owned(),
+                    (Some(Split::Validation), _) => "data.validation".to_owned(),
+                    (Some(Split::Test), _) => "data.test".to_owned(),
                 };
+                let (prompt, limits) = (prompt_of(&draft.data), Limits::default());
+                let reader = Reader { columns, prompt, split, client, delimiter, encoding, limits };
                 let before = builder.len();
-                reader.read(*format, path, &mut builder).context(what)?;
+                reader.read(*format, path, &mut builder).context(&what)?;
                 if builder.len() == before {
                     let found = format!("no rows in {}", path.display());
-                    return Err(Complaint::new(what, found, "at least one").into());
+                    return Err(Complaint::new(&what, found, "at least one").into());
                 }
             }
         }

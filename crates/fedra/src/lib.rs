@@ -64,6 +64,7 @@ pub mod serve;
 pub mod site;
 
 pub mod evaluate;
+pub mod init;
 pub mod output_file;
 pub mod predict;
 mod predictions;
@@ -96,6 +97,7 @@ mod untrained;
 pub mod folder;
 mod lock;
 pub mod output_folder;
+pub mod round_files;
 mod round_log;
 pub mod run_files;
 

@@ -47,6 +47,8 @@ pub struct Rounds<'a> {
     pub rounds: u32,
     /// Clients of the federation.
     pub clients: u64,
+    /// Clients that take part in a round, about: a cohort may be drawn.
+    pub cohort: u64,
 }
 
 /// Hears nothing and never stops a run.

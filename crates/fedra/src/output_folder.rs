@@ -15,7 +15,10 @@ use crate::error::{Result, refuse};
 use crate::experiment::{Complaint, Experiment, ModelSource};
 use crate::folder;
 use crate::lock::Lock;
-use crate::run_files::{BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, REPORT, ROUNDS, SUMMARY};
+use crate::run_files::{
+    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, REPORT, ROUNDS, ROUNDS_CSV, ROUNDS_PARQUET,
+    SUMMARY, TENSORBOARD,
+};
 use crate::summary::Summary;
 
 /// How a checkpoint of any version begins.
@@ -47,8 +50,11 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
     folder::check_model(path)?;
     let has = |name: &str| path.join(name).exists();
     let files = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT];
-    let mut names = files.into_iter().chain(FOLDERS).chain([INPUTS, BEST, REPORT]);
-    let Some(found) = names.find(|name| has(name)) else {
+    let others = [INPUTS, BEST, REPORT, ROUNDS_CSV, ROUNDS_PARQUET];
+    let mut names = files.into_iter().chain(FOLDERS).chain(others).filter(|name| has(name));
+    // Events of other programs stay beside ours; only those of a run are anybody's result here.
+    let events = || (!folder::event_files(path).is_empty()).then_some(TENSORBOARD);
+    let Some(found) = names.next().or_else(events) else {
         return Ok(());
     };
     let same = is_written(path, experiment);

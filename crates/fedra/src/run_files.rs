@@ -6,6 +6,12 @@ pub const EXPERIMENT: &str = "experiment.toml";
 pub const INPUTS: &str = "inputs.json";
 /// One report a round.
 pub const ROUNDS: &str = "rounds.jsonl";
+/// The rounds as a table, where `log` asks for it.
+pub const ROUNDS_CSV: &str = "rounds.csv";
+/// The same for programs that read columns.
+pub const ROUNDS_PARQUET: &str = "rounds.parquet";
+/// The folder of TensorBoard's events.
+pub const TENSORBOARD: &str = "tensorboard";
 /// What the run came to.
 pub const SUMMARY: &str = "summary.json";
 /// The run as a page.

@@ -45,7 +45,7 @@ fn prepare(
     device: &Device,
 ) -> Result<(Prepared, Vec<String>)> {
     check_declared(experiment)?;
-    let mut holdings = Holdings::of_site(experiment)?;
+    let mut holdings = Holdings::of_site(experiment, name)?;
     let declared = &experiment.draft.federation.names;
     if !declared.is_empty() && !declared.iter().any(|other| other == name) {
         let expected = format!("one of {}", declared.join(", "));

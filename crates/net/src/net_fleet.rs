@@ -84,6 +84,9 @@ pub struct NetFleet {
     runtime: Runtime,
 }
 
+/// Clients that are named where some have not come.
+const MOST_NAMED: usize = 6;
+
 impl NetFleet {
     /// Listens; sites that join wait until the fleet is [opened](NetFleet::open).
     pub fn listen(
@@ -154,7 +157,8 @@ impl NetFleet {
             }
             if said != there {
                 said = there;
-                self.listener.told(&format!("{there} of {all} clients are here"));
+                let missing = self.missing();
+                self.listener.told(&format!("{there} of {all} clients are here{missing}"));
             }
             if let Some(event) = self.event(Instant::now() + GLANCE) {
                 self.note(&event);
@@ -215,6 +219,24 @@ impl NetFleet {
     fn here(&self) -> usize {
         let roster = self.host.roster();
         roster.seats.iter().filter(|seat| seat.connection.is_some()).count()
+    }
+
+    /// Who has not come, as the end of a sentence.
+    fn missing(&self) -> String {
+        let roster = self.host.roster();
+        let seats = roster.names.iter().zip(&roster.seats);
+        let names: Vec<&str> = seats
+            .filter(|(_, seat)| seat.connection.is_none())
+            .map(|(name, _)| name.as_str())
+            .collect();
+        match names.as_slice() {
+            [] => String::new(),
+            [few @ ..] if few.len() <= MOST_NAMED => format!("; missing: {}", few.join(", ")),
+            [many @ ..] => {
+                let (first, more) = (many[..MOST_NAMED].join(", "), many.len() - MOST_NAMED);
+                format!("; missing: {first} and {more} more")
+            }
+        }
     }
 
     /// Reads how many examples the sites have that have come so far.

@@ -38,6 +38,23 @@ pub(super) fn read(
     Ok(())
 }
 
+/// Shows every record under the header until that is enough.
+pub(super) fn each(
+    reader: &Reader,
+    path: &Path,
+    usual: char,
+    each: &mut dyn FnMut(&mut dyn Fields) -> bool,
+) -> Result<()> {
+    let mut records = Records::open(path, reader.delimiter.unwrap_or(usual), reader)?;
+    let header = records.header.clone();
+    while let Some(values) = records.next()? {
+        if !each(&mut Named { header: &header, values }) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 struct Named<'a> {
     header: &'a [String],
     values: Vec<String>,

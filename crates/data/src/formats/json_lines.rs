@@ -61,6 +61,49 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
     Ok(())
 }
 
+/// Shows every record until that is enough. Objects inside a record are shown as the paths that lead
+/// through them.
+pub(super) fn each(
+    reader: &Reader,
+    path: &Path,
+    each: &mut dyn FnMut(&mut dyn Fields) -> bool,
+) -> Result<()> {
+    let mut source = Source::open(path, reader)?;
+    while let Some(line) = source.next_line()? {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let read = serde_json::from_str::<Map<String, Value>>(line);
+        let record = read.map_err(|error| format!("{} ({error})", excerpt(line)));
+        let record = record.map_err(|found| {
+            DataError::row(source.file(), source.line(), found, "a JSON object")
+        })?;
+        if !each(&mut flat(record)) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A record whose objects have become paths.
+fn flat(record: Map<String, Value>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, value) in record {
+        match value {
+            Value::Object(inner) => {
+                let inner = flat(inner).into_iter();
+                all.extend(inner.map(|(key, value)| (format!("{name}.{key}"), value)));
+            }
+            other @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)) => drop(all.insert(name, other)),
+        }
+    }
+    all
+}
+
 impl Fields for Map<String, Value> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
         match self.get_mut(name).map(Value::take) {

@@ -28,6 +28,7 @@ mod parquet;
 mod prompt;
 mod record;
 mod source;
+mod survey;
 mod texts;
 
 pub use columns::{Columns, TextColumns};
@@ -36,6 +37,7 @@ pub use mimic::{Mimic, Uncoded};
 pub use prompt::{AnswerTemplates, ChoiceTemplates, Prompt, PromptTemplate};
 pub use record::{Field, Record};
 pub use source::Limits;
+pub use survey::{ColumnSurvey, FoundFormat, Survey};
 pub use texts::{TextFile, TextFormat, TextRow, TextSink, WordsAre};
 
 use std::path::Path;

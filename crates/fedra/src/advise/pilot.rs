@@ -213,7 +213,8 @@ impl<'e> Pilot<'e> {
         let mut kernels = vec![initial.subset(&kernel)];
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let title = Some("the trunk: everything learns");
-        let about = Rounds { label: "trunk", title, done: 0, rounds: *horizon, clients };
+        let about =
+            Rounds { label: "trunk", title, done: 0, rounds: *horizon, clients, cohort: clients };
         fleet = fleet.with_observer(listener.begin(&about));
         for done in 0..*horizon {
             if warmups.contains(&done) {
@@ -237,7 +238,8 @@ impl<'e> Pilot<'e> {
             let title = format!("the branch that froze after {warmup} rounds");
             let label = format!("freeze at {warmup}");
             let (label, title) = (label.as_str(), Some(title.as_str()));
-            let about = Rounds { label, title, done: warmup, rounds: *horizon, clients };
+            let about =
+                Rounds { label, title, done: warmup, rounds: *horizon, clients, cohort: clients };
             fleet = fleet.with_observer(listener.begin(&about));
             let against = (&trunk, tolerance);
             let branch = self.branch(&mut fleet, (warmup, &moment), against, listener)?;

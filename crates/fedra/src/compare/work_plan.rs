@@ -47,13 +47,15 @@ impl WorkPlan {
     /// Reads the files and lays out all runs; nothing is checked together yet.
     pub fn new(asked: &CompareRequest) -> Result<Self> {
         let mut subjects = Vec::new();
+        let mut origin = None;
         let (mut seeds, mut tune_seeds) = (asked.seeds, None);
         let (mut first_seed, mut baseline) = (None, asked.baseline.clone());
         for file in &asked.files {
             let base = Experiment::open(file, &asked.overrides)?;
+            let point = |complaint| base.origin.place(complaint);
             let table = base.compare.unwrap_or_default();
-            let mut sweep = written::axes(&table.sweep, "compare.sweep")?;
-            let mut tune = written::axes(&table.tune, "compare.tune")?;
+            let mut sweep = written::axes(&table.sweep, "compare.sweep").map_err(point)?;
+            let mut tune = written::axes(&table.tune, "compare.tune").map_err(point)?;
             for (flag, texts, axes) in
                 [("--sweep", &asked.sweeps, &mut sweep), ("--tune", &asked.tunes, &mut tune)]
             {
@@ -69,15 +71,19 @@ impl WorkPlan {
             baseline = baseline.or(table.baseline);
             first_seed = first_seed.or(Some(base.draft.seed));
             let (file, name) = (file.clone(), base.name);
+            origin = origin.or(Some(base.origin));
             subjects.push(Subject { file, name, variants: table.variants, sweep, tune });
         }
         let names: Vec<&str> = subjects.iter().map(|subject| subject.name.as_str()).collect();
         let name = folder_name(&names.join("+"));
-        let variants = expand(&subjects)?;
-        let baselines = baselines(&variants, baseline.as_deref())?;
+        // Where several files are compared, what is wrong between them is shown in the first.
+        let origin = origin.unwrap_or_default();
+        let point = |error| origin.point(error);
+        let variants = expand(&subjects).map_err(point)?;
+        let baselines = baselines(&variants, baseline.as_deref()).map_err(point)?;
         let first = first_seed.unwrap_or(1);
         let count = |key: &str, wanted: Option<u32>, usual: u64| match wanted {
-            Some(0) => Err(Complaint::new(key, 0, "at least 1")),
+            Some(0) => Err(origin.place(Complaint::new(key, 0, "at least 1"))),
             Some(some) => Ok(u64::from(some)),
             None => Ok(usual),
         };

@@ -17,6 +17,7 @@ use fedra_data::{Table, Task};
 use self::values::{Result, at_least_one};
 use super::checked::Experiment;
 use super::draft::Draft;
+use super::origin::Origin;
 use crate::complaint::Complaint;
 
 /// Tokens of an example, unless the file says otherwise.
@@ -60,7 +61,8 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     let model = model::model(&mut draft, tokens)?;
     let recipe = recipe::recipe(&draft, rounds, (&model, task))?;
     let compare = draft.compare.take();
-    Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare })
+    let origin = Origin::default();
+    Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare, origin })
 }
 
 /// The name becomes a folder, so it must be one.

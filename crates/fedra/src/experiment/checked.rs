@@ -8,6 +8,7 @@ use fedra_model::hf::Config;
 use std::sync::Arc;
 
 use super::draft::{CompareTable, Draft};
+use super::origin::Origin;
 use crate::error::Result;
 
 /// An experiment whose values make sense together.
@@ -31,6 +32,8 @@ pub struct Experiment {
     pub draft: Draft,
     /// What `fedra compare` does with the file; no part of a run.
     pub compare: Option<CompareTable>,
+    /// Where its keys were written, for errors.
+    pub origin: Origin,
 }
 
 /// Where rows come from.
@@ -38,12 +41,23 @@ pub struct Experiment {
 pub enum Source {
     /// Notes that no patient wrote.
     Clinic(Clinic),
-    /// Files of one format, each with the split of its rows where the key says it.
-    Files(Format, Vec<(PathBuf, Option<Split>)>),
+    /// Files of one format.
+    Files(Format, Vec<DataFile>),
     /// The folder of MIMIC-III.
     Mimic(Mimic, PathBuf),
     /// Rows that a program made, which no file can name.
     Rows(Arc<Table>),
+}
+
+/// A file with rows.
+#[derive(Clone, Debug)]
+pub struct DataFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The split of its rows, where the key says it.
+    pub split: Option<Split>,
+    /// Whose rows they are, where each client has a file.
+    pub client: Option<String>,
 }
 
 /// What learns.

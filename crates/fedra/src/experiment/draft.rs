@@ -4,7 +4,7 @@
 //! is what it becomes when its values make sense together. It is also what `experiment.toml` in an
 //! output folder holds, with all defaults filled in, so that file runs again as it stands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use fedra_data::{
@@ -20,6 +20,7 @@ use toml::Table;
 
 use super::privacy_table::PrivacyTable;
 use super::split_table::SplitTable;
+use crate::round_files::LogFormat;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub struct Draft {
     pub threads: Option<usize>,
     /// Where a simulation keeps what its idle clients keep.
     pub keep: Keep,
+    /// Where rounds are logged beside `rounds.jsonl`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub log: BTreeSet<LogFormat>,
     /// What is learnt from.
     pub data: Data,
     /// What learns.
@@ -77,6 +81,7 @@ impl Default for Draft {
             device: "auto".to_owned(),
             threads: None,
             keep: Keep::default(),
+            log: BTreeSet::new(),
             data: Data::default(),
             model: Model::default(),
             federation: Federation::default(),
@@ -117,6 +122,9 @@ pub struct Data {
     /// A file with all rows, or the folder of i2b2 or MIMIC-III.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// A file for each client by its name, in place of one with everybody's rows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clients: BTreeMap<String, PathBuf>,
     /// A file with rows to learn from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<PathBuf>,

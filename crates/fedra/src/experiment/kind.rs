@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use toml::Table;
 
+use super::origin::Origin;
 use super::{layers, reading};
 use crate::error::{Context, Error, Result, refuse};
 
@@ -32,14 +33,19 @@ pub fn check_experiment(table: &Table, file: &str) -> Result<()> {
 /// Reads a laboratory's file, with complaints that name keys.
 pub fn read_setting<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let shown = file.display().to_string();
-    let table = layers::parse(&text_of(file)?, &shown)?;
+    let text = text_of(file)?;
+    let table = layers::parse(&text, &shown)?;
     if let Some(key) = EXPERIMENT.iter().find(|key| table.contains_key(**key)) {
         refuse!(
             "{shown}: found an experiment (it has {key}), expected settings of the laboratory\n\
              hint: fedra run {shown}; experiments/frozen_bridge.toml is a file for this command"
         );
     }
-    reading::read(table).map_err(|complaint| Error::Refused(format!("{shown}: {complaint}")))
+    let origin = Origin::new(&shown, &text, &super::Overrides::default());
+    reading::read(table).map_err(|complaint| {
+        let complaint = origin.place(complaint).in_full();
+        Error::Refused(format!("{shown}: {complaint}"))
+    })
 }
 
 /// The text of a file; what cannot be read as such is named for what it is.

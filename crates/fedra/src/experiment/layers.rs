@@ -7,12 +7,21 @@
 
 use toml::{Table, Value};
 
+use super::origin::excerpt;
 use crate::complaint::Complaint;
 use crate::error::{Context, Error, Result};
 
 /// Reads the text of an experiment file.
 pub fn parse(text: &str, file: &str) -> Result<Table> {
-    text.parse::<Table>().map_err(|error| Error::Refused(format!("{file}: {error}")))
+    text.parse::<Table>().map_err(|error| {
+        let place = match error.span() {
+            Some(span) => format!("\n{}", excerpt(file, text, &span)),
+            None => String::new(),
+        };
+        // A parser that found several things wrong says them in several lines.
+        let message = error.message().trim().replace('\n', "; ");
+        Error::Refused(format!("{file}: found TOML that cannot be read: {message}{place}"))
+    })
 }
 
 /// Puts one `key=value` into a table; dots in the key name tables inside tables.

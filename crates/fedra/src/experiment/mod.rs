@@ -22,15 +22,17 @@ mod reading;
 mod idle;
 mod kind;
 mod opening;
+mod origin;
 mod own;
 #[cfg(test)]
 mod reference;
 
 pub use crate::complaint::Complaint;
 pub use check::{complaint as complaint_of, prompt as prompt_of};
-pub use checked::{Experiment, ModelSource, Source, Vocabulary};
+pub use checked::{DataFile, Experiment, ModelSource, Source, Vocabulary};
 pub use draft::{CompareTable, Draft, HeadChoice, Keep, NamedVariant};
 pub use idle::{idle, safl_table};
 pub use kind::read_setting;
 pub use layers::value_of as read_value;
 pub use opening::{Overrides, Party};
+pub use origin::Origin;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::checked::Experiment;
 use super::draft::{Draft, Source};
+use super::origin::Origin;
 use super::{catalogue, check, kind, layers, reading};
 use crate::complaint::Complaint;
 use crate::error::Result;
@@ -18,11 +19,15 @@ impl Experiment {
 
     /// Reads and checks the text of a file; `name` is what it is called if it does not say.
     pub fn from_text(text: &str, file: &str, name: &str, overrides: &Overrides) -> Result<Self> {
-        let (mut draft, written) = draft_of(text, file, overrides)?;
+        let origin = Origin::new(file, text, overrides);
+        let point = |error| origin.point(error);
+        let (mut draft, written) = draft_of(text, file, overrides).map_err(point)?;
         draft.name.get_or_insert_with(|| name.to_owned());
         let method = draft.method.name.clone();
-        Ok(check::check(draft, None)
-            .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
+        let checked = check::check(draft, None)
+            .map_err(|complaint| left_over(complaint, written.as_ref(), &method));
+        let experiment = checked.map_err(|complaint| origin.place(complaint))?;
+        Ok(Self { origin, ..experiment })
     }
 
     /// Reads and checks a file for one party of a federation over a network: the files of the others
@@ -30,10 +35,35 @@ impl Experiment {
     pub fn open_for(file: &Path, party: Party, overrides: &Overrides) -> Result<Self> {
         let text = kind::text_of(file)?;
         let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-        let (mut draft, written) = draft_of(&text, &file.display().to_string(), overrides)?;
-        draft.name.get_or_insert_with(|| stem.into_owned());
+        let origin = Origin::new(&file.display().to_string(), &text, overrides);
+        let checked = Self::read_for(&text, (file, &stem), party, overrides);
+        let experiment = checked.map_err(|error| origin.point(error))?;
+        Ok(Self { origin, ..experiment })
+    }
+
+    fn read_for(
+        text: &str,
+        (file, stem): (&Path, &str),
+        party: Party,
+        overrides: &Overrides,
+    ) -> Result<Self> {
+        let (mut draft, written) = draft_of(text, &file.display().to_string(), overrides)?;
+        draft.name.get_or_insert_with(|| stem.to_owned());
         let method = draft.method.name.clone();
         let data = &mut draft.data;
+        if draft.federation.names.is_empty() {
+            // Files that are named by their clients name the clients.
+            draft.federation.names = data.clients.keys().cloned().collect();
+        }
+        let clients = std::mem::take(&mut data.clients);
+        if party == Party::Site
+            && !clients.is_empty()
+            && data.path.is_none()
+            && data.train.is_none()
+        {
+            let expected = "data.path: a site has its own file alone, as in --set data.path=FILE";
+            return Err(Complaint::new("data.clients", "files of all clients", expected).into());
+        }
         match party {
             Party::Server if data.source.is_files() => {
                 if draft.federation.names.is_empty() {
@@ -137,6 +167,11 @@ impl Overrides {
     /// The same with this seed.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
+    }
+
+    /// The assignments as given, and the values that a comparison puts over them.
+    pub(super) fn given(&self) -> (&[String], &[(String, toml::Value)]) {
+        (&self.sets, &self.assigned)
     }
 
     /// The same with more values over them, and with this seed.

@@ -96,6 +96,44 @@ pub(super) fn each<E: From<DataError>>(
     Ok(())
 }
 
+/// Shows every row until that is enough, without columns that no task can read (dates, structures).
+pub(super) fn each(
+    reader: &Reader,
+    path: &Path,
+    each: &mut dyn FnMut(&mut dyn Fields) -> bool,
+) -> Result<()> {
+    let mut stored = Stored::open(path)?;
+    let footer = stored.footer()?;
+    let mut columns = schema::columns(footer.file_metadata().schema());
+    columns.retain(|column| column.leaf.is_ok());
+    for (number, group) in footer.row_groups().iter().enumerate() {
+        let rows = u64::try_from(group.num_rows()).unwrap_or(0);
+        let mut open = OpenGroup {
+            stored: &mut stored,
+            columns: &columns,
+            group,
+            rows,
+            number: number + 1,
+            cells: columns.iter().map(|_| None).collect(),
+            row: 0,
+            limits: reader.limits,
+            taken: 0,
+            failure: None,
+        };
+        for row in 0..rows {
+            open.row = row;
+            let is_more = each(&mut open);
+            if let Some(failure) = open.failure.take() {
+                return Err(failure);
+            }
+            if !is_more {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What a call into the crate gives; a panic inside it is an error like any other.
 fn guarded<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     caught(call)

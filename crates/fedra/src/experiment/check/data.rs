@@ -10,13 +10,14 @@ use fedra_data::{
 
 use super::values::{Result, at_least_one, existing};
 use crate::complaint::Complaint;
-use crate::experiment::checked::Source;
+use crate::experiment::checked::{DataFile, Source};
 use crate::experiment::draft::{By, Data, Draft, Partition as Dealt, Source as Written};
 
 /// What is read.
 pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) -> Result<Source> {
     lone_tables(&draft.data)?;
     table_keys(&draft.data, task)?;
+    own_files(&draft.data)?;
     declared_labels(&draft.data, task)?;
     let format = match draft.data.source {
         Written::SyntheticClinic => return clinic(draft, task).map(Source::Clinic),
@@ -47,15 +48,45 @@ pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) ->
     ] {
         if let Some(path) = path {
             *path = existing(key, path)?;
-            files.push((path.clone(), split));
+            files.push(DataFile { path: path.clone(), split, client: None });
         }
     }
+    for (name, path) in &mut data.clients {
+        *path = existing(&format!("data.clients.{name}"), path)?;
+        files.push(DataFile { path: path.clone(), split: None, client: Some(name.clone()) });
+    }
     // A server that knows its clients by name has nobody's rows.
-    if data.path.is_none() && data.train.is_none() && draft.federation.names.is_empty() {
+    let is_empty = data.path.is_none() && data.train.is_none() && data.clients.is_empty();
+    if is_empty && draft.federation.names.is_empty() {
         let expected = "a file (or data.train and data.test)";
         return Err(Complaint::new("data.path", "nothing", expected));
     }
     Ok(Source::Files(format, files))
+}
+
+/// Refuses files of clients beside other files, and where nothing is read from files.
+fn own_files(data: &Data) -> Result<()> {
+    let Some(first) = data.clients.keys().next() else { return Ok(()) };
+    if !data.source.is_files() {
+        let expected = "none: only sources that are files have one for each client";
+        return Err(Complaint::new("data.clients", "files", expected));
+    }
+    if first.trim().is_empty() {
+        return Err(Complaint::new("data.clients", "an empty name", "a name for every client"));
+    }
+    for (key, path) in [("data.path", &data.path), ("data.train", &data.train)] {
+        if let Some(path) = path {
+            let expected = "nothing beside data.clients, which has a file for each client";
+            return Err(Complaint::new(key, path.display(), expected));
+        }
+    }
+    match &data.columns.client {
+        Some(column) => {
+            let expected = "nothing beside data.clients: the file says whose rows they are";
+            Err(Complaint::new("data.columns.client", format!("{column:?}"), expected))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses a list of labels that is none, or where nothing asks for one.

@@ -1,0 +1,256 @@
+//! Questions to whoever sits at the terminal, each with a proposal that Enter takes.
+//!
+//! An answer is a wish like a flag. After every answer the library proposes anew, so that a question
+//! starts from the answers before it, and an answer that it refuses is asked for again.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use fedra::init::{Proposal, Sight, Wishes, propose};
+use fedra_data::{Format, Task};
+
+use super::{TASKS, parse_task};
+use crate::console;
+
+/// How unanswered questions are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// By whoever sits there.
+    Terminal,
+    /// By the proposals.
+    Proposals,
+    /// Not at all: a flag is missing.
+    Nobody,
+}
+
+impl Asking {
+    pub fn new(takes_proposals: bool) -> Self {
+        let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        match (takes_proposals, terminal) {
+            (true, _) => Self::Proposals,
+            (false, true) => Self::Terminal,
+            (false, false) => Self::Nobody,
+        }
+    }
+
+    /// The file.
+    pub fn data(self) -> Result<PathBuf> {
+        match self {
+            Self::Proposals | Self::Nobody => bail!(
+                "DATA: found nothing, expected a file with rows, a folder with a file for each client, \
+                 or --client NAME=FILE"
+            ),
+            Self::Terminal => loop {
+                let answer =
+                    ask("Which file holds the rows (or folder, a file for each client)?", "")?;
+                let path = PathBuf::from(answer);
+                if path.exists() {
+                    return Ok(path);
+                }
+                console::say(format_args!("found no {}, expected a path", path.display()));
+            },
+        }
+    }
+
+    /// The name of the experiment file.
+    pub fn out(self, usual: &Path) -> Result<PathBuf> {
+        match self {
+            Self::Proposals | Self::Nobody => Ok(usual.to_owned()),
+            Self::Terminal => {
+                let answer = ask("Which file shall be written?", &usual.display().to_string())?;
+                Ok(PathBuf::from(answer))
+            }
+        }
+    }
+
+    /// Everything that no flag said.
+    pub fn all(self, sight: &Sight, wishes: &mut Wishes) -> Result<()> {
+        match self {
+            Self::Proposals => Ok(()),
+            Self::Nobody => check_flags(sight, wishes),
+            Self::Terminal => {
+                for question in QUESTIONS {
+                    question.ask(sight, wishes)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Says which flags are missing where nobody can be asked, with what they could be.
+fn check_flags(sight: &Sight, wishes: &Wishes) -> Result<()> {
+    let proposal = propose(sight, wishes)?;
+    let missing: Vec<String> = QUESTIONS
+        .iter()
+        .filter(|question| question.is_open(sight, wishes, &proposal))
+        .filter_map(|question| question.as_flag(&proposal))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "found no terminal to ask on, expected the flags that are missing: {}\n\
+         hint: --yes takes the proposals",
+        missing.join(" ")
+    )
+}
+
+/// What is asked, in order.
+const QUESTIONS: [Question; 5] =
+    [Question::Task, Question::Text, Question::Label, Question::Client, Question::Model];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Task,
+    Text,
+    Label,
+    Client,
+    Model,
+}
+
+impl Question {
+    /// Whether it has no answer and needs one.
+    fn is_open(self, sight: &Sight, wishes: &Wishes, proposal: &Proposal) -> bool {
+        let has_columns = sight.found.format != Format::Conll;
+        match self {
+            Self::Task => wishes.task.is_none(),
+            Self::Text => wishes.text.is_empty() && has_columns,
+            Self::Label => {
+                let needs = proposal.roles.task.value != Task::Language;
+                wishes.label.is_none() && has_columns && needs
+            }
+            Self::Client => {
+                let answered = wishes.client.is_some() || wishes.clients.is_some();
+                !answered && !sight.is_by_client()
+            }
+            Self::Model => wishes.model.is_none() && wishes.preset.is_none(),
+        }
+    }
+
+    /// The proposal as a flag; none where nobody has to decide.
+    fn as_flag(self, proposal: &Proposal) -> Option<String> {
+        let roles = &proposal.roles;
+        match self {
+            Self::Task => Some(format!("--task {}", roles.task.value.name())),
+            Self::Text => Some(format!("--text {}", roles.text.value.join(" --text "))),
+            Self::Label => roles.label.as_ref().map(|label| format!("--label {}", label.value)),
+            Self::Client => Some(match &roles.client {
+                Some(client) => format!("--client-column {}", client.value),
+                None => format!("--clients {}", proposal.training.clients),
+            }),
+            // Without a model a preset learns, which harms nobody.
+            Self::Model => None,
+        }
+    }
+
+    fn ask(self, sight: &Sight, wishes: &mut Wishes) -> Result<()> {
+        loop {
+            let proposal = propose(sight, wishes)?;
+            if !self.is_open(sight, wishes, &proposal) {
+                return Ok(());
+            }
+            let (question, proposed) = self.in_words(sight, &proposal);
+            let answer = ask(&question, &proposed)?;
+            let mut wished = wishes.clone();
+            if let Err(error) = self.answer(&answer, sight, &mut wished) {
+                console::say(error);
+                continue;
+            }
+            match propose(sight, &wished) {
+                Ok(_) => {
+                    *wishes = wished;
+                    return Ok(());
+                }
+                Err(error) => console::say(error.in_words()),
+            }
+        }
+    }
+
+    fn in_words(self, sight: &Sight, proposal: &Proposal) -> (String, String) {
+        let roles = &proposal.roles;
+        match self {
+            Self::Task => {
+                let names = TASKS.map(Task::name).join(", ");
+                (
+                    format!("What is to be learnt ({names})?\n  {}", roles.task.why),
+                    roles.task.value.name().to_owned(),
+                )
+            }
+            Self::Text => {
+                let question = "Which column is read (two for a pair, with a comma)?".to_owned();
+                (question, roles.text.value.join(","))
+            }
+            Self::Label => {
+                let label = roles.label.as_ref();
+                let why = label.map_or(String::new(), |label| format!("\n  {}", label.why));
+                let value = label.map_or(String::new(), |label| label.value.clone());
+                (format!("Which column is the answer?{why}"), value)
+            }
+            Self::Client => {
+                let question = "Who holds a row? A column, or a number of clients to deal rows to";
+                let value = match &roles.client {
+                    Some(client) => client.value.clone(),
+                    None => proposal.training.clients.to_string(),
+                };
+                let why = match &roles.client {
+                    Some(client) => format!("\n  {}", client.why),
+                    None => format!("\n  no column of {} says it", sight.survey.columns.len()),
+                };
+                (format!("{question}{why}"), value)
+            }
+            Self::Model => {
+                let question =
+                    "Which model? A folder in Hugging Face layout, or a preset for fresh weights";
+                (question.to_owned(), "tiny-encoder".to_owned())
+            }
+        }
+    }
+
+    fn answer(self, answer: &str, sight: &Sight, wishes: &mut Wishes) -> Result<(), String> {
+        match self {
+            Self::Task => wishes.task = Some(parse_task(answer)?),
+            Self::Text => {
+                // A name may itself have a comma.
+                wishes.text = if sight.survey.column(answer).is_some() {
+                    vec![answer.to_owned()]
+                } else {
+                    answer.split(',').map(|name| name.trim().to_owned()).collect()
+                };
+            }
+            Self::Label => wishes.label = Some(answer.to_owned()),
+            Self::Client => match answer.parse() {
+                Ok(0) => return Err("found 0, expected at least 1 client".to_owned()),
+                Ok(count) if sight.survey.column(answer).is_none() => wishes.clients = Some(count),
+                Ok(_) | Err(_) => wishes.client = Some(answer.to_owned()),
+            },
+            Self::Model => {
+                let path = PathBuf::from(answer);
+                if path.exists() {
+                    wishes.model = Some(path);
+                } else if answer.contains(['/', '\\']) {
+                    return Err(format!("found no {answer}, expected a folder or a preset"));
+                } else if answer != "tiny-encoder" {
+                    wishes.preset = Some(answer.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks one question; Enter takes the proposal.
+fn ask(question: &str, proposed: &str) -> Result<String> {
+    console::say(question);
+    let mut stderr = std::io::stderr();
+    let shown = fedra_data::printable(proposed);
+    let prompt = if proposed.is_empty() { "> ".to_owned() } else { format!("[{shown}] > ") };
+    let _unseen = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
+    let mut line = String::new();
+    if std::io::stdin().lock().read_line(&mut line)? == 0 {
+        bail!("stopped: nothing was written");
+    }
+    let answer = line.trim();
+    Ok(if answer.is_empty() { proposed.to_owned() } else { answer.to_owned() })
+}

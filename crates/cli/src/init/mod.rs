@@ -1,0 +1,283 @@
+//! `fedra init`: an experiment file for data that somebody has.
+//!
+//! Flags say what is known; on a terminal the rest is asked, each question with a proposal; elsewhere
+//! `--yes` takes the proposals. The library looks at the files and proposes ([`fedra::init`]).
+
+mod asking;
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fedra::grid::{Grid, grouped};
+use fedra::init::{Proposal, Sight, Wishes, look, propose};
+use fedra_data::Task;
+
+use crate::console;
+use asking::Asking;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra init                                   asks for everything
+  fedra init notes.csv                         looks at the file, asks for the rest
+  fedra init notes.csv --yes                   takes every proposal
+  fedra init notes.jsonl --text note --label department --client-column hospital --yes
+  fedra init hospitals/ --model models/minilm --out study.toml --yes
+  fedra init --client north=n.csv --client south=s.csv --private 8 --model models/minilm --yes";
+
+const ABOUT: &str = "\
+Write an experiment file for your own data.
+
+DATA is a file: CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip. A folder is taken \
+for one file per client, each called by its name. The file is looked at: its columns, how many different \
+values they have, how long texts are. Text, label and client columns, the task, how rows are divided, the \
+model and the numbers of a run are proposed from that, and comments say why.
+
+Questions are asked on a terminal only, and every question has a flag. Elsewhere all of --text, --label, \
+--client-column (or --clients) are needed, or --yes, which takes the proposals. `fedra data` and `fedra \
+run` take the file at once. A file is not written over unless --force says so.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES, long_about = ABOUT)]
+pub struct Init {
+    /// A file with rows, or a folder with a file for each client
+    #[arg(value_name = "DATA")]
+    data: Option<PathBuf>,
+    /// A client and its file; several times, in place of DATA
+    #[arg(long = "client", value_name = "NAME=FILE", value_parser = parse_client)]
+    files: Vec<(String, PathBuf)>,
+    /// Where the experiment goes [default: the data's name with .toml]; - is stdout
+    #[arg(long, short, value_name = "FILE.toml")]
+    out: Option<PathBuf>,
+    /// concepts, diagnosis, classes, tokens, language, choice or generation
+    #[arg(long, value_name = "TASK", value_parser = parse_task)]
+    task: Option<Task>,
+    /// The column that is read; twice for a pair of texts
+    #[arg(long, value_name = "COLUMN")]
+    text: Vec<String>,
+    /// The column with the label, or with the text to write
+    #[arg(long, value_name = "COLUMN")]
+    label: Option<String>,
+    /// The column that says who holds a row
+    #[arg(long, value_name = "COLUMN", conflicts_with = "clients")]
+    client_column: Option<String>,
+    /// Deal rows to so many made-up clients
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    clients: Option<u16>,
+    /// A file with the rows of the central test set
+    #[arg(long, value_name = "FILE")]
+    test: Option<PathBuf>,
+    /// A pretrained model: a folder in Hugging Face layout, or a GGUF file
+    #[arg(long, value_name = "DIR", conflicts_with = "preset")]
+    model: Option<PathBuf>,
+    /// A shape with fresh weights [default: tiny-encoder]
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// A tokenizer for a preset: a folder with tokenizer.json
+    #[arg(long, value_name = "DIR", conflicts_with = "model")]
+    tokenizer: Option<PathBuf>,
+    /// The method [default: fedavg]
+    #[arg(long, value_name = "NAME")]
+    method: Option<String>,
+    /// How many rounds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Promise differential privacy for every row, up to this epsilon
+    #[arg(long, value_name = "EPSILON", value_parser = parse_epsilon)]
+    private: Option<f64>,
+    /// Ask nothing, take every proposal
+    #[arg(long, short)]
+    yes: bool,
+    /// Write over a file that is there
+    #[arg(long)]
+    force: bool,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Init {
+    /// Looks, asks and writes.
+    pub fn run(self) -> Result<()> {
+        let asking = Asking::new(self.yes);
+        let data = match (&self.data, self.files.as_slice()) {
+            (Some(data), _) => Some(data.clone()),
+            (None, [_, ..]) => None,
+            (None, []) => Some(asking.data()?),
+        };
+        let sight = look(data.as_deref(), &self.files)?;
+        let mut wishes = self.wishes();
+        // What is wrong with flags is said before anything is asked.
+        let first = propose(&sight, &wishes)?;
+        if !self.quiet {
+            console::say(found(&sight, &first));
+        }
+        asking.all(&sight, &mut wishes)?;
+        let proposal = propose(&sight, &wishes)?;
+        let usual = usual_out(data.as_deref());
+        let out = match &self.out {
+            Some(out) => out.clone(),
+            None => asking.out(&usual)?,
+        };
+        let shown = out.display().to_string();
+        let stem = out.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let text = proposal.checked(&shown, stem.as_deref().unwrap_or("experiment"))?;
+        if out == Path::new("-") {
+            console::bytes(text.as_bytes());
+            return Ok(());
+        }
+        self.write(&out, &text)?;
+        if !self.quiet {
+            console::say(told(&proposal, &shown));
+        }
+        Ok(())
+    }
+
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            task: self.task,
+            text: self.text.clone(),
+            label: self.label.clone(),
+            client: self.client_column.clone(),
+            clients: self.clients.map(usize::from),
+            test: self.test.clone(),
+            model: self.model.clone(),
+            preset: self.preset.clone(),
+            tokenizer: self.tokenizer.clone(),
+            method: self.method.clone(),
+            rounds: self.rounds,
+            epsilon: self.private,
+        }
+    }
+
+    /// Writes the file; one that came there in the meantime is not written over either.
+    fn write(&self, out: &Path, text: &str) -> Result<()> {
+        let shown = out.display();
+        let mut options = OpenOptions::new();
+        if self.force {
+            options.create(true).truncate(true);
+        } else {
+            options.create_new(true);
+        }
+        let mut file = match options.write(true).open(out) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
+                "--out: found the file {shown}, expected a free name\n\
+                 hint: --force writes over it, --out FILE.toml takes another name"
+            ),
+            Err(error) => return Err(error).with_context(|| format!("cannot write {shown}")),
+        };
+        file.write_all(text.as_bytes()).with_context(|| format!("cannot write {shown}"))
+    }
+}
+
+/// The data's name with another ending, where fedra runs.
+fn usual_out(data: Option<&Path>) -> PathBuf {
+    let name = data.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_default();
+    let stem = name.split('.').next().filter(|stem| !stem.is_empty()).unwrap_or("experiment");
+    // Names of experiments become folders.
+    let legal = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '_' };
+    PathBuf::from(format!("{}.toml", stem.chars().map(legal).collect::<String>()))
+}
+
+/// Most columns that are listed.
+const MOST_COLUMNS: usize = 20;
+/// Letters of a name that are shown.
+const LONGEST_NAME: usize = 32;
+
+/// What was found in the files, column by column.
+fn found(sight: &Sight, proposal: &Proposal) -> String {
+    let mut grid = Grid::new(["column", ">filled", ">different", ">words", "proposed as"]);
+    let roles = &proposal.roles;
+    let role = |name: &str| {
+        let is = |chosen: Option<&String>| chosen.is_some_and(|chosen| chosen == name);
+        if roles.text.value.iter().any(|text| text == name) {
+            return "text";
+        }
+        let label = roles.label.as_ref().map(|label| &label.value);
+        let client = roles.client.as_ref().map(|client| &client.value);
+        let document = roles.document.as_ref().map(|document| &document.value);
+        let others = [
+            ("label", label),
+            ("client", client),
+            ("split", roles.split.as_ref()),
+            ("document", document),
+        ];
+        others.into_iter().find(|(_, column)| is(*column)).map_or("", |(role, _)| role)
+    };
+    for column in sight.survey.columns.iter().take(MOST_COLUMNS) {
+        let more = if column.has_more { "> " } else { "" };
+        let name: String = fedra_data::printable(&column.name).chars().take(LONGEST_NAME).collect();
+        grid.row([
+            name,
+            grouped(column.filled as u64),
+            format!("{more}{}", grouped(column.distinct() as u64)),
+            format!("{:.1}", column.mean_words()),
+            role(&column.name).to_owned(),
+        ]);
+    }
+    let rows = grouped(sight.survey.rows as u64);
+    let more = match sight.survey.columns.len().saturating_sub(MOST_COLUMNS) {
+        0 => String::new(),
+        more => format!("\nand {more} more columns"),
+    };
+    let what = match sight.files.as_slice() {
+        [one] => one.path.display().to_string(),
+        files => format!("{} files", files.len()),
+    };
+    format!("{what}: {rows} rows\n{grid}{more}\n")
+}
+
+/// What was written, and what to do with it.
+fn told(proposal: &Proposal, file: &str) -> String {
+    let (roles, training) = (&proposal.roles, &proposal.training);
+    let clients = match &roles.client {
+        Some(client) => format!("{} clients, by column {:?}", training.clients, client.value),
+        None => format!("{} clients", training.clients),
+    };
+    format!(
+        "wrote {file}: {} ({}), {clients}, {} rounds\n\n  \
+         fedra data {file}    are these my rows, labels and clients?\n  \
+         fedra plan {file}    what would learn and travel?\n  \
+         fedra run {file}     run it",
+        roles.task.value.name(),
+        roles.task.why,
+        training.rounds.value,
+    )
+}
+
+/// Every task.
+const TASKS: [Task; 7] = [
+    Task::Classes,
+    Task::Diagnosis,
+    Task::Tokens,
+    Task::Concepts,
+    Task::Language,
+    Task::Choice,
+    Task::Generation,
+];
+
+fn parse_task(text: &str) -> Result<Task, String> {
+    TASKS.into_iter().find(|task| task.name() == text).ok_or_else(|| {
+        let names = TASKS.map(Task::name);
+        format!("expected one of {}", names.join(", "))
+    })
+}
+
+fn parse_client(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.trim().is_empty() && !file.is_empty() => {
+            Ok((name.trim().to_owned(), PathBuf::from(file)))
+        }
+        Some(_) | None => Err("expected NAME=FILE".to_owned()),
+    }
+}
+
+fn parse_epsilon(text: &str) -> Result<f64, String> {
+    let read = text.parse::<f64>().ok().filter(|epsilon| *epsilon > 0.0 && epsilon.is_finite());
+    read.ok_or_else(|| "expected a number above 0, such as 8".to_owned())
+}

@@ -1,0 +1,260 @@
+//! The live line of a run: what it says, and how it fits the terminal.
+//!
+//! A line that wraps cannot be drawn over, and the width may change while a run is on. So the line is put
+//! together anew for every drawing out of parts with a rank: what does not fit is left out, the least
+//! needed first, and what room is left becomes a bar.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use fedra::headline::headline;
+use fedra::summary::duration;
+use fedra_data::printable;
+use fedra_engine::RoundReport;
+use fedra_plan::ByteCount;
+
+/// What is known of a run while it is on.
+#[derive(Clone, Debug)]
+pub struct RunState {
+    /// What it is called, in a word.
+    pub label: String,
+    /// Rounds that are complete.
+    pub done: u32,
+    /// Rounds in all.
+    pub rounds: u32,
+    /// Clients of a round, as far as it is known.
+    pub cohort: u64,
+    /// Clients at work, by name, and since when.
+    pub working: BTreeMap<String, Instant>,
+    /// Clients that have ended in this round.
+    pub ended: BTreeSet<String>,
+    /// The last score, in words.
+    pub score: Option<String>,
+    /// The last loss.
+    pub loss: Option<f64>,
+    /// Bytes both ways so far.
+    pub bytes: ByteCount,
+    /// What a private run has spent.
+    pub epsilon: Option<f64>,
+    /// How fast it goes.
+    pub pace: Pace,
+}
+
+impl RunState {
+    /// A round is complete.
+    pub fn complete(&mut self, report: &RoundReport, now: Instant) {
+        self.done = report.round.0 + 1;
+        self.cohort = report.cohort.len() as u64;
+        self.working.clear();
+        self.ended.clear();
+        self.loss = report.loss;
+        if let Some((name, value, _)) = headline(&report.scores) {
+            self.score = Some(format!("{name} {value:.3}"));
+        }
+        self.bytes += report.bytes.up;
+        self.bytes += report.bytes.down;
+        let privacy = report.privacy.as_ref();
+        self.epsilon = privacy.map(|privacy| privacy.epsilon).or(self.epsilon);
+        self.pace.end(now);
+    }
+
+    /// The line, on so many columns.
+    pub fn line(&self, now: Instant, width: usize) -> String {
+        let left = self.pace.left(now, self.rounds.saturating_sub(self.done));
+        let spent = self.epsilon.map(|epsilon| (epsilon * 100.0).ceil() / 100.0);
+        // In the order in which they are read; a small rank stays longest.
+        let parts = [
+            (6, Some(printable(&self.label).into_owned())),
+            (0, Some(format!("round {}/{}", (self.done + 1).min(self.rounds), self.rounds))),
+            (1, self.score.clone()),
+            (7, self.loss.map(|loss| format!("loss {loss:.3}"))),
+            (3, Some(format!("{}/{} clients", self.ended.len(), self.cohort))),
+            (5, (self.bytes.0 > 0).then(|| self.bytes.to_string())),
+            (2, spent.map(|spent| format!("epsilon {spent:.2}"))),
+            (4, left.map(|left| format!("{} left", duration(left.as_secs_f64())))),
+            (8, self.late(now)),
+        ];
+        let share = f64::from(self.done) / f64::from(self.rounds.max(1));
+        let within = self.ended.len() as f64 / self.cohort.max(1) as f64;
+        let share = share + within.min(1.0) / f64::from(self.rounds.max(1));
+        fitted(&parts, share.min(1.0), width)
+    }
+
+    /// Who is still at work once others have ended, the longest first.
+    fn late(&self, now: Instant) -> Option<String> {
+        if self.ended.is_empty() || self.working.is_empty() {
+            return None;
+        }
+        let mut late: Vec<(&Instant, &String)> =
+            self.working.iter().map(|(name, since)| (since, name)).collect();
+        late.sort();
+        let names: Vec<String> =
+            late.iter().take(2).map(|(_, name)| printable(name).into_owned()).collect();
+        let more = match late.len().saturating_sub(2) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let since =
+            late.first().map_or(0.0, |(since, _)| now.duration_since(**since).as_secs_f64());
+        let since = if since >= 10.0 { format!(" ({})", duration(since)) } else { String::new() };
+        Some(format!("waiting for {}{more}{since}", names.join(", ")))
+    }
+}
+
+/// Blanks between two parts.
+const GAP: usize = 2;
+/// Columns from which on a bar says something.
+const SHORTEST_BAR: usize = 8;
+/// Columns of a bar at most.
+const LONGEST_BAR: usize = 24;
+
+/// As many parts as fit, and a bar where there is room for one.
+pub fn fitted(parts: &[(u8, Option<String>)], share: f64, width: usize) -> String {
+    // The last column stays free: some terminals go to the next line behind it.
+    let room = width.saturating_sub(1);
+    let mut ranked: Vec<usize> = (0..parts.len()).filter(|&at| parts[at].1.is_some()).collect();
+    ranked.sort_by_key(|&at| parts[at].0);
+    let length = |at: usize| parts[at].1.as_ref().map_or(0, |text| text.chars().count());
+    let mut kept: Vec<usize> = Vec::new();
+    let mut used = 0;
+    for at in ranked {
+        let more = length(at) + if kept.is_empty() { 0 } else { GAP };
+        if used + more <= room {
+            used += more;
+            kept.push(at);
+        }
+    }
+    if kept.is_empty() {
+        let first = parts.iter().min_by_key(|(rank, _)| rank).and_then(|(_, text)| text.as_ref());
+        return first.map_or(String::new(), |text| cut(text, room));
+    }
+    kept.sort_unstable();
+    let texts: Vec<&str> = kept.iter().filter_map(|&at| parts[at].1.as_deref()).collect();
+    let spare = room.saturating_sub(used + GAP).min(LONGEST_BAR);
+    if spare < SHORTEST_BAR {
+        return texts.join("  ");
+    }
+    // The bar stands behind the label, where there is one.
+    let (label, rest) = if kept[0] == 0 { texts.split_at(1) } else { texts.split_at(0) };
+    let bar = bar(share, spare);
+    [label, &[bar.as_str()], rest].concat().join("  ")
+}
+
+fn bar(share: f64, width: usize) -> String {
+    let full = ((share.clamp(0.0, 1.0) * width as f64).floor() as usize).min(width);
+    format!("{}{}", "\u{2501}".repeat(full), "\u{2500}".repeat(width - full))
+}
+
+/// The start of a text, with two dots where it goes on.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(width.saturating_sub(2)).collect();
+    if width < 2 { start } else { format!("{start}..") }
+}
+
+/// How long rounds take, by the last few of them: they differ, and the first is often the slowest.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    ends: VecDeque<Instant>,
+}
+
+/// Rounds that the time left is reckoned by.
+const RECENT: usize = 8;
+
+impl Pace {
+    /// Rounds begin now.
+    pub fn new(now: Instant) -> Self {
+        Self { ends: [now].into() }
+    }
+
+    /// A round has ended.
+    pub fn end(&mut self, now: Instant) {
+        self.ends.push_back(now);
+        if self.ends.len() > RECENT + 1 {
+            self.ends.pop_front();
+        }
+    }
+
+    /// The time that so many more rounds will take; `None` for none, and before the first has ended.
+    /// Whatever happens between two rounds counts too.
+    pub fn left(&self, now: Instant, rounds: u32) -> Option<Duration> {
+        let (first, last) = (self.ends.front()?, self.ends.back()?);
+        if rounds == 0 || self.ends.len() < 2 {
+            return None;
+        }
+        let each = last.duration_since(*first).as_secs_f64() / (self.ends.len() - 1) as f64;
+        let since = now.saturating_duration_since(*last).as_secs_f64().min(each);
+        Duration::try_from_secs_f64((each * f64::from(rounds) - since).max(0.0)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_that_of_the_last_rounds_and_counts_down() {
+        let begun = Instant::now();
+        let seconds = Duration::from_secs;
+        let mut pace = Pace::new(begun);
+        assert_eq!(pace.left(begun, 9), None);
+        // A slow first round, then one a second.
+        pace.end(begun + seconds(11));
+        assert_eq!(pace.left(begun + seconds(11), 9), Some(seconds(99)));
+        assert_eq!(pace.left(begun + seconds(13), 9), Some(seconds(97)));
+        pace.end(begun + seconds(12));
+        assert_eq!(pace.left(begun + seconds(12), 8), Some(seconds(48)));
+        for round in 3..=11 {
+            pace.end(begun + seconds(10 + round));
+        }
+        assert_eq!(pace.left(begun + seconds(21), 5), Some(seconds(5)));
+        assert_eq!(pace.left(begun + seconds(99), 0), None);
+    }
+
+    fn state() -> RunState {
+        let now = Instant::now();
+        RunState {
+            label: "fedavg".to_owned(),
+            done: 2,
+            rounds: 20,
+            cohort: 8,
+            working: [("north".to_owned(), now)].into(),
+            ended: ["south".to_owned()].into(),
+            score: Some("macro_f1 0.812".to_owned()),
+            loss: Some(0.5),
+            bytes: ByteCount(12_300_000),
+            epsilon: Some(2.304),
+            pace: Pace::new(now),
+        }
+    }
+
+    #[test]
+    fn the_line_never_passes_the_width_and_says_the_round_first() {
+        let (state, now) = (state(), Instant::now());
+        for width in 0..200 {
+            let line = state.line(now, width);
+            assert!(line.chars().count() < width.max(1), "{width}: {line}");
+            if width > 12 {
+                assert!(line.contains("round 3/20"), "{width}: {line}");
+            }
+        }
+        assert_eq!(state.line(now, 40), "round 3/20  macro_f1 0.812  epsilon 2.31");
+        let wide = state.line(now, 160);
+        for part in
+            ["fedavg", "loss 0.500", "1/8 clients", "12.3 MB", "waiting for north", "\u{2501}"]
+        {
+            assert!(wide.contains(part), "{part}: {wide}");
+        }
+    }
+
+    #[test]
+    fn a_giant_name_is_cut_or_left_out() {
+        let mut state = state();
+        state.label = "x".repeat(5000);
+        assert!(state.line(Instant::now(), 80).contains("round 3/20"));
+        assert_eq!(cut("abcdef", 4), "ab..");
+        assert_eq!(cut("abc", 4), "abc");
+    }
+}

@@ -1,0 +1,100 @@
+//! Live lines at the end of a terminal, and everything else above them.
+//!
+//! All that is drawn goes through one screen, so that a line that is said from any thread scrolls by
+//! above the live lines and never into them. There is a screen only where standard error is a terminal
+//! that can be drawn on: in a pipe, and where `TERM` is `dumb`, lines are said one after the other. No
+//! colours are used, so `NO_COLOR` changes nothing.
+
+use std::io::IsTerminal;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use console_terminal::Term;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+/// How often live lines are drawn anew though nothing happened: times count down.
+const TICK: Duration = Duration::from_millis(500);
+
+static SCREEN: LazyLock<MultiProgress> = LazyLock::new(|| {
+    let target =
+        if can_draw() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    MultiProgress::with_draw_target(target)
+});
+
+/// Whether drawing has ended for good.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+fn can_draw() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    std::io::stderr().is_terminal() && !is_dumb
+}
+
+/// Whether live lines are drawn.
+pub fn is_live() -> bool {
+    was_live() && !CLOSED.load(Ordering::SeqCst)
+}
+
+/// Whether live lines are drawn, or were until the process was told to stop.
+pub fn was_live() -> bool {
+    static CAN: LazyLock<bool> = LazyLock::new(can_draw);
+    *CAN
+}
+
+/// Does something, usually writing a line, while no live line is in the way.
+pub fn aside<T>(write: impl FnOnce() -> T) -> T {
+    if is_live() { SCREEN.suspend(write) } else { write() }
+}
+
+/// Takes all live lines away for good, so that the process may end at any moment.
+pub fn close() {
+    if was_live() && !CLOSED.swap(true, Ordering::SeqCst) {
+        let _unseen = SCREEN.clear();
+        SCREEN.set_draw_target(ProgressDrawTarget::hidden());
+    }
+}
+
+/// Columns of the terminal at this moment.
+fn width() -> usize {
+    usize::from(Term::stderr().size().1)
+}
+
+/// One live line.
+#[derive(Clone)]
+pub struct Line {
+    bar: ProgressBar,
+}
+
+impl Line {
+    /// A line behind those that are there, which says what it is given for so many columns.
+    pub fn new(text: impl Fn(usize) -> String + Clone + Send + Sync + 'static) -> Self {
+        if !is_live() {
+            return Self::hidden();
+        }
+        let bar = SCREEN.add(ProgressBar::new_spinner());
+        let live = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let _unseen = out.write_str(&text(width()));
+        };
+        let style = ProgressStyle::with_template("{live}").expect("the template is legal");
+        bar.set_style(style.with_key("live", live));
+        bar.enable_steady_tick(TICK);
+        Self { bar }
+    }
+
+    /// A line that nobody sees.
+    pub fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden() }
+    }
+
+    /// Draws it anew.
+    pub fn draw(&self) {
+        self.bar.tick();
+    }
+
+    /// Takes it away.
+    pub fn remove(&self) {
+        self.bar.disable_steady_tick();
+        self.bar.finish_and_clear();
+        SCREEN.remove(&self.bar);
+    }
+}

@@ -1,0 +1,238 @@
+//! What learns, and how: a folder is looked into, a preset is chosen, and the numbers of a run follow
+//! from the rows there are.
+//!
+//! The numbers are where a first run should begin, not what is best: `fedra compare --tune` finds that.
+
+use fedra_data::{AnswerForm, LabelShape, Task};
+use fedra_engine::methods::Method;
+use fedra_model::hf::{Checkpoint, Config};
+use fedra_model::{Head, Model};
+
+use super::roles::MOST_LISTED;
+use super::{Chosen, Roles, Sight, Wishes};
+use crate::error::{Context, Result, refuse};
+use crate::grid::grouped;
+
+/// Clients that rows are dealt to where nobody says who holds them.
+const MADE_UP: usize = 4;
+/// Local steps that a client takes in all, about.
+const STEPS: usize = 400;
+/// Steps after which a client's round is cut short.
+const MOST_STEPS: usize = 200;
+/// From here on low-rank adapters learn in place of the weights.
+const LARGE: usize = 80_000_000;
+/// Rows below which a client is joined with others.
+const FEWEST: usize = 10;
+/// Clients from which on only some take part in a round.
+const MANY_CLIENTS: usize = 20;
+
+/// The model and the numbers of a run.
+#[derive(Clone, Debug)]
+pub struct Training {
+    /// What learns.
+    pub model: ModelChoice,
+    /// How the model was found to be.
+    pub model_why: String,
+    /// Whether adapters learn in place of the weights.
+    pub lora: bool,
+    /// How many clients there are.
+    pub clients: usize,
+    /// How many rows the smallest client has.
+    pub fewest: usize,
+    /// Tokens of an example.
+    pub max_tokens: Chosen<usize>,
+    /// Examples of a step.
+    pub batch: Chosen<usize>,
+    /// Rounds.
+    pub rounds: Chosen<u32>,
+    /// Steps after which a client's round ends.
+    pub max_steps: Option<usize>,
+    /// The rate.
+    pub rate: Chosen<f64>,
+    /// The method.
+    pub method: String,
+    /// Clients of a round, where not all take part.
+    pub sample: Option<usize>,
+}
+
+/// What learns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelChoice {
+    /// A folder or a GGUF file.
+    Folder(std::path::PathBuf),
+    /// A shape with fresh weights, with fewer blocks than it has where given.
+    Preset(String, Option<usize>),
+}
+
+impl Training {
+    pub(super) fn of(sight: &Sight, roles: &Roles, wishes: &Wishes) -> Result<Self> {
+        let (model, model_why, parameters, positions) = model(roles, wishes)?;
+        let is_fresh = matches!(model, ModelChoice::Preset(..));
+        if wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none() {
+            refuse!(
+                "--private: found no model and no tokenizer, expected --model DIR or --tokenizer DIR: a \
+                 vocabulary grown from clients' rows would tell their words"
+            );
+        }
+        let labels = roles.labels(sight).map(|labels| labels.len());
+        let lists = match (roles.task.value, wishes.epsilon) {
+            (Task::Choice, _) => Some("--task choice"),
+            (task, Some(_)) if task.shape() != LabelShape::Absent => Some("--private"),
+            (_, _) => None,
+        };
+        if let (Some(flag), None | Some(MOST_LISTED..)) = (lists, labels) {
+            refuse!(
+                "{flag}: found {MOST_LISTED} different labels or more, expected so few that the file can list \
+                 them"
+            );
+        }
+        if let Some(method) = &wishes.method
+            && !Method::NAMES.contains(&method.as_str())
+        {
+            refuse!("--method: found {method:?}, expected {}", Method::NAMES.join(", "));
+        }
+        let lora = !is_fresh && parameters >= LARGE;
+        let (clients, fewest) = clients(sight, roles, wishes);
+        let max_tokens = max_tokens(sight, roles, positions);
+        let rows = sight.survey.rows * 7 / 10 / clients.max(1);
+        let batch = match (wishes.epsilon, rows) {
+            (Some(_), 320..) => Chosen::new(64, "large batches drown noise"),
+            (Some(_), _) => Chosen::new(16, "there are few rows"),
+            (None, 320..) => Chosen::new(16, "a usual number"),
+            (None, _) => Chosen::new(8, "there are few rows, so smaller steps and more of them"),
+        };
+        let steps = rows.div_ceil(batch.value).max(1);
+        let max_steps = (steps > 2 * MOST_STEPS).then_some(MOST_STEPS);
+        let each = max_steps.unwrap_or(steps);
+        let rounds = match wishes.rounds {
+            Some(rounds) => Chosen::wished(rounds),
+            None => {
+                let rounds = (STEPS / each).clamp(5, 30) as u32;
+                let why = format!("about {} steps a round at each client", grouped(each as u64));
+                Chosen::new(rounds, why)
+            }
+        };
+        let rate = match (is_fresh || lora || wishes.epsilon.is_some(), parameters) {
+            (true, _) | (false, 0..5_000_000) => Chosen::new(1e-3, rate_why(is_fresh, lora)),
+            (false, 5_000_000..50_000_000) => Chosen::new(2e-4, "a small pretrained model"),
+            (false, _) => Chosen::new(5e-5, "a pretrained model"),
+        };
+        let method = wishes.method.clone().unwrap_or_else(|| "fedavg".to_owned());
+        let sample = (clients > MANY_CLIENTS).then_some(MANY_CLIENTS / 2);
+        Ok(Self {
+            model,
+            model_why,
+            lora,
+            clients,
+            fewest,
+            max_tokens,
+            batch,
+            rounds,
+            max_steps,
+            rate,
+            method,
+            sample,
+        })
+    }
+
+    /// Fewest training rows of a client that stands alone, where some have too few.
+    pub(super) fn min_examples(&self) -> Option<usize> {
+        (self.fewest < FEWEST).then_some(FEWEST / 2)
+    }
+}
+
+fn rate_why(is_fresh: bool, lora: bool) -> &'static str {
+    match (is_fresh, lora) {
+        (true, _) => "fresh weights take large steps",
+        (false, true) => "adapters take larger steps than weights",
+        (false, false) => "where a first run should begin",
+    }
+}
+
+/// How many clients there are, and the rows of the smallest.
+fn clients(sight: &Sight, roles: &Roles, wishes: &Wishes) -> (usize, usize) {
+    if sight.is_by_client() {
+        return (sight.files.len(), sight.rows.iter().copied().min().unwrap_or(0));
+    }
+    match roles.client.as_ref().and_then(|client| sight.survey.column(&client.value)) {
+        Some(column) => (column.distinct(), column.values.values().copied().min().unwrap_or(0)),
+        None => {
+            let clients = wishes.clients.unwrap_or(MADE_UP);
+            (clients, sight.survey.rows / clients.max(1))
+        }
+    }
+}
+
+/// Tokens that most examples do not pass.
+fn max_tokens(sight: &Sight, roles: &Roles, positions: usize) -> Chosen<usize> {
+    let is_written = roles.task.value.answer_form() == AnswerForm::Text
+        && roles.task.value.shape() == LabelShape::Absent;
+    let label = roles.label.as_ref().filter(|_| is_written).map(|label| &label.value);
+    let columns = roles.text.value.iter().chain(label);
+    let words: usize = columns
+        .filter_map(|name| sight.survey.column(name))
+        .map(|column| column.words_of(0.95))
+        .sum();
+    // A word is about one and a half tokens; marks stand around the text.
+    let wanted = (words * 3 / 2 + 3).next_multiple_of(8).max(24);
+    let most = positions.min(if is_written { 512 } else { 256 });
+    let tokens = wanted.min(most);
+    let why = if tokens < wanted {
+        format!("longer texts are cut: 95 % of the rows have up to {} words", grouped(words as u64))
+    } else {
+        format!("95 % of the rows have up to {} words", grouped(words as u64))
+    };
+    Chosen::new(tokens, why)
+}
+
+/// What learns, what it is in words, its parameters and the tokens it can read.
+fn model(roles: &Roles, wishes: &Wishes) -> Result<(ModelChoice, String, usize, usize)> {
+    let needs_decoder = roles.task.value.answer_form() == AnswerForm::Text;
+    let task = roles.task.value.name();
+    if let Some(path) = &wishes.model {
+        if wishes.preset.is_some() {
+            refuse!("--preset: found it beside --model, expected one of them");
+        }
+        let shown = path.display();
+        let checkpoint = Checkpoint::open(path).with_context(|| format!("--model {shown}"))?;
+        let config = checkpoint.config();
+        let (kind, positions) = match config {
+            Config::Bert(bert) if needs_decoder => refuse!(
+                "--model: found an encoder of {} blocks in {shown}, expected a decoder for the task {task}",
+                bert.num_hidden_layers
+            ),
+            Config::Bert(bert) => ("encoder (BERT)", bert.max_position_embeddings),
+            Config::Llama(llama) => ("decoder (LLaMA)", llama.max_position_embeddings),
+        };
+        let structure = Model::new(config.clone(), Head::Bare, None)
+            .with_context(|| format!("--model {shown}"))?;
+        let parameters = structure.layout().elements();
+        let head = match config.labels().filter(|labels| labels.are_named()) {
+            Some(labels) => {
+                format!(", with a head for {} labels", grouped(labels.names.len() as u64))
+            }
+            None => String::new(),
+        };
+        let why = format!(
+            "a pretrained {kind} of {} blocks and {} parameters{head}",
+            config.blocks(),
+            grouped(parameters as u64)
+        );
+        return Ok((ModelChoice::Folder(path.clone()), why, parameters, positions));
+    }
+    let fresh = "fresh weights; --model DIR takes a pretrained model in Hugging Face layout";
+    match &wishes.preset {
+        Some(name) => Ok((ModelChoice::Preset(name.clone(), None), fresh.to_owned(), 0, 512)),
+        None if needs_decoder => {
+            let why = format!(
+                "{fresh}. The task {task} needs a decoder: two fresh blocks show that the file works, and \
+                 learn little"
+            );
+            Ok((ModelChoice::Preset("smollm2".to_owned(), Some(2)), why, 0, 2048))
+        }
+        None => {
+            let preset = ModelChoice::Preset("tiny-encoder".to_owned(), None);
+            Ok((preset, format!("a small encoder with {fresh}"), 0, 512))
+        }
+    }
+}
