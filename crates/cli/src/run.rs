@@ -70,9 +70,9 @@ impl Run {
             interrupt::stop_with_standard_input();
         }
         match (&self.resume, &self.file) {
-            (Some(folder), _) => match self.watched(folder, || {
-                fedra::resume(folder, self.leash, &Terminal::new(voice))
-            })? {
+            (Some(folder), _) => match self
+                .watched(folder, || fedra::resume(folder, self.leash, &Terminal::new(voice)))?
+            {
                 Resumed::WasComplete(summary) => {
                     show_complete(folder, &summary, voice);
                     Ok(ExitCode::SUCCESS)

@@ -225,7 +225,8 @@ impl Shared {
         match fedra::report::document(&self.folder) {
             Ok(document) => Document { freshness: live, ..document },
             Err(error) => {
-                let mut document = waiting("There is no page of this run at the moment.".to_owned());
+                let mut document =
+                    waiting("There is no page of this run at the moment.".to_owned());
                 document.sections.push(Section::new("Why", vec![Content::Words(error.in_words())]));
                 document
             }

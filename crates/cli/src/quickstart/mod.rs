@@ -76,7 +76,8 @@ impl Quickstart {
             }
         };
         let experiments = self.experiments()?;
-        let public = Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
+        let public =
+            Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
         // Its own earlier runs may be replaced; any other is refused before the first begins.
         let at = |name: &str| self.out.join(name);
         output_folder::check(&at(START), &public, Over::Namesake)?;
@@ -94,7 +95,8 @@ impl Quickstart {
             let plan = fedra::plan(experiment)?;
             if story.is_empty() {
                 let run = Run::prepare(experiment)?;
-                story.floor = run.baseline().and_then(|floor| floor.score("central_test", "span_f1"));
+                story.floor =
+                    run.baseline().and_then(|floor| floor.score("central_test", "span_f1"));
                 say(format!("{}\n", run.introduction()));
             }
             let Some(summary) = run_in(&at(name), experiment, voice)? else { return Ok(stopped()) };

@@ -73,7 +73,9 @@ impl Story {
                 summary.bytes.down.to_string(),
                 client_memory.to_string(),
                 summary.privacy.as_ref().map_or("none".to_owned(), |privacy| {
-                    privacy.epsilon.map_or("no bound".to_owned(), |e| format!("epsilon {:.1}", (e * 10.0).ceil() / 10.0))
+                    privacy.epsilon.map_or("no bound".to_owned(), |e| {
+                        format!("epsilon {:.1}", (e * 10.0).ceil() / 10.0)
+                    })
                 }),
                 duration(summary.seconds),
             ];
@@ -96,7 +98,8 @@ impl Story {
         let ways = self.ways.iter().filter_map(|way| Some((way.name.as_str(), way.score()?)));
         let rows: Vec<(&str, f64)> = floor.into_iter().chain(ways).collect();
         let widest = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let line = |(name, score): &(&str, f64)| format!("{name:<widest$}  {} {score:.3}", bar(*score));
+        let line =
+            |(name, score): &(&str, f64)| format!("{name:<widest$}  {} {score:.3}", bar(*score));
         rows.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 

@@ -64,8 +64,16 @@ fn what_was_not_measured_is_not_drawn() {
         assert!(html.contains(drawn), "{drawn}");
     }
     for absent in [
-        "Score by round", "Score against bytes", "Who gains", "Label by label", "Privacy spent",
-        "Signal against noise", "Drift of", "What blocks scored", "Who holds what", "Memory of both",
+        "Score by round",
+        "Score against bytes",
+        "Who gains",
+        "Label by label",
+        "Privacy spent",
+        "Signal against noise",
+        "Drift of",
+        "What blocks scored",
+        "Who holds what",
+        "Memory of both",
         "Not drawn",
     ] {
         assert!(!html.contains(absent), "{absent}");
@@ -86,7 +94,9 @@ fn a_run_before_its_first_round_has_a_page() {
 fn a_scored_run_shows_curves_clients_and_what_they_cost() {
     let run = folder(&[scored(0, 3), scored(1, 3)]);
     let html = page(run.path());
-    for drawn in ["Score by round", "Score against bytes", "Score by client", "Who gains, who loses"] {
+    for drawn in
+        ["Score by round", "Score against bytes", "Score by client", "Who gains, who loses"]
+    {
         assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
     }
     for client in ["client 0", "client 1", "client 2"] {
@@ -125,7 +135,8 @@ fn drift_choices_memory_phases_and_a_second_stage_are_shown_where_they_were_meas
     let mut rounds = [plain(0), plain(1)];
     for report in &mut rounds {
         let drift = json!({"drift": 0.5, "disagreement": 0.3, "mean_norm": 1.0});
-        report["drift"] = json!({"roles": {"query_key": drift, "mlp": drift}, "query_key_blocks": {}});
+        report["drift"] =
+            json!({"roles": {"query_key": drift, "mlp": drift}, "query_key_blocks": {}});
         report["stage"] = json!({"since": 1});
         report["memory"] = json!({"client": 1_000_000, "server": 5_000_000});
         report["phases"] =
@@ -138,8 +149,10 @@ fn drift_choices_memory_phases_and_a_second_stage_are_shown_where_they_were_meas
     }
     let html = page(folder(&rounds).path());
     for drawn in [
-        "Drift of the clients, by role", "Disagreement of the clients, by role",
-        "What blocks scored", "Memory of both sides",
+        "Drift of the clients, by role",
+        "Disagreement of the clients, by role",
+        "What blocks scored",
+        "Memory of both sides",
     ] {
         assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
     }
@@ -218,7 +231,8 @@ fn a_log_that_was_edited_is_refused_by_line_and_a_torn_end_is_not() {
 
 #[test]
 fn many_clients_and_many_rounds_still_make_a_small_page() {
-    let rounds: Vec<Value> = (0..400).map(plain).chain((400..404).map(|at| scored(at, 900))).collect();
+    let rounds: Vec<Value> =
+        (0..400).map(plain).chain((400..404).map(|at| scored(at, 900))).collect();
     let html = page(folder(&rounds).path());
     assert!(html.contains("lower quarter") && html.contains("gained least"));
     assert!(html.len() < 600_000, "{} bytes", html.len());

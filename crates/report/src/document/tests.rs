@@ -139,7 +139,13 @@ fn tags(html: &str) -> Vec<String> {
 #[test]
 fn everything_is_escaped_and_nothing_is_fetched() {
     let mut contents = others();
-    contents.extend([lines(&[0.5, 0.7]), bars(&[1.0, 2.0]), heat(&[0.0, 2.0]), rows(&[1.0]), parts()]);
+    contents.extend([
+        lines(&[0.5, 0.7]),
+        bars(&[1.0, 2.0]),
+        heat(&[0.0, 2.0]),
+        rows(&[1.0]),
+        parts(),
+    ]);
     let html = document(contents);
     let tags = tags(&html);
     assert!(tags.iter().all(|tag| !tag.starts_with("script") && !tag.starts_with("img")));
@@ -175,9 +181,16 @@ fn every_chart_says_how_many_marks_it_has() {
 
 #[test]
 fn what_cannot_be_drawn_honestly_is_replaced_by_the_reason() {
-    for content in
-        [lines(&[f64::NAN]), lines(&[]), bars(&[-1.0]), bars(&[]), heat(&[f64::INFINITY]), heat(&[]), rows(&[f64::NAN]), rows(&[])]
-    {
+    for content in [
+        lines(&[f64::NAN]),
+        lines(&[]),
+        bars(&[-1.0]),
+        bars(&[]),
+        heat(&[f64::INFINITY]),
+        heat(&[]),
+        rows(&[f64::NAN]),
+        rows(&[]),
+    ] {
         let html = document(vec![content]);
         assert!(html.contains("Not drawn: chart"), "{html}");
         assert!(!html.contains("<figure"), "{html}");
