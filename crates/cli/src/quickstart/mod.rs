@@ -1,0 +1,172 @@
+//! `fedra quickstart`: the whole story on notes that no patient wrote.
+//!
+//! A public model first, then every variant of one experiment file from that model, one after another in
+//! this process. `fedra compare` takes the same file and runs it with several seeds, so nothing that the
+//! table shows is known to this command alone.
+
+mod story;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use fedra::federate::{Ending, Run};
+use fedra::folder::Folder;
+use fedra::output_folder::{self, Over};
+use fedra::process::forget_peak;
+use fedra::report::{self, Variant};
+use fedra::summary::duration;
+use fedra::{Experiment, Overrides, Summary};
+
+use crate::console;
+use crate::experiment::parse_seed;
+use crate::interrupt;
+use crate::progress::Voice;
+use crate::terminal::Terminal;
+use story::{Story, Way};
+
+const PUBLIC: &str = include_str!("../../../../experiments/quickstart_public.toml");
+const EXPERIMENT: &str = include_str!("../../../../experiments/quickstart.toml");
+/// The public model's folder, and the name of its row.
+const START: &str = "public";
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra quickstart
+  fedra quickstart --seed 2 --out runs/another
+
+Eight synthetic hospitals mark problems, tests and treatments in their notes, from a public model:
+  word by word  no model: every word gets the tag that it has most often
+  public model  as it comes, before it sees a note of theirs
+  centralised   all notes in one place: the ceiling
+  local-only    every hospital alone: the mean of the eight, on the same test notes
+  fedavg        notes stay where they are, models travel
+  safl          of four blocks only the two to which attention points learn and travel
+  fedfrozen     fedavg; after half of the rounds query and key stay as they are and at home
+  cut           fedavg; the two middle blocks live at a server, states cross instead of weights
+  private       fedavg with a promise to every row: epsilon 8 at delta 1e-5
+Settings are in experiments/quickstart.toml, with the command that chose them. The files of each run
+lie under DIR/NAME; run its experiment.toml again with `fedra run`.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Quickstart {
+    /// Where results go
+    #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
+    out: PathBuf,
+    /// Another seed
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
+    seed: Option<u64>,
+    /// Print the table and nothing else
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Quickstart {
+    /// Runs everything, and prints one table, one picture and what to try next.
+    pub fn run(self) -> Result<ExitCode> {
+        let begun = Instant::now();
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Brief };
+        let say = |line: String| {
+            if voice != Voice::Quiet {
+                console::say(line);
+            }
+        };
+        let experiments = self.experiments()?;
+        let public =
+            Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
+        // Its own earlier runs may be replaced; any other is refused before the first begins.
+        let at = |name: &str| self.out.join(name);
+        output_folder::check(&at(START), &public, Over::Namesake)?;
+        for (name, experiment) in &experiments {
+            output_folder::check(&at(name), experiment, Over::Namesake)?;
+        }
+        // Held to the end: another one would take turns with this one.
+        let whole = Folder::claim(&self.out)?;
+        if run_in(&at(START), &public, voice)?.is_none() {
+            return Ok(stopped());
+        }
+        let mut story = Story::default();
+        for (name, experiment) in &experiments {
+            forget_peak();
+            let plan = fedra::plan(experiment)?;
+            if story.is_empty() {
+                let run = Run::prepare(experiment)?;
+                story.floor =
+                    run.baseline().and_then(|floor| floor.score("central_test", "span_f1"));
+                say(format!("{}\n", run.introduction()));
+            }
+            let Some(summary) = run_in(&at(name), experiment, voice)? else { return Ok(stopped()) };
+            story.ways.push(Way { name: name.clone(), client_memory: plan.client_memory, summary });
+        }
+        let page = self.page(&story)?;
+        drop(whole);
+        say(String::new());
+        console::data(story.table());
+        say(format!("\n{}\n", story.picture()));
+        for line in story.words() {
+            say(line);
+        }
+        say(format!("\n{} in all\n", duration(begun.elapsed().as_secs_f64())));
+        say(story::next(&self.out, &page));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The public model as it is, then every variant of the file, with their names.
+    fn experiments(&self) -> Result<Vec<(String, Experiment)>> {
+        let model = std::path::absolute(self.out.join(START).join("model"))
+            .with_context(|| format!("cannot tell where {} is", self.out.display()))?;
+        // A JSON string is a TOML string.
+        let model = serde_json::to_string(&model.display().to_string())?;
+        let common = Overrides::new(vec![format!("model.path={model}")], self.seed);
+        let read = |name: &str, overrides: &Overrides| {
+            let overrides = overrides.clone().set(&format!("name=quickstart-{name}"));
+            Experiment::from_text(EXPERIMENT, "quickstart.toml", "quickstart", &overrides)
+        };
+        // At rate 0 nothing is learnt: this is how a model is scored on the test notes of the others.
+        let unchanged = ["work.optimiser.rate=0.0", "work.max_steps=1", "federation.rounds=1"];
+        let unchanged = unchanged.iter().fold(common.clone(), |all, one| all.set(one));
+        let first = read(story::UNCHANGED, &unchanged)?;
+        let (seed, table) = (first.draft.seed, first.compare.clone().unwrap_or_default());
+        let mut all = vec![(story::UNCHANGED.to_owned(), first)];
+        for variant in table.variants {
+            let assigned: Vec<_> = variant.set.into_iter().collect();
+            all.push((variant.name.clone(), read(&variant.name, &common.with(&assigned, seed))?));
+        }
+        Ok(all)
+    }
+
+    /// One page of all of them.
+    fn page(&self, story: &Story) -> Result<PathBuf> {
+        let variants: Vec<Variant> = story
+            .ways
+            .iter()
+            .filter(|way| way.name != story::UNCHANGED)
+            .map(|way| Variant {
+                name: way.name.clone(),
+                runs: vec![(way.name.clone(), self.out.join(&way.name))],
+            })
+            .collect();
+        let heading = ("Fedra's quickstart", story::LEAD);
+        let document = report::side_by_side(heading, story.contents(), &variants, &self.out)?;
+        Ok(report::write_page(&self.out, &document)?)
+    }
+}
+
+/// One run in its folder; `None` if it was interrupted.
+fn run_in(folder: &Path, experiment: &Experiment, voice: Voice) -> Result<Option<Summary>> {
+    let run = Run::prepare(experiment)?;
+    let folder = Folder::create(folder, experiment)?;
+    match run.run(&folder, None, &Terminal::new(voice))? {
+        Ending::Complete(summary) => Ok(Some(*summary)),
+        Ending::Interrupted { .. } => Ok(None),
+    }
+}
+
+fn stopped() -> ExitCode {
+    console::say("stopped; fedra quickstart starts anew");
+    ExitCode::from(interrupt::STATUS)
+}
