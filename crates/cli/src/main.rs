@@ -49,7 +49,7 @@ static ALLOCATOR: fedra_compute::Allocator = fedra_compute::Allocator;
 
 const EXAMPLES: &str = "\
 Examples:
-  fedra quickstart                                   five methods side by side, in a minute or so
+  fedra quickstart                                   the whole story, in a minute or so
   fedra init notes.csv                               an experiment file for your own data
   fedra data experiments/clinic-concepts.toml        look at the data
   fedra plan experiments/clinic-concepts.toml        what it would send and cost

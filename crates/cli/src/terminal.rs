@@ -13,6 +13,8 @@ use crate::progress::{Progress, Voice};
 
 /// Shows a run to whoever started it.
 pub struct Terminal {
+    /// What rounds are called instead of by their method.
+    name: Option<String>,
     voice: Voice,
     progress: RefCell<Option<Progress>>,
 }
@@ -20,7 +22,12 @@ pub struct Terminal {
 impl Terminal {
     /// Nothing shown yet.
     pub fn new(voice: Voice) -> Self {
-        Self { voice, progress: RefCell::new(None) }
+        Self { name: None, voice, progress: RefCell::new(None) }
+    }
+
+    /// The same for one of several runs of a command.
+    pub fn named(name: &str, voice: Voice) -> Self {
+        Self { name: Some(name.to_owned()), ..Self::new(voice) }
     }
 }
 
@@ -36,7 +43,8 @@ impl Listener for Terminal {
     }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
-        let progress = Progress::new(rounds, self.voice);
+        let label = self.name.as_deref().unwrap_or(rounds.label);
+        let progress = Progress::new(&Rounds { label, ..*rounds }, self.voice);
         let observer = progress.observer();
         self.progress.replace(Some(progress));
         observer

@@ -69,7 +69,7 @@ impl Quickstart {
     /// Runs everything, and prints one table, one picture and what to try next.
     pub fn run(self) -> Result<ExitCode> {
         let begun = Instant::now();
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Brief };
+        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let say = |line: String| {
             if voice != Voice::Quiet {
                 console::say(line);
@@ -79,14 +79,14 @@ impl Quickstart {
         let public =
             Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
         // Its own earlier runs may be replaced; any other is refused before the first begins.
-        let at = |name: &str| self.out.join(name);
+        let at = |name: &str| self.out.join(folder_of(name));
         output_folder::check(&at(START), &public, Over::Namesake)?;
         for (name, experiment) in &experiments {
             output_folder::check(&at(name), experiment, Over::Namesake)?;
         }
         // Held to the end: another one would take turns with this one.
         let whole = Folder::claim(&self.out)?;
-        if run_in(&at(START), &public, voice)?.is_none() {
+        if run_in((START, &at(START)), &public, voice)?.is_none() {
             return Ok(stopped());
         }
         let mut story = Story::default();
@@ -99,7 +99,9 @@ impl Quickstart {
                     run.baseline().and_then(|floor| floor.score("central_test", "span_f1"));
                 say(format!("{}\n", run.introduction()));
             }
-            let Some(summary) = run_in(&at(name), experiment, voice)? else { return Ok(stopped()) };
+            let Some(summary) = run_in((name, &at(name)), experiment, voice)? else {
+                return Ok(stopped());
+            };
             story.ways.push(Way { name: name.clone(), client_memory: plan.client_memory, summary });
         }
         let page = self.page(&story)?;
@@ -123,7 +125,7 @@ impl Quickstart {
         let model = serde_json::to_string(&model.display().to_string())?;
         let common = Overrides::new(vec![format!("model.path={model}")], self.seed);
         let read = |name: &str, overrides: &Overrides| {
-            let overrides = overrides.clone().set(&format!("name=quickstart-{name}"));
+            let overrides = overrides.clone().set(&format!("name=quickstart-{}", folder_of(name)));
             Experiment::from_text(EXPERIMENT, "quickstart.toml", "quickstart", &overrides)
         };
         // At rate 0 nothing is learnt: this is how a model is scored on the test notes of the others.
@@ -147,7 +149,7 @@ impl Quickstart {
             .filter(|way| way.name != story::UNCHANGED)
             .map(|way| Variant {
                 name: way.name.clone(),
-                runs: vec![(way.name.clone(), self.out.join(&way.name))],
+                runs: vec![(way.name.clone(), self.out.join(folder_of(&way.name)))],
             })
             .collect();
         let heading = ("Fedra's quickstart", story::LEAD);
@@ -157,13 +159,22 @@ impl Quickstart {
 }
 
 /// One run in its folder; `None` if it was interrupted.
-fn run_in(folder: &Path, experiment: &Experiment, voice: Voice) -> Result<Option<Summary>> {
+fn run_in(
+    (name, folder): (&str, &Path),
+    experiment: &Experiment,
+    voice: Voice,
+) -> Result<Option<Summary>> {
     let run = Run::prepare(experiment)?;
     let folder = Folder::create(folder, experiment)?;
-    match run.run(&folder, None, &Terminal::new(voice))? {
+    match run.run(&folder, None, &Terminal::named(name, voice))? {
         Ending::Complete(summary) => Ok(Some(*summary)),
         Ending::Interrupted { .. } => Ok(None),
     }
+}
+
+/// Where the run of that name lies under the output.
+fn folder_of(name: &str) -> &str {
+    if name == story::UNCHANGED { "unchanged" } else { name }
 }
 
 fn stopped() -> ExitCode {

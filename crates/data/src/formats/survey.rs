@@ -73,7 +73,7 @@ impl Survey {
             Format::JsonLines => json_lines::each(reader, path, &mut each)?,
             Format::Csv => delimited::each(reader, path, ',', &mut each)?,
             Format::Tsv => delimited::each(reader, path, '\t', &mut each)?,
-            Format::Parquet => parquet::each(reader, path, &mut each)?,
+            Format::Parquet => parquet::first_rows(reader, path, &mut each)?,
             Format::Conll => survey.take_words(reader, path)?,
             Format::I2b2 => {
                 return Err(DataError::file(path, "a folder of i2b2", "a file with columns"));

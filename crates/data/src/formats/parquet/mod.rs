@@ -97,7 +97,7 @@ pub(super) fn each<E: From<DataError>>(
 }
 
 /// Shows every row until that is enough, without columns that no task can read (dates, structures).
-pub(super) fn each(
+pub(super) fn first_rows(
     reader: &Reader,
     path: &Path,
     each: &mut dyn FnMut(&mut dyn Fields) -> bool,
@@ -118,6 +118,7 @@ pub(super) fn each(
             row: 0,
             limits: reader.limits,
             taken: 0,
+            expanded: 0,
             failure: None,
         };
         for row in 0..rows {
