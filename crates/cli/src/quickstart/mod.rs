@@ -36,6 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   fedra quickstart
   fedra quickstart --seed 2 --out runs/another
+  fedra quickstart --set data.clinic.notes=400      smaller and faster; scores are lower
 
 Eight synthetic hospitals mark problems, tests and treatments in their notes, from a public model:
   word by word  no model: every word gets the tag that it has most often
@@ -60,6 +61,9 @@ pub struct Quickstart {
     /// Another seed
     #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<u64>,
+    /// Override one key of experiments/quickstart.toml in every run, as in federation.rounds=8
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
     /// Print the table and nothing else
     #[arg(long, short)]
     quiet: bool,
@@ -125,7 +129,8 @@ impl Quickstart {
         let model = serde_json::to_string(&model.display().to_string())?;
         let common = Overrides::new(vec![format!("model.path={model}")], self.seed);
         let read = |name: &str, overrides: &Overrides| {
-            let overrides = overrides.clone().set(&format!("name=quickstart-{}", folder_of(name)));
+            let overrides = self.sets.iter().fold(overrides.clone(), |all, one| all.set(one));
+            let overrides = overrides.set(&format!("name=quickstart-{}", folder_of(name)));
             Experiment::from_text(EXPERIMENT, "quickstart.toml", "quickstart", &overrides)
         };
         // At rate 0 nothing is learnt: this is how a model is scored on the test notes of the others.

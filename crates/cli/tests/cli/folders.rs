@@ -199,3 +199,49 @@ fn quickstart_replaces_its_own_runs_and_nobody_elses() {
     // Not even the methods before it began.
     assert_eq!(files(&place.path("mine")), before);
 }
+
+#[test]
+fn the_quickstart_tells_the_whole_story_in_a_table_a_picture_and_a_page() {
+    let place = Place::new();
+    let small = ["data.clinic.notes=160", "federation.rounds=2", "federation.clients=3"];
+    let mut arguments = vec!["quickstart", "--out", "quick"];
+    arguments.extend(small.iter().flat_map(|one| ["--set", one]));
+    let output = place.fedra(&arguments);
+    let (table, words) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{words}");
+    let rows = [
+        "word by word",
+        "public model",
+        "centralised",
+        "local-only",
+        "fedavg",
+        "safl",
+        "fedfrozen",
+        "cut",
+        "private",
+    ];
+    let page = std::fs::read_to_string(place.path("quick/report.html")).unwrap();
+    for row in rows {
+        let line = table
+            .lines()
+            .find(|line| line.starts_with(row))
+            .unwrap_or_else(|| panic!("{row}: {table}"));
+        let bar = words.lines().find(|line| line.starts_with(row) && line.contains('█'));
+        assert!(bar.is_some() || line.contains("0.0"), "{row}: {words}");
+        assert!(page.contains(row), "{row}");
+    }
+    assert!(table.contains("client memory") && table.contains("epsilon 8.0"), "{table}");
+    // Nothing is said that a newcomer cannot act on.
+    assert!(!words.contains("warning") && !words.contains("note:"), "{words}");
+    // What it proposes to try next works on what it left.
+    place.succeed(&[
+        "predict",
+        "--model",
+        "quick/fedavg",
+        "--text",
+        "Chest x-ray shows pneumonia.",
+    ]);
+    place.succeed(&["report", "quick/private"]);
+    // A second time replaces the first.
+    assert!(place.fedra(&arguments).status.success());
+}
