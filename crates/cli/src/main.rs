@@ -10,8 +10,6 @@ mod compare;
 mod console;
 mod convert;
 mod data;
-#[cfg(test)]
-mod documented;
 mod experiment;
 mod generate;
 mod interrupt;
@@ -25,6 +23,9 @@ mod run;
 mod serve;
 mod terminal;
 mod tls;
+
+#[cfg(test)]
+mod documented;
 
 use std::process::ExitCode;
 
