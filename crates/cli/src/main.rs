@@ -10,8 +10,6 @@ mod compare;
 mod console;
 mod convert;
 mod data;
-#[cfg(test)]
-mod documented;
 mod evaluate;
 mod experiment;
 mod generate;
@@ -34,6 +32,9 @@ mod serve;
 mod terminal;
 mod tls;
 mod watch;
+
+#[cfg(test)]
+mod documented;
 
 use std::process::ExitCode;
 
