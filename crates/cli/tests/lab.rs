@@ -39,7 +39,7 @@ fn the_frozen_laboratory_writes_plots_numbers_and_a_page_and_judges_every_shape(
         for name in [format!("{name}.svg"), format!("{name}-share.svg")] {
             let svg = fs::read_to_string(folder.path().join("lab").join(&name)).unwrap();
             assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-            assert!(page.contains(&format!("src=\"{name}\"")), "{name} is not on the page");
+            assert!(page.contains(&format!("href=\"./{name}\"")), "{name} is not on the page");
         }
     }
     let again = fedra(folder.path(), &["lab", "frozen", "--quick", "--seed", "3", "--json"]);
@@ -72,7 +72,7 @@ fn the_bridge_reads_its_file_and_judges_three_students_in_words_page_and_numbers
     for student in ["linear", "softmax", "softmax-mlp"] {
         for name in [format!("{student}.svg"), format!("{student}-gain.svg")] {
             assert!(
-                lab.join(&name).is_file() && page.contains(&format!("src=\"{name}\"")),
+                lab.join(&name).is_file() && page.contains(&format!("href=\"./{name}\"")),
                 "{name}"
             );
         }

@@ -8,8 +8,8 @@
 mod axis;
 mod chart;
 mod document;
-mod page;
 mod svg;
+mod table;
 
 pub use axis::Scale;
 pub use chart::{Chart, ChartError, Point, Series, Stroke};
@@ -17,4 +17,4 @@ pub use document::{
     CellFace, Content, Document, Fact, Folded, Freshness, HeatCell, HeatMap, Holder, Layer, Part,
     PartsDrawing, PartsRow, PlotRow, RowPlot, Section, StackedBars,
 };
-pub use page::{Column, Figure, Page, Side, Table};
+pub use table::{Column, Side, Table};

@@ -1,9 +1,7 @@
 //! What every drawn chart must be: well-formed, inside its frame, and refused when it would lie.
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
-use fedra_report::{
-    Chart, ChartError, Column, Figure, Page, Point, Scale, Series, Side, Stroke, Table,
-};
+use fedra_report::{Chart, ChartError, Point, Scale, Series, Stroke};
 
 fn chart(scale: Scale, points: &[Point]) -> Chart {
     let strokes =
@@ -108,29 +106,4 @@ fn numbers_without_a_place_are_refused_by_name() {
         assert!(matches!(refused, ChartError::Unplottable { place: 1, .. }), "{refused}");
     }
     assert!(matches!(chart(Scale::Linear, &[]).svg(), Err(ChartError::Empty { .. })));
-}
-
-#[test]
-fn a_page_shows_its_figures_and_escapes_its_words() {
-    let page = Page {
-        title: "A < B".to_owned(),
-        introduction: vec!["x & y".to_owned()],
-        figures: vec![Figure { file: "a.svg".to_owned(), description: "\"A\"".to_owned() }],
-        table: Some(Table {
-            caption: "how & why".to_owned(),
-            columns: vec![
-                Column { name: "who".to_owned(), side: Side::Left },
-                Column { name: "gain".to_owned(), side: Side::Right },
-            ],
-            rows: vec![vec!["a <b>".to_owned(), "3 %".to_owned()]],
-        }),
-        findings: vec![("U shape".to_owned(), vec!["if".to_owned(), "seen: 1 < 2".to_owned()])],
-    };
-    let html = page.html();
-    assert!(html.contains("<img src=\"a.svg\" alt=\"&quot;A&quot;\">"));
-    assert!(html.contains("<tr><td>a &lt;b&gt;</td><td class=\"number\">3 %</td></tr>"), "{html}");
-    assert!(html.contains("<dt>U shape</dt>\n<dd>if</dd>\n<dd>seen: 1 &lt; 2</dd>"), "{html}");
-    for escaped in ["A &lt; B", "x &amp; y", "how &amp; why"] {
-        assert!(html.contains(escaped), "{escaped}");
-    }
 }

@@ -7,9 +7,10 @@ use anyhow::{Context, Result};
 use fedra::grid::Grid;
 use fedra_audit::{Attack, Finding, Knowledge, Setting, Verdict};
 use fedra_engine::{NoiseDraw, NoiseKind};
-use fedra_report::{Chart, Figure, Page, Point, Scale, Series, Stroke};
+use fedra_report::{Chart, Document, Freshness, Point, Scale, Series, Stroke};
 
 use crate::console;
+use crate::lab::chart_sections;
 
 /// Where findings go.
 pub struct Telling {
@@ -48,25 +49,18 @@ impl Telling {
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
         };
         put("results.jsonl", &(lines.join("\n") + "\n"))?;
-        let mut page = Page {
-            title: "What a server reads from the states of a cut decoder".to_owned(),
-            introduction: introduction(verdicts),
-            figures: Vec::new(),
-            table: None,
-            findings: Vec::new(),
-        };
-        for (name, chart) in [
+        let charts = [
             ("recovery-by-loss", by_loss(findings)),
             ("recovery-by-noise", by_noise(findings)),
             ("averaging", by_views(findings)),
-        ] {
-            if chart.series.iter().all(|series| series.points.is_empty()) {
-                continue;
-            }
-            let file = format!("{name}.svg");
-            put(&file, &chart.svg()?)?;
-            page.figures.push(Figure { file, description: chart.title.clone() });
-        }
+        ];
+        let charts = charts.map(|(name, chart)| (name.to_owned(), chart));
+        let page = Document {
+            title: "What a server reads from the states of a cut decoder".to_owned(),
+            lead: introduction(verdicts),
+            sections: chart_sections(&charts, put)?.into(),
+            freshness: Freshness::Fixed,
+        };
         put("index.html", &page.html())?;
         console::say(format_args!("open {}", folder.join("index.html").display()));
         Ok(())

@@ -7,6 +7,8 @@ mod plots;
 use anyhow::Result;
 use clap::Subcommand;
 
+pub use plots::chart_sections;
+
 /// Which laboratory.
 #[derive(Subcommand)]
 pub enum Lab {

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use fedra_report::{Chart, Figure, Page, Point, Series, Side, Stroke, Table};
+use fedra_report::{
+    Chart, Content, Document, Freshness, Point, Section, Series, Side, Stroke, Table,
+};
 use serde_json::Value;
 
 use crate::console;
@@ -25,16 +27,9 @@ impl Plots {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Writes the plots, the page that shows them, and all numbers. A plot without points is left out.
-    fn write(&self, charts: &[(String, Chart)], mut page: Page, results: &Value) -> Result<()> {
-        for (name, chart) in charts {
-            if chart.series.iter().all(|series| series.points.is_empty()) {
-                continue;
-            }
-            let file = format!("{name}.svg");
-            self.put(&file, &chart.svg()?)?;
-            page.figures.push(Figure { file, description: chart.title.clone() });
-        }
+    /// Writes the plots, the page that shows them, and all numbers.
+    fn write(&self, charts: &[(String, Chart)], mut page: Document, results: &Value) -> Result<()> {
+        page.sections.extend(chart_sections(charts, |file, svg| self.put(file, svg))?);
         self.put("index.html", &page.html())?;
         let mut text = serde_json::to_string(results)?;
         text.push('\n');
@@ -45,6 +40,25 @@ impl Plots {
         let path = self.folder.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Charts on a page and as files, with links to these. A chart without points is left out.
+pub fn chart_sections(
+    charts: &[(String, Chart)],
+    mut put: impl FnMut(&str, &str) -> Result<()>,
+) -> Result<[Section; 2]> {
+    let (mut shown, mut files) = (Vec::new(), Vec::new());
+    for (name, chart) in charts {
+        if chart.series.iter().all(|series| series.points.is_empty()) {
+            continue;
+        }
+        let file = format!("{name}.svg");
+        put(&file, &chart.svg()?)?;
+        shown.push(Content::Lines(chart.clone()));
+        files.push((file.clone(), file));
+    }
+    let files = if files.is_empty() { Vec::new() } else { vec![Content::Links(files)] };
+    Ok([Section::new("Charts", shown), Section::new("The charts as files", files)])
 }
 
 /// What a laboratory found, on its way to files and to whoever asked.
@@ -97,12 +111,15 @@ impl Findings {
             let text = criterion.chain([format!("Numbers: {}.", shape.numbers)]).collect();
             (format!("{word}: {}", shape.name), text)
         };
-        let page = Page {
+        let mut seen: Vec<Content> = self.table.clone().map(Content::Table).into_iter().collect();
+        if !self.shapes.is_empty() {
+            seen.push(Content::Findings(self.shapes.iter().map(entry).collect()));
+        }
+        let page = Document {
             title: self.title,
-            introduction: self.introduction,
-            figures: Vec::new(),
-            table: self.table.clone(),
-            findings: self.shapes.iter().map(entry).collect(),
+            lead: self.introduction,
+            sections: vec![Section::new("What was predicted, and what was seen", seen)],
+            freshness: Freshness::Fixed,
         };
         plots.write(&self.charts, page, &self.results)?;
         match telling {

@@ -1,8 +1,8 @@
 //! A chart on its way into a document: the picture, its legend, and its numbers as a table.
 
 use crate::document::put;
-use crate::page::{Column, Side, Table};
 use crate::svg::escaped;
+use crate::table::{Column, Side, Table};
 
 /// A drawn chart.
 pub(super) struct Drawing {

@@ -24,8 +24,8 @@ pub use row_plot::{PlotRow, RowPlot};
 use std::fmt::Write;
 
 use crate::chart::Chart;
-use crate::page::Table;
 use crate::svg::escaped;
+use crate::table::Table;
 use drawing::Drawing;
 
 /// A document.
@@ -95,6 +95,8 @@ pub enum Content {
     Rows(RowPlot),
     /// Who holds what.
     Parts(PartsDrawing),
+    /// Names, each with a few paragraphs.
+    Findings(Vec<(String, Vec<String>)>),
     /// A table.
     Table(Table),
     /// A text in full, folded away.
@@ -180,6 +182,7 @@ impl Content {
             Self::Lines(_) | Self::Bars(_) | Self::Heat(_) | Self::Rows(_) | Self::Parts(_) => true,
             Self::Facts(_)
             | Self::Words(_)
+            | Self::Findings(_)
             | Self::Table(_)
             | Self::Folded(_)
             | Self::Command(_)
@@ -207,6 +210,16 @@ impl Content {
                 out.push_str("</dl>\n");
             }
             Self::Words(words) => put(out, format_args!("<p>{}</p>", escaped(words))),
+            Self::Findings(findings) => {
+                out.push_str("<dl class=\"findings\">\n");
+                for (name, paragraphs) in findings {
+                    put(out, format_args!("<dt>{}</dt>", escaped(name)));
+                    for paragraph in paragraphs {
+                        put(out, format_args!("<dd>{}</dd>", escaped(paragraph)));
+                    }
+                }
+                out.push_str("</dl>\n");
+            }
             Self::Lines(chart) => draw(out, number, lines::draw(chart)),
             Self::Bars(bars) => draw(out, number, bars.draw()),
             Self::Heat(heat) => draw(out, number, heat.draw()),

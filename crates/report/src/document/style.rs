@@ -33,6 +33,8 @@ a { color: var(--accent) }
 .facts dt { font-size: .8rem; color: var(--quiet) }
 .facts dd { margin: 0; font-size: 1.15rem; font-weight: 600; line-height: 1.3; overflow-wrap: anywhere }
 .facts dd.note { font-size: .8rem; font-weight: 400; color: var(--quiet); margin-top: .15rem }
+.findings dt { font-weight: 600; margin-top: .8rem; overflow-wrap: anywhere }
+.findings dd { margin: .1rem 0 0; max-width: 75ch; overflow-wrap: anywhere }
 .note { color: var(--quiet) }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 1.6rem 1.4rem; align-items: start; margin: .8rem 0 }
 figure { margin: 0; min-width: 0; break-inside: avoid }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::axis::Scale;
 use crate::chart::{Point, Series, Stroke};
-use crate::page::{Column, Side};
+use crate::table::{Column, Side};
 
 const HOSTILE: &str = "</svg><script>alert(\"1\")</script>&\u{7}";
 
@@ -94,6 +94,7 @@ fn others() -> Vec<Content> {
     vec![
         Content::Facts(vec![fact]),
         Content::Words(HOSTILE.to_owned()),
+        Content::Findings(vec![(HOSTILE.to_owned(), vec![HOSTILE.to_owned()])]),
         Content::Table(Table {
             caption: HOSTILE.to_owned(),
             columns: vec![column],

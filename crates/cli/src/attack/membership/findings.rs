@@ -12,10 +12,13 @@ use fedra_audit::{
 };
 use fedra_compute::Seed;
 use fedra_engine::PrivacyReport;
-use fedra_report::{Chart, Column, Figure, Page, Point, Scale, Series, Side, Stroke, Table};
+use fedra_report::{
+    Chart, Column, Content, Document, Freshness, Point, Scale, Section, Series, Side, Stroke, Table,
+};
 use serde::Serialize;
 
 use crate::console;
+use crate::lab::chart_sections;
 
 /// Where the draws behind intervals start: the same scores have the same intervals.
 const SEED: Seed = Seed(1);
@@ -180,22 +183,22 @@ pub fn write(attacked: &[Attacked], folder: &Path) -> Result<()> {
     let (columns, rows) = cells(attacked);
     let caption = "Each model is attacked with the others as shadow models. 95 % intervals from \
                    drawing rows and models anew.";
-    let mut page = Page {
-        title: "Which rows did the model learn from?".to_owned(),
-        introduction: remarks(attacked),
-        figures: Vec::new(),
-        table: Some(Table { caption: caption.to_owned(), columns, rows }),
-        findings: Vec::new(),
-    };
     for one in attacked {
         put(&format!("{}.csv", one.told.variant), &one.csv)?;
     }
-    for attack in MembershipAttack::ALL {
-        let chart = chart(attacked, attack);
-        let file = format!("roc-{}.svg", attack.name().replace(' ', "-").to_lowercase());
-        put(&file, &chart.svg()?)?;
-        page.figures.push(Figure { file, description: chart.title.clone() });
-    }
+    let named = |attack: MembershipAttack| {
+        let name = attack.name().replace(' ', "-").to_lowercase();
+        (format!("roc-{name}"), chart(attacked, attack))
+    };
+    let table = Content::Table(Table { caption: caption.to_owned(), columns, rows });
+    let mut sections = vec![Section::new("What was found", vec![table])];
+    sections.extend(chart_sections(&MembershipAttack::ALL.map(named), put)?);
+    let page = Document {
+        title: "Which rows did the model learn from?".to_owned(),
+        lead: remarks(attacked),
+        sections,
+        freshness: Freshness::Fixed,
+    };
     put("index.html", &page.html())
 }
 
