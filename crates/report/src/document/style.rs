@@ -91,6 +91,9 @@ pre { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; overf
   details:not(.folded), #stale { display: none }
   pre { white-space: pre-wrap; overflow-wrap: anywhere; max-height: none; border: 1px solid var(--rule) }
   .wide { overflow: visible; max-height: none }
+  table { font-size: 10px }
+  th, td { white-space: normal; overflow-wrap: anywhere; padding-right: .5rem }
+  td.number:last-child { white-space: normal }
   h2 { break-after: avoid }
 }
 "#;
