@@ -70,8 +70,8 @@ figcaption p { margin: .1rem 0 .2rem; font-size: .85rem; line-height: 1.35; colo
 details { font-size: .85rem }
 details > summary { cursor: pointer; color: var(--quiet); width: fit-content }
 .folded { margin: .5rem 0; font-size: 1rem }
-.wide { overflow-x: auto; max-width: 100% }
-figure .wide { max-height: 22rem; overflow: auto }
+.wide { overflow: auto; max-width: 100%; max-height: 34rem }
+figure .wide { max-height: 22rem }
 table { border-collapse: collapse; font-size: .85rem; margin: .3rem 0 }
 th, td { text-align: left; vertical-align: top; padding: .2rem .9rem .2rem 0; border-bottom: 1px solid var(--rule); white-space: nowrap }
 td:last-child { white-space: normal }
@@ -90,6 +90,10 @@ pre { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; overf
   .facts div { background: none; border: 1px solid var(--rule) }
   details:not(.folded), #stale { display: none }
   pre { white-space: pre-wrap; overflow-wrap: anywhere; max-height: none; border: 1px solid var(--rule) }
+  .wide { overflow: visible; max-height: none }
+  table { font-size: 10px }
+  th, td { white-space: normal; overflow-wrap: anywhere; padding-right: .5rem }
+  td.number:last-child { white-space: normal }
   h2 { break-after: avoid }
 }
 "#;
