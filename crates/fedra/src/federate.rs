@@ -653,15 +653,15 @@ impl<'e> Run<'e> {
         let params = to_params(&self.device, self.prepared.model.layout(), model)?;
         let on = set_name(EvaluationSet::CentralTest);
         let scores = if wanted {
-            let mut lines = String::new();
+            let mut lines: Vec<String> = Vec::new();
             let scores = evaluator.examine(&params, &shards.central_test, &mut |examined| {
                 let row = central_rows.get(examined.example).copied();
                 let place = Place { set: on, client: None, row: row.unwrap_or(examined.example) };
                 let line = predictions::line(place, &examined, &shards.labels);
-                lines.push_str(&format!("{line}\n"));
+                lines.push(format!("{line}\n"));
             });
             let scores = scores.context("evaluate.predictions")?;
-            folder.write_predictions(&lines)?;
+            folder.write_predictions(&lines.concat())?;
             scores
         } else {
             evaluator.score(&params, &shards.central_test)?

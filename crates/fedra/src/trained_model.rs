@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use fedra_client::{Limits, Predictor};
+use fedra_client::Predictor;
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{LabelSet, Tokenizer};
 use fedra_model::hf::config::Problem;
@@ -79,6 +79,8 @@ pub struct TrainedModel {
     device: Device,
 }
 
+/// Tokens in a batch: few enough that what a block makes of them stays near the core that works on them.
+const TOKENS: usize = 512;
 /// What marks a folder of adapters.
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 
@@ -193,7 +195,7 @@ impl TrainedModel {
             device: &self.device,
             tokenizer: self.tokenizer.as_ref(),
             longest: self.longest,
-            tokens: Limits::default().tokens,
+            tokens: TOKENS,
         }
     }
 

@@ -93,33 +93,48 @@ impl Encoder<'_> {
     fn words_of_text(&self, text: &str) -> Result<Vec<Word>> {
         let letters: Vec<char> = text.chars().collect();
         let mut words: Vec<Word> = Vec::new();
-        let (mut opening, mut last, mut behind) = (Vec::new(), None, 0);
-        for PlacedPiece { id, start, end, word } in self.tokenizer.placed_pieces(text)? {
-            let (start, end) = (start.min(letters.len()), end.min(letters.len()));
+        let mut blanks: Vec<PlacedPiece> = Vec::new();
+        let (mut last, mut behind) = (None, 0);
+        for piece in self.tokenizer.placed_pieces(text)? {
+            let (start, end) = (piece.start.min(letters.len()), piece.end.min(letters.len()));
             let inked = trimmed(&letters, start, end);
+            if start < end && inked.start == inked.end {
+                blanks.push(piece);
+                behind = end;
+                continue;
+            }
             // Between this piece and the one before it, or at its own beginning.
             let is_apart = letters[behind.min(inked.start)..inked.start]
                 .iter()
                 .any(|letter| letter.is_whitespace());
-            let is_blank = start < end && inked.start == inked.end;
-            let goes_on = is_blank || last == Some(word) && !is_apart;
+            let goes_on = blanks.is_empty() && last == Some(piece.word) && !is_apart;
             match words.last_mut().filter(|_| goes_on) {
                 Some(open) => {
-                    if !is_blank {
-                        open.place.end = open.place.end.max(inked.end);
-                    }
-                    open.pieces.push(id);
+                    open.place.end = open.place.end.max(inked.end);
+                    open.pieces.push(piece.id);
                 }
-                None if is_blank => opening.push(id),
                 None => {
-                    let first = opening.len();
-                    let pieces = opening.drain(..).chain([id]).collect();
-                    words.push(Word { place: inked, pieces, first });
+                    // The blank before a word may be a piece of that word, and then it is its first.
+                    let is_own = |blank: &&PlacedPiece| blank.word == piece.word;
+                    let own = blanks.iter().rev().take_while(is_own).count();
+                    let of_word = blanks.split_off(blanks.len() - own);
+                    let mut word = Word { place: inked, pieces: Vec::new(), first: 0 };
+                    match words.last_mut() {
+                        Some(before) => before.pieces.extend(blanks.iter().map(|blank| blank.id)),
+                        None => {
+                            word.first = blanks.len();
+                            word.pieces.extend(blanks.iter().map(|blank| blank.id));
+                        }
+                    }
+                    blanks.clear();
+                    word.pieces.extend(of_word.iter().map(|blank| blank.id).chain([piece.id]));
+                    words.push(word);
                 }
             }
-            // Behind blanks a word begins, whatever the tokenizer takes for one.
-            last = (!is_blank).then_some(word);
-            behind = end;
+            (last, behind) = (Some(piece.word), end);
+        }
+        if let Some(before) = words.last_mut() {
+            before.pieces.extend(blanks.iter().map(|blank| blank.id));
         }
         Ok(words)
     }
