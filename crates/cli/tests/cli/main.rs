@@ -10,11 +10,16 @@ mod data;
 mod endings;
 mod folders;
 mod generate;
+mod help;
+mod init;
 mod keeping;
+mod live;
+mod logs;
 mod membership;
 #[cfg(target_os = "linux")]
 mod memory;
 mod models;
+mod places;
 mod plan;
 mod privacy;
 mod refusals;
