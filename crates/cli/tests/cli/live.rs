@@ -19,9 +19,9 @@ fn at_terminal(place: &Place, columns: usize, before: &str, arguments: &str) -> 
     }
 }
 
-/// What stands on the screen at the end, and the widest line that was ever drawn.
-fn screen(bytes: &[u8]) -> (Vec<String>, usize) {
-    let (mut lines, mut row, mut column, mut widest) = (vec![Vec::new()], 0, 0, 0);
+/// What stands on a screen of so many columns at the end; it has as many lines as it takes.
+fn screen(bytes: &[u8], columns: usize) -> Vec<String> {
+    let (mut lines, mut row, mut column) = (vec![Vec::new()], 0, 0);
     let letters: Vec<char> = String::from_utf8_lossy(bytes).chars().collect();
     let mut at = 0;
     while at < letters.len() {
@@ -51,11 +51,15 @@ fn screen(bytes: &[u8]) -> (Vec<String>, usize) {
                 at += 1;
             }
             letter => {
+                // A full line goes on in the next only when something follows.
+                if column == columns {
+                    (row, column) = (row + 1, 0);
+                    lines.resize(lines.len().max(row + 1), Vec::new());
+                }
                 let line: &mut Vec<char> = &mut lines[row];
                 line.resize(line.len().max(column + 1), ' ');
                 line[column] = letter;
                 column += 1;
-                widest = widest.max(column);
             }
         }
         while lines.len() <= row {
@@ -63,27 +67,24 @@ fn screen(bytes: &[u8]) -> (Vec<String>, usize) {
         }
     }
     let shown = lines.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned());
-    (shown.collect(), widest)
+    shown.collect()
 }
 
 #[test]
 fn the_live_line_fits_the_terminal_and_leaves_only_what_informs() {
     let place = Place::new();
     for columns in [40, 80, 120] {
-        let run = "run tiny.toml --force --set federation.rounds=6";
+        let run = "run tiny.toml --force --set federation.rounds=60";
         let Some(output) = at_terminal(&place, columns, "", run) else { return };
         assert!(output.status.success(), "{}", text(&output.stdout));
         let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(drawn.contains("round 2/6") && drawn.contains("clients"), "{columns}: {drawn:?}");
-        // The live line is drawn in parts that begin at the left; none of them passes the width.
-        for line in drawn.split(['\r', '\n']).filter(|line| line.contains("clients  ")) {
-            let (shown, _) = screen(line.as_bytes());
-            assert!(shown[0].chars().count() < columns, "{columns}: {shown:?}");
-        }
-        let (lines, _) = screen(&output.stdout);
+        assert!(drawn.contains("/60") && drawn.contains("clients"), "{columns}: {drawn:?}");
+        let lines = screen(&output.stdout, columns);
         let rounds: Vec<&String> = lines.iter().filter(|line| line.contains("round ")).collect();
+        // A line that wrapped would have left a part of itself behind.
         assert_eq!(rounds.len(), 1, "{columns}: {lines:#?}");
-        assert!(rounds[0].starts_with("fedavg round 6/6"), "{columns}: {lines:#?}");
+        assert!(rounds[0].starts_with("fedavg round 60/60"), "{columns}: {lines:#?}");
+        assert!(lines.iter().all(|line| !line.contains("/3 clients")), "{columns}: {lines:#?}");
     }
 }
 
@@ -106,7 +107,7 @@ fn a_comparison_has_a_line_for_all_and_leaves_a_line_for_each_run() {
     let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{drawn}");
     assert!(drawn.contains("/12 rounds"), "{drawn:?}");
-    let (lines, _) = screen(&output.stdout);
+    let lines = screen(&output.stdout, 60);
     let complete = lines.iter().filter(|line| line.contains(": round 3/3")).count();
     assert_eq!(complete, 4, "{lines:#?}");
     assert!(lines.iter().all(|line| !line.contains("/12 rounds")), "{lines:#?}");
@@ -117,7 +118,7 @@ fn an_interrupt_takes_the_live_line_away() {
     let place = Place::new();
     let run = "run tiny.toml --set federation.rounds=5000";
     let Some(output) = at_terminal(&place, 80, "timeout -s INT 2", run) else { return };
-    let (lines, _) = screen(&output.stdout);
+    let lines = screen(&output.stdout, 80);
     let said = lines.join("\n");
     assert!(said.contains("stopping after this round; press Ctrl-C again"), "{said}");
     assert!(said.contains("go on with: fedra run --resume runs/tiny"), "{said}");

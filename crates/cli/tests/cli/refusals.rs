@@ -206,7 +206,7 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("data.shares.test=1.5", "data.shares.test: found 1.5, expected a share from 0 to below 1"),
         (
             "method.mu=0.1",
-            "method.mu: found an unknown key, expected rate\nhint: mu is a setting of",
+            "method.mu: found an unknown key, expected rate\n  --> --set method.mu=0.1\nhint: mu is a setting of",
         ),
         (
             "method.base=fedadam",
