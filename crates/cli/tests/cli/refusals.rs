@@ -210,7 +210,7 @@ fn bad_values_are_refused_before_anything_is_written() {
         ),
         (
             "method.base=fedadam",
-            "method.base: found an unknown key, expected rate\nhint: base is a",
+            "method.base: found an unknown key, expected rate\n  --> --set method.base=fedadam\nhint: base is a",
         ),
         ("seed=-1", "seed: found -1, expected a whole number, 0 or more"),
         ("conditions.fail=2", "conditions.fail: found 2, expected a probability from 0 to 1"),
