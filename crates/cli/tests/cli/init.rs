@@ -41,21 +41,18 @@ fn write_delimited(path: &Path, rows: &[Value], delimiter: &str) {
     let names = ["id", "note", "department", "hospital"];
     let mut lines = names.join(delimiter) + "\n";
     for row in rows {
-        let cell = |name: &str| match &row[name] {
-            Value::String(text) => format!("\"{text}\""),
-            other => other.to_string(),
-        };
+        // A text in JSON has the quotes that a cell has, as long as it has none inside.
+        let cell = |name: &str| row[name].to_string();
         lines += &(names.map(cell).join(delimiter) + "\n");
     }
     fs::write(path, lines).unwrap();
 }
 
 fn write_conll(path: &Path, tags: [&str; 2]) {
-    let mut lines = String::new();
-    for row in 0..40 {
-        lines += &format!("# doc = d{row}\nNo\tO\nchest\t{}\npain\t{}\n\n", tags[0], tags[1]);
-    }
-    fs::write(path, lines).unwrap();
+    let [begins, goes_on] = tags;
+    let sentence =
+        |row: usize| format!("# doc = d{row}\nNo\tO\nchest\t{begins}\npain\t{goes_on}\n\n");
+    fs::write(path, (0..40).map(sentence).collect::<String>()).unwrap();
 }
 
 /// Writes a file with all proposals and has the commands take it as it stands.

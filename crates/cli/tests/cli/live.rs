@@ -10,13 +10,13 @@ fn at_terminal(place: &Place, columns: usize, before: &str, arguments: &str) -> 
     let line = format!("stty cols {columns} rows 24; {before} {fedra} {arguments}");
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(place.folder.path());
-    match command.env("TERM", "xterm").env_remove("NO_COLOR").output() {
-        Ok(output) => Some(output),
-        Err(_) => {
-            eprintln!("skipped: no program script here");
-            None
-        }
-    }
+    command.env("TERM", "xterm").env_remove("NO_COLOR").output().ok()
+}
+
+/// Says why a test did nothing.
+#[expect(clippy::print_stderr, reason = "it is for whoever reads the output of tests")]
+fn skipped() {
+    eprintln!("skipped: no program script here");
 }
 
 /// What stands on a screen of so many columns at the end; it has as many lines as it takes.
@@ -75,7 +75,7 @@ fn the_live_line_fits_the_terminal_and_leaves_only_what_informs() {
     let place = Place::new();
     for columns in [40, 80, 120] {
         let run = "run tiny.toml --force --set federation.rounds=60";
-        let Some(output) = at_terminal(&place, columns, "", run) else { return };
+        let Some(output) = at_terminal(&place, columns, "", run) else { return skipped() };
         assert!(output.status.success(), "{}", text(&output.stdout));
         let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(drawn.contains("/60") && drawn.contains("clients"), "{columns}: {drawn:?}");
@@ -91,7 +91,9 @@ fn the_live_line_fits_the_terminal_and_leaves_only_what_informs() {
 #[test]
 fn a_dumb_terminal_gets_plain_lines() {
     let place = Place::new();
-    let Some(output) = at_terminal(&place, 80, "TERM=dumb", "run tiny.toml") else { return };
+    let Some(output) = at_terminal(&place, 80, "TERM=dumb", "run tiny.toml") else {
+        return skipped();
+    };
     let said = text(&output.stdout);
     assert!(output.status.success() && !said.contains('\u{1b}'), "{said:?}");
     for round in ["fedavg round 1/3", "fedavg round 2/3", "fedavg round 3/3"] {
@@ -103,7 +105,7 @@ fn a_dumb_terminal_gets_plain_lines() {
 fn a_comparison_has_a_line_for_all_and_leaves_a_line_for_each_run() {
     let place = Place::new();
     let compare = "compare tiny.toml --seeds 2 --jobs 2 --sweep work.epochs=1,2";
-    let Some(output) = at_terminal(&place, 60, "", compare) else { return };
+    let Some(output) = at_terminal(&place, 60, "", compare) else { return skipped() };
     let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{drawn}");
     assert!(drawn.contains("/12 rounds"), "{drawn:?}");
@@ -117,7 +119,7 @@ fn a_comparison_has_a_line_for_all_and_leaves_a_line_for_each_run() {
 fn an_interrupt_takes_the_live_line_away() {
     let place = Place::new();
     let run = "run tiny.toml --set federation.rounds=5000";
-    let Some(output) = at_terminal(&place, 80, "timeout -s INT 2", run) else { return };
+    let Some(output) = at_terminal(&place, 80, "timeout -s INT 2", run) else { return skipped() };
     let lines = screen(&output.stdout, 80);
     let said = lines.join("\n");
     assert!(said.contains("stopping after this round; press Ctrl-C again"), "{said}");
