@@ -249,7 +249,9 @@ impl CompareListener for Follower {
 
     fn end(&self) {
         let mut lines = self.lines.borrow_mut();
-        std::mem::take(&mut lines.runs).into_values().for_each(|(line, _)| line.remove());
+        for (line, _) in std::mem::take(&mut lines.runs).into_values() {
+            line.remove();
+        }
         if let Some(line) = lines.overall.take() {
             line.remove();
         }

@@ -33,11 +33,16 @@ pub fn shaped(command: Command, detail: Detail) -> Command {
     let mut command = command.max_term_width(WIDTH);
     match detail {
         Detail::Short => {
-            // What comes first are the examples; what is explained behind them can wait.
             if let Some(after) = after {
-                let first = after.split("\n\n").next().unwrap_or_default().to_owned();
-                command = command.after_help(first);
+                command = command.after_help(examples(&after));
             }
+            command = command.mut_args(|arg: Arg| {
+                let help = arg.get_help().map(|help| first_clause(&help.to_string()).to_owned());
+                match help {
+                    Some(help) => arg.help(help),
+                    None => arg,
+                }
+            });
         }
         Detail::Full => {
             if let Some(long) = long {
@@ -54,4 +59,53 @@ pub fn shaped(command: Command, detail: Detail) -> Command {
     }
     command = command.long_about(None::<&str>);
     command.mut_subcommands(|inner| shaped(inner, detail))
+}
+
+/// Lines of examples that `-h` shows, their heading among them.
+const EXAMPLES: usize = 4;
+
+/// The first examples; what is explained behind them can wait.
+fn examples(after: &str) -> String {
+    let first = after.split("\n\n").next().unwrap_or_default();
+    let mut lines: Vec<&str> = first.lines().take(EXAMPLES).collect();
+    // A command that goes on in the next line is shown whole or not at all.
+    while lines.last().is_some_and(|line| line.ends_with('\\')) {
+        lines.pop();
+    }
+    if lines.len() < first.lines().count() || first.len() < after.len() {
+        lines.push("--help says more");
+    }
+    lines.join("\n")
+}
+
+/// Letters of a description that fit beside most flags.
+const CLAUSE: usize = 56;
+
+/// What a flag does, without what else could be said about it.
+fn first_clause(help: &str) -> &str {
+    if help.chars().count() <= CLAUSE {
+        return help;
+    }
+    let ends = ["; ", " (", ": "].iter().filter_map(|end| help.find(end));
+    ends.min().map_or(help, |end| &help[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_descriptions_end_at_their_first_clause() {
+        assert_eq!(first_clause("Short (so it stays)"), "Short (so it stays)");
+        let long =
+            "Store weights as bf16: half the memory, faster, and a little less exact than f32";
+        assert_eq!(first_clause(long), "Store weights as bf16");
+    }
+
+    #[test]
+    fn an_example_is_never_cut_in_two() {
+        let after = "Examples:\n  a\n  b \\\n    c \\\n    d\n\nMore.";
+        assert_eq!(examples(after), "Examples:\n  a\n--help says more");
+        assert_eq!(examples("Examples:\n  a"), "Examples:\n  a");
+    }
 }

@@ -73,7 +73,9 @@ impl Line {
         }
         let bar = SCREEN.add(ProgressBar::new_spinner());
         let live = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let _unseen = out.write_str(&text(width()));
+            // Whoever draws while the screen is being closed leaves nothing on it.
+            let drawn = if is_live() { text(width()) } else { String::new() };
+            let _unseen = out.write_str(&drawn);
         };
         let style = ProgressStyle::with_template("{live}").expect("the template is legal");
         bar.set_style(style.with_key("live", live));
@@ -88,7 +90,9 @@ impl Line {
 
     /// Draws it anew.
     pub fn draw(&self) {
-        self.bar.tick();
+        if is_live() {
+            self.bar.tick();
+        }
     }
 
     /// Takes it away.

@@ -130,9 +130,13 @@ pub fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
     if let Some(Error::BrokeDown { source, .. }) = error.downcast_ref::<Error>() {
         return source.in_words();
     }
-    let said = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<Error>() {
-        Some(Error::Complaint(complaint)) => complaint.in_full(),
-        Some(_) | None => error.to_string(),
+    let said = |error: &(dyn std::error::Error + 'static)| {
+        // A cause may stand in a box.
+        let boxed = || error.downcast_ref::<Box<Error>>().map(AsRef::as_ref);
+        match error.downcast_ref::<Error>().or_else(boxed) {
+            Some(Error::Complaint(complaint)) => complaint.in_full(),
+            Some(_) | None => error.to_string(),
+        }
     };
     let mut told = said(error);
     let mut cause = error.source();

@@ -361,7 +361,7 @@ pub(crate) fn check_model(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// TensorBoard's events that a run wrote in a folder.
+/// `TensorBoard`'s events that a run wrote in a folder.
 pub(crate) fn event_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder.join(TENSORBOARD)).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| is_event_file(&entry.file_name().to_string_lossy()));

@@ -10,7 +10,7 @@ pub const ROUNDS: &str = "rounds.jsonl";
 pub const ROUNDS_CSV: &str = "rounds.csv";
 /// The same for programs that read columns.
 pub const ROUNDS_PARQUET: &str = "rounds.parquet";
-/// The folder of TensorBoard's events.
+/// The folder of `TensorBoard`'s events.
 pub const TENSORBOARD: &str = "tensorboard";
 /// What the run came to.
 pub const SUMMARY: &str = "summary.json";

@@ -229,13 +229,11 @@ impl NetFleet {
             .filter(|(_, seat)| seat.connection.is_none())
             .map(|(name, _)| name.as_str())
             .collect();
-        match names.as_slice() {
-            [] => String::new(),
-            [few @ ..] if few.len() <= MOST_NAMED => format!("; missing: {}", few.join(", ")),
-            [many @ ..] => {
-                let (first, more) = (many[..MOST_NAMED].join(", "), many.len() - MOST_NAMED);
-                format!("; missing: {first} and {more} more")
-            }
+        let first = names.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+        match names.len() {
+            0 => String::new(),
+            few if few <= MOST_NAMED => format!("; missing: {first}"),
+            many => format!("; missing: {first} and {} more", many - MOST_NAMED),
         }
     }
 

@@ -25,23 +25,20 @@ Examples:
   fedra init notes.csv --yes                   takes every proposal
   fedra init notes.jsonl --text note --label department --client-column hospital --yes
   fedra init hospitals/ --model models/minilm --out study.toml --yes
-  fedra init --client north=n.csv --client south=s.csv --private 8 --model models/minilm --yes";
+  fedra init --client north=n.csv --client south=s.csv --private 8 --model models/minilm --yes
 
-const ABOUT: &str = "\
-Write an experiment file for your own data.
+DATA is a file: CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip. A folder is
+taken for one file per client, each called by its name. The file is looked at: its columns, how many
+different values they have, how long texts are. Columns, task, partition, model and the numbers of a
+run are proposed from that, and comments in the experiment file say why.
 
-DATA is a file: CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip. A folder is taken \
-for one file per client, each called by its name. The file is looked at: its columns, how many different \
-values they have, how long texts are. Text, label and client columns, the task, how rows are divided, the \
-model and the numbers of a run are proposed from that, and comments say why.
-
-Questions are asked on a terminal only, and every question has a flag. Elsewhere all of --text, --label, \
---client-column (or --clients) are needed, or --yes, which takes the proposals. `fedra data` and `fedra \
-run` take the file at once. A file is not written over unless --force says so.";
+Questions are asked on a terminal only, and every question has a flag. Elsewhere the flags are needed
+that the command names, or --yes, which takes the proposals. `fedra data` and `fedra run` take the
+file at once. A file is not written over unless --force says so.";
 
 /// The whole command.
 #[derive(Args)]
-#[command(after_help = EXAMPLES, long_about = ABOUT)]
+#[command(after_help = EXAMPLES)]
 pub struct Init {
     /// A file with rows, or a folder with a file for each client
     #[arg(value_name = "DATA")]
@@ -86,7 +83,8 @@ pub struct Init {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Promise differential privacy for every row, up to this epsilon
-    #[arg(long, value_name = "EPSILON", value_parser = parse_epsilon)]
+    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true,
+          value_parser = parse_epsilon)]
     private: Option<f64>,
     /// Ask nothing, take every proposal
     #[arg(long, short)]

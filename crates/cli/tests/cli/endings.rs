@@ -95,7 +95,10 @@ fn a_full_disk_ends_a_run_with_a_sentence_and_it_goes_on_to_the_same_bytes() {
 fn too_many_threads_are_refused_and_those_that_cannot_be_had_are_an_error() {
     let place = Place::new();
     let message = place.refused(&["run", "tiny.toml", "--set", "threads=20000"]);
-    assert_eq!(message, "error: threads: found 20000, expected at most 1024\n");
+    assert_eq!(
+        message,
+        "error: threads: found 20000, expected at most 1024\n  --> --set threads=20000\n"
+    );
     let bench = place.fedra(&["bench", "step", "--threads", "20000", "--steps", "1"]);
     no_panic(&bench);
     assert!(text(&bench.stderr).contains("--threads: found 20000, expected at most 1024"));

@@ -12,12 +12,17 @@ mod documents;
 mod endings;
 mod folders;
 mod generate;
+mod help;
+mod init;
 mod keeping;
+mod live;
+mod logs;
 mod membership;
 #[cfg(target_os = "linux")]
 mod memory;
 mod models;
 mod pages;
+mod places;
 mod plan;
 mod predict;
 mod privacy;

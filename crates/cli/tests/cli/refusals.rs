@@ -173,7 +173,8 @@ fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     let message = place.refused(&["run", "tiny.toml", "--set", "federation.ronuds=3"]);
     assert_eq!(
         message,
-        "error: federation.ronuds: found an unknown key, expected a known one\n\
+        "error: federation.ronuds: found an unknown key, expected a known one\n  \
+         --> --set federation.ronuds=3\n\
          hint: did you mean federation.rounds?\n"
     );
 }
@@ -205,11 +206,11 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("data.shares.test=1.5", "data.shares.test: found 1.5, expected a share from 0 to below 1"),
         (
             "method.mu=0.1",
-            "method.mu: found an unknown key, expected rate\nhint: mu is a setting of",
+            "method.mu: found an unknown key, expected rate\n  --> --set method.mu=0.1\nhint: mu is a setting of",
         ),
         (
             "method.base=fedadam",
-            "method.base: found an unknown key, expected rate\nhint: base is a",
+            "method.base: found an unknown key, expected rate\n  --> --set method.base=fedadam\nhint: base is a",
         ),
         ("seed=-1", "seed: found -1, expected a whole number, 0 or more"),
         ("conditions.fail=2", "conditions.fail: found 2, expected a probability from 0 to 1"),
@@ -273,7 +274,11 @@ fn settings_left_over_from_another_method_are_told_from_slips() {
     let message = place.refused(&["run", "safl.toml", "--set", "method.name=fedavg"]);
     assert_eq!(
         message,
-        "error: method.k: found an unknown key, expected rate\n\
+        "error: method.k: found an unknown key, expected rate\n   \
+         --> safl.toml:27:1\n   \
+         |\n\
+         27 | k = 1\n   \
+         | ^\n\
          hint: the file sets k for safl; --set 'method={ name = \"fedavg\" }' replaces the whole table\n"
     );
     place.succeed(&["plan", "safl.toml", "--set", "method={ name = \"fedavg\" }"]);
@@ -323,7 +328,8 @@ fn files_that_are_no_experiments_are_named_for_what_they_are() {
     for (file, expected) in [
         ("folder", "folder: found a folder, expected an experiment file in TOML"),
         ("empty.toml", "data.task: found nothing, expected concepts, diagnosis"),
-        ("torn.toml", "torn.toml: TOML parse error at line 1"),
+        ("torn.toml", "torn.toml: found TOML that cannot be read: "),
+        ("torn.toml", " --> torn.toml:1:6\n  |\n1 | [data\n  |      ^"),
         ("twice.toml", "duplicate key"),
         ("raw.toml", "raw.toml: found bytes that are no text, expected TOML"),
     ] {

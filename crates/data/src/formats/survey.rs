@@ -152,7 +152,9 @@ impl Survey {
                 let tags = tags.iter().map(|tag| table.labels.name(*tag).to_owned()).collect();
                 let cells = [("tokens", Cell::List(words.clone())), ("tags", Cell::List(tags))];
                 for (name, cell) in cells {
-                    self.named(name).into_iter().for_each(|column| column.take(&cell));
+                    if let Some(column) = self.named(name) {
+                        column.take(&cell);
+                    }
                 }
             }
             let places = [("client", &example.client), ("document", &example.document)];
@@ -178,7 +180,9 @@ impl ColumnSurvey {
             }
             Cell::List(items) => {
                 self.lists += 1;
-                items.iter().for_each(|item| self.count(item));
+                for item in items {
+                    self.count(item);
+                }
                 let words = items.iter().map(|item| item.split_whitespace().count().max(1));
                 self.words.push(words.sum::<usize>() as u32);
             }

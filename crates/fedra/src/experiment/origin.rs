@@ -187,7 +187,7 @@ fn varied(table: &DeTable<'_>, text: &str, (key, value): (&str, &str)) -> Option
         match (name.get_ref().as_ref(), entry.get_ref()) {
             ("sweep" | "tune", DeValue::Table(inner)) => sets.push(inner),
             ("variants", DeValue::Array(items)) => {
-                for item in items.iter() {
+                for item in items {
                     if let DeValue::Table(variant) = item.get_ref() {
                         let inner = ["set", "tune"].into_iter();
                         sets.extend(inner.filter_map(|name| table_in(variant, name)));

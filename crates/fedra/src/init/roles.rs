@@ -368,16 +368,11 @@ fn text(
     };
     let texts =
         rest.iter().filter(|column| !is_label(column) && column.numbers * 2 < column.filled);
-    match texts.max_by_key(weight) {
-        Some(column) => {
-            let why = format!("{:.0} words a row, in the mean", column.mean_words());
-            Ok(Chosen::new(vec![column.name.clone()], why))
-        }
-        None => {
-            let columns: Vec<ColumnSurvey> = rest.iter().map(|column| (*column).clone()).collect();
-            refuse!("found no column of texts, expected --text COLUMN\n{}", listed(&columns))
-        }
-    }
+    let Some(column) = texts.max_by_key(weight) else {
+        refuse!("found no column of texts, expected --text COLUMN\n{}", listed(&all));
+    };
+    let why = format!("{:.0} words a row, in the mean", column.mean_words());
+    Ok(Chosen::new(vec![column.name.clone()], why))
 }
 
 /// The second text of a file, where the first is read and this is to be written: the shorter of the two

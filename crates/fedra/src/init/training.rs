@@ -104,14 +104,12 @@ impl Training {
         let steps = rows.div_ceil(batch.value).max(1);
         let max_steps = (steps > 2 * MOST_STEPS).then_some(MOST_STEPS);
         let each = max_steps.unwrap_or(steps);
-        let rounds = match wishes.rounds {
-            Some(rounds) => Chosen::wished(rounds),
-            None => {
-                let rounds = (STEPS / each).clamp(5, 30) as u32;
-                let why = format!("about {} steps a round at each client", grouped(each as u64));
-                Chosen::new(rounds, why)
-            }
+        let usual = || {
+            let rounds = (STEPS / each).clamp(5, 30) as u32;
+            let why = format!("about {} steps a round at each client", grouped(each as u64));
+            Chosen::new(rounds, why)
         };
+        let rounds = wishes.rounds.map_or_else(usual, Chosen::wished);
         let rate = match (is_fresh || lora || wishes.epsilon.is_some(), parameters) {
             (true, _) | (false, 0..5_000_000) => Chosen::new(1e-3, rate_why(is_fresh, lora)),
             (false, 5_000_000..50_000_000) => Chosen::new(2e-4, "a small pretrained model"),
@@ -154,13 +152,12 @@ fn clients(sight: &Sight, roles: &Roles, wishes: &Wishes) -> (usize, usize) {
     if sight.is_by_client() {
         return (sight.files.len(), sight.rows.iter().copied().min().unwrap_or(0));
     }
-    match roles.client.as_ref().and_then(|client| sight.survey.column(&client.value)) {
-        Some(column) => (column.distinct(), column.values.values().copied().min().unwrap_or(0)),
-        None => {
-            let clients = wishes.clients.unwrap_or(MADE_UP);
-            (clients, sight.survey.rows / clients.max(1))
-        }
-    }
+    let column = roles.client.as_ref().and_then(|client| sight.survey.column(&client.value));
+    let Some(column) = column else {
+        let clients = wishes.clients.unwrap_or(MADE_UP);
+        return (clients, sight.survey.rows / clients.max(1));
+    };
+    (column.distinct(), column.values.values().copied().min().unwrap_or(0))
 }
 
 /// Tokens that most examples do not pass.

@@ -1,4 +1,4 @@
-//! The rounds of a run for other programs: TensorBoard events, CSV and Parquet, as `log` asks.
+//! The rounds of a run for other programs: `TensorBoard` events, CSV and Parquet, as `log` asks.
 //!
 //! `rounds.jsonl` stays the log that decides everything; these files are views of it. So nothing of
 //! them is trusted: when a run begins or goes on they are written again from the reports that the

@@ -1,7 +1,7 @@
 //! A round as named numbers, the same for every format.
 //!
 //! One name for one thing: a column `central_test.macro_f1` of the tables is the chart
-//! `central_test/macro_f1` of TensorBoard. Which columns there are depends on the run (a cut has bytes
+//! `central_test/macro_f1` of `TensorBoard`. Which columns there are depends on the run (a cut has bytes
 //! across it, a private run has an epsilon) and scores come when the model is first scored, so columns
 //! are those that any round had so far, in a fixed order.
 

@@ -1,4 +1,4 @@
-//! Event files of TensorBoard, in a few protobuf fields and TFRecord framing of our own.
+//! Event files of `TensorBoard`, in a few protobuf fields and `TFRecord` framing of our own.
 //!
 //! ```text
 //! record   length u64 | masked CRC-32C of it u32 | event | masked CRC-32C of it u32   little-endian
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! There is one file. A run that goes on begins a new one with all its rounds and removes the old: the
-//! new name is larger, and the session's start at step 0 tells a TensorBoard that is watching to
+//! new name is larger, and the session's start at step 0 tells a `TensorBoard` that is watching to
 //! forget what it read before. The step of a round is the number of rounds that are complete with it.
 
 use std::fs::{self, File};

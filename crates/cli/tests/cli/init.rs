@@ -1,0 +1,298 @@
+//! `fedra init`: what it proposes for each task and format, and that `fedra data` and `fedra run` take it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, text};
+
+const DEPARTMENTS: [(&str, &str); 3] = [
+    ("chest pain on effort", "cardiology"),
+    ("cough and fever", "pulmonology"),
+    ("a rash", "skin"),
+];
+
+/// Notes of three hospitals.
+fn notes() -> Vec<Value> {
+    (0..90)
+        .map(|row| {
+            let (words, department) = DEPARTMENTS[row % 3];
+            let hospital = ["north", "south", "east"][row / 3 % 3];
+            json!({
+                "id": row,
+                "note": format!("the patient reports {words} since day {}", row % 7),
+                "department": department,
+                "codes": if row % 4 == 0 { json!(["I10", "J18"]) } else { json!(["J18"]) },
+                "hospital": hospital,
+                "answer": format!("seen for {words}"),
+            })
+        })
+        .collect()
+}
+
+fn write_jsonl(path: &Path, rows: &[Value]) {
+    let lines: String = rows.iter().flat_map(|row| [row.to_string(), "\n".to_owned()]).collect();
+    fs::write(path, lines).unwrap();
+}
+
+fn write_delimited(path: &Path, rows: &[Value], delimiter: &str) {
+    let names = ["id", "note", "department", "hospital"];
+    let mut lines = names.join(delimiter) + "\n";
+    for row in rows {
+        // A text in JSON has the quotes that a cell has, as long as it has none inside.
+        let cell = |name: &str| row[name].to_string();
+        lines += &(names.map(cell).join(delimiter) + "\n");
+    }
+    fs::write(path, lines).unwrap();
+}
+
+fn write_conll(path: &Path, tags: [&str; 2]) {
+    let [begins, goes_on] = tags;
+    let sentence =
+        |row: usize| format!("# doc = d{row}\nNo\tO\nchest\t{begins}\npain\t{goes_on}\n\n");
+    fs::write(path, (0..40).map(sentence).collect::<String>()).unwrap();
+}
+
+/// Writes a file with all proposals and has the commands take it as it stands.
+#[track_caller]
+fn accepted(place: &Place, flags: &[&str], expected: &[&str]) -> String {
+    let always = ["--yes", "--out", "made.toml", "--force", "--rounds", "1"];
+    place.succeed(&[&["init"], flags, &always].concat());
+    let made = fs::read_to_string(place.path("made.toml")).unwrap();
+    for part in expected {
+        assert!(made.contains(part), "{flags:?}: {part:?} in\n{made}");
+    }
+    place.succeed(&["data", "made.toml"]);
+    place.succeed(&["run", "made.toml", "--quiet", "--force"]);
+    made
+}
+
+#[test]
+fn classes_are_found_in_every_format() {
+    let place = Place::new();
+    write_jsonl(&place.path("n.jsonl"), &notes());
+    write_delimited(&place.path("n.csv"), &notes(), ",");
+    write_delimited(&place.path("n.tsv"), &notes(), "\t");
+    write_delimited(&place.path("semicolons.csv"), &notes(), ";");
+    let shared = [
+        "task = \"classes\"",
+        "columns = { text = \"note\", label = \"department\", client = \"hospital\" }",
+        "partition = { by = \"client\" }",
+        "preset = \"tiny-encoder\"",
+        "rounds = 1",
+    ];
+    let jsonl = accepted(&place, &["n.jsonl", "--label", "department"], &["source = \"jsonl\""]);
+    assert!(shared.iter().all(|part| jsonl.contains(part)), "{jsonl}");
+    for (file, source) in [
+        ("n.csv", "source = \"csv\"\ntask"),
+        ("n.tsv", "source = \"tsv\"\ntask"),
+        ("semicolons.csv", "source = \"csv\"\ndelimiter = \";\"\ntask"),
+    ] {
+        accepted(&place, &[file], &[&[source], &shared[..]].concat());
+    }
+    // Latin letters of another encoding.
+    let old = fs::read_to_string(place.path("n.csv")).unwrap().replace("fever", "fi\u{e8}vre");
+    let bytes: Vec<u8> = old.chars().map(|letter| letter as u8).collect();
+    fs::write(place.path("old.csv"), bytes).unwrap();
+    accepted(&place, &["old.csv"], &["encoding = \"windows-1252\""]);
+    let zipped = Command::new("gzip").arg("n.jsonl").current_dir(place.folder.path()).status();
+    if zipped.is_ok_and(|status| status.success()) {
+        accepted(&place, &["n.jsonl.gz", "--label", "department"], &["path = \"n.jsonl.gz\""]);
+    } else {
+        eprintln!("skipped: no gzip here");
+    }
+}
+
+#[test]
+fn other_tasks_are_proposed_from_the_shape_of_the_data() {
+    let place = Place::new();
+    write_jsonl(&place.path("n.jsonl"), &notes());
+    accepted(
+        &place,
+        &["n.jsonl", "--label", "codes"],
+        &["task = \"diagnosis\"", "label = \"codes\""],
+    );
+    let several: Vec<Value> = (0..60)
+        .map(|row| {
+            let labels = ["a|b", "b|c", "a", "b", "c", "a|c", "a|b|c"][row % 7];
+            json!({ "text": format!("row {row} of words"), "labels": labels })
+        })
+        .collect();
+    write_jsonl(&place.path("several.jsonl"), &several);
+    let dealt = ["separator = \"|\"", "task = \"diagnosis\"", "clients = 4", "by = \"iid\""];
+    accepted(&place, &["several.jsonl"], &dealt);
+    write_conll(&place.path("w.conll"), ["B-problem", "I-problem"]);
+    accepted(&place, &["w.conll"], &["source = \"conll\"", "task = \"concepts\"", "clients = 4"]);
+    write_conll(&place.path("w.tsv"), ["B-drug", "I-drug"]);
+    accepted(&place, &["w.tsv"], &["source = \"conll\"", "task = \"tokens\""]);
+    let tagged: Vec<Value> = (0..40)
+        .map(|row| json!({ "tokens": ["No", "pain"], "tags": ["O", "B-x"], "site": row % 2 }))
+        .collect();
+    write_jsonl(&place.path("t.jsonl"), &tagged);
+    let columns = "columns = { text = \"tokens\", label = \"tags\", client = \"site\" }";
+    accepted(&place, &["t.jsonl"], &["task = \"tokens\"", columns]);
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests/fixtures/parquet");
+    fs::copy(fixture.join("pandas.parquet"), place.path("p.parquet")).unwrap();
+    let parquet = ["source = \"parquet\"", "task = \"classes\"", "label = \"kind\""];
+    accepted(&place, &["p.parquet", "--label", "kind", "--text", "text"], &parquet);
+}
+
+fn model(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models").join(name);
+    path.canonicalize().ok()
+}
+
+#[test]
+fn a_decoder_is_asked_in_words_and_a_private_run_declares_its_labels() {
+    let Some(decoder) = model("stories260k") else {
+        eprintln!("skipped: no model stories260k here");
+        return;
+    };
+    let place = Place::new();
+    write_jsonl(&place.path("n.jsonl"), &notes());
+    let decoder = decoder.to_string_lossy().into_owned();
+    let model = ["--model", &decoder];
+    let with = |flags: &[&'static str]| -> Vec<String> {
+        ["n.jsonl"].iter().chain(flags).chain(&model).map(|&flag| flag.to_owned()).collect()
+    };
+    for (flags, expected) in [
+        (with(&["--task", "language"]), &["task = \"language\"", "text = \"note\""][..]),
+        (
+            with(&["--task", "generation", "--text", "note", "--label", "answer"]),
+            &["prompt = \"{note}\\nAnswer:\"", "target = \"{answer}\""],
+        ),
+        (
+            with(&["--task", "choice", "--label", "department"]),
+            &["prompt = \"{note}\\nDepartment:\"", "answers = { \"cardiology\" = \"cardiology\","],
+        ),
+        (
+            with(&["--label", "department", "--private", "8"]),
+            &["labels = [\"cardiology\", \"pulmonology\", \"skin\"]", "[privacy]", "epsilon = 8.0"],
+        ),
+    ] {
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        accepted(&place, &flags, expected);
+    }
+    assert!(place.summary("runs/made")["privacy"]["epsilon"].as_f64().unwrap() <= 8.0);
+}
+
+#[test]
+fn hospitals_may_have_a_file_each() {
+    let place = Place::new();
+    fs::create_dir(place.path("hospitals")).unwrap();
+    let notes = notes();
+    for hospital in ["north", "south", "east"] {
+        let own: Vec<Value> =
+            notes.iter().filter(|row| row["hospital"] == hospital).cloned().collect();
+        write_delimited(&place.path(&format!("hospitals/{hospital}.csv")), &own, ",");
+    }
+    let expected = ["[data.clients]", "\"north\" = \"hospitals/north.csv\"", "text = \"note\""];
+    accepted(&place, &["hospitals"], &expected);
+    assert_eq!(place.summary("runs/made")["clients"], 3);
+    let named = ["--client", "n=hospitals/north.csv", "--client", "s=hospitals/south.csv"];
+    let made = accepted(&place, &named, &["\"n\" = \"hospitals/north.csv\""]);
+    assert!(!made.contains("client ="), "{made}");
+    let refused = place.fedra(&["run", "made.toml", "--set", "data.path=hospitals/east.csv"]);
+    let said = text(&refused.stderr);
+    assert!(said.contains("data.path: found ") && said.contains("beside data.clients"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
+    let place = Place::new();
+    write_delimited(&place.path("n.csv"), &notes(), ",");
+    for (flags, expected) in [
+        (&["init"][..], "DATA: found nothing, expected a file with rows"),
+        (&["init", "--yes"], "DATA: found nothing"),
+        (
+            &["init", "n.csv"],
+            "expected the flags that are missing: --task classes --text note --label department \
+             --client-column hospital\nhint: --yes takes the proposals",
+        ),
+        (&["init", "n.csv", "--yes", "--text", "nothing"], "found no column \"nothing\", expected"),
+        (&["init", "absent.csv", "--yes"], "cannot open absent.csv"),
+        (
+            &["init", "n.csv", "--yes", "--private", "8"],
+            "--private: found no model and no tokenizer",
+        ),
+        (&["init", "n.csv", "--yes", "--private", "-1"], "expected a number above 0"),
+        (&["init", "n.csv", "--yes", "--task", "class"], "expected one of classes"),
+        (&["init", "n.csv", "--yes", "--method", "fedsome"], "--method: found \"fedsome\""),
+        (&["init", "n.csv", "--yes", "--client", "a=n.csv"], "--client: found it beside n.csv"),
+        (&["init", "n.csv", "--yes", "--model", "."], "--model ."),
+        (&["init", "n.csv", "--yes", "--preset", "huge"], "model.preset: found \"huge\""),
+    ] {
+        let refused = place.refused(flags);
+        assert!(refused.contains(expected), "{flags:?}: {refused}");
+        assert!(!place.path("n.toml").exists(), "{flags:?} wrote something");
+    }
+    let whole = ["init", "n.csv", "--task", "classes", "--text", "note", "--label", "department"];
+    place.succeed(&[&whole[..], &["--client-column", "hospital", "--quiet"]].concat());
+    let first = fs::read_to_string(place.path("n.toml")).unwrap();
+    let refused = place.refused(&["init", "n.csv", "--yes", "--clients", "2"]);
+    assert!(refused.contains("--out: found the file n.toml, expected a free name"), "{refused}");
+    assert_eq!(fs::read_to_string(place.path("n.toml")).unwrap(), first);
+    let shown = place.succeed(&["init", "n.csv", "--yes", "--clients", "2", "--out", "-"]);
+    assert!(shown.contains("clients = 2") && shown.contains("[data]"), "{shown}");
+}
+
+#[test]
+fn hostile_files_are_refused_or_escaped() {
+    let place = Place::new();
+    for (name, bytes) in [
+        ("empty.csv", &b""[..]),
+        ("header.csv", b"a,b\n"),
+        ("binary.csv", &[0, 159, 146, 150, 0, 1, 2, 3][..]),
+        ("plain.txt", b"just words\nand more words\n"),
+        ("torn.jsonl", b"{\"a\": 1\n{\"a\""),
+        ("fake.parquet", b"PAR1 not really PAR1"),
+        ("twice.csv", b"a,a\nx,y\nz,w\n"),
+    ] {
+        fs::write(place.path(name), bytes).unwrap();
+        let output = place.fedra(&["init", name, "--yes", "--out", "x.toml"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+        assert!(said.contains("error: ") && !said.contains("panicked"), "{name}: {said}");
+        assert!(!place.path("x.toml").exists(), "{name}");
+    }
+    // Names that would leave their quotes, their line or the terminal.
+    let name = "te\"xt\n\u{1b}[31m # = ]".repeat(40);
+    let rows: Vec<Value> = (0..60)
+        .map(|row| {
+            let label = ["x\"]\n[data]", "\\y"][row % 2];
+            json!({ name.as_str(): format!("many words stand in row {row}"), "label": label })
+        })
+        .collect();
+    write_jsonl(&place.path("odd.jsonl"), &rows);
+    accepted(&place, &["odd.jsonl"], &["task = \"classes\""]);
+}
+
+/// Types answers at a terminal; needs the program `script`.
+#[test]
+fn on_a_terminal_questions_are_asked_and_enter_takes_the_proposal() {
+    let place = Place::new();
+    write_delimited(&place.path("n.csv"), &notes(), ",");
+    let fedra = env!("CARGO_BIN_EXE_fedra");
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("{fedra} init n.csv"), "/dev/null"]);
+    command.current_dir(place.folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        eprintln!("skipped: no program script here");
+        return;
+    };
+    // Task and text as proposed, another label that does not exist, the right one, two clients, the rest.
+    let answers = "\n\nnothing\ndepartment\n2\n\nasked.toml\n";
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), answers.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    for part in
+        ["What is to be learnt", "[note] > ", "found no column \"nothing\"", "wrote asked.toml"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let made = fs::read_to_string(place.path("asked.toml")).unwrap();
+    assert!(made.contains("label = \"department\"") && made.contains("clients = 2"), "{made}");
+}
