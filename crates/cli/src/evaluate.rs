@@ -32,7 +32,7 @@ docs/predict.md explains the numbers.";
 pub struct Evaluate {
     #[command(flatten)]
     model: Chosen,
-    /// Experiment in TOML, or labelled rows in JSON lines, CSV, TSV, Parquet or CoNLL
+    /// Experiment in TOML, or labelled rows: JSON lines, CSV, TSV, Parquet, or a word a line
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

@@ -299,7 +299,7 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
     let Federation { clients, names, .. } = federation;
     let federation = Federation { rounds: Some(1), clients, names, ..Federation::default() };
     let model = model_table(folders, given.task);
-    Experiment::new(Draft { name, seed, threads, data, federation, model, ..Draft::default() })
+    Experiment::new(Draft { name, seed, threads, data, model, federation, ..Draft::default() })
 }
 
 /// An experiment whose data are one file.
@@ -325,7 +325,7 @@ fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<Experiment> {
     };
     let federation = Federation { rounds: Some(1), ..Federation::default() };
     let model = model_table(folders, task);
-    Experiment::new(Draft { data, federation, model, ..Draft::default() })
+    Experiment::new(Draft { data, model, federation, ..Draft::default() })
 }
 
 fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {

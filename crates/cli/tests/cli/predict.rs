@@ -28,9 +28,11 @@ fn answered(place: &Place, name: &str, more: &[&str]) -> Vec<(Value, Value)> {
         if rows.is_empty() {
             continue;
         }
-        let line = |row: &Value| match pairs {
-            false => json!({ "text": row["text"] }).to_string(),
-            true => json!({ "a": row["text"][0], "b": row["text"][1] }).to_string(),
+        let line = |row: &Value| {
+            let row = &row["text"];
+            let record =
+                if pairs { json!({ "a": row[0], "b": row[1] }) } else { json!({ "text": row }) };
+            record.to_string()
         };
         let lines: Vec<String> = rows.iter().map(line).collect();
         fs::write(place.path("texts.jsonl"), lines.join("\n")).unwrap();

@@ -108,28 +108,24 @@ impl Encoder<'_> {
                 .iter()
                 .any(|letter| letter.is_whitespace());
             let goes_on = blanks.is_empty() && last == Some(piece.word) && !is_apart;
-            match words.last_mut().filter(|_| goes_on) {
-                Some(open) => {
-                    open.place.end = open.place.end.max(inked.end);
-                    open.pieces.push(piece.id);
+            if let Some(open) = words.last_mut().filter(|_| goes_on) {
+                open.place.end = open.place.end.max(inked.end);
+                open.pieces.push(piece.id);
+            } else {
+                // The blank before a word may be a piece of that word, and then it is its first.
+                let is_own = |blank: &&PlacedPiece| blank.word == piece.word;
+                let own = blanks.iter().rev().take_while(is_own).count();
+                let of_word = blanks.split_off(blanks.len() - own);
+                let mut word = Word { place: inked, pieces: Vec::new(), first: 0 };
+                let others = blanks.drain(..).map(|blank| blank.id);
+                if let Some(before) = words.last_mut() {
+                    before.pieces.extend(others);
+                } else {
+                    word.pieces.extend(others);
+                    word.first = word.pieces.len();
                 }
-                None => {
-                    // The blank before a word may be a piece of that word, and then it is its first.
-                    let is_own = |blank: &&PlacedPiece| blank.word == piece.word;
-                    let own = blanks.iter().rev().take_while(is_own).count();
-                    let of_word = blanks.split_off(blanks.len() - own);
-                    let mut word = Word { place: inked, pieces: Vec::new(), first: 0 };
-                    match words.last_mut() {
-                        Some(before) => before.pieces.extend(blanks.iter().map(|blank| blank.id)),
-                        None => {
-                            word.first = blanks.len();
-                            word.pieces.extend(blanks.iter().map(|blank| blank.id));
-                        }
-                    }
-                    blanks.clear();
-                    word.pieces.extend(of_word.iter().map(|blank| blank.id).chain([piece.id]));
-                    words.push(word);
-                }
+                word.pieces.extend(of_word.iter().map(|blank| blank.id).chain([piece.id]));
+                words.push(word);
             }
             (last, behind) = (Some(piece.word), end);
         }
