@@ -220,7 +220,7 @@ fn the_quickstart_tells_the_whole_story_in_a_table_a_picture_and_a_page() {
         "cut",
         "private",
     ];
-    let page = std::fs::read_to_string(place.path("quick/report.html")).unwrap();
+    let page = fs::read_to_string(place.path("quick/report.html")).unwrap();
     for row in rows {
         let line = table
             .lines()
