@@ -240,7 +240,7 @@ mod tests {
                 assert!(line.contains("round 3/20"), "{width}: {line}");
             }
         }
-        assert_eq!(state.line(now, 40), "round 3/20  macro_f1 0.812  epsilon 2.31");
+        assert_eq!(state.line(now, 41), "round 3/20  macro_f1 0.812  epsilon 2.31");
         let wide = state.line(now, 160);
         for part in
             ["fedavg", "loss 0.500", "1/8 clients", "12.3 MB", "waiting for north", "\u{2501}"]

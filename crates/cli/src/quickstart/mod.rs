@@ -29,7 +29,10 @@ use story::{Story, Way};
 
 const PUBLIC: &str = include_str!("../../../../experiments/quickstart_public.toml");
 const EXPERIMENT: &str = include_str!("../../../../experiments/quickstart.toml");
-/// The public model's folder, and the name of its row.
+/// The public model before it is there, so that all runs can be checked before the first begins.
+const FRESH: &str =
+    "model={ preset = \"tiny-encoder\", blocks = 4, width = 32, vocabulary = 1000 }";
+/// The public model's folder, and what its run is called.
 const START: &str = "public";
 
 const EXAMPLES: &str = "\
@@ -79,20 +82,24 @@ impl Quickstart {
                 console::say(line);
             }
         };
-        let experiments = self.experiments()?;
         let public =
             Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
         // Its own earlier runs may be replaced; any other is refused before the first begins.
         let at = |name: &str| self.out.join(folder_of(name));
         output_folder::check(&at(START), &public, Over::Namesake)?;
-        for (name, experiment) in &experiments {
-            output_folder::check(&at(name), experiment, Over::Namesake)?;
+        for (name, experiment) in self.experiments(FRESH)? {
+            output_folder::check(&at(&name), &experiment, Over::Namesake)?;
         }
         // Held to the end: another one would take turns with this one.
         let whole = Folder::claim(&self.out)?;
         if run_in((START, &at(START)), &public, voice)?.is_none() {
             return Ok(stopped());
         }
+        let model = std::path::absolute(at(START).join("model"))
+            .with_context(|| format!("cannot tell where {} is", self.out.display()))?;
+        // A JSON string is a TOML string.
+        let model = serde_json::to_string(&model.display().to_string())?;
+        let experiments = self.experiments(&format!("model.path={model}"))?;
         let mut story = Story::default();
         for (name, experiment) in &experiments {
             forget_peak();
@@ -122,12 +129,8 @@ impl Quickstart {
     }
 
     /// The public model as it is, then every variant of the file, with their names.
-    fn experiments(&self) -> Result<Vec<(String, Experiment)>> {
-        let model = std::path::absolute(self.out.join(START).join("model"))
-            .with_context(|| format!("cannot tell where {} is", self.out.display()))?;
-        // A JSON string is a TOML string.
-        let model = serde_json::to_string(&model.display().to_string())?;
-        let common = Overrides::new(vec![format!("model.path={model}")], self.seed);
+    fn experiments(&self, model: &str) -> Result<Vec<(String, Experiment)>> {
+        let common = Overrides::new(vec![model.to_owned()], self.seed);
         let read = |name: &str, overrides: &Overrides| {
             let overrides = self.sets.iter().fold(overrides.clone(), |all, one| all.set(one));
             let overrides = overrides.set(&format!("name=quickstart-{}", folder_of(name)));

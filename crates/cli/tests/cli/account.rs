@@ -74,7 +74,7 @@ fn promises_that_mean_nothing_are_refused_with_a_reason() {
         (run.replace("--steps 10", "--steps 0"), "--steps: found 0, expected at least 1"),
         (run.replace("1e-5", "0"), "delta: found 0, expected a probability"),
         (run.replace("1e-5", "1"), "delta: found 1,"),
-        (format!("{run} --examples 100000"), "delta: found 1e-5 for 100000 units"),
+        (format!("{run} --examples 100000"), "delta: found 0.00001 for 100000 units"),
         (format!("{run} --cap 5"), "--examples"),
         (run.replace("--steps 10", ""), "found a part of --q, --sigma and --steps"),
         (format!("{run} --phase q=0.1,noise=2"), "--phase: found \"noise=2\""),

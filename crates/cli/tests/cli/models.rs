@@ -181,7 +181,7 @@ fn classes_without_names_are_not_guessed() {
     assert_eq!(
         text(&output.stderr),
         "error: model.path: found a trained head whose 3 classes have no names in id2label, expected \
-         their names, to find hurt, ill, well by\n\
+         their names, to find hurt, ill, well by\n  --> second.toml:9:8\n  |\n9 | path = 'other'\n  |        ^^^^^^^\n\
          hint: name them in id2label of its config.json, in the order of the head's rows; --set \
          model.head=fresh draws a new head instead\n"
     );
