@@ -144,7 +144,7 @@ pub use experiment::{Experiment, Overrides};
 pub use federate::{Ending, Run};
 pub use listener::{Listener, Silent};
 pub use output_folder::Over;
-pub use plan_report::{PlanReport, plan, plan_with};
+pub use plan_report::{PlanReport, plan, plan_of, plan_with};
 pub use run::{Output, Resumed, prepare, resume, resume_with, run};
 pub use serve::serve;
 pub use site::{join, site};

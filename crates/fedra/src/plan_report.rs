@@ -158,9 +158,14 @@ pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
 /// The same with these cuts of a model that is cut.
 pub fn plan_with(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
     let device = if has_large_fresh_weights(experiment) { Device::meta() } else { Device::cpu() };
-    let run = Run::prepare_on(experiment, device.clone())?;
+    plan_of(&Run::prepare_on(experiment, device)?, cuts)
+}
+
+/// The same for what is prepared already.
+pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
     // Before the forecasts take memory of their own.
     let resident = ByteCount(resident_bytes().unwrap_or(0));
+    let (experiment, device) = run.made_of();
     let (prepared, recipe) = run.parts();
     let unmade = if device.has_numbers() { ByteCount(0) } else { fresh_bytes(&prepared.model) };
     let resident = resident + unmade;

@@ -6,12 +6,13 @@
 
 mod story;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use fedra::cutting::Cuts;
 use fedra::federate::{Ending, Run};
 use fedra::folder::Folder;
 use fedra::output_folder::{self, Over};
@@ -92,7 +93,8 @@ impl Quickstart {
         }
         // Held to the end: another one would take turns with this one.
         let whole = Folder::claim(&self.out)?;
-        if run_in((START, &at(START)), &public, voice)?.is_none() {
+        let folder = Folder::create(&at(START), &public)?;
+        if rounds(START, Run::prepare(&public)?, &folder, voice)?.is_none() {
             return Ok(stopped());
         }
         let model = std::path::absolute(at(START).join("model"))
@@ -103,17 +105,16 @@ impl Quickstart {
         let mut story = Story::default();
         for (name, experiment) in &experiments {
             forget_peak();
-            let plan = fedra::plan(experiment)?;
+            let run = Run::prepare(experiment)?;
             if story.is_empty() {
-                let run = Run::prepare(experiment)?;
                 story.floor =
                     run.baseline().and_then(|floor| floor.score("central_test", "span_f1"));
                 say(format!("{}\n", run.introduction()));
             }
-            let Some(summary) = run_in((name, &at(name)), experiment, voice)? else {
-                return Ok(stopped());
-            };
-            story.ways.push(Way { name: name.clone(), client_memory: plan.client_memory, summary });
+            let client_memory = fedra::plan_of(&run, Cuts::default())?.client_memory;
+            let folder = Folder::create(&at(name), experiment)?;
+            let Some(summary) = rounds(name, run, &folder, voice)? else { return Ok(stopped()) };
+            story.ways.push(Way { name: name.clone(), client_memory, summary });
         }
         let page = self.page(&story)?;
         drop(whole);
@@ -157,7 +158,7 @@ impl Quickstart {
             .filter(|way| way.name != story::UNCHANGED)
             .map(|way| Variant {
                 name: way.name.clone(),
-                runs: vec![(way.name.clone(), self.out.join(folder_of(&way.name)))],
+                runs: vec![(String::new(), self.out.join(folder_of(&way.name)))],
             })
             .collect();
         let heading = ("Fedra's quickstart", story::LEAD);
@@ -166,15 +167,9 @@ impl Quickstart {
     }
 }
 
-/// One run in its folder; `None` if it was interrupted.
-fn run_in(
-    (name, folder): (&str, &Path),
-    experiment: &Experiment,
-    voice: Voice,
-) -> Result<Option<Summary>> {
-    let run = Run::prepare(experiment)?;
-    let folder = Folder::create(folder, experiment)?;
-    match run.run(&folder, None, &Terminal::named(name, voice))? {
+/// The rounds of one run in its folder; `None` if it was interrupted.
+fn rounds(name: &str, run: Run<'_>, folder: &Folder, voice: Voice) -> Result<Option<Summary>> {
+    match run.run(folder, None, &Terminal::named(name, voice))? {
         Ending::Complete(summary) => Ok(Some(*summary)),
         Ending::Interrupted { .. } => Ok(None),
     }

@@ -19,6 +19,9 @@ use crate::run_files::{COMPARISON, EXPERIMENT, REPORT};
 /// Variants whose lines can be told apart.
 const LINES: usize = 8;
 
+/// Beyond this ratio, bytes are drawn by their logarithm.
+const FAR_APART: f64 = 20.0;
+
 /// A way of doing it, and its runs.
 #[derive(Clone, Debug)]
 pub struct Variant {
@@ -226,6 +229,7 @@ fn curves(variants: &[Variant]) -> Result<Vec<Content>> {
                 let x = bytes.map_or(*round, |size| spent / size);
                 Point::with_band(x, *mean, *least, *most)
             })
+            .filter(|point| bytes.is_none() || point.x > 0.0)
             .collect(),
         stroke: Stroke::Marked,
         colour,
@@ -239,24 +243,31 @@ fn curves(variants: &[Variant]) -> Result<Vec<Content>> {
         .filter(|(_, course)| course.points.last().is_some_and(|last| last.1 > 0.0))
         .map(|course| line(course, Some(size)))
         .collect();
-    let chart = |title: &str, caption: &str, x: String, series: Vec<Series>| Chart {
-        title: title.to_owned(),
-        caption: format!("{caption}{few}"),
-        x: (x, Scale::Linear),
-        y: (format!("{}, {}", spoken(&name), on.replace('_', " ")), Scale::Linear),
-        series,
-    };
+    // Weights of one and states of another may be a hundred times apart.
+    let ends: Vec<f64> =
+        courses.iter().filter_map(|course| course.points.last()).map(|last| last.1).collect();
+    let least = ends.iter().copied().filter(|spent| *spent > 0.0).fold(f64::INFINITY, f64::min);
+    let is_wide = ends.iter().copied().fold(0.0, f64::max) > FAR_APART * least;
+    let across = if is_wide { Scale::Log } else { Scale::Linear };
+    let chart =
+        |title: &str, caption: &str, (x, scale): (String, Scale), series: Vec<Series>| Chart {
+            title: title.to_owned(),
+            caption: format!("{caption}{few}"),
+            x: (x, scale),
+            y: (format!("{}, {}", spoken(&name), on.replace('_', " ")), Scale::Linear),
+            series,
+        };
     let charts = [
         chart(
             "Score by round",
             "Mean over runs; bands go from the lowest to the highest.",
-            "round".to_owned(),
+            ("round".to_owned(), Scale::Linear),
             by_round,
         ),
         chart(
             "Score against bytes",
             "What had travelled, up and down, when a score was reached. Who sent nothing is left out.",
-            format!("{unit} so far"),
+            (format!("{unit} so far"), across),
             by_bytes,
         ),
     ];
