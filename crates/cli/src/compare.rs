@@ -118,7 +118,9 @@ impl Compare {
         });
         if voice == Voice::Lively {
             let page = out.join(REPORT);
-            console::say(format_args!("\nresults in {shown}; open {}", page.display()));
+            let open =
+                if page.is_file() { format!("; open {}", page.display()) } else { String::new() };
+            console::say(format_args!("\nresults in {shown}{open}"));
         }
         Ok(if compared.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -86,7 +86,7 @@ fn first_clause(help: &str) -> &str {
     if help.chars().count() <= CLAUSE {
         return help;
     }
-    let ends = ["; ", " (", ": "].iter().filter_map(|end| help.find(end));
+    let ends = ["; ", " (", " [", ": "].iter().filter_map(|end| help.find(end));
     ends.min().map_or(help, |end| &help[..end])
 }
 

@@ -130,7 +130,12 @@ pub fn show(ending: &Ending, folder: &Path, voice: Voice, go_on: &str) -> ExitCo
             if voice == Voice::Lively {
                 console::data(summary.table());
                 let page = folder.join(REPORT);
-                console::say(format_args!("\nresults in {shown}; open {}", page.display()));
+                let open = if page.is_file() {
+                    format!("; open {}", page.display())
+                } else {
+                    String::new()
+                };
+                console::say(format_args!("\nresults in {shown}{open}"));
             }
             ExitCode::SUCCESS
         }

@@ -44,8 +44,9 @@ impl OutputFile {
             refuse!("--output: found {shown}, expected no such file\nhint: --force replaces it");
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let part = path.with_file_name(format!("{name}.part"));
-        let file = File::create(&part);
+        // Of this process alone, so that nobody else's rows or file can be in it.
+        let part = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+        let file = File::options().write(true).create_new(true).open(&part);
         let file = file.with_context(|| format!("--output: cannot write {shown}"))?;
         Ok(Self { file: BufWriter::new(file), moves: Some((part, path.to_owned())) })
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fedra_data::ByLabel;
 use fedra_engine::{Bytes, EvaluationSet, LogMark, RoundReport, SetScores, StageReport};
 use fedra_plan::ByteCount;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::baseline::Baseline;
 use crate::best::Best;
@@ -28,6 +28,7 @@ pub struct Summary {
     /// The number the task is judged by; absent when nobody has test examples.
     pub score: Option<Score>,
     /// Every score on every set.
+    #[serde(deserialize_with = "scores_or_nulls")]
     pub scores: BTreeMap<String, BTreeMap<String, f64>>,
     /// The last model label by label, on the sets for which labels were counted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -91,6 +92,7 @@ pub struct Score {
     /// Its name.
     pub name: String,
     /// Its value.
+    #[serde(deserialize_with = "number_or_null")]
     pub value: f64,
     /// On whose examples.
     pub on: String,
@@ -161,6 +163,12 @@ impl Summary {
                 }
             }
         }
+        for (set, scores) in &self.scores {
+            if scores.get("loss").is_some_and(|loss| !loss.is_finite()) {
+                let set = set.replace('_', " ");
+                fact("warning", format!("the loss on the {set} is no finite number: it diverged"));
+            }
+        }
         if let Some(best) = &self.best {
             let (round, kept) = (best.round + 1, best.model.as_ref());
             let kept = kept.map_or(String::new(), |model| format!(", kept in {model}"));
@@ -204,6 +212,22 @@ impl Summary {
     }
 }
 
+/// A loss that is not finite is written as null, and is read as what it was.
+fn scores_or_nulls<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, BTreeMap<String, f64>>, D::Error> {
+    let read: BTreeMap<String, BTreeMap<String, Option<f64>>> =
+        BTreeMap::deserialize(deserializer)?;
+    let numbers = |set: BTreeMap<String, Option<f64>>| {
+        set.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect()
+    };
+    Ok(read.into_iter().map(|(set, scores)| (set, numbers(scores))).collect())
+}
+
+fn number_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
 /// Bytes, and what share of sending every parameter in f32 those of parameters are. What of them
 /// crossed a cut are no parameters: they are told apart.
 pub fn travelled((bytes, crossing): (ByteCount, ByteCount), full: ByteCount) -> String {
@@ -221,7 +245,8 @@ pub fn travelled((bytes, crossing): (ByteCount, ByteCount), full: ByteCount) -> 
 
 /// Seconds as people say them.
 pub fn duration(seconds: f64) -> String {
-    match seconds {
+    // The sum of no rounds is a zero with a sign.
+    match seconds + 0.0 {
         seconds if seconds < 100.0 => format!("{seconds:.1} s"),
         seconds if seconds < 6000.0 => format!("{:.1} min", seconds / 60.0),
         seconds => format!("{:.1} h", seconds / 3600.0),

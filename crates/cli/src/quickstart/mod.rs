@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::cutting::Cuts;
 use fedra::federate::{Ending, Run};
@@ -91,6 +91,9 @@ impl Quickstart {
         for (name, experiment) in self.experiments(FRESH)? {
             output_folder::check(&at(&name), &experiment, Over::Namesake)?;
         }
+        if self.out.join("experiment.toml").exists() {
+            bail!("--out: found a run in {}, expected a folder of quickstarts", self.out.display());
+        }
         // Held to the end: another one would take turns with this one.
         let whole = Folder::claim(&self.out)?;
         let folder = Folder::create(&at(START), &public)?;
@@ -161,7 +164,8 @@ impl Quickstart {
                 runs: vec![(String::new(), self.out.join(folder_of(&way.name)))],
             })
             .collect();
-        let heading = ("Fedra's quickstart", story::LEAD);
+        let lead = story.lead();
+        let heading = ("Fedra's quickstart", lead.as_str());
         let document = report::side_by_side(heading, story.contents(), &variants, &self.out)?;
         Ok(report::write_page(&self.out, &document)?)
     }

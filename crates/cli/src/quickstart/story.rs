@@ -12,9 +12,6 @@ use fedra_plan::ByteCount;
 pub const UNCHANGED: &str = "public model";
 /// The row of answers without a model.
 const FLOOR: &str = "word by word";
-/// What the page is about.
-pub const LEAD: &str = "Eight synthetic hospitals mark problems, tests and treatments in their notes. They start from a public \
-     model. One seed: differences of one or two hundredths are chance.";
 /// Columns of a bar for the score 1.
 const BAR: usize = 46;
 
@@ -52,6 +49,15 @@ impl Story {
     /// Whether nothing was run yet.
     pub fn is_empty(&self) -> bool {
         self.ways.is_empty()
+    }
+
+    /// What the page is about.
+    pub fn lead(&self) -> String {
+        let clients = self.ways.iter().map(|way| way.summary.clients).max().unwrap_or(0);
+        format!(
+            "{clients} synthetic hospitals mark problems, tests and treatments in their notes. They start from \
+             a public model."
+        )
     }
 
     /// Name, score, bytes, memory, privacy and time of each.

@@ -38,7 +38,7 @@ use crate::error::{Context, Result, refuse};
 use crate::folder::Folder;
 use crate::lock::Lock;
 use crate::report;
-use crate::run_files::COMPARISON;
+use crate::run_files::{COMPARISON, EXPERIMENT};
 use comparison::Entry;
 use progression::Progression;
 use results::RunResult;
@@ -75,6 +75,9 @@ pub fn compare(
 ) -> Result<Option<Compared>> {
     if out.exists() && !out.is_dir() {
         refuse!("--out: found the file {}, expected a folder", out.display());
+    }
+    if out.join(EXPERIMENT).exists() {
+        refuse!("--out: found a run in {}, expected a folder of comparisons", out.display());
     }
     Lock::check(out, "--out")?;
     let (fingerprints, notes) = plan.check()?;

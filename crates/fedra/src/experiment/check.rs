@@ -12,7 +12,7 @@ pub use recipe::complaint;
 use std::sync::Arc;
 
 use fedra_compute::ThreadPool;
-use fedra_data::{Table, Task};
+use fedra_data::{AnswerForm, Table, Task};
 
 use self::values::{Result, at_least_one};
 use super::checked::Experiment;
@@ -48,6 +48,10 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
         let expected = "\"language\" or \"choice\" beside [split]: a cut model is not scored by the text \
                         that it writes; learn the texts as \"language\", or leave [split] out";
         return Err(Complaint::new("data.task", "\"generation\"", expected));
+    }
+    if draft.evaluate.predictions && task.answer_form() == AnswerForm::Text {
+        let expected = format!("false for the task {}, whose answers are texts", task.name());
+        return Err(Complaint::new("evaluate.predictions", true, expected));
     }
     let rounds = draft.federation.rounds;
     let rounds =

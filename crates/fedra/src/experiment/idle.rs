@@ -12,8 +12,9 @@ use super::privacy_table::PrivacyTable;
 
 /// One line for each setting that changes nothing in this experiment.
 pub fn idle(experiment: &Experiment) -> Vec<String> {
-    let facts =
-        [work, conditions, method, privacy, warmup, safl].map(|look| look(experiment)).concat();
+    let facts = [work, conditions, method, privacy, warmup, safl, predictions]
+        .map(|look| look(experiment))
+        .concat();
     let line = |(key, why)| format!("note: {key} does nothing here: {why}");
     facts.into_iter().map(line).collect()
 }
@@ -37,6 +38,21 @@ fn work(experiment: &Experiment) -> Vec<Fact> {
         Schedule::Constant | Schedule::Linear { .. } | Schedule::Cosine { .. } => {}
     }
     facts
+}
+
+/// Answers of a model that there is not, or to examples that there are not.
+fn predictions(experiment: &Experiment) -> Vec<Fact> {
+    let draft = &experiment.draft;
+    let why = if !draft.evaluate.predictions {
+        return Vec::new();
+    } else if draft.method.name == "local-only" {
+        "every client keeps its own model, none is global"
+    } else if draft.data.shares.central == 0.0 && draft.data.test.is_none() {
+        "there is no central test set (data.shares.central, data.test)"
+    } else {
+        return Vec::new();
+    };
+    vec![("evaluate.predictions".to_owned(), why.to_owned())]
 }
 
 /// Bad luck that cannot strike, and repetitions that nothing asks for.

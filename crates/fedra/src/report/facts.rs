@@ -138,6 +138,9 @@ fn privacy(record: &RunRecord) -> Fact {
             let value = format!("epsilon {:.2}", (epsilon * 100.0).ceil() / 100.0);
             fact("Privacy", value, Some(format!("so far, at delta {delta}")))
         }
+        None if record.has_promise() => {
+            fact("Privacy", "promised", Some("nothing was released yet".to_owned()))
+        }
         None => fact("Privacy", "none", Some("nothing was promised".to_owned())),
     }
 }

@@ -7,11 +7,12 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use fedra_engine::{EvaluationSet, RoundReport, SetScores};
+use fedra_engine::{EvaluationSet, LogMark, RoundReport, SetScores};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, refuse};
 use crate::experiment::{Experiment, ModelSource, Overrides};
 use crate::fingerprint::Inputs;
+use crate::grid;
 use crate::headline::{headline, headline_of};
 use crate::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
 use crate::summary::Summary;
@@ -48,8 +49,18 @@ impl RunRecord {
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let experiment = Experiment::open(&path, &Overrides::default()).ok();
-        let rounds = read_rounds(&folder.join(ROUNDS), detail)?;
+        let (rounds, mark) = read_rounds(&folder.join(ROUNDS), detail)?;
         let summary: Option<Summary> = read_json(&folder.join(SUMMARY), "summary")?;
+        // Summaries of early versions have no mark.
+        let told = summary.as_ref().map(|summary| summary.log).filter(|log| log.reports > 0);
+        if let Some(told) = told.filter(|told| *told != mark) {
+            refuse!(
+                "{}: found {} that {SUMMARY} was not made from, expected the log of {} that it marks",
+                folder.join(ROUNDS).display(),
+                grid::counted(mark.reports, "round"),
+                grid::counted(told.reports, "round")
+            );
+        }
         let inputs = match &summary {
             Some(Summary { inputs: Some(inputs), .. }) => Some(inputs.clone()),
             Some(_) | None => read_json(&folder.join(INPUTS), "inputs")?,
@@ -88,6 +99,11 @@ impl RunRecord {
         let within = tables.iter().try_fold(&table, |table, key| table.get(*key)?.as_table())?;
         let value = within.get(*last)?;
         Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
+    /// Whether its experiment promises anything.
+    pub fn has_promise(&self) -> bool {
+        self.value(&["privacy"]).is_some()
     }
 
     /// Blocks of the model, where that is known from anything.
@@ -159,22 +175,25 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Result<
 }
 
 /// The reports in a log; a last line without its end is a round that is being written.
-fn read_rounds(path: &Path, detail: Detail) -> Result<Vec<RoundReport>> {
+fn read_rounds(path: &Path, detail: Detail) -> Result<(Vec<RoundReport>, LogMark)> {
     let shown = path.display();
     let mut log = match File::open(path) {
         Ok(file) => BufReader::new(file),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok((Vec::new(), LogMark::default()));
+        }
         Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
     };
-    let (mut reports, mut line) = (Vec::new(), Vec::new());
+    let (mut reports, mut line, mut mark) = (Vec::new(), Vec::new(), LogMark::default());
     loop {
         line.clear();
         log.read_until(b'\n', &mut line).with_context(|| format!("cannot read {shown}"))?;
         if line.last() != Some(&b'\n') {
-            return Ok(reports);
+            return Ok((reports, mark));
         }
         let mut report: RoundReport = serde_json::from_slice(&line)
             .with_context(|| format!("{shown}: line {} is no report", reports.len() + 1))?;
+        mark = mark.with(&line).with_context(|| format!("cannot read {shown}"))?;
         for set in &mut report.scores {
             slim(set, detail);
         }
