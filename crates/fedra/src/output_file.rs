@@ -109,5 +109,9 @@ mod tests {
         let refused = OutputFile::create(&path, Existing::Refused).unwrap_err().to_string();
         assert!(refused.contains("--force"), "{refused}");
         OutputFile::create(folder.path(), Existing::Refused).unwrap_err();
+        // A file of somebody else beside it stays, whatever it is called.
+        fs::write(folder.path().join("out.csv.part"), "precious").unwrap();
+        OutputFile::create(&path, Existing::Replaced).unwrap().finish().unwrap();
+        assert_eq!(fs::read(folder.path().join("out.csv.part")).unwrap(), b"precious");
     }
 }

@@ -94,3 +94,32 @@ pub fn calibrate(score: &mut CalibrationScore, examined: &Examined) {
         }
     }
 }
+
+#[cfg(test)]
+mod asked_in_vain {
+    use crate::experiment::{Experiment, Overrides, idle};
+
+    fn tiny(sets: &[&str]) -> crate::Result<Experiment> {
+        let sets = [&["evaluate.predictions=true"], sets].concat();
+        let sets = sets.into_iter().map(str::to_owned).collect();
+        Experiment::from_toml(include_str!("../tests/tiny.toml"), &Overrides::new(sets, None))
+    }
+
+    #[test]
+    fn a_task_whose_answers_are_texts_has_no_predictions() {
+        let refused = tiny(&["data.task=language"]).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("evaluate.predictions: found true, expected false"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn without_a_central_test_set_or_a_global_model_a_note_says_so() {
+        let notes = |sets: &[&str]| idle(&tiny(sets).unwrap()).join("\n");
+        let central = notes(&["data.shares={ central = 0.0, validation = 0.0, test = 0.2 }"]);
+        assert!(central.contains("evaluate.predictions does nothing here"), "{central}");
+        let alone = notes(&["method.name=local-only"]);
+        assert!(alone.contains("every client keeps its own model"), "{alone}");
+    }
+}

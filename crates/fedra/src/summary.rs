@@ -291,6 +291,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_loss_that_is_not_finite_comes_back_from_the_file_and_is_told() {
+        let mut summary = Summary::of_nothing(1);
+        let scores = [("loss".to_owned(), f64::INFINITY), ("macro_f1".to_owned(), 0.5)];
+        summary.scores.insert("central_test".to_owned(), scores.into());
+        let text = serde_json::to_string(&summary).unwrap();
+        let read: Summary = serde_json::from_str(&text).unwrap();
+        assert!(read.scores["central_test"]["loss"].is_nan());
+        assert!(read.table().contains("no finite number"), "{}", read.table());
+    }
+
+    #[test]
     fn what_crossed_a_cut_is_no_share_of_the_parameters() {
         let bytes = ByteCount(29_400_082);
         let crossed = ByteCount(29_400_000);

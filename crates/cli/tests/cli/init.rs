@@ -125,6 +125,8 @@ fn other_tasks_are_proposed_from_the_shape_of_the_data() {
     accepted(&place, &["several.jsonl"], &dealt);
     write_conll(&place.path("w.conll"), ["B-problem", "I-problem"]);
     accepted(&place, &["w.conll"], &["source = \"conll\"", "task = \"concepts\"", "clients = 4"]);
+    write_conll(&place.path("plain.conll"), ["drug", "dose"]);
+    accepted(&place, &["plain.conll"], &["source = \"conll\"", "task = \"tokens\""]);
     write_conll(&place.path("w.tsv"), ["B-drug", "I-drug"]);
     accepted(&place, &["w.tsv"], &["source = \"conll\"", "task = \"tokens\""]);
     let tagged: Vec<Value> = (0..40)

@@ -269,7 +269,7 @@ impl FoundFormat {
         };
         let format = if first.trim_start().starts_with('{') {
             found(Format::JsonLines)
-        } else if is_conll(text, first) {
+        } else if is_conll(text, first) || has_conll_name(path) {
             found(Format::Conll)
         } else {
             delimited_as(path, first)?
@@ -289,6 +289,12 @@ fn encoding_of(head: &[u8]) -> Option<Encoding> {
             Err(_) => Some(Encoding::Windows1252),
         },
     }
+}
+
+/// Whether the name says what tags of any kind do not.
+fn has_conll_name(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    name.trim_end_matches(".gz").ends_with(".conll")
 }
 
 /// A blank line between sentences, lines of few columns, and a last column of tags.

@@ -271,3 +271,28 @@ fn the_name_of_a_variant_leads_nowhere_but_below_its_comparison() {
     }
     assert!(html.contains("c&lt;d") && html.contains("a &amp; b") && !html.contains("<u>"));
 }
+
+#[test]
+fn a_log_that_the_summary_was_not_made_from_is_refused() {
+    let folder = folder(&[scored(0, 2), scored(1, 2)]);
+    let mut mark = fedra_engine::LogMark::default();
+    for line in fs::read(folder.path().join(ROUNDS)).unwrap().split_inclusive(|byte| *byte == b'\n')
+    {
+        mark = mark.with(line).unwrap();
+    }
+    with_summary(folder.path(), |summary| summary["log"] = json!(mark));
+    document(folder.path()).unwrap();
+    fs::write(folder.path().join(ROUNDS), "").unwrap();
+    let refused = document(folder.path()).unwrap_err().to_string();
+    assert!(refused.contains("0 rounds that summary.json was not made from"), "{refused}");
+}
+
+#[test]
+fn a_promise_is_told_before_anything_is_spent() {
+    let folder = folder(&[]);
+    let file = folder.path().join(EXPERIMENT);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(page(folder.path()).contains("nothing was promised"));
+    fs::write(&file, format!("{text}\n[privacy]\nepsilon = 8.0\n")).unwrap();
+    assert!(page(folder.path()).contains("nothing was released yet"));
+}
