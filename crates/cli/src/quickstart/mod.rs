@@ -91,11 +91,11 @@ impl Quickstart {
         for (name, experiment) in self.experiments(FRESH)? {
             output_folder::check(&at(&name), &experiment, Over::Namesake)?;
         }
+        // Held to the end: another one would take turns with this one.
+        let whole = Folder::claim(&self.out)?;
         if self.out.join("experiment.toml").exists() {
             bail!("--out: found a run in {}, expected a folder of quickstarts", self.out.display());
         }
-        // Held to the end: another one would take turns with this one.
-        let whole = Folder::claim(&self.out)?;
         let folder = Folder::create(&at(START), &public)?;
         if rounds(START, Run::prepare(&public)?, &folder, voice)?.is_none() {
             return Ok(stopped());

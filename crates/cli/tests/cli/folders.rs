@@ -242,6 +242,15 @@ fn the_quickstart_tells_the_whole_story_in_a_table_a_picture_and_a_page() {
         "Chest x-ray shows pneumonia.",
     ]);
     place.succeed(&["report", "quick/private"]);
+    // A run's own folder is not the place for several.
+    for command in [
+        &["quickstart", "--out", "quick/fedavg"][..],
+        &["compare", "tiny.toml", "--out", "quick/fedavg"],
+    ] {
+        let output = place.fedra(command);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("--out: found a run in quick/fedavg"), "{command:?}");
+    }
     // A second time replaces the first.
     assert!(place.fedra(&arguments).status.success());
 }

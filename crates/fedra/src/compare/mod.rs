@@ -76,10 +76,10 @@ pub fn compare(
     if out.exists() && !out.is_dir() {
         refuse!("--out: found the file {}, expected a folder", out.display());
     }
+    Lock::check(out, "--out")?;
     if out.join(EXPERIMENT).exists() {
         refuse!("--out: found a run in {}, expected a folder of comparisons", out.display());
     }
-    Lock::check(out, "--out")?;
     let (fingerprints, notes) = plan.check()?;
     for note in &notes {
         listener.note(note);
