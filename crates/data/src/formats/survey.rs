@@ -293,8 +293,11 @@ fn encoding_of(head: &[u8]) -> Option<Encoding> {
 
 /// Whether the name says what tags of any kind do not.
 fn has_conll_name(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    name.trim_end_matches(".gz").ends_with(".conll")
+    let ends_in = |path: &Path, with: &str| {
+        path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(with))
+    };
+    let bare = if ends_in(path, "gz") { path.with_extension("") } else { path.to_owned() };
+    ends_in(&bare, "conll")
 }
 
 /// A blank line between sentences, lines of few columns, and a last column of tags.
