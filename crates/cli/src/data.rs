@@ -80,6 +80,10 @@ fn show(written: &Written, (most_clients, most_labels): (usize, usize)) -> Resul
         };
         format!("{}{note}", grouped(division.clients.len() as u64))
     });
+    let absent = &experiment.draft.data.partition.leave_out;
+    if !absent.is_empty() {
+        fact("take no part", printable(&absent.join(", ")).into_owned());
+    }
     fact("training rows", grouped(train as u64));
     fact("central test", grouped(central as u64));
     console::data(facts.lines()[1..].join("\n"));

@@ -103,6 +103,9 @@ impl RunState {
 
 /// Blanks between two parts.
 const GAP: usize = 2;
+/// Columns at the end of a line that stay free: some terminals go to the next line behind the last, and
+/// one that echoes `^C` behind the line must not either.
+const MARGIN: usize = 3;
 /// Columns from which on a bar says something.
 const SHORTEST_BAR: usize = 8;
 /// Columns of a bar at most.
@@ -110,8 +113,7 @@ const LONGEST_BAR: usize = 24;
 
 /// As many parts as fit, and a bar where there is room for one.
 pub fn fitted(parts: &[(u8, Option<String>)], share: f64, width: usize) -> String {
-    // The last column stays free: some terminals go to the next line behind it.
-    let room = width.saturating_sub(1);
+    let room = width.saturating_sub(MARGIN);
     let mut ranked: Vec<usize> = (0..parts.len()).filter(|&at| parts[at].1.is_some()).collect();
     ranked.sort_by_key(|&at| parts[at].0);
     let length = |at: usize| parts[at].1.as_ref().map_or(0, |text| text.chars().count());
@@ -235,12 +237,12 @@ mod tests {
         let (state, now) = (state(), Instant::now());
         for width in 0..200 {
             let line = state.line(now, width);
-            assert!(line.chars().count() < width.max(1), "{width}: {line}");
-            if width > 12 {
+            assert!(line.chars().count() + MARGIN <= width.max(MARGIN), "{width}: {line}");
+            if width > 14 {
                 assert!(line.contains("round 3/20"), "{width}: {line}");
             }
         }
-        assert_eq!(state.line(now, 41), "round 3/20  macro_f1 0.812  epsilon 2.31");
+        assert_eq!(state.line(now, 43), "round 3/20  macro_f1 0.812  epsilon 2.31");
         let wide = state.line(now, 160);
         for part in
             ["fedavg", "loss 0.500", "1/8 clients", "12.3 MB", "waiting for north", "\u{2501}"]

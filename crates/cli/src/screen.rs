@@ -6,8 +6,8 @@
 //! colours are used, so `NO_COLOR` changes nothing.
 
 use std::io::IsTerminal;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use console_terminal::Term;
@@ -24,6 +24,10 @@ static SCREEN: LazyLock<MultiProgress> = LazyLock::new(|| {
 
 /// Whether drawing has ended for good.
 static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Held by whoever writes above the live lines and by whoever takes them away: after writing, live lines are
+/// put back as they were, which must not happen once they are gone.
+static WRITING: Mutex<()> = Mutex::new(());
 
 fn can_draw() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -43,11 +47,13 @@ pub fn was_live() -> bool {
 
 /// Does something, usually writing a line, while no live line is in the way.
 pub fn aside<T>(write: impl FnOnce() -> T) -> T {
+    let _held = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     if is_live() { SCREEN.suspend(write) } else { write() }
 }
 
 /// Takes all live lines away for good, so that the process may end at any moment.
 pub fn close() {
+    let _held = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     if was_live() && !CLOSED.swap(true, Ordering::SeqCst) {
         let _unseen = SCREEN.clear();
         SCREEN.set_draw_target(ProgressDrawTarget::hidden());

@@ -1,7 +1,8 @@
 //! The rows of an experiment and who holds them.
 
 use fedra_data::{
-    ChoiceTemplates, DataError, Dice, Division, Holding, Limits, Reader, Split, Table, TableBuilder,
+    ChoiceTemplates, DataError, Dice, Division, Example, Holding, Limits, Reader, Split, Table,
+    TableBuilder,
 };
 
 use crate::error::{Context, Error, Result};
@@ -39,6 +40,7 @@ impl Holdings {
         {
             table.examples.iter_mut().for_each(|example| example.client = Some(name.to_owned()));
         }
+        leave_out(&mut table, &experiment.draft.data.partition.leave_out)?;
         if table.examples.is_empty() {
             return Err(Complaint::new("data", "no rows", "at least one").into());
         }
@@ -97,6 +99,19 @@ impl Holdings {
         let clients = experiment.draft.federation.names.iter().map(nobodys).collect();
         Ok(Self { table, division: Division { clients, central_test }, small: 0 })
     }
+}
+
+/// Takes the rows of some clients away.
+fn leave_out(table: &mut Table, clients: &[String]) -> Result<()> {
+    let is_of = |example: &Example, name: &String| example.client.as_ref() == Some(name);
+    let has_rows = |name: &&String| table.examples.iter().any(|example| is_of(example, name));
+    if let Some(absent) = clients.iter().find(|name| !has_rows(name)) {
+        let expected = "only clients that the data have";
+        let found = format!("{absent:?}");
+        return Err(Complaint::new("data.partition.leave_out", found, expected).into());
+    }
+    table.examples.retain(|example| !clients.iter().any(|name| is_of(example, name)));
+    Ok(())
 }
 
 /// How much of the data is there to be seen.

@@ -119,6 +119,11 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
         let expected = "it only where all rows are: a site does not know who else is small";
         return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
     }
+    if let Some(name) = data.partition.leave_out.first() {
+        let expected = "it only where all rows are: whoever takes no part does not join";
+        let found = format!("{name:?}");
+        return Err(Complaint::new("data.partition.leave_out", found, expected).into());
+    }
     if experiment.partition.clients().is_some() {
         let expected = "\"client\" at a site: rows are not dealt between machines";
         return Err(Complaint::new("data.partition.by", "rows dealt anew", expected).into());

@@ -89,6 +89,11 @@ fn what_one_site_cannot_know_is_refused() {
     assert!(dealt.contains("data.partition.by"), "{dealt}");
     let merged = refused(&["data.partition.min_examples=3"], "east.jsonl");
     assert!(merged.contains("data.partition.min_examples: found 3, expected it only"), "{merged}");
+    let absent = refused(&["data.partition.leave_out=['west']"], "east.jsonl");
+    assert!(
+        absent.contains("data.partition.leave_out: found \"west\", expected it only"),
+        "{absent}"
+    );
     let other = refused(&[], "north.jsonl");
     assert!(other.contains("client: found \"east\", expected one of north"), "{other}");
     let bone = text.replace("skin", "bone").replace("heart", "bone");

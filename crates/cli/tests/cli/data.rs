@@ -104,6 +104,14 @@ fn small_clients_are_merged_or_left_out_and_data_says_so() {
     let dropped = place.succeed(&["data", "small.toml", "--set", "data.partition.small=drop"]);
     assert!(dropped.contains("2 (2 with fewer than 5 training rows left out)"), "{dropped}");
     assert!(dropped.contains("14 (3 left out)"), "{dropped}");
+    let without = "data.partition.leave_out=['north']";
+    let without = place.succeed(&["data", "small.toml", "--set", without]);
+    let said = without.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains(" rows 8 ") && said.contains("take no part north"), "{without}");
+    assert_eq!(without.matches("north").count(), 1, "{without}");
+    let nobody = "data.partition.leave_out=['nobody']";
+    let nobody = place.refused(&["data", "small.toml", "--set", nobody]);
+    assert!(nobody.contains("leave_out: found \"nobody\", expected only clients"), "{nobody}");
     let set = "data.partition.min_examples=50";
     let error =
         place.refused(&["data", "small.toml", "--set", set, "--set", "data.partition.small=drop"]);

@@ -1,6 +1,7 @@
 //! The terminal while a run is on: a line that never wraps, plain lines elsewhere, nothing left behind.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::place::{Place, text};
 
@@ -118,8 +119,25 @@ fn a_comparison_has_a_line_for_all_and_leaves_a_line_for_each_run() {
 #[test]
 fn an_interrupt_takes_the_live_line_away() {
     let place = Place::new();
-    let run = "run tiny.toml --set federation.rounds=5000";
-    let Some(output) = at_terminal(&place, 80, "timeout -s INT 2", run) else { return skipped() };
+    let folder = place.folder.path();
+    let fedra = env!("CARGO_BIN_EXE_fedra");
+    let line = format!(
+        "stty cols 80 rows 24; echo $$ > pid; exec {fedra} run tiny.toml --set federation.rounds=5000"
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(folder).env("TERM", "xterm");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).env_remove("NO_COLOR");
+    let Ok(run) = command.spawn() else { return skipped() };
+    let log = folder.join("runs/tiny/rounds.jsonl");
+    let begun = Instant::now();
+    while std::fs::metadata(&log).map_or(0, |log| log.len()) == 0 {
+        assert!(begun.elapsed() < Duration::from_mins(2), "no round was completed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = std::fs::read_to_string(folder.join("pid")).expect("the shell wrote its number");
+    let told = Command::new("kill").args(["-INT", pid.trim()]).status().expect("kill runs");
+    assert!(told.success());
+    let output = run.wait_with_output().expect("the run ends");
     let lines = screen(&output.stdout, 80);
     let said = lines.join("\n");
     // That it is stopping is said only where the round takes long enough to say it.

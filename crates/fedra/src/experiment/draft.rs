@@ -240,6 +240,9 @@ pub struct Partition {
     /// What becomes of clients with fewer: `merge` into one called `others`, or `drop`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub small: Option<Small>,
+    /// Clients of the source who take no part: none of their rows is trained on or tested on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub leave_out: Vec<String>,
 }
 
 /// The ways to deal rows.
