@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use fedra::error::in_words;
+use fedra::report::Written;
 
 use crate::console;
 
@@ -28,9 +30,33 @@ pub struct Report {
 impl Report {
     /// Makes the pages and prints where they are.
     pub fn run(self) -> Result<()> {
-        for folder in &self.folders {
-            console::data(fedra::report::write(folder)?.display());
-        }
-        Ok(())
+        let [folder] = self.folders.as_slice() else { return self.several() };
+        let Written { page, damaged } = fedra::report::write(folder)?;
+        console::data(page.display());
+        told(damaged)
     }
+
+    /// A folder that has no page leaves the others theirs.
+    fn several(&self) -> Result<()> {
+        let mut missing = Vec::new();
+        for folder in &self.folders {
+            match fedra::report::write(folder) {
+                Ok(Written { page, damaged }) => {
+                    console::data(page.display());
+                    missing.extend(damaged);
+                }
+                Err(error) => missing.push(error),
+            }
+        }
+        told(missing)
+    }
+}
+
+/// Refuses to end well where pages are missing, and says which.
+fn told(mut missing: Vec<fedra::Error>) -> Result<()> {
+    let Some(last) = missing.pop() else { return Ok(()) };
+    for error in &missing {
+        console::say(format_args!("error: {}", in_words(error)));
+    }
+    Err(last.into())
 }

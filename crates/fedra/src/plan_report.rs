@@ -177,22 +177,13 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
     let largest = |of: &dyn Fn(&Plan) -> ByteCount| {
         least.stages.iter().map(|(_, plan)| of(plan)).max().unwrap_or_default()
     };
-    let (mut client_memory, mut server_memory, mut saving) = (
-        largest(&|plan| memory::client(model, (recipe, experiment), plan)),
-        largest(&|plan| memory::server(model, recipe, plan)),
-        None,
-    );
-    let mut costs = Vec::new();
+    let sides = side_memory((experiment, prepared, recipe), &least.stages)?;
+    let (mut saving, mut costs) = (None, Vec::new());
     if let Some(split) = &recipe.split {
         let batches = LargestBatches::of(experiment, prepared, recipe);
-        (client_memory, server_memory) = (ByteCount(0), ByteCount(0));
-        for (_, plan) in &least.stages {
-            let SideMemory { client, server } = batches.sides(model, (recipe, split), plan)?;
-            let beside = memory::beside_tensors(model, (recipe, experiment), plan);
-            client_memory = client_memory.max(client + beside);
-            server_memory = server_memory.max(server + memory::server(model, recipe, plan));
-            let found = Saving::of((prepared, recipe), (split, plan), (&batches, client))?;
-            saving = saving.or(Some(found));
+        if let Some((_, plan)) = least.stages.first() {
+            let SideMemory { client, .. } = batches.sides(model, (recipe, split), plan)?;
+            saving = Some(Saving::of((prepared, recipe), (split, plan), (&batches, client))?);
         }
         costs = cutting::costs((experiment, prepared, recipe), &batches, cuts)?;
     }
@@ -211,8 +202,8 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
         clients: clients.len() as u64,
         examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
         steps: clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum(),
-        client_memory,
-        server_memory,
+        client_memory: sides.client,
+        server_memory: sides.server,
         saving,
         privacy: run.privacy()?,
         masks: recipe.split.as_ref().map(|_| MaskCosts::of(prepared, recipe)),
@@ -227,6 +218,34 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
         least,
         most,
     })
+}
+
+/// What a client and a server on machines of their own hold at most, about.
+pub(crate) fn side_memory(
+    (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
+    stages: &[(u32, Plan)],
+) -> Result<SideMemory> {
+    let model = &prepared.model;
+    let batches =
+        recipe.split.as_ref().map(|it| (it, LargestBatches::of(experiment, prepared, recipe)));
+    let mut most = SideMemory { client: ByteCount(0), server: ByteCount(0) };
+    for (_, plan) in stages {
+        let server = memory::server(model, recipe, plan);
+        let held = match &batches {
+            None => {
+                let client = memory::client(model, (recipe, experiment), plan);
+                SideMemory { client, server }
+            }
+            Some((split, batches)) => {
+                let tensors = batches.sides(model, (recipe, split), plan)?;
+                let beside = memory::beside_tensors(model, (recipe, experiment), plan);
+                SideMemory { client: tensors.client + beside, server: tensors.server + server }
+            }
+        };
+        most.client = most.client.max(held.client);
+        most.server = most.server.max(held.server);
+    }
+    Ok(most)
 }
 
 /// Whether a model begins with weights of its own that nobody should have to make for a plan.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use fedra_data::ByLabel;
-use fedra_engine::{Bytes, EvaluationSet, LogMark, RoundReport, SetScores, StageReport};
+use fedra_engine::{
+    Bytes, EvaluationSet, LogMark, RoundReport, SetScores, SideMemory, StageReport,
+};
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -66,6 +68,10 @@ pub struct Summary {
     pub seconds: f64,
     /// The most memory the process held.
     pub peak_rss_bytes: u64,
+    /// What a client and a server on machines of their own would hold, about, as `fedra plan` foresees it;
+    /// absent where both were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreseen_memory: Option<SideMemory>,
     /// Clients.
     pub clients: usize,
     /// Training examples of all clients.
@@ -278,6 +284,7 @@ impl Summary {
             stage: None,
             seconds: 0.0,
             peak_rss_bytes: 0,
+            foreseen_memory: None,
             clients: 3,
             examples: 0,
             parameters: 0,

@@ -46,7 +46,10 @@ impl Axis {
     /// The axis that holds all numbers, with a small margin on both sides.
     pub fn holding(scale: Scale, numbers: impl Iterator<Item = f64>) -> Self {
         const AIR: f64 = 0.04;
+        // Beyond this, differences of numbers are no numbers.
+        const MOST: f64 = 1e300;
         let (low, high) = numbers
+            .map(|number| number.clamp(-MOST, MOST))
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| {
                 (low.min(number), high.max(number))
             });
@@ -66,7 +69,7 @@ impl Axis {
 
     /// Where a number lies, from 0 to 1.
     pub fn place(&self, number: f64) -> f64 {
-        (self.scale.warp(number) - self.low) / (self.high - self.low)
+        ((self.scale.warp(number) - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 
     /// Numbers worth a line and a label.
@@ -114,7 +117,10 @@ pub(crate) fn label(tick: f64) -> String {
     if size != 0.0 && !(1e-3..1e5).contains(&size) {
         let power = size.log10().floor() as i32;
         let lead = tick / 10f64.powi(power);
-        return format!("{}e{power}", trimmed(lead, 2));
+        if lead.is_finite() {
+            return format!("{}e{power}", trimmed(lead, 2));
+        }
+        return format!("{tick:.2e}");
     }
     trimmed(tick, 6)
 }
@@ -135,6 +141,18 @@ mod tests {
         assert_eq!(labels, expected, "{numbers:?}");
         for number in numbers {
             assert!((0.01..=0.99).contains(&axis.place(*number)), "{number} has no air");
+        }
+    }
+
+    #[test]
+    fn the_largest_and_the_smallest_numbers_have_ticks_with_names() {
+        for numbers in [[-f64::MAX, f64::MAX], [5e-324, 1e-322], [0.0, f64::MAX]] {
+            for scale in [Scale::Linear, Scale::Log] {
+                let numbers = numbers.iter().copied().filter(|number| scale.takes(*number));
+                for tick in Axis::holding(scale, numbers).ticks() {
+                    assert!(!label(*tick).contains("NaN"), "{tick}");
+                }
+            }
         }
     }
 

@@ -57,17 +57,22 @@ fn add_narrow(key: &[u32; 8], run: &mut [f32], first: u64, deviation: f32) {
 
 #[inline(always)]
 fn add(key: &[u32; 8], run: &mut [f32], first: u64, deviation: f32) {
-    for (group, numbers) in (first..).zip(run.chunks_mut(NOISE_GROUP)) {
-        let draws = normals(key, group);
-        for (number, draw) in numbers.iter_mut().zip(draws.as_flattened()) {
-            *number = deviation.mul_add(*draw, *number);
-        }
+    let (groups, rest) = run.as_chunks_mut::<NOISE_GROUP>();
+    let last = first + groups.len() as u64;
+    for (group, numbers) in (first..).zip(groups) {
+        add_group(key, numbers, group, deviation);
+    }
+    if !rest.is_empty() {
+        let mut padded = [0.0; NOISE_GROUP];
+        padded[..rest.len()].copy_from_slice(rest);
+        add_group(key, &mut padded, last, deviation);
+        rest.copy_from_slice(&padded[..rest.len()]);
     }
 }
 
-/// The draws of a group.
+/// Adds the draws of a group.
 #[inline(always)]
-fn normals(key: &[u32; 8], group: u64) -> [[f32; LANES]; 32] {
+fn add_group(key: &[u32; 8], numbers: &mut [f32; NOISE_GROUP], group: u64, deviation: f32) {
     // The counter of a block has 32 bits; what is above them goes where a nonce goes.
     let counter = group * BLOCKS;
     let stream = |number: u64| {
@@ -75,13 +80,15 @@ fn normals(key: &[u32; 8], group: u64) -> [[f32; LANES]; 32] {
         blocks(key, [4, (at >> 32) as u32, 0], at as u32)
     };
     let [high, low, angle] = [stream(0), stream(1), stream(2)];
-    let mut draws = [[0.0; LANES]; 32];
-    for word in 0..16 {
-        let [cosines, sines] = pairs(&high[word], &low[word], &angle[word]);
-        draws[2 * word] = cosines;
-        draws[2 * word + 1] = sines;
+    let (numbers, _) = numbers.as_chunks_mut::<LANES>();
+    for (word, two) in numbers.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        let draws = pairs(&high[word], &low[word], &angle[word]);
+        for (numbers, draws) in two.iter_mut().zip(&draws) {
+            for lane in 0..LANES {
+                numbers[lane] = deviation.mul_add(draws[lane], numbers[lane]);
+            }
+        }
     }
-    draws
 }
 
 #[inline(always)]

@@ -100,14 +100,12 @@ fn one_block(key: &[u32; 8], nonce: [u32; 3], counter: u32) -> [u32; 16] {
 #[inline(always)]
 pub(crate) fn blocks(key: &[u32; 8], nonce: [u32; 3], counter: u32) -> [Lane; 16] {
     const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646E, 0x7962_2D32, 0x6B20_6574];
-    let mut start = [[0; LANES]; 16];
-    let fixed = CONSTANTS.iter().chain(key);
-    start.iter_mut().zip(fixed).for_each(|(words, word)| *words = [*word; LANES]);
-    for (lane, word) in start[12].iter_mut().enumerate() {
-        *word = counter.wrapping_add(lane as u32);
-    }
-    start[13..].iter_mut().zip(nonce).for_each(|(words, word)| *words = [word; LANES]);
-    let mut state = start;
+    let [a, b, c, d] = CONSTANTS;
+    let [e, f, g, h, i, j, k, l] = *key;
+    let [m, n, o] = nonce;
+    let start = [a, b, c, d, e, f, g, h, i, j, k, l, counter, m, n, o];
+    let mut state = [[0; LANES]; 16];
+    add(&mut state, start);
     for _ in 0..10 {
         quarter(&mut state, [0, 4, 8, 12]);
         quarter(&mut state, [1, 5, 9, 13]);
@@ -118,10 +116,34 @@ pub(crate) fn blocks(key: &[u32; 8], nonce: [u32; 3], counter: u32) -> [Lane; 16
         quarter(&mut state, [2, 7, 8, 13]);
         quarter(&mut state, [3, 4, 9, 14]);
     }
-    for (words, start) in state.iter_mut().zip(&start) {
-        words.iter_mut().zip(start).for_each(|(word, start)| *word = word.wrapping_add(*start));
-    }
+    add(&mut state, start);
     state
+}
+
+/// Adds a block to the blocks of all lanes, each of which has a counter of its own.
+#[inline(always)]
+fn add(state: &mut [Lane; 16], start: [u32; 16]) {
+    add_four(state, &start, [0, 1, 2, 3]);
+    add_four(state, &start, [4, 5, 6, 7]);
+    add_four(state, &start, [8, 9, 10, 11]);
+    add_four(state, &start, [12, 13, 14, 15]);
+    for (lane, counter) in state[12].iter_mut().enumerate() {
+        *counter = counter.wrapping_add(lane as u32);
+    }
+}
+
+/// Four words at a time, as in a quarter: in a loop over all words the compiler gathers words across lanes,
+/// which takes twice as long.
+#[inline(always)]
+fn add_four(state: &mut [Lane; 16], start: &[u32; 16], [a, b, c, d]: [usize; 4]) {
+    let (mut wa, mut wb, mut wc, mut wd) = (state[a], state[b], state[c], state[d]);
+    for lane in 0..LANES {
+        wa[lane] = wa[lane].wrapping_add(start[a]);
+        wb[lane] = wb[lane].wrapping_add(start[b]);
+        wc[lane] = wc[lane].wrapping_add(start[c]);
+        wd[lane] = wd[lane].wrapping_add(start[d]);
+    }
+    (state[a], state[b], state[c], state[d]) = (wa, wb, wc, wd);
 }
 
 #[inline(always)]

@@ -166,7 +166,7 @@ impl Quickstart {
             .collect();
         let lead = story.lead();
         let heading = ("Fedra's quickstart", lead.as_str());
-        let document = report::side_by_side(heading, story.contents(), &variants, &self.out)?;
+        let document = report::side_by_side(heading, story.contents(), &variants, &self.out);
         Ok(report::write_page(&self.out, &document)?)
     }
 }

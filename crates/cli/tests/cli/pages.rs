@@ -21,6 +21,12 @@ fn a_run_leaves_a_page_and_report_makes_the_same_again() {
     for phase in ["sync", "train", "apply", "evaluate"] {
         assert!(first.contains(&format!("</svg>{phase}</li>")), "{phase}");
     }
+    // A simulation has no client of its own: the page tells what the plan foresees.
+    let plan = place.succeed(&["plan", "tiny.toml"]);
+    let line = plan.lines().find(|line| line.starts_with("client memory")).unwrap();
+    let foreseen = line.trim_start_matches("client memory").split(" in training").next().unwrap();
+    assert!(first.contains(foreseen.trim()), "{line}");
+    assert!(first.contains("foreseen, on a machine of its own"));
     let digest = place.summary("run")["inputs"]["rows"].as_str().unwrap().to_owned();
     assert!(first.contains(&digest), "{digest}");
     assert!(first.contains("fedra run experiment.toml --out ../again"));
@@ -70,6 +76,26 @@ fn a_comparison_leaves_one_page_with_links_to_those_of_its_runs() {
     fs::remove_file(place.path("both/report.html")).unwrap();
     assert_eq!(place.succeed(&["report", "both"]).trim(), "both/report.html");
     assert_eq!(fs::read_to_string(place.path("both/report.html")).unwrap(), page);
+}
+
+#[test]
+fn a_damaged_run_leaves_the_others_their_pages_and_is_named() {
+    let place = Place::new();
+    let arguments = ["compare", "tiny.toml", "--seeds", "2", "--out", "two", "--quiet"];
+    place.succeed(&arguments);
+    let log = place.path("two/fedavg/seed-4/rounds.jsonl");
+    fs::write(&log, "no report\n").unwrap();
+    fs::create_dir(place.path("empty")).unwrap();
+    for page in ["two/report.html", "two/fedavg/seed-3/report.html"] {
+        fs::remove_file(place.path(page)).unwrap();
+    }
+    let refused = place.refused(&["report", "empty", "two"]);
+    assert!(refused.contains("found neither experiment.toml nor compare.json"), "{refused}");
+    assert!(refused.contains("rounds.jsonl: line 1 is no report"), "{refused}");
+    let page = fs::read_to_string(place.path("two/report.html")).unwrap();
+    assert!(page.contains("seed 4 is in no curve") && page.contains("line 1 is no report"));
+    assert!(page.contains("<h3>Score by round</h3>"));
+    assert!(place.path("two/fedavg/seed-3/report.html").is_file());
 }
 
 /// What a server at an address of this machine says to a request.

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use fedra_engine::RoundReport;
-
 /// Columns that can still be told apart on a phone.
 const MOST: usize = 60;
 
@@ -18,7 +16,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn of(rounds: &[RoundReport]) -> Self {
+    pub(super) fn of<T>(rounds: &[T]) -> Self {
         let each = rounds.len().div_ceil(MOST).max(1);
         let ranges: Vec<Range<usize>> = (0..rounds.len())
             .step_by(each)
@@ -29,11 +27,7 @@ impl Columns {
     }
 
     /// The mean over the rounds of each column.
-    pub(super) fn mean(
-        &self,
-        rounds: &[RoundReport],
-        value: impl Fn(&RoundReport) -> f64,
-    ) -> Vec<f64> {
+    pub(super) fn mean<T>(&self, rounds: &[T], value: impl Fn(&T) -> f64) -> Vec<f64> {
         let mean = |range: &Range<usize>| {
             rounds[range.clone()].iter().map(&value).sum::<f64>() / range.len() as f64
         };

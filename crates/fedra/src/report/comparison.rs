@@ -8,7 +8,7 @@ use fedra_report::{
 };
 
 use crate::compare::{Comparison, Judged, Line, Page};
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, in_words};
 use crate::grid::counted;
 use crate::headline::set_name;
 use crate::report::curves::unit_of;
@@ -41,7 +41,7 @@ pub(super) fn of_folder(folder: &Path) -> Result<Document> {
     let notes = result.split_off(page.tables());
     let others = result.split_off(1.min(result.len()));
     result.extend(by_variant(&comparison).map(Content::Rows));
-    result.extend(curves(&variants)?);
+    result.extend(curves(&variants));
     let sections = vec![
         Section::new("Result", result),
         Section::new("At equal budgets", others),
@@ -63,17 +63,17 @@ pub fn side_by_side(
     own: Vec<Content>,
     variants: &[Variant],
     folder: &Path,
-) -> Result<Document> {
-    Ok(Document {
+) -> Document {
+    Document {
         title: title.to_owned(),
         lead: vec![lead.to_owned()],
         sections: vec![
             Section::new("Result", own),
-            Section::new("Curves", curves(variants)?),
+            Section::new("Curves", curves(variants)),
             Section::new("Runs", links(variants, folder)),
         ],
         freshness: Freshness::Fixed,
-    })
+    }
 }
 
 /// The variants of the comparison in a folder, with those of their runs that are there.
@@ -139,6 +139,8 @@ struct Course {
     name: String,
     /// Round, bytes so far, and the mean, least and highest score.
     points: Vec<(f64, f64, [f64; 3])>,
+    /// Whether some of its runs went on longer than others.
+    uneven: bool,
 }
 
 impl Course {
@@ -161,7 +163,8 @@ impl Course {
             .map(at)
             .filter(|(_, bytes, scores)| bytes.is_finite() && scores.iter().all(|s| s.is_finite()))
             .collect();
-        (!points.is_empty()).then(|| Self { name: name.to_owned(), points })
+        let uneven = runs.iter().any(|run| run.len() != length);
+        (!points.is_empty()).then(|| Self { name: name.to_owned(), points, uneven })
     }
 
     fn last(&self) -> f64 {
@@ -199,27 +202,39 @@ fn course(record: &RunRecord, judged: &Judged) -> Vec<(f64, f64, f64)> {
     }
 }
 
-fn curves(variants: &[Variant]) -> Result<Vec<Content>> {
-    let (mut courses, mut chosen) = (Vec::new(), None);
+/// Curves of the variants, and which runs are in none.
+fn curves(variants: &[Variant]) -> Vec<Content> {
+    let (mut courses, mut chosen, mut left_out) = (Vec::new(), None, Vec::new());
     for variant in variants {
-        let read = |(_, folder): &(String, PathBuf)| RunRecord::read(folder, Detail::Means);
-        let records = variant.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
+        let mut records = Vec::new();
+        for (name, folder) in &variant.runs {
+            match RunRecord::read(folder, Detail::Means) {
+                Ok(record) => records.push(record),
+                Err(error) => left_out.push(Content::Words(format!(
+                    "Warning: {} is in no curve: {}",
+                    run_name(variant, name),
+                    in_words(&error)
+                ))),
+            }
+        }
         chosen = chosen.or_else(|| records.iter().find_map(judged));
         if let Some(judged) = &chosen {
             courses.extend(Course::of(&variant.name, &records, judged));
         }
     }
-    let Some(Judged { name, on }) = chosen else { return Ok(Vec::new()) };
+    let Some(Judged { name, on }) = chosen else { return left_out };
     let all = courses.len();
     if all > LINES {
         courses.sort_by(|a, b| b.last().total_cmp(&a.last()));
         courses.truncate(LINES);
     }
-    let few = if all > LINES {
-        format!(" Shown: the {LINES} of {all} variants that end highest.")
-    } else {
-        String::new()
-    };
+    let mut few = String::new();
+    if all > LINES {
+        few = format!(" Shown: the {LINES} of {all} variants that end highest.");
+    }
+    if courses.iter().any(|course| course.uneven) {
+        few.push_str(" A curve ends where the first of its runs ended.");
+    }
     let line = |(colour, course): (usize, &Course), bytes: Option<f64>| Series {
         name: course.name.clone(),
         points: course
@@ -271,19 +286,19 @@ fn curves(variants: &[Variant]) -> Result<Vec<Content>> {
             by_bytes,
         ),
     ];
-    Ok(charts.into_iter().filter(|chart| !chart.series.is_empty()).map(Content::Lines).collect())
+    let charts = charts.into_iter().filter(|chart| !chart.series.is_empty()).map(Content::Lines);
+    charts.chain(left_out).collect()
+}
+
+fn run_name(variant: &Variant, run: &str) -> String {
+    if run.is_empty() { variant.name.clone() } else { format!("{}, {run}", variant.name) }
 }
 
 fn links(variants: &[Variant], folder: &Path) -> Vec<Content> {
     let link = |variant: &Variant, (name, run): &(String, PathBuf)| {
         let below = run.strip_prefix(folder).ok()?;
         let parts: Vec<_> = below.iter().map(|part| part.to_string_lossy()).collect();
-        let name = if name.is_empty() {
-            variant.name.clone()
-        } else {
-            format!("{}, {name}", variant.name)
-        };
-        Some((name, format!("{}/{REPORT}", parts.join("/"))))
+        Some((run_name(variant, name), format!("{}/{REPORT}", parts.join("/"))))
     };
     let links: Vec<(String, String)> = variants
         .iter()

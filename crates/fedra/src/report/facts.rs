@@ -1,6 +1,6 @@
 //! What a researcher looks for first: the score and what it cost.
 
-use fedra_engine::{Bytes, RoundReport};
+use fedra_engine::{Bytes, RoundReport, SideMemory};
 use fedra_plan::ByteCount;
 use fedra_report::{Content, Fact};
 
@@ -45,9 +45,11 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     let seconds: f64 = record.rounds.iter().map(|report| report.seconds).sum();
     let each = seconds / record.rounds.len().max(1) as f64;
     facts.push(fact("Time", duration(seconds), Some(format!("{} a round", duration(each)))));
+    facts.extend(client_memory(record));
     if let Some(summary) = summary {
-        let note = "the most that the process held".to_owned();
-        facts.push(fact("Memory", ByteCount(summary.peak_rss_bytes).to_string(), Some(note)));
+        let note = "the most that this process held, whoever was in it".to_owned();
+        let held = ByteCount(summary.peak_rss_bytes).to_string();
+        facts.push(fact("Memory of the run", held, Some(note)));
     }
     facts.extend(stage(record));
     facts.extend(absences(record));
@@ -111,17 +113,33 @@ pub(super) fn total_bytes(record: &RunRecord) -> Bytes {
 }
 
 fn sent(bytes: &Bytes) -> Fact {
-    let Bytes { up, down, full_up, full_down, crossing, .. } = *bytes;
+    let Bytes { up, down, full_up, full_down, crossing, evaluation, .. } = *bytes;
+    let scoring = match evaluation {
+        ByteCount(0) => String::new(),
+        some => format!("; and {some} for scoring"),
+    };
     let all = up + down;
     if all.0 == 0 {
-        return fact("Bytes", "none", Some("nothing travelled".to_owned()));
+        return fact("Bytes", "none", Some(format!("nothing travelled to learn{scoring}")));
     }
     let note = format!(
-        "up {}; down {}",
+        "up {}; down {}{scoring}",
         travelled((up, crossing.up()), full_up),
         travelled((down, crossing.down()), full_down)
     );
     fact("Bytes", all.to_string(), Some(note))
+}
+
+/// What a client holds: measured where it was, and else as it was foreseen.
+fn client_memory(record: &RunRecord) -> Option<Fact> {
+    if let Some(SideMemory { client, server }) = record.rounds.iter().rev().find_map(|it| it.memory)
+    {
+        let note = format!("tensors, measured; the server {server}");
+        return Some(fact("Client memory", client.to_string(), Some(note)));
+    }
+    let SideMemory { client, server } = record.summary.as_ref()?.foreseen_memory?;
+    let note = format!("foreseen, on a machine of its own; the server about {server}");
+    Some(fact("Client memory", format!("about {client}"), Some(note)))
 }
 
 fn privacy(record: &RunRecord) -> Fact {

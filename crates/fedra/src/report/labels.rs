@@ -9,6 +9,9 @@ use crate::report::record::RunRecord;
 /// Labels that fit on a chart.
 const CHARTED: usize = 30;
 
+/// Labels whose names fit side by side.
+const NAMED: usize = 12;
+
 /// A table, a chart and a matrix for each set that was counted.
 pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     let Some(summary) = &record.summary else { return Vec::new() };
@@ -65,12 +68,23 @@ fn heat(set: &str, matrix: &ConfusionMatrix) -> Option<HeatMap> {
         };
         counts.iter().map(share).collect()
     };
+    // Many names side by side could not be read: columns have the numbers of their rows.
+    let numbered = labels.len() > NAMED;
+    let number = |(place, label): (usize, &String)| format!("{} {label}", place + 1);
+    let (columns, rows, key) = if numbered {
+        let columns = (1..=labels.len()).map(|place| place.to_string()).collect();
+        let rows = labels.iter().enumerate().map(number).collect();
+        (columns, rows, " Columns have the numbers of their rows.")
+    } else {
+        (labels.clone(), labels.clone(), "")
+    };
     Some(HeatMap {
         title: format!("Which was taken for which, {set}"),
-        caption: "Each row is a true label; its cells are percent of it, by predicted label."
-            .to_owned(),
-        x: ("predicted".to_owned(), labels.clone()),
-        y: ("true".to_owned(), labels.clone()),
+        caption: format!(
+            "Each row is a true label; its cells are percent of it, by predicted label.{key}"
+        ),
+        x: ("predicted".to_owned(), columns),
+        y: ("true".to_owned(), rows),
         cells: counts.iter().map(row).collect(),
         value: "percent of the true label, at most".to_owned(),
         hatching: None,

@@ -85,27 +85,30 @@ fn treatment(record: &RunRecord) -> String {
 /// What clients measured of each block, where they did.
 fn scores(record: &RunRecord) -> Option<HeatMap> {
     let count = rows(record)?;
-    let measured: Vec<(String, &Vec<f64>)> = record
+    let measured: Vec<(f64, &Vec<f64>)> = record
         .rounds
         .iter()
         .filter_map(|report| {
             let scores = &report.selection.as_ref()?.scores;
             let fits = scores.len() == usize::from(count)
                 && scores.iter().all(|score| score.is_finite() && *score >= 0.0);
-            fits.then(|| (counted(report).to_string(), scores))
+            fits.then(|| (counted(report), scores))
         })
         .collect();
-    let step = measured.len().div_ceil(60).max(1);
-    let shown: Vec<&(String, &Vec<f64>)> = measured.iter().step_by(step).collect();
+    let columns = Columns::of(&measured);
+    let names = columns.ranges.iter().map(|range| measured[range.start].0.to_string());
     let from_top: Vec<u16> = (0..count).rev().collect();
     let cell = |value: f64| Some(HeatCell { value, hatched: false });
-    let row = |block: &u16| shown.iter().map(|(_, it)| cell(it[usize::from(*block)])).collect();
-    (!shown.is_empty()).then(|| HeatMap {
+    let row = |block: &u16| {
+        let means = columns.mean(&measured, |(_, scores)| scores[usize::from(*block)]);
+        means.into_iter().map(cell).collect()
+    };
+    (!measured.is_empty()).then(|| HeatMap {
         title: "What blocks scored".to_owned(),
         caption:
             "The clients' mean score of each block, as last measured: what the choice is made of."
                 .to_owned(),
-        x: ("round".to_owned(), shown.iter().map(|(round, _)| round.clone()).collect()),
+        x: (columns.in_words(), names.collect()),
         y: ("block".to_owned(), from_top.iter().map(u16::to_string).collect()),
         cells: from_top.iter().map(row).collect(),
         value: "score, at most".to_owned(),

@@ -27,19 +27,28 @@ use std::path::{Path, PathBuf};
 use fedra_report::{Document, Freshness, Section};
 
 use crate::durable;
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Error, Result, refuse};
 use crate::run_files::{COMPARISON, EXPERIMENT, REPORT};
 
 pub use comparison::{Variant, side_by_side};
 pub use record::{Detail, RunRecord};
 
-/// Makes the page of the run or the comparison in a folder, and says where it is. With a comparison, the
-/// pages of its runs are made too.
-pub fn write(folder: &Path) -> Result<PathBuf> {
-    for run in runs_of(folder)? {
-        write_page(&run, &of_run(&run)?)?;
-    }
-    write_page(folder, &document(folder)?)
+/// What was written.
+#[derive(Debug)]
+pub struct Written {
+    /// The page.
+    pub page: PathBuf,
+    /// Why some runs of a comparison have none.
+    pub damaged: Vec<Error>,
+}
+
+/// Makes the page of the run or the comparison in a folder. With a comparison, the pages of its runs are made
+/// too; a run that cannot be read leaves the others theirs.
+pub fn write(folder: &Path) -> Result<Written> {
+    let runs = runs_of(folder)?;
+    let pages = runs.iter().map(|run| write_page(run, &of_run(run)?));
+    let damaged = pages.filter_map(Result::err).collect();
+    Ok(Written { page: write_page(folder, &document(folder)?)?, damaged })
 }
 
 /// The page of the run or the comparison in a folder.

@@ -48,7 +48,7 @@ fn folder(rounds: &[Value]) -> TempDir {
 
 fn page(folder: &Path) -> String {
     let path = write(folder).unwrap();
-    fs::read_to_string(path).unwrap()
+    fs::read_to_string(path.page).unwrap()
 }
 
 fn with_summary(folder: &Path, change: impl FnOnce(&mut Value)) {
@@ -157,6 +157,7 @@ fn drift_choices_memory_phases_and_a_second_stage_are_shown_where_they_were_meas
     ] {
         assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
     }
+    assert!(html.contains("tensors, measured; the server 5.0 MB"));
     assert!(html.contains("second stage") && html.contains("url(#hatch)"));
     assert!(html.contains("from round 2"));
     for phase in ["sync", "probe", "train", "apply", "evaluate"] {
@@ -180,6 +181,18 @@ fn labels_and_what_was_taken_for_what_are_shown() {
     assert!(html.contains("Which was taken for which, central test"));
     assert!(html.contains("&lt;i&gt;problem (8)") && !html.contains("<i>problem"));
     assert!(html.contains(">75</text>"), "six of eight");
+
+    // Names of many labels stand once, and columns have their numbers.
+    let names: Vec<String> = (0..30).map(|n| format!("a long name of label {n}")).collect();
+    with_summary(run.path(), |summary| {
+        let counts = vec![vec![1; 30]; 30];
+        let labels: Vec<Value> = names.iter().map(|name| label(name)).collect();
+        let confusion = json!({"labels": names, "counts": counts});
+        summary["by_label"]["central_test"] = json!({"labels": labels, "confusion": confusion});
+    });
+    let html = page(run.path());
+    assert!(html.contains("Columns have the numbers of their rows."));
+    assert!(html.contains("30 a long name") && !html.contains("rotate(-90"));
 }
 
 #[test]

@@ -9,6 +9,8 @@ use super::drawing::{Drawing, Numbers, shown};
 
 /// Rows are no higher than this.
 const HIGHEST: f64 = 26.0;
+/// Lines of text are about this high.
+const LINE: f64 = 13.0;
 /// The most room that names of rows take.
 const NAMES: f64 = 120.0;
 /// Cells that are this wide have room for their number.
@@ -92,7 +94,10 @@ impl HeatMap {
         let named = self.y.1.iter().map(|name| width_of(name)).fold(0.0, f64::max).min(NAMES);
         let left = named + 12.0;
         let wide = (WIDTH - RIGHT - left) / columns;
-        let high = (300.0 / rows).clamp(9.0, HIGHEST);
+        // Rows with names are as high as a line of text; those of numbers may be named now and then.
+        let all_named =
+            self.y.1.iter().any(|name| name.contains(|letter: char| letter.is_alphabetic()));
+        let high = (300.0 / rows).clamp(if all_named { LINE } else { 9.0 }, HIGHEST);
         let (bottom, most) = (TOP + high * rows, self.most());
         let mut canvas = Canvas::default();
         canvas.text((2.0, 14.0), Anchor::Start, (&self.y.0, WIDTH - 4.0));
@@ -100,8 +105,7 @@ impl HeatMap {
             .zip(&self.y.1)
             .map(|(row, name)| (TOP + high * (f64::from(row) + 0.5), name.clone()))
             .collect();
-        // Lines of text are about 13 high.
-        let step = (13.0 / high).ceil().max(1.0) as usize;
+        let step = (LINE / high).ceil().max(1.0) as usize;
         for (y, name) in names.iter().step_by(step) {
             canvas.text((left - 7.0, y + 4.0), Anchor::End, (name, named + 1.0));
         }

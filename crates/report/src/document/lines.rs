@@ -20,8 +20,9 @@ pub(super) fn draw(chart: &Chart) -> Result<Drawing, ChartError> {
     let y = Axis::holding(chart.y.1, heights().chain(above));
     let frame = Frame::new(Axis::holding(chart.x.1, points().map(|point| point.x)), y);
     let mut canvas = Canvas::default();
-    let whole = points().all(|point| point.x.fract() == 0.0);
-    frame.draw(&mut canvas, (&chart.x.0, &chart.y.0), whole);
+    let is_whole = points().all(|point| point.x.fract() == 0.0);
+    let first_whole = is_whole.then(|| points().map(|point| point.x).fold(f64::INFINITY, f64::min));
+    frame.draw(&mut canvas, (&chart.x.0, &chart.y.0), first_whole);
     for series in &chart.series {
         band(series, &frame, &mut canvas);
     }
@@ -61,7 +62,7 @@ impl Frame {
         TOP + (1.0 - self.y.place(number)) * HEIGHT
     }
 
-    fn draw(&self, canvas: &mut Canvas, (x_name, y_name): (&str, &str), whole: bool) {
+    fn draw(&self, canvas: &mut Canvas, (x_name, y_name): (&str, &str), first_whole: Option<f64>) {
         let (left, right, bottom) = (self.left, WIDTH - RIGHT, TOP + HEIGHT);
         for tick in self.y.ticks() {
             let y = self.down(*tick);
@@ -70,7 +71,10 @@ impl Frame {
             ));
             canvas.text((left - 7.0, y + 4.0), Anchor::End, (&label(*tick), left));
         }
-        let is_shown = |tick: &&f64| !whole || tick.fract().abs() < 1e-9;
+        // Between rounds, and before the first, there is nothing to name.
+        let is_shown = |tick: &&f64| {
+            first_whole.is_none_or(|first| tick.fract().abs() < 1e-9 && **tick >= first)
+        };
         let ticks: Vec<(f64, String)> = self
             .x
             .ticks()
