@@ -90,6 +90,11 @@ fn over_safl_a_warm_up_of_all_rounds_is_safl_to_the_byte_and_none_leaves_the_ker
         };
         assert_eq!(told(&out), told("safl"));
     }
+    // The plan has a row for each site in each of the two stages.
+    let plan = succeed(path, &["plan", "tiny.toml"], &[&over(1)]);
+    let heads: Vec<&str> = plan.lines().filter(|line| line.starts_with("all ")).collect();
+    assert_eq!(heads.len(), 2, "{plan}");
+    assert!(heads[0].trim_end().ends_with(" 1") && heads[1].trim_end().ends_with(" 2"), "{plan}");
     let still = ["federation.rounds=1", "work.optimiser={ name = \"sgd\", rate = 0.0 }"];
     let first = run("first", &still);
     let changed = differing(&run("at-once", &[&over(0)]), &first);

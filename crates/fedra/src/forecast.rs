@@ -91,7 +91,7 @@ impl Forecast {
             most: StateSize::default(),
         };
         let scorers = scorers(&clients, prepared, recipe);
-        let (mut guess, mut ranked) = (ForeseenChoices::new(overlap), None);
+        let (mut guess, mut last_rule) = (ForeseenChoices::new(overlap), None);
         for number in 0..experiment.rounds {
             let round = Round(number);
             let here = |client: &&ClientInfo| recipe.conditions.is_here(&client.name, round);
@@ -103,8 +103,8 @@ impl Forecast {
             let rule = &recipe.learns_in(round);
             let choice = Choice { recipe, rule, layout, round, seed };
             let foreseen = guess.round(&choice, &cohort)?;
-            // Blocks that change from round to round are one stage: their number does not change.
-            let ranks = rule.needs_choice();
+            // Blocks that one rule changes from round to round are one stage: their number does not change.
+            let same_rule = rule.needs_choice() && last_rule.as_ref() == Some(rule);
             // Neighbours mostly learn the same: each part is looked at once.
             let mut before = None;
             for plan in foreseen.plans.values() {
@@ -115,11 +115,11 @@ impl Forecast {
             }
             if let Some(plan) = foreseen.plans.values().next()
                 && forecast.stages.last().is_none_or(|(_, last)| last.learns() != plan.learns())
-                && !(ranks && ranked == Some(true))
+                && !same_rule
             {
                 forecast.stages.push((number, plan.clone()));
             }
-            ranked = Some(ranks);
+            last_rule = Some(rule.clone());
             forecast.rounds.push(match recipe.population {
                 Population::Pooled => Bytes::default(),
                 Population::Federated => {

@@ -98,16 +98,33 @@ impl Composition {
     /// Epsilon at this delta, by both accountants.
     pub fn spent(&self, delta: Delta) -> Spent {
         let (rdp, order) = self.rdp(delta, &rdp::Orders::default());
-        Spent { pld: self.pld(delta), rdp, order }
+        Spent { pld: self.by_grid(delta).min(rdp), rdp, order }
     }
 
-    /// Epsilon by privacy loss distributions: at most a thousandth above the truth, never below it.
+    /// Epsilon by privacy loss distributions: at most a thousandth above the truth, never below it. Where it is
+    /// so large that nobody is protected, it may be that of Rényi divergences, which hold as well.
     pub fn pld(&self, delta: Delta) -> f64 {
+        /// Beyond this, precision is worth nothing.
+        const FAR: f64 = 50.0;
+        let found = self.by_grid(delta);
+        if found < FAR { found } else { found.min(self.rdp(delta, &rdp::Orders::default()).0) }
+    }
+
+    /// Epsilon by privacy loss distributions alone; infinite where their arithmetic ends.
+    fn by_grid(&self, delta: Delta) -> f64 {
+        /// Below this a step alone costs hundreds, and its grid millions of panels.
+        const LEAST_NOISE: f64 = 0.05;
+        /// A transform that is taken to a higher power is not exact enough to be a bound.
+        const MOST_STEPS: u64 = 1_000_000_000;
         if self.unbounded {
             return f64::INFINITY;
         }
         if self.phases.is_empty() {
             return gaussian::epsilon(self.mu_squared.sqrt(), delta.get());
+        }
+        let steps = self.phases.iter().fold(0_u64, |sum, phase| sum.saturating_add(phase.steps));
+        if steps > MOST_STEPS || self.phases.iter().any(|phase| phase.noise.get() < LEAST_NOISE) {
+            return f64::INFINITY;
         }
         let changes: &[Change] = match self.relation {
             Relation::AddRemove => &[Change::Remove, Change::Add],

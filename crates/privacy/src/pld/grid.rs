@@ -70,7 +70,7 @@ impl Grid {
         let mut masses = vec![0.0; bins + 1];
         // Density and ratio vary over sigma and over sigma squared; panels are much narrower.
         let widest = (0.125 * pair.sigma).min(0.25 * pair.sigma * pair.sigma);
-        let scale = width.exp_m1();
+        let scale = (-width).exp_m1();
         let mut left = low;
         for index in 0..bins {
             let bottom = (first as f64 + index as f64) * width;
@@ -87,7 +87,8 @@ impl Grid {
                     let (p, q) = pair.log_ratios(t);
                     let mass = share * (pair.log_base(t) + p).exp();
                     let above = (p - q - bottom).clamp(0.0, width);
-                    let down = (width - above).exp_m1() / scale;
+                    // (exp(width - above) - 1) / (exp(width) - 1), for widths whose exponential is no number.
+                    let down = (-above).exp() * (above - width).exp_m1() / scale;
                     lower += mass * down;
                     upper += mass * (1.0 - down);
                 }

@@ -27,27 +27,67 @@ pub(crate) struct Part {
 }
 
 /// How far above its limit an epsilon may be: four ten-thousandths of it, and where it is large, no
-/// more than 8e-4 or, where that would take seconds, two hundred-thousandths of it.
+/// more than 8e-4 or, where that would take seconds, two hundred-thousandths of it. Beyond some hundreds it
+/// protects nobody, and a thousandth of it will do.
 fn allowed(epsilon: f64) -> f64 {
-    (4e-4 * epsilon).min(8e-4).max(2e-5 * epsilon)
+    let share = if epsilon > 500.0 { 1e-3 } else { 2e-5 };
+    (4e-4 * epsilon).min(8e-4).max(share * epsilon)
 }
+
+/// Epsilon that no grid is asked for: its window would take minutes, and it protects nobody.
+const HOPELESS: f64 = 1e3;
 
 /// The share of delta that is set aside for rounding and for the rule of integration.
 const ROUNDING: f64 = 1e-6;
 
 /// The least upper bound of epsilon that holds in every direction: within a thousandth of the truth,
 /// never below it. Each direction lists what a unit's change does to each phase.
+/// Infinite where epsilon is beyond all use.
 pub(crate) fn epsilon(directions: &[Vec<Part>], delta: f64) -> f64 {
+    let least = directions.iter().map(|parts| certain(parts, delta)).fold(0.0, f64::max);
+    if least > HOPELESS {
+        return f64::INFINITY;
+    }
     let mut searches: Vec<Search<'_>> =
         directions.iter().map(|parts| Search::begin(parts, delta)).collect();
     // All bounds hold, so only the largest need be tight.
     while let Some(worst) = searches.iter_mut().max_by(|a, b| a.bound.total_cmp(&b.bound)) {
         if worst.ended {
-            return worst.bound;
+            // Below what is certain no bound can be: arithmetic failed.
+            return if worst.bound < least { f64::INFINITY } else { worst.bound };
         }
         worst.refine();
     }
     0.0
+}
+
+/// What epsilon surely is at least, by Cantelli's inequality: a loss is above its mean less two deviations with
+/// a chance of 4/5, and delta at an epsilon that is 1 below a loss is at least 1 - 1/e of that loss's chance.
+fn certain(parts: &[Part], delta: f64) -> f64 {
+    const LEAST_DELTA: f64 = 0.8 * 0.63;
+    if delta >= LEAST_DELTA {
+        return 0.0;
+    }
+    let (mean, variance, _) = moments(parts);
+    mean - 2.0 * variance.sqrt() - 1.0
+}
+
+/// Mean and variance of the loss of all steps, and how many there are.
+fn moments(parts: &[Part]) -> (f64, f64, f64) {
+    let (mut mean, mut variance, mut steps) = (0.0, 0.0, 0.0);
+    for part in parts {
+        let count = part.steps as f64;
+        let (mut first, mut second) = (0.0, 0.0);
+        for Weighted { pair, weight } in &part.pairs {
+            let (m, v) = pair.moments();
+            first += weight * m;
+            second += weight * (v + m * m);
+        }
+        mean += count * first;
+        variance += count * (second - first * first).max(0.0);
+        steps += count;
+    }
+    (mean, variance, steps)
 }
 
 /// One direction, refined as far as it needs to be.
@@ -140,16 +180,7 @@ const ROUGH: f64 = 4.0;
 
 /// The width that a normal loss would need.
 fn needed_width(parts: &[Part], delta: f64) -> f64 {
-    let (mut mean, mut variance, mut steps) = (0.0, 0.0, 0.0);
-    for part in parts {
-        let count = part.steps as f64;
-        for Weighted { pair, weight } in &part.pairs {
-            let (m, v) = pair.moments();
-            mean += count * weight * m;
-            variance += count * weight * v;
-        }
-        steps += count;
-    }
+    let (mean, variance, steps) = moments(parts);
     // Splitting a bin of width w adds at most w*w/6 to a step's variance and half of that to its mean.
     let guess = mean.abs() + (variance * -2.0 * delta.ln()).sqrt();
     (12.0 * allowed(guess) / (steps * (1.0 + guess / variance))).sqrt()
@@ -213,6 +244,30 @@ mod tests {
             assert!(found >= truth, "{sigma} {count}: found {found}, truly {truth}");
             assert!(found <= truth * 1.0005, "{sigma} {count}: found {found}, truly {truth}");
         }
+    }
+
+    #[test]
+    fn where_arithmetic_ends_the_answer_is_never_small() {
+        let hopeless = |rate: f64, sigma: f64, count: u64| {
+            let directions = [
+                steps(Pair { change: Change::Remove, rate, sigma }, count),
+                steps(Pair { change: Change::Add, rate, sigma }, count),
+            ];
+            epsilon(&directions, 1e-5)
+        };
+        // About 5e7, 1.4e5 and 17: a grid that is too coarse has widths whose exponential is no number.
+        assert!(hopeless(0.9, 0.3, 10_000_000) > 4e7);
+        assert!(hopeless(0.9, 0.06, 1000) > 1.2e5);
+        assert!((15.0..20.0).contains(&hopeless(1e-4, 0.2, 100)));
+        let wide = Grid::of(
+            &[Weighted {
+                pair: Pair { change: Change::Remove, rate: 0.5, sigma: 0.02 },
+                weight: 1.0,
+            }],
+            Precision { width: 2000.0, tail: 1e-12 },
+        );
+        let masses = wide.expect("a small grid").masses;
+        assert!((masses.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{masses:?}");
     }
 
     #[test]

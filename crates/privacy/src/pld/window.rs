@@ -125,8 +125,12 @@ impl Window {
         (places <= MOST_PLACES).then(|| (places as usize).max(8).next_power_of_two())
     }
 
-    /// The epsilon at which delta of the composed, leaned masses falls to `target`.
+    /// The epsilon at which delta of the composed, leaned masses falls to `target`; infinite where masses are
+    /// no numbers, or more than the target may be worse than any number.
     pub fn crossing(&self, composed: &[f64], target: f64) -> f64 {
+        if target.is_nan() || target <= 0.0 {
+            return f64::INFINITY;
+        }
         let length = composed.len().cast_signed() as i64;
         let shrink = (-self.width).exp();
         let scale = self.cumulant - target.ln();
@@ -135,12 +139,17 @@ impl Window {
         for index in (self.low..self.low + length).rev() {
             let loss = index as f64 * self.width;
             // Rounding may leave a place a little below nothing.
-            let leaned = composed[index.rem_euclid(length) as usize].max(0.0);
+            let leaned = composed[index.rem_euclid(length) as usize];
+            let leaned = if leaned < 0.0 { 0.0 } else { leaned };
             let weight = leaned * (scale - self.lambda * loss).exp();
             mass += weight;
             lower = (lower + weight) * shrink;
+            if mass.is_nan() {
+                return f64::INFINITY;
+            }
             if mass - lower >= 1.0 {
-                return loss - self.width + ((mass - 1.0) / lower).ln();
+                let within = loss - self.width + ((mass - 1.0) / lower).ln();
+                return within.min(loss);
             }
         }
         self.low as f64 * self.width
