@@ -64,6 +64,7 @@ pub mod serve;
 pub mod site;
 
 pub mod evaluate;
+mod flags;
 pub mod init;
 pub mod output_file;
 pub mod predict;
