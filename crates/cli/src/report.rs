@@ -1,9 +1,12 @@
 //! `fedra report`: the page of a run or a comparison, made again from its files.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
+use fedra::grid::counted;
+use fedra::run_files::{COMPARISON, EXPERIMENT};
 
 use crate::console;
 
@@ -29,8 +32,57 @@ impl Report {
     /// Makes the pages and prints where they are.
     pub fn run(self) -> Result<()> {
         for folder in &self.folders {
+            check(folder)?;
             console::data(fedra::report::write(folder)?.display());
         }
         Ok(())
     }
+}
+
+/// Refuses a folder of several runs by what it is.
+fn check(folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    if !folder.is_dir() {
+        bail!("DIR: found no folder {shown}, expected that of a run or of a comparison");
+    }
+    let has = |name: &str| folder.join(name).exists();
+    if has(EXPERIMENT) || has(COMPARISON) {
+        return Ok(());
+    }
+    let runs = runs_in(folder);
+    let compared = || folders_in(folder).iter().flat_map(|one| runs_in(one)).next();
+    match (runs.as_slice(), compared()) {
+        ([first, ..], _) if has(QUICKSTART) => bail!(
+            "DIR: found the runs of a quickstart in {shown}, expected a run or a comparison: their page is \
+             made by fedra quickstart, once all are complete\nhint: fedra report {} makes that of one run",
+            first.display()
+        ),
+        ([first, ..], _) => bail!(
+            "DIR: found {} in {shown}, expected the folder of one of them\nhint: fedra report {}",
+            counted(runs.len() as u64, "run"),
+            first.display()
+        ),
+        ([], Some(run)) => bail!(
+            "DIR: found a comparison without {COMPARISON} in {shown}, expected one that is complete\n\
+             hint: the same fedra compare command goes on with it; fedra report {} makes the page of one run",
+            run.display()
+        ),
+        ([], None) => Ok(()),
+    }
+}
+
+/// The first run of a quickstart.
+const QUICKSTART: &str = "public/experiment.toml";
+
+fn runs_in(folder: &Path) -> Vec<PathBuf> {
+    folders_in(folder).into_iter().filter(|inner| inner.join(EXPERIMENT).is_file()).collect()
+}
+
+/// The folders inside, by name. What cannot be read holds none.
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
 }

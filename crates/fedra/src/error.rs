@@ -175,7 +175,7 @@ impl Breakdown {
     pub(crate) fn of(error: Error, (rounds, of): (u32, u32), folder: &Path) -> Error {
         match error.engine() {
             // The same rounds would diverge again.
-            Some(EngineError::Diverged { .. }) => error,
+            Some(engine) if engine.is_divergence() => error,
             Some(engine) if !is_breakdown(engine) => error,
             Some(_) | None => {
                 let again = if folder.join(SITES).exists() {

@@ -347,16 +347,12 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
 
 /// What a model's head answers; that of adapters is in their own folder.
 fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
-    let (answers, problem) = match &folders.adapter {
-        Some(adapter) => {
-            let AdapterAnswers { answers, problem } =
-                AdapterAnswers::of(adapter, config).context("--task: found nothing")?;
-            (Some(answers), problem)
-        }
-        None => {
-            let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
-            (answers, config.labels().and_then(|labels| labels.problem))
-        }
+    let (answers, problem) = if let Some(adapter) = &folders.adapter {
+        let told = AdapterAnswers::of(adapter, config).context("--task: found nothing")?;
+        (Some(told.answers), told.problem)
+    } else {
+        let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
+        (answers, config.labels().and_then(|labels| labels.problem))
     };
     let note =
         |adapter: &PathBuf| format!("{}; --task diagnosis reads several", one_label_note(adapter));

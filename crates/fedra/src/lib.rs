@@ -114,6 +114,7 @@ pub mod state_size;
 mod durable;
 pub mod grid;
 pub mod process;
+mod regular_file;
 
 /// The engine: recipes, rounds, reports.
 pub use fedra_engine as engine;

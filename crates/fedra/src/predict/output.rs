@@ -372,6 +372,7 @@ fn excerpt(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fedra_data::{TextFile, TextFormat, TextRow, TextSink, WordsAre};
 
     fn one(label: &str) -> Prediction {
         let likely =
@@ -414,5 +415,78 @@ mod tests {
         let told = written(OutputFormat::Csv, None, &rows).unwrap_err().to_string();
         assert!(told.contains("found a row with the fields text, id"), "{told}");
         assert_eq!(written(OutputFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
+    }
+
+    #[derive(Default)]
+    struct ReadBack(Vec<Vec<String>>);
+
+    impl TextSink for ReadBack {
+        type Error = fedra_data::DataError;
+
+        fn columns(&mut self, names: &[String]) -> Result<(), Self::Error> {
+            self.0.push(names.to_vec());
+            Ok(())
+        }
+
+        fn row(&mut self, row: TextRow) -> Result<(), Self::Error> {
+            self.0.push(row.record.fields.iter().map(|(_, field)| field.to_json()).collect());
+            Ok(())
+        }
+
+        fn bad_row(&mut self, error: Self::Error) -> Result<(), Self::Error> {
+            Err(error)
+        }
+    }
+
+    fn parquet(answers: Reading, rows: &[(&str, Prediction)]) -> Vec<Vec<String>> {
+        let settings = WriteSettings { format: OutputFormat::Parquet, top: None, answers };
+        let mut writer = PredictionWriter::new(Vec::new(), settings);
+        writer.columns(&["text".to_owned(), "id".to_owned()]).unwrap();
+        for (line, prediction) in rows {
+            let record: Record = serde_json::from_str(line).unwrap();
+            writer.write(&record, &Body::Text("x".into()), prediction).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("answers.parquet");
+        std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        let file = TextFile {
+            path,
+            format: TextFormat::Parquet,
+            columns: None,
+            words: WordsAre::Joined,
+            encoding: fedra_data::Encoding::Utf8,
+            delimiter: None,
+        };
+        let mut read = ReadBack::default();
+        file.read(&mut read).unwrap();
+        read.0
+    }
+
+    #[test]
+    fn parquet_holds_what_was_read_as_text_and_answers_as_what_they_are() {
+        let told = parquet(
+            Reading::OneLabel,
+            &[
+                (r#"{"text": "x, y", "id": 7}"#, one("a")),
+                (r#"{"text": "", "id": null}"#, one("\u{e9}")),
+            ],
+        );
+        assert_eq!(told[0], ["text", "id", "predicted", "probability"]);
+        assert_eq!(told[1], [r#""x, y""#, r#""7""#, r#""a""#, r#""0.75""#]);
+        assert_eq!(told[2], [r#""""#, "null", "\"\u{e9}\"", r#""0.75""#]);
+        let several = |answered| {
+            let Prediction::One { labels, truncated } = one("a") else { panic!("it is one") };
+            Prediction::Several { labels, answered, truncated }
+        };
+        let row = r#"{"text": "x", "id": 1}"#;
+        let told = parquet(
+            Reading::SeveralLabels,
+            &[(row, several(2)), (row, several(0)), (row, several(1))],
+        );
+        assert_eq!(told[1][2..], [r#"["a","b"]"#, r#"["0.75","0.25"]"#]);
+        assert_eq!((told[2][2].as_str(), told[3][2].as_str()), ("[]", r#"["a"]"#));
+        // Without a row there are still the columns.
+        let empty = parquet(Reading::Words, &[]);
+        assert_eq!(empty, [["text", "id", "predicted"]]);
     }
 }

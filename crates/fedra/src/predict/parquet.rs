@@ -289,9 +289,10 @@ fn flattened<'a, T: 'a>(lists: impl Iterator<Item = &'a [T]>) -> (Vec<&'a T>, Le
 
 fn unwritten(error: &ParquetError) -> Error {
     // What the system said is inside of what the format says.
-    let said = match error {
-        ParquetError::External(inner) => inner.to_string(),
-        other => other.to_string(),
+    let said = if let ParquetError::External(inner) = error {
+        inner.to_string()
+    } else {
+        error.to_string()
     };
     Error::Unwritten { what: "the answers".to_owned(), source: std::io::Error::other(said) }
 }
