@@ -193,7 +193,7 @@ fn a_table_with_a_name_twice_is_not_surveyed() {
 fn survey(text: &str) -> Result<Survey, DataError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows.csv");
-    std::fs::write(&path, text).unwrap();
+    fs::write(&path, text).unwrap();
     let found = FoundFormat::of(&path)?;
     let reader = Reader { delimiter: found.delimiter, ..Reader::default() };
     Survey::of(found.format, &path, &reader, 100)
