@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Cursor, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -148,12 +148,18 @@ impl Predict {
             console::say(format_args!("note: {note}; --multi-label reads several"));
         }
         let answers = model.reading;
-        if self.threshold.is_some() && answers != Reading::SeveralLabels {
+        let other = match answers {
+            Reading::SeveralLabels => None,
+            Reading::OneLabel => Some((
+                "exactly one label",
+                "--multi-label reads the head's outputs as several labels",
+            )),
+            Reading::Words => Some(("a label for each word", "leave it out")),
+        };
+        if let (Some(_), Some((told, hint))) = (self.threshold, other) {
             bail!(
-                "--threshold: found it for a model that answers {}, expected it only where a text may have \
-                 several labels\nhint: --multi-label reads the head's outputs that way, or leave --threshold \
-                 out",
-                if answers == Reading::Words { "word by word" } else { "exactly one label" }
+                "--threshold: found it for a model that answers {told}, expected it only where a text may have \
+                 several labels\nhint: {hint}"
             );
         }
         if let Some(most) = self.max_tokens {
@@ -291,11 +297,14 @@ impl Predict {
     }
 }
 
+/// How long nobody asks how far it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// A live line that counts rows, where that disturbs nobody.
 struct RowsDone {
     begun: Instant,
     rows: Arc<AtomicU64>,
-    /// Drawn once some thousand rows are answered and more may come.
+    /// Drawn once it takes a while.
     line: RefCell<Option<Line>>,
     is_shown: bool,
 }
@@ -309,7 +318,7 @@ impl RowsDone {
 
     fn told(&self, rows: u64) {
         self.rows.store(rows, Ordering::Relaxed);
-        if !self.is_shown {
+        if !self.is_shown || self.begun.elapsed() < PATIENCE {
             return;
         }
         let (begun, counted_rows) = (self.begun, Arc::clone(&self.rows));

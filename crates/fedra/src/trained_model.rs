@@ -155,7 +155,9 @@ impl TrainedModel {
         let mut notes = Vec::new();
         let (loaded, labels, reading) = match &folders.adapter {
             None => whole(&checkpoint, &folders.model, &device)?,
-            Some(adapter) => adapted(&checkpoint, (&folders.model, adapter), &mut notes)?,
+            Some(adapter) => {
+                adapted(&checkpoint, (&folders.model, adapter), (&device, &mut notes))?
+            }
         };
         let Loaded { model, params, companions, .. } = loaded;
         let vocabulary = model.config().vocabulary();
@@ -295,9 +297,8 @@ impl AdapterAnswers {
 fn adapted(
     checkpoint: &Checkpoint,
     (base, path): (&Path, &Path),
-    notes: &mut Vec<String>,
+    (device, notes): (&Device, &mut Vec<String>),
 ) -> Result<(Loaded, Vec<String>, Reading)> {
-    let device = &Device::cpu();
     let adapter = AdapterFolder::open(path, checkpoint.config()).context("--model")?;
     let shown = path.display();
     let AdapterAnswers { answers, problem } = AdapterAnswers::of(path, checkpoint.config())?;
