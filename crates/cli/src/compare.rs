@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use fedra::compare::{CompareListener, CompareRequest, ProcessPool, WorkPlan, Workers};
+use fedra::compare::{CompareListener, CompareRequest, ProcessPool, RunsAhead, WorkPlan, Workers};
 use fedra::grid::counted;
 use fedra::run_files::REPORT;
 use fedra::summary::duration;
@@ -150,33 +150,41 @@ struct Lines {
 /// All runs together.
 struct Overall {
     what: String,
-    done: u32,
-    rounds: u32,
-    complete: u32,
+    done: u64,
+    /// What of it was done before: it says nothing about the pace.
+    before: u64,
+    rounds: u64,
+    complete: u64,
     begun: Instant,
 }
 
 impl Overall {
+    fn new(runs: &RunsAhead<'_>) -> Self {
+        let RunsAhead { what, complete, rounds, done } = *runs;
+        Self { what: what.to_owned(), done, before: done, rounds, complete, begun: Instant::now() }
+    }
+
     fn line(&self, width: usize) -> String {
         let spent = self.begun.elapsed().as_secs_f64();
-        let left = f64::from(self.rounds.saturating_sub(self.done));
+        let left = self.rounds.saturating_sub(self.done) as f64;
         // Rounds of several runs go by at a time, and differ: all of them together are the pace.
-        let left = (self.done > 0).then(|| spent / f64::from(self.done) * left);
+        let lately = self.done.saturating_sub(self.before);
+        let left = (lately > 0).then(|| spent / lately as f64 * left);
         let parts = [
             (2, Some(self.what.clone())),
             (0, Some(format!("{}/{} rounds", self.done, self.rounds))),
-            (3, Some(format!("{} complete", counted(u64::from(self.complete), "run")))),
+            (3, Some(format!("{} complete", counted(self.complete, "run")))),
             (1, left.map(|left| format!("{} left", duration(left)))),
         ];
-        fitted(&parts, f64::from(self.done) / f64::from(self.rounds.max(1)), width)
+        fitted(&parts, self.done as f64 / self.rounds.max(1) as f64, width)
     }
 }
 
 impl Follower {
     fn new(voice: Voice) -> Self {
-        let overall =
-            Overall { what: String::new(), done: 0, rounds: 0, complete: 0, begun: Instant::now() };
-        Self { voice, state: Arc::new(Mutex::new(overall)), lines: RefCell::default() }
+        let ahead = RunsAhead { what: "", complete: 0, rounds: 0, done: 0 };
+        let state = Arc::new(Mutex::new(Overall::new(&ahead)));
+        Self { voice, state, lines: RefCell::default() }
     }
 
     /// A run is over, however it ended.
@@ -200,14 +208,8 @@ impl CompareListener for Follower {
         }
     }
 
-    fn begin(&self, what: &str, rounds: u64) {
-        *locked(&self.state) = Overall {
-            what: what.to_owned(),
-            done: 0,
-            rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
-            complete: 0,
-            begun: Instant::now(),
-        };
+    fn begin(&self, runs: &RunsAhead<'_>) {
+        *locked(&self.state) = Overall::new(runs);
         if self.voice == Voice::Lively {
             let state = Arc::clone(&self.state);
             let line = Line::new(move |width| locked(&state).line(width));
@@ -216,7 +218,11 @@ impl CompareListener for Follower {
     }
 
     fn round(&self, run: &str, told: &str) {
-        locked(&self.state).done += 1;
+        {
+            // A round that a run had logged and not kept is done twice.
+            let mut state = locked(&self.state);
+            state.done = (state.done + 1).min(state.rounds);
+        }
         let mut lines = self.lines.borrow_mut();
         if self.voice == Voice::Lively {
             let shown = format!("  {}  {told}", printable(run));

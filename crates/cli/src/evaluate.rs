@@ -82,7 +82,7 @@ impl Evaluate {
         let data = self.data()?;
         let existing = if self.force { Existing::Replaced } else { Existing::Refused };
         let mut predictions = match &self.predictions {
-            Some(path) => Some(OutputFile::create(path, existing)?),
+            Some(path) => Some(OutputFile::create("--predictions", path, existing)?),
             None => None,
         };
         let written = predictions.as_mut().map(|file| file as &mut dyn Write);

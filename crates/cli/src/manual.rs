@@ -61,9 +61,41 @@ fn write_all(command: &Command, folder: &Path) -> Result<()> {
 
 fn page(command: &Command) -> Result<Vec<u8>> {
     let mut roff = Vec::new();
-    let man = Man::new(command.clone()).title(title(command)).source(source());
+    let after = command.get_after_help().map(ToString::to_string);
+    let bare = command.clone().after_help(None::<&str>);
+    let man = Man::new(bare).title(title(command)).source(source());
     man.render(&mut roff).context("cannot write the page")?;
+    if let Some(after) = after {
+        roff.extend(examples(&after).into_bytes());
+    }
     Ok(roff)
+}
+
+/// What stands behind the flags. Lines that are indented are a list or commands and stay as they are;
+/// the others flow.
+fn examples(after: &str) -> String {
+    let mut lines = vec![".SH EXAMPLES".to_owned()];
+    let mut is_list = false;
+    for line in after.trim_end().lines() {
+        let was_list = is_list;
+        is_list = line.starts_with([' ', '\t']) && !line.trim().is_empty();
+        match (was_list, is_list) {
+            (false, true) => lines.push(".nf".to_owned()),
+            (true, false) => lines.push(".fi".to_owned()),
+            (true, true) | (false, false) => {}
+        }
+        lines.push(if line.trim().is_empty() { ".PP".to_owned() } else { escaped(line) });
+    }
+    if is_list {
+        lines.push(".fi".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A line that says to roff what it says to people.
+fn escaped(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
+    if line.starts_with('.') { format!("\\&{line}") } else { line }
 }
 
 fn source() -> String {
@@ -73,4 +105,17 @@ fn source() -> String {
 /// `fedra-account-epsilon`
 fn title(command: &Command) -> String {
     command.get_bin_name().unwrap_or(command.get_name()).replace(' ', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_stays_a_list_and_prose_flows() {
+        let after = "Examples:\n  a --b\n  c 'd'\n\nProse\ngoes on:\n  one\n  two\n.end";
+        let expected = ".SH EXAMPLES\nExamples:\n.nf\n  a \\-\\-b\n  c \\(aqd\\(aq\n.fi\n.PP\nProse\ngoes on:\n\
+                        .nf\n  one\n  two\n.fi\n\\&.end\n";
+        assert_eq!(examples(after), expected);
+    }
 }

@@ -257,7 +257,8 @@ fn choice(recipe: &Recipe, layout: &Layout) -> String {
     };
     let others = match recipe.selection.counts.len() {
         0 => String::new(),
-        count => format!(" ({count} clients have a number of their own)"),
+        1 => " (1 client has a number of its own)".to_owned(),
+        count => format!(" ({count} clients have numbers of their own)"),
     };
     format!("{k} of {blocks} blocks{others}, {who}{stand_in}")
 }

@@ -1,8 +1,11 @@
 //! `fedra predict`: what a trained model says about texts.
 
+use std::cell::RefCell;
 use std::io::{self, BufWriter, Cursor, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -11,13 +14,15 @@ use fedra::output_file::{Existing, OutputFile};
 use fedra::predict::{
     BadRows, OutputFormat, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
 };
-use fedra::trained_model::{ModelChoice, TrainedModel, WhichRound};
+use fedra::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
 use fedra_compute::ThreadPool;
 use fedra_data::{Encoding, TextColumns, TextFile, TextFormat};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 
 use crate::console;
+use crate::live::cut;
+use crate::screen::{self, Line};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +58,7 @@ pub struct Predict {
     /// Write answers to a file [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Format of the answers: jsonl, csv, tsv or text [default: as --output ends, or jsonl]
+    /// Format of the answers: jsonl, csv, tsv, text or parquet [default: as --output ends, or jsonl]
     #[arg(long, value_name = "FORMAT", value_parser = parse_output_format)]
     format: Option<OutputFormat>,
     /// Replace a file that is there
@@ -62,9 +67,9 @@ pub struct Predict {
     /// How many labels `probabilities` has [default: 5 in jsonl, no such column in tables]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Several labels: answer those whose probability is above this
-    #[arg(long, value_name = "P", default_value_t = 0.5)]
-    threshold: f64,
+    /// Several labels: answer those whose probability is above this [default: 0.5]
+    #[arg(long, value_name = "P")]
+    threshold: Option<f64>,
     /// Read a head's outputs as any number of labels, where the folder does not say so
     #[arg(long)]
     multi_label: bool,
@@ -115,8 +120,10 @@ impl Chosen {
 impl Predict {
     /// Answers.
     pub fn run(&self) -> Result<()> {
-        if !(self.threshold >= 0.0 && self.threshold <= 1.0) {
-            bail!("--threshold: found {}, expected a number from 0 to 1", self.threshold);
+        if let Some(threshold) = self.threshold
+            && !(0.0..=1.0).contains(&threshold)
+        {
+            bail!("--threshold: found {threshold}, expected a number from 0 to 1");
         }
         thread_pool(self.threads)?.install(|| self.answer())
     }
@@ -136,6 +143,24 @@ impl Predict {
         let mut model = TrainedModel::open(&self.model.choice().folders()?)?;
         if self.multi_label {
             model.read_several()?;
+        }
+        for note in &model.notes {
+            console::say(format_args!("note: {note}; --multi-label reads several"));
+        }
+        let answers = model.reading;
+        let other = match answers {
+            Reading::SeveralLabels => None,
+            Reading::OneLabel => Some((
+                "exactly one label",
+                "--multi-label reads the head's outputs as several labels",
+            )),
+            Reading::Words => Some(("a label for each word", "leave it out")),
+        };
+        if let (Some(_), Some((told, hint))) = (self.threshold, other) {
+            bail!(
+                "--threshold: found it for a model that answers {told}, expected it only where a text may have \
+                 several labels\nhint: {hint}"
+            );
         }
         if let Some(most) = self.max_tokens {
             if most > model.longest {
@@ -169,24 +194,30 @@ impl Predict {
             Some(_) => None,
         };
         let bad_rows = if self.skip_bad { BadRows::Skip } else { BadRows::Refuse };
-        let settings = PredictSettings { threshold: self.threshold, bad_rows };
-        let writing = WriteSettings { format, top: self.top };
+        let usual = PredictSettings::default();
+        let settings =
+            PredictSettings { threshold: self.threshold.unwrap_or(usual.threshold), bad_rows };
+        let writing = WriteSettings { format, top: self.top, answers };
         let start = Instant::now();
-        let report = match &self.output {
+        let progress = RowsDone::new(start, self.output.is_some());
+        let told = |rows| progress.told(rows);
+        let input = (&file, stream);
+        let answered = match &self.output {
             None => {
-                let output = BufWriter::new(Stdout);
-                let mut writer = PredictionWriter::new(output, writing);
-                model.predict_rows((&file, stream), settings, &mut writer)?
+                let writer = PredictionWriter::new(BufWriter::new(Stdout), writing);
+                let done = model.predict_rows(input, settings, writer, &told);
+                done.and_then(|(report, mut output)| Ok((report, output.flush()?)))
             }
             Some(path) => {
                 let existing = if self.force { Existing::Replaced } else { Existing::Refused };
-                let mut writer =
-                    PredictionWriter::new(OutputFile::create(path, existing)?, writing);
-                let report = model.predict_rows((&file, stream), settings, &mut writer)?;
-                writer.into_inner().finish()?;
-                report
+                let output = OutputFile::create("--output", path, existing)?;
+                let writer = PredictionWriter::new(output, writing);
+                let done = model.predict_rows(input, settings, writer, &told);
+                done.and_then(|(report, output)| Ok((report, output.finish()?)))
             }
         };
+        progress.end();
+        let (report, ()) = answered?;
         self.say(&report, start.elapsed().as_secs_f64(), model.longest);
         Ok(())
     }
@@ -255,14 +286,53 @@ impl Predict {
                 Some(TextFormat::Csv) => Ok(OutputFormat::Csv),
                 Some(TextFormat::Tsv) => Ok(OutputFormat::Tsv),
                 Some(TextFormat::Lines) => Ok(OutputFormat::Text),
-                Some(TextFormat::Parquet) => {
-                    bail!("--output: found a Parquet file, expected jsonl, csv, tsv or text")
-                }
+                Some(TextFormat::Parquet) => Ok(OutputFormat::Parquet),
                 None => bail!(
-                    "--format: found nothing, and the name {} does not say, expected jsonl, csv, tsv or text",
+                    "--format: found nothing, and the name {} does not say, expected jsonl, csv, tsv, text or \
+                     parquet",
                     path.display()
                 ),
             },
+        }
+    }
+}
+
+/// How long nobody asks how far it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A live line that counts rows, where that disturbs nobody.
+struct RowsDone {
+    begun: Instant,
+    rows: Arc<AtomicU64>,
+    /// Drawn once it takes a while.
+    line: RefCell<Option<Line>>,
+    is_shown: bool,
+}
+
+impl RowsDone {
+    /// Answers that scroll by on the same terminal show by themselves how far it is.
+    fn new(begun: Instant, to_file: bool) -> Self {
+        let is_shown = screen::is_live() && (to_file || !io::stdout().is_terminal());
+        Self { begun, rows: Arc::default(), line: RefCell::new(None), is_shown }
+    }
+
+    fn told(&self, rows: u64) {
+        self.rows.store(rows, Ordering::Relaxed);
+        if !self.is_shown || self.begun.elapsed() < PATIENCE {
+            return;
+        }
+        let (begun, counted_rows) = (self.begun, Arc::clone(&self.rows));
+        let drawn = move |width: usize| {
+            let rows = counted_rows.load(Ordering::Relaxed);
+            let speed = rows as f64 / begun.elapsed().as_secs_f64().max(1e-9);
+            cut(&format!("{}, {speed:.0} a second", counted(rows, "row")), width.saturating_sub(1))
+        };
+        self.line.borrow_mut().get_or_insert_with(|| Line::new(drawn)).draw();
+    }
+
+    fn end(&self) {
+        if let Some(line) = self.line.take() {
+            line.remove();
         }
     }
 }

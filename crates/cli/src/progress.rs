@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use fedra::grid::counted;
 use fedra::headline::round_line;
 use fedra::listener::Rounds;
 use fedra::summary::duration;
@@ -31,7 +32,7 @@ pub struct Progress {
     voice: Voice,
     /// Warnings that have been said: once is enough, the log has them all.
     said: BTreeSet<WarningKind>,
-    /// The last round in words.
+    /// The last round in words, as long as no line has said it.
     last: Option<String>,
 }
 
@@ -99,13 +100,15 @@ impl Progress {
                 format!(", about {} left", duration(left.as_secs_f64()))
             });
             console::say(format_args!("{label} {line}  {:.1} s{left}", report.seconds));
+            // Live lines may have ended on the way: then this was the round that they left.
+            self.last = None;
         }
         self.line.draw();
         for failed in &report.failed_attempts {
             let (arrived, needed) = (failed.arrived.len(), failed.needed);
-            let cohort = failed.cohort.len();
+            let cohort = counted(failed.cohort.len() as u64, "client");
             console::say(format_args!(
-                "warning: round {round}: tried again, for {arrived} of {cohort} clients came back, \
+                "warning: round {round}: tried again, for {arrived} of {cohort} came back, \
                  expected at least {needed}"
             ));
         }

@@ -1,11 +1,14 @@
 //! `fedra report`: the page of a run or a comparison, made again from its files.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use fedra::error::in_words;
+use fedra::grid::counted;
 use fedra::report::Written;
+use fedra::run_files::{COMPARISON, EXPERIMENT};
 
 use crate::console;
 
@@ -30,33 +33,74 @@ pub struct Report {
 impl Report {
     /// Makes the pages and prints where they are.
     pub fn run(self) -> Result<()> {
-        let [folder] = self.folders.as_slice() else { return self.several() };
-        let Written { page, damaged } = fedra::report::write(folder)?;
-        console::data(page.display());
-        told(damaged)
-    }
-
-    /// A folder that has no page leaves the others theirs.
-    fn several(&self) -> Result<()> {
         let mut missing = Vec::new();
         for folder in &self.folders {
-            match fedra::report::write(folder) {
-                Ok(Written { page, damaged }) => {
-                    console::data(page.display());
-                    missing.extend(damaged);
-                }
+            match page_of(folder) {
+                Ok(damaged) => missing.extend(damaged),
                 Err(error) => missing.push(error),
             }
         }
-        told(missing)
+        // A folder that has no page leaves the others theirs.
+        let Some(last) = missing.pop() else { return Ok(()) };
+        for error in &missing {
+            console::say(format_args!("error: {}", in_words(error.as_ref())));
+        }
+        Err(last)
     }
 }
 
-/// Refuses to end well where pages are missing, and says which.
-fn told(mut missing: Vec<fedra::Error>) -> Result<()> {
-    let Some(last) = missing.pop() else { return Ok(()) };
-    for error in &missing {
-        console::say(format_args!("error: {}", in_words(error)));
+/// Makes the page of a folder; says why runs in it have none.
+fn page_of(folder: &Path) -> Result<Vec<anyhow::Error>> {
+    check(folder)?;
+    let Written { page, damaged } = fedra::report::write(folder)?;
+    console::data(page.display());
+    Ok(damaged.into_iter().map(anyhow::Error::from).collect())
+}
+
+/// Refuses a folder of several runs by what it is.
+fn check(folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    if !folder.is_dir() {
+        bail!("DIR: found no folder {shown}, expected that of a run or of a comparison");
     }
-    Err(last.into())
+    let has = |name: &str| folder.join(name).exists();
+    if has(EXPERIMENT) || has(COMPARISON) {
+        return Ok(());
+    }
+    let runs = runs_in(folder);
+    let compared = || folders_in(folder).iter().flat_map(|one| runs_in(one)).next();
+    match (runs.as_slice(), compared()) {
+        ([first, ..], _) if has(QUICKSTART) => bail!(
+            "DIR: found the runs of a quickstart in {shown}, expected a run or a comparison: their page is \
+             made by fedra quickstart, once all are complete\nhint: fedra report {} makes that of one run",
+            first.display()
+        ),
+        ([first, ..], _) => bail!(
+            "DIR: found {} in {shown}, expected the folder of one of them\nhint: fedra report {}",
+            counted(runs.len() as u64, "run"),
+            first.display()
+        ),
+        ([], Some(run)) => bail!(
+            "DIR: found a comparison without {COMPARISON} in {shown}, expected one that is complete\n\
+             hint: the same fedra compare command goes on with it; fedra report {} makes the page of one run",
+            run.display()
+        ),
+        ([], None) => Ok(()),
+    }
+}
+
+/// The first run of a quickstart.
+const QUICKSTART: &str = "public/experiment.toml";
+
+fn runs_in(folder: &Path) -> Vec<PathBuf> {
+    folders_in(folder).into_iter().filter(|inner| inner.join(EXPERIMENT).is_file()).collect()
+}
+
+/// The folders inside, by name. What cannot be read holds none.
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
 }

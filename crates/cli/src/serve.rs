@@ -11,6 +11,7 @@ use clap::Args;
 use fedra::census::{Census, ClientCounts};
 use fedra::experiment::Party;
 use fedra::federate::Ending;
+use fedra::grid::counted;
 use fedra::output_folder::Over;
 use fedra::run::Output;
 use fedra::serve::{Host, Serving};
@@ -143,9 +144,9 @@ impl Host for Sites {
     fn meet(&mut self, serving: Serving<'_>) -> fedra::Result<Option<(NetFleet, Census)>> {
         let Serving { names, agreement, layout, initial, middle, central, folder } = serving;
         if let Some(wanted) = self.start.wait_for.filter(|wanted| *wanted > names.len()) {
-            let clients = names.len();
+            let clients = counted(names.len() as u64, "client");
             return Err(Error::Refused(format!(
-                "--wait-for: found {wanted}, expected at most the experiment's {clients} clients"
+                "--wait-for: found {wanted}, expected at most the experiment's {clients}"
             )));
         }
         let routes = match &middle {

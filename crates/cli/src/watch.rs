@@ -175,7 +175,7 @@ impl Shared {
         };
         let names = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
         let is_here = match values("host").as_slice() {
-            [host] => names.iter().any(|name| name == host),
+            [host] => names.iter().any(|name| name.eq_ignore_ascii_case(host)),
             _ => false,
         };
         if !is_here {

@@ -3,6 +3,7 @@
 use crate::generate::SessionError;
 use fedra_compute::ComputeError;
 use fedra_data::DataError;
+use fedra_engine::NOT_FINITE;
 use fedra_model::ModelError;
 use fedra_plan::{ParamId, PlanError};
 use fedra_wire::WireError;
@@ -12,8 +13,7 @@ use fedra_wire::WireError;
 pub enum ClientError {
     /// A loss that is no number: the rate is too high, or the model came in broken.
     #[error(
-        "{client}: the loss of step {step} is {found}, expected a finite number; \
-         a lower learning rate may help"
+        "{client}: the loss of step {step} is {found}, {NOT_FINITE}; a lower learning rate may help"
     )]
     NotFinite {
         /// The client.

@@ -82,7 +82,31 @@ pub enum DataError {
 /// The crate's result.
 pub type Result<T, E = DataError> = std::result::Result<T, E>;
 
+/// Keys of an experiment file and the flags that say the same on a command line.
+const FLAGS: [(&str, &str); 4] = [
+    ("data.encoding", "--encoding"),
+    ("data.delimiter = ", "--delimiter "),
+    ("data.columns.", "--columns "),
+    ("data.delimiter", "--delimiter"),
+];
+
 impl DataError {
+    /// The same for somebody who gave flags and wrote no experiment file.
+    pub fn in_flags(mut self) -> Self {
+        match &mut self {
+            Self::Row { expected, .. } | Self::File { expected, .. } => {
+                for (key, flag) in FLAGS {
+                    *expected = expected.replace(key, flag);
+                }
+            }
+            Self::Io { .. }
+            | Self::TooLarge { .. }
+            | Self::Example { .. }
+            | Self::Setting { .. } => {}
+        }
+        self
+    }
+
     pub(crate) fn io(action: &'static str, file: &Path, source: std::io::Error) -> Self {
         Self::Io { action, file: file.to_owned(), source }
     }

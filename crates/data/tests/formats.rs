@@ -10,8 +10,9 @@ use std::io::Write;
 use std::path::Path;
 
 use fedra_data::{
-    AnswerTemplates, Body, ChoiceTemplates, Columns, DataError, Encoding, Format, Labels, Limits,
-    Mimic, Prompt, PromptTemplate, Reader, Split, Table, TableBuilder, Task, TextColumns, Uncoded,
+    AnswerTemplates, Body, ChoiceTemplates, Columns, DataError, Encoding, Format, FoundFormat,
+    Labels, Limits, Mimic, Prompt, PromptTemplate, Reader, Split, Survey, Table, TableBuilder,
+    Task, TextColumns, Uncoded,
 };
 use flate2::{Compression, write::GzEncoder};
 
@@ -163,6 +164,39 @@ fn a_delimiter_and_two_columns_are_read_as_said() {
         let error = read_with(&reader, Format::Csv, Task::Classes, text).unwrap_err().to_string();
         assert!(error.contains("expected one ASCII character"), "{error}");
     }
+}
+
+#[test]
+fn a_first_line_that_declares_the_delimiter_is_no_row() {
+    for text in ["sep=;\ntext;label\na, b;x\n", "SEP=;\r\ntext;label\r\na, b;x\r\n"] {
+        let table = read(Format::Csv, Task::Classes, text).unwrap();
+        assert_eq!((texts(&table), table.labels.names()), (vec!["a, b".into()], &["x".into()][..]));
+        let found = survey(text).unwrap();
+        assert_eq!(
+            found.columns.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
+            ["text", "label"]
+        );
+    }
+    // Later, or with more behind it, it is a row like any other.
+    let table = read(Format::Csv, Task::Classes, "text,label\nsep=;,x\n").unwrap();
+    assert_eq!(texts(&table), ["sep=;"]);
+}
+
+#[test]
+fn a_table_with_a_name_twice_is_not_surveyed() {
+    let told = survey("text,note,note,,\na,b,c,,\n").unwrap_err().to_string();
+    assert!(told.contains("found two columns called \"note\", expected every name once"), "{told}");
+    assert_eq!(survey("text,note,,\na,b,,\n").unwrap().rows, 1);
+}
+
+/// A file is looked at as `FoundFormat` takes it to be written.
+fn survey(text: &str) -> Result<Survey, DataError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.csv");
+    fs::write(&path, text).unwrap();
+    let found = FoundFormat::of(&path)?;
+    let reader = Reader { delimiter: found.delimiter, ..Reader::default() };
+    Survey::of(found.format, &path, &reader, 100)
 }
 
 #[test]

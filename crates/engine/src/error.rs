@@ -85,11 +85,10 @@ pub enum EngineError {
     /// Too few clients came back in every attempt at a round; the last checkpoint is of the round
     /// before.
     #[error(
-        "round {round} was given up after {}: {arrived} of {cohort} clients came back at best{reason}, \
+        "round {round} was given up after {}: {arrived} of {} came back at best{reason}, \
          expected at least {expected} (federation.min_arrivals); the attempts sent {} up and {} down\n\
-         hint: the rounds before it are kept; to go on, raise federation.retries in the run's \
-         experiment.toml and resume the run",
-        counted(*attempts), bytes.up, bytes.down
+         hint: {}",
+        counted(*attempts, "attempt"), counted(*cohort, "client"), bytes.up, bytes.down, advice(reason)
     )]
     TooFewArrivals {
         /// The round, counted from 1 as people count.
@@ -160,13 +159,50 @@ pub enum EngineError {
     },
 }
 
+/// The words with which a client refuses a loss that has left the numbers.
+pub const NOT_FINITE: &str = "expected a finite number";
+
 impl EngineError {
+    /// Whether numbers ran away, so that the same rounds would end in the same way again.
+    pub fn is_divergence(&self) -> bool {
+        match self {
+            Self::Diverged { .. } => true,
+            Self::TooFewArrivals { reason, .. } => reason.contains(NOT_FINITE),
+            Self::Setting { .. }
+            | Self::Privacy { .. }
+            | Self::OverBudget { .. }
+            | Self::UnknownMethod { .. }
+            | Self::Unmeasured { .. }
+            | Self::MethodSettings { .. }
+            | Self::Plan(_)
+            | Self::Wire(_)
+            | Self::InitialModel { .. }
+            | Self::Clients { .. }
+            | Self::NobodyArrived { .. }
+            | Self::Fleet { .. }
+            | Self::Sink(_)
+            | Self::Disk { .. }
+            | Self::Checkpoint { .. }
+            | Self::OtherModel { .. } => false,
+        }
+    }
+
     /// What the system said when this was done to a file.
     pub(crate) fn disk(doing: impl Into<String>, path: &Path, source: std::io::Error) -> Self {
         Self::Disk { doing: doing.into(), path: path.display().to_string(), source }
     }
 }
 
-fn counted(attempts: usize) -> String {
-    if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") }
+/// What helps where too few clients came back.
+fn advice(reason: &str) -> &'static str {
+    if reason.contains(NOT_FINITE) {
+        "the same rounds would end in the same way again: lower work.optimiser.rate and begin anew"
+    } else {
+        "the rounds before it are kept; to go on, raise federation.retries in the run's experiment.toml \
+         and resume the run"
+    }
+}
+
+fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

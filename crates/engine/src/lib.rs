@@ -71,7 +71,7 @@ pub use bytes::Bytes;
 pub use client_state::{AttentionMemory, ClientState};
 pub use conditions::{Away, Conditions, Slow};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
-pub use error::EngineError;
+pub use error::{EngineError, NOT_FINITE};
 pub use federation::Federation;
 pub use fedra_privacy::NoiseMultiplier;
 pub use fedra_wire::{ClientId, Encoding, ParamValues};

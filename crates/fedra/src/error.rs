@@ -57,6 +57,14 @@ pub enum Error {
     /// An experiment that cannot be written as TOML.
     #[error(transparent)]
     Toml(#[from] toml::ser::Error),
+    /// Results that were made and could not be written: the disk is full, or somebody took it away.
+    #[error("cannot write {what}")]
+    Unwritten {
+        /// What was to be written.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Another error, and what was being done.
     #[error("{what}")]
     Within {
@@ -78,7 +86,8 @@ pub enum Error {
 impl Error {
     /// Whether a run ended on its way, and was not refused before anything was written.
     pub fn is_breakdown(&self) -> bool {
-        matches!(self, Self::BrokeDown { .. }) || self.engine().is_some_and(is_breakdown)
+        matches!(self, Self::BrokeDown { .. } | Self::Unwritten { .. })
+            || self.engine().is_some_and(is_breakdown)
     }
 
     /// What is kept of a run that ended on its way.
@@ -96,6 +105,7 @@ impl Error {
             | Self::Io(_)
             | Self::Json(_)
             | Self::Toml(_)
+            | Self::Unwritten { .. }
             | Self::Within { .. } => None,
         }
     }
@@ -119,7 +129,8 @@ impl Error {
             | Self::Client(_)
             | Self::Io(_)
             | Self::Json(_)
-            | Self::Toml(_) => None,
+            | Self::Toml(_)
+            | Self::Unwritten { .. } => None,
         }
     }
 }
@@ -164,7 +175,7 @@ impl Breakdown {
     pub(crate) fn of(error: Error, (rounds, of): (u32, u32), folder: &Path) -> Error {
         match error.engine() {
             // The same rounds would diverge again.
-            Some(EngineError::Diverged { .. }) => error,
+            Some(engine) if engine.is_divergence() => error,
             Some(engine) if !is_breakdown(engine) => error,
             Some(_) | None => {
                 let again = if folder.join(SITES).exists() {

@@ -18,15 +18,16 @@ use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Config};
 use serde::Serialize;
 
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Error, Result, refuse};
 use crate::experiment::Experiment;
 use crate::experiment::draft::{Data, Draft, Federation, HeadChoice, Model as ModelTable, Source};
-use crate::grid::{Grid, grouped};
+use crate::flags;
+use crate::grid::{Grid, counted, grouped};
 use crate::headline::set_name;
 use crate::holdings::Holdings;
 use crate::predictions::{self, Place};
 use crate::prepared::Prepared;
-use crate::trained_model::{ModelChoice, ModelFolders};
+use crate::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
 
 /// The rows that a model is held against.
 #[derive(Clone, Debug)]
@@ -110,6 +111,7 @@ pub fn evaluate(
     predictions: Option<&mut dyn Write>,
 ) -> Result<EvaluationReport> {
     let folders = choice.folders()?;
+    let mut notes = Vec::new();
     let (experiment, holdings) = match data {
         EvaluationData::Experiment(experiment) => {
             let experiment = of_experiment(experiment, &folders)?;
@@ -117,9 +119,10 @@ pub fn evaluate(
             (experiment, holdings)
         }
         EvaluationData::File(file) => {
-            let experiment = of_file(file, &folders)?;
-            let mut holdings = Holdings::of_server(&experiment)?;
+            let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
+            let mut holdings = Holdings::of_server(&experiment).map_err(flags::in_flags)?;
             keep_split(&mut holdings, file)?;
+            notes.extend(note);
             (experiment, holdings)
         }
     };
@@ -174,7 +177,7 @@ pub fn evaluate(
         task: shards.task,
         labels: shards.labels.names().to_vec(),
         sets: reports,
-        notes: prepared.notes.clone(),
+        notes: notes.into_iter().chain(prepared.notes.iter().cloned()).collect(),
     })
 }
 
@@ -216,7 +219,10 @@ impl Sets<'_, '_> {
                     written = writeln!(out, "{line}");
                 }
             })?;
-            written.context("cannot write the predictions")?;
+            written.map_err(|source| {
+                let what = "the predictions".to_owned();
+                Error::Unwritten { what, source }
+            })?;
             scores
         } else {
             if self.predictions.is_some() {
@@ -302,11 +308,11 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
     Experiment::new(Draft { name, seed, threads, data, model, federation, ..Draft::default() })
 }
 
-/// An experiment whose data are one file.
-fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<Experiment> {
+/// An experiment whose data are one file, and what a person should know about its task.
+fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Option<String>)> {
     let config = Config::open(&folders.model).context("--model")?;
-    let task = match file.task {
-        Some(task) => task,
+    let (task, note) = match file.task {
+        Some(task) => (task, None),
         None => task_of(&config, folders)?,
     };
     let positions = match &config {
@@ -325,7 +331,8 @@ fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<Experiment> {
     };
     let federation = Federation { rounds: Some(1), ..Federation::default() };
     let model = model_table(folders, task);
-    Experiment::new(Draft { data, model, federation, ..Draft::default() })
+    let experiment = Experiment::new(Draft { data, model, federation, ..Draft::default() })?;
+    Ok((experiment, note))
 }
 
 fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
@@ -338,19 +345,27 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
     }
 }
 
-/// What a model's head answers.
-fn task_of(config: &Config, folders: &ModelFolders) -> Result<Task> {
-    let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
-    let problem = config.labels().and_then(|labels| labels.problem);
+/// What a model's head answers; that of adapters is in their own folder.
+fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
+    let (answers, problem) = if let Some(adapter) = &folders.adapter {
+        let told = AdapterAnswers::of(adapter, config).context("--task: found nothing")?;
+        (Some(told.answers), told.problem)
+    } else {
+        let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
+        (answers, config.labels().and_then(|labels| labels.problem))
+    };
+    let note =
+        |adapter: &PathBuf| format!("{}; --task diagnosis reads several", one_label_note(adapter));
     match (answers, problem) {
-        (Some(Answers::Tokens), _) => Ok(Task::Tokens),
-        (Some(Answers::Sequences), Some(Problem::MultiLabel)) => Ok(Task::Diagnosis),
-        (Some(Answers::Sequences), Some(Problem::SingleLabel | Problem::Regression) | None) => {
-            Ok(Task::Classes)
+        (Some(Answers::Tokens), _) => Ok((Task::Tokens, None)),
+        (Some(Answers::Sequences), Some(Problem::MultiLabel)) => Ok((Task::Diagnosis, None)),
+        (Some(Answers::Sequences), Some(Problem::SingleLabel | Problem::Regression)) => {
+            Ok((Task::Classes, None))
         }
+        (Some(Answers::Sequences), None) => Ok((Task::Classes, folders.adapter.as_ref().map(note))),
         (None, _) => refuse!(
-            "--task: found nothing, and {} does not say what it answers, expected classes, diagnosis, tokens or \
-             another task",
+            "--task: found nothing, and config.json of {} names no head that classifies, expected classes, \
+             diagnosis, tokens or another task",
             folders.model.display()
         ),
     }
@@ -371,7 +386,7 @@ const MOST_LINES: usize = 40;
 
 impl SetReport {
     fn text(&self, name: &str) -> String {
-        let title = format!("{}: {} examples", name.replace('_', " "), grouped(self.examples));
+        let title = format!("{}: {}", name.replace('_', " "), counted(self.examples, "example"));
         let mut parts = Vec::new();
         let mut grid = Grid::new(["score", ">value"]);
         for (name, value) in &self.scores {

@@ -35,6 +35,7 @@ use crate::experiment::Experiment;
 use crate::fingerprint::{Change, Inputs};
 use crate::lock::Lock;
 use crate::model_card;
+use crate::regular_file;
 use crate::round_files::is_event_file;
 use crate::round_log;
 use crate::run_files::{
@@ -150,7 +151,7 @@ impl Folder {
     fn inputs(path: &Path) -> Result<Option<Inputs>> {
         let path = path.join(INPUTS);
         let shown = path.display();
-        match fs::read_to_string(&path) {
+        match regular_file::read_to_string(&path) {
             Ok(text) => {
                 let read = serde_json::from_str(&text);
                 read.map(Some).with_context(|| format!("{shown}: found no inputs of this version"))

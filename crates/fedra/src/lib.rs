@@ -64,6 +64,7 @@ pub mod serve;
 pub mod site;
 
 pub mod evaluate;
+mod flags;
 pub mod init;
 pub mod output_file;
 pub mod predict;
@@ -113,6 +114,7 @@ pub mod state_size;
 mod durable;
 pub mod grid;
 pub mod process;
+mod regular_file;
 
 /// The engine: recipes, rounds, reports.
 pub use fedra_engine as engine;

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::durable;
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Error, Result, refuse};
 
 /// What becomes of a file that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,51 +23,60 @@ pub enum Existing {
 #[derive(Debug)]
 pub struct OutputFile {
     file: BufWriter<File>,
-    /// Where it is written, and where it goes; `None` for what is written in place.
-    moves: Option<(PathBuf, PathBuf)>,
+    /// Where it is asked for, as messages name it.
+    path: PathBuf,
+    /// Where it is written until it is whole; `None` for what is written in place.
+    part: Option<PathBuf>,
 }
 
 impl OutputFile {
-    /// Begins a file. One that is there already is refused, unless it may be replaced.
-    pub fn create(path: &Path, existing: Existing) -> Result<Self> {
+    /// Begins the file that a flag asks for. One that is there already is refused, unless it may be
+    /// replaced.
+    pub fn create(flag: &str, path: &Path, existing: Existing) -> Result<Self> {
         let shown = path.display();
         let found = fs::metadata(path);
         if found.as_ref().is_ok_and(fs::Metadata::is_dir) {
-            refuse!("--output: found the folder {shown}, expected a file");
+            refuse!("{flag}: found the folder {shown}, expected a file");
         }
+        let path = path.to_owned();
         if found.as_ref().is_ok_and(|found| !found.is_file()) {
-            let file = File::options().write(true).open(path);
-            let file = file.with_context(|| format!("--output: cannot open {shown}"))?;
-            return Ok(Self { file: BufWriter::new(file), moves: None });
+            let file = File::options().write(true).open(&path);
+            let file = file.with_context(|| format!("{flag}: cannot open {shown}"))?;
+            return Ok(Self { file: BufWriter::new(file), path, part: None });
         }
         if found.is_ok() && existing == Existing::Refused {
-            refuse!("--output: found {shown}, expected no such file\nhint: --force replaces it");
+            refuse!("{flag}: found {shown}, expected no such file\nhint: --force replaces it");
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // Of this process alone, so that nobody else's rows or file can be in it.
         let part = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
         let file = File::options().write(true).create_new(true).open(&part);
-        let file = file.with_context(|| format!("--output: cannot write {shown}"))?;
-        Ok(Self { file: BufWriter::new(file), moves: Some((part, path.to_owned())) })
+        let file = file.with_context(|| format!("{flag}: cannot write {shown}"))?;
+        Ok(Self { file: BufWriter::new(file), path, part: Some(part) })
     }
 
     /// Puts the file in its place.
     pub fn finish(mut self) -> Result<()> {
-        let Some((part, path)) = self.moves.take() else {
-            return self.file.flush().context("--output: cannot write it");
+        let Some(part) = self.part.take() else {
+            let written = self.file.flush();
+            return written.map_err(|source| self.unwritten(source));
         };
         let moved = self
             .file
             .flush()
             .and_then(|()| self.file.get_ref().sync_all())
-            .and_then(|()| fs::rename(&part, &path));
+            .and_then(|()| fs::rename(&part, &self.path));
         if moved.is_err() {
             // What was cut short only takes room.
             let _absent = fs::remove_file(&part);
         }
-        moved.with_context(|| format!("--output: cannot write {}", path.display()))?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        moved.map_err(|source| self.unwritten(source))?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         Ok(durable::sync_folder(folder.unwrap_or(Path::new(".")))?)
+    }
+
+    fn unwritten(&self, source: io::Error) -> Error {
+        Error::Unwritten { what: self.path.display().to_string(), source }
     }
 }
 
@@ -83,7 +92,7 @@ impl Write for OutputFile {
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        if let Some((part, _)) = self.moves.take() {
+        if let Some(part) = self.part.take() {
             let _absent = fs::remove_file(&part);
         }
     }
@@ -97,21 +106,22 @@ mod tests {
     fn a_file_is_there_once_it_is_whole_and_is_not_written_over_unasked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.csv");
-        let mut file = OutputFile::create(&path, Existing::Refused).unwrap();
+        let mut file = OutputFile::create("--output", &path, Existing::Refused).unwrap();
         file.write_all(b"one").unwrap();
         drop(file);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        let mut file = OutputFile::create(&path, Existing::Refused).unwrap();
+        let mut file = OutputFile::create("--output", &path, Existing::Refused).unwrap();
         file.write_all(b"two").unwrap();
         assert!(!path.exists());
         file.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        let refused = OutputFile::create(&path, Existing::Refused).unwrap_err().to_string();
+        let refused =
+            OutputFile::create("--output", &path, Existing::Refused).unwrap_err().to_string();
         assert!(refused.contains("--force"), "{refused}");
-        OutputFile::create(folder.path(), Existing::Refused).unwrap_err();
+        OutputFile::create("--output", folder.path(), Existing::Refused).unwrap_err();
         // A file of somebody else beside it stays, whatever it is called.
         fs::write(folder.path().join("out.csv.part"), "precious").unwrap();
-        OutputFile::create(&path, Existing::Replaced).unwrap().finish().unwrap();
+        OutputFile::create("--output", &path, Existing::Replaced).unwrap().finish().unwrap();
         assert_eq!(fs::read(folder.path().join("out.csv.part")).unwrap(), b"precious");
     }
 }

@@ -5,7 +5,7 @@
 //! because names prove nothing. Folders in which our names stand without one (a `model/` of
 //! somebody's own) are refused whatever is said.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use crate::error::{Result, refuse};
 use crate::experiment::{Complaint, Experiment, ModelSource};
 use crate::folder;
 use crate::lock::Lock;
+use crate::regular_file;
 use crate::run_files::{
     BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, REPORT, ROUNDS, ROUNDS_CSV, ROUNDS_PARQUET,
     SUMMARY, TENSORBOARD,
@@ -66,6 +67,12 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
     let free = next_free(path);
     let free = free.display();
     if !holds_run(path, begun_only) {
+        if let Some(damage) = damage(path) {
+            refuse!(
+                "--out: found {EXPERIMENT} in {shown} with {damage}, expected the experiment of a run, or a \
+                 free folder\nhint: put the file right, or --out {free}"
+            );
+        }
         refuse!(
             "--out: found {found} in {shown} but no run that wrote it, expected a free folder\n\
              hint: --out {free}"
@@ -99,8 +106,8 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
 /// the first line of its log or the start of its checkpoint. Where it has only begun, an empty log
 /// will do: there is nothing else to lose.
 fn holds_run(path: &Path, begun_only: bool) -> bool {
-    let text = |name: &str| fs::read_to_string(path.join(name)).ok();
-    let open = |name: &str| File::open(path.join(name)).map(BufReader::new);
+    let text = |name: &str| regular_file::read_to_string(&path.join(name)).ok();
+    let open = |name: &str| regular_file::open(&path.join(name)).map(BufReader::new);
     let summed =
         || text(SUMMARY).is_some_and(|summary| serde_json::from_str::<Summary>(&summary).is_ok());
     let logged = || {
@@ -118,6 +125,21 @@ fn holds_run(path: &Path, begun_only: bool) -> bool {
     };
     let spelt = text(EXPERIMENT).is_some_and(|experiment| Experiment::is_spelt(&experiment));
     spelt && (summed() || logged() || kept())
+}
+
+/// What is wrong with the folder's experiment, where it has one that nobody can read.
+fn damage(path: &Path) -> Option<String> {
+    let file = path.join(EXPERIMENT);
+    let text = match regular_file::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => return Some(format!("what cannot be read ({error})")),
+    };
+    match text.parse::<toml::Table>() {
+        Err(error) => Some(format!("TOML that cannot be read ({})", error.message())),
+        Ok(_) if Experiment::is_spelt(&text) => None,
+        Ok(_) => Some("keys that no experiment has".to_owned()),
+    }
 }
 
 /// Whether the folder's experiment is, to the letter, the one that would be written.

@@ -10,6 +10,7 @@
 //! tags.
 
 mod output;
+mod parquet;
 mod prediction;
 
 pub use output::{OutputFormat, PredictionWriter, WriteSettings};
@@ -20,6 +21,7 @@ use std::io::{Read, Write};
 use fedra_data::{Body, DataError, TextFile, TextRow, TextSink, WordsAre};
 
 use crate::error::{Error, Result};
+use crate::flags;
 use crate::trained_model::{Reading, TrainedModel};
 
 /// Most rows that are answered before more are read.
@@ -82,24 +84,33 @@ impl TrainedModel {
             .collect())
     }
 
-    /// Answers every row of a file, or of an open stream in its place.
-    pub fn predict_rows<W: Write>(
+    /// Answers every row of a file, or of an open stream in its place, and gives back what was written
+    /// to. Whoever follows is told how many rows are answered, some thousand at a time.
+    pub fn predict_rows<W: Write + Send>(
         &self,
         (file, stream): (&TextFile, Option<Box<dyn Read>>),
         settings: PredictSettings,
-        output: &mut PredictionWriter<W>,
-    ) -> Result<PredictReport> {
-        let report = PredictReport::default();
-        let mut sink =
-            Rows { model: self, file, settings, output, held: Vec::new(), bytes: 0, report };
-        match stream {
-            None => file.read(&mut sink)?,
-            Some(stream) => file.read_from(stream, &mut sink)?,
-        }
+        mut output: PredictionWriter<W>,
+        progress: &dyn Fn(u64),
+    ) -> Result<(PredictReport, W)> {
+        let mut sink = Rows {
+            model: self,
+            file,
+            settings,
+            output: &mut output,
+            progress,
+            held: Vec::new(),
+            bytes: 0,
+            report: PredictReport::default(),
+        };
+        let read = match stream {
+            None => file.read(&mut sink),
+            Some(stream) => file.read_from(stream, &mut sink),
+        };
+        read.map_err(flags::in_flags)?;
         sink.answer()?;
         let report = sink.report;
-        output.finish()?;
-        Ok(report)
+        Ok((report, output.finish()?))
     }
 
     /// What a list in the text's column is to this model.
@@ -112,17 +123,18 @@ impl TrainedModel {
 }
 
 /// Rows that wait to be answered together.
-struct Rows<'a, W: Write> {
+struct Rows<'a, W: Write + Send> {
     model: &'a TrainedModel,
     file: &'a TextFile,
     settings: PredictSettings,
     output: &'a mut PredictionWriter<W>,
+    progress: &'a dyn Fn(u64),
     held: Vec<TextRow>,
     bytes: usize,
     report: PredictReport,
 }
 
-impl<W: Write> Rows<'_, W> {
+impl<W: Write + Send> Rows<'_, W> {
     /// Answers those that wait.
     fn answer(&mut self) -> Result<()> {
         let (mut bodies, mut rows) = (Vec::new(), Vec::new());
@@ -146,11 +158,12 @@ impl<W: Write> Rows<'_, W> {
                 }
             }
         }
+        (self.progress)(self.report.rows);
         Ok(())
     }
 }
 
-impl<W: Write> TextSink for Rows<'_, W> {
+impl<W: Write + Send> TextSink for Rows<'_, W> {
     type Error = Error;
 
     fn columns(&mut self, names: &[String]) -> Result<()> {
@@ -183,7 +196,7 @@ impl<W: Write> TextSink for Rows<'_, W> {
             BadRows::Skip => {
                 self.report.skipped += 1;
                 if self.report.complaints.len() < MOST_COMPLAINTS {
-                    self.report.complaints.push(error.to_string());
+                    self.report.complaints.push(error.in_flags().to_string());
                 }
                 Ok(())
             }

@@ -253,15 +253,18 @@ fn open(
             }
         },
     };
-    if let (Classifier::Rows(_), Some(trained), Some(read)) =
-        (&classifier, checkpoint.config().labels().and_then(|labels| labels.problem), problem(task))
+    let has_own_head = |adapter: &&AdapterFolder| adapter.trained_head() != TrainedHead::Absent;
+    let trained = match adapter.as_ref().filter(has_own_head) {
+        Some(adapter) => adapter.problem(),
+        None => checkpoint.config().labels().and_then(|labels| labels.problem),
+    };
+    if let (Classifier::Rows(_), Some(trained), Some(read)) = (&classifier, trained, problem(task))
         && trained != read
     {
         let (trained, read) = (trained.name(), read.name());
         notes.push(format!("the folder's head was trained for {trained} and is read as {read}"));
     }
     let head = head(task, table.labels.len(), family)?;
-    let has_own_head = |adapter: &&AdapterFolder| adapter.trained_head() != TrainedHead::Absent;
     let in_base = match adapter.as_ref().filter(has_own_head) {
         Some(_) => Classifier::Fresh(WhyFresh::Asked),
         None => classifier.clone(),

@@ -12,6 +12,7 @@ use fedra_engine::{EngineError, LogMark, RoundReport, Sink};
 
 use crate::error::{Context, Result, refuse};
 use crate::grid::counted;
+use crate::regular_file;
 use crate::run_files::ROUNDS;
 
 /// The log of a run that goes on.
@@ -49,7 +50,7 @@ impl Sink for RoundLog {
 /// marked one.
 pub fn read(path: &Path, mark: LogMark, each: &mut dyn FnMut(RoundReport)) -> Result<u64> {
     let shown = path.display();
-    let mut log = match File::open(path) {
+    let mut log = match regular_file::open(path) {
         Ok(file) => BufReader::new(file),
         Err(error) if error.kind() == ErrorKind::NotFound && mark.reports == 0 => return Ok(0),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -77,10 +78,22 @@ pub fn read(path: &Path, mark: LogMark, each: &mut dyn FnMut(RoundReport)) -> Re
     Ok(bytes)
 }
 
+/// Rounds that a log tells of; a last line without its end is none.
+pub fn lines(path: &Path) -> u64 {
+    let Ok(file) = regular_file::open(path) else { return 0 };
+    let (mut log, mut line, mut count) = (BufReader::new(file), Vec::new(), 0);
+    while log.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) && line.last() == Some(&b'\n')
+    {
+        count += 1;
+        line.clear();
+    }
+    count
+}
+
 /// Refuses a log of rounds that were complete where there is no checkpoint any more. One line may be
 /// there: a run can be killed between its first report and its first checkpoint.
 pub fn check_begun(path: &Path) -> Result<()> {
-    let lines = match File::open(path) {
+    let lines = match regular_file::open(path) {
         Ok(file) => BufReader::new(file).split(b'\n').take(2).count(),
         Err(_) => 0,
     };

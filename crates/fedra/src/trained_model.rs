@@ -76,6 +76,8 @@ pub struct TrainedModel {
     pub tokenizer: Box<dyn Tokenizer>,
     /// Most tokens of a sequence, as its tokenizer's configuration and its positions say.
     pub longest: usize,
+    /// What a person should know, a line each.
+    pub notes: Vec<String>,
     device: Device,
 }
 
@@ -150,9 +152,12 @@ impl TrainedModel {
         let device = Device::cpu();
         let Pretrained { checkpoint, tokenizer } =
             Pretrained::open(&folders.model).context("--model")?;
+        let mut notes = Vec::new();
         let (loaded, labels, reading) = match &folders.adapter {
             None => whole(&checkpoint, &folders.model, &device)?,
-            Some(adapter) => adapted(&checkpoint, (&folders.model, adapter), &device)?,
+            Some(adapter) => {
+                adapted(&checkpoint, (&folders.model, adapter), (&device, &mut notes))?
+            }
         };
         let Loaded { model, params, companions, .. } = loaded;
         let vocabulary = model.config().vocabulary();
@@ -171,7 +176,7 @@ impl TrainedModel {
         });
         let positions = model.longest();
         let longest = declared.map_or(positions, |length| positions.min(length as usize));
-        Ok(Self { model, params, labels, reading, tokenizer, longest, device })
+        Ok(Self { model, params, labels, reading, tokenizer, longest, notes, device })
     }
 
     /// Reads its outputs as any number of labels a text, whatever the folder says.
@@ -179,6 +184,7 @@ impl TrainedModel {
         match self.reading {
             Reading::OneLabel | Reading::SeveralLabels => {
                 self.reading = Reading::SeveralLabels;
+                self.notes.clear();
                 Ok(())
             }
             Reading::Words => {
@@ -251,26 +257,51 @@ fn whole(
     Ok((loaded, names, reading))
 }
 
+/// What the head beside adapters answers, as their folder or the run around it says.
+pub(crate) struct AdapterAnswers {
+    /// Whole texts or words.
+    pub answers: Answers,
+    /// How outputs are read; unknown for adapters that come from elsewhere.
+    pub problem: Option<Problem>,
+}
+
+impl AdapterAnswers {
+    /// Reads the folder of adapters over a model of this shape.
+    pub fn of(path: &Path, base: &Config) -> Result<Self> {
+        let adapter = AdapterFolder::open(path, base).context("--model")?;
+        let shown = path.display();
+        let config = read_json(&path.join(ADAPTER_CONFIG))?;
+        let answers = match config["task_type"].as_str() {
+            Some("SEQ_CLS") => Answers::Sequences,
+            Some("TOKEN_CLS") => Answers::Tokens,
+            Some("CAUSAL_LM") => refuse!(
+                "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
+            ),
+            Some(_) | None => refuse!(
+                "{shown}: {ADAPTER_CONFIG}: task_type: found {}, expected \"SEQ_CLS\" or \"TOKEN_CLS\"",
+                config["task_type"]
+            ),
+        };
+        // Adapters of earlier versions do not say it; the whole model beside them in a run does.
+        let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
+        let beside = || {
+            path.file_name().filter(|name| is_of_run(name))?;
+            let model = Config::open(&path.parent()?.join(MODEL)).ok()?;
+            model.labels().and_then(|labels| labels.problem)
+        };
+        Ok(Self { answers, problem: adapter.problem().or_else(beside) })
+    }
+}
+
 /// Adapters, and the head that learnt with them, over their base.
 fn adapted(
     checkpoint: &Checkpoint,
     (base, path): (&Path, &Path),
-    device: &Device,
+    (device, notes): (&Device, &mut Vec<String>),
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let adapter = AdapterFolder::open(path, checkpoint.config()).context("--model")?;
     let shown = path.display();
-    let config = read_json(&path.join(ADAPTER_CONFIG))?;
-    let answers = match config["task_type"].as_str() {
-        Some("SEQ_CLS") => Answers::Sequences,
-        Some("TOKEN_CLS") => Answers::Tokens,
-        Some("CAUSAL_LM") => refuse!(
-            "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
-        ),
-        Some(_) | None => refuse!(
-            "{shown}: {ADAPTER_CONFIG}: task_type: found {}, expected \"SEQ_CLS\" or \"TOKEN_CLS\"",
-            config["task_type"]
-        ),
-    };
+    let AdapterAnswers { answers, problem } = AdapterAnswers::of(path, checkpoint.config())?;
     let names = match adapter.trained_head() {
         TrainedHead::Named(names) => names,
         TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),
@@ -295,14 +326,19 @@ fn adapted(
     if let Some(id) = fresh.into_iter().find(|id| !taken.contains(id)) {
         refuse!("{shown}: found no {id}, neither there nor in {}, expected one", base.display());
     }
-    // Adapters do not say how their labels are read; the whole model beside them does.
-    let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
-    let beside = path.parent().map(|run| run.join(MODEL));
-    let beside = beside.filter(|_| path.file_name().is_some_and(is_of_run));
-    let config = beside.and_then(|model| Config::open(&model).ok());
-    let problem = config.and_then(|config| config.labels().and_then(|labels| labels.problem));
+    if answers == Answers::Sequences && problem.is_none() && names.len() > 1 {
+        notes.push(one_label_note(path));
+    }
     let reading = reading(answers, problem, names.len());
     Ok((loaded, names, reading))
+}
+
+/// What is said of adapters that do not tell how their labels are read.
+pub(crate) fn one_label_note(path: &Path) -> String {
+    format!(
+        "{} does not say whether a text has one label or several; it is read as one",
+        path.display()
+    )
 }
 
 fn head(answers: Answers, classes: usize, config: &Config) -> Head {

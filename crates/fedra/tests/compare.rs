@@ -4,25 +4,34 @@ use std::cell::RefCell;
 use std::fs;
 
 use fedra::Overrides;
-use fedra::compare::{CompareListener, CompareRequest, WorkPlan, Workers};
+use fedra::compare::{CompareListener, CompareRequest, RunsAhead, WorkPlan, Workers};
 
 /// Keeps the names of runs that are complete, and stops after so many rounds.
 struct Follower {
     complete: RefCell<Vec<String>>,
     rounds: RefCell<u32>,
+    /// Complete runs, rounds that are done and all rounds when it began.
+    ahead: RefCell<Option<(u64, u64, u64)>>,
     most: u32,
 }
 
 impl Follower {
     fn new(most: u32) -> Self {
-        Self { complete: RefCell::default(), rounds: RefCell::default(), most }
+        Self {
+            complete: RefCell::default(),
+            rounds: RefCell::default(),
+            ahead: RefCell::default(),
+            most,
+        }
     }
 }
 
 impl CompareListener for Follower {
     fn note(&self, _line: &str) {}
 
-    fn begin(&self, _what: &str, _rounds: u64) {}
+    fn begin(&self, runs: &RunsAhead<'_>) {
+        *self.ahead.borrow_mut() = Some((runs.complete, runs.done, runs.rounds));
+    }
 
     fn round(&self, _run: &str, _told: &str) {
         *self.rounds.borrow_mut() += 1;
@@ -62,12 +71,14 @@ fn runs_in_this_process_are_compared_and_a_stopped_comparison_goes_on() {
         |follower: &Follower| fedra::compare(&plan, &out, &Workers::Here, follower).unwrap();
     let stopped = Follower::new(3);
     assert!(compare(&stopped).is_none());
+    assert_eq!(*stopped.ahead.borrow(), Some((0, 0, 8)));
     assert_eq!(*stopped.complete.borrow(), ["fedavg seed 3"]);
 
     let follower = Follower::new(u32::MAX);
     let compared = compare(&follower).expect("nobody stops it");
     let others = ["fedavg seed 4", "fedadam seed 3", "fedadam seed 4"];
     assert_eq!(*follower.complete.borrow(), others);
+    assert_eq!(*follower.ahead.borrow(), Some((1, 3, 8)));
     // One round of the second run was complete when the comparison stopped.
     assert_eq!(*follower.rounds.borrow(), 5);
     assert!(compared.failures.is_empty());

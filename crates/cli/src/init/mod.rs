@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::grid::{Grid, grouped};
-use fedra::init::{Proposal, Sight, Wishes, look, propose};
+use fedra::grid::{Grid, counted, grouped};
+use fedra::init::{Proposal, Sight, Wishes, look, propose, without_ending};
 use fedra_data::Task;
 
 use crate::console;
@@ -115,6 +115,9 @@ impl Init {
         }
         asking.all(&sight, &mut wishes)?;
         let proposal = propose(&sight, &wishes)?;
+        if !self.quiet {
+            proposal.notes().iter().for_each(|note| console::say(format_args!("note: {note}")));
+        }
         let usual = usual_out(data.as_deref());
         let out = match &self.out {
             Some(out) => out.clone(),
@@ -176,7 +179,8 @@ impl Init {
 fn usual_out(data: Option<&Path>) -> PathBuf {
     let name = data.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_default();
-    let stem = name.split('.').next().filter(|stem| !stem.is_empty()).unwrap_or("experiment");
+    let stem = without_ending(&name).trim_matches('.');
+    let stem = if stem.is_empty() { "experiment" } else { stem };
     // Names of experiments become folders.
     let legal = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '_' };
     PathBuf::from(format!("{}.toml", stem.chars().map(legal).collect::<String>()))
@@ -218,7 +222,7 @@ fn found(sight: &Sight, proposal: &Proposal) -> String {
             role(&column.name).to_owned(),
         ]);
     }
-    let rows = grouped(sight.survey.rows as u64);
+    let rows = counted(sight.survey.rows as u64, "row");
     let more = match sight.survey.columns.len().saturating_sub(MOST_COLUMNS) {
         0 => String::new(),
         more => format!("\nand {more} more columns"),
@@ -227,24 +231,25 @@ fn found(sight: &Sight, proposal: &Proposal) -> String {
         [one] => one.path.display().to_string(),
         files => format!("{} files", files.len()),
     };
-    format!("{what}: {rows} rows\n{grid}{more}\n")
+    format!("{what}: {rows}\n{grid}{more}\n")
 }
 
 /// What was written, and what to do with it.
 fn told(proposal: &Proposal, file: &str) -> String {
     let (roles, training) = (&proposal.roles, &proposal.training);
+    let clients = counted(training.clients as u64, "client");
     let clients = match &roles.client {
-        Some(client) => format!("{} clients, by column {:?}", training.clients, client.value),
-        None => format!("{} clients", training.clients),
+        Some(client) => format!("{clients}, by column {:?}", client.value),
+        None => clients,
     };
     format!(
-        "wrote {file}: {} ({}), {clients}, {} rounds\n\n  \
+        "wrote {file}: {} ({}), {clients}, {}\n\n  \
          fedra data {file}    are these my rows, labels and clients?\n  \
          fedra plan {file}    what would learn and travel?\n  \
          fedra run {file}     run it",
         roles.task.value.name(),
         roles.task.why,
-        training.rounds.value,
+        counted(u64::from(training.rounds.value), "round"),
     )
 }
 

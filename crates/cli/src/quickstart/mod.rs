@@ -83,6 +83,7 @@ impl Quickstart {
                 console::say(line);
             }
         };
+        self.check_sets()?;
         let public =
             Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
         // Its own earlier runs may be replaced; any other is refused before the first begins.
@@ -130,6 +131,27 @@ impl Quickstart {
         say(format!("\n{} in all\n", duration(begun.elapsed().as_secs_f64())));
         say(story::next(&self.out, &page));
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Refuses keys in which the runs differ by design.
+    fn check_sets(&self) -> Result<()> {
+        for set in &self.sets {
+            let key = set.split_once('=').map_or(set.as_str(), |(key, _)| key).trim();
+            match key.split('.').next() {
+                Some("method") => bail!(
+                    "--set: found {key}, expected a key that all runs share: each of them is another method\n\
+                     hint: the files of one run are those of an experiment, as in\n  \
+                     fedra run {}/fedavg/experiment.toml --set {set} --out runs/another",
+                    self.out.display()
+                ),
+                Some("name") => bail!(
+                    "--set: found name, expected another key: runs are called by what they do, and --out DIR \
+                     says where they go"
+                ),
+                Some(_) | None => {}
+            }
+        }
+        Ok(())
     }
 
     /// The public model as it is, then every variant of the file, with their names.

@@ -216,3 +216,30 @@ fn whatever_is_refused_leaves_nothing_behind() {
         assert_eq!(list(), before, "{arguments:?}");
     }
 }
+
+#[test]
+fn a_run_whose_numbers_run_away_is_not_told_to_go_on() {
+    let place = Place::new();
+    let rate = "work.optimiser={ name = \"sgd\", rate = 1e30 }";
+    let output = place.fedra(&["run", "tiny.toml", "--quiet", "--set", rate]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("lower work.optimiser.rate and begin anew"), "{said}");
+    assert!(!said.contains("--resume") && !said.contains("retries"), "{said}");
+}
+
+#[test]
+fn answers_that_cannot_be_written_are_a_failure_and_not_a_refusal() {
+    let place = Place::new();
+    let model = format!("{}/tests/fixtures/predict/sequence_one", env!("CARGO_MANIFEST_DIR"));
+    for format in ["jsonl", "csv", "parquet"] {
+        let arguments = ["predict", "--model", &model, "--text", "x", "--output", "/dev/full"];
+        let output = place.fedra(&[&arguments[..], &["--format", format]].concat());
+        no_panic(&output);
+        assert_eq!(output.status.code(), Some(1), "{format}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("No space left"), "{}", text(&output.stderr));
+    }
+    fs::write(place.path("rows.csv"), "text,label\nx,stable\n").unwrap();
+    let arguments = ["evaluate", "--model", &model, "rows.csv", "--predictions", "/dev/full"];
+    assert_eq!(place.fedra(&arguments).status.code(), Some(1));
+}

@@ -55,6 +55,9 @@ fn every_command_has_a_manual_page() {
     {
         assert!(page.contains(part), "{part}: {page}");
     }
+    // A command a line, as in the help.
+    let list = "Examples:\n.nf\n  fedra run experiments/clinic\\-concepts.toml\n  fedra run";
+    assert!(page.contains(list), "{page}");
     assert!(place.succeed(&["manual"]).contains("fedra\\-run(1)"));
     place.succeed(&["manual", "--all", "man"]);
     for command in commands(&place) {

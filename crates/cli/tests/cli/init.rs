@@ -298,3 +298,46 @@ fn on_a_terminal_questions_are_asked_and_enter_takes_the_proposal() {
     let made = fs::read_to_string(place.path("asked.toml")).unwrap();
     assert!(made.contains("label = \"department\"") && made.contains("clients = 2"), "{made}");
 }
+
+#[test]
+fn what_looks_wrong_in_a_table_is_noted_or_refused_before_a_file_is_written() {
+    let place = Place::new();
+    let table = |name: &str, header: &str, row: &dyn Fn(usize) -> String| {
+        let rows: String = (0..60).map(row).collect();
+        fs::write(place.path(name), format!("{header}\n{rows}")).unwrap();
+    };
+    let words = |row: usize| format!("the patient reports {} on day {row}", DEPARTMENTS[row % 3].0);
+    // Three patients make no four clients.
+    table("few.csv", "patient_id,text,label", &|row| {
+        format!("p{},{},{}\n", row % 3, words(row), row % 2)
+    });
+    let told = place.refused(&["init", "few.csv", "--yes", "--clients", "9", "--out", "few.toml"]);
+    assert!(told.contains("--clients: found 9, expected at most 3"), "{told}");
+    table("twice.csv", "text,text,label", &|row| format!("{0},{0},{1}\n", words(row), row % 2));
+    let told = place.refused(&["init", "twice.csv", "--yes"]);
+    assert!(told.contains("found two columns called \"text\""), "{told}");
+    // Labels that are none.
+    table("ids.csv", "text,label", &|row| format!("{},x{row}\n", words(row)));
+    let told = place.succeed_and_hear(&["init", "ids.csv", "--yes", "--out", "ids.toml"]);
+    assert!(
+        told.contains("60 different values in 60 rows: this looks like free text or an id"),
+        "{told}"
+    );
+    table("nan.csv", "text,label", &|row| {
+        format!("{},{}\n", words(row), ["a", "b", "NaN"][row % 3])
+    });
+    let told = place.succeed_and_hear(&["init", "nan.csv", "--yes", "--out", "nan.toml"]);
+    assert!(told.contains("note: 20 values in column \"label\" are \"NaN\""), "{told}");
+    table("empty.csv", "text,label", &|row| {
+        format!("{},{}\n", words(row), ["a", "b", ""][row % 3])
+    });
+    let told = place.refused(&["init", "empty.csv", "--yes"]);
+    assert!(told.contains("20 of 60 rows have no value in column \"label\""), "{told}");
+    assert!(!told.contains("-->"), "no error points into a file that is not there: {told}");
+    assert!(!place.path("empty.toml").exists());
+    // What is accepted after all runs.
+    accepted(&place, &["few.csv"], &["clients = 2", "document = \"patient_id\""]);
+    // What spreadsheets put first.
+    table("sep.csv", "sep=;\ntext;label", &|row| format!("{};{}\n", words(row), row % 2));
+    accepted(&place, &["sep.csv"], &["delimiter = \";\"", "text = \"text\", label = \"label\""]);
+}

@@ -128,6 +128,10 @@ fn a_run_is_watched_on_loopback_by_those_who_ask_for_it_by_name() {
     let page = ask(address, &format!("GET / HTTP/1.1\r\n{host}\r\n"));
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
     assert!(page.contains("of 100000 rounds so far") && page.contains("src=\"/refresh.js\""));
+    // Names of hosts have no case.
+    let port = address.trim_start_matches("127.0.0.1");
+    let named = ask(address, &format!("GET / HTTP/1.1\r\nHost: LocalHost{port}\r\n\r\n"));
+    assert!(named.starts_with("HTTP/1.1 200 OK\r\n"), "{named}");
     let script = ask(address, &format!("GET /refresh.js HTTP/1.1\r\n{host}\r\n"));
     assert!(script.contains("text/javascript") && script.contains("scrollTo"), "{script}");
     let long = "x".repeat(9000);
@@ -145,4 +149,45 @@ fn a_run_is_watched_on_loopback_by_those_who_ask_for_it_by_name() {
     }
     run.kill().unwrap();
     run.wait().unwrap();
+}
+
+#[test]
+fn a_folder_that_is_no_run_is_refused_by_what_it_is() {
+    let place = Place::new();
+    let sets = ["--set", "federation.rounds=1", "--quiet"];
+    for run in ["quick/public", "quick/fedavg", "compared/fedavg/seed-3", "runs/a"] {
+        place.succeed(&[&["run", "tiny.toml", "--out", run], &sets[..]].concat());
+    }
+    let refused = |folder: &str, why: &str| {
+        let output = place.fedra(&["report", folder]);
+        assert_eq!(output.status.code(), Some(2), "{folder}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(why), "{folder}: {said}");
+    };
+    refused("quick", "found the runs of a quickstart in quick");
+    refused("compared", "found a comparison without compare.json in compared");
+    refused("compared", "hint: the same fedra compare command goes on with it");
+    refused(
+        "compared/fedavg",
+        "found 1 run in compared/fedavg, expected the folder of one of them",
+    );
+    refused("nowhere", "found no folder nowhere");
+    // What is no plain file is not waited for.
+    let log = place.path("runs/a/rounds.jsonl");
+    fs::remove_file(&log).unwrap();
+    if Command::new("mkfifo").arg(&log).status().is_ok_and(|status| status.success()) {
+        refused("runs/a", "rounds.jsonl: found no plain file, expected one");
+        let output = place.fedra(&["run", "--resume", "runs/a"]);
+        assert_ne!(output.status.code(), None);
+    } else {
+        eprintln!("skipped: no mkfifo here");
+    }
+    // An experiment that somebody damaged is named as such.
+    fs::write(place.path("quick/fedavg/experiment.toml"), "seed = = 1").unwrap();
+    let output = place.fedra(&[&["run", "tiny.toml", "--out", "quick/fedavg"], &sets[..]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("found experiment.toml in quick/fedavg with TOML that cannot be read"),
+        "{said}"
+    );
 }

@@ -338,3 +338,94 @@ fn rows_of_a_file_are_scored_by_their_labels_names_and_strange_labels_are_refuse
     let refused = place.refused(&["evaluate", "--model", &model, "tiny.toml", "--task", "classes"]);
     assert!(refused.contains("--task: found it beside an experiment"), "{refused}");
 }
+
+#[test]
+fn flags_that_would_do_nothing_and_keys_that_nobody_wrote_are_not_passed_over() {
+    let place = Place::new();
+    let model = fixture("sequence_one").display().to_string();
+    let refused =
+        place.refused(&["predict", "--model", &model, "--text", "x", "--threshold", "0.9"]);
+    assert!(
+        refused.contains("--threshold: found it for a model that answers exactly one label"),
+        "{refused}"
+    );
+    fs::write(place.path("latin.csv"), b"text;label\ncaf\xe9;stable\n").unwrap();
+    for arguments in [
+        &["predict", "--model", &model, "--input", "latin.csv", "--delimiter", ";"][..],
+        &["evaluate", "--model", &model, "latin.csv", "--delimiter", ";"],
+        &["predict", "--model", &model, "--input", "latin.csv"],
+        &["evaluate", "--model", &model, "latin.csv"],
+    ] {
+        let refused = place.refused(arguments);
+        assert!(
+            refused.contains("latin.csv:") && !refused.contains("data."),
+            "{arguments:?}: {refused}"
+        );
+    }
+    fs::write(place.path("rows.csv"), "text,label\nx,stable\n").unwrap();
+    fs::write(place.path("p.jsonl"), "mine").unwrap();
+    let refused =
+        place.refused(&["evaluate", "--model", &model, "rows.csv", "--predictions", "p.jsonl"]);
+    assert!(refused.contains("--predictions: found p.jsonl, expected no such file"), "{refused}");
+}
+
+#[test]
+fn a_table_has_the_same_columns_with_rows_and_without() {
+    let place = Place::new();
+    for (name, header) in [
+        ("sequence_one", "id,text,predicted,probability"),
+        ("sequence_several", "id,text,predicted,probability"),
+        ("words_bert", "id,text,predicted"),
+    ] {
+        let model = fixture(name).display().to_string();
+        for rows in ["", "1,no chest pain\n"] {
+            fs::write(place.path("in.csv"), format!("id,text\n{rows}")).unwrap();
+            let arguments = ["predict", "--model", &model, "--input", "in.csv", "--format", "csv"];
+            let told = place.succeed(&arguments);
+            assert_eq!(told.lines().next(), Some(header), "{name}");
+            place.succeed(&[&arguments[..5], &["--output", "out.parquet", "--force"]].concat());
+            let parquet = fs::read(place.path("out.parquet")).unwrap();
+            assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+        }
+    }
+}
+
+#[test]
+fn clients_test_sets_are_told_by_label_where_there_is_no_central_one() {
+    let place = Place::new();
+    let shares = "data.shares={ central = 0.0, validation = 0.0, test = 0.3 }";
+    let summary = trained(&place, &["--set", shares]);
+    let arguments = ["evaluate", "--model", "runs/a", "runs/a/experiment.toml", "--json"];
+    let report: Value = serde_json::from_str(&place.succeed(&arguments)).unwrap();
+    assert_eq!(summary["by_label"]["client_test"], report["sets"]["client_test"]["by_label"]);
+    assert!(summary["by_label"]["client_test"]["labels"].as_array().unwrap().len() > 1);
+}
+
+#[test]
+fn adapters_say_what_their_head_answers_wherever_they_lie() {
+    let place = Place::new();
+    let base = fixture("sequence_several").display().to_string();
+    let codes = ["[\"I20\", \"J18\"]", "[\"R50\"]", "[]", "[\"I21\", \"R50\"]"];
+    let row = |row: usize| {
+        format!("{{\"text\": \"chest pain and fever {row}\", \"labels\": {}}}\n", codes[row % 4])
+    };
+    fs::write(place.path("rows.jsonl"), (0..24).map(row).collect::<String>()).unwrap();
+    let experiment = format!(
+        "[data]\nsource = \"jsonl\"\ntask = \"diagnosis\"\npath = \"rows.jsonl\"\nmax_tokens = 24\n\
+         partition = {{ by = \"iid\" }}\n[model]\npath = {base:?}\n[model.lora]\nrank = 2\n\
+         [federation]\nrounds = 1\nclients = 2\n"
+    );
+    fs::write(place.path("lora.toml"), experiment).unwrap();
+    place.succeed(&["run", "lora.toml", "--quiet", "--out", "run"]);
+    fs::rename(place.path("run/adapter"), place.path("elsewhere")).unwrap();
+    let arguments = ["evaluate", "--model", "elsewhere", "rows.jsonl", "--json"];
+    let report: Value = serde_json::from_str(&place.succeed(&arguments)).unwrap();
+    assert_eq!(report["task"], "diagnosis");
+    let predict = ["predict", "--model", "elsewhere", "--text", "fever"];
+    let told: Value = serde_json::from_str(&place.succeed(&predict)).unwrap();
+    assert!(told["predicted"].is_array(), "{told}");
+    // Adapters that do not say it are read as one label, and that is told.
+    fs::remove_file(place.path("elsewhere/head.json")).unwrap();
+    let heard = place.succeed_and_hear(&predict);
+    assert!(heard.contains("note: elsewhere does not say whether a text has one label"), "{heard}");
+}

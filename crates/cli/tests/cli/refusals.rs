@@ -460,3 +460,19 @@ fn text_that_a_cut_model_would_have_to_write_is_refused_before_anything_is_read(
         "data.task: found \"generation\", expected \"language\" or \"choice\" beside [split]";
     assert!(message.contains(expected), "{message}");
 }
+
+#[test]
+fn the_quickstart_refuses_keys_in_which_its_runs_differ() {
+    let place = Place::new();
+    for (set, hint) in [
+        (
+            "method.name=fedprox",
+            "fedra run runs/quickstart/fedavg/experiment.toml --set method.name=fedprox",
+        ),
+        ("method={ name = \"fedprox\" }", "expected a key that all runs share"),
+        ("name=mine", "--out DIR says where they go"),
+    ] {
+        let refused = place.refused(&["quickstart", "--set", set]);
+        assert!(refused.contains(hint), "{refused}");
+    }
+}

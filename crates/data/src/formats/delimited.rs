@@ -4,6 +4,9 @@
 //! quote would then join rows without a word, so quotes are checked first: one that closes is
 //! followed by a delimiter or the end of the line, one that never closes is a complaint about the
 //! line where its record began, and a record is bounded.
+//!
+//! A first line such as `sep=;`, which spreadsheets write, is no record: it says what the delimiter is,
+//! and is believed before anybody else.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -96,16 +99,12 @@ impl Records {
 
     /// The records of an open text, of which the header is read.
     pub fn of(source: Source, delimiter: char) -> Result<Self> {
-        let delimiter = u8::try_from(delimiter)
-            .ok()
-            .filter(|byte| byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0))
-            .ok_or_else(|| {
+        let delimiter =
+            u8::try_from(delimiter).ok().filter(|byte| is_delimiter(*byte)).ok_or_else(|| {
                 let expected = "one ASCII character that is no quote and no line end";
                 DataError::setting("delimiter", &format!("{delimiter:?}"), expected)
             })?;
-        let mut parser = csv::ReaderBuilder::new();
-        let parser = parser.has_headers(false).flexible(true).delimiter(delimiter);
-        let parser = parser.from_reader(Cursor::default());
+        let parser = parser(delimiter);
         let mut records = Self { source, delimiter, parser, header: Vec::new(), line: 0 };
         records.header = records.record()?.ok_or_else(|| {
             DataError::file(records.source.file(), "no lines", "a header with column names")
@@ -154,6 +153,12 @@ impl Records {
             if began.is_none() && line.is_empty() {
                 continue;
             }
+            // Before the first record, and after no other line.
+            if let (0, Some(declared)) = (self.line, declared_delimiter(line)) {
+                (self.delimiter, quotes.delimiter) = (declared, declared);
+                (self.parser, self.line) = (parser(declared), 1);
+                continue;
+            }
             let checked = quotes.check(line);
             raw.extend_from_slice(line.as_bytes());
             raw.push(b'\n');
@@ -182,6 +187,27 @@ impl Records {
         })?;
         Ok(record.iter().map(str::to_owned).collect())
     }
+}
+
+/// What a first line such as `sep=;` declares: spreadsheets write it for each other.
+pub(super) fn declared_delimiter(line: &str) -> Option<u8> {
+    let (start, rest) = line.split_at_checked(4)?;
+    let mut letters = rest.bytes();
+    match (start.eq_ignore_ascii_case("sep="), letters.next(), letters.next()) {
+        (true, Some(byte), None) => is_delimiter(byte).then_some(byte),
+        (_, _, _) => None,
+    }
+}
+
+fn is_delimiter(byte: u8) -> bool {
+    byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0)
+}
+
+/// A parser that is fed with one record at a time.
+fn parser(delimiter: u8) -> csv::Reader<Cursor<Vec<u8>>> {
+    let mut parser = csv::ReaderBuilder::new();
+    let parser = parser.has_headers(false).flexible(true).delimiter(delimiter);
+    parser.from_reader(Cursor::default())
 }
 
 /// Follows quotes from line to line.

@@ -34,6 +34,8 @@ pub struct Survey {
     pub is_whole: bool,
     /// The columns in the order of the first record that has them.
     pub columns: Vec<ColumnSurvey>,
+    /// A name that two columns have.
+    repeated: Option<String>,
 }
 
 /// A column as found.
@@ -67,7 +69,7 @@ impl Survey {
                 return false;
             }
             survey.take(fields);
-            true
+            survey.repeated.is_none()
         };
         match format {
             Format::JsonLines => json_lines::each(reader, path, &mut each)?,
@@ -78,6 +80,10 @@ impl Survey {
             Format::I2b2 => {
                 return Err(DataError::file(path, "a folder of i2b2", "a file with columns"));
             }
+        }
+        if let Some(name) = &survey.repeated {
+            let found = format!("two columns called {name:?}");
+            return Err(DataError::file(path, found, "every name once: rename one of them"));
         }
         Ok(survey)
     }
@@ -116,8 +122,11 @@ impl Survey {
         let names: Vec<String> = fields.names().into_iter().map(str::to_owned).collect();
         let mut seen = BTreeSet::new();
         for name in names {
-            // A header may say a name twice; what it means is for the reader to refuse.
             if !seen.insert(name.clone()) {
+                // Blank columns at the end of a table have no name, and nobody asks for them.
+                if !name.is_empty() {
+                    self.repeated = Some(name);
+                }
                 continue;
             }
             let cell = fields.take(&name);
@@ -267,7 +276,10 @@ impl FoundFormat {
         let Some(first) = text.lines().find(|line| !line.trim().is_empty()) else {
             return Err(DataError::file(path, "no lines", "rows"));
         };
-        let format = if first.trim_start().starts_with('{') {
+        let declared = delimited::declared_delimiter(first).map(char::from);
+        let format = if let Some(declared) = declared {
+            separated_by(declared)
+        } else if first.trim_start().starts_with('{') {
             found(Format::JsonLines)
         } else if is_conll(text, first) || has_conll_name(path) {
             found(Format::Conll)
@@ -327,16 +339,23 @@ fn delimited_as(path: &Path, header: &str) -> Result<FoundFormat> {
     });
     let name = path.to_string_lossy().to_lowercase();
     let called = |end: &str| name.trim_end_matches(".gz").ends_with(end);
-    let found = |format, delimiter| Ok(FoundFormat { format, delimiter, encoding: None });
     match most.filter(|&delimiter| count(delimiter) > 0) {
-        Some('\t') => found(Format::Tsv, None),
-        Some(',') => found(Format::Csv, None),
-        Some(other) => found(Format::Csv, Some(other)),
-        None if called(".csv") => found(Format::Csv, None),
-        None if called(".tsv") => found(Format::Tsv, None),
+        Some(delimiter) => Ok(separated_by(delimiter)),
+        None if called(".csv") => Ok(separated_by(',')),
+        None if called(".tsv") => Ok(separated_by('\t')),
         None => {
             let expected = "CSV or TSV with a header, JSON lines, Parquet or CoNLL";
             Err(DataError::file(path, "lines without columns", expected))
         }
     }
+}
+
+/// A table with this delimiter, by the format whose usual one it is.
+fn separated_by(delimiter: char) -> FoundFormat {
+    let (format, delimiter) = match delimiter {
+        '\t' => (Format::Tsv, None),
+        ',' => (Format::Csv, None),
+        other => (Format::Csv, Some(other)),
+    };
+    FoundFormat { format, delimiter, encoding: None }
 }

@@ -235,7 +235,11 @@ impl TextFile {
             }
             fields.check(line, complaint.is_none())?;
             self.hand_over(complaint.map_or(Ok(record), Err), line, "", sink)
-        })
+        })?;
+        if !announced {
+            sink.columns(&parquet::readable_columns(&self.path)?)?;
+        }
+        Ok(())
     }
 
     /// Gives the sink a row, or what is wrong with it.

@@ -22,7 +22,7 @@ use crate::error::{Context, Result};
 use crate::experiment::{Complaint, Experiment};
 use crate::federate::Run;
 use crate::forecast;
-use crate::grid::grouped;
+use crate::grid::counted;
 use crate::headline::headline_of;
 use crate::listener::{Heard, Listener, Rounds};
 use crate::prepared::Prepared;
@@ -168,11 +168,11 @@ impl<'e> Pilot<'e> {
         let cost = self.plan.cost();
         format!(
             "a trunk of {horizon} rounds, and branches that freeze after {} of them: at most {cost} \
-             rounds of training,\n{:.1} times the run; compared on {} validation examples of \
-             {clients} clients, no test example",
+             rounds of training,\n{:.1} times the run; compared on {} of {}, no test example",
             from.join(", "),
             cost as f64 / f64::from(self.experiment.rounds),
-            grouped(examples as u64),
+            counted(examples as u64, "validation example"),
+            counted(clients as u64, "client"),
         )
     }
 

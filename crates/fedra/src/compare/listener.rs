@@ -7,9 +7,8 @@ pub trait CompareListener {
     /// Something that a person should know.
     fn note(&self, line: &str);
 
-    /// Runs are about to begin, with so many rounds all together: those that tune, or those that are
-    /// compared.
-    fn begin(&self, what: &str, rounds: u64);
+    /// Runs are about to begin: those that tune, or those that are compared.
+    fn begin(&self, runs: &RunsAhead<'_>);
 
     /// A round of the named run is complete.
     fn round(&self, run: &str, told: &str);
@@ -27,10 +26,23 @@ pub trait CompareListener {
     fn stops(&self) -> bool;
 }
 
+/// Runs that are about to begin or go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunsAhead<'a> {
+    /// What they are for.
+    pub what: &'a str,
+    /// Runs that are complete already.
+    pub complete: u64,
+    /// Rounds of all runs together, those that are complete among them.
+    pub rounds: u64,
+    /// Rounds that are done already.
+    pub done: u64,
+}
+
 impl CompareListener for Silent {
     fn note(&self, _line: &str) {}
 
-    fn begin(&self, _what: &str, _rounds: u64) {}
+    fn begin(&self, _runs: &RunsAhead<'_>) {}
 
     fn round(&self, _run: &str, _told: &str) {}
 

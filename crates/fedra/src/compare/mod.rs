@@ -22,7 +22,7 @@ mod workers;
 mod written;
 
 pub use comparison::{Comparison, Judged, Line, Row, Standing};
-pub use listener::CompareListener;
+pub use listener::{CompareListener, RunsAhead};
 pub use page::Page;
 pub use process_pool::{INTERRUPTED, ProcessPool};
 pub use statistics::{Average, Verdict, quantile};

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::listener::CompareListener;
+use super::listener::{CompareListener, RunsAhead};
 use super::process_pool::{Ending, Job, News};
 use super::tune::{self, Trial};
 use super::variants::{Assignment, Variant, combinations, folder_name, label};
@@ -17,6 +17,8 @@ use crate::error::Result;
 use crate::experiment::Experiment;
 use crate::fingerprint::Fingerprints;
 use crate::folder::{Folder, Standing};
+use crate::grid::counted;
+use crate::round_log;
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -186,11 +188,16 @@ impl<'a> Progression<'a> {
 
     /// Carries out the runs that are not complete; says whether it was left undisturbed.
     fn wave(&mut self, what: &str, tasks: &[Task], workers: &Workers<'_>) -> Result<bool> {
-        let (mut jobs, mut rounds) = (Vec::new(), Vec::new());
+        let (mut jobs, mut rounds, mut done) = (Vec::new(), 0, 0);
         for task in tasks {
             let inputs = self.fingerprints.of(&task.experiment)?;
+            let all = u64::from(task.experiment.rounds);
+            rounds += all;
             let why = match Folder::standing(&task.folder, &task.experiment, &inputs) {
-                Standing::Complete => continue,
+                Standing::Complete => {
+                    done += all;
+                    continue;
+                }
                 Standing::Unfinished => None,
                 Standing::Absent => Some(None),
                 Standing::OtherExperiment => Some(Some("the experiment has changed".to_owned())),
@@ -209,17 +216,18 @@ impl<'a> Progression<'a> {
                 }
                 drop(Folder::create(&task.folder, &task.experiment)?);
             }
+            done += round_log::lines(&Folder::rounds_of(&task.folder)).min(all);
             let (name, folder) = (task.name.clone(), task.folder.clone());
             jobs.push(Job { name, folder, threads: task.experiment.draft.threads });
-            rounds.push(u64::from(task.experiment.rounds));
         }
         if tasks.is_empty() {
             return Ok(true);
         }
         let (all, missing) = (tasks.len(), jobs.len());
         let listener = self.listener;
-        listener.note(&format!("{what}: {all} runs, {} complete already", all - missing));
-        listener.begin(what, rounds.iter().sum());
+        let (runs, complete) = (counted(all as u64, "run"), (all - missing) as u64);
+        listener.note(&format!("{what}: {runs}, {complete} complete already"));
+        listener.begin(&RunsAhead { what, complete, rounds, done });
         let mut failures = Vec::new();
         let mut last = vec![String::new(); jobs.len()];
         let tell = &mut |place: usize, news| match news {

@@ -62,6 +62,7 @@ impl Origin {
             | Error::Io(_)
             | Error::Json(_)
             | Error::Toml(_)
+            | Error::Unwritten { .. }
             | Error::BrokeDown { .. }) => other,
         }
     }

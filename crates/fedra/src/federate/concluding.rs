@@ -18,7 +18,7 @@ use crate::report;
 use crate::round_log::{self};
 use crate::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, ROUNDS};
 use crate::summary::{Stopped, Summary};
-use fedra_client::{Evaluator, Limits, to_params};
+use fedra_client::{Evaluator, Examples, Limits, Scores, to_params};
 use fedra_data::Task;
 use fedra_engine::{
     Bytes, EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores,
@@ -104,6 +104,7 @@ impl Run<'_> {
         }
         if personal.is_empty() {
             self.by_label(folder, federation.model(), &mut summary)?;
+            self.by_label_at_clients(federation.model(), &mut summary)?;
         }
         if summary.model.is_some() {
             self.save(folder, (MODEL, ADAPTER), federation.model())?;
@@ -208,7 +209,7 @@ impl Run<'_> {
     }
 
     /// How the last model does on the central test set label by label, and what it answers to each
-    /// example where that is asked for. Clients count what they answer, and say no more.
+    /// example where that is asked for.
     pub(super) fn by_label(
         &self,
         folder: &Folder,
@@ -240,6 +241,32 @@ impl Run<'_> {
         };
         let by_label = scores.by_label(&shards.labels);
         summary.by_label.extend(by_label.map(|by_label| (on.to_owned(), by_label)));
+        Ok(())
+    }
+
+    /// The same on the clients' test sets as one set, where there is no central one. It takes rows of
+    /// clients, so it is there only where their rows are in this process, and never in a private run:
+    /// what is true and answered at clients is nothing that its promise covers.
+    fn by_label_at_clients(&self, model: &ParamValues, summary: &mut Summary) -> Result<()> {
+        let Prepared { shards, .. } = &self.prepared;
+        let evaluator = self.evaluator();
+        let labelled = evaluator.can_examine() || shards.task == Task::Choice;
+        let tests = shards.clients.iter().map(|shard| &shard.test);
+        if !shards.central_test.is_empty()
+            || self.recipe.privacy.is_some()
+            || !labelled
+            || tests.clone().all(Examples::is_empty)
+        {
+            return Ok(());
+        }
+        let params = to_params(&self.device, self.prepared.model.layout(), model)?;
+        let mut all = Scores::new(shards.task, &shards.labels);
+        for test in tests.filter(|test| !test.is_empty()) {
+            all.merge(&evaluator.score(&params, test)?);
+        }
+        let by_label = all.by_label(&shards.labels);
+        let on = set_name(EvaluationSet::ClientTest).to_owned();
+        summary.by_label.extend(by_label.map(|by_label| (on, by_label)));
         Ok(())
     }
 
@@ -286,7 +313,8 @@ impl Run<'_> {
         let labels = Some(shards.labels.names().to_vec()).filter(|names| !names.is_empty());
         if let (ModelSource::Folder(base), Some(_)) = (&self.experiment.model, model.adapters()) {
             let base = base.to_string_lossy();
-            let saving = AdapterSaving { base: Some(&base), labels: labels.as_deref() };
+            let saving =
+                AdapterSaving { base: Some(&base), labels: labels.as_deref(), problem: *problem };
             peft::save(&folder.path().join(adapter), model, &params, saving)
                 .context("cannot save the adapters")?;
         }

@@ -10,6 +10,7 @@
 //! becomes a comment. What is written has been read back and its data have been dealt, so that
 //! `fedra data` and `fedra run` take it at once.
 
+mod notes;
 mod roles;
 mod sight;
 mod training;
@@ -24,7 +25,7 @@ use crate::experiment::{Experiment, Overrides};
 use crate::holdings::Holdings;
 
 pub use self::roles::Roles;
-pub use self::sight::{ClientFile, Sight, look};
+pub use self::sight::{ClientFile, Sight, look, without_ending};
 pub use self::training::Training;
 
 /// What somebody decided; the rest is proposed.
@@ -103,7 +104,8 @@ impl Proposal {
     /// refuse is handed out.
     pub fn checked(&self, file: &str, name: &str) -> Result<String> {
         let text = self.to_toml(file);
-        let experiment = Experiment::from_text(&text, file, name, &Overrides::default())
+        // No file holds the text yet, so no error shall point into one.
+        let experiment = Experiment::from_text(&text, "", name, &Overrides::default())
             .context("the experiment that follows from it is refused")?;
         Holdings::of(&experiment).context("its rows cannot be used as proposed")?;
         Ok(text)

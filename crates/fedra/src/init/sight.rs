@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use fedra_data::{FoundFormat, Reader, Survey};
 
 use crate::error::{Context, Result, refuse};
+use crate::grid::counted;
 
 /// Most rows of a file that are looked at.
 const MOST_ROWS: usize = 200_000;
@@ -22,6 +23,8 @@ pub struct Sight {
     pub survey: Survey,
     /// Rows of each file.
     pub rows: Vec<usize>,
+    /// Files of a folder that hold no data, by their names.
+    pub left_out: Vec<String>,
 }
 
 /// A file, and whose it is.
@@ -42,8 +45,9 @@ impl Sight {
 
 /// Looks at a file, at a folder with a file for each client, or at named files of clients.
 pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight> {
+    let mut left_out = Vec::new();
     let files = match (data, clients) {
-        (Some(data), []) if data.is_dir() => in_folder(data)?,
+        (Some(data), []) if data.is_dir() => in_folder(data, &mut left_out)?,
         (Some(data), []) => vec![ClientFile { client: None, path: data.to_owned() }],
         (None, [_, ..]) => {
             let named: BTreeMap<&String, &PathBuf> =
@@ -80,7 +84,8 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
         match &mut sight {
             None => {
                 let (rows, files) = (vec![survey.rows], vec![file]);
-                sight = Some(Sight { files, found, survey, rows });
+                let left_out = std::mem::take(&mut left_out);
+                sight = Some(Sight { files, found, survey, rows, left_out });
             }
             Some(first) if first.found != found => refuse!(
                 "{shown}: found another format, delimiter or encoding than in {}, expected files of \
@@ -97,18 +102,50 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
     sight.context("found no file")
 }
 
-/// The files of a folder, each a client by its name without the ending.
-fn in_folder(folder: &Path) -> Result<Vec<ClientFile>> {
+/// Endings that say how a file is written.
+const ENDINGS: [&str; 11] =
+    ["csv", "tsv", "tab", "jsonl", "ndjson", "json", "parquet", "conll", "bio", "iob", "txt"];
+/// Files that people put beside their data, by their names without an ending.
+const BESIDE: [&str; 6] = ["readme", "license", "licence", "changelog", "notice", "makefile"];
+
+/// The name of a file without the endings that say its format; other dots are part of the name.
+pub fn without_ending(name: &str) -> &str {
+    let bare = cut(name, &["gz"]).unwrap_or(name);
+    cut(bare, &ENDINGS).unwrap_or(bare)
+}
+
+fn cut<'a>(name: &'a str, endings: &[&str]) -> Option<&'a str> {
+    let (stem, end) = name.rsplit_once('.')?;
+    let is_known = endings.iter().any(|ending| end.eq_ignore_ascii_case(ending));
+    (is_known && !stem.is_empty()).then_some(stem)
+}
+
+/// The files of a folder, each a client by its name without the ending. Where some names say a format,
+/// the others are left out.
+fn in_folder(folder: &Path, left_out: &mut Vec<String>) -> Result<Vec<ClientFile>> {
     let shown = folder.display();
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {shown}"))?;
-    let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
     for entry in entries {
         let path = entry.with_context(|| format!("cannot read {shown}"))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !path.is_file() || name.starts_with('.') {
+        if path.is_file() && !name.starts_with('.') {
+            names.insert(name, path);
+        }
+    }
+    let is_beside = |name: &str| {
+        let stem = name.split('.').next().unwrap_or_default().to_lowercase();
+        BESIDE.contains(&stem.as_str()) || cut(name, &["md", "pdf", "docx"]).is_some()
+    };
+    let says_format = |name: &str| without_ending(name) != cut(name, &["gz"]).unwrap_or(name);
+    let any_says = names.keys().any(|name| !is_beside(name) && says_format(name));
+    let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for (name, path) in names {
+        if is_beside(&name) || (any_says && !says_format(&name)) {
+            left_out.push(name);
             continue;
         }
-        let client = name.split('.').next().unwrap_or_default().to_owned();
+        let client = without_ending(&name).to_owned();
         if let Some(other) = files.insert(client.clone(), path) {
             refuse!(
                 "{shown}: found two files called {client:?} ({name} and {}), expected one for each \
@@ -118,9 +155,48 @@ fn in_folder(folder: &Path) -> Result<Vec<ClientFile>> {
         }
     }
     if files.len() < 2 {
-        let found = files.len();
-        refuse!("{shown}: found a folder with {found} files, expected one file for each client");
+        let found = counted(files.len() as u64, "file");
+        refuse!(
+            "{shown}: found a folder with {found} of rows, expected one file for each client{}",
+            match left_out.as_slice() {
+                [] => String::new(),
+                names => format!(" (left out by their names: {})", names.join(", ")),
+            }
+        );
     }
     let file = |(client, path)| ClientFile { client: Some(client), path };
     Ok(files.into_iter().map(file).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_endings_that_say_a_format_are_cut_from_a_name() {
+        for (name, stem) in [
+            ("north.csv", "north"),
+            ("st.mary.CSV.gz", "st.mary"),
+            ("v1.2", "v1.2"),
+            ("notes.2024.jsonl", "notes.2024"),
+            (".csv", ".csv"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(without_ending(name), stem);
+        }
+    }
+
+    #[test]
+    fn what_lies_beside_the_data_is_left_out_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["st.mary.csv", "st.john.csv", "README.md", "readme.txt", ".hidden.csv", "run.sh"]
+        {
+            fs::write(folder.path().join(name), "text,label\na,x\nb,y\n").unwrap();
+        }
+        let sight = look(Some(folder.path()), &[]).unwrap();
+        let clients: Vec<&str> = sight.files.iter().filter_map(|f| f.client.as_deref()).collect();
+        assert_eq!(clients, ["st.john", "st.mary"]);
+        assert_eq!(sight.left_out, ["README.md", "readme.txt", "run.sh"]);
+    }
 }

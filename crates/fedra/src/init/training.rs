@@ -8,7 +8,7 @@ use fedra_engine::methods::Method;
 use fedra_model::hf::{Checkpoint, Config};
 use fedra_model::{Head, Model};
 
-use super::roles::MOST_LISTED;
+use super::roles::{MOST_LISTED, short};
 use super::{Chosen, Roles, Sight, Wishes};
 use crate::error::{Context, Result, refuse};
 use crate::grid::grouped;
@@ -39,6 +39,8 @@ pub struct Training {
     pub clients: usize,
     /// How many rows the smallest client has.
     pub fewest: usize,
+    /// What must stay together, where there are fewer of it than clients would be made up.
+    pub few_documents: Option<FewDocuments>,
     /// Tokens of an example.
     pub max_tokens: Chosen<usize>,
     /// Examples of a step.
@@ -53,6 +55,15 @@ pub struct Training {
     pub method: String,
     /// Clients of a round, where not all take part.
     pub sample: Option<usize>,
+}
+
+/// A column whose values are too few to make up the usual number of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FewDocuments {
+    /// The column.
+    pub name: String,
+    /// How many values it has.
+    pub documents: usize,
 }
 
 /// What learns.
@@ -92,7 +103,7 @@ impl Training {
             refuse!("--method: found {method:?}, expected {}", Method::NAMES.join(", "));
         }
         let lora = !is_fresh && parameters >= LARGE;
-        let (clients, fewest) = clients(sight, roles, wishes);
+        let (clients, fewest, few_documents) = clients(sight, roles, wishes)?;
         let max_tokens = max_tokens(sight, roles, positions);
         let rows = sight.survey.rows * 7 / 10 / clients.max(1);
         let batch = match (wishes.epsilon, rows) {
@@ -123,6 +134,7 @@ impl Training {
             lora,
             clients,
             fewest,
+            few_documents,
             max_tokens,
             batch,
             rounds,
@@ -147,17 +159,47 @@ fn rate_why(is_fresh: bool, lora: bool) -> &'static str {
     }
 }
 
-/// How many clients there are, and the rows of the smallest.
-fn clients(sight: &Sight, roles: &Roles, wishes: &Wishes) -> (usize, usize) {
+/// How many clients there are, the rows of the smallest, and what keeps their number low.
+fn clients(
+    sight: &Sight,
+    roles: &Roles,
+    wishes: &Wishes,
+) -> Result<(usize, usize, Option<FewDocuments>)> {
     if sight.is_by_client() {
-        return (sight.files.len(), sight.rows.iter().copied().min().unwrap_or(0));
+        return Ok((sight.files.len(), sight.rows.iter().copied().min().unwrap_or(0), None));
     }
     let column = roles.client.as_ref().and_then(|client| sight.survey.column(&client.value));
-    let Some(column) = column else {
-        let clients = wishes.clients.unwrap_or(MADE_UP);
-        return (clients, sight.survey.rows / clients.max(1));
+    if let Some(column) = column {
+        return Ok((column.distinct(), column.values.values().copied().min().unwrap_or(0), None));
+    }
+    let rows = sight.survey.rows;
+    let column = roles.document.as_ref().and_then(|document| sight.survey.column(&document.value));
+    // Rows that name no document are documents of their own, and so are all where no column does.
+    let documents = match column {
+        Some(column) if column.has_more => rows,
+        Some(column) => column.distinct() + rows.saturating_sub(column.filled),
+        None => rows,
     };
-    (column.distinct(), column.values.values().copied().min().unwrap_or(0))
+    if let Some(wished) = wishes.clients
+        && wished > documents
+    {
+        let what = column.map_or_else(
+            || "the rows there are".to_owned(),
+            |column| {
+                format!(
+                    "the different values of column {:?}, whose rows stay together",
+                    short(&column.name)
+                )
+            },
+        );
+        refuse!("--clients: found {wished}, expected at most {documents}, {what}");
+    }
+    // Some are set aside for the central test set.
+    let most = (documents * 4 / 5).max(1);
+    let clients = wishes.clients.unwrap_or(MADE_UP.min(most));
+    let few = column.filter(|_| wishes.clients.is_none() && most < MADE_UP);
+    let few = few.map(|column| FewDocuments { name: column.name.clone(), documents });
+    Ok((clients, rows / clients.max(1), few))
 }
 
 /// Tokens that most examples do not pass.

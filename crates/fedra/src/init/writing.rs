@@ -236,9 +236,9 @@ fn partition(text: &mut String, proposal: &Proposal) {
         LabelShape::One | LabelShape::Many => true,
         LabelShape::PerWord | LabelShape::Absent => false,
     };
-    let clients = training.clients;
+    let clients = counted(training.clients as u64, "client");
     let start = format!(
-        "Nothing says who holds a row, so rows are dealt to {clients} clients that are made up \
+        "Nothing says who holds a row, so rows are dealt to {clients} made up for it \
          (--client-column COLUMN names a column that does)"
     );
     if has_classes && training.fewest >= ROWS_TO_SKEW {

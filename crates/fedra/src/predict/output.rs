@@ -1,4 +1,4 @@
-//! Answers beside the rows that they are about: JSON lines, CSV, TSV, or lines for people.
+//! Answers beside the rows that they are about: JSON lines, CSV, TSV, Parquet, or lines for people.
 //!
 //! | key or column | one label | several labels | spans |
 //! | --- | --- | --- | --- |
@@ -8,15 +8,18 @@
 //! | `tags` | | | of words that were given one by one |
 //! | `truncated` | pieces that were not seen, if any | the same | |
 //!
-//! A row that already has a field of such a name is refused: it would have two.
+//! A row that already has a field of such a name is refused: it would have two. Parquet has types of its
+//! own ([`super::parquet`]).
 
 use std::io::Write;
 
 use fedra_data::{Body, Field, Record, printable};
 use serde_json::json;
 
+use super::parquet::ParquetAnswers;
 use super::prediction::{FoundSpan, LabelProbability, Prediction};
-use crate::error::{Context, Result, refuse};
+use crate::error::{Error, Result, refuse};
+use crate::trained_model::Reading;
 
 /// How answers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +32,19 @@ pub enum OutputFormat {
     Tsv,
     /// Lines for people.
     Text,
+    /// Parquet.
+    Parquet,
 }
 
 impl OutputFormat {
     /// The names that it goes by on a command line.
-    pub const NAMES: [(&'static str, Self); 4] =
-        [("jsonl", Self::JsonLines), ("csv", Self::Csv), ("tsv", Self::Tsv), ("text", Self::Text)];
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("jsonl", Self::JsonLines),
+        ("csv", Self::Csv),
+        ("tsv", Self::Tsv),
+        ("text", Self::Text),
+        ("parquet", Self::Parquet),
+    ];
 }
 
 /// What is written.
@@ -44,6 +54,8 @@ pub struct WriteSettings {
     pub format: OutputFormat,
     /// How many labels `probabilities` has; by default 5 in JSON, and the column is absent in a table.
     pub top: Option<usize>,
+    /// What the model answers, by which a table has its columns before its first row.
+    pub answers: Reading,
 }
 
 /// Labels in `probabilities` unless another number is asked for.
@@ -54,17 +66,29 @@ const OWN: [&str; 5] = ["predicted", "probability", "probabilities", "tags", "tr
 const SHOWN: usize = 60;
 
 /// Writes answers.
-pub struct PredictionWriter<W> {
-    output: W,
+pub struct PredictionWriter<W: Write + Send> {
+    output: Output<W>,
     settings: WriteSettings,
     /// The columns of a table, once they are known.
     columns: Option<Vec<String>>,
     is_begun: bool,
 }
 
-impl<W: Write> PredictionWriter<W> {
+enum Output<W: Write + Send> {
+    Lines(W),
+    Parquet(ParquetAnswers<W>),
+}
+
+impl<W: Write + Send> PredictionWriter<W> {
     /// Nothing written yet.
     pub fn new(output: W, settings: WriteSettings) -> Self {
+        let output = match settings.format {
+            OutputFormat::Parquet => Output::Parquet(ParquetAnswers::new(output, settings)),
+            OutputFormat::JsonLines
+            | OutputFormat::Csv
+            | OutputFormat::Tsv
+            | OutputFormat::Text => Output::Lines(output),
+        };
         Self { output, settings, columns: None, is_begun: false }
     }
 
@@ -90,44 +114,56 @@ impl<W: Write> PredictionWriter<W> {
             OutputFormat::Csv => self.cells(record, prediction, ',')?,
             OutputFormat::Tsv => self.cells(record, prediction, '\t')?,
             OutputFormat::Text => for_people(body, prediction),
+            OutputFormat::Parquet => {
+                let columns = self.table_columns(record)?;
+                if let Output::Parquet(answers) = &mut self.output {
+                    answers.begin(&columns)?;
+                    answers.write(record, prediction)?;
+                }
+                return Ok(());
+            }
         };
         self.put(&line)
     }
 
-    /// Ends the output; a table without rows still has its header.
-    pub(super) fn finish(&mut self) -> Result<()> {
-        match (self.settings.format, self.is_begun, &self.columns) {
-            (OutputFormat::Csv | OutputFormat::Tsv, false, Some(columns)) => {
-                let separator = if self.settings.format == OutputFormat::Csv { ',' } else { '\t' };
-                let header = self.header(&columns.clone(), None, separator);
-                self.put(&header)?;
-            }
-            (
-                OutputFormat::JsonLines
-                | OutputFormat::Csv
-                | OutputFormat::Tsv
-                | OutputFormat::Text,
-                _,
-                _,
-            ) => {}
+    /// Ends the output and gives it back; a table without rows still has its header.
+    pub fn finish(mut self) -> Result<W> {
+        let separator = match self.settings.format {
+            OutputFormat::Csv => Some(','),
+            OutputFormat::Tsv => Some('\t'),
+            OutputFormat::JsonLines | OutputFormat::Text | OutputFormat::Parquet => None,
+        };
+        if let (Some(separator), false, Some(columns)) = (separator, self.is_begun, &self.columns) {
+            let header = self.header(columns, separator);
+            self.put(&header)?;
         }
-        self.flush()
+        self.flush()?;
+        match self.output {
+            Output::Lines(output) => Ok(output),
+            Output::Parquet(mut answers) => {
+                answers.begin(&self.columns.unwrap_or_default())?;
+                answers.finish()
+            }
+        }
     }
 
     /// Lets what was written so far go.
     pub(super) fn flush(&mut self) -> Result<()> {
-        self.output.flush().context("cannot write the answers")
-    }
-
-    /// What it wrote to.
-    pub fn into_inner(self) -> W {
-        self.output
+        match &mut self.output {
+            Output::Lines(output) => output.flush().map_err(unwritten),
+            // A file that is cut short is none, so nobody waits for its first rows.
+            Output::Parquet(_) => Ok(()),
+        }
     }
 
     fn put(&mut self, line: &str) -> Result<()> {
-        let written =
-            self.output.write_all(line.as_bytes()).and_then(|()| self.output.write_all(b"\n"));
-        written.context("cannot write the answers")
+        match &mut self.output {
+            Output::Lines(output) => {
+                let written = output.write_all(line.as_bytes());
+                written.and_then(|()| output.write_all(b"\n")).map_err(unwritten)
+            }
+            Output::Parquet(_) => Ok(()),
+        }
     }
 
     fn object(&self, record: &Record, prediction: &Prediction) -> String {
@@ -176,24 +212,11 @@ impl<W: Write> PredictionWriter<W> {
         prediction: &Prediction,
         separator: char,
     ) -> Result<String> {
-        let names: Vec<String> = record.fields.iter().map(|(name, _)| name.clone()).collect();
-        if self.columns.is_none() {
-            check_free(names.iter().map(String::as_str))?;
-            self.columns = Some(names.clone());
-        }
-        let columns = self.columns.clone().unwrap_or_default();
-        if columns != names {
-            refuse!(
-                "--output: found a row with the fields {}, expected those of the first row, {}: a table has the \
-                 same columns in every row\nhint: JSON lines may differ from row to row",
-                names.join(", "),
-                columns.join(", ")
-            );
-        }
+        let columns = self.table_columns(record)?;
         let mut lines = Vec::new();
         if !self.is_begun {
             self.is_begun = true;
-            lines.push(self.header(&columns, Some(prediction), separator));
+            lines.push(self.header(&columns, separator));
         }
         let mut cells: Vec<String> =
             record.fields.iter().map(|(_, field)| Field::to_cell(field)).collect();
@@ -224,20 +247,43 @@ impl<W: Write> PredictionWriter<W> {
         Ok(lines.join("\n"))
     }
 
-    fn header(&self, columns: &[String], like: Option<&Prediction>, separator: char) -> String {
+    /// The columns of a table, which every row has to have.
+    fn table_columns(&mut self, record: &Record) -> Result<Vec<String>> {
+        let names: Vec<String> = record.fields.iter().map(|(name, _)| name.clone()).collect();
+        if self.columns.is_none() {
+            check_free(names.iter().map(String::as_str))?;
+            self.columns = Some(names.clone());
+        }
+        let columns = self.columns.clone().unwrap_or_default();
+        if columns != names {
+            refuse!(
+                "--output: found a row with the fields {}, expected those of the first row, {}: a table has the \
+                 same columns in every row\nhint: JSON lines may differ from row to row",
+                names.join(", "),
+                columns.join(", ")
+            );
+        }
+        Ok(columns)
+    }
+
+    fn header(&self, columns: &[String], separator: char) -> String {
         let mut names = columns.to_vec();
         names.push("predicted".to_owned());
-        match like {
-            Some(Prediction::One { .. } | Prediction::Several { .. }) => {
+        match self.settings.answers {
+            Reading::OneLabel | Reading::SeveralLabels => {
                 names.push("probability".to_owned());
                 if self.settings.top.is_some_and(|top| top > 0) {
                     names.push("probabilities".to_owned());
                 }
             }
-            Some(Prediction::Spans { .. }) | None => {}
+            Reading::Words => {}
         }
         joined(&names, separator)
     }
+}
+
+fn unwritten(source: std::io::Error) -> Error {
+    Error::Unwritten { what: "the answers".to_owned(), source }
 }
 
 /// Refuses fields that an answer needs for itself.
@@ -258,11 +304,11 @@ fn shown(probability: f64) -> String {
 
 /// A value in JSON; f32 has fewer digits this way than as part of a [`serde_json::Value`], and what is no
 /// number is null.
-fn as_json(value: &impl serde::Serialize) -> String {
+pub(super) fn as_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
-fn likeliest(labels: &[LabelProbability], top: usize) -> String {
+pub(super) fn likeliest(labels: &[LabelProbability], top: usize) -> String {
     let one = |one: &LabelProbability| format!("{}: {}", json!(one.label), shown(one.probability));
     let all: Vec<String> = labels.iter().take(top).map(one).collect();
     format!("{{{}}}", all.join(", "))
@@ -326,6 +372,7 @@ fn excerpt(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fedra_data::{TextFile, TextFormat, TextRow, TextSink, WordsAre};
 
     fn one(label: &str) -> Prediction {
         let likely =
@@ -334,13 +381,13 @@ mod tests {
     }
 
     fn written(format: OutputFormat, top: Option<usize>, lines: &[&str]) -> Result<String> {
-        let mut writer = PredictionWriter::new(Vec::new(), WriteSettings { format, top });
+        let settings = WriteSettings { format, top, answers: Reading::OneLabel };
+        let mut writer = PredictionWriter::new(Vec::new(), settings);
         for line in lines {
             let record: Record = serde_json::from_str(line).unwrap();
             writer.write(&record, &Body::Text("x".into()), &one("a;\"q\""))?;
         }
-        writer.finish()?;
-        Ok(String::from_utf8(writer.into_inner()).unwrap())
+        Ok(String::from_utf8(writer.finish()?).unwrap())
     }
 
     #[test]
@@ -368,5 +415,78 @@ mod tests {
         let told = written(OutputFormat::Csv, None, &rows).unwrap_err().to_string();
         assert!(told.contains("found a row with the fields text, id"), "{told}");
         assert_eq!(written(OutputFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
+    }
+
+    #[derive(Default)]
+    struct ReadBack(Vec<Vec<String>>);
+
+    impl TextSink for ReadBack {
+        type Error = fedra_data::DataError;
+
+        fn columns(&mut self, names: &[String]) -> Result<(), Self::Error> {
+            self.0.push(names.to_vec());
+            Ok(())
+        }
+
+        fn row(&mut self, row: TextRow) -> Result<(), Self::Error> {
+            self.0.push(row.record.fields.iter().map(|(_, field)| field.to_json()).collect());
+            Ok(())
+        }
+
+        fn bad_row(&mut self, error: Self::Error) -> Result<(), Self::Error> {
+            Err(error)
+        }
+    }
+
+    fn parquet(answers: Reading, rows: &[(&str, Prediction)]) -> Vec<Vec<String>> {
+        let settings = WriteSettings { format: OutputFormat::Parquet, top: None, answers };
+        let mut writer = PredictionWriter::new(Vec::new(), settings);
+        writer.columns(&["text".to_owned(), "id".to_owned()]).unwrap();
+        for (line, prediction) in rows {
+            let record: Record = serde_json::from_str(line).unwrap();
+            writer.write(&record, &Body::Text("x".into()), prediction).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("answers.parquet");
+        std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        let file = TextFile {
+            path,
+            format: TextFormat::Parquet,
+            columns: None,
+            words: WordsAre::Joined,
+            encoding: fedra_data::Encoding::Utf8,
+            delimiter: None,
+        };
+        let mut read = ReadBack::default();
+        file.read(&mut read).unwrap();
+        read.0
+    }
+
+    #[test]
+    fn parquet_holds_what_was_read_as_text_and_answers_as_what_they_are() {
+        let told = parquet(
+            Reading::OneLabel,
+            &[
+                (r#"{"text": "x, y", "id": 7}"#, one("a")),
+                (r#"{"text": "", "id": null}"#, one("\u{e9}")),
+            ],
+        );
+        assert_eq!(told[0], ["text", "id", "predicted", "probability"]);
+        assert_eq!(told[1], [r#""x, y""#, r#""7""#, r#""a""#, r#""0.75""#]);
+        assert_eq!(told[2], [r#""""#, "null", "\"\u{e9}\"", r#""0.75""#]);
+        let several = |answered| {
+            let Prediction::One { labels, truncated } = one("a") else { panic!("it is one") };
+            Prediction::Several { labels, answered, truncated }
+        };
+        let row = r#"{"text": "x", "id": 1}"#;
+        let told = parquet(
+            Reading::SeveralLabels,
+            &[(row, several(2)), (row, several(0)), (row, several(1))],
+        );
+        assert_eq!(told[1][2..], [r#"["a","b"]"#, r#"["0.75","0.25"]"#]);
+        assert_eq!((told[2][2].as_str(), told[3][2].as_str()), ("[]", r#"["a"]"#));
+        // Without a row there are still the columns.
+        let empty = parquet(Reading::Words, &[]);
+        assert_eq!(empty, [["text", "id", "predicted"]]);
     }
 }

@@ -3,7 +3,7 @@
 //! Files may have been edited by hand. A line that is no report is an error with its number; the last line of
 //! a run that is on may be torn, and is left out.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use crate::experiment::{Experiment, ModelSource, Overrides};
 use crate::fingerprint::Inputs;
 use crate::grid;
 use crate::headline::{headline, headline_of};
+use crate::regular_file;
 use crate::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
 use crate::summary::Summary;
 
@@ -164,7 +165,7 @@ fn blocks_in(folder: &Path) -> Option<u16> {
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Result<Option<T>> {
     let shown = path.display();
-    match fs::read_to_string(path) {
+    match regular_file::read_to_string(path) {
         Ok(text) => {
             let read = serde_json::from_str(&text);
             read.map(Some).with_context(|| format!("{shown}: found no {what} of this version"))
@@ -177,7 +178,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Result<
 /// The reports in a log; a last line without its end is a round that is being written.
 fn read_rounds(path: &Path, detail: Detail) -> Result<(Vec<RoundReport>, LogMark)> {
     let shown = path.display();
-    let mut log = match File::open(path) {
+    let mut log = match regular_file::open(path) {
         Ok(file) => BufReader::new(file),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Ok((Vec::new(), LogMark::default()));

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use fedra_compute::{Device, Params, Tensor};
 use fedra_plan::{ParamId, Part, Role, Site};
+use serde_json::Value;
 
 use super::config::AdapterConfig;
-use super::{CONFIG, LABELS, WEIGHTS};
+use super::{CONFIG, HEAD, LABELS, WEIGHTS};
 use crate::classifier::Classifier;
-use crate::error::ModelError;
+use crate::error::{ModelError, shortened};
+use crate::hf::config::Problem;
 use crate::hf::names::Meaning;
 use crate::hf::safetensors::Reader;
 use crate::hf::{Config, Dtype, Precision, TrainedHead, file};
@@ -28,6 +30,7 @@ pub struct AdapterFolder {
     path: PathBuf,
     adapters: Adapters,
     labels: Option<Vec<String>>,
+    problem: Option<Problem>,
     weights: Reader,
     tensors: BTreeMap<ParamId, String>,
 }
@@ -69,12 +72,21 @@ impl AdapterFolder {
             listed if listed.exists() => Some(names(&listed)?),
             _ => None,
         };
-        Ok(Self { path, adapters, labels, weights, tensors })
+        let problem = match dir.join(HEAD) {
+            said if said.exists() => Some(problem(&said)?),
+            _ => None,
+        };
+        Ok(Self { path, adapters, labels, problem, weights, tensors })
     }
 
     /// Rank, scale and roles.
     pub fn adapters(&self) -> &Adapters {
         &self.adapters
+    }
+
+    /// How its head's outputs are read, where the folder says so.
+    pub fn problem(&self) -> Option<Problem> {
+        self.problem
     }
 
     /// The classification head that learnt with it.
@@ -151,6 +163,17 @@ impl AdapterFolder {
         let (path, tensor) = (self.path.clone(), tensor.to_owned());
         ModelError::Parameter { path, id, tensor, found, expected }
     }
+}
+
+fn problem(path: &Path) -> Result<Problem, ModelError> {
+    let said: Value = serde_json::from_slice(&file::read(path, MAX_LABELS)?)
+        .map_err(|e| ModelError::file(path, e.to_string(), "a JSON object"))?;
+    let known = Problem::ALL.into_iter().find(|known| said["problem_type"] == known.name());
+    known.ok_or_else(|| {
+        let found = format!("the problem_type {}", shortened(said["problem_type"].to_string()));
+        let names = Problem::ALL.map(Problem::name).join(", ");
+        ModelError::file(path, found, format!("one of {names}"))
+    })
 }
 
 fn names(path: &Path) -> Result<Vec<String>, ModelError> {

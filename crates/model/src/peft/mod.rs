@@ -6,7 +6,8 @@
 //! change the arithmetic and is not known here is refused by its name.
 //!
 //! A head that learnt beside the adapters goes along (`modules_to_save`). The library has no place
-//! for the names of its classes, so `labels.json` beside it lists them.
+//! for the names of its classes, so `labels.json` beside it lists them, nor for how its outputs are read,
+//! which `head.json` says in the words of a model's `config.json`: `problem_type`.
 //!
 //! ```text
 //! AdapterFolder::open(dir, config) -> adapters() -> Model -> load(model, params)
@@ -26,3 +27,5 @@ const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
 /// The names of the head's classes, in the order of its rows.
 const LABELS: &str = "labels.json";
+/// How the head's outputs are read.
+const HEAD: &str = "head.json";

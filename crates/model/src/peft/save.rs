@@ -9,9 +9,10 @@ use fedra_compute::Params;
 use fedra_plan::{ParamId, Part, Role, Site};
 use serde_json::{Value, json};
 
-use super::{CONFIG, LABELS, WEIGHTS};
+use super::{CONFIG, HEAD, LABELS, WEIGHTS};
 use crate::error::ModelError;
 use crate::head::Head;
+use crate::hf::config::Problem;
 use crate::hf::names::Family;
 use crate::hf::writer::{self, Outline};
 use crate::hf::{Architecture, Config, Precision, file};
@@ -28,11 +29,13 @@ pub struct AdapterSaving<'a> {
     pub base: Option<&'a str>,
     /// Names of the classes of a classification head.
     pub labels: Option<&'a [String]>,
+    /// How the outputs of a head over whole texts are read.
+    pub problem: Option<Problem>,
 }
 
 /// Every file that [`save`] may write.
-pub fn files() -> [&'static str; 3] {
-    [WEIGHTS, LABELS, CONFIG]
+pub fn files() -> [&'static str; 4] {
+    [WEIGHTS, LABELS, CONFIG, HEAD]
 }
 
 /// Writes the adapters of a model and its head as a folder that PEFT loads.
@@ -79,6 +82,9 @@ pub fn save(
     })?;
     if let Some(labels) = saving.labels {
         write(&dir.join(LABELS), &json!(labels))?;
+    }
+    if let Some(problem) = saving.problem {
+        write(&dir.join(HEAD), &json!({ "problem_type": problem.name() }))?;
     }
     let config = json!({
         "base_model_name_or_path": saving.base,

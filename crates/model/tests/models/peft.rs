@@ -6,7 +6,7 @@ use crate::lora::adapted;
 use crate::step::{Step, bits};
 use fedra_compute::{Params, Seed};
 use fedra_model::hf::safetensors::Reader;
-use fedra_model::hf::{Companions, Precision, writer};
+use fedra_model::hf::{Companions, Precision, Problem, writer};
 use fedra_model::peft::{self, AdapterFolder, AdapterSaving};
 use fedra_model::{Adapters, Classifier, Head, Model, Saving, load, save};
 use fedra_plan::{Part, Role, Site};
@@ -33,7 +33,8 @@ fn labels(step: &Step) -> Option<Vec<String>> {
 
 fn saved(dir: &Path, step: &Step) {
     let labels = labels(step);
-    let saving = AdapterSaving { base: Some("base"), labels: labels.as_deref() };
+    let problem = matches!(step.model.head(), Head::Sequence { .. }).then_some(Problem::MultiLabel);
+    let saving = AdapterSaving { base: Some("base"), labels: labels.as_deref(), problem };
     peft::save(dir, &step.model, &step.params, saving).unwrap();
 }
 

@@ -100,39 +100,51 @@ pub(super) fn each<E: From<DataError>>(
 pub(super) fn first_rows(
     reader: &Reader,
     path: &Path,
-    each: &mut dyn FnMut(&mut dyn Fields) -> bool,
+    show: &mut dyn FnMut(&mut dyn Fields) -> bool,
 ) -> Result<()> {
-    let mut stored = Stored::open(path)?;
-    let footer = stored.footer()?;
-    let mut columns = schema::columns(footer.file_metadata().schema());
-    columns.retain(|column| column.leaf.is_ok());
-    for (number, group) in footer.row_groups().iter().enumerate() {
-        let rows = u64::try_from(group.num_rows()).unwrap_or(0);
-        let mut open = OpenGroup {
-            stored: &mut stored,
-            columns: &columns,
-            group,
-            rows,
-            number: number + 1,
-            cells: columns.iter().map(|_| None).collect(),
-            row: 0,
-            limits: reader.limits,
-            taken: 0,
-            expanded: 0,
-            failure: None,
-        };
-        for row in 0..rows {
-            open.row = row;
-            let is_more = each(&mut open);
-            if let Some(failure) = open.failure.take() {
-                return Err(failure);
-            }
-            if !is_more {
-                return Ok(());
-            }
-        }
+    let shown = each(path, reader.limits, &mut |line, open| {
+        let is_more = show(&mut Readable(open));
+        open.check(line, true)?;
+        if is_more { Ok(()) } else { Err(Ended::Enough) }
+    });
+    match shown {
+        Ok(()) | Err(Ended::Enough) => Ok(()),
+        Err(Ended::Failed(error)) => Err(error),
     }
-    Ok(())
+}
+
+/// The names of the columns that can be read, whether or not there is a row.
+pub(super) fn readable_columns(path: &Path) -> Result<Vec<String>> {
+    let footer = Stored::open(path)?.footer()?;
+    let columns = schema::columns(footer.file_metadata().schema());
+    let readable = columns.into_iter().filter(|column| column.leaf.is_ok());
+    Ok(readable.map(|column| column.name).collect())
+}
+
+/// Why rows are not shown any more.
+enum Ended {
+    Enough,
+    Failed(DataError),
+}
+
+impl From<DataError> for Ended {
+    fn from(error: DataError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A row without the columns that no task can read.
+struct Readable<'a, 'g>(&'a mut OpenGroup<'g>);
+
+impl Fields for Readable<'_, '_> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+        self.0.take(name)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let readable = self.0.columns.iter().filter(|column| column.leaf.is_ok());
+        readable.map(|column| column.name.as_str()).collect()
+    }
 }
 
 /// What a call into the crate gives; a panic inside it is an error like any other.

@@ -18,6 +18,7 @@ use crate::complaint::{Complaint, nearest};
 use crate::experiment::checked::ModelSource;
 use crate::experiment::draft::{Draft, LoraHead, LoraMean};
 use crate::experiment::reading;
+use crate::grid::counted;
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
 pub(super) fn recipe(
@@ -120,7 +121,7 @@ fn sample(draft: &Draft) -> Result<()> {
                 return Ok(());
             }
             let expected = match clients {
-                Some(clients) => format!("from 1 to the {clients} clients"),
+                Some(clients) => format!("from 1 to the {}", counted(clients as u64, "client")),
                 None => "at least 1".to_owned(),
             };
             Err(Complaint::new("federation.sample.uniform", count, expected))

@@ -31,7 +31,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    const ALL: [Self; 3] = [Self::SingleLabel, Self::MultiLabel, Self::Regression];
+    pub(crate) const ALL: [Self; 3] = [Self::SingleLabel, Self::MultiLabel, Self::Regression];
 
     /// The value of `problem_type`.
     pub const fn name(self) -> &'static str {
