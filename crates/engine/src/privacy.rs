@@ -198,8 +198,6 @@ pub struct Account {
     file: Option<PathBuf>,
     /// Whether the file holds all of it so far.
     written: bool,
-    /// Where its end is kept, where no checkpoint does that.
-    end: Option<PathBuf>,
 }
 
 /// What is spent after a round.
@@ -224,28 +222,14 @@ pub struct PrivacyReport {
 
 impl Account {
     pub(crate) fn new(promise: Promise) -> Result<Self, EngineError> {
-        Ok(Self { ledger: Ledger::new(promise)?, file: None, written: false, end: None })
+        Ok(Self { ledger: Ledger::new(promise)?, file: None, written: false })
     }
 
-    /// Goes on with the ledger in a file, or begins it. Its end is kept in a file beside it, so that a
-    /// ledger that was shortened is noticed.
+    /// Goes on with the ledger in a file, or begins it.
     pub fn open(promise: Promise, file: PathBuf) -> Result<Self, EngineError> {
         let mut account = Self::new(promise)?;
-        let end = file.with_extension("end");
-        let head = match std::fs::read(&end) {
-            Ok(bytes) => Some(
-                serde_json::from_slice::<Head>(&bytes)
-                    .map_err(|error| failure(&end, &error.to_string()))?,
-            ),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(failure(&end, &error.to_string())),
-        };
         account.write_to(file);
-        match head {
-            Some(head) => account.resume(head)?,
-            None => account.resume_unfinished()?,
-        }
-        account.end = Some(end);
+        account.resume_unfinished()?;
         if !account.written {
             // The promise is there before anything is released under it.
             account.announce(&[])?;
@@ -253,6 +237,8 @@ impl Account {
         Ok(account)
     }
 
+    /// Keeps it in a file. Its end is kept in another beside it, so that a ledger that was shortened is
+    /// noticed, beyond the last checkpoint too.
     pub(crate) fn write_to(&mut self, file: PathBuf) {
         self.file = Some(file);
         self.written = false;
@@ -270,17 +256,28 @@ impl Account {
     /// Goes on with the ledger that a run without a checkpoint left, if it left one: what it announced
     /// may have been seen.
     pub(crate) fn resume_unfinished(&mut self) -> Result<(), EngineError> {
-        let begun = self.file.as_ref().is_some_and(|file| file.exists());
+        let Some(file) = &self.file else { return Ok(()) };
+        let begun = file.exists() || end_of(file)?.is_some();
         if begun { self.resume(self.ledger.head()) } else { Ok(()) }
     }
 
-    /// Goes on with the ledger in its file, which has to lead past the checkpoint's head.
+    /// Goes on with the ledger in its file, which has to lead past the checkpoint's head and past its own end.
     pub(crate) fn resume(&mut self, head: Head) -> Result<(), EngineError> {
         let Some(file) = &self.file else { return Ok(()) };
-        let lines =
-            std::fs::read_to_string(file).map_err(|error| failure(file, &error.to_string()))?;
-        self.ledger = Ledger::replay(&lines, *self.ledger.promise(), head)
-            .map_err(|error| failure(file, &error.to_string()))?;
+        let lines = std::fs::read_to_string(file).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::NotFound {
+                let reason = "found no ledger of this private run, expected the one that it wrote: what was \
+                              released is not known without it";
+                return failure(file, reason);
+            }
+            failure(file, &error.to_string())
+        })?;
+        let wrong = |error: PrivacyError| failure(file, &error.to_string());
+        let promise = *self.ledger.promise();
+        if let Some(end) = end_of(file)? {
+            Ledger::replay(&lines, promise, end).map_err(wrong)?;
+        }
+        self.ledger = Ledger::replay(&lines, promise, head).map_err(wrong)?;
         // A torn last line is written over.
         self.written = lines.ends_with('\n');
         Ok(())
@@ -310,11 +307,12 @@ impl Account {
 
     /// Writes down where the ledger ends; one that is longer is as good.
     fn keep_end(&self) -> Result<(), EngineError> {
-        let Some(end) = &self.end else { return Ok(()) };
-        let wrong = |reason: String| failure(end, &reason);
+        let Some(file) = &self.file else { return Ok(()) };
+        let end = file.with_extension(END);
+        let wrong = |reason: String| failure(&end, &reason);
         let text = serde_json::to_vec(&self.head()).map_err(|error| wrong(error.to_string()))?;
-        let part = end.with_extension("end.part");
-        let kept = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, end));
+        let part = file.with_extension("end.part");
+        let kept = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &end));
         kept.map_err(|error| wrong(error.to_string()))
     }
 
@@ -323,6 +321,22 @@ impl Account {
         let Spent { pld, .. } = self.ledger.spent()?;
         let StepNoise { sites, clip } = noise;
         Ok(PrivacyReport { unit, epsilon: pld, delta: delta.get(), sites, clip })
+    }
+}
+
+/// The ending of the file that tells where a ledger ends.
+const END: &str = "end";
+
+/// Where a ledger ended when it was last written; `None` where nobody noted it.
+fn end_of(ledger: &Path) -> Result<Option<Head>, EngineError> {
+    let end = ledger.with_extension(END);
+    match std::fs::read(&end) {
+        Ok(bytes) => {
+            let read = serde_json::from_slice::<Head>(&bytes);
+            read.map(Some).map_err(|error| failure(&end, &error.to_string()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failure(&end, &error.to_string())),
     }
 }
 

@@ -187,13 +187,21 @@ fn a_run_goes_on_only_with_a_ledger_that_nobody_touched() {
     assert_eq!(again.ledger().unwrap().events().len(), 4);
     assert_eq!(again.model(), longer.model());
 
-    fs::write(place.path().join("checkpoint.fedra"), checkpoint).unwrap();
+    fs::write(place.path().join("checkpoint.fedra"), &checkpoint).unwrap();
     let mut again = begin();
     again.with_noise(SecretKey::new([7; 32]));
     assert!(again.resume(place.path(), &mut Quadratics::new(&EXAMPLES)).unwrap());
     again.run(&mut Quadratics::new(&EXAMPLES), &mut [], 4, &|| false).unwrap();
     assert_eq!(again.ledger().unwrap().events().len(), 5);
     assert_ne!(again.model(), longer.model());
+
+    // What was announced beyond the checkpoint cannot be cut off either.
+    fs::write(place.path().join("checkpoint.fedra"), &checkpoint).unwrap();
+    let whole = fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+    fs::write(&file, format!("{}\n", lines[..5].join("\n"))).unwrap();
+    let error = begin().resume(place.path(), &mut Quadratics::new(&EXAMPLES)).unwrap_err();
+    assert!(error.to_string().contains("shortened"), "{error}");
 }
 
 #[test]

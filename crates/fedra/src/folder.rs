@@ -39,8 +39,8 @@ use crate::regular_file;
 use crate::round_files::is_event_file;
 use crate::round_log;
 use crate::run_files::{
-    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, PREDICTIONS, REPORT, ROUNDS, ROUNDS_CSV,
-    ROUNDS_PARQUET, SITES, SUMMARY, TENSORBOARD,
+    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, LEDGER_END, PREDICTIONS, REPORT, ROUNDS,
+    ROUNDS_CSV, ROUNDS_PARQUET, SITES, SUMMARY, TENSORBOARD,
 };
 use crate::summary::{Stopped, Summary};
 
@@ -85,7 +85,8 @@ impl Folder {
     fn clear(&self) -> std::io::Result<()> {
         // The summary goes first: without it nobody takes the rest for a complete run.
         let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET];
-        let files = [SUMMARY, CHECKPOINT, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT];
+        let files =
+            [SUMMARY, CHECKPOINT, LEDGER_END, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT];
         for name in files.into_iter().chain(made) {
             durable::remove(&self.path.join(name))?;
         }
@@ -275,8 +276,8 @@ impl Folder {
                 fs::copy(&path, to.join(TENSORBOARD).join(name))?;
             }
             let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET];
-            for name in made.into_iter().chain([INPUTS, LEDGER, ROUNDS, BEST, EXPERIMENT, SUMMARY])
-            {
+            let files = [INPUTS, LEDGER, LEDGER_END, ROUNDS, BEST, EXPERIMENT, SUMMARY];
+            for name in made.into_iter().chain(files) {
                 if from.join(name).exists() {
                     fs::copy(from.join(name), to.join(name))?;
                 }

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use fedra_engine::RoundReport;
+use fedra_privacy::Ledger;
 
 use crate::error::{Result, refuse};
 use crate::experiment::{Complaint, Experiment, ModelSource};
@@ -17,8 +18,8 @@ use crate::folder;
 use crate::lock::Lock;
 use crate::regular_file;
 use crate::run_files::{
-    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, REPORT, ROUNDS, ROUNDS_CSV, ROUNDS_PARQUET,
-    SUMMARY, TENSORBOARD,
+    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, REPORT, ROUNDS, ROUNDS_CSV,
+    ROUNDS_PARQUET, SUMMARY, TENSORBOARD,
 };
 use crate::summary::Summary;
 
@@ -100,6 +101,18 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
          hint: fedra run --resume {shown} goes on with it, --out {free} keeps both, --force \
          replaces it"
     )
+}
+
+/// What a person should know before a private run is replaced: its ledger goes, and what it spent stays spent.
+pub fn forgotten_ledger(path: &Path) -> Option<String> {
+    let lines = fs::read_to_string(path.join(LEDGER)).ok()?;
+    let ledger = Ledger::read(&lines).ok().filter(|ledger| !ledger.events().is_empty())?;
+    let spent = ledger.spent().map_or(f64::INFINITY, |spent| spent.pld);
+    Some(format!(
+        "warning: the private run in {} is replaced, and its ledger with it: the epsilon of {spent:.3} that it spent on \
+         its rows stays spent, and runs on the same rows add up",
+        path.display()
+    ))
 }
 
 /// Whether a run wrote what the folder holds: its experiment can be read, and so can its summary,

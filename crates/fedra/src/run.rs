@@ -46,6 +46,9 @@ pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) ->
     let folder = Folder::claim(path)?;
     // Another run may have come and gone while data and model were opened.
     output_folder::check_held(path, experiment, *over)?;
+    if let Some(told) = output_folder::forgotten_ledger(path) {
+        listener.warn(&told);
+    }
     folder.begin(experiment)?;
     let ended = run.run(&folder, pool.as_ref(), listener);
     // What is refused leaves nothing behind.

@@ -26,6 +26,8 @@ pub const BEST: &str = "best.json";
 pub const SITES: &str = "sites.json";
 /// What a private run released, entry by entry.
 pub const LEDGER: &str = "ledger.jsonl";
+/// Where the ledger ends.
+pub const LEDGER_END: &str = "ledger.end";
 /// Each example of the central test set with its truth and answer, where that is asked for.
 pub const PREDICTIONS: &str = "predictions.jsonl";
 /// The folder of the model.

@@ -96,6 +96,9 @@ pub fn serve<H: Host>(
     } else {
         let folder = Folder::claim(path)?;
         output_folder::check_held(path, experiment, *over)?;
+        if let Some(told) = output_folder::forgotten_ledger(path) {
+            listener.warn(&told);
+        }
         folder.begin(experiment)?;
         folder
     };

@@ -31,6 +31,9 @@ pub struct Journal {
     pub forgets: Vec<Forget>,
     #[serde(skip)]
     path: PathBuf,
+    /// Whether rounds have begun, in this process or in one before.
+    #[serde(skip)]
+    pub begun: bool,
 }
 
 /// One site.
@@ -73,7 +76,13 @@ impl Journal {
     /// The one in a folder, or a new one for a run with this number.
     pub fn open(folder: &Path, run: u64) -> Result<Self, NetError> {
         let path = folder.join(FILE);
-        let fresh = Self { run, sites: BTreeMap::new(), forgets: Vec::new(), path: path.clone() };
+        let fresh = Self {
+            run,
+            sites: BTreeMap::new(),
+            forgets: Vec::new(),
+            path: path.clone(),
+            begun: false,
+        };
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(fresh),
@@ -89,7 +98,8 @@ impl Journal {
             what: "sites.json of the run's folder",
             reason: error.to_string(),
         })?;
-        Ok(Self { path, ..journal })
+        // It is written when rounds begin, not before.
+        Ok(Self { path, begun: true, ..journal })
     }
 
     /// Writes it, whole or not at all.
@@ -122,6 +132,12 @@ impl Journal {
             Some(data) if data.secret == hello.data.secret => Comparison::Other,
             Some(_) => Comparison::OtherSecret,
         }
+    }
+
+    /// Whether a site comes with another state folder than that with which rounds have begun.
+    pub fn has_new_folder(&self, hello: &Hello) -> bool {
+        let data = self.sites.get(&hello.client).and_then(|entry| entry.data);
+        self.begun && data.is_some_and(|data| data.secret != hello.data.secret)
     }
 
     /// Notes an answer that counts.

@@ -130,6 +130,14 @@ impl Roster {
                 hello.client
             )));
         }
+        if self.is_private() && self.journal.has_new_folder(hello) {
+            return Err(refused(format!(
+                "found a new state folder, expected the one with which {} took part before: in a private run its \
+                 ledger and its noise key are in it, and without them what it released is not known; bring it \
+                 back, or leave the site out",
+                hello.client
+            )));
+        }
         self.journal.note_data(&hello.client, (hello.counts, hello.data));
         self.connections += 1;
         let number = self.connections;
@@ -156,6 +164,11 @@ impl Roster {
         Ok(Admitted { seat, number, outgoing })
     }
 
+    /// Whether the run makes a promise.
+    fn is_private(&self) -> bool {
+        self.agreement.keys().any(|key| key.starts_with("privacy."))
+    }
+
     /// Tells a site where it stands.
     fn welcome(&mut self, seat: usize) {
         let welcome = Welcome {
@@ -170,7 +183,7 @@ impl Roster {
 
     /// Begins: whoever is there is told where it stands.
     pub(crate) fn open(&mut self) {
-        self.opened = true;
+        (self.opened, self.journal.begun) = (true, true);
         for seat in 0..self.seats.len() {
             self.welcome(seat);
         }

@@ -71,7 +71,7 @@ checked!(
     /// The deviation of the noise over the sensitivity to adding or removing one unit, sigma.
     NoiseMultiplier,
     "noise multiplier sigma",
-    "between 0.001 and 1e9; without noise nothing is private",
+    "between 0.001 and 1e9: with less nothing is private, with more nothing is learnt",
     |value| (SMALLEST_NOISE..=1e9).contains(&value)
 );
 checked!(

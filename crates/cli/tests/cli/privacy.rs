@@ -182,6 +182,12 @@ fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     assert_eq!(place.summary("short")["rounds"], 2);
     assert!(!place.weights("short").is_empty());
 
+    // Whoever replaces it is told what stays spent.
+    let over = with(&["run", "tiny.toml", "--out", "whole", "--force"], &["privacy.noise=2"]);
+    let heard = place.succeed_and_hear(&over);
+    let told = format!("the epsilon of {:.3} that it spent", epsilon(rounds.len() - 1));
+    assert!(heard.contains(&told), "{told}: {heard}");
+
     // Nobody goes on with a ledger that somebody shortened.
     fs::remove_file(place.path("short").join("summary.json")).unwrap();
     let ledger = place.path("short").join("ledger.jsonl");

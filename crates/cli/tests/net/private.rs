@@ -66,3 +66,29 @@ fn a_site_does_not_go_on_without_its_key_or_its_ledger() {
         fs::write(state.join(lost), kept).unwrap();
     }
 }
+
+#[test]
+fn a_site_that_lost_its_folder_is_not_let_into_a_private_run_again() {
+    let place = Place::new();
+    let flags = [TINY, "--set", "privacy.noise=1", "--set", "federation.rounds=400"];
+    let (server, address) = place.serve("far", &flags);
+    let mut sites = place.join_all(&address, &flags);
+    place.wait_for_rounds("far", 2);
+    sites.remove(1).kill();
+    fs::rename(place.path("state-2"), place.path("state-lost")).unwrap();
+    let (status, heard) = place.join(2, &address, &flags).end();
+    assert!(status != Some(0) && heard.contains("found a new state folder"), "{heard}");
+    // So it is after the server was gone, too.
+    server.kill();
+    drop(sites);
+    let (server, address) = place.serve("far", &flags);
+    let (status, heard) = place.join(2, &address, &flags).end();
+    assert!(status != Some(0) && heard.contains("found a new state folder"), "{heard}");
+    // With its folder it goes on.
+    fs::remove_dir_all(place.path("state-2")).unwrap();
+    fs::rename(place.path("state-lost"), place.path("state-2")).unwrap();
+    let _sites = place.join_all(&address, &flags);
+    let before = place.log("far").len();
+    place.wait_for_rounds("far", before + 2);
+    server.kill();
+}

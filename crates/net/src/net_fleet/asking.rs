@@ -49,6 +49,9 @@ impl NetFleet {
         match event {
             Event::Joined { seat, about } => {
                 self.count();
+                // With which folder it came is known before it is asked; a disk that fails now fails again
+                // when answers are noted, and is told then.
+                let _told_later = self.save_journal();
                 let name = &self.infos[*seat].name;
                 self.listener.told(&format!("{name} joined: {about}"));
             }
