@@ -204,7 +204,7 @@ fn tuning_follows_the_validation_examples_where_the_test_set_says_the_opposite()
     let place = Place::new();
     let tune = ["compare", "tiny.toml", "--seeds", "1", "--tune", "work.optimiser.rate=1e-3,3e-3"];
     let (_, said) = place.succeed(&tune);
-    assert!(said.contains("tune: 2 runs") && said.contains("run: 1 runs, 1 complete"), "{said}");
+    assert!(said.contains("tune: 2 runs") && said.contains("run: 1 run, 1 complete"), "{said}");
     let out = "runs/compare-tiny";
     for (best, other) in [("0.001", "0.003"), ("0.003", "0.001")] {
         for (rate, validation) in [(best, 0.9), (other, 0.1)] {

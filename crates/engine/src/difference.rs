@@ -27,15 +27,28 @@ fn walk(left: &Value, right: &Value, path: &mut Vec<String>) -> Option<Differenc
     if left == right {
         return None;
     }
-    if let (Value::Object(one), Value::Object(other)) = (left, right)
-        && one.keys().eq(other.keys())
-    {
-        for (key, value) in one {
+    if let (Value::Object(one), Value::Object(other)) = (left, right) {
+        // A whole table that only one side has comes before what is in both.
+        let lone = one.keys().chain(other.keys()).find(|key| {
+            let (here, there) = (one.get(*key), other.get(*key));
+            here.is_some() != there.is_some() && here.or(there).is_some_and(Value::is_object)
+        });
+        if let Some(key) = lone {
             path.push(key.clone());
-            let found = walk(value, &other[key], path);
+            let told = |side: Option<&Value>| if side.is_some() { "a table" } else { "none" };
+            let [left, right] = [one, other].map(|side| told(side.get(key)).to_owned());
+            let key = key_of(path);
             path.pop();
-            if found.is_some() {
-                return found;
+            return Some(Difference { key, left, right });
+        }
+        if one.keys().eq(other.keys()) {
+            for (key, value) in one {
+                path.push(key.clone());
+                let found = walk(value, &other[key], path);
+                path.pop();
+                if found.is_some() {
+                    return found;
+                }
             }
         }
     }
@@ -50,6 +63,7 @@ fn key_of(path: &[String]) -> String {
         ["sampler", rest @ ..] => ("federation.sample", rest),
         ["start" | "depths" | "min_arrivals" | "retries", ..] => ("federation", &path),
         ["conditions", rest @ ..] => ("conditions", rest),
+        ["privacy", rest @ ..] => ("privacy", rest),
         ["work", "encoding" | "download", ..] => ("wire", &path[1..]),
         ["work", "local" | "damped" | "head_probe", ..] => ("method: its", &path[1..]),
         ["work", ..] => ("", &path),
@@ -97,6 +111,11 @@ mod tests {
         let mut other = recipe();
         other.evaluation.every = 5;
         check(&other, ["evaluate.every", "1", "5"]);
+        let lone = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+        let private = lone(r#"{ "method": "fedavg", "privacy": { "clip": 1.0 }, "rate": 1 }"#);
+        let open = lone(r#"{ "method": "fedavg", "rate": 2 }"#);
+        let found = between(&private, &open).expect("they differ");
+        assert_eq!([found.key, found.left, found.right], ["privacy", "a table", "none"]);
         let settings: Value = serde_json::from_str(r#"{ "mu": 0.5 }"#).expect("JSON");
         let prox = Method::by_name("fedprox", settings).expect("a method").recipe(recipe());
         check(&prox, ["method.name", "\"fedavg\"", "\"fedprox\""]);

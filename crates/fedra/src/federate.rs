@@ -3,12 +3,13 @@
 mod concluding;
 mod introducing;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fedra_client::{Examples, LocalFleet, Middle, Observer, to_values};
 use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
 use fedra_engine::{
     ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population, Recipe,
+    SideMemory,
 };
 use fedra_plan::{Round, Scope};
 
@@ -82,6 +83,8 @@ pub struct Run<'e> {
     baseline: Option<Baseline>,
     remarks: Vec<String>,
     census: Census,
+    /// What each side would hold, once it was foreseen.
+    foreseen: OnceLock<SideMemory>,
 }
 
 impl<'e> Run<'e> {
@@ -133,7 +136,18 @@ impl<'e> Run<'e> {
         let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
         let remarks = remarks::of_tokens(&prepared.shards, longest).into_iter().collect();
         let (census, baseline) = (Census::of(&prepared.shards), None);
-        Ok(Self { experiment, prepared, recipe, device, inputs, baseline, remarks, census })
+        let foreseen = OnceLock::new();
+        Ok(Self {
+            experiment,
+            prepared,
+            recipe,
+            device,
+            inputs,
+            baseline,
+            remarks,
+            census,
+            foreseen,
+        })
     }
 
     /// Takes another census than that of its own rows, and settles what is scored by it.

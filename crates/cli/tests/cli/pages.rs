@@ -83,10 +83,10 @@ fn a_damaged_run_leaves_the_others_their_pages_and_is_named() {
     let place = Place::new();
     let arguments = ["compare", "tiny.toml", "--seeds", "2", "--out", "two", "--quiet"];
     place.succeed(&arguments);
-    let log = place.path("two/fedavg/seed-4/rounds.jsonl");
+    let log = place.path("two/tiny/seed-4/rounds.jsonl");
     fs::write(&log, "no report\n").unwrap();
     fs::create_dir(place.path("empty")).unwrap();
-    for page in ["two/report.html", "two/fedavg/seed-3/report.html"] {
+    for page in ["two/report.html", "two/tiny/seed-3/report.html"] {
         fs::remove_file(place.path(page)).unwrap();
     }
     let refused = place.refused(&["report", "empty", "two"]);
@@ -95,7 +95,7 @@ fn a_damaged_run_leaves_the_others_their_pages_and_is_named() {
     let page = fs::read_to_string(place.path("two/report.html")).unwrap();
     assert!(page.contains("seed 4 is in no curve") && page.contains("line 1 is no report"));
     assert!(page.contains("<h3>Score by round</h3>"));
-    assert!(place.path("two/fedavg/seed-3/report.html").is_file());
+    assert!(place.path("two/tiny/seed-3/report.html").is_file());
 }
 
 /// What a server at an address of this machine says to a request.

@@ -4,12 +4,9 @@ use crate::best::{self, BestRound};
 use crate::error::{Context, Result};
 use crate::experiment::ModelSource;
 use crate::folder::Folder;
-use crate::forecast::Forecast;
-use crate::forecast::choices::Overlap;
 use crate::headline::set_name;
 use crate::listener::Listener;
 use crate::model_card::{self, CardRound, CardSubject, Holds};
-use crate::plan_report::side_memory;
 use crate::predictions::{self, Place};
 use crate::prepared::Prepared;
 use crate::private::{self, PrivacySummary, SIMULATED};
@@ -73,7 +70,7 @@ impl Run<'_> {
             stage: None,
             seconds: 0.0,
             peak_rss_bytes: 0,
-            foreseen_memory: self.foreseen_memory(&reports)?,
+            foreseen_memory: self.foreseen_memory(&reports),
             clients: self.census.clients.len(),
             examples: self.census.examples(),
             parameters: model.layout().elements() as u64,
@@ -120,15 +117,10 @@ impl Run<'_> {
 
     /// What each side would hold on a machine of its own; `None` where that was measured, and where clients
     /// are elsewhere, whose batches nobody here has seen.
-    fn foreseen_memory(&self, reports: &[RoundReport]) -> Result<Option<SideMemory>> {
-        let (experiment, prepared, recipe) = (self.experiment, &self.prepared, &self.recipe);
+    fn foreseen_memory(&self, reports: &[RoundReport]) -> Option<SideMemory> {
         let measured = reports.iter().any(|report| report.memory.is_some());
-        let elsewhere = prepared.shards.clients.iter().all(|shard| shard.train.is_empty());
-        if measured || elsewhere {
-            return Ok(None);
-        }
-        let forecast = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
-        side_memory((experiment, prepared, recipe), &forecast.stages).map(Some)
+        let elsewhere = self.prepared.shards.clients.iter().all(|shard| shard.train.is_empty());
+        self.foreseen.get().copied().filter(|_| !measured && !elsewhere)
     }
 
     /// What was promised and spent.

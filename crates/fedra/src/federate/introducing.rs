@@ -5,6 +5,7 @@ use crate::experiment::ModelSource;
 use crate::forecast::Forecast;
 use crate::forecast::choices::Overlap;
 use crate::grid::{counted, grouped};
+use crate::plan_report::side_memory;
 use crate::prepared::Prepared;
 use crate::private::PrivacySummary;
 use crate::process::{available_bytes, resident_bytes};
@@ -70,9 +71,16 @@ impl Run<'_> {
 
     /// A warning when the run will need more memory than there is.
     pub fn memory_warning(&self) -> Result<Option<String>> {
-        let Some((held, free)) = resident_bytes().zip(available_bytes()) else { return Ok(None) };
+        let before = resident_bytes().zip(available_bytes());
         let (experiment, prepared, recipe) = (self.experiment, &self.prepared, &self.recipe);
         let forecast = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
+        // A forecast of many clients takes memory, so it is made once, before the rounds. The sides of a cut
+        // are measured.
+        if recipe.split.is_none() {
+            let sides = side_memory((experiment, prepared, recipe), &forecast.stages)?;
+            let _the_same = self.foreseen.set(sides);
+        }
+        let Some((held, free)) = before else { return Ok(None) };
         let placement = forecast.placement(experiment, prepared);
         let kept = (&placement, &forecast.stages[..]);
         let needed = RunMemory::of(experiment, prepared, recipe, kept, ByteCount(held)).total();
