@@ -10,6 +10,8 @@
 //!    └── Link ══ frames ══ Link ──┘            one gRPC stream; chunks, limits, back-pressure
 //! ```
 
+mod carrier;
+mod conversation;
 mod cut;
 mod decode;
 mod join;
@@ -40,6 +42,8 @@ mod error;
 mod runtime;
 mod secret;
 
+pub use carrier::{Carrier, Delivery, Reception, Room, Seated, Urgency, urgency};
+pub use conversation::{Conversation, Heard};
 pub use cut::{CUT, CutDialer, CutHello, row_limits, with_middle};
 pub use decode::{
     DECODE, DecodeDialer, DecodeHello, DecodeHost, DecodeListener, DecodeWelcome, NetDecodePeer,

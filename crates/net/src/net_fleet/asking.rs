@@ -59,7 +59,7 @@ impl NetFleet {
             Event::Refused { who, reason } => {
                 self.listener.told(&format!("{who} was turned away: {reason}"));
             }
-            Event::Answer { .. } => {}
+            Event::Answer { .. } | Event::Severed { .. } => {}
         }
     }
 
@@ -156,6 +156,9 @@ impl NetFleet {
                         let answer = answer.map(|answer| (answer, message.payloads));
                         return Ok(Some((seat, answer.map_err(|error| error.to_string()))));
                     }
+                }
+                Event::Severed { reason } => {
+                    return Err(EngineError::Fleet { doing: "reach the sites", reason });
                 }
                 Event::Lost { .. } | Event::Refused { .. } => {}
             }
