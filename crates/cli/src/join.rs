@@ -13,11 +13,13 @@ use fedra::run_files::LEDGER;
 use fedra_client::{Agreed, Client, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_engine::PrivateSelection;
+use fedra_flower::{Endpoint, FlowerError, Membership, NodeKey};
 use fedra_net::{CutDialer, Dialer, JoinListener, Left, NetError, Runtime, ServerSecurity, Site};
 use fedra_privacy::Unit;
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::progress::Voice;
 use crate::tls::Tls;
@@ -27,6 +29,9 @@ Examples:
   fedra join experiments/clinic-concepts.toml --server 127.0.0.1:7400 --client hospital-1
   fedra join study.toml --server server.example:7400 --client north --set data.path=north.jsonl \\
       --tls-cert certs/clients/north.pem --tls-key certs/clients/north.key --tls-ca certs/ca.pem
+
+  fedra join study.toml --superlink https://link.example:8000 --client north --set data.path=north.jsonl \\
+      --key north.key --ca certs/ca.pem
 
 The site dials the server and nobody dials it. It works until all rounds are complete; when the
 connection is lost it dials again, with growing waits. What the client keeps between rounds is in
@@ -43,8 +48,14 @@ pub struct Join {
     #[command(flatten)]
     overrides: Overrides,
     /// The server's address
-    #[arg(long, value_name = "HOST:PORT")]
-    server: String,
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "superlink",
+          conflicts_with = "superlink")]
+    server: Option<String>,
+    #[command(flatten)]
+    flower: AtSuperLink,
+    /// With --superlink: the key of this node, as `fedra flower key` writes it [default: one in --state]
+    #[arg(long, value_name = "FILE", requires = "superlink")]
+    key: Option<PathBuf>,
     /// Which client of the experiment this site is
     #[arg(long, value_name = "NAME")]
     client: String,
@@ -66,15 +77,7 @@ impl Join {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let security = self.tls.security("--server", &self.server)?;
-        if let ServerSecurity::Tls(identity) = &security {
-            let names = identity.names()?;
-            if !names.contains(&self.client) {
-                let found = names.join(", ");
-                bail!("--tls-cert: found a certificate of {found:?}, expected {:?}", self.client);
-            }
-        }
-        let dialer = Dialer::new(&self.server, &security)?;
+        let way = self.way()?;
         let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;
         let (client, agreement) = fedra::join(&experiment, &self.client)?;
         let usual =
@@ -88,19 +91,7 @@ impl Join {
                 folder.display()
             ));
         }
-        let runtime = Arc::new(Runtime::start()?);
-        let client = if experiment.recipe.split.is_some() {
-            let way = (Arc::clone(&runtime), dialer.clone());
-            let cut = CutDialer::new(way, self.client.clone(), client.model().width());
-            if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
-                let expected = "none beside [privacy]: noise comes from the key in --state";
-                bail!("--noise-seed: found {seed}, expected {expected}");
-            }
-            let seed = noise_seed(&folder, self.noise_seed)?;
-            client.with_connection(Arc::new(cut)).with_noise_seed(seed)
-        } else {
-            client
-        };
+        let client = self.cut(client, (&way, &experiment), &folder)?;
         let client = guarded(client, &experiment, &folder)?;
         let mut site = Site::new(client, agreement, &folder)?;
         let pool = match experiment.draft.threads {
@@ -108,14 +99,23 @@ impl Join {
             Some(threads) => Some(ThreadPool::new(threads).context("threads")?),
         };
         let listener = Said(voice);
-        let mut go = || fedra_net::join(&mut site, (&*runtime, &dialer), &listener);
+        let go = || match way {
+            Way::Server(runtime, dialer) => {
+                fedra_net::join(&mut site, (&*runtime, &dialer), &listener).map_err(Into::into)
+            }
+            Way::SuperLink(endpoint) => {
+                let key = self.node_key(&folder)?;
+                let membership = Membership { endpoint, key, folder: folder.clone() };
+                fedra_flower::join(&mut site, membership, &listener)
+            }
+        };
         let left = match &pool {
             Some(pool) => pool.install(go),
             None => go(),
         };
         match left {
             // It worked until something of this machine failed: not a refusal.
-            Err(error @ NetError::System { .. }) => {
+            Err(FlowerError::Net(error @ NetError::System { .. })) => {
                 console::say(format_args!("error: {error}"));
                 console::say("hint: once this is mended, the same command joins again");
                 Ok(ExitCode::FAILURE)
@@ -124,6 +124,67 @@ impl Join {
             Ok(left) => Ok(ended(left, &listener)),
         }
     }
+
+    /// How the server is reached.
+    fn way(&self) -> Result<Way> {
+        if let Some(endpoint) = self.flower.endpoint(&self.tls)? {
+            return Ok(Way::SuperLink(endpoint));
+        }
+        let Some(server) = &self.server else { bail!("found neither --server nor --superlink") };
+        let security = self.tls.security("--server", server)?;
+        if let ServerSecurity::Tls(identity) = &security {
+            let names = identity.names()?;
+            if !names.contains(&self.client) {
+                let found = names.join(", ");
+                bail!("--tls-cert: found a certificate of {found:?}, expected {:?}", self.client);
+            }
+        }
+        let dialer = Dialer::new(server, &security)?;
+        Ok(Way::Server(Arc::new(Runtime::start()?), dialer))
+    }
+
+    /// The client with its way to the server's half of the model, where it is cut.
+    fn cut(
+        &self,
+        client: Client,
+        (way, experiment): (&Way, &Experiment),
+        folder: &Path,
+    ) -> Result<Client> {
+        if experiment.recipe.split.is_none() {
+            return Ok(client);
+        }
+        let Way::Server(runtime, dialer) = way else {
+            bail!("--superlink: found [split], expected none: a SuperLink stores and forwards");
+        };
+        let way = (Arc::clone(runtime), dialer.clone());
+        let cut = CutDialer::new(way, self.client.clone(), client.model().width());
+        if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
+            let expected = "none beside [privacy]: noise comes from the key in --state";
+            bail!("--noise-seed: found {seed}, expected {expected}");
+        }
+        let seed = noise_seed(folder, self.noise_seed)?;
+        Ok(client.with_connection(Arc::new(cut)).with_noise_seed(seed))
+    }
+
+    /// This node's key: the one that was given, or one of its own that it keeps.
+    fn node_key(&self, folder: &Path) -> Result<NodeKey, FlowerError> {
+        if let Some(file) = &self.key {
+            return NodeKey::open(file);
+        }
+        let file = folder.join("node.key");
+        let draw = || NodeKey::generate().map_err(std::io::Error::other);
+        let unusable = |reason: String| FlowerError::File { file: file.display().to_string(), reason };
+        let text = fedra_net::kept_secret(&file, draw).map_err(|error| unusable(error.to_string()))?;
+        NodeKey::read(&text).map_err(unusable)
+    }
+}
+
+/// How the server is reached.
+enum Way {
+    /// Over our own network.
+    Server(Arc<Runtime>, Dialer),
+    /// Through a SuperLink.
+    SuperLink(Endpoint),
 }
 
 /// Says how it ended; the status of the process.

@@ -12,6 +12,7 @@ mod convert;
 mod data;
 mod evaluate;
 mod experiment;
+mod flower;
 mod generate;
 mod help;
 mod init;
@@ -83,6 +84,9 @@ enum Command {
     Join(join::Join),
     /// Make a CA, and certificates for a server and for clients
     Certs(certs::Certs),
+    /// Prepare a federation that meets at a Flower SuperLink
+    #[command(subcommand)]
+    Flower(flower::Flower),
     /// Run several experiments over seeds and say which is better, and whether that was seen at all
     Compare(compare::Compare),
     /// Make the page of a run or a comparison again
@@ -176,6 +180,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Serve(serve) => return serve.run(),
         Command::Join(join) => return join.run(),
         Command::Certs(certs) => certs.run(),
+        Command::Flower(flower) => flower.run(),
         Command::Compare(compare) => return compare.run(),
         Command::Report(report) => report.run(),
         Command::Plan(arguments) => plan::run(&arguments),

@@ -18,14 +18,16 @@ use fedra::{Error, Experiment};
 use fedra_client::Observer;
 use fedra_compute::SecretKey;
 use fedra_engine::EngineError;
+use fedra_flower::{Endpoint, Task};
 use fedra_net::{
-    Federated, FleetListener, FleetOptions, NetFleet, Routes, ServerOptions, ServerSecurity, Start,
-    with_middle,
+    Carrier, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
+    ServerSecurity, Start, with_middle,
 };
 use fedra_plan::{ByteCount, Round};
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::model_server::{Ends, ModelServer};
 use crate::progress::Voice;
@@ -38,6 +40,8 @@ Examples:
   fedra serve experiments/clinic-concepts.toml --listen 127.0.0.1:7400
   fedra serve study.toml --listen 0.0.0.0:7400 --out runs/study \\
       --tls-cert certs/server.pem --tls-key certs/server.key --tls-ca certs/ca.pem
+
+  fedra serve study.toml --superlink https://link.example:8000 --ca certs/ca.pem
 
   fedra serve --model models/smollm2 --first 1 --last 1 --listen 127.0.0.1:7400
 
@@ -64,8 +68,11 @@ pub struct Serve {
     #[command(flatten)]
     overrides: Overrides,
     /// Where to listen, as in 127.0.0.1:7400 or [::]:7400
-    #[arg(long, value_name = "ADDR")]
-    listen: SocketAddr,
+    #[arg(long, value_name = "ADDR", required_unless_present = "superlink",
+          conflicts_with = "superlink")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    flower: AtSuperLink,
     #[command(flatten)]
     tls: Tls,
     /// Where results go [default: runs/NAME]
@@ -97,10 +104,20 @@ impl Serve {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let security = self.tls.security("--listen", &self.listen.to_string())?;
+        let network = match (self.listen, self.flower.endpoint(&self.tls)?) {
+            (Some(listen), None) => {
+                let security = self.tls.security("--listen", &listen.to_string())?;
+                Network::Own(ServerOptions::new(listen, security))
+            }
+            (_, Some(endpoint)) => Network::SuperLink(endpoint),
+            (None, None) => bail!("found neither --listen nor --superlink"),
+        };
         let Some(file) = &self.file else {
             let Some(path) = &self.model else { bail!("found neither a file nor --model") };
-            let (ends, bf16, listen) = (self.ends, self.bf16, (self.listen, security));
+            let Network::Own(ServerOptions { listen, security, .. }) = network else {
+                bail!("--superlink: found --model, expected an experiment: a decoder needs streams");
+            };
+            let (ends, bf16, listen) = (self.ends, self.bf16, (listen, security));
             return ModelServer { path, ends, bf16, listen }.run();
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
@@ -111,7 +128,7 @@ impl Serve {
         let output = Output { folder, over };
         let seconds = Duration::from_secs;
         let mut sites = Sites {
-            server: ServerOptions::new(self.listen, security),
+            network,
             options: FleetOptions {
                 deadline: seconds(self.deadline),
                 grace: seconds(self.grace),
@@ -129,9 +146,17 @@ impl Serve {
     }
 }
 
+/// What carries messages.
+enum Network {
+    /// Our own server.
+    Own(ServerOptions),
+    /// A SuperLink.
+    SuperLink(Endpoint),
+}
+
 /// The network behind a federation.
 struct Sites {
-    server: ServerOptions,
+    network: Network,
     options: FleetOptions,
     start: Start,
     voice: Voice,
@@ -148,23 +173,48 @@ impl Host for Sites {
                 "--wait-for: found {wanted}, expected at most the experiment's {clients} clients"
             )));
         }
-        let routes = match &middle {
-            None => Routes::default(),
-            Some(middle) => with_middle(Routes::default(), middle, &names),
-        };
-        let federated = Federated { names, agreement, layout, initial, routes };
-        let (place, options) = ((&self.server, folder), self.options.clone());
+        let options = self.options.clone();
         let listener = Box::new(Said(self.voice));
         let refused = |error: fedra_net::NetError| Error::Refused(error.to_string());
-        let mut fleet =
-            NetFleet::listen(federated, place, options, listener, central).map_err(refused)?;
-        if self.voice == Voice::Lively {
-            let how = match self.server.security {
-                ServerSecurity::Tls(_) => "mutual TLS",
-                ServerSecurity::Plain => "no TLS: a client is who it claims to be",
-            };
-            console::say(format_args!("listening on {} ({how})", fleet.address()));
-        }
+        let mut fleet = match &self.network {
+            Network::Own(server) => {
+                let routes = match &middle {
+                    None => Routes::default(),
+                    Some(middle) => with_middle(Routes::default(), middle, &names),
+                };
+                let federated = Federated { names, agreement, layout, initial, routes };
+                let fleet =
+                    NetFleet::listen(federated, (server, folder), options, listener, central);
+                let fleet = fleet.map_err(refused)?;
+                let how = match server.security {
+                    ServerSecurity::Tls(_) => "mutual TLS",
+                    ServerSecurity::Plain => "no TLS: a client is who it claims to be",
+                };
+                self.say(&format!("listening on {} ({how})", fleet.address()));
+                fleet
+            }
+            Network::SuperLink(endpoint) => {
+                if middle.is_some() {
+                    let expected = "no [split] on a SuperLink: it stores and forwards, and rows of a \
+                                    cut model would wait a third of a second at each crossing";
+                    return Err(Error::Refused(format!("--superlink: expected {expected}")));
+                }
+                let task = Task::acquire(endpoint, &*listener);
+                let task = task.map_err(|error| Error::Refused(error.to_string()))?;
+                let Some(task) = task else { return Ok(None) };
+                let routes = Routes::default();
+                let federated = Federated { names, agreement, layout, initial, routes };
+                let start = |reception, _routes, _runtime: &Runtime| {
+                    Ok(Box::new(task.start(reception)?) as Box<dyn Carrier>)
+                };
+                let fleet =
+                    NetFleet::over(federated, (folder, options), (listener, central), start);
+                let fleet = fleet.map_err(refused)?;
+                let how = if endpoint.is_encrypted() { "TLS" } else { "no TLS" };
+                self.say(&format!("coordinating at {} ({how})", fleet.address()));
+                fleet
+            }
+        };
         let Some(census) = fleet.wait(self.start).map_err(refused)? else { return Ok(None) };
         let counts = |(name, counts): (String, fedra_net::Counts)| {
             let fedra_net::Counts { train, validation, test, tokens } = counts;
@@ -202,6 +252,14 @@ impl Host for Sites {
                 let words = error.in_words();
                 fleet.give_up(words.split("\nhint:").next().unwrap_or(&words));
             }
+        }
+    }
+}
+
+impl Sites {
+    fn say(&self, line: &str) {
+        if self.voice == Voice::Lively {
+            console::say(line);
         }
     }
 }

@@ -69,6 +69,11 @@ impl Reception {
         let _fleet_is_gone = self.host.tell(Event::Refused { who, reason });
     }
 
+    /// The fleet hears something about the network that a person should know.
+    pub fn tell(&self, line: &str) {
+        let _fleet_is_gone = self.host.tell(Event::Said { line: line.to_owned() });
+    }
+
     /// The fleet hears that nobody can be reached any more, and why.
     pub fn sever(&self, reason: &str) {
         let _fleet_is_gone = self.host.tell(Event::Severed { reason: reason.to_owned() });

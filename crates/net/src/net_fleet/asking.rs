@@ -59,6 +59,7 @@ impl NetFleet {
             Event::Refused { who, reason } => {
                 self.listener.told(&format!("{who} was turned away: {reason}"));
             }
+            Event::Said { line } => self.listener.told(line),
             Event::Answer { .. } | Event::Severed { .. } => {}
         }
     }
@@ -160,7 +161,7 @@ impl NetFleet {
                 Event::Severed { reason } => {
                     return Err(EngineError::Fleet { doing: "reach the sites", reason });
                 }
-                Event::Lost { .. } | Event::Refused { .. } => {}
+                Event::Lost { .. } | Event::Refused { .. } | Event::Said { .. } => {}
             }
         }
     }
