@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 
+import numpy
+
 PATIENCE = 180.0
 BIN = pathlib.Path(sys.executable).parent
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -145,10 +147,10 @@ class Place:
     def certificates(self):
         self.fed("certs", "certs", "--server", "127.0.0.1", "localhost", "--client", "hospital-1")
 
-    def superlink(self, port, secure=False, name="superlink", more=()):
+    def superlink(self, port, secure=False, name="superlink", more=(), isolation="process"):
         """Starts a SuperLink; with certificates and node authentication where it is secure."""
         command = [BIN / "flower-superlink", "--host", "127.0.0.1", "--port", port]
-        command += ["--isolation", "process", "--disable-runtime-dependency-installation", *more]
+        command += ["--isolation", isolation, "--disable-runtime-dependency-installation", *more]
         if secure:
             command += ["--ssl-ca-certfile", "certs/ca.pem", "--ssl-certfile", "certs/server.pem"]
             command += ["--ssl-keyfile", "certs/server.key", "--enable-supernode-auth"]
@@ -166,9 +168,21 @@ class Place:
         process.wait_for("Uvicorn running")
         return process
 
-    def flower_run(self, app="app"):
+    def supernode(self, link, name):
+        """Starts a node of Flower's own, in Python."""
+        command = [BIN / "flower-supernode", "--insecure", "--superlink", link.url.split("//")[1]]
+        command += ["--host", "127.0.0.1", "--port", free_port()]
+        return self.start(name, [*command, "--disable-runtime-dependency-installation"])
+
+    def neighbour(self):
+        """The app that knows nothing of fedra, where `flwr run` may build it."""
+        shutil.copytree(ROOT / "tools/flower/app", self.path("neighbour"))
+        return "neighbour"
+
+    def flower_run(self, app="app", config=()):
         """Begins a run with `flwr run`; its number."""
-        said = self.flwr("run", app, "link")
+        words = [word for key, value in dict(config).items() for word in ("--run-config", f"{key}={json.dumps(value)}")]
+        said = self.flwr("run", app, "link", *words)
         found = re.search(r"run (\d{6,})", said)
         assert found, said
         return int(found[1])
@@ -186,6 +200,16 @@ class Place:
 
     def model(self, run):
         return self.path(run).joinpath("model/model.safetensors").read_bytes()
+
+    def arrays(self, file):
+        """The arrays of a safetensors file in f32, by name."""
+        data = self.path(file).read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        head, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+        head.pop("__metadata__", None)
+        assert all(it["dtype"] == "F32" for it in head.values()), head
+        read = lambda it: numpy.frombuffer(body[slice(*it["data_offsets"])], "<f4").reshape(it["shape"])
+        return {name: read(it) for name, it in head.items()}
 
     def log(self, run):
         lines = self.path(run).joinpath("rounds.jsonl").read_text().splitlines()

@@ -13,7 +13,7 @@ use fedra::run_files::LEDGER;
 use fedra_client::{Agreed, Client, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_engine::PrivateSelection;
-use fedra_flower::{Endpoint, FlowerError, Membership, NodeKey};
+use fedra_flower::{Endpoint, FlowerError, Membership, NodeKey, StockRun};
 use fedra_net::{CutDialer, Dialer, JoinListener, Left, NetError, Runtime, ServerSecurity, Site};
 use fedra_privacy::Unit;
 
@@ -22,6 +22,7 @@ use crate::experiment::Overrides;
 use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::progress::Voice;
+use crate::tensor_names::tensor_names;
 use crate::tls::Tls;
 
 const EXAMPLES: &str = "\
@@ -48,8 +49,12 @@ pub struct Join {
     #[command(flatten)]
     overrides: Overrides,
     /// The server's address
-    #[arg(long, value_name = "HOST:PORT", required_unless_present = "superlink",
-          conflicts_with = "superlink")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        required_unless_present = "superlink",
+        conflicts_with = "superlink"
+    )]
     server: Option<String>,
     #[command(flatten)]
     flower: AtSuperLink,
@@ -59,6 +64,10 @@ pub struct Join {
     /// Which client of the experiment this site is
     #[arg(long, value_name = "NAME")]
     client: String,
+    /// With --superlink: take part in a FedAvg run of an app of Flower's own, which sends the whole model by
+    /// Hugging Face's names; how this site trains it is the experiment's. Ctrl-C leaves
+    #[arg(long, requires = "superlink")]
+    stock: bool,
     /// Where this site keeps its state [default: runs/NAME-CLIENT]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -92,6 +101,7 @@ impl Join {
             ));
         }
         let client = self.cut(client, (&way, &experiment), &folder)?;
+        let stock = self.stock_run(&experiment, &client)?;
         let client = guarded(client, &experiment, &folder)?;
         let mut site = Site::new(client, agreement, &folder)?;
         let pool = match experiment.draft.threads {
@@ -105,7 +115,7 @@ impl Join {
             }
             Way::SuperLink(endpoint) => {
                 let key = self.node_key(&folder)?;
-                let membership = Membership { endpoint, key, folder: folder.clone() };
+                let membership = Membership { endpoint, key, folder: folder.clone(), stock };
                 fedra_flower::join(&mut site, membership, &listener)
             }
         };
@@ -166,6 +176,22 @@ impl Join {
         Ok(client.with_connection(Arc::new(cut)).with_noise_seed(seed))
     }
 
+    /// How it takes part in a run that is none of ours, if it is to.
+    fn stock_run(&self, experiment: &Experiment, client: &Client) -> Result<Option<StockRun>> {
+        if !self.stock {
+            return Ok(None);
+        }
+        let recipe = &experiment.recipe;
+        if recipe.method != "fedavg" {
+            bail!("--stock: found the method {}, expected fedavg", recipe.method);
+        }
+        if recipe.privacy.is_some() {
+            bail!("--stock: found [privacy], expected none: nobody there keeps its promise");
+        }
+        let (names, seed) = (tensor_names(client.layout())?, Seed(experiment.draft.seed));
+        Ok(Some(StockRun { recipe: recipe.clone(), seed, names }))
+    }
+
     /// This node's key: the one that was given, or one of its own that it keeps.
     fn node_key(&self, folder: &Path) -> Result<NodeKey, FlowerError> {
         if let Some(file) = &self.key {
@@ -173,8 +199,10 @@ impl Join {
         }
         let file = folder.join("node.key");
         let draw = || NodeKey::generate().map_err(std::io::Error::other);
-        let unusable = |reason: String| FlowerError::File { file: file.display().to_string(), reason };
-        let text = fedra_net::kept_secret(&file, draw).map_err(|error| unusable(error.to_string()))?;
+        let unusable =
+            |reason: String| FlowerError::File { file: file.display().to_string(), reason };
+        let text =
+            fedra_net::kept_secret(&file, draw).map_err(|error| unusable(error.to_string()))?;
         NodeKey::read(&text).map_err(unusable)
     }
 }

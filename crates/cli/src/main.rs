@@ -30,6 +30,8 @@ mod report;
 mod run;
 mod screen;
 mod serve;
+mod status;
+mod tensor_names;
 mod terminal;
 mod tls;
 mod watch;
@@ -82,6 +84,8 @@ enum Command {
     Serve(serve::Serve),
     /// Take part in such a federation as one client, with its own rows alone
     Join(join::Join),
+    /// Say how such a federation stands: round, who is there, bytes, scores, privacy
+    Status(status::Status),
     /// Make a CA, and certificates for a server and for clients
     Certs(certs::Certs),
     /// Prepare a federation that meets at a Flower SuperLink
@@ -179,6 +183,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Run(run) => return run.run(),
         Command::Serve(serve) => return serve.run(),
         Command::Join(join) => return join.run(),
+        Command::Status(status) => status.run(),
         Command::Certs(certs) => certs.run(),
         Command::Flower(flower) => flower.run(),
         Command::Compare(compare) => return compare.run(),

@@ -17,13 +17,13 @@ use fedra::serve::{Host, Serving};
 use fedra::{Error, Experiment};
 use fedra_client::Observer;
 use fedra_compute::SecretKey;
-use fedra_engine::EngineError;
-use fedra_flower::{Endpoint, Task};
+use fedra_engine::{EngineError, ParamValues};
+use fedra_flower::{Endpoint, StockClients, Task};
 use fedra_net::{
     Carrier, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
     ServerSecurity, Start, with_middle,
 };
-use fedra_plan::{ByteCount, Round};
+use fedra_plan::{ByteCount, Layout, Round};
 
 use crate::console;
 use crate::experiment::Overrides;
@@ -32,6 +32,7 @@ use crate::interrupt;
 use crate::model_server::{Ends, ModelServer};
 use crate::progress::Voice;
 use crate::run;
+use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
 use crate::tls::Tls;
 
@@ -68,11 +69,19 @@ pub struct Serve {
     #[command(flatten)]
     overrides: Overrides,
     /// Where to listen, as in 127.0.0.1:7400 or [::]:7400
-    #[arg(long, value_name = "ADDR", required_unless_present = "superlink",
-          conflicts_with = "superlink")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        required_unless_present = "superlink",
+        conflicts_with = "superlink"
+    )]
     listen: Option<SocketAddr>,
     #[command(flatten)]
     flower: AtSuperLink,
+    /// With --superlink: this client is an app of Flower's own with so many training examples; it gets the
+    /// whole model by Hugging Face's names and trains it (FedAvg only)
+    #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
+    stock: Vec<(String, u64)>,
     #[command(flatten)]
     tls: Tls,
     /// Where results go [default: runs/NAME]
@@ -115,13 +124,21 @@ impl Serve {
         let Some(file) = &self.file else {
             let Some(path) = &self.model else { bail!("found neither a file nor --model") };
             let Network::Own(ServerOptions { listen, security, .. }) = network else {
-                bail!("--superlink: found --model, expected an experiment: a decoder needs streams");
+                bail!(
+                    "--superlink: found --model, expected an experiment: a decoder needs streams"
+                );
             };
             let (ends, bf16, listen) = (self.ends, self.bf16, (listen, security));
             return ModelServer { path, ends, bf16, listen }.run();
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
         let experiment = Experiment::open_for(file, Party::Server, &self.overrides.as_given())?;
+        if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {
+            let found = &experiment.recipe.method;
+            bail!(
+                "--stock: found the method {found}, expected fedavg: such an app trains all of a model"
+            );
+        }
         let usual = || Path::new("runs").join(&experiment.name);
         let folder = self.out.clone().unwrap_or_else(usual);
         let over = if self.force { Over::AnyRun } else { Over::Nothing };
@@ -129,6 +146,7 @@ impl Serve {
         let seconds = Duration::from_secs;
         let mut sites = Sites {
             network,
+            stock: self.stock,
             options: FleetOptions {
                 deadline: seconds(self.deadline),
                 grace: seconds(self.grace),
@@ -157,6 +175,7 @@ enum Network {
 /// The network behind a federation.
 struct Sites {
     network: Network,
+    stock: Vec<(String, u64)>,
     options: FleetOptions,
     start: Start,
     voice: Voice,
@@ -199,13 +218,14 @@ impl Host for Sites {
                                     cut model would wait a third of a second at each crossing";
                     return Err(Error::Refused(format!("--superlink: expected {expected}")));
                 }
+                let stock = self.stock_clients((&names, &layout), &initial)?;
                 let task = Task::acquire(endpoint, &*listener);
                 let task = task.map_err(|error| Error::Refused(error.to_string()))?;
                 let Some(task) = task else { return Ok(None) };
                 let routes = Routes::default();
                 let federated = Federated { names, agreement, layout, initial, routes };
                 let start = |reception, _routes, _runtime: &Runtime| {
-                    Ok(Box::new(task.start(reception)?) as Box<dyn Carrier>)
+                    Ok(Box::new(task.start(reception, stock)?) as Box<dyn Carrier>)
                 };
                 let fleet =
                     NetFleet::over(federated, (folder, options), (listener, central), start);
@@ -256,7 +276,34 @@ impl Host for Sites {
     }
 }
 
+/// A client that is an app of Flower's own, as it is given: `north=120`.
+fn stock_client(text: &str) -> Result<(String, u64), String> {
+    let expected = || format!("found {text:?}, expected a name and a number, as in north=120");
+    let (name, examples) = text.rsplit_once('=').ok_or_else(expected)?;
+    let examples = examples.parse().ok().filter(|examples| *examples > 0);
+    Ok((name.to_owned(), examples.ok_or_else(expected)?))
+}
+
 impl Sites {
+    /// The clients that are apps of Flower's own, if any are.
+    fn stock_clients(
+        &self,
+        (names, layout): (&[String], &Layout),
+        initial: &ParamValues,
+    ) -> fedra::Result<Option<StockClients>> {
+        if self.stock.is_empty() {
+            return Ok(None);
+        }
+        let refused = |reason: String| Error::Refused(format!("--stock: {reason}"));
+        if let Some((found, _)) = self.stock.iter().find(|(name, _)| !names.contains(name)) {
+            let expected = names.join(", ");
+            return Err(refused(format!("found {found:?}, expected one of {expected}")));
+        }
+        let tensors = tensor_names(layout).map_err(|error| Error::Refused(error.to_string()))?;
+        let (clients, layout, initial) = (self.stock.clone(), layout.clone(), initial.clone());
+        Ok(Some(StockClients { clients, layout, initial, names: tensors }))
+    }
+
     fn say(&self, line: &str) {
         if self.voice == Voice::Lively {
             console::say(line);

@@ -32,7 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
     // Sockets stand beside the library, not under it: only the command line joins the two.
     ("fedra-net", &["fedra-plan", "fedra-seed", "fedra-wire", "fedra-engine", "fedra-client"]),
     // Another way for the same messages: it stands on the network, which does not know it.
-    ("fedra-flower", &["fedra-net"]),
+    ("fedra-flower", &["fedra-plan", "fedra-seed", "fedra-wire", "fedra-engine", "fedra-net"]),
     // Attacks stand beside the library too: no run needs them.
     (
         "fedra-audit",
@@ -135,4 +135,6 @@ fn only_the_network_is_asynchronous() {
 #[test]
 fn the_library_and_the_network_mean_the_same_file() {
     assert_eq!(fedra::run_files::SITES, fedra_net::JOURNAL);
+    assert_eq!(fedra::run_files::STATUS, fedra_net::STATUS);
+    assert_eq!(fedra::run_files::EVENTS, fedra_net::EVENTS);
 }

@@ -15,6 +15,7 @@ use crate::courier::Courier;
 use crate::error::FlowerError;
 use crate::http::Endpoint;
 use crate::runtime_api::{Outcome, RuntimeApi};
+use crate::stock_client::StockClients;
 use crate::superlink::{Caller, SuperLink};
 
 /// How often a task is looked for.
@@ -64,7 +65,9 @@ impl Task {
                 Ok(Err(unchanged)) => {
                     link = Some(unchanged);
                     let place = endpoint.authority();
-                    say(format!("waiting for a run at {place}: `flwr run` with the app of `fedra flower app`"));
+                    say(format!(
+                        "waiting for a run at {place}: `flwr run` with the app of `fedra flower app`"
+                    ));
                 }
                 Err(error) if error.is_temporary() => say(format!("{error}; trying again")),
                 Err(error) => return Err(error),
@@ -78,11 +81,15 @@ impl Task {
         self.api.run()
     }
 
-    /// Carries messages from now on.
-    pub fn start(self, reception: Reception) -> Result<Coordinator, NetError> {
+    /// Carries messages from now on; some clients may be apps of Flower's own.
+    pub fn start(
+        self,
+        reception: Reception,
+        stock: Option<StockClients>,
+    ) -> Result<Coordinator, NetError> {
         let place = format!("{} (run {} of the SuperLink)", self.api.place(), self.api.run());
         let (orders, received) = channel();
-        let courier = Courier::new(self.api, reception);
+        let courier = Courier::new(self.api, reception, stock);
         let thread = std::thread::Builder::new()
             .name("fedra-flower".to_owned())
             .spawn(move || carry(courier, &received));

@@ -4,21 +4,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fedra_net::{Delivery, Message, Peer, Reception, Room, Seated, Traffic, Urgency, urgency};
+use fedra_net::{Peer, Reception, Room};
 
-use crate::envelope::{Envelope, MESSAGE_TYPE, Opened, records};
+use crate::arrays::Arrays;
+use crate::envelope::{Envelope, Opened, records};
 use crate::error::FlowerError;
+use crate::guest::{Guest, Sitting, State};
 use crate::object::Letter;
-use crate::proto::{self, Metadata, NodeInfo, SUPERLINK};
+use crate::proto::{self, NodeInfo};
 use crate::runtime_api::{Outcome, RuntimeApi};
+use crate::stock_client::StockClients;
 
 /// How often it is asked who is online.
 const LOOK: Duration = Duration::from_secs(1);
 /// The waits before it is asked for replies again: the first, and the longest to which they grow.
 const FIRST_POLL: Duration = Duration::from_millis(20);
 const LONGEST_POLL: Duration = Duration::from_millis(500);
-/// How long a message is good for: longer than any request may take.
-const TTL: f64 = 30.0 * 24.0 * 3600.0;
 /// How long a node that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(3);
 
@@ -33,36 +34,8 @@ pub(crate) struct Courier {
     inbox: VecDeque<Arrived>,
     look: Instant,
     poll: (Instant, Duration),
-}
-
-/// A node that is online.
-struct Guest {
-    /// When it came online; another moment means another process, or one that lost its way.
-    activated: String,
-    traffic: Arc<Traffic>,
-    state: State,
-}
-
-enum State {
-    /// It is to be asked who it is.
-    New(Instant),
-    /// It was asked.
-    Greeted(String),
-    /// It has its seat.
-    Seated(Box<Sitting>),
-    /// It is to be told why it cannot take part.
-    Refusing(String),
-    /// It is no part of this federation.
-    Apart,
-}
-
-struct Sitting {
-    seated: Seated,
-    queue: Vec<Message>,
-    /// The message that is on its way.
-    outstanding: Option<String>,
-    /// Nothing comes after it.
-    ends: bool,
+    /// Clients that are apps of Flower's own, and for which no node stands yet.
+    stock: Option<StockClients>,
 }
 
 struct Arrived {
@@ -72,7 +45,7 @@ struct Arrived {
 }
 
 impl Courier {
-    pub(crate) fn new(api: RuntimeApi, reception: Reception) -> Self {
+    pub(crate) fn new(api: RuntimeApi, reception: Reception, stock: Option<StockClients>) -> Self {
         let now = Instant::now();
         Self {
             api,
@@ -82,6 +55,7 @@ impl Courier {
             inbox: VecDeque::new(),
             look: now,
             poll: (now, FIRST_POLL),
+            stock,
         }
     }
 
@@ -131,11 +105,7 @@ impl Courier {
             self.drop_guest(id, reason);
         }
         for (id, activated) in online {
-            self.guests.entry(id).or_insert_with(|| Guest {
-                activated,
-                traffic: Arc::default(),
-                state: State::New(Instant::now()),
-            });
+            self.guests.entry(id).or_insert_with(|| Guest::new(activated));
         }
     }
 
@@ -143,7 +113,15 @@ impl Courier {
         self.outbox.retain(|(node, _)| *node != id);
         self.inbox.retain(|arrived| arrived.node != id);
         if let Some(Guest { state: State::Seated(sitting), .. }) = self.guests.remove(&id) {
-            sitting.seated.leave(reason);
+            self.release(*sitting, reason);
+        }
+    }
+
+    /// Frees a seat; whoever answered for an app of Flower's own may do so for another node.
+    fn release(&mut self, sitting: Sitting, reason: &str) {
+        sitting.seated.leave(reason);
+        if let (Some(stock), Some(client)) = (&mut self.stock, sitting.stock) {
+            stock.give_back(*client);
         }
     }
 
@@ -152,8 +130,8 @@ impl Courier {
         if self.outbox.is_empty() {
             let (run, now) = (self.api.run(), self.api.now());
             for (node, guest) in &mut self.guests {
-                if let Some(envelope) = guest.next() {
-                    let letter = letter(&envelope, (run, *node, now));
+                if let Some(load) = guest.next() {
+                    let letter = load.letter((run, *node, now));
                     guest.sent(letter.id());
                     self.outbox.push((*node, letter));
                 }
@@ -190,7 +168,8 @@ impl Courier {
             Err(error) if is_confused(&error) => return self.look_one_by_one(&due),
             other => other?,
         };
-        let wait = if replies.is_empty() { wait.mul_f64(1.3).min(LONGEST_POLL) } else { FIRST_POLL };
+        let wait =
+            if replies.is_empty() { wait.mul_f64(1.3).min(LONGEST_POLL) } else { FIRST_POLL };
         self.poll = (Instant::now() + wait, wait);
         for reply in replies {
             self.take(reply, &due);
@@ -224,7 +203,11 @@ impl Courier {
                 if let Some(guest) = self.guests.get_mut(node) {
                     guest.arrived();
                 }
-                self.inbox.push_back(Arrived { node: *node, id: metadata.message_id, opened: None });
+                self.inbox.push_back(Arrived {
+                    node: *node,
+                    id: metadata.message_id,
+                    opened: None,
+                });
             }
         }
     }
@@ -233,6 +216,15 @@ impl Courier {
     fn unpack(&mut self) -> Result<(), FlowerError> {
         let mut left = VecDeque::new();
         while let Some(mut arrived) = self.inbox.pop_front() {
+            if self.is_stock(arrived.node) {
+                if let Err(error) = self.open_stock(&arrived) {
+                    self.inbox.push_front(arrived);
+                    left.append(&mut self.inbox);
+                    self.inbox = left;
+                    return Err(error);
+                }
+                continue;
+            }
             match self.open(&mut arrived) {
                 Ok(Some((envelope, room))) => self.hear(arrived.node, envelope, room),
                 // There is no room for it yet.
@@ -281,6 +273,35 @@ impl Courier {
         Ok(Some((envelope, room)))
     }
 
+    fn is_stock(&self, node: u64) -> bool {
+        let state = self.guests.get(&node).map(|guest| &guest.state);
+        matches!(state, Some(State::Seated(sitting)) if sitting.stock.is_some())
+    }
+
+    /// Takes the reply of an app of Flower's own; an error is one after which to try again.
+    fn open_stock(&mut self, arrived: &Arrived) -> Result<(), FlowerError> {
+        let run = self.api.run();
+        let Some(Guest { state: State::Seated(sitting), traffic, .. }) =
+            self.guests.get_mut(&arrived.node)
+        else {
+            return Ok(());
+        };
+        let Some(client) = &mut sitting.stock else { return Ok(()) };
+        let (layout, names) = client.shape();
+        let fetched = Arrays::fetch_all(&mut self.api, run, (&arrived.id, layout, names));
+        let fetched = match fetched {
+            Err(error) if error.is_temporary() || error.is_unauthenticated() => return Err(error),
+            other => other.map_err(|error| error.to_string()),
+        };
+        self.api.confirm(&arrived.id)?;
+        if let Some(answer) = client.reply(fetched) {
+            traffic.add_received(answer.payload_bytes() as usize);
+            // It is the one that is due: nothing else was asked.
+            let _taken = sitting.seated.answer(answer, None);
+        }
+        Ok(())
+    }
+
     /// What a node says.
     fn hear(&mut self, node: u64, envelope: Envelope, room: Option<Room>) {
         let Some(guest) = self.guests.get_mut(&node) else { return };
@@ -295,11 +316,7 @@ impl Courier {
                 let traffic = Arc::clone(&guest.traffic);
                 let peer = Peer { address: format!("node {node}"), names: None, traffic };
                 guest.state = match self.reception.admit(hello, &peer) {
-                    Ok(seated) => {
-                        let queue = Vec::new();
-                        let sitting = Sitting { seated, queue, outstanding: None, ends: false };
-                        State::Seated(Box::new(sitting))
-                    }
+                    Ok(seated) => State::Seated(Box::new(Sitting::new(seated, None))),
                     Err(reason) => State::Refusing(reason),
                 };
             }
@@ -326,98 +343,44 @@ impl Courier {
     fn fail(&mut self, node: u64, reason: &str) {
         let Some(guest) = self.guests.get_mut(&node) else { return };
         match std::mem::replace(&mut guest.state, State::New(Instant::now() + PAUSE)) {
-            State::Seated(sitting) => sitting.seated.leave(reason),
+            // An app of Flower's own that could not train answers all the same.
+            State::Seated(mut sitting) if sitting.stock.is_some() => {
+                sitting.outstanding = None;
+                let answer = sitting.stock.as_mut().and_then(|it| it.reply(Err(reason.to_owned())));
+                if let Some(answer) = answer {
+                    let _taken = sitting.seated.answer(answer, None);
+                }
+                guest.state = State::Seated(sitting);
+            }
+            State::Seated(sitting) => self.release(*sitting, reason),
             State::Greeted(_) | State::Apart => {
                 guest.state = State::Apart;
-                self.reception.turn_away(&format!("node {node}"), reason);
+                if !self.seat_stock(node) {
+                    self.reception.turn_away(&format!("node {node}"), reason);
+                }
             }
             State::New(_) => {}
             State::Refusing(refusal) => guest.state = State::Refusing(refusal),
         }
     }
-}
 
-impl Guest {
-    /// What is to go to it now, if anything.
-    fn next(&mut self) -> Option<Envelope> {
-        match &mut self.state {
-            State::New(when) => (*when <= Instant::now()).then_some(Envelope::Greeting),
-            State::Greeted(_) | State::Apart => None,
-            State::Refusing(reason) => Some(Envelope::Refusal(reason.clone())),
-            State::Seated(sitting) => {
-                while let Some(delivery) = sitting.seated.next() {
-                    match delivery {
-                        Delivery::Message(message) => sitting.queue.push(message),
-                        Delivery::Over(_) => {
-                            // Its seat is free already; it may have another one.
-                            self.state = State::New(Instant::now());
-                            return Some(Envelope::Greeting);
-                        }
-                        Delivery::Refused(reason) => {
-                            self.state = State::Refusing(reason.clone());
-                            return Some(Envelope::Refusal(reason));
-                        }
-                    }
-                }
-                let urgencies = sitting.queue.iter().map(urgency);
-                let now = urgencies.filter(|urgency| *urgency != Urgency::CanWait).count();
-                if sitting.outstanding.is_some() || now == 0 {
-                    return None;
-                }
-                sitting.ends = sitting.queue.iter().any(|it| urgency(it) == Urgency::Last);
-                Some(Envelope::Messages(std::mem::take(&mut sitting.queue)))
-            }
+    /// Gives a node that is none of ours the seat of an app of Flower's own; says whether there was one.
+    fn seat_stock(&mut self, node: u64) -> bool {
+        let Some(client) = self.stock.as_mut().and_then(StockClients::next) else { return false };
+        let Some(guest) = self.guests.get_mut(&node) else { return false };
+        let (name, examples) = client.entry();
+        let hello = self.reception.vouch(name, (examples, node));
+        let (address, traffic) = (format!("node {node}"), Arc::clone(&guest.traffic));
+        let admitted = self.reception.admit(&hello, &Peer { address, names: None, traffic });
+        if let Ok(seated) = admitted {
+            let sitting = Sitting::new(seated, Some(Box::new(client)));
+            guest.state = State::Seated(Box::new(sitting));
         }
-    }
-
-    /// The envelope is in the outbox, under this name.
-    fn sent(&mut self, id: &str) {
-        match &mut self.state {
-            State::New(_) => self.state = State::Greeted(id.to_owned()),
-            State::Refusing(_) => self.state = State::Apart,
-            State::Seated(sitting) => sitting.outstanding = Some(id.to_owned()),
-            State::Greeted(_) | State::Apart => {}
-        }
-    }
-
-    /// The message whose reply is due.
-    fn awaits(&self) -> Option<String> {
-        match &self.state {
-            State::Greeted(id) if !id.is_empty() => Some(id.clone()),
-            State::Seated(sitting) => sitting.outstanding.clone(),
-            State::Greeted(_) | State::New(_) | State::Refusing(_) | State::Apart => None,
-        }
-    }
-
-    /// The reply has come; its content has not.
-    fn arrived(&mut self) {
-        match &mut self.state {
-            State::Greeted(id) => id.clear(),
-            State::Seated(sitting) => sitting.outstanding = None,
-            State::New(_) | State::Refusing(_) | State::Apart => {}
-        }
+        true
     }
 }
 
 /// Whether the SuperLink failed over a message that it does not know.
 fn is_confused(error: &FlowerError) -> bool {
     matches!(error, FlowerError::Denied { status: 500 | 400 | 404, .. })
-}
-
-fn letter(envelope: &Envelope, (run, node, now): (u64, u64, f64)) -> Letter {
-    let (parcel, content) = envelope.pack();
-    let metadata = Metadata {
-        run_id: run,
-        message_id: String::new(),
-        src_node_id: SUPERLINK,
-        dst_node_id: node,
-        reply_to_message_id: String::new(),
-        group_id: String::new(),
-        ttl: TTL,
-        message_type: MESSAGE_TYPE.to_owned(),
-        created_at: now,
-        src_task_id: None,
-        dst_task_id: None,
-    };
-    parcel.seal(metadata, &content)
 }

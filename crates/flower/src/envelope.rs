@@ -89,7 +89,8 @@ impl Envelope {
         let words = parcel.add(Kind::ConfigRecord, &[], vec![fields.encode()]);
         let mut records = vec![(WORDS.to_owned(), words)];
         if !arrays.is_empty() {
-            let named = (0..).zip(arrays).map(|(place, array): (u32, _)| (place.to_string(), array));
+            let named =
+                (0..).zip(arrays).map(|(place, array): (u32, _)| (place.to_string(), array));
             let record = pack_named(&mut parcel, Kind::ArrayRecord, named.collect());
             records.push((PAYLOADS.to_owned(), record));
         }
@@ -102,8 +103,7 @@ impl Envelope {
 fn pack_bytes(parcel: &mut Parcel, payload: &Bytes) -> ObjectTree {
     let header = Bytes::from(Header::new("|u1", &[payload.len()]).encode());
     let first = payload.len().min(CHUNK - header.len());
-    let mut chunks =
-        vec![parcel.add(Kind::ArrayChunk, &[], vec![header, payload.slice(..first)])];
+    let mut chunks = vec![parcel.add(Kind::ArrayChunk, &[], vec![header, payload.slice(..first)])];
     for start in (first..payload.len()).step_by(CHUNK) {
         let piece = payload.slice(start..payload.len().min(start + CHUNK));
         chunks.push(parcel.add(Kind::ArrayChunk, &[], vec![piece]));
@@ -369,7 +369,8 @@ mod tests {
     fn an_envelope_comes_back_in_few_objects() {
         let large = Bytes::from((0..CHUNK + 99).map(|at| at as u8).collect::<Vec<_>>());
         let zeros = Bytes::from(vec![0; 3 * CHUNK]);
-        let message = |id, payloads| Message { id, meta: Bytes::from(format!("{{\"n\":{id}}}")), payloads };
+        let message =
+            |id, payloads| Message { id, meta: Bytes::from(format!("{{\"n\":{id}}}")), payloads };
         let envelope = Envelope::Messages(vec![
             message(0, vec![large.clone()]),
             message(7, vec![Bytes::from_static(b"mask"), Bytes::new(), large, zeros]),
@@ -381,7 +382,9 @@ mod tests {
         assert_eq!(read(&mut shelf, &id, limits).unwrap(), envelope);
         let told = read(&mut shelf, &id, Limits::of_bytes(1 << 20)).unwrap_err().to_string();
         assert!(told.contains("expected at most 1048576"), "{told}");
-        for plain in [Envelope::Greeting, Envelope::Refusal("no".to_owned()), Envelope::Messages(vec![])] {
+        for plain in
+            [Envelope::Greeting, Envelope::Refusal("no".to_owned()), Envelope::Messages(vec![])]
+        {
             let (mut shelf, id) = shelved(&plain);
             assert_eq!(shelf.0.len(), 3);
             assert_eq!(read(&mut shelf, &id, limits).unwrap(), plain);

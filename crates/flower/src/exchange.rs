@@ -32,10 +32,8 @@ pub(crate) fn fetch(store: &mut impl Store, run: u64, id: &str) -> Result<Parsed
     let mut wait = LOOKS[0];
     loop {
         let PulledObject { found, available, content } = store.pull_object(run, id)?;
-        let wrong = |reason: &str| FlowerError::Object {
-            id: shortened(id),
-            reason: reason.to_owned(),
-        };
+        let wrong =
+            |reason: &str| FlowerError::Object { id: shortened(id), reason: reason.to_owned() };
         if !found {
             return Err(wrong("the SuperLink does not know it any more"));
         }

@@ -67,8 +67,9 @@ impl FleetApi {
             (link.beside(BEAT), NodeHeartbeat { node: Some(node), heartbeat_interval: PROMISED });
         let heartbeat = Heartbeat::start(EVERY, move || {
             // What is wrong shows in the next call that matters.
-            let _heard =
-                beating.call::<Success>("/v1/fleet/send-node-heartbeat", &beat).map(|it| it.success);
+            let _heard = beating
+                .call::<Success>("/v1/fleet/send-node-heartbeat", &beat)
+                .map(|it| it.success);
         });
         Ok(Self { link, node, _heartbeat: heartbeat })
     }

@@ -110,7 +110,8 @@ impl Endpoint {
             .map_err(|error| refused(error.to_string()))?;
         while connection.is_handshaking() {
             if let Err(error) = connection.complete_io(&mut socket) {
-                let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+                let of_tls =
+                    error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
                 return Err(match of_tls {
                     Some(error) => refused(format!("TLS: {error}")),
                     None => self.unreachable(&error),
@@ -282,8 +283,9 @@ fn read_reply(socket: &mut impl Read) -> io::Result<(Reply, bool)> {
             _ => {}
         }
     }
-    let length = length
-        .ok_or_else(|| wrong("found a reply without a length, expected content-length".to_owned()))?;
+    let length = length.ok_or_else(|| {
+        wrong("found a reply without a length, expected content-length".to_owned())
+    })?;
     if length > MOST_BODY {
         return Err(wrong(format!("found {length} bytes, expected at most {MOST_BODY}")));
     }
@@ -344,7 +346,10 @@ mod tests {
 
     #[test]
     fn an_address_says_how_it_is_spoken_to() {
-        assert_eq!(Endpoint::new("http://127.0.0.1:8000/", None).unwrap().authority(), "127.0.0.1:8000");
+        assert_eq!(
+            Endpoint::new("http://127.0.0.1:8000/", None).unwrap().authority(),
+            "127.0.0.1:8000"
+        );
         assert_eq!(Endpoint::new("http://[::1]:8000", None).unwrap().authority(), "[::1]:8000");
         let told = |url: &str| Endpoint::new(url, None).unwrap_err().to_string();
         assert!(told("https://link:8000").contains("expected --ca"));

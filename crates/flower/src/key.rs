@@ -57,9 +57,8 @@ impl NodeKey {
         if text.contains("BEGIN OPENSSH PRIVATE KEY") {
             let (secret, point) = read_openssh(text)?;
             let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
-            let pair = EcdsaKeyPair::from_private_key_and_public_key(
-                algorithm, &secret, &point, &random,
-            );
+            let pair =
+                EcdsaKeyPair::from_private_key_and_public_key(algorithm, &secret, &point, &random);
             let pair = pair.map_err(|error| format!("found {error}, {EXPECTED}"))?;
             return Ok(Self { pair, random });
         }
@@ -73,7 +72,8 @@ impl NodeKey {
             key.secret_pkcs8_der(),
             &random,
         );
-        let pair = pair.map_err(|error| format!("found another kind of key ({error}), {EXPECTED}"))?;
+        let pair =
+            pair.map_err(|error| format!("found another kind of key ({error}), {EXPECTED}"))?;
         Ok(Self { pair, random })
     }
 
@@ -166,7 +166,10 @@ mod tests {
         let (key, again) = (NodeKey::read(&text).unwrap(), NodeKey::read(&text).unwrap());
         assert_eq!(key.public_pem(), again.public_pem());
         assert!(key.public_pem().starts_with("-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0C"));
-        assert!(key.public_ssh("north").starts_with("ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTY"));
+        assert!(
+            key.public_ssh("north")
+                .starts_with("ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTY")
+        );
         let signature = key.sign(b"now").unwrap();
         let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, again.pair.public_key());
         public.verify(b"now", &signature).unwrap();
@@ -177,10 +180,15 @@ mod tests {
     fn a_key_of_another_kind_is_refused_with_what_to_do() {
         let told = |text: &str| NodeKey::read(text).unwrap_err();
         assert!(told("").contains("expected an ECDSA key on P-256"));
-        assert!(told("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").contains("P-256"));
+        assert!(
+            told("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+                .contains("P-256")
+        );
         let ssh = |body: &[u8]| {
             let text = STANDARD.encode(body);
-            format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{text}\n-----END OPENSSH PRIVATE KEY-----\n")
+            format!(
+                "-----BEGIN OPENSSH PRIVATE KEY-----\n{text}\n-----END OPENSSH PRIVATE KEY-----\n"
+            )
         };
         assert_eq!(told(&ssh(b"x")), "found a broken OpenSSH key");
         let locked = b"openssh-key-v1\0\0\0\0\x0aaes256-ctr".to_vec();

@@ -15,7 +15,12 @@
 
 mod coordinator;
 mod courier;
+mod guest;
 mod node;
+
+mod arrays;
+mod stock;
+mod stock_client;
 
 mod envelope;
 mod exchange;
@@ -38,9 +43,12 @@ mod app;
 mod error;
 
 pub use app::write_app;
+pub use arrays::TensorNames;
 pub use coordinator::{Coordinator, Task};
 pub use error::FlowerError;
 pub use http::Endpoint;
 pub use key::NodeKey;
 pub use node::{Membership, join};
+pub use stock::StockRun;
+pub use stock_client::StockClients;
 pub use superlink::Version;

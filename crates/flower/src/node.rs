@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use fedra_net::{Conversation, Heard, JoinListener, Left, Limits, Message, NetError, Site, limits};
 
+use crate::arrays::Arrays;
 use crate::envelope::{Envelope, MESSAGE_TYPE, Opened, records};
 use crate::error::FlowerError;
 use crate::fleet_api::FleetApi;
 use crate::http::Endpoint;
 use crate::key::NodeKey;
-use crate::object::{Letter, Parcel};
-use crate::proto::{self, Metadata};
+use crate::object::{Kind, Parcel};
+use crate::proto::{self, Metadata, ObjectTree};
+use crate::stock::{StockRequest, StockRun};
 use crate::superlink::{Caller, SuperLink};
 
 /// The first wait before the SuperLink is dialled again; it doubles up to the longest.
@@ -43,6 +45,8 @@ pub struct Membership {
     pub key: NodeKey,
     /// The folder with the site's state, where the node's number is kept.
     pub folder: PathBuf,
+    /// How it takes part in a run that is none of ours; absent: not at all.
+    pub stock: Option<StockRun>,
 }
 
 /// Takes part until the run is over, whatever happens to the connection. An error is one that would
@@ -52,12 +56,15 @@ pub fn join(
     membership: Membership,
     listener: &dyn JoinListener,
 ) -> Result<Left, FlowerError> {
-    let Membership { endpoint, key, folder } = membership;
+    let Membership { endpoint, key, folder, stock } = membership;
+    if let Some(stock) = &stock {
+        stock.begin(site)?;
+    }
     let limits = limits(site.client().layout());
     // What a site lacks and what it is asked travel together.
     let limits = Limits { bytes: limits.bytes.saturating_mul(2), ..limits };
     let (key, file) = (Arc::new(key), folder.join(NODE_FILE));
-    let mut node = Node { conversation: Conversation::new(site, listener), limits };
+    let mut node = Node { conversation: Conversation::new(site, listener), limits, stock };
     let (mut wait, mut inactive): (_, Option<Instant>) = (FIRST_WAIT, None);
     loop {
         if listener.stops() {
@@ -75,9 +82,11 @@ pub fn join(
             Ok(left) => return Ok(left),
             Err(error) => error,
         };
-        let is_inactive = error.is_not_activated();
+        // A SuperLink that was started anew knows nobody until they come online again.
+        let is_inactive = error.is_not_activated() || error.is_unauthenticated();
         if is_inactive && inactive.get_or_insert_with(Instant::now).elapsed() > ACTIVATION {
-            return Err(FlowerError::NotRegistered);
+            let is_known = error.is_unauthenticated();
+            return Err(if is_known { error } else { FlowerError::NotRegistered });
         }
         if !error.is_temporary() && !is_inactive {
             return Err(error);
@@ -131,14 +140,18 @@ fn rest(wait: Duration, listener: &dyn JoinListener) -> bool {
 struct Node<'a> {
     conversation: Conversation<'a>,
     limits: Limits,
+    stock: Option<StockRun>,
 }
+
+/// What a reply is made over.
+type Content = (Parcel, ObjectTree);
 
 /// What a message comes to.
 enum Reaction {
     /// Work goes on after this reply.
-    Reply(Box<Envelope>),
+    Reply(Content),
     /// Nothing comes after this reply.
-    Last(Box<Envelope>, Result<Left, FlowerError>),
+    Last(Content, Result<Left, FlowerError>),
     /// It cannot be answered.
     Failure(String),
     /// It cannot be answered, and nothing else can.
@@ -182,16 +195,13 @@ impl Node<'_> {
         message: proto::Message,
     ) -> Result<Option<Result<Left, FlowerError>>, FlowerError> {
         let Some(metadata) = message.metadata else { return Ok(None) };
-        let (run, begun) = (metadata.run_id, Instant::now());
-        let reaction = match self.open(api, &metadata) {
-            Ok(Some(envelope)) => {
-                api.confirm(run, &metadata.message_id)?;
-                self.react(envelope)
-            }
-            Ok(None) => Reaction::Failure(format!(
-                "found a message of type {:?}, expected one of a coordinator of fedra",
-                metadata.message_type.chars().take(40).collect::<String>()
-            )),
+        let begun = Instant::now();
+        let taken = match &self.stock {
+            Some(_) => self.take_stock(api, &metadata),
+            None => self.take(api, &metadata),
+        };
+        let reaction = match taken {
+            Ok(reaction) => reaction,
             Err(FlowerError::Object { id, reason }) => {
                 Reaction::Failure(FlowerError::Object { id, reason }.to_string())
             }
@@ -199,8 +209,8 @@ impl Node<'_> {
         };
         let reply = reply_to(&metadata, api.now());
         let (letter, ended) = match reaction {
-            Reaction::Reply(envelope) => (letter(&envelope, reply), None),
-            Reaction::Last(envelope, ended) => (letter(&envelope, reply), Some(ended)),
+            Reaction::Reply((parcel, content)) => (parcel.seal(reply, &content), None),
+            Reaction::Last((parcel, content), ended) => (parcel.seal(reply, &content), Some(ended)),
             Reaction::Failure(reason) => {
                 self.conversation.listener().told(&format!("warning: {reason}"));
                 (Parcel::failure(reply, proto::Error { code: FAILED, reason }), None)
@@ -219,29 +229,61 @@ impl Node<'_> {
         }
     }
 
-    /// Fetches what is in a message; `None` where it is none of ours.
-    fn open(
-        &self,
+    /// Fetches a message of our coordinator, and does what it says.
+    fn take(&mut self, api: &mut FleetApi, metadata: &Metadata) -> Result<Reaction, FlowerError> {
+        let (run, id) = (metadata.run_id, &metadata.message_id);
+        if metadata.message_type != MESSAGE_TYPE {
+            return Ok(Reaction::Failure(unknown(metadata, "one of a coordinator of fedra")));
+        }
+        let records = records(api, run, id)?;
+        let Some(opened) = Opened::read(api, run, (&records, self.limits))? else {
+            return Ok(Reaction::Failure(unknown(metadata, "words of fedra in it")));
+        };
+        let envelope = opened.finish(api, run)?;
+        api.confirm(run, id)?;
+        Ok(self.react(envelope))
+    }
+
+    /// Fetches a message of an app of Flower's own, and does what it says.
+    fn take_stock(
+        &mut self,
         api: &mut FleetApi,
         metadata: &Metadata,
-    ) -> Result<Option<Envelope>, FlowerError> {
-        if metadata.message_type != MESSAGE_TYPE {
-            return Ok(None);
-        }
-        let run = metadata.run_id;
-        let records = records(api, run, &metadata.message_id)?;
-        let opened = Opened::read(api, run, (&records, self.limits))?;
-        opened.map(|opened| opened.finish(api, run)).transpose()
+    ) -> Result<Reaction, FlowerError> {
+        let (run, id) = (metadata.run_id, &metadata.message_id);
+        let (Some(stock), Some(request)) = (&self.stock, StockRequest::of(&metadata.message_type))
+        else {
+            return Ok(Reaction::Failure(unknown(metadata, "train or evaluate")));
+        };
+        let layout = self.conversation.site().client().layout().clone();
+        let (layout, names) = stock.shape(&layout);
+        let (arrays, config) = Arrays::fetch_all(api, run, (id, layout, names))?;
+        api.confirm(run, id)?;
+        let site = self.conversation.site();
+        let done = match request {
+            StockRequest::Train => stock.train(site, (arrays, &config)),
+            StockRequest::Evaluate => {
+                stock.evaluate(site, (&arrays, &config)).map(|metrics| (Arrays::default(), metrics))
+            }
+        };
+        let news = site.take_news();
+        news.into_iter().for_each(|news| self.conversation.listener().told(&news));
+        Ok(match done {
+            Ok((arrays, metrics)) => {
+                Reaction::Reply(arrays.content((&metrics, Kind::MetricRecord)))
+            }
+            Err(reason) => Reaction::Failure(reason),
+        })
     }
 
     fn react(&mut self, envelope: Envelope) -> Reaction {
         let messages = match envelope {
             Envelope::Greeting => {
                 let hello = self.conversation.hello();
-                return Reaction::Reply(Box::new(Envelope::Messages(vec![hello])));
+                return Reaction::Reply(Envelope::Messages(vec![hello]).pack());
             }
             Envelope::Refusal(reason) => {
-                let heard = Box::new(Envelope::Messages(Vec::new()));
+                let heard = Envelope::Messages(Vec::new()).pack();
                 return Reaction::Last(heard, Err(FlowerError::Refused(reason)));
             }
             Envelope::Messages(messages) => messages,
@@ -253,11 +295,11 @@ impl Node<'_> {
                 Ok(Heard::Answer(answer)) => answers.push(answer),
                 Ok(Heard::Breakdown(answer, broken)) => {
                     answers.extend(answer);
-                    let heard = Box::new(Envelope::Messages(answers));
+                    let heard = Envelope::Messages(answers).pack();
                     return Reaction::Last(heard, Err(broken.into()));
                 }
                 Ok(Heard::Left(left)) => {
-                    return Reaction::Last(Box::new(Envelope::Messages(answers)), Ok(left));
+                    return Reaction::Last(Envelope::Messages(answers).pack(), Ok(left));
                 }
                 // What another coordinator said before, to a node that has not been greeted since.
                 Err(error @ NetError::Meaning { .. }) if !self.conversation.is_welcomed() => {
@@ -266,13 +308,14 @@ impl Node<'_> {
                 Err(error) => return Reaction::Breakdown(error.into()),
             }
         }
-        Reaction::Reply(Box::new(Envelope::Messages(answers)))
+        Reaction::Reply(Envelope::Messages(answers).pack())
     }
 }
 
-fn letter(envelope: &Envelope, metadata: Metadata) -> Letter {
-    let (parcel, content) = envelope.pack();
-    parcel.seal(metadata, &content)
+/// What is said of a message that is for somebody else.
+fn unknown(metadata: &Metadata, expected: &str) -> String {
+    let found: String = metadata.message_type.chars().take(40).collect();
+    format!("found a message of type {found:?}, expected {expected}")
 }
 
 /// What a reply says of itself: the SuperLink takes no other.

@@ -97,7 +97,12 @@ impl Letter {
 
 impl Parcel {
     /// Adds an object over others that were added before.
-    pub(crate) fn add(&mut self, kind: Kind, children: &[ObjectTree], body: Vec<Bytes>) -> ObjectTree {
+    pub(crate) fn add(
+        &mut self,
+        kind: Kind,
+        children: &[ObjectTree],
+        body: Vec<Bytes>,
+    ) -> ObjectTree {
         let mut unique: Vec<ObjectTree> = Vec::with_capacity(children.len());
         for child in children {
             if !unique.iter().any(|known| known.object_id == child.object_id) {
@@ -129,7 +134,8 @@ impl Parcel {
     fn close(mut self, metadata: Metadata, content: &[ObjectTree], error: Option<Error>) -> Letter {
         use prost::Message as _;
         let nameless = Metadata { message_id: String::new(), ..metadata };
-        let body = Message { metadata: Some(nameless.clone()), content: None, error: error.clone() };
+        let body =
+            Message { metadata: Some(nameless.clone()), content: None, error: error.clone() };
         let tree = self.add(Kind::Message, content, vec![body.encode_to_vec().into()]);
         let metadata = Metadata { message_id: tree.object_id.clone(), ..nameless };
         let content = error.is_none().then_some(NoContent {});

@@ -48,6 +48,22 @@ impl Fields {
         }
     }
 
+    /// A number, whole or not, if there is one.
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
+        match self.get(key)? {
+            Scalar::Double(number) => Some(*number).filter(|number| number.is_finite()),
+            Scalar::Sint(number) => Some(*number as f64),
+            Scalar::Uint(number) => Some(*number as f64),
+            Scalar::Bool(_) | Scalar::Text(_) | Scalar::Bytes(_) | Scalar::BytesList(_) => None,
+        }
+    }
+
+    /// The fields of both.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
     /// A list of bytes; an empty one where there is none.
     pub(crate) fn bytes_list(&self, key: &str) -> Result<Vec<Bytes>, String> {
         match self.get(key) {

@@ -94,7 +94,8 @@ impl RuntimeApi {
                 let reason = format!("found {found} names, expected {expected}");
                 return Err(FlowerError::Reply { call: CALL, reason });
             }
-            let (run, mut costs, mut is_over) = (self.run, Vec::with_capacity(letters.len()), false);
+            let (run, mut costs, mut is_over) =
+                (self.run, Vec::with_capacity(letters.len()), false);
             for (letter, id) in letters.iter().zip(&message_ids) {
                 if id.is_empty() {
                     costs.push(None);
@@ -144,8 +145,7 @@ impl RuntimeApi {
             Outcome::Completed => "completed",
             Outcome::Failed => "failed",
         };
-        let request =
-            TaskOutput { sub_status: sub_status.to_owned(), details: details.to_owned() };
+        let request = TaskOutput { sub_status: sub_status.to_owned(), details: details.to_owned() };
         let _heard_or_gone = self.link.call::<Nothing>("/v1/runtime/push-task-output", &request);
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use fedra_plan::Digest;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -14,9 +15,9 @@ use tonic::Status;
 use crate::error::NetError;
 use crate::frame::{Limits, Message};
 use crate::host::Host;
-use crate::link::from_meta;
+use crate::link::{from_meta, to_meta};
 use crate::peer::Peer;
-use crate::protocol::{Asked, Request, RunEnd};
+use crate::protocol::{Asked, Counts, DataDigest, HeldModel, Hello, PROTOCOL, Request, RunEnd};
 use crate::roster::{Event, Outgoing};
 
 /// Carries messages between a fleet and its sites until it is dropped.
@@ -61,6 +62,24 @@ impl Reception {
                 Err(status.message().to_owned())
             }
         }
+    }
+
+    /// A hello for a client that cannot say one itself, as of one that agrees to everything and keeps
+    /// nothing: whoever runs the federation answers for it.
+    pub fn vouch(&self, client: &str, (examples, process): (u64, u64)) -> Message {
+        let digest = Digest::of(client.as_bytes());
+        let hello = Hello {
+            protocol: PROTOCOL,
+            client: client.to_owned(),
+            agreement: self.host.roster().agreement.clone(),
+            counts: Counts { train: examples, ..Counts::default() },
+            data: DataDigest { secret: digest, examples: digest },
+            model: HeldModel::First,
+            run: None,
+            kept: Vec::new(),
+            process,
+        };
+        Message { id: 0, meta: to_meta(&hello), payloads: Vec::new() }
     }
 
     /// The fleet hears that somebody did not get in.

@@ -55,7 +55,10 @@ pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part
 pub use join::{JoinListener, Left, join};
 pub use journal::FILE as JOURNAL;
 pub use link::Link;
-pub use net_fleet::{Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start};
+pub use net_fleet::{
+    Census, CentralTest, EVENTS, Federated, FleetListener, FleetOptions, FleetPhase, FleetStatus,
+    NetFleet, STATUS, SiteStatus, Start,
+};
 pub use peer::{Peer, Traffic, WireBytes};
 pub use protocol::{
     Adapt, Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, Label,

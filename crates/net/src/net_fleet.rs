@@ -10,6 +10,7 @@
 mod answers;
 mod asking;
 mod options;
+mod status;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,8 +29,10 @@ use tokio::sync::mpsc;
 
 use self::answers::{read_evidence, read_reply, unexpected};
 pub use self::options::{Census, FleetListener, FleetOptions, Start};
-use crate::error::NetError;
+use self::status::Publication;
+pub use self::status::{EVENTS, FleetPhase, FleetStatus, STATUS, SiteStatus};
 use crate::carrier::{Carrier, Reception};
+use crate::error::NetError;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::peer::WireBytes;
@@ -80,6 +83,7 @@ pub struct NetFleet {
     options: FleetOptions,
     round: Round,
     requests: u64,
+    publication: Publication,
     // In this order: what carries messages ends before the thread it may run on.
     carrier: Box<dyn Carrier>,
     runtime: Runtime,
@@ -140,6 +144,7 @@ impl NetFleet {
             options,
             round: Round(0),
             requests: 0,
+            publication: Publication::new(folder),
             carrier,
             runtime,
         };
@@ -169,6 +174,7 @@ impl NetFleet {
             if self.listener.stops() {
                 return Ok(None);
             }
+            self.publish();
             if said != there {
                 said = there;
                 let missing = self.missing();
@@ -204,6 +210,8 @@ impl NetFleet {
         roster.journal.back_to(completed);
         roster.journal.save().map_err(|error| failure("begin", &error))?;
         roster.open();
+        drop(roster);
+        self.enter(FleetPhase::Running);
         Ok(())
     }
 
@@ -225,6 +233,7 @@ impl NetFleet {
             let _left = self.event(until);
         }
         self.carrier.close(how, reason);
+        self.enter(FleetPhase::Ended);
     }
 
     /// What went over the sites' connections, by name.

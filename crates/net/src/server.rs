@@ -171,7 +171,9 @@ impl Accepting {
                 turn_away(socket, &[]).await;
                 Err("it speaks TLS, and this port does not".to_owned())
             }
-            None => self.talk(socket, Peer { address: address.to_string(), names: None, traffic }).await,
+            None => {
+                self.talk(socket, Peer { address: address.to_string(), names: None, traffic }).await
+            }
             Some(_) if !speaks_tls => {
                 turn_away(socket, &UNEXPECTED_MESSAGE).await;
                 Err("it does not speak TLS, and this port does".to_owned())
@@ -191,7 +193,8 @@ impl Accepting {
                 };
                 let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
                 let names = shown.map(certs::client_names).unwrap_or_default();
-                let peer = Peer { address: address.to_string(), names: Some(names.into()), traffic };
+                let peer =
+                    Peer { address: address.to_string(), names: Some(names.into()), traffic };
                 self.talk(tls, peer).await
             }
         }
