@@ -75,8 +75,8 @@ pub struct AtSuperLink {
     #[arg(long, value_name = "URL")]
     superlink: Option<String>,
     /// With --superlink: the certificate of the CA that signed the SuperLink's
-    #[arg(long, value_name = "FILE", requires = "superlink")]
-    ca: Option<PathBuf>,
+    #[arg(long = "ca", value_name = "FILE", requires = "superlink")]
+    superlink_ca: Option<PathBuf>,
 }
 
 impl AtSuperLink {
@@ -84,7 +84,7 @@ impl AtSuperLink {
     pub fn endpoint(&self, tls: &Tls) -> Result<Option<Endpoint>> {
         let Some(url) = &self.superlink else { return Ok(None) };
         tls.refuse_certificates("--superlink")?;
-        let endpoint = Endpoint::new(url, self.ca.as_deref())?;
+        let endpoint = Endpoint::new(url, self.superlink_ca.as_deref())?;
         let address = endpoint.authority();
         if !endpoint.is_encrypted() && !tls.is_insecure() && !fedra_net::is_loopback(&address) {
             bail!(

@@ -59,8 +59,8 @@ pub struct Join {
     #[command(flatten)]
     flower: AtSuperLink,
     /// With --superlink: the key of this node, as `fedra flower key` writes it [default: one in --state]
-    #[arg(long, value_name = "FILE", requires = "superlink")]
-    key: Option<PathBuf>,
+    #[arg(long = "key", value_name = "FILE", requires = "superlink")]
+    node_key: Option<PathBuf>,
     /// Which client of the experiment this site is
     #[arg(long, value_name = "NAME")]
     client: String,
@@ -194,7 +194,7 @@ impl Join {
 
     /// This node's key: the one that was given, or one of its own that it keeps.
     fn node_key(&self, folder: &Path) -> Result<NodeKey, FlowerError> {
-        if let Some(file) = &self.key {
+        if let Some(file) = &self.node_key {
             return NodeKey::open(file);
         }
         let file = folder.join("node.key");
