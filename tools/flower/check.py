@@ -174,6 +174,8 @@ def our_nodes_take_part_in_a_run_of_flowers_own_fedavg(fedra):
     with Place(fedra) as place:
         flags = [TINY, "--set", "threads=1", "--set", "federation.rounds=2"]
         place.fed("run", "--out", "first", "--quiet", *flags)
+        # Without AdamW, which makes much of the smallest difference.
+        flags += ["--set", "work.optimiser={ name = 'sgd', rate = 0.05 }"]
         flags += ["--set", "model={ path = 'first/model' }"]
         place.fed("run", "--out", "near", "--quiet", *flags)
         arrays = place.arrays("first/model/model.safetensors")
@@ -189,7 +191,7 @@ def our_nodes_take_part_in_a_run_of_flowers_own_fedavg(fedra):
             assert sorted(final.files) == sorted(arrays)
             far = max(abs(final[name] - expected[name]).max() for name in expected)
             moved = max(abs(final[name] - arrays[name]).max() for name in expected)
-        assert far < 2e-6 < 1e-3 < moved, (far, moved)
+        assert far < 1e-6 < 1e-3 < moved, (far, moved)
         print(f"    farthest from our own FedAvg: {far:.1e}; moved by up to {moved:.1e}")
 
 

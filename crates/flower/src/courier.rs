@@ -194,22 +194,14 @@ impl Courier {
     fn take(&mut self, reply: proto::Message, due: &BTreeMap<String, u64>) {
         let Some(metadata) = reply.metadata else { return };
         let Some(node) = due.get(&metadata.reply_to_message_id) else { return };
-        match reply.error {
-            Some(error) => {
-                let reason: String = error.reason.chars().take(300).collect();
-                self.fail(*node, &reason);
-            }
-            None => {
-                if let Some(guest) = self.guests.get_mut(node) {
-                    guest.arrived();
-                }
-                self.inbox.push_back(Arrived {
-                    node: *node,
-                    id: metadata.message_id,
-                    opened: None,
-                });
-            }
+        if let Some(error) = reply.error {
+            let reason: String = error.reason.chars().take(300).collect();
+            return self.fail(*node, &reason);
         }
+        if let Some(guest) = self.guests.get_mut(node) {
+            guest.arrived();
+        }
+        self.inbox.push_back(Arrived { node: *node, id: metadata.message_id, opened: None });
     }
 
     /// Fetches the objects of replies, as far as there is room for them.
@@ -248,16 +240,15 @@ impl Courier {
         arrived: &mut Arrived,
     ) -> Result<Option<(Envelope, Option<Room>)>, FlowerError> {
         let (run, limits) = (self.api.run(), self.reception.limits());
-        let opened = match arrived.opened.take() {
-            Some(opened) => opened,
-            None => {
-                let records = records(&mut self.api, run, &arrived.id)?;
-                let opened = Opened::read(&mut self.api, run, (&records, limits))?;
-                opened.ok_or_else(|| FlowerError::Object {
-                    id: arrived.id.chars().take(16).collect(),
-                    reason: "found a reply that is none of a node of fedra".to_owned(),
-                })?
-            }
+        let opened = if let Some(opened) = arrived.opened.take() {
+            opened
+        } else {
+            let records = records(&mut self.api, run, &arrived.id)?;
+            let opened = Opened::read(&mut self.api, run, (&records, limits))?;
+            opened.ok_or_else(|| FlowerError::Object {
+                id: arrived.id.chars().take(16).collect(),
+                reason: "found a reply that is none of a node of fedra".to_owned(),
+            })?
         };
         let declared = opened.declared;
         let room = self.reception.room(declared);

@@ -7,7 +7,7 @@ use crate::object::{Letter, Object, Parsed, parse, shortened};
 use crate::proto::PulledObject;
 
 /// How long an object that was announced may take to come: as long as whoever pushes it may pause.
-const ANNOUNCED: Duration = Duration::from_secs(180);
+const ANNOUNCED: Duration = Duration::from_mins(3);
 /// The waits between looks; the last one is kept.
 const LOOKS: [u64; 6] = [30, 60, 120, 250, 500, 1000];
 

@@ -74,7 +74,7 @@ impl Guest {
             State::Greeted(_) | State::Apart => None,
             State::Refusing(reason) => Some(Load::Envelope(Envelope::Refusal(reason.clone()))),
             State::Seated(sitting) => {
-                while let Some(delivery) = sitting.seated.next() {
+                while let Some(delivery) = sitting.seated.next_delivery() {
                     match delivery {
                         Delivery::Message(message) => sitting.queue.push(message),
                         Delivery::Over(_) => {

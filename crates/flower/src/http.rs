@@ -216,12 +216,14 @@ impl Http {
             Some((socket, _)) => socket,
             None => self.endpoint.connect(self.timeout)?,
         };
-        let mut head = format!("{} {} HTTP/1.1\r\n", ask.method, ask.path);
-        for (name, value) in ask.headers {
-            head += &format!("{name}: {value}\r\n");
-        }
+        let lines: Vec<String> =
+            ask.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = lines.concat();
         let (host, length) = (self.endpoint.authority(), ask.body.len());
-        head += &format!("host: {host}\r\ncontent-length: {length}\r\n\r\n");
+        let head = format!(
+            "{} {} HTTP/1.1\r\n{headers}host: {host}\r\ncontent-length: {length}\r\n\r\n",
+            ask.method, ask.path
+        );
         let sent = socket
             .write_all(head.as_bytes())
             .and_then(|()| socket.write_all(ask.body))
@@ -238,13 +240,14 @@ impl Http {
 }
 
 fn in_words(error: &io::Error, timeout: Duration) -> String {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("it did not answer within {} s", timeout.as_secs())
-        }
-        io::ErrorKind::UnexpectedEof => "it ended the connection".to_owned(),
-        _ => error.to_string(),
+    let kind = error.kind();
+    if kind == io::ErrorKind::WouldBlock || kind == io::ErrorKind::TimedOut {
+        return format!("it did not answer within {} s", timeout.as_secs());
     }
+    if kind == io::ErrorKind::UnexpectedEof {
+        return "it ended the connection".to_owned();
+    }
+    error.to_string()
 }
 
 /// Reads one reply, and whether another may follow on the same connection.

@@ -57,8 +57,8 @@ pub fn join(
     listener: &dyn JoinListener,
 ) -> Result<Left, FlowerError> {
     let Membership { endpoint, key, folder, stock } = membership;
-    if let Some(stock) = &stock {
-        stock.begin(site)?;
+    if stock.is_some() {
+        StockRun::begin(site)?;
     }
     let limits = limits(site.client().layout());
     // What a site lacks and what it is asked travel together.
@@ -267,7 +267,9 @@ impl Node<'_> {
             }
         };
         let news = site.take_news();
-        news.into_iter().for_each(|news| self.conversation.listener().told(&news));
+        if let Some(news) = news {
+            self.conversation.listener().told(&news);
+        }
         Ok(match done {
             Ok((arrays, metrics)) => {
                 Reaction::Reply(arrays.content((&metrics, Kind::MetricRecord)))

@@ -200,7 +200,9 @@ fn is_name(text: &str) -> bool {
 fn digest(pieces: &[Bytes]) -> String {
     use std::fmt::Write as _;
     let mut context = Context::new(&SHA256);
-    pieces.iter().for_each(|piece| context.update(piece));
+    for piece in pieces {
+        context.update(piece);
+    }
     let mut text = String::with_capacity(64);
     for byte in context.finish().as_ref() {
         // Writing to a string cannot fail.
@@ -229,7 +231,7 @@ mod tests {
         assert_eq!(parcel.objects.len(), 2);
         assert_eq!(&parcel.objects[1].content()[..6], b"Array ");
         let read = parse(&over.object_id, &parcel.objects[1].content()).unwrap();
-        assert_eq!(read.children, [leaf.object_id.clone()]);
+        assert_eq!(read.children, [&*leaf.object_id]);
         let read = parse(&leaf.object_id, &parcel.objects[0].content()).unwrap();
         assert_eq!(read, Parsed { kind: Kind::ArrayChunk, children: vec![], body });
         assert_eq!(&parcel.objects[0].content()[..14], b"ArrayChunk  10");

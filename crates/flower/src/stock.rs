@@ -62,15 +62,15 @@ fn ask(
     let answer = site.answer(&message).map_err(wrong)?;
     let Message { meta, payloads, .. } = answer.ok_or("found no answer of the site")?;
     let answer: Answer = serde_json::from_slice(&meta).map_err(|error| error.to_string())?;
-    match answer {
-        Answer::Failed { reason } => Err(reason),
-        answer => Ok((answer, payloads)),
+    if let Answer::Failed { reason } = answer {
+        return Err(reason);
     }
+    Ok((answer, payloads))
 }
 
 impl StockRun {
     /// Prepares a site for it.
-    pub(crate) fn begin(&self, site: &mut Site) -> Result<(), NetError> {
+    pub(crate) fn begin(site: &mut Site) -> Result<(), NetError> {
         let client = site.client().info().id;
         let welcome = Welcome { run: 0, session: 0, client, label: None, forgets: Vec::new() };
         site.welcomed(welcome).map(drop)
@@ -142,10 +142,10 @@ impl StockRun {
         let round = round_of(config);
         bring(site, (arrays, round), self.shape(&layout))?;
         let shard = site.client().shard();
-        let on = if shard.test.len() > 0 {
-            EvaluationSet::ClientTest
-        } else {
+        let on = if shard.test.is_empty() {
             EvaluationSet::ClientValidation
+        } else {
+            EvaluationSet::ClientTest
         };
         let seed = self.seed.of("evaluate").0;
         let request = Request::Evaluate { on, adapt: None, round, seed, split: None };

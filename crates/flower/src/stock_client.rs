@@ -108,16 +108,14 @@ impl StockClient {
             Request::Sync { round, encoding } => self.take(round, (encoding, &message.payloads)),
             Request::Train { round, work, cut, .. } => {
                 let training = Training { id: message.id, round, encoding: work.encoding };
-                match self.check(&message.payloads, cut.is_some()) {
-                    Err(reason) => Err(reason),
-                    Ok(()) => {
-                        self.training = Some(training);
-                        let number = i64::from(round.0) + 1;
-                        let config = Fields::default().with(ROUND, number);
-                        let arrays = Arrays::of_values(&self.values, self.shape());
-                        return StockReaction::Train(arrays, config);
-                    }
+                let checked = self.check(&message.payloads, cut.is_some());
+                if checked.is_ok() {
+                    self.training = Some(training);
+                    let config = Fields::default().with(ROUND, i64::from(round.0) + 1);
+                    let arrays = Arrays::of_values(&self.values, self.shape());
+                    return StockReaction::Train(arrays, config);
                 }
+                checked
             }
             Request::Probe { .. } | Request::CompareAttention { .. } | Request::Evaluate { .. } => {
                 Err("is an app of Flower's own, which trains the whole model and no more"

@@ -14,7 +14,7 @@ use crate::http::{Ask, Endpoint, Http, Reply};
 use crate::key::NodeKey;
 
 /// How long a call may take: the largest carries 5 MiB.
-const CALL: Duration = Duration::from_secs(60);
+const CALL: Duration = Duration::from_mins(1);
 /// How long a heartbeat may take.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
 /// Where a SuperLink says which version it is.
@@ -138,10 +138,8 @@ impl SuperLink {
         }
         let problem: Problem = serde_json::from_slice(&body)
             .unwrap_or(Problem { code: 0, detail: serde_json::Value::Null });
-        let detail = match problem.detail {
-            serde_json::Value::String(text) => text,
-            other => other.to_string(),
-        };
+        let detail =
+            problem.detail.as_str().map_or_else(|| problem.detail.to_string(), str::to_owned);
         let detail = detail.chars().take(MOST_WORDS).collect();
         Err(FlowerError::Denied { call: path, status, code: problem.code, detail })
     }

@@ -130,7 +130,7 @@ pub enum Delivery {
 
 impl Seated {
     /// The next thing that is to go to the site, if there is one now.
-    pub fn next(&mut self) -> Option<Delivery> {
+    pub fn next_delivery(&mut self) -> Option<Delivery> {
         match self.outgoing.try_recv() {
             Ok(Outgoing::Message(message)) => Some(Delivery::Message(message)),
             Ok(Outgoing::Refuse(status)) => Some(over(&status)),
