@@ -172,7 +172,7 @@ class Place:
         """Starts a node of Flower's own, in Python."""
         command = [BIN / "flower-supernode", "--insecure", "--superlink", link.url.split("//")[1]]
         command += ["--host", "127.0.0.1", "--port", free_port()]
-        return self.start(name, [*command, "--disable-runtime-dependency-installation"])
+        return self.start(name, command)
 
     def neighbour(self):
         """The app that knows nothing of fedra, where `flwr run` may build it."""
