@@ -26,18 +26,20 @@ def same_bits_over_tls_with_node_keys(fedra):
         place.fed("flower", "app", "app")
         link = place.superlink(free_port(), secure=True)
         for number in (1, 2, 3):
-            place.fed("flower", "key", f"{number}.key")
-            place.flwr("supernode", "register", f"{number}.key.pub", "link")
+            place.path("keys").mkdir(exist_ok=True)
+            place.fed("flower", "key", f"keys/hospital-{number}.key")
+            place.flwr("supernode", "register", f"keys/hospital-{number}.key.pub", "link")
         for method in METHODS:
             flags = [TINY, "--set", f"method={method}", "--set", "threads=1"]
             flags += ["--set", "evaluate.attention=true"]
             name = method.split("'")[1]
             begun = time.monotonic()
             place.fed("run", "--out", f"near-{name}", "--quiet", *flags)
-            serve = place.serve(link, flags, name=f"serve-{name}", out=f"far-{name}")
+            command = [place.fedra, "serve", *flags, *link.flags, "--node-keys", "keys"]
+            serve = place.start(f"serve-{name}", [*command, "--out", f"far-{name}"])
             sites = []
             for number in (1, 2, 3):
-                more = ["--key", f"{number}.key", "--state", f"{name}-{number}"]
+                more = ["--key", f"keys/hospital-{number}.key", "--state", f"{name}-{number}"]
                 sites.append(
                     place.start(
                         f"{name}-{number}.out",

@@ -74,7 +74,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare the main methods on the built-in synthetic clinic; needs no file and no download
+    /// Compare the main methods on the built-in synthetic clinic; needs no file
     Quickstart(quickstart::Quickstart),
     /// Write an experiment file for your own data
     Init(Box<init::Init>),
@@ -91,7 +91,7 @@ enum Command {
     /// Prepare a federation that meets at a Flower SuperLink
     #[command(subcommand)]
     Flower(flower::Flower),
-    /// Run several experiments over seeds and say which is better, and whether that was seen at all
+    /// Run several experiments over seeds and say which is better, if that was seen at all
     Compare(compare::Compare),
     /// Make the page of a run or a comparison again
     Report(report::Report),

@@ -18,7 +18,7 @@ use fedra::{Error, Experiment};
 use fedra_client::Observer;
 use fedra_compute::SecretKey;
 use fedra_engine::{EngineError, ParamValues};
-use fedra_flower::{Endpoint, StockClients, Task};
+use fedra_flower::{Admission, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
     Carrier, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
     ServerSecurity, Start, with_middle,
@@ -82,6 +82,10 @@ pub struct Serve {
     /// whole model by Hugging Face's names and trains it (FedAvg only)
     #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
     stock: Vec<(String, u64)>,
+    /// With --superlink: the public keys of the clients, in files such as north.key.pub; a node is who its
+    /// key says [default: a node is who it claims to be]
+    #[arg(long, value_name = "DIR", requires = "superlink")]
+    node_keys: Option<PathBuf>,
     #[command(flatten)]
     tls: Tls,
     /// Where results go [default: runs/NAME]
@@ -147,6 +151,7 @@ impl Serve {
         let mut sites = Sites {
             network,
             stock: self.stock,
+            keys: self.node_keys.as_deref().map(NodeKeys::open).transpose()?,
             options: FleetOptions {
                 deadline: seconds(self.deadline),
                 grace: seconds(self.grace),
@@ -176,6 +181,7 @@ enum Network {
 struct Sites {
     network: Network,
     stock: Vec<(String, u64)>,
+    keys: Option<NodeKeys>,
     options: FleetOptions,
     start: Start,
     voice: Voice,
@@ -219,18 +225,23 @@ impl Host for Sites {
                     return Err(Error::Refused(format!("--superlink: expected {expected}")));
                 }
                 let stock = self.stock_clients((&names, &layout), &initial)?;
+                let admission = Admission { stock, keys: self.keys.clone() };
                 let task = Task::acquire(endpoint, &*listener);
                 let task = task.map_err(|error| Error::Refused(error.to_string()))?;
                 let Some(task) = task else { return Ok(None) };
                 let routes = Routes::default();
                 let federated = Federated { names, agreement, layout, initial, routes };
                 let start = |reception, _routes, _runtime: &Runtime| {
-                    Ok(Box::new(task.start(reception, stock)?) as Box<dyn Carrier>)
+                    Ok(Box::new(task.start(reception, admission)?) as Box<dyn Carrier>)
                 };
                 let fleet =
                     NetFleet::over(federated, (folder, options), (listener, central), start);
                 let fleet = fleet.map_err(refused)?;
-                let how = if endpoint.is_encrypted() { "TLS" } else { "no TLS" };
+                let how = match (endpoint.is_encrypted(), &self.keys) {
+                    (true, Some(_)) => "TLS; a node is who its key says",
+                    (true, None) => "TLS; a node is who it claims to be",
+                    (false, _) => "no TLS",
+                };
                 self.say(&format!("coordinating at {} ({how})", fleet.address()));
                 fleet
             }

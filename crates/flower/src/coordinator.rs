@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use fedra_net::{Carrier, FleetListener, NetError, Reception, RunEnd};
 
-use crate::courier::Courier;
+use crate::courier::{Admission, Courier};
 use crate::error::FlowerError;
 use crate::http::Endpoint;
 use crate::runtime_api::{Outcome, RuntimeApi};
-use crate::stock_client::StockClients;
 use crate::superlink::{Caller, SuperLink};
 
 /// How often a task is looked for.
@@ -81,15 +80,15 @@ impl Task {
         self.api.run()
     }
 
-    /// Carries messages from now on; some clients may be apps of Flower's own.
+    /// Carries messages from now on.
     pub fn start(
         self,
         reception: Reception,
-        stock: Option<StockClients>,
+        admission: Admission,
     ) -> Result<Coordinator, NetError> {
         let place = format!("{} (run {} of the SuperLink)", self.api.place(), self.api.run());
         let (orders, received) = channel();
-        let courier = Courier::new(self.api, reception, stock);
+        let courier = Courier::new(self.api, reception, admission);
         let thread = std::thread::Builder::new()
             .name("fedra-flower".to_owned())
             .spawn(move || carry(courier, &received));

@@ -10,6 +10,7 @@ use crate::arrays::Arrays;
 use crate::envelope::{Envelope, Opened, records};
 use crate::error::FlowerError;
 use crate::guest::{Guest, Sitting, State};
+use crate::key::NodeKeys;
 use crate::object::Letter;
 use crate::proto::{self, NodeInfo};
 use crate::runtime_api::{Outcome, RuntimeApi};
@@ -22,6 +23,15 @@ const FIRST_POLL: Duration = Duration::from_millis(20);
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// How long a node that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(3);
+
+/// Who may take part.
+#[derive(Clone, Debug, Default)]
+pub struct Admission {
+    /// Clients that are apps of Flower's own.
+    pub stock: Option<StockClients>,
+    /// The keys of the others; absent: a node is who it claims to be.
+    pub keys: Option<NodeKeys>,
+}
 
 /// Carries messages between a fleet and the nodes of a run.
 pub(crate) struct Courier {
@@ -36,6 +46,7 @@ pub(crate) struct Courier {
     poll: (Instant, Duration),
     /// Clients that are apps of Flower's own, and for which no node stands yet.
     stock: Option<StockClients>,
+    keys: Option<NodeKeys>,
 }
 
 struct Arrived {
@@ -45,7 +56,8 @@ struct Arrived {
 }
 
 impl Courier {
-    pub(crate) fn new(api: RuntimeApi, reception: Reception, stock: Option<StockClients>) -> Self {
+    pub(crate) fn new(api: RuntimeApi, reception: Reception, admission: Admission) -> Self {
+        let Admission { stock, keys } = admission;
         let now = Instant::now();
         Self {
             api,
@@ -56,6 +68,7 @@ impl Courier {
             look: now,
             poll: (now, FIRST_POLL),
             stock,
+            keys,
         }
     }
 
@@ -93,19 +106,20 @@ impl Courier {
 
     /// Takes note of who is online.
     fn meet(&mut self, nodes: Vec<NodeInfo>) {
-        let online: BTreeMap<u64, String> =
-            nodes.into_iter().map(|node| (node.node_id, node.last_activated_at)).collect();
+        let online: BTreeMap<u64, NodeInfo> =
+            nodes.into_iter().map(|node| (node.node_id, node)).collect();
         let known: Vec<u64> = self.guests.keys().copied().collect();
         for id in known {
             let reason = match (online.get(&id), self.guests.get(&id)) {
-                (Some(activated), Some(guest)) if *activated == guest.activated => continue,
+                (Some(node), Some(guest)) if node.last_activated_at == guest.activated => continue,
                 (Some(_), _) => "it was started again",
                 (None, _) => "the SuperLink does not hear from it",
             };
             self.drop_guest(id, reason);
         }
-        for (id, activated) in online {
-            self.guests.entry(id).or_insert_with(|| Guest::new(activated));
+        for (id, node) in online {
+            let names = self.keys.as_ref().map(|keys| keys.names(&node.public_key).into());
+            self.guests.entry(id).or_insert_with(|| Guest::new(node.last_activated_at, names));
         }
     }
 
@@ -305,7 +319,8 @@ impl Courier {
                     return self.fail(node, "found no hello, expected one");
                 };
                 let traffic = Arc::clone(&guest.traffic);
-                let peer = Peer { address: format!("node {node}"), names: None, traffic };
+                let names = guest.names.clone();
+                let peer = Peer { address: format!("node {node}"), names, traffic };
                 guest.state = match self.reception.admit(hello, &peer) {
                     Ok(seated) => State::Seated(Box::new(Sitting::new(seated, None))),
                     Err(reason) => State::Refusing(reason),

@@ -150,3 +150,99 @@ impl Store for FleetApi {
         Ok(pushed.stored)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::envelope::Envelope;
+    use crate::exchange::fetch;
+    use crate::http::Endpoint;
+    use crate::proto::Metadata;
+    use crate::scripted::{Scene, described, serve, well};
+    use crate::superlink::Caller;
+
+    const NODE: Node = Node { node_id: 7 };
+
+    fn online(endpoint: &Endpoint) -> Result<FleetApi, FlowerError> {
+        let key = Arc::new(NodeKey::read(&NodeKey::generate()?).unwrap());
+        let (link, _) = SuperLink::reach(endpoint, Caller::Node(Arc::clone(&key)))?;
+        FleetApi::activate(link, &key, None)
+    }
+
+    /// A SuperLink that lets everybody in, and says something of its own to all other calls.
+    fn open(mut other: impl FnMut(&str, &[u8]) -> Scene + Send + 'static) -> Endpoint {
+        serve(move |path, body| match path {
+            "/openapi.json" => described("1.42.0"),
+            "/v1/fleet/activate-node" => well(&NODE),
+            "/v1/fleet/send-node-heartbeat" => well(&Success { success: true }),
+            path => other(path, body),
+        })
+    }
+
+    #[test]
+    fn a_superlink_of_another_version_is_refused_and_so_is_what_is_none() {
+        let told = |scene: Scene| {
+            let endpoint = serve(move |_, _| scene.clone());
+            online(&endpoint).err().unwrap().to_string()
+        };
+        let old = told(described("1.39.1"));
+        assert_eq!(old, "found a SuperLink of version 1.39.1, expected 1.40 to 1.42");
+        for none in [(404, b"not here".to_vec()), (200, b"{}".to_vec()), (200, vec![0xff])] {
+            let said = told(none);
+            assert!(said.contains("that says nothing of itself"), "{said}");
+        }
+        assert!(told((503, Vec::new())).contains("not available"));
+    }
+
+    #[test]
+    fn a_push_session_that_is_over_is_begun_anew_and_not_for_ever() {
+        for (expired, expected) in [(0, 1), (2, 3), (usize::MAX, PUSHES)] {
+            let sessions = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&sessions);
+            let endpoint = open(move |path, body| {
+                if path != "/v1/fleet/push-messages" {
+                    let stored = counted.load(Ordering::Relaxed) > expired;
+                    return well(&PushedObject { stored });
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                let tree = PushMessages::decode(body).unwrap().trees.remove(0);
+                let objects_to_push = vec![tree.object_id];
+                well(&PushedMessages { objects_to_push, session_id: "s".to_owned() })
+            });
+            let (parcel, content) = Envelope::Greeting.pack();
+            let letter = parcel.seal(Metadata::default(), &content);
+            let pushed = online(&endpoint).unwrap().push(&letter, 0.0);
+            assert_eq!(pushed.is_ok(), expired < PUSHES, "{pushed:?}");
+            assert_eq!(sessions.load(Ordering::Relaxed), expected);
+        }
+    }
+
+    #[test]
+    fn replies_that_break_the_rules_are_errors() {
+        let endpoint = open(|path, _| match path {
+            "/v1/fleet/pull-messages" => (200, vec![0x12, 0xff, 0xff, 0xff, 0xff, 0x7f]),
+            "/v1/fleet/pull-object" => {
+                let content = Bytes::from_static(b"ArrayChunk  1\0x");
+                well(&PulledObject { found: true, available: true, content })
+            }
+            "/v1/fleet/confirm-message-received" => {
+                (403, b"{\"code\": 2007, \"detail\": \"not running\"}".to_vec())
+            }
+            _ => (500, b"<html>".to_vec()),
+        });
+        let mut api = online(&endpoint).unwrap();
+        assert!(matches!(api.next_message(), Err(FlowerError::Reply { .. })));
+        let other = fetch(&mut api, 1, &"0".repeat(64)).unwrap_err().to_string();
+        assert!(other.contains("content of another name"), "{other}");
+        let stopped = api.confirm(1, "m").unwrap_err();
+        assert!(stopped.is_run_over() && stopped.to_string().contains("not running"), "{stopped}");
+        let (parcel, content) = Envelope::Greeting.pack();
+        let pushed = api.push(&parcel.seal(Metadata::default(), &content), 0.0);
+        assert!(matches!(pushed, Err(FlowerError::Denied { status: 500, .. })), "{pushed:?}");
+    }
+}

@@ -19,6 +19,8 @@ const TTL: f64 = 30.0 * 24.0 * 3600.0;
 pub(crate) struct Guest {
     /// When it came online; another moment means another process, or one that lost its way.
     pub(crate) activated: String,
+    /// The clients that its key allows it to be; `None` where nobody says.
+    pub(crate) names: Option<Arc<[String]>>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) state: State,
 }
@@ -62,8 +64,8 @@ impl Sitting {
 
 impl Guest {
     /// A node that has come online.
-    pub(crate) fn new(activated: String) -> Self {
-        Self { activated, traffic: Arc::default(), state: State::New(Instant::now()) }
+    pub(crate) fn new(activated: String, names: Option<Arc<[String]>>) -> Self {
+        Self { activated, names, traffic: Arc::default(), state: State::New(Instant::now()) }
     }
 
     /// What is to go to it now, if anything.

@@ -3,6 +3,7 @@
 //! Every call of a node carries its public key and a signature over the time. ECDSA on P-256 with SHA-256,
 //! because the SuperLink verifies with SHA-256 on any curve and this is the pair that is made for it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -102,6 +103,58 @@ impl NodeKey {
     }
 }
 
+/// The public keys of an experiment's clients: a node is who its key says.
+#[derive(Clone, Debug, Default)]
+pub struct NodeKeys {
+    /// In PEM, as a SuperLink names nodes, with the clients that a key stands for.
+    names: BTreeMap<String, Vec<String>>,
+}
+
+impl NodeKeys {
+    /// The keys in a folder: `north.pub` or `north.key.pub` is that of the client `north`.
+    pub fn open(folder: &Path) -> Result<Self, FlowerError> {
+        let shown = folder.display().to_string();
+        let entries = std::fs::read_dir(folder).map_err(|error| unusable(&shown, &error))?;
+        let mut keys = Self::default();
+        for entry in entries {
+            let path = entry.map_err(|error| unusable(&shown, &error))?.path();
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some(name) = file.strip_suffix(".pub") else { continue };
+            let name = name.strip_suffix(".key").unwrap_or(name);
+            let text = std::fs::read_to_string(&path);
+            let text = text.map_err(|error| unusable(&path.display().to_string(), &error))?;
+            let key = public_pem(&text);
+            let key = key.map_err(|reason| unusable(&path.display().to_string(), &reason))?;
+            keys.names.entry(key).or_default().push(name.to_owned());
+        }
+        if keys.names.is_empty() {
+            return Err(unusable(
+                &shown,
+                &"found no file that ends in .pub, expected one a client",
+            ));
+        }
+        Ok(keys)
+    }
+
+    /// The clients that a node with this key may be.
+    pub(crate) fn names(&self, public_key: &[u8]) -> Vec<String> {
+        let key = std::str::from_utf8(public_key).ok();
+        key.and_then(|key| self.names.get(key)).cloned().unwrap_or_default()
+    }
+}
+
+/// A public key in PEM, from the line in which OpenSSH writes it.
+fn public_pem(line: &str) -> Result<String, String> {
+    let expected = || format!("found another text, expected a line that begins with {SSH_KIND}");
+    let mut words = line.split_whitespace();
+    let (Some(SSH_KIND), Some(blob)) = (words.next(), words.next()) else { return Err(expected()) };
+    let blob = STANDARD.decode(blob).map_err(|_| expected())?;
+    let (_kind, rest) = field(&blob).ok_or_else(expected)?;
+    let (_curve, rest) = field(rest).ok_or_else(expected)?;
+    let (point, _) = field(rest).filter(|(point, _)| point.len() == 65).ok_or_else(expected)?;
+    Ok(pem("PUBLIC KEY", &[&SPKI[..], point].concat()))
+}
+
 fn unusable(file: &str, reason: &dyn std::fmt::Display) -> FlowerError {
     FlowerError::File { file: file.to_owned(), reason: reason.to_string() }
 }
@@ -174,6 +227,26 @@ mod tests {
         let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, again.pair.public_key());
         public.verify(b"now", &signature).unwrap();
         assert!(public.verify(b"then", &signature).is_err());
+    }
+
+    #[test]
+    fn a_node_is_who_its_key_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = |name: &str| {
+            let key = NodeKey::read(&NodeKey::generate().unwrap()).unwrap();
+            std::fs::write(folder.path().join(name), key.public_ssh("a comment")).unwrap();
+            key.public_pem()
+        };
+        assert!(NodeKeys::open(folder.path()).is_err());
+        let (north, west) = (key("north.key.pub"), key("west.pub"));
+        std::fs::write(folder.path().join("north.key"), "not read").unwrap();
+        let keys = NodeKeys::open(folder.path()).unwrap();
+        assert_eq!(keys.names(north.as_bytes()), ["north"]);
+        assert_eq!(keys.names(west.as_bytes()), ["west"]);
+        assert_eq!(keys.names(b"another"), Vec::<String>::new());
+        std::fs::write(folder.path().join("bad.pub"), "ssh-ed25519 AAAA x").unwrap();
+        let told = NodeKeys::open(folder.path()).unwrap_err().to_string();
+        assert!(told.contains("bad.pub: found another text"), "{told}");
     }
 
     #[test]

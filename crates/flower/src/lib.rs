@@ -39,15 +39,19 @@ mod clock;
 mod http;
 mod key;
 
+#[cfg(test)]
+mod scripted;
+
 mod app;
 mod error;
 
 pub use app::write_app;
 pub use arrays::TensorNames;
 pub use coordinator::{Coordinator, Task};
+pub use courier::Admission;
 pub use error::FlowerError;
 pub use http::Endpoint;
-pub use key::NodeKey;
+pub use key::{NodeKey, NodeKeys};
 pub use node::{Membership, join};
 pub use stock::StockRun;
 pub use stock_client::StockClients;
