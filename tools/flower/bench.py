@@ -71,7 +71,9 @@ def shown(title, seconds, used):
 
 def python(given):
     with Place(given.fedra) as place:
-        numpy.savez(place.path("initial.npz"), model=numpy.zeros(given.parameters, dtype=numpy.float32))
+        # Numbers that differ, before and after: equal pieces of arrays are stored and sent once.
+        model = numpy.random.default_rng(1).standard_normal(given.parameters, dtype=numpy.float32)
+        numpy.savez(place.path("initial.npz"), model=model)
         link = place.superlink(free_port(), isolation="subprocess")
         nodes = {f"node {number}": place.supernode(link, f"node-{number}") for number in (1, 2)}
         time.sleep(12)
@@ -85,6 +87,7 @@ def python(given):
             "seconds": str(place.path("seconds.json")),
             "rounds": given.rounds,
             "nodes": 2,
+            "scale": 1.001,
         }
         place.flower_run(place.neighbour(), config)
         wait("the rounds", place.path("seconds.json").exists, 900)
@@ -100,7 +103,7 @@ def ours(given):
             place.path(f"{name}.jsonl").write_text(rows(name))
         place.path("study.toml").write_text(
             "[data]\nsource = 'jsonl'\ntask = 'classes'\ntrain = 'north.jsonl'\nlabels = ['lung', 'heart']\n"
-            f"max_tokens = 16\n[model]\npath = '{pathlib.Path(given.model).resolve()}'\n"
+            f"max_tokens = 16\nshares = {{ central = 0.0, validation = 0.0, test = 0.0 }}\n[model]\npath = '{pathlib.Path(given.model).resolve()}'\n"
             f"[federation]\nrounds = {given.rounds}\nnames = ['north', 'west']\n"
             "[work]\nmax_steps = 1\nbatch = 2\noptimiser = { name = 'sgd', rate = 1e-3 }\n"
         )

@@ -1,6 +1,7 @@
 """Checks of federations at a Flower SuperLink. Each is named as the fact that it holds."""
 
 import argparse
+import json
 import re
 import shutil
 import signal
@@ -251,6 +252,50 @@ def a_clock_that_is_ten_minutes_off_is_said_and_does_no_harm(fedra):
         same(place, flags)
 
 
+def a_private_run_keeps_its_promise_and_status_tells_it(fedra):
+    """Example-level privacy: sites' own ledgers come to the server's epsilon, and `fedra status` tells it."""
+    with Place(fedra) as place:
+        flags = [TINY, "--set", "privacy.epsilon=8", "--set", "threads=1"]
+        _, serve, sites, _ = begin(place, flags)
+        serve.succeed()
+        for site in sites.values():
+            site.succeed()
+        epsilon = json.loads(place.path("far/summary.json").read_text())["privacy"]["epsilon"]
+        assert 7.9 <= epsilon <= 8.0, epsilon
+        ledgers = [json.loads(place.fed("account", "ledger", "--json", f"state-{n}")) for n in (1, 2, 3)]
+        assert abs(max(it["pld"] for it in ledgers) - epsilon) < 1e-9, ledgers
+        status = json.loads(place.fed("status", "far", "--format", "json"))
+        assert status["complete"] == 3 and abs(status["epsilon"] - epsilon) < 1e-9, status
+        assert status["federation"]["phase"] == "ended", status
+        assert all(site["sent"] > 0 and site["received"] > 0 for site in status["federation"]["sites"]), status
+        assert "fedra_rounds_complete 3" in place.fed("status", "far", "--format", "prometheus")
+
+
+def who_differs_is_refused_with_a_sentence(fedra):
+    """Another setting, another client's name, a key that nobody registered."""
+    with Place(fedra) as place:
+        flags = flags_of(2)
+        place.certificates()
+        place.fed("flower", "app", "app")
+        link = place.superlink(free_port(), secure=True)
+        place.path("keys").mkdir()
+        for client in ("hospital-1", "hospital-2"):
+            place.fed("flower", "key", f"keys/{client}.key")
+            place.flwr("supernode", "register", f"keys/{client}.key.pub", "link")
+        place.start("serve", [place.fedra, "serve", *flags, *link.flags, "--out", "far", "--node-keys", "keys"])
+        place.flower_run()
+
+        def refused(number, key, said, more=()):
+            site = place.join(link, number, [*flags, *more], name=f"refused-{number}-{len(place.processes)}", more=["--key", key])
+            assert site.end() == 2, site.said()
+            assert said in site.said(), site.said()
+
+        refused(1, "keys/hospital-1.key", "found another experiment", ["--set", "seed=4"])
+        refused(2, "keys/hospital-1.key", "expected that of the client hospital-2")
+        place.fed("flower", "key", "stranger.key")
+        refused(3, "stranger.key", "its operator has registered")
+
+
 # Those that a change has to pass, in minutes, and those that take longer.
 USUAL = [
     same_bits_over_tls_with_node_keys,
@@ -264,6 +309,8 @@ LONG = [
     a_run_that_was_stopped_goes_on_in_another_one,
     a_node_that_vanishes_is_absent_and_counts_once,
     a_clock_that_is_ten_minutes_off_is_said_and_does_no_harm,
+    a_private_run_keeps_its_promise_and_status_tells_it,
+    who_differs_is_refused_with_a_sentence,
 ]
 
 

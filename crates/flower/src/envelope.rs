@@ -318,6 +318,8 @@ pub(crate) fn fetch_array(
         } else {
             0
         };
+        // Exactly: a vector that doubles would hold half a model for nothing.
+        bytes.reserve_exact(body.len() - begin);
         bytes.extend_from_slice(&body[begin..]);
         if bytes.len() > most {
             return Err(wrong(format!("found more than {most} bytes")));
