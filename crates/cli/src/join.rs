@@ -13,13 +13,16 @@ use fedra::run_files::LEDGER;
 use fedra_client::{Agreed, Client, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_engine::PrivateSelection;
+use fedra_flower::{Endpoint, FlowerError, Membership, NodeKey, StockRun};
 use fedra_net::{CutDialer, Dialer, JoinListener, Left, NetError, Runtime, ServerSecurity, Site};
 use fedra_privacy::Unit;
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::progress::Voice;
+use crate::tensor_names::tensor_names;
 use crate::tls::Tls;
 
 const EXAMPLES: &str = "\
@@ -27,6 +30,9 @@ Examples:
   fedra join experiments/clinic-concepts.toml --server 127.0.0.1:7400 --client hospital-1
   fedra join study.toml --server server.example:7400 --client north --set data.path=north.jsonl \\
       --tls-cert certs/clients/north.pem --tls-key certs/clients/north.key --tls-ca certs/ca.pem
+
+  fedra join study.toml --superlink https://link.example:8000 --client north --set data.path=north.jsonl \\
+      --key north.key --ca certs/ca.pem
 
 The site dials the server and nobody dials it. It works until all rounds are complete; when the
 connection is lost it dials again, with growing waits. What the client keeps between rounds is in
@@ -43,11 +49,25 @@ pub struct Join {
     #[command(flatten)]
     overrides: Overrides,
     /// The server's address
-    #[arg(long, value_name = "HOST:PORT")]
-    server: String,
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        required_unless_present = "superlink",
+        conflicts_with = "superlink"
+    )]
+    server: Option<String>,
+    #[command(flatten)]
+    flower: AtSuperLink,
+    /// With --superlink: the key of this node, as `fedra flower key` writes it [default: one in --state]
+    #[arg(long = "key", value_name = "FILE", requires = "superlink")]
+    node_key: Option<PathBuf>,
     /// Which client of the experiment this site is
     #[arg(long, value_name = "NAME")]
     client: String,
+    /// With --superlink: take part in a FedAvg run of an app of Flower's own, which sends the whole model by
+    /// Hugging Face's names; how this site trains it is the experiment's. Ctrl-C leaves
+    #[arg(long, requires = "superlink")]
+    stock: bool,
     /// Where this site keeps its state [default: runs/NAME-CLIENT]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -66,15 +86,7 @@ impl Join {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let security = self.tls.security("--server", &self.server)?;
-        if let ServerSecurity::Tls(identity) = &security {
-            let names = identity.names()?;
-            if !names.contains(&self.client) {
-                let found = names.join(", ");
-                bail!("--tls-cert: found a certificate of {found:?}, expected {:?}", self.client);
-            }
-        }
-        let dialer = Dialer::new(&self.server, &security)?;
+        let way = self.way()?;
         let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;
         let (client, agreement) = fedra::join(&experiment, &self.client)?;
         let usual =
@@ -88,19 +100,8 @@ impl Join {
                 folder.display()
             ));
         }
-        let runtime = Arc::new(Runtime::start()?);
-        let client = if experiment.recipe.split.is_some() {
-            let way = (Arc::clone(&runtime), dialer.clone());
-            let cut = CutDialer::new(way, self.client.clone(), client.model().width());
-            if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
-                let expected = "none beside [privacy]: noise comes from the key in --state";
-                bail!("--noise-seed: found {seed}, expected {expected}");
-            }
-            let seed = noise_seed(&folder, self.noise_seed)?;
-            client.with_connection(Arc::new(cut)).with_noise_seed(seed)
-        } else {
-            client
-        };
+        let client = self.cut(client, (&way, &experiment), &folder)?;
+        let stock = self.stock_run(&experiment, &client)?;
         let client = guarded(client, &experiment, &folder)?;
         let mut site = Site::new(client, agreement, &folder)?;
         let pool = match experiment.draft.threads {
@@ -108,14 +109,23 @@ impl Join {
             Some(threads) => Some(ThreadPool::new(threads).context("threads")?),
         };
         let listener = Said(voice);
-        let mut go = || fedra_net::join(&mut site, (&*runtime, &dialer), &listener);
+        let go = || match way {
+            Way::Server(runtime, dialer) => {
+                fedra_net::join(&mut site, (&*runtime, &dialer), &listener).map_err(Into::into)
+            }
+            Way::SuperLink(endpoint) => {
+                let key = self.node_key(&folder)?;
+                let membership = Membership { endpoint, key, folder: folder.clone(), stock };
+                fedra_flower::join(&mut site, membership, &listener)
+            }
+        };
         let left = match &pool {
             Some(pool) => pool.install(go),
             None => go(),
         };
         match left {
             // It worked until something of this machine failed: not a refusal.
-            Err(error @ NetError::System { .. }) => {
+            Err(FlowerError::Net(error @ NetError::System { .. })) => {
                 console::say(format_args!("error: {error}"));
                 console::say("hint: once this is mended, the same command joins again");
                 Ok(ExitCode::FAILURE)
@@ -124,6 +134,85 @@ impl Join {
             Ok(left) => Ok(ended(left, &listener)),
         }
     }
+
+    /// How the server is reached.
+    fn way(&self) -> Result<Way> {
+        if let Some(endpoint) = self.flower.endpoint(&self.tls)? {
+            return Ok(Way::SuperLink(endpoint));
+        }
+        let Some(server) = &self.server else { bail!("found neither --server nor --superlink") };
+        let security = self.tls.security("--server", server)?;
+        if let ServerSecurity::Tls(identity) = &security {
+            let names = identity.names()?;
+            if !names.contains(&self.client) {
+                let found = names.join(", ");
+                bail!("--tls-cert: found a certificate of {found:?}, expected {:?}", self.client);
+            }
+        }
+        let dialer = Dialer::new(server, &security)?;
+        Ok(Way::Server(Arc::new(Runtime::start()?), dialer))
+    }
+
+    /// The client with its way to the server's half of the model, where it is cut.
+    fn cut(
+        &self,
+        client: Client,
+        (way, experiment): (&Way, &Experiment),
+        folder: &Path,
+    ) -> Result<Client> {
+        if experiment.recipe.split.is_none() {
+            return Ok(client);
+        }
+        let Way::Server(runtime, dialer) = way else {
+            bail!("--superlink: found [split], expected none: a SuperLink stores and forwards");
+        };
+        let way = (Arc::clone(runtime), dialer.clone());
+        let cut = CutDialer::new(way, self.client.clone(), client.model().width());
+        if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
+            let expected = "none beside [privacy]: noise comes from the key in --state";
+            bail!("--noise-seed: found {seed}, expected {expected}");
+        }
+        let seed = noise_seed(folder, self.noise_seed)?;
+        Ok(client.with_connection(Arc::new(cut)).with_noise_seed(seed))
+    }
+
+    /// How it takes part in a run that is none of ours, if it is to.
+    fn stock_run(&self, experiment: &Experiment, client: &Client) -> Result<Option<StockRun>> {
+        if !self.stock {
+            return Ok(None);
+        }
+        let recipe = &experiment.recipe;
+        if recipe.method != "fedavg" {
+            bail!("--stock: found the method {}, expected fedavg", recipe.method);
+        }
+        if recipe.privacy.is_some() {
+            bail!("--stock: found [privacy], expected none: nobody there keeps its promise");
+        }
+        let (names, seed) = (tensor_names(client.layout())?, Seed(experiment.draft.seed));
+        Ok(Some(StockRun { recipe: recipe.clone(), seed, names }))
+    }
+
+    /// This node's key: the one that was given, or one of its own that it keeps.
+    fn node_key(&self, folder: &Path) -> Result<NodeKey, FlowerError> {
+        if let Some(file) = &self.node_key {
+            return NodeKey::open(file);
+        }
+        let file = folder.join("node.key");
+        let draw = || NodeKey::generate().map_err(std::io::Error::other);
+        let unusable =
+            |reason: String| FlowerError::File { file: file.display().to_string(), reason };
+        let text =
+            fedra_net::kept_secret(&file, draw).map_err(|error| unusable(error.to_string()))?;
+        NodeKey::read(&text).map_err(unusable)
+    }
+}
+
+/// How the server is reached.
+enum Way {
+    /// Over our own network.
+    Server(Arc<Runtime>, Dialer),
+    /// Through a SuperLink.
+    SuperLink(Endpoint),
 }
 
 /// Says how it ended; the status of the process.

@@ -12,6 +12,7 @@ mod convert;
 mod data;
 mod evaluate;
 mod experiment;
+mod flower;
 mod generate;
 mod help;
 mod init;
@@ -29,6 +30,8 @@ mod report;
 mod run;
 mod screen;
 mod serve;
+mod status;
+mod tensor_names;
 mod terminal;
 mod tls;
 mod watch;
@@ -71,7 +74,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare the main methods on the built-in synthetic clinic; needs no file and no download
+    /// Compare the main methods on the built-in synthetic clinic; needs no file
     Quickstart(quickstart::Quickstart),
     /// Write an experiment file for your own data
     Init(Box<init::Init>),
@@ -81,9 +84,14 @@ enum Command {
     Serve(serve::Serve),
     /// Take part in such a federation as one client, with its own rows alone
     Join(join::Join),
+    /// Say how such a federation stands: round, who is there, bytes, scores, privacy
+    Status(status::Status),
     /// Make a CA, and certificates for a server and for clients
     Certs(certs::Certs),
-    /// Run several experiments over seeds and say which is better, and whether that was seen at all
+    /// Prepare a federation that meets at a Flower SuperLink
+    #[command(subcommand)]
+    Flower(flower::Flower),
+    /// Run several experiments over seeds and say which is better, if that was seen at all
     Compare(compare::Compare),
     /// Make the page of a run or a comparison again
     Report(report::Report),
@@ -175,7 +183,9 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Run(run) => return run.run(),
         Command::Serve(serve) => return serve.run(),
         Command::Join(join) => return join.run(),
+        Command::Status(status) => status.run(),
         Command::Certs(certs) => certs.run(),
+        Command::Flower(flower) => flower.run(),
         Command::Compare(compare) => return compare.run(),
         Command::Report(report) => report.run(),
         Command::Plan(arguments) => plan::run(&arguments),

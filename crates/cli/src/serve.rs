@@ -18,19 +18,22 @@ use fedra::serve::{Host, Serving};
 use fedra::{Error, Experiment};
 use fedra_client::Observer;
 use fedra_compute::SecretKey;
-use fedra_engine::EngineError;
+use fedra_engine::{EngineError, ParamValues};
+use fedra_flower::{Admission, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
-    Federated, FleetListener, FleetOptions, NetFleet, Routes, ServerOptions, ServerSecurity, Start,
-    with_middle,
+    Carrier, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
+    ServerSecurity, Start, with_middle,
 };
-use fedra_plan::{ByteCount, Round};
+use fedra_plan::{ByteCount, Layout, Round};
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::model_server::{Ends, ModelServer};
 use crate::progress::Voice;
 use crate::run;
+use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
 use crate::tls::Tls;
 
@@ -39,6 +42,8 @@ Examples:
   fedra serve experiments/clinic-concepts.toml --listen 127.0.0.1:7400
   fedra serve study.toml --listen 0.0.0.0:7400 --out runs/study \\
       --tls-cert certs/server.pem --tls-key certs/server.key --tls-ca certs/ca.pem
+
+  fedra serve study.toml --superlink https://link.example:8000 --ca certs/ca.pem
 
   fedra serve --model models/smollm2 --first 1 --last 1 --listen 127.0.0.1:7400
 
@@ -65,8 +70,23 @@ pub struct Serve {
     #[command(flatten)]
     overrides: Overrides,
     /// Where to listen, as in 127.0.0.1:7400 or [::]:7400
-    #[arg(long, value_name = "ADDR")]
-    listen: SocketAddr,
+    #[arg(
+        long,
+        value_name = "ADDR",
+        required_unless_present = "superlink",
+        conflicts_with = "superlink"
+    )]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    flower: AtSuperLink,
+    /// With --superlink: this client is an app of Flower's own with so many training examples; it gets the
+    /// whole model by Hugging Face's names and trains it (FedAvg only)
+    #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
+    stock: Vec<(String, u64)>,
+    /// With --superlink: the public keys of the clients, in files such as north.key.pub; a node is who its
+    /// key says [default: a node is who it claims to be]
+    #[arg(long, value_name = "DIR", requires = "superlink")]
+    node_keys: Option<PathBuf>,
     #[command(flatten)]
     tls: Tls,
     /// Where results go [default: runs/NAME]
@@ -98,21 +118,41 @@ impl Serve {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let security = self.tls.security("--listen", &self.listen.to_string())?;
+        let network = match (self.listen, self.flower.endpoint(&self.tls)?) {
+            (Some(listen), None) => {
+                let security = self.tls.security("--listen", &listen.to_string())?;
+                Network::Own(ServerOptions::new(listen, security))
+            }
+            (_, Some(endpoint)) => Network::SuperLink(endpoint),
+            (None, None) => bail!("found neither --listen nor --superlink"),
+        };
         let Some(file) = &self.file else {
             let Some(path) = &self.model else { bail!("found neither a file nor --model") };
-            let (ends, bf16, listen) = (self.ends, self.bf16, (self.listen, security));
+            let Network::Own(ServerOptions { listen, security, .. }) = network else {
+                bail!(
+                    "--superlink: found --model, expected an experiment: a decoder needs streams"
+                );
+            };
+            let (ends, bf16, listen) = (self.ends, self.bf16, (listen, security));
             return ModelServer { path, ends, bf16, listen }.run();
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
         let experiment = Experiment::open_for(file, Party::Server, &self.overrides.as_given())?;
+        if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {
+            let found = &experiment.recipe.method;
+            bail!(
+                "--stock: found the method {found}, expected fedavg: such an app trains all of a model"
+            );
+        }
         let usual = || Path::new("runs").join(&experiment.name);
         let folder = self.out.clone().unwrap_or_else(usual);
         let over = if self.force { Over::AnyRun } else { Over::Nothing };
         let output = Output { folder, over };
         let seconds = Duration::from_secs;
         let mut sites = Sites {
-            server: ServerOptions::new(self.listen, security),
+            network,
+            stock: self.stock,
+            keys: self.node_keys.as_deref().map(NodeKeys::open).transpose()?,
             options: FleetOptions {
                 deadline: seconds(self.deadline),
                 grace: seconds(self.grace),
@@ -130,9 +170,19 @@ impl Serve {
     }
 }
 
+/// What carries messages.
+enum Network {
+    /// Our own server.
+    Own(ServerOptions),
+    /// A SuperLink.
+    SuperLink(Endpoint),
+}
+
 /// The network behind a federation.
 struct Sites {
-    server: ServerOptions,
+    network: Network,
+    stock: Vec<(String, u64)>,
+    keys: Option<NodeKeys>,
     options: FleetOptions,
     start: Start,
     voice: Voice,
@@ -149,23 +199,54 @@ impl Host for Sites {
                 "--wait-for: found {wanted}, expected at most the experiment's {clients}"
             )));
         }
-        let routes = match &middle {
-            None => Routes::default(),
-            Some(middle) => with_middle(Routes::default(), middle, &names),
-        };
-        let federated = Federated { names, agreement, layout, initial, routes };
-        let (place, options) = ((&self.server, folder), self.options.clone());
+        let options = self.options.clone();
         let listener = Box::new(Said(self.voice));
         let refused = |error: fedra_net::NetError| Error::Refused(error.to_string());
-        let mut fleet =
-            NetFleet::listen(federated, place, options, listener, central).map_err(refused)?;
-        if self.voice == Voice::Lively {
-            let how = match self.server.security {
-                ServerSecurity::Tls(_) => "mutual TLS",
-                ServerSecurity::Plain => "no TLS: a client is who it claims to be",
-            };
-            console::say(format_args!("listening on {} ({how})", fleet.address()));
-        }
+        let mut fleet = match &self.network {
+            Network::Own(server) => {
+                let routes = match &middle {
+                    None => Routes::default(),
+                    Some(middle) => with_middle(Routes::default(), middle, &names),
+                };
+                let federated = Federated { names, agreement, layout, initial, routes };
+                let fleet =
+                    NetFleet::listen(federated, (server, folder), options, listener, central);
+                let fleet = fleet.map_err(refused)?;
+                let how = match server.security {
+                    ServerSecurity::Tls(_) => "mutual TLS",
+                    ServerSecurity::Plain => "no TLS: a client is who it claims to be",
+                };
+                self.say(&format!("listening on {} ({how})", fleet.address()));
+                fleet
+            }
+            Network::SuperLink(endpoint) => {
+                if middle.is_some() {
+                    let expected = "no [split] on a SuperLink: it stores and forwards, and rows of a \
+                                    cut model would wait a third of a second at each crossing";
+                    return Err(Error::Refused(format!("--superlink: expected {expected}")));
+                }
+                let stock = self.stock_clients((&names, &layout), &initial)?;
+                let admission = Admission { stock, keys: self.keys.clone() };
+                let task = Task::acquire(endpoint, &*listener);
+                let task = task.map_err(|error| Error::Refused(error.to_string()))?;
+                let Some(task) = task else { return Ok(None) };
+                let routes = Routes::default();
+                let federated = Federated { names, agreement, layout, initial, routes };
+                let start = |reception, _routes, _runtime: &Runtime| {
+                    Ok(Box::new(task.start(reception, admission)?) as Box<dyn Carrier>)
+                };
+                let fleet =
+                    NetFleet::over(federated, (folder, options), (listener, central), start);
+                let fleet = fleet.map_err(refused)?;
+                let how = match (endpoint.is_encrypted(), &self.keys) {
+                    (true, Some(_)) => "TLS; a node is who its key says",
+                    (true, None) => "TLS; a node is who it claims to be",
+                    (false, _) => "no TLS",
+                };
+                self.say(&format!("coordinating at {} ({how})", fleet.address()));
+                fleet
+            }
+        };
         let Some(census) = fleet.wait(self.start).map_err(refused)? else { return Ok(None) };
         let counts = |(name, counts): (String, fedra_net::Counts)| {
             let fedra_net::Counts { train, validation, test, tokens } = counts;
@@ -203,6 +284,41 @@ impl Host for Sites {
                 let words = error.in_words();
                 fleet.give_up(words.split("\nhint:").next().unwrap_or(&words));
             }
+        }
+    }
+}
+
+/// A client that is an app of Flower's own, as it is given: `north=120`.
+fn stock_client(text: &str) -> Result<(String, u64), String> {
+    let expected = || format!("found {text:?}, expected a name and a number, as in north=120");
+    let (name, examples) = text.rsplit_once('=').ok_or_else(expected)?;
+    let examples = examples.parse().ok().filter(|examples| *examples > 0);
+    Ok((name.to_owned(), examples.ok_or_else(expected)?))
+}
+
+impl Sites {
+    /// The clients that are apps of Flower's own, if any are.
+    fn stock_clients(
+        &self,
+        (names, layout): (&[String], &Layout),
+        initial: &ParamValues,
+    ) -> fedra::Result<Option<StockClients>> {
+        if self.stock.is_empty() {
+            return Ok(None);
+        }
+        let refused = |reason: String| Error::Refused(format!("--stock: {reason}"));
+        if let Some((found, _)) = self.stock.iter().find(|(name, _)| !names.contains(name)) {
+            let expected = names.join(", ");
+            return Err(refused(format!("found {found:?}, expected one of {expected}")));
+        }
+        let tensors = tensor_names(layout).map_err(|error| Error::Refused(error.to_string()))?;
+        let (clients, layout, initial) = (self.stock.clone(), layout.clone(), initial.clone());
+        Ok(Some(StockClients { clients, layout, initial, names: tensors }))
+    }
+
+    fn say(&self, line: &str) {
+        if self.voice == Voice::Lively {
+            console::say(line);
         }
     }
 }

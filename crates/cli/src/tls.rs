@@ -38,6 +38,24 @@ impl Tls {
         Ok(())
     }
 
+    /// Whether to speak in the clear, on any address.
+    pub const fn is_insecure(&self) -> bool {
+        self.insecure
+    }
+
+    /// Refuses certificates where another network has its own.
+    pub fn refuse_certificates(&self, flag: &str) -> Result<()> {
+        let given = [
+            ("--tls-cert", self.certificate.is_some()),
+            ("--tls-key", self.key.is_some()),
+            ("--tls-ca", self.ca.is_some()),
+        ];
+        if let Some((found, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+            bail!("{found}: found it beside {flag}, expected --ca and, for a node, --key");
+        }
+        Ok(())
+    }
+
     /// How to speak at an address; `flag` is where the address was given.
     pub fn security(&self, flag: &str, address: &str) -> Result<ServerSecurity> {
         let missing =

@@ -31,6 +31,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // Sockets stand beside the library, not under it: only the command line joins the two.
     ("fedra-net", &["fedra-plan", "fedra-seed", "fedra-wire", "fedra-engine", "fedra-client"]),
+    // Another way for the same messages: it stands on the network, which does not know it.
+    ("fedra-flower", &["fedra-plan", "fedra-seed", "fedra-wire", "fedra-engine", "fedra-net"]),
     // Attacks stand beside the library too: no run needs them.
     (
         "fedra-audit",
@@ -116,10 +118,14 @@ fn the_library_knows_no_command_line() {
 
 #[test]
 fn only_the_network_is_asynchronous() {
-    for name in ["cli", "client", "engine", "fedra", "wire"] {
+    // A SuperLink is spoken to in blocking calls: TLS, and no event loop.
+    let flower = ("flower", &["tokio", "tonic", "hyper", "rcgen"][..]);
+    let all = &["tokio", "tonic", "hyper", "rustls", "rcgen"][..];
+    let others = ["cli", "client", "engine", "fedra", "wire"].map(|name| (name, all));
+    for (name, dependencies) in others.into_iter().chain([flower]) {
         let manifest = format!("{}/../{name}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(manifest).expect("the crate is part of the workspace");
-        for dependency in ["tokio", "tonic", "hyper", "rustls", "rcgen"] {
+        for dependency in dependencies {
             let has = text.lines().any(|line| line.starts_with(dependency));
             assert!(!has, "{dependency} belongs to the network, not to {name}");
         }
@@ -129,4 +135,6 @@ fn only_the_network_is_asynchronous() {
 #[test]
 fn the_library_and_the_network_mean_the_same_file() {
     assert_eq!(fedra::run_files::SITES, fedra_net::JOURNAL);
+    assert_eq!(fedra::run_files::STATUS, fedra_net::STATUS);
+    assert_eq!(fedra::run_files::EVENTS, fedra_net::EVENTS);
 }

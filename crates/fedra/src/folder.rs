@@ -9,6 +9,7 @@
 //! checkpoint.fedra  the last complete round
 //! best.json         the best round so far, where validation examples decide
 //! sites.json        what the server remembers of its sites, where clients are on other machines
+//! status.json       how the federation stands, and events.jsonl, who came and went; likewise
 //! summary.json      there once the run is over
 //! report.html       the run as a page
 //! predictions.jsonl each central test example's truth and answer, under `evaluate.predictions`
@@ -39,8 +40,8 @@ use crate::regular_file;
 use crate::round_files::is_event_file;
 use crate::round_log;
 use crate::run_files::{
-    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, LEDGER_END, PREDICTIONS, REPORT, ROUNDS,
-    ROUNDS_CSV, ROUNDS_PARQUET, SITES, SUMMARY, TENSORBOARD,
+    BEST, CHECKPOINT, EVENTS, EXPERIMENT, FOLDERS, INPUTS, LEDGER, LEDGER_END, PREDICTIONS, REPORT,
+    ROUNDS, ROUNDS_CSV, ROUNDS_PARQUET, SITES, STATUS, SUMMARY, TENSORBOARD,
 };
 use crate::summary::{Stopped, Summary};
 
@@ -84,7 +85,7 @@ impl Folder {
     /// Removes what a run wrote.
     fn clear(&self) -> std::io::Result<()> {
         // The summary goes first: without it nobody takes the rest for a complete run.
-        let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET];
+        let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET, STATUS, EVENTS];
         let files =
             [SUMMARY, CHECKPOINT, LEDGER_END, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT];
         for name in files.into_iter().chain(made) {
@@ -275,7 +276,7 @@ impl Folder {
                 let name = path.file_name().unwrap_or_default();
                 fs::copy(&path, to.join(TENSORBOARD).join(name))?;
             }
-            let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET];
+            let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET, STATUS, EVENTS];
             let files = [INPUTS, LEDGER, LEDGER_END, ROUNDS, BEST, EXPERIMENT, SUMMARY];
             for name in made.into_iter().chain(files) {
                 if from.join(name).exists() {

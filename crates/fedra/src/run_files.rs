@@ -24,6 +24,10 @@ pub const CHECKPOINT: &str = "checkpoint.fedra";
 pub const BEST: &str = "best.json";
 /// What a server remembers of its sites; there where clients are on other machines.
 pub const SITES: &str = "sites.json";
+/// How a federation on other machines stands, while it is on.
+pub const STATUS: &str = "status.json";
+/// Who of it came and went, one object a line.
+pub const EVENTS: &str = "events.jsonl";
 /// What a private run released, entry by entry.
 pub const LEDGER: &str = "ledger.jsonl";
 /// Where the ledger ends.

@@ -49,6 +49,22 @@ impl Host {
         Self { roster: Mutex::new(roster), events, limits, room, pieces }
     }
 
+    /// What a message may weigh.
+    pub(crate) const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Lets the fleet hear something; says whether it still listens.
+    pub(crate) fn tell(&self, event: Event) -> bool {
+        self.events.send(event).is_ok()
+    }
+
+    /// Memory for an answer of so many bytes, if there is room for it now.
+    pub(crate) fn room_now(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let pieces = bytes.div_ceil(PIECE).min(u64::from(self.pieces));
+        Arc::clone(&self.room).try_acquire_many_owned(pieces as u32).ok()
+    }
+
     pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
         // What is changed under the lock is changed by assignments: a panic leaves no half of it.
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,7 +72,7 @@ impl Host {
 
     /// One site, from its hello to its end.
     pub(crate) async fn serve(self: Arc<Self>, peer: Peer, mut inbound: Inbound, out: Outbound) {
-        let mut who = peer.address.to_string();
+        let mut who = peer.address.clone();
         match self.admit(&peer, &mut inbound, &mut who).await {
             Ok(admitted) => self.talk(admitted, inbound, out).await,
             Err(status) => {
@@ -88,7 +104,17 @@ impl Host {
         let message = tokio::time::timeout(HELLO, reading).await.map_err(|_| {
             Status::deadline_exceeded(format!("found no hello within {} s", HELLO.as_secs()))
         })??;
-        let hello = read_hello(&message).map_err(Status::failed_precondition)?;
+        self.let_in(&message, peer, who)
+    }
+
+    /// Gives whoever says this hello its seat, or says why not.
+    pub(crate) fn let_in(
+        &self,
+        message: &Message,
+        peer: &Peer,
+        who: &mut String,
+    ) -> Result<Admitted, Status> {
+        let hello = read_hello(message).map_err(Status::failed_precondition)?;
         *who = format!("{} at {}", hello.client, peer.address);
         let (admitted, about) = {
             let mut roster = self.roster();

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::conversation::{Conversation, Heard};
 use crate::dialer::Dialer;
 use crate::error::NetError;
 use crate::frame::Message;
-use crate::link::{Link, from_meta, to_meta};
-use crate::protocol::{Asked, JOIN, Request, RunEnd, Welcome, limits};
+use crate::link::Link;
+use crate::protocol::{JOIN, limits};
 use crate::runtime::Runtime;
 use crate::site::Site;
 
@@ -82,47 +83,23 @@ fn talk(
     link: &mut Link,
     (listener, greeted): (&dyn JoinListener, &mut bool),
 ) -> Result<Left, NetError> {
-    link.send(Message { id: 0, meta: to_meta(&site.hello()), payloads: Vec::new() })?;
-    let Some(message) = next(link, listener)? else { return Ok(Left::Stopped) };
-    let welcome: Welcome = match from_meta("a welcome", &message) {
-        Ok(welcome) => welcome,
-        // The run may be over before this site got a word in.
-        Err(error) => return end_of(&message).ok_or(error),
-    };
-    *greeted = true;
-    listener.told("joined");
-    if let Some(lost) = site.welcomed(welcome)? {
-        listener.told(&format!("warning: {lost}"));
-    }
+    let mut conversation = Conversation::new(site, listener);
+    link.send(conversation.hello())?;
     loop {
         let Some(message) = next(link, listener)? else { return Ok(Left::Stopped) };
-        if let Some(left) = end_of(&message) {
-            return Ok(left);
+        let heard = conversation.hear(&message);
+        *greeted |= conversation.is_welcomed();
+        match heard? {
+            Heard::Nothing => {}
+            Heard::Answer(answer) => link.send(answer)?,
+            Heard::Breakdown(answer, broken) => {
+                answer.map_or(Ok(()), |answer| link.send(answer))?;
+                // The server has to hear it before the stream ends.
+                let _verdict_or_end = link.receive(Some(FAREWELL));
+                return Err(broken);
+            }
+            Heard::Left(left) => return Ok(left),
         }
-        if let Some(answer) = site.answer(&message)? {
-            link.send(answer)?;
-        }
-        if let Some(broken) = site.take_breakdown() {
-            // The server has to hear it before the stream ends.
-            let _verdict_or_end = link.receive(Some(FAREWELL));
-            return Err(broken);
-        }
-        if let Some(news) = site.take_news() {
-            listener.told(&news);
-        }
-    }
-}
-
-/// Why the run is over, if that is what a message says.
-fn end_of(message: &Message) -> Option<Left> {
-    match from_meta("a request", message).ok()? {
-        Asked { request: Request::End { how: RunEnd::Complete, reason }, .. } => {
-            Some(Left::Ended(reason))
-        }
-        Asked { request: Request::End { how: RunEnd::GaveUp, reason }, .. } => {
-            Some(Left::GaveUp(reason))
-        }
-        Asked { .. } => None,
     }
 }
 

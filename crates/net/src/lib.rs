@@ -10,6 +10,8 @@
 //!    └── Link ══ frames ══ Link ──┘            one gRPC stream; chunks, limits, back-pressure
 //! ```
 
+mod carrier;
+mod conversation;
 mod cut;
 mod decode;
 mod join;
@@ -40,6 +42,8 @@ mod error;
 mod runtime;
 mod secret;
 
+pub use carrier::{Carrier, Delivery, Reception, Room, Seated, Urgency, urgency};
+pub use conversation::{Conversation, Heard};
 pub use cut::{CUT, CutDialer, CutHello, row_limits, with_middle};
 pub use decode::{
     DECODE, DecodeDialer, DecodeHello, DecodeHost, DecodeListener, DecodeWelcome, NetDecodePeer,
@@ -51,7 +55,10 @@ pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part
 pub use join::{JoinListener, Left, join};
 pub use journal::FILE as JOURNAL;
 pub use link::Link;
-pub use net_fleet::{Census, CentralTest, Federated, FleetListener, FleetOptions, NetFleet, Start};
+pub use net_fleet::{
+    Census, CentralTest, EVENTS, Federated, FleetListener, FleetOptions, FleetPhase, FleetStatus,
+    NetFleet, STATUS, SiteStatus, Start,
+};
 pub use peer::{Peer, Traffic, WireBytes};
 pub use protocol::{
     Adapt, Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, Label,

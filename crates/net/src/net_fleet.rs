@@ -10,6 +10,7 @@
 mod answers;
 mod asking;
 mod options;
+mod status;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,6 +29,9 @@ use tokio::sync::mpsc;
 
 use self::answers::{read_evidence, read_reply, unexpected};
 pub use self::options::{Census, FleetListener, FleetOptions, Start};
+use self::status::Publication;
+pub use self::status::{EVENTS, FleetPhase, FleetStatus, STATUS, SiteStatus};
+use crate::carrier::{Carrier, Reception};
 use crate::error::NetError;
 use crate::host::Host;
 use crate::journal::Journal;
@@ -79,8 +83,9 @@ pub struct NetFleet {
     options: FleetOptions,
     round: Round,
     requests: u64,
-    // In this order: the server ends before the thread it runs on.
-    server: Server,
+    publication: Publication,
+    // In this order: what carries messages ends before the thread it may run on.
+    carrier: Box<dyn Carrier>,
     runtime: Runtime,
 }
 
@@ -96,21 +101,34 @@ impl NetFleet {
         listener: Box<dyn FleetListener>,
         central: CentralTest,
     ) -> Result<Self, NetError> {
+        let start = |reception: Reception, routes: Routes, runtime: &Runtime| {
+            let (hosting, told) = (reception.host(), reception.clone());
+            let routes = routes.with(JOIN, move |peer, inbound, out| {
+                Arc::clone(&hosting).serve(peer, inbound, out)
+            });
+            let server = Server::start(runtime, server, routes, move |address, reason| {
+                told.turn_away(&address.to_string(), reason);
+            })?;
+            Ok(Box::new(server) as Box<dyn Carrier>)
+        };
+        Self::over(federated, (folder, options), (listener, central), start)
+    }
+
+    /// A fleet whose messages go over what `start` makes: it brings sites in through the reception.
+    pub fn over(
+        federated: Federated,
+        (folder, options): (&Path, FleetOptions),
+        (listener, central): (Box<dyn FleetListener>, CentralTest),
+        start: impl FnOnce(Reception, Routes, &Runtime) -> Result<Box<dyn Carrier>, NetError>,
+    ) -> Result<Self, NetError> {
         let Federated { names, agreement, layout, initial, routes } = federated;
         let journal = Journal::open(folder, fresh_number())?;
         let mut roster = Roster::new(names.clone(), agreement, (fresh_number(), journal));
         roster.traffic = Arc::clone(routes.traffic());
         let (send, events) = mpsc::unbounded_channel();
-        let told = send.clone();
         let host = Arc::new(Host::new(roster, send, (limits(&layout), options.memory)));
-        let hosting = Arc::clone(&host);
-        let routes = routes
-            .with(JOIN, move |peer, inbound, out| Arc::clone(&hosting).serve(peer, inbound, out));
         let runtime = Runtime::start()?;
-        let server = Server::start(&runtime, server, routes, move |address, reason| {
-            let (who, reason) = (address.to_string(), reason.to_owned());
-            let _fleet_is_gone = told.send(Event::Refused { who, reason });
-        })?;
+        let carrier = start(Reception::new(Arc::clone(&host)), routes, &runtime)?;
         let info =
             |(number, name): (u32, String)| ClientInfo { id: ClientId(number), name, examples: 0 };
         let mut fleet = Self {
@@ -126,16 +144,17 @@ impl NetFleet {
             options,
             round: Round(0),
             requests: 0,
-            server,
+            publication: Publication::new(folder),
+            carrier,
             runtime,
         };
         fleet.count();
         Ok(fleet)
     }
 
-    /// Where it listens.
-    pub const fn address(&self) -> std::net::SocketAddr {
-        self.server.address()
+    /// Where sites find it.
+    pub fn address(&self) -> String {
+        self.carrier.place()
     }
 
     /// Waits until rounds can begin; `None` when the listener wants to stop instead.
@@ -155,6 +174,7 @@ impl NetFleet {
             if self.listener.stops() {
                 return Ok(None);
             }
+            self.publish();
             if said != there {
                 said = there;
                 let missing = self.missing();
@@ -162,6 +182,9 @@ impl NetFleet {
             }
             if let Some(event) = self.event(Instant::now() + GLANCE) {
                 self.note(&event);
+                if let Event::Severed { reason } = event {
+                    return Err(NetError::Lost(reason));
+                }
             }
         }
     }
@@ -187,6 +210,8 @@ impl NetFleet {
         roster.journal.back_to(completed);
         roster.journal.save().map_err(|error| failure("begin", &error))?;
         roster.open();
+        drop(roster);
+        self.enter(FleetPhase::Running);
         Ok(())
     }
 
@@ -207,6 +232,8 @@ impl NetFleet {
         while self.here() > 0 && Instant::now() < until {
             let _left = self.event(until);
         }
+        self.carrier.close(how, reason);
+        self.enter(FleetPhase::Ended);
     }
 
     /// What went over the sites' connections, by name.
@@ -496,7 +523,7 @@ impl NetFleet {
 
 impl std::fmt::Debug for NetFleet {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (clients, address) = (self.infos.len(), self.server.address());
+        let (clients, address) = (self.infos.len(), self.carrier.place());
         let mut shown = formatter.debug_struct("NetFleet");
         shown.field("clients", &clients).field("address", &address).finish_non_exhaustive()
     }

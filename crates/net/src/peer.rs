@@ -1,15 +1,14 @@
 //! Who is at the other end of a connection, and what went over it.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The other end of a connection as the server sees it.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Where it is.
-    pub address: SocketAddr,
+    /// Where it is, for people: an address, or a node of a SuperLink.
+    pub address: String,
     /// The client names in its certificate; `None` where no TLS says who it is, so that it is who it
     /// claims to be.
     pub names: Option<Arc<[String]>>,
@@ -55,11 +54,13 @@ impl Traffic {
         WireBytes { sent: self.sent(), received: self.received() }
     }
 
-    pub(crate) fn add_received(&self, bytes: usize) {
+    /// Counts bytes that came in.
+    pub fn add_received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn add_sent(&self, bytes: usize) {
+    /// Counts bytes that went out.
+    pub fn add_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }

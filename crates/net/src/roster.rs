@@ -73,6 +73,10 @@ pub(crate) enum Event {
     Lost { seat: usize, reason: String },
     /// Somebody was turned away.
     Refused { who: String, reason: String },
+    /// Something about the network.
+    Said { line: String },
+    /// What carries messages is gone for good.
+    Severed { reason: String },
 }
 
 /// A site that was let in.

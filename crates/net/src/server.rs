@@ -19,10 +19,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::carrier::Carrier;
 use crate::certs;
 use crate::error::NetError;
 use crate::frame::CHUNK;
 use crate::peer::{Peer, Traffic};
+use crate::protocol::RunEnd;
 use crate::runtime::Runtime;
 use crate::service::Routes;
 use crate::tls::{self, Party, ServerSecurity};
@@ -100,6 +102,15 @@ impl Server {
     }
 }
 
+impl Carrier for Server {
+    fn place(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Sites have heard it on their streams.
+    fn close(&mut self, _how: RunEnd, _reason: &str) {}
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // Streams that are open end first; nobody is listening any more when the last one has.
@@ -160,7 +171,9 @@ impl Accepting {
                 turn_away(socket, &[]).await;
                 Err("it speaks TLS, and this port does not".to_owned())
             }
-            None => self.talk(socket, Peer { address, names: None, traffic }).await,
+            None => {
+                self.talk(socket, Peer { address: address.to_string(), names: None, traffic }).await
+            }
             Some(_) if !speaks_tls => {
                 turn_away(socket, &UNEXPECTED_MESSAGE).await;
                 Err("it does not speak TLS, and this port does".to_owned())
@@ -180,7 +193,8 @@ impl Accepting {
                 };
                 let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
                 let names = shown.map(certs::client_names).unwrap_or_default();
-                let peer = Peer { address, names: Some(names.into()), traffic };
+                let peer =
+                    Peer { address: address.to_string(), names: Some(names.into()), traffic };
                 self.talk(tls, peer).await
             }
         }

@@ -9,6 +9,7 @@ use fedra_plan::Scope;
 use fedra_wire::{Encoding, Header, Kind, encode};
 use tonic::Status;
 
+use super::status::AT_LEAST_EVERY;
 use super::{FleetOptions, NetFleet, failure};
 use crate::frame::Message;
 use crate::link::from_meta;
@@ -46,6 +47,7 @@ impl NetFleet {
 
     /// Takes note of who came and went.
     pub(super) fn note(&mut self, event: &Event) {
+        self.log_event(event);
         match event {
             Event::Joined { seat, about } => {
                 self.count();
@@ -62,7 +64,8 @@ impl NetFleet {
             Event::Refused { who, reason } => {
                 self.listener.told(&format!("{who} was turned away: {reason}"));
             }
-            Event::Answer { .. } => {}
+            Event::Said { line } => self.listener.told(line),
+            Event::Answer { .. } | Event::Severed { .. } => {}
         }
     }
 
@@ -81,6 +84,7 @@ impl NetFleet {
         let deadline = Instant::now() + self.options.deadline;
         let open = Open { message, deadline, brings };
         self.deliver(seat, &open)?;
+        self.note_asked(seat);
         Ok(open)
     }
 
@@ -142,10 +146,12 @@ impl NetFleet {
             }
             if let Some((seat, reason)) = given_up {
                 asked.remove(&seat);
+                self.note_done(seat);
                 self.host.roster().hang_up(seat, Status::aborted(reason.clone()));
                 return Ok(Some((seat, Err(reason))));
             }
-            let Some(event) = self.event(earliest) else { continue };
+            self.publish();
+            let Some(event) = self.event(earliest.min(now + AT_LEAST_EVERY)) else { continue };
             self.note(&event);
             match event {
                 Event::Joined { seat, .. } => {
@@ -155,12 +161,16 @@ impl NetFleet {
                 }
                 Event::Answer { seat, message, _room } => {
                     if asked.remove(&seat).is_some() {
+                        self.note_done(seat);
                         let answer = from_meta("an answer", &message);
                         let answer = answer.map(|answer| (answer, message.payloads));
                         return Ok(Some((seat, answer.map_err(|error| error.to_string()))));
                     }
                 }
-                Event::Lost { .. } | Event::Refused { .. } => {}
+                Event::Severed { reason } => {
+                    return Err(EngineError::Fleet { doing: "reach the sites", reason });
+                }
+                Event::Lost { .. } | Event::Refused { .. } | Event::Said { .. } => {}
             }
         }
     }

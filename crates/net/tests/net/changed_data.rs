@@ -35,7 +35,7 @@ fn refusal(site: Joined) -> String {
 fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announced() {
     let (world, place) = (World::new(2), tempfile::tempdir().unwrap());
     let (mut fleet, told) = world.listen(place.path(), options());
-    let address = fleet.address().to_string();
+    let address = fleet.address();
     let sites = join_all(&world, &address, place.path());
     begin(&mut fleet);
     let _reports = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 1);

@@ -52,7 +52,7 @@ fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
         let place = tempfile::tempdir().unwrap();
         let middle = middle(&world, &split, &world.local());
         let (mut fleet, told) = world.listen_cut(place.path(), options(), &middle);
-        let address = fleet.address().to_string();
+        let address = fleet.address();
         let runtime = Arc::new(Runtime::start().unwrap());
         let sites: Vec<Joined> = (0..world.shards.clients.len() as u32)
             .map(|number| {

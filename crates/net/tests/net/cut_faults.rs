@@ -292,7 +292,7 @@ fn one_round(
     let place = tempfile::tempdir().unwrap();
     let middle = middle(world, split, &world.local());
     let (mut fleet, told) = world.listen_cut(place.path(), options, &middle);
-    let address = fleet.address().to_string();
+    let address = fleet.address();
     let runtime = Arc::new(Runtime::start().unwrap());
     let mut way = Some(way);
     let sites: Vec<Joined> = (0..3)

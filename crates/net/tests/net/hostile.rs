@@ -237,7 +237,7 @@ fn a_site_that_breaks_a_rule_is_told_so_and_the_others_lose_nothing() {
             ..options()
         };
         let (mut fleet, told) = world.listen(place.path(), quick);
-        let address = fleet.address().to_string();
+        let address = fleet.address();
         let sites: Vec<Joined> = join_two(&world, &address, place.path());
         let bad = std::thread::spawn(move || {
             let mut raw = Raw::greet(&address, "hospital-3");
@@ -276,7 +276,7 @@ fn who_does_not_belong_is_told_what_differs() {
     let world = World::new(2);
     let place = tempfile::tempdir().unwrap();
     let (fleet, _) = world.listen(place.path(), options());
-    let address = fleet.address().to_string();
+    let address = fleet.address();
     let refused = |change: &dyn Fn(&mut Hello)| {
         let mut hello = hello("hospital-1");
         change(&mut hello);
@@ -312,7 +312,7 @@ fn whoever_has_anothers_certificate_is_not_that_other() {
     let client = authority.client("hospital-2", Days(1)).unwrap();
     let security = ServerSecurity::Tls(place.identity("server", &server, &authority));
     let (mut fleet, _) = world.listen_with(security, place.path(), options());
-    let address = fleet.address().to_string();
+    let address = fleet.address();
     let security = ServerSecurity::Tls(place.identity("client", &client, &authority));
     let greet = |name: &str| {
         let raw = Raw::dial_with(&address, &security);
@@ -339,7 +339,7 @@ fn of_two_that_join_as_one_the_newer_stays_and_the_older_is_told() {
     let near = run(&world, &recipe, &mut world.local(), 2);
     let place = tempfile::tempdir().unwrap();
     let (mut fleet, told) = world.listen(place.path(), options());
-    let address = fleet.address().to_string();
+    let address = fleet.address();
     let older = Raw::greet(&address, "hospital-1");
     fleet.wait(Start { wait_for: Some(1), start_after: None }).unwrap();
     let sites = join_all(&world, &address, place.path());

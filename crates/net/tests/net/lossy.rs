@@ -56,7 +56,7 @@ fn connections_that_break_again_and_again_cost_no_bit() {
     let near = run(&world, &recipe, &mut world.local(), rounds);
     let place = tempfile::tempdir().unwrap();
     let (mut fleet, told) = world.listen(place.path(), options());
-    let proxy = Proxy::start(fleet.address().to_string());
+    let proxy = Proxy::start(fleet.address());
     let sites = join_all(&world, &proxy.address, place.path());
     begin(&mut fleet);
     let cutting = std::thread::spawn(move || {

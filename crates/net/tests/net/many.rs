@@ -94,7 +94,7 @@ fn many_sites_are_served_by_one_thread() {
         Box::new(|_| unreachable!("nothing is scored here")),
     )
     .unwrap();
-    let address = fleet.address().to_string();
+    let address = fleet.address();
     let runtime = Runtime::start().unwrap();
     let dialer = |name: &str| {
         let signed = authority.client(name, Days(1)).unwrap();

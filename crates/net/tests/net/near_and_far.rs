@@ -30,7 +30,7 @@ fn sites_on_sockets_are_the_fleet_of_threads_to_the_bit() {
         let place = tempfile::tempdir().unwrap();
         let near = run(&world, &recipe, &mut world.local(), 3);
         let (mut fleet, told) = world.listen(place.path(), options());
-        let sites = join_all(&world, &fleet.address().to_string(), place.path());
+        let sites = join_all(&world, &fleet.address(), place.path());
         begin(&mut fleet);
         let far = run(&world, &recipe, &mut fleet, 3);
         assert!(near.0 == far.0, "{}: {}", recipe.method, told.all());

@@ -58,7 +58,7 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
     let place = tempfile::tempdir().unwrap();
     let middle = middle(&world, &split, &world.local());
     let (mut fleet, told) = world.listen_cut(place.path(), options(), &middle);
-    let address = fleet.address().to_string();
+    let address = fleet.address();
     let runtime = Arc::new(Runtime::start().unwrap());
     let ledger = |number: u32| place.path().join(format!("ledger-{number}.jsonl"));
     let sites: Vec<Joined> = (0..world.shards.clients.len() as u32)

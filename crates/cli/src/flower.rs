@@ -1,0 +1,97 @@
+//! `fedra flower`: what a SuperLink's operator and a site need once; and the flags with which a party
+//! says that it meets the others at a SuperLink.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use fedra_flower::{Endpoint, NodeKey, write_app};
+
+use crate::console;
+use crate::tls::Tls;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra flower app federation          then `flwr run federation LINK` begins a run
+  fedra flower key north.key           north.key stays at the site, north.key.pub is registered
+  flwr supernode register north.key.pub LINK
+
+LINK is a SuperLink in Flower's own configuration. docs/deploy.md has the whole story.";
+
+/// The commands.
+#[derive(Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Flower {
+    /// Write the small app with which `flwr run` begins a run that `fedra serve --superlink` coordinates
+    App {
+        /// The folder
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// Make the key of a node, and beside it the public key that an operator registers
+    Key {
+        /// The file; the public key goes to FILE.pub
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+impl Flower {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::App { folder } => {
+                write_app(&folder)?;
+                console::say(format_args!("wrote {}", folder.display()));
+                let shown = folder.display();
+                console::say(format_args!("hint: `flwr run {shown} LINK` begins a run at LINK"));
+                Ok(())
+            }
+            Self::Key { file } => {
+                if file.exists() {
+                    bail!("{}: found a file, expected none: a key is made once", file.display());
+                }
+                let wrong = || format!("cannot write {}", file.display());
+                let draw = || NodeKey::generate().map_err(std::io::Error::other);
+                let text = fedra_net::kept_secret(&file, draw).with_context(wrong)?;
+                let key = NodeKey::read(&text).map_err(anyhow::Error::msg)?;
+                let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                let mut public = file.clone().into_os_string();
+                public.push(".pub");
+                let public = PathBuf::from(public);
+                std::fs::write(&public, key.public_ssh(&name))
+                    .with_context(|| format!("cannot write {}", public.display()))?;
+                console::say(format_args!("wrote {} and {}", file.display(), public.display()));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Where the others are met.
+#[derive(Args, Clone, Debug)]
+pub struct AtSuperLink {
+    /// Meet the others at this Flower SuperLink (1.40 to 1.42), as in `https://link.example:8000`
+    #[arg(long, value_name = "URL")]
+    superlink: Option<String>,
+    /// With --superlink: the certificate of the CA that signed the SuperLink's
+    #[arg(long = "ca", value_name = "FILE", requires = "superlink")]
+    superlink_ca: Option<PathBuf>,
+}
+
+impl AtSuperLink {
+    /// The SuperLink, if there is one.
+    pub fn endpoint(&self, tls: &Tls) -> Result<Option<Endpoint>> {
+        let Some(url) = &self.superlink else { return Ok(None) };
+        tls.refuse_certificates("--superlink")?;
+        let endpoint = Endpoint::new(url, self.superlink_ca.as_deref())?;
+        let address = endpoint.authority();
+        if !endpoint.is_encrypted() && !tls.is_insecure() && !fedra_net::is_loopback(&address) {
+            bail!(
+                "--superlink: found {url}, expected https:// and --ca on an address that is not of this \
+                 machine alone\nhint: --insecure goes without, for all to read"
+            );
+        }
+        Ok(Some(endpoint))
+    }
+}

@@ -1,0 +1,272 @@
+//! `fedra status`: how a federation on other machines stands, from the files in its folder.
+//!
+//! The server writes them while it runs, whatever carries its messages, so this needs no port, no
+//! certificate and no word with the server.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use fedra::run_files::{ROUNDS, STATUS};
+use fedra_net::{FleetPhase, FleetStatus, SiteStatus};
+use fedra_plan::ByteCount;
+use serde_json::Value;
+
+use crate::console;
+
+const EXAMPLES: &str = "\
+Examples:
+  fedra status runs/study
+  fedra status runs/study --format json
+  fedra status runs/study --format prometheus > /var/lib/node_exporter/fedra.prom
+
+The folder is that of `fedra serve`. Who came, went and answered is in its events.jsonl, one object a
+line; what each round came to is in its rounds.jsonl.";
+
+/// The whole command.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Status {
+    /// The folder of a run of `fedra serve`
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// For people, as one JSON object, or as metrics in Prometheus's text format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+/// Who is to read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Prometheus,
+}
+
+impl Status {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        let picture = Picture::read(&self.folder)?;
+        let shown = match self.format {
+            Format::Text => picture.text(),
+            Format::Json => picture.json(),
+            Format::Prometheus => picture.metrics(),
+        };
+        console::bytes(shown.as_bytes());
+        Ok(())
+    }
+}
+
+/// All that is known.
+struct Picture {
+    status: FleetStatus,
+    /// The reports of complete rounds: how many, and what matters of them.
+    complete: u64,
+    up: u64,
+    down: u64,
+    /// The newest score of each set and name.
+    scores: Vec<(String, String, f64)>,
+    epsilon: Option<f64>,
+    /// Seconds since the server wrote.
+    age: u64,
+}
+
+impl Picture {
+    fn read(folder: &Path) -> Result<Self> {
+        let file = folder.join(STATUS);
+        let text = match std::fs::read(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+                "{}: found no {STATUS}, expected the folder of a run of `fedra serve`",
+                folder.display()
+            ),
+            Err(error) => return Err(error).context(format!("cannot read {}", file.display())),
+        };
+        let status: FleetStatus = serde_json::from_slice(&text)
+            .with_context(|| format!("{}: found no status of a federation", file.display()))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let age = now.saturating_sub(status.written);
+        let mut picture =
+            Self { status, complete: 0, up: 0, down: 0, scores: Vec::new(), epsilon: None, age };
+        let rounds = std::fs::read_to_string(folder.join(ROUNDS)).unwrap_or_default();
+        // The last line may be half written.
+        for report in rounds.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            picture.add(&report);
+        }
+        Ok(picture)
+    }
+
+    fn add(&mut self, report: &Value) {
+        self.complete += 1;
+        let bytes = |key: &str| report["bytes"][key].as_u64().unwrap_or(0);
+        self.up = self.up.saturating_add(bytes("up"));
+        self.down = self.down.saturating_add(bytes("down"));
+        self.epsilon = report["privacy"]["epsilon"].as_f64().or(self.epsilon);
+        let sets = report["scores"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for set in sets {
+            let on = set["on"].as_str().unwrap_or_default();
+            let Some(means) = set["mean"].as_object() else { continue };
+            for (name, score) in means {
+                let Some(score) = score.as_f64() else { continue };
+                self.scores.retain(|(known, other, _)| known != on || other != name);
+                self.scores.push((on.to_owned(), name.clone(), score));
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { status, complete, up, down, age, .. } = self;
+        let doing = match status.phase {
+            FleetPhase::Waiting => "waits for clients".to_owned(),
+            FleetPhase::Running => format!("round {} is on", u64::from(status.round.0) + 1),
+            FleetPhase::Ended => "is over".to_owned(),
+        };
+        let mut text = format!("{doing}; {complete} complete; as of {age} s ago\n");
+        let _ = writeln!(text, "at {}, process {}", plain(&status.place), status.process);
+        for (on, name, score) in &self.scores {
+            let _ = writeln!(text, "{} {}: {score:.4}", plain(on), plain(name));
+        }
+        if let Some(epsilon) = self.epsilon {
+            let _ = writeln!(text, "privacy spent: epsilon {epsilon:.4}");
+        }
+        let _ = writeln!(text, "payloads: {} up, {} down", ByteCount(*up), ByteCount(*down));
+        let width = status.sites.iter().map(|site| plain(&site.name).chars().count()).max();
+        let width = width.unwrap_or(0);
+        for site in &status.sites {
+            let (sent, received) = (ByteCount(site.sent), ByteCount(site.received));
+            let (name, doing) = (plain(&site.name), self.doing(site));
+            let _ = writeln!(text, "{name:width$}  {doing}; {received} up, {sent} down");
+        }
+        text
+    }
+
+    fn doing(&self, site: &SiteStatus) -> String {
+        match (site.here, site.working, &site.lost) {
+            (true, Some(seconds), _) => format!("works for {:.0} s", seconds + self.age as f64),
+            (true, None, _) => "is here".to_owned(),
+            (false, _, Some(reason)) => format!("is gone: {}", plain(reason)),
+            (false, _, None) => "has not come".to_owned(),
+        }
+    }
+
+    fn json(&self) -> String {
+        let scores: Vec<Value> = self
+            .scores
+            .iter()
+            .map(|(on, name, score)| serde_json::json!({"on": on, "name": name, "score": score}))
+            .collect();
+        let object = serde_json::json!({
+            "age": self.age,
+            "complete": self.complete,
+            "bytes": { "up": self.up, "down": self.down },
+            "scores": scores,
+            "epsilon": self.epsilon,
+            "federation": self.status,
+        });
+        format!("{object:#}\n")
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        let mut metric = |name: &str, kind: &str, help: &str, values: Vec<(String, f64)>| {
+            let _ = writeln!(text, "# HELP fedra_{name} {help}\n# TYPE fedra_{name} {kind}");
+            for (labels, value) in values {
+                let _ = writeln!(text, "fedra_{name}{labels} {value}");
+            }
+        };
+        let one = |value: f64| vec![(String::new(), value)];
+        let by_site = |value: &dyn Fn(&SiteStatus) -> f64| {
+            let label = |site: &SiteStatus| format!("{{client=\"{}\"}}", escaped(&site.name));
+            self.status.sites.iter().map(|site| (label(site), value(site))).collect()
+        };
+        let truth = f64::from;
+        let is_on = self.status.phase == FleetPhase::Running;
+        metric("running", "gauge", "Whether rounds are on.", one(truth(u8::from(is_on))));
+        metric("status_age_seconds", "gauge", "Since the server wrote.", one(self.age as f64));
+        metric("rounds_complete", "counter", "Complete rounds.", one(self.complete as f64));
+        metric("payload_up_bytes", "counter", "Payloads from clients.", one(self.up as f64));
+        metric("payload_down_bytes", "counter", "Payloads to clients.", one(self.down as f64));
+        if let Some(epsilon) = self.epsilon {
+            metric("privacy_epsilon", "gauge", "Privacy spent.", one(epsilon));
+        }
+        let here = by_site(&|site| truth(u8::from(site.here)));
+        metric("client_here", "gauge", "Whether a client is there.", here);
+        let working = by_site(&|site| site.working.unwrap_or(0.0));
+        metric("client_working_seconds", "gauge", "Time on its present request.", working);
+        let sent = by_site(&|site| site.sent as f64);
+        metric("client_sent_bytes", "counter", "Bytes that went to a client.", sent);
+        let received = by_site(&|site| site.received as f64);
+        metric("client_received_bytes", "counter", "Bytes that came from it.", received);
+        let scores = self.scores.iter().map(|(on, name, score)| {
+            (format!("{{on=\"{}\",name=\"{}\"}}", escaped(on), escaped(name)), *score)
+        });
+        metric("score", "gauge", "The newest scores.", scores.collect());
+        text
+    }
+}
+
+/// A text of a file on one line of a terminal.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+/// A text as the value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(status: &str, rounds: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(STATUS), status).unwrap();
+        std::fs::write(folder.path().join(ROUNDS), rounds).unwrap();
+        folder
+    }
+
+    const STANDS: &str = r#"{"written": 1, "process": 7, "place": "here", "phase": "running", "round": 2,
+        "sites": [
+          {"name": "no\"rth", "here": true, "lost": null, "working": 3.0, "examples": 5, "sent": 10, "received": 20},
+          {"name": "west", "here": false, "lost": "it\u001b[31m left", "working": null, "examples": 5, "sent": 0, "received": 0}
+        ]}"#;
+
+    #[test]
+    fn a_federation_is_told_from_its_files_alone() {
+        let rounds = concat!(
+            r#"{"bytes": {"up": 5, "down": 6}, "scores": [{"on": "central_test", "mean": {"f1": 0.5}}]}"#,
+            "\n",
+            r#"{"bytes": {"up": 5, "down": 6}, "scores": [{"on": "central_test", "mean": {"f1": 0.75, "x": null}}], "privacy": {"epsilon": 2.5}}"#,
+            "\n{\"bytes\": {\"up\"",
+        );
+        let folder = folder(STANDS, rounds);
+        let picture = Picture::read(folder.path()).unwrap();
+        let text = picture.text();
+        assert!(text.starts_with("round 3 is on; 2 complete; as of "), "{text}");
+        assert!(text.contains("central_test f1: 0.7500\nprivacy spent: epsilon 2.5000"), "{text}");
+        assert!(text.contains("west    is gone: it[31m left;"), "{text}");
+        let metrics = picture.metrics();
+        assert!(metrics.contains("fedra_client_here{client=\"no\\\"rth\"} 1\n"), "{metrics}");
+        assert!(metrics.contains("fedra_payload_up_bytes 10\n"), "{metrics}");
+        assert!(
+            metrics.contains("fedra_score{on=\"central_test\",name=\"f1\"} 0.75\n"),
+            "{metrics}"
+        );
+        let json: Value = serde_json::from_str(&picture.json()).unwrap();
+        assert_eq!(json["federation"]["sites"][1]["name"], "west");
+    }
+
+    #[test]
+    fn files_that_were_edited_by_hand_are_errors_or_nothing() {
+        for wrong in ["", "{}", "[1]", "{\"written\": -1}"] {
+            let folder = folder(wrong, "");
+            assert!(Picture::read(folder.path()).is_err(), "{wrong}");
+        }
+        let odd = "null\n[]\n{\"bytes\": 3, \"scores\": {\"on\": 1}}\n{\"scores\": [null, {\"mean\": [1]}]}\n";
+        let folder = folder(STANDS, odd);
+        assert_eq!(Picture::read(folder.path()).unwrap().scores, []);
+    }
+}

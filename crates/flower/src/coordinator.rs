@@ -1,0 +1,168 @@
+//! The coordinator of a run at a SuperLink: it carries a fleet's messages to nodes and back.
+//!
+//! It takes the task of the run's server app, and asks every node that is online who it is. A node that
+//! answers gets its seat like a site on our own network. From then on there is one message at a time on
+//! its way to it: what can wait travels with the next request, and what is asked next is sent when the
+//! last reply has come, because nobody says in which order two messages arrive.
+
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fedra_net::{Carrier, FleetListener, NetError, Reception, RunEnd};
+
+use crate::courier::{Admission, Courier};
+use crate::error::FlowerError;
+use crate::http::Endpoint;
+use crate::runtime_api::{Outcome, RuntimeApi};
+use crate::superlink::{Caller, SuperLink};
+
+/// How often a task is looked for.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often somebody who wants to stop is heard.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How often the fleet is looked at for something to send.
+const TICK: Duration = Duration::from_millis(10);
+/// The longest wait after the SuperLink could not be reached.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// What a run is told whose coordinator was stopped.
+const STOPPED: &str = "the coordinator was stopped; `fedra serve` goes on in another run";
+
+/// The task of a run's server app, taken by this process.
+pub struct Task {
+    api: RuntimeApi,
+}
+
+impl Task {
+    /// Waits for a run and takes its task; `None` when the listener wants to stop instead.
+    pub fn acquire(
+        endpoint: &Endpoint,
+        listener: &dyn FleetListener,
+    ) -> Result<Option<Self>, FlowerError> {
+        let (mut link, mut said) = (None, String::new());
+        let mut say = |line: String| {
+            if said != line {
+                listener.told(&line);
+                said = line;
+            }
+        };
+        loop {
+            if listener.stops() {
+                return Ok(None);
+            }
+            let reached = match link.take() {
+                Some(link) => Ok(link),
+                None => SuperLink::reach(endpoint, Caller::Anybody).map(|(link, _)| link),
+            };
+            match reached.and_then(RuntimeApi::acquire) {
+                Ok(Ok(mut api)) => {
+                    let run = api.run();
+                    listener.told(&format!("coordinates run {run} of the SuperLink"));
+                    api.log("coordinated by fedra serve");
+                    return Ok(Some(Self { api }));
+                }
+                Ok(Err(unchanged)) => {
+                    link = Some(unchanged);
+                    let place = endpoint.authority();
+                    say(format!(
+                        "waiting for a run at {place}: `flwr run` with the app of `fedra flower app`"
+                    ));
+                }
+                Err(error) if error.is_temporary() => say(format!("{error}; trying again")),
+                Err(error) => return Err(error),
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The run's number at the SuperLink.
+    pub const fn run(&self) -> u64 {
+        self.api.run()
+    }
+
+    /// Carries messages from now on.
+    pub fn start(
+        self,
+        reception: Reception,
+        admission: Admission,
+    ) -> Result<Coordinator, NetError> {
+        let place = format!("{} (run {} of the SuperLink)", self.api.place(), self.api.run());
+        let (orders, received) = channel();
+        let courier = Courier::new(self.api, reception, admission);
+        let thread = std::thread::Builder::new()
+            .name("fedra-flower".to_owned())
+            .spawn(move || carry(courier, &received));
+        let doing = "starting the coordinator".to_owned();
+        let thread = thread.map_err(|source| NetError::System { doing, source })?;
+        Ok(Coordinator { place, orders: Some(orders), thread: Some(thread) })
+    }
+}
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Task").field("run", &self.api.run()).finish_non_exhaustive()
+    }
+}
+
+/// Carries messages until it is dropped.
+#[derive(Debug)]
+pub struct Coordinator {
+    place: String,
+    orders: Option<Sender<(Outcome, String)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Carrier for Coordinator {
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn close(&mut self, how: RunEnd, reason: &str) {
+        let outcome = match how {
+            RunEnd::Complete => Outcome::Completed,
+            RunEnd::GaveUp => Outcome::Failed,
+        };
+        if let Some(orders) = self.orders.take() {
+            let _gone = orders.send((outcome, reason.to_owned()));
+        }
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by its own thread.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Works until it is told how the run ended.
+fn carry(mut courier: Courier, orders: &Receiver<(Outcome, String)>) {
+    let mut wait = TICK;
+    loop {
+        match orders.try_recv() {
+            Ok((outcome, reason)) => return courier.finish(outcome, &reason),
+            Err(TryRecvError::Disconnected) => return courier.finish(Outcome::Failed, STOPPED),
+            Err(TryRecvError::Empty) => {}
+        }
+        match courier.work() {
+            Ok(()) => wait = TICK,
+            Err(error) if error.is_temporary() => {
+                courier.tell(&format!("{error}; trying again"));
+                wait = (wait * 2).min(LONGEST_WAIT);
+            }
+            Err(error) => {
+                courier.sever(&error);
+                // The fleet ends first.
+                let _told = orders.recv();
+                return;
+            }
+        }
+        let until = Instant::now() + wait;
+        while Instant::now() < until {
+            std::thread::sleep(GLANCE.min(wait));
+        }
+    }
+}

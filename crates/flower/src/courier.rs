@@ -1,0 +1,392 @@
+//! What a coordinator has on its way: who is online, what was sent to whom, and which replies came.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fedra_net::{Peer, Reception, Room};
+
+use crate::arrays::Arrays;
+use crate::envelope::{Envelope, Opened, records};
+use crate::error::FlowerError;
+use crate::guest::{Guest, Sitting, State};
+use crate::key::NodeKeys;
+use crate::object::Letter;
+use crate::proto::{self, NodeInfo};
+use crate::runtime_api::{Outcome, RuntimeApi};
+use crate::stock_client::StockClients;
+
+/// How often it is asked who is online.
+const LOOK: Duration = Duration::from_secs(1);
+/// The waits before it is asked for replies again: the first, and the longest to which they grow.
+const FIRST_POLL: Duration = Duration::from_millis(20);
+const LONGEST_POLL: Duration = Duration::from_millis(500);
+/// How long a node that failed is left alone.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// Who may take part.
+#[derive(Clone, Debug, Default)]
+pub struct Admission {
+    /// Clients that are apps of Flower's own.
+    pub stock: Option<StockClients>,
+    /// The keys of the others; absent: a node is who it claims to be.
+    pub keys: Option<NodeKeys>,
+}
+
+/// Carries messages between a fleet and the nodes of a run.
+pub(crate) struct Courier {
+    api: RuntimeApi,
+    reception: Reception,
+    guests: BTreeMap<u64, Guest>,
+    /// Letters that the SuperLink has not taken yet, by the node that they go to.
+    outbox: Vec<(u64, Letter)>,
+    /// Replies whose objects are not here yet.
+    inbox: VecDeque<Arrived>,
+    look: Instant,
+    poll: (Instant, Duration),
+    /// Clients that are apps of Flower's own, and for which no node stands yet.
+    stock: Option<StockClients>,
+    keys: Option<NodeKeys>,
+}
+
+struct Arrived {
+    node: u64,
+    id: String,
+    opened: Option<Opened>,
+}
+
+impl Courier {
+    pub(crate) fn new(api: RuntimeApi, reception: Reception, admission: Admission) -> Self {
+        let Admission { stock, keys } = admission;
+        let now = Instant::now();
+        Self {
+            api,
+            reception,
+            guests: BTreeMap::new(),
+            outbox: Vec::new(),
+            inbox: VecDeque::new(),
+            look: now,
+            poll: (now, FIRST_POLL),
+            stock,
+            keys,
+        }
+    }
+
+    /// Does what is to be done now. After a temporary error the same is tried again.
+    pub(crate) fn work(&mut self) -> Result<(), FlowerError> {
+        if Instant::now() >= self.look {
+            let nodes = self.api.nodes()?;
+            self.meet(nodes);
+            self.look = Instant::now() + LOOK;
+        }
+        self.send()?;
+        self.receive()
+    }
+
+    /// Says something about the network to the fleet.
+    pub(crate) fn tell(&self, line: &str) {
+        self.reception.tell(line);
+    }
+
+    /// Nobody can be reached any more.
+    pub(crate) fn sever(&mut self, error: &FlowerError) {
+        self.guests.clear();
+        let why = if error.is_unauthenticated() || error.is_run_over() {
+            format!("the run was stopped at the SuperLink, or it has forgotten it: {error}")
+        } else {
+            error.to_string()
+        };
+        self.reception.sever(&why);
+    }
+
+    /// Ends the task.
+    pub(crate) fn finish(self, outcome: Outcome, reason: &str) {
+        self.api.finish(outcome, reason);
+    }
+
+    /// Takes note of who is online.
+    fn meet(&mut self, nodes: Vec<NodeInfo>) {
+        let online: BTreeMap<u64, NodeInfo> =
+            nodes.into_iter().map(|node| (node.node_id, node)).collect();
+        let known: Vec<u64> = self.guests.keys().copied().collect();
+        for id in known {
+            let reason = match (online.get(&id), self.guests.get(&id)) {
+                (Some(node), Some(guest)) if node.last_activated_at == guest.activated => continue,
+                (Some(_), _) => "it was started again",
+                (None, _) => "the SuperLink does not hear from it",
+            };
+            self.drop_guest(id, reason);
+        }
+        for (id, node) in online {
+            let names = self.keys.as_ref().map(|keys| keys.names(&node.public_key).into());
+            self.guests.entry(id).or_insert_with(|| Guest::new(node.last_activated_at, names));
+        }
+    }
+
+    fn drop_guest(&mut self, id: u64, reason: &str) {
+        self.outbox.retain(|(node, _)| *node != id);
+        self.inbox.retain(|arrived| arrived.node != id);
+        if let Some(Guest { state: State::Seated(sitting), .. }) = self.guests.remove(&id) {
+            self.release(*sitting, reason);
+        }
+    }
+
+    /// Frees a seat; whoever answered for an app of Flower's own may do so for another node.
+    fn release(&mut self, sitting: Sitting, reason: &str) {
+        sitting.seated.leave(reason);
+        if let (Some(stock), Some(client)) = (&mut self.stock, sitting.stock) {
+            stock.give_back(*client);
+        }
+    }
+
+    /// Sends what is to go out.
+    fn send(&mut self) -> Result<(), FlowerError> {
+        if self.outbox.is_empty() {
+            let (run, now) = (self.api.run(), self.api.now());
+            for (node, guest) in &mut self.guests {
+                if let Some(load) = guest.next() {
+                    let letter = load.letter((run, *node, now));
+                    guest.sent(letter.id());
+                    self.outbox.push((*node, letter));
+                }
+            }
+        }
+        if self.outbox.is_empty() {
+            return Ok(());
+        }
+        let letters: Vec<Letter> = self.outbox.iter().map(|(_, letter)| letter.clone()).collect();
+        let costs = self.api.push(&letters)?;
+        self.poll = (Instant::now(), FIRST_POLL);
+        let sent: Vec<(u64, Option<usize>)> =
+            self.outbox.drain(..).map(|(node, _)| node).zip(costs).collect();
+        for (node, cost) in sent {
+            match (cost, self.guests.get(&node)) {
+                (Some(bytes), Some(guest)) => guest.traffic.add_sent(bytes),
+                (None, _) => self.drop_guest(node, "the SuperLink took no message for it"),
+                (Some(_), None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what has come.
+    fn receive(&mut self) -> Result<(), FlowerError> {
+        self.unpack()?;
+        let due: BTreeMap<String, u64> =
+            self.guests.iter().filter_map(|(node, guest)| Some((guest.awaits()?, *node))).collect();
+        let (when, wait) = self.poll;
+        if due.is_empty() || Instant::now() < when {
+            return Ok(());
+        }
+        let replies = match self.api.pull(due.keys().cloned().collect()) {
+            Err(error) if is_confused(&error) => return self.look_one_by_one(&due),
+            other => other?,
+        };
+        let wait =
+            if replies.is_empty() { wait.mul_f64(1.3).min(LONGEST_POLL) } else { FIRST_POLL };
+        self.poll = (Instant::now() + wait, wait);
+        for reply in replies {
+            self.take(reply, &due);
+        }
+        self.unpack()
+    }
+
+    /// The SuperLink has forgotten one of the messages, and cannot answer about any together with it.
+    fn look_one_by_one(&mut self, due: &BTreeMap<String, u64>) -> Result<(), FlowerError> {
+        for (id, node) in due {
+            match self.api.pull(vec![id.clone()]) {
+                Ok(replies) => replies.into_iter().for_each(|reply| self.take(reply, due)),
+                Err(error) if is_confused(&error) => {
+                    self.fail(*node, "the SuperLink has forgotten what it was asked");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, reply: proto::Message, due: &BTreeMap<String, u64>) {
+        let Some(metadata) = reply.metadata else { return };
+        let Some(node) = due.get(&metadata.reply_to_message_id) else { return };
+        if let Some(error) = reply.error {
+            let reason: String = error.reason.chars().take(300).collect();
+            return self.fail(*node, &reason);
+        }
+        if let Some(guest) = self.guests.get_mut(node) {
+            guest.arrived();
+        }
+        self.inbox.push_back(Arrived { node: *node, id: metadata.message_id, opened: None });
+    }
+
+    /// Fetches the objects of replies, as far as there is room for them.
+    fn unpack(&mut self) -> Result<(), FlowerError> {
+        let mut left = VecDeque::new();
+        while let Some(mut arrived) = self.inbox.pop_front() {
+            if self.is_stock(arrived.node) {
+                if let Err(error) = self.open_stock(&arrived) {
+                    self.inbox.push_front(arrived);
+                    left.append(&mut self.inbox);
+                    self.inbox = left;
+                    return Err(error);
+                }
+                continue;
+            }
+            match self.open(&mut arrived) {
+                Ok(Some((envelope, room))) => self.hear(arrived.node, envelope, room),
+                // There is no room for it yet.
+                Ok(None) => left.push_back(arrived),
+                Err(error) if error.is_temporary() => {
+                    left.push_back(Arrived { opened: None, ..arrived });
+                    left.append(&mut self.inbox);
+                    self.inbox = left;
+                    return Err(error);
+                }
+                Err(error) if error.is_unauthenticated() => return Err(error),
+                Err(error) => self.fail(arrived.node, &error.to_string()),
+            }
+        }
+        self.inbox = left;
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        arrived: &mut Arrived,
+    ) -> Result<Option<(Envelope, Option<Room>)>, FlowerError> {
+        let (run, limits) = (self.api.run(), self.reception.limits());
+        let opened = if let Some(opened) = arrived.opened.take() {
+            opened
+        } else {
+            let records = records(&mut self.api, run, &arrived.id)?;
+            let opened = Opened::read(&mut self.api, run, (&records, limits))?;
+            opened.ok_or_else(|| FlowerError::Object {
+                id: arrived.id.chars().take(16).collect(),
+                reason: "found a reply that is none of a node of fedra".to_owned(),
+            })?
+        };
+        let declared = opened.declared;
+        let room = self.reception.room(declared);
+        if room.is_none() {
+            arrived.opened = Some(opened);
+            return Ok(None);
+        }
+        let envelope = opened.finish(&mut self.api, run)?;
+        if let Some(guest) = self.guests.get(&arrived.node) {
+            guest.traffic.add_received(declared as usize);
+        }
+        self.api.confirm(&arrived.id)?;
+        Ok(Some((envelope, room)))
+    }
+
+    fn is_stock(&self, node: u64) -> bool {
+        let state = self.guests.get(&node).map(|guest| &guest.state);
+        matches!(state, Some(State::Seated(sitting)) if sitting.stock.is_some())
+    }
+
+    /// Takes the reply of an app of Flower's own; an error is one after which to try again.
+    fn open_stock(&mut self, arrived: &Arrived) -> Result<(), FlowerError> {
+        let run = self.api.run();
+        let Some(Guest { state: State::Seated(sitting), traffic, .. }) =
+            self.guests.get_mut(&arrived.node)
+        else {
+            return Ok(());
+        };
+        let Some(client) = &mut sitting.stock else { return Ok(()) };
+        let (layout, names) = client.shape();
+        let fetched = Arrays::fetch_all(&mut self.api, run, (&arrived.id, layout, names));
+        let fetched = match fetched {
+            Err(error) if error.is_temporary() || error.is_unauthenticated() => return Err(error),
+            other => other.map_err(|error| error.to_string()),
+        };
+        self.api.confirm(&arrived.id)?;
+        if let Some(answer) = client.reply(fetched) {
+            traffic.add_received(answer.payload_bytes() as usize);
+            // It is the one that is due: nothing else was asked.
+            let _taken = sitting.seated.answer(answer, None);
+        }
+        Ok(())
+    }
+
+    /// What a node says.
+    fn hear(&mut self, node: u64, envelope: Envelope, room: Option<Room>) {
+        let Some(guest) = self.guests.get_mut(&node) else { return };
+        let Envelope::Messages(messages) = envelope else {
+            return self.fail(node, "found an envelope of a coordinator, expected a node's");
+        };
+        match std::mem::replace(&mut guest.state, State::Apart) {
+            State::Greeted(_) => {
+                let [hello] = &messages[..] else {
+                    return self.fail(node, "found no hello, expected one");
+                };
+                let traffic = Arc::clone(&guest.traffic);
+                let names = guest.names.clone();
+                let peer = Peer { address: format!("node {node}"), names, traffic };
+                guest.state = match self.reception.admit(hello, &peer) {
+                    Ok(seated) => State::Seated(Box::new(Sitting::new(seated, None))),
+                    Err(reason) => State::Refusing(reason),
+                };
+            }
+            State::Seated(sitting) => {
+                let mut room = room;
+                for message in messages {
+                    if let Err(reason) = sitting.seated.answer(message, room.take()) {
+                        sitting.seated.leave(&reason);
+                        guest.state = State::Refusing(reason);
+                        return;
+                    }
+                }
+                if sitting.ends {
+                    sitting.seated.leave("it left");
+                } else {
+                    guest.state = State::Seated(sitting);
+                }
+            }
+            other @ (State::New(_) | State::Refusing(_) | State::Apart) => guest.state = other,
+        }
+    }
+
+    /// A node did not answer as it should.
+    fn fail(&mut self, node: u64, reason: &str) {
+        let Some(guest) = self.guests.get_mut(&node) else { return };
+        match std::mem::replace(&mut guest.state, State::New(Instant::now() + PAUSE)) {
+            // An app of Flower's own that could not train answers all the same.
+            State::Seated(mut sitting) if sitting.stock.is_some() => {
+                sitting.outstanding = None;
+                let answer = sitting.stock.as_mut().and_then(|it| it.reply(Err(reason.to_owned())));
+                if let Some(answer) = answer {
+                    let _taken = sitting.seated.answer(answer, None);
+                }
+                guest.state = State::Seated(sitting);
+            }
+            State::Seated(sitting) => self.release(*sitting, reason),
+            State::Greeted(_) | State::Apart => {
+                guest.state = State::Apart;
+                if !self.seat_stock(node) {
+                    self.reception.turn_away(&format!("node {node}"), reason);
+                }
+            }
+            State::New(_) => {}
+            State::Refusing(refusal) => guest.state = State::Refusing(refusal),
+        }
+    }
+
+    /// Gives a node that is none of ours the seat of an app of Flower's own; says whether there was one.
+    fn seat_stock(&mut self, node: u64) -> bool {
+        let Some(client) = self.stock.as_mut().and_then(StockClients::next) else { return false };
+        let Some(guest) = self.guests.get_mut(&node) else { return false };
+        let (name, examples) = client.entry();
+        let hello = self.reception.vouch(name, (examples, node));
+        let (address, traffic) = (format!("node {node}"), Arc::clone(&guest.traffic));
+        let admitted = self.reception.admit(&hello, &Peer { address, names: None, traffic });
+        if let Ok(seated) = admitted {
+            let sitting = Sitting::new(seated, Some(Box::new(client)));
+            guest.state = State::Seated(Box::new(sitting));
+        }
+        true
+    }
+}
+
+/// Whether the SuperLink failed over a message that it does not know.
+fn is_confused(error: &FlowerError) -> bool {
+    matches!(error, FlowerError::Denied { status: 500 | 400 | 404, .. })
+}

@@ -1,0 +1,413 @@
+//! Messages of ours inside a message of Flower.
+//!
+//! A SuperLink's cost is per object, so a payload is one array of bytes, whatever parameters are in it,
+//! and small payloads lie among the words. Several messages of ours travel in one of Flower's: what a
+//! site lacks and what it is asked, for example.
+//!
+//! ```text
+//! Message -> RecordDict -> "fedra": ConfigRecord { kind, index, metas, small payloads }
+//!                       -> "payloads": ArrayRecord -> Array -> ArrayChunk...   one Array a large payload
+//! ```
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use fedra_net::{Limits, Message};
+use serde::{Deserialize, Serialize};
+
+use crate::error::FlowerError;
+use crate::exchange::{Store, fetch};
+use crate::npy::Header;
+use crate::object::{CHUNK, Kind, Parcel, Parsed, shortened};
+use crate::proto::ObjectTree;
+use crate::record::Fields;
+
+/// The type of a message that carries an envelope.
+pub(crate) const MESSAGE_TYPE: &str = "query.fedra";
+/// The record with our words.
+const WORDS: &str = "fedra";
+/// The record with large payloads.
+const PAYLOADS: &str = "payloads";
+/// The version of what is said here.
+const VERSION: i64 = 1;
+/// A payload of at most so many bytes lies among the words.
+const SMALL: usize = 64 << 10;
+/// Most messages of ours in one envelope.
+const MOST_MESSAGES: usize = 64;
+
+/// What is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Envelope {
+    /// A node is asked who it is.
+    Greeting,
+    /// Messages of ours, in order; none where only that something came is to be said.
+    Messages(Vec<Message>),
+    /// A node is told why it cannot take part.
+    Refusal(String),
+}
+
+/// Where the payloads of a message are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    id: u64,
+    /// The length of each payload.
+    payloads: Vec<u64>,
+}
+
+impl Envelope {
+    /// Its objects; what a message is to be made over.
+    pub(crate) fn pack(&self) -> (Parcel, ObjectTree) {
+        let (kind, reason, messages) = match self {
+            Self::Greeting => ("greeting", "", &[][..]),
+            Self::Messages(messages) => ("messages", "", &messages[..]),
+            Self::Refusal(reason) => ("refusal", reason.as_str(), &[][..]),
+        };
+        let mut parcel = Parcel::default();
+        let (mut index, mut metas, mut small, mut arrays) = (vec![], vec![], vec![], vec![]);
+        for message in messages {
+            let lengths = message.payloads.iter().map(|payload| payload.len() as u64).collect();
+            index.push(Entry { id: message.id, payloads: lengths });
+            metas.push(message.meta.clone());
+            for payload in &message.payloads {
+                if payload.len() <= SMALL {
+                    small.push(payload.clone());
+                } else {
+                    arrays.push(pack_bytes(&mut parcel, payload));
+                }
+            }
+        }
+        // Numbers and lists of numbers: JSON can write them.
+        let index = serde_json::to_string(&index).unwrap_or_default();
+        let fields = Fields::default()
+            .with("version", VERSION)
+            .with("kind", kind)
+            .with("reason", reason)
+            .with("index", index)
+            .with("metas", metas)
+            .with("small", small);
+        let words = parcel.add(Kind::ConfigRecord, &[], vec![fields.encode()]);
+        let mut records = vec![(WORDS.to_owned(), words)];
+        if !arrays.is_empty() {
+            let named =
+                (0..).zip(arrays).map(|(place, array): (u32, _)| (place.to_string(), array));
+            let record = pack_named(&mut parcel, Kind::ArrayRecord, named.collect());
+            records.push((PAYLOADS.to_owned(), record));
+        }
+        let content = pack_named(&mut parcel, Kind::RecordDict, records);
+        (parcel, content)
+    }
+}
+
+/// One array of bytes.
+fn pack_bytes(parcel: &mut Parcel, payload: &Bytes) -> ObjectTree {
+    let header = Bytes::from(Header::new("|u1", &[payload.len()]).encode());
+    let first = payload.len().min(CHUNK - header.len());
+    let mut chunks = vec![parcel.add(Kind::ArrayChunk, &[], vec![header, payload.slice(..first)])];
+    for start in (first..payload.len()).step_by(CHUNK) {
+        let piece = payload.slice(start..payload.len().min(start + CHUNK));
+        chunks.push(parcel.add(Kind::ArrayChunk, &[], vec![piece]));
+    }
+    pack_array(parcel, ("uint8", &[payload.len()]), &chunks)
+}
+
+/// An array over its pieces; equal pieces are listed once and named by their place.
+pub(crate) fn pack_array(
+    parcel: &mut Parcel,
+    (kind, shape): (&str, &[usize]),
+    chunks: &[ObjectTree],
+) -> ObjectTree {
+    let mut unique: Vec<ObjectTree> = Vec::new();
+    let mut places = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        let known = unique.iter().position(|known| known.object_id == chunk.object_id);
+        places.push(known.unwrap_or_else(|| {
+            unique.push(chunk.clone());
+            unique.len() - 1
+        }));
+    }
+    let body = serde_json::json!({
+        "dtype": kind,
+        "shape": shape,
+        "stype": "numpy.ndarray",
+        "arraychunk_ids": places,
+    });
+    parcel.add(Kind::Array, &unique, vec![body.to_string().into()])
+}
+
+/// A record of others by name.
+pub(crate) fn pack_named(
+    parcel: &mut Parcel,
+    kind: Kind,
+    named: Vec<(String, ObjectTree)>,
+) -> ObjectTree {
+    let names: serde_json::Map<String, serde_json::Value> =
+        named.iter().map(|(name, tree)| (name.clone(), tree.object_id.clone().into())).collect();
+    let children: Vec<ObjectTree> = named.into_iter().map(|(_, tree)| tree).collect();
+    let body = serde_json::Value::Object(names).to_string();
+    parcel.add(kind, &children, vec![body.into()])
+}
+
+/// The records of a message by name, each with its object.
+pub(crate) fn records(
+    store: &mut impl Store,
+    run: u64,
+    message_id: &str,
+) -> Result<BTreeMap<String, String>, FlowerError> {
+    let message = fetch(store, run, message_id)?.of(Kind::Message, message_id)?;
+    let [content] = &message.children[..] else {
+        let reason = format!("found {} contents, expected one", message.children.len());
+        return Err(FlowerError::Object { id: shortened(message_id), reason });
+    };
+    let dict = fetch(store, run, content)?.of(Kind::RecordDict, content)?;
+    names(&dict, content)
+}
+
+/// What a record of others has under each name.
+pub(crate) fn names(record: &Parsed, id: &str) -> Result<BTreeMap<String, String>, FlowerError> {
+    let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
+    let names: BTreeMap<String, String> =
+        serde_json::from_slice(&record.body).map_err(|error| wrong(error.to_string()))?;
+    if let Some((name, _)) = names.iter().find(|(_, child)| !record.children.contains(child)) {
+        return Err(wrong(format!("found {:?} under no child of it", shortened(name))));
+    }
+    Ok(names)
+}
+
+/// An envelope whose words are here and whose large payloads are not yet.
+pub(crate) struct Opened {
+    envelope: Envelope,
+    /// The arrays of large payloads, in order.
+    arrays: Vec<String>,
+    /// The message, the payload and its length, of each.
+    due: Vec<(usize, usize, usize)>,
+    /// Bytes of all payloads.
+    pub(crate) declared: u64,
+}
+
+impl Opened {
+    /// Reads the words among some records; `None` where they are nobody's of ours.
+    pub(crate) fn read(
+        store: &mut impl Store,
+        run: u64,
+        (records, limits): (&BTreeMap<String, String>, Limits),
+    ) -> Result<Option<Self>, FlowerError> {
+        let Some(words) = records.get(WORDS) else { return Ok(None) };
+        let wrong = |reason: String| FlowerError::Object { id: shortened(words), reason };
+        let record = fetch(store, run, words)?.of(Kind::ConfigRecord, words)?;
+        let fields = Fields::decode(record.body).map_err(wrong)?;
+        let version = fields.integer("version").map_err(wrong)?;
+        if version != VERSION {
+            return Err(wrong(format!(
+                "found version {version}, expected {VERSION}: the other side is another version of fedra"
+            )));
+        }
+        let arrays = match records.get(PAYLOADS) {
+            None => BTreeMap::new(),
+            Some(id) => names(&fetch(store, run, id)?.of(Kind::ArrayRecord, id)?, id)?,
+        };
+        Self::of_words(&fields, &arrays, limits).map(Some).map_err(wrong)
+    }
+
+    fn of_words(
+        fields: &Fields,
+        named: &BTreeMap<String, String>,
+        limits: Limits,
+    ) -> Result<Self, String> {
+        let envelope = match fields.text("kind")? {
+            "greeting" => Envelope::Greeting,
+            "refusal" => Envelope::Refusal(fields.text("reason")?.to_owned()),
+            "messages" => Envelope::Messages(Vec::new()),
+            other => return Err(format!("found the kind {:?}", shortened(other))),
+        };
+        let index: Vec<Entry> =
+            serde_json::from_str(fields.text("index")?).map_err(|error| error.to_string())?;
+        let (metas, small) = (fields.bytes_list("metas")?, fields.bytes_list("small")?);
+        if index.len() > MOST_MESSAGES || metas.len() != index.len() {
+            let (found, metas) = (index.len(), metas.len());
+            return Err(format!("found {found} messages and {metas} texts for them"));
+        }
+        let declared = index.iter().flat_map(|entry| &entry.payloads);
+        let declared = declared.fold(0_u64, |sum, length| sum.saturating_add(*length));
+        if declared > limits.bytes {
+            return Err(format!("found {declared} bytes, expected at most {}", limits.bytes));
+        }
+        let (mut messages, mut small, mut arrays, mut due) =
+            (vec![], small.into_iter(), vec![], vec![]);
+        for (Entry { id, payloads: lengths }, meta) in index.into_iter().zip(metas) {
+            if meta.len() > limits.meta || lengths.len() > limits.payloads {
+                let (meta, payloads) = (meta.len(), lengths.len());
+                return Err(format!("found {meta} bytes of JSON and {payloads} payloads"));
+            }
+            let mut payloads = Vec::with_capacity(lengths.len());
+            for length in lengths {
+                // Within the limit, so within the address space.
+                let length = length as usize;
+                if length > SMALL {
+                    let array = named.get(&arrays.len().to_string());
+                    let array = array.ok_or("found no array for a payload")?;
+                    due.push((messages.len(), payloads.len(), length));
+                    arrays.push(array.clone());
+                    payloads.push(Bytes::new());
+                } else {
+                    let payload = small.next().filter(|payload| payload.len() == length);
+                    payloads.push(payload.ok_or("found no such small payload")?);
+                }
+            }
+            messages.push(Message { id, meta, payloads });
+        }
+        let envelope = match envelope {
+            Envelope::Messages(_) => Envelope::Messages(messages),
+            Envelope::Greeting | Envelope::Refusal(_) => envelope,
+        };
+        Ok(Self { envelope, arrays, due, declared })
+    }
+
+    /// Fetches what is still due.
+    pub(crate) fn finish(self, store: &mut impl Store, run: u64) -> Result<Envelope, FlowerError> {
+        let Self { envelope, arrays, due, .. } = self;
+        let Envelope::Messages(mut messages) = envelope else { return Ok(envelope) };
+        for (array, (message, payload, length)) in arrays.iter().zip(due) {
+            messages[message].payloads[payload] = fetch_bytes(store, run, (array, length))?;
+        }
+        Ok(Envelope::Messages(messages))
+    }
+}
+
+/// An array as it describes itself.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ArrayWords {
+    pub(crate) arraychunk_ids: Vec<usize>,
+}
+
+/// The bytes of one array, whose number is known.
+fn fetch_bytes(
+    store: &mut impl Store,
+    run: u64,
+    (id, length): (&str, usize),
+) -> Result<Bytes, FlowerError> {
+    let (header, bytes) = fetch_array(store, run, (id, length))?;
+    if header != Header::new("|u1", &[length]) || bytes.len() != length {
+        let (kind, found) = (shortened(&header.kind), bytes.len());
+        let reason = format!("found {found} bytes of {kind}, expected {length} of |u1");
+        return Err(FlowerError::Object { id: shortened(id), reason });
+    }
+    Ok(bytes)
+}
+
+/// An array and its data, of at most so many bytes.
+pub(crate) fn fetch_array(
+    store: &mut impl Store,
+    run: u64,
+    (id, most): (&str, usize),
+) -> Result<(Header, Bytes), FlowerError> {
+    let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
+    let array = fetch(store, run, id)?.of(Kind::Array, id)?;
+    let words: ArrayWords =
+        serde_json::from_slice(&array.body).map_err(|error| wrong(error.to_string()))?;
+    let mut header = None;
+    let mut bytes = Vec::new();
+    for place in words.arraychunk_ids {
+        let chunk = array.children.get(place);
+        let chunk = chunk.ok_or_else(|| wrong(format!("found no piece {place}")))?;
+        let body = fetch(store, run, chunk)?.of(Kind::ArrayChunk, chunk)?.body;
+        let begin = if header.is_none() {
+            let (found, begin) = Header::decode(&body).map_err(wrong)?;
+            header = Some(found);
+            begin
+        } else {
+            0
+        };
+        // Exactly: a vector that doubles would hold half a model for nothing.
+        bytes.reserve_exact(body.len() - begin);
+        bytes.extend_from_slice(&body[begin..]);
+        if bytes.len() > most {
+            return Err(wrong(format!("found more than {most} bytes")));
+        }
+    }
+    let header = header.ok_or_else(|| wrong("found no piece".to_owned()))?;
+    Ok((header, bytes.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Object;
+    use crate::proto::{Metadata, PulledObject};
+
+    /// Objects in memory.
+    #[derive(Default)]
+    struct Shelf(BTreeMap<String, Bytes>);
+
+    impl Store for Shelf {
+        fn pull_object(&mut self, _run: u64, id: &str) -> Result<PulledObject, FlowerError> {
+            let content = self.0.get(id).cloned();
+            let found = content.is_some();
+            Ok(PulledObject { found, available: found, content: content.unwrap_or_default() })
+        }
+
+        fn push_object(&mut self, _: u64, object: &Object, _: &str) -> Result<bool, FlowerError> {
+            self.0.insert(object.id.clone(), object.content());
+            Ok(true)
+        }
+    }
+
+    fn shelved(envelope: &Envelope) -> (Shelf, String) {
+        let (parcel, content) = envelope.pack();
+        let letter = parcel.seal(Metadata::default(), &content);
+        let mut shelf = Shelf::default();
+        for object in &letter.objects {
+            shelf.push_object(1, object, "").unwrap();
+        }
+        (shelf, letter.id().to_owned())
+    }
+
+    fn read(shelf: &mut Shelf, id: &str, limits: Limits) -> Result<Envelope, FlowerError> {
+        let records = records(shelf, 1, id)?;
+        Opened::read(shelf, 1, (&records, limits))?.expect("it has our words").finish(shelf, 1)
+    }
+
+    #[test]
+    fn an_envelope_comes_back_in_few_objects() {
+        let large = Bytes::from((0..CHUNK + 99).map(|at| at as u8).collect::<Vec<_>>());
+        let zeros = Bytes::from(vec![0; 3 * CHUNK]);
+        let message =
+            |id, payloads| Message { id, meta: Bytes::from(format!("{{\"n\":{id}}}")), payloads };
+        let envelope = Envelope::Messages(vec![
+            message(0, vec![large.clone()]),
+            message(7, vec![Bytes::from_static(b"mask"), Bytes::new(), large, zeros]),
+        ]);
+        let (mut shelf, id) = shelved(&envelope);
+        // Words, dictionary, message, record, two arrays, their pieces: equal ones once.
+        assert_eq!(shelf.0.len(), 3 + 1 + 2 + 2 + 3);
+        let limits = Limits::of_bytes(64 << 20);
+        assert_eq!(read(&mut shelf, &id, limits).unwrap(), envelope);
+        let told = read(&mut shelf, &id, Limits::of_bytes(1 << 20)).unwrap_err().to_string();
+        assert!(told.contains("expected at most 1048576"), "{told}");
+        for plain in
+            [Envelope::Greeting, Envelope::Refusal("no".to_owned()), Envelope::Messages(vec![])]
+        {
+            let (mut shelf, id) = shelved(&plain);
+            assert_eq!(shelf.0.len(), 3);
+            assert_eq!(read(&mut shelf, &id, limits).unwrap(), plain);
+        }
+    }
+
+    #[test]
+    fn an_envelope_that_was_tampered_with_is_an_error() {
+        let payload = Bytes::from(vec![3; SMALL + 1]);
+        let message = Message { id: 1, meta: Bytes::from_static(b"{}"), payloads: vec![payload] };
+        let envelope = Envelope::Messages(vec![message]);
+        let limits = Limits::of_bytes(1 << 20);
+        let (whole, id) = shelved(&envelope);
+        for name in whole.0.keys() {
+            let (mut shelf, _) = shelved(&envelope);
+            let content = shelf.0[name].clone();
+            shelf.0.insert(name.clone(), content.slice(..content.len() - 1));
+            assert!(read(&mut shelf, &id, limits).is_err(), "{name} cut short");
+            shelf.0.remove(name);
+            let told = read(&mut shelf, &id, limits).unwrap_err().to_string();
+            assert!(told.contains("does not know it"), "{told}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What can go wrong between a party and a SuperLink, in sentences for the party.
+
+use fedra_net::NetError;
+
+/// Why a SuperLink was of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum FlowerError {
+    /// An address that means nothing.
+    #[error("--superlink: found {found:?}, expected {expected}")]
+    Address {
+        /// As it was given.
+        found: String,
+        /// What would have been accepted.
+        expected: &'static str,
+    },
+    /// A file that cannot be used.
+    #[error("{file}: {reason}")]
+    File {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Nobody answers there, or not any more. Whoever wants to may try again.
+    #[error("cannot reach the SuperLink {superlink}: {reason}")]
+    Unreachable {
+        /// The address.
+        superlink: String,
+        /// Why.
+        reason: String,
+    },
+    /// TLS was refused by one of the two sides.
+    #[error("the SuperLink {superlink}: {reason}")]
+    Tls {
+        /// The address.
+        superlink: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A SuperLink that nobody has tried with this program.
+    #[error("found a SuperLink of version {found}, expected 1.40 to 1.42")]
+    Version {
+        /// What it says it is.
+        found: String,
+    },
+    /// It answered, and the answer is no.
+    #[error("the SuperLink refused {call}: {detail} (status {status}, code {code})")]
+    Denied {
+        /// What was asked.
+        call: &'static str,
+        /// The status of HTTP.
+        status: u16,
+        /// The SuperLink's own number for it; 0 where it has none.
+        code: u32,
+        /// Its words.
+        detail: String,
+    },
+    /// An answer that breaks the rules.
+    #[error("the SuperLink's answer to {call}: {reason}")]
+    Reply {
+        /// What was asked.
+        call: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An object that is not what it should be.
+    #[error("the object {id}: {reason}")]
+    Object {
+        /// Its name.
+        id: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The node cannot come online.
+    #[error(
+        "the SuperLink did not let this node come online: found a key that it does not know, or that \
+         another process uses, expected one that its operator has registered\n\
+         hint: `flwr supernode register FILE.pub` at the SuperLink; `fedra flower key` writes such a file"
+    )]
+    NotRegistered,
+    /// The coordinator said no, and will say so again.
+    #[error("the coordinator refused: {0}")]
+    Refused(String),
+    /// What our own network would say.
+    #[error(transparent)]
+    Net(#[from] NetError),
+}
+
+/// The SuperLink's number for "this run is not running".
+const RUN_NOT_RUNNING: u32 = 2007;
+/// Its number for "this node cannot be activated".
+const ACTIVATION_FAILED: u32 = 2004;
+/// Its number for "nodes do not register themselves here".
+const REGISTRATION_DISABLED: u32 = 2001;
+
+impl FlowerError {
+    /// Whether trying again may help.
+    pub const fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Net(error) => error.is_temporary(),
+            Self::Address { .. }
+            | Self::File { .. }
+            | Self::Tls { .. }
+            | Self::Version { .. }
+            | Self::Denied { .. }
+            | Self::Reply { .. }
+            | Self::Object { .. }
+            | Self::NotRegistered
+            | Self::Refused(_) => false,
+        }
+    }
+
+    /// Whether a run is over for the SuperLink.
+    pub(crate) const fn is_run_over(&self) -> bool {
+        matches!(self, Self::Denied { code: RUN_NOT_RUNNING, .. })
+    }
+
+    /// Whether the node is online already, or unknown.
+    pub(crate) const fn is_not_activated(&self) -> bool {
+        matches!(self, Self::Denied { code: ACTIVATION_FAILED, .. })
+    }
+
+    /// Whether an operator registers nodes.
+    pub(crate) const fn is_registration_closed(&self) -> bool {
+        matches!(self, Self::Denied { code: REGISTRATION_DISABLED, .. })
+    }
+
+    /// Whether it does not take who asks for who it is.
+    pub(crate) const fn is_unauthenticated(&self) -> bool {
+        matches!(self, Self::Denied { status: 401, .. })
+    }
+}

@@ -1,0 +1,248 @@
+//! What a node asks of a SuperLink.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::FlowerError;
+use crate::exchange::{Store, upload};
+use crate::heartbeat::Heartbeat;
+use crate::key::NodeKey;
+use crate::object::{Letter, Object};
+use crate::proto::{
+    ActivateNode, ConfirmMessage, Message, Node, NodeHeartbeat, Nothing, PullMessages, PullObject,
+    PulledMessages, PulledObject, PushMessages, PushObject, PushedMessages, PushedObject,
+    RegisterNode, Success,
+};
+use crate::superlink::{BEAT, SuperLink};
+
+/// Seconds between heartbeats as they are promised; a node is given up after twice as long. The
+/// SuperLink takes no less, and a shorter promise is a death that is noticed earlier.
+const PROMISED: f64 = 10.0;
+/// How often a heartbeat is sent.
+const EVERY: Duration = Duration::from_secs(5);
+/// A push session that is over is begun anew so many times.
+const PUSHES: usize = 3;
+
+/// A node that is online.
+pub(crate) struct FleetApi {
+    link: SuperLink,
+    node: Node,
+    /// Ends with the node.
+    _heartbeat: Heartbeat,
+}
+
+impl FleetApi {
+    /// Registers the node where nodes may do so themselves, and brings it online. `before` is its number
+    /// of another time, if it may still be online as such.
+    pub(crate) fn activate(
+        mut link: SuperLink,
+        key: &Arc<NodeKey>,
+        before: Option<u64>,
+    ) -> Result<Self, FlowerError> {
+        let public_key = key.public_pem().into_bytes();
+        if let Some(node_id) = before {
+            // A process that was killed is online for a while yet, and nobody is activated twice.
+            match link.call::<Nothing>("/v1/fleet/deactivate-node", &Node { node_id }) {
+                Ok(_) | Err(FlowerError::Denied { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let request = ActivateNode { public_key: public_key.clone(), heartbeat_interval: PROMISED };
+        let path = "/v1/fleet/activate-node";
+        let node = match link.call::<Node>(path, &request) {
+            Err(error) if error.is_not_activated() => {
+                match link.call::<Node>("/v1/fleet/register-node", &RegisterNode { public_key }) {
+                    Ok(_) => link.call::<Node>(path, &request)?,
+                    Err(closed) if closed.is_registration_closed() => return Err(error),
+                    Err(FlowerError::Unreachable { superlink, reason }) => {
+                        return Err(FlowerError::Unreachable { superlink, reason });
+                    }
+                    // It is registered: the activation says what is wrong.
+                    Err(_) => return Err(error),
+                }
+            }
+            other => other?,
+        };
+        let (mut beating, beat) =
+            (link.beside(BEAT), NodeHeartbeat { node: Some(node), heartbeat_interval: PROMISED });
+        let heartbeat = Heartbeat::start(EVERY, move || {
+            // What is wrong shows in the next call that matters.
+            let _heard = beating
+                .call::<Success>("/v1/fleet/send-node-heartbeat", &beat)
+                .map(|it| it.success);
+        });
+        Ok(Self { link, node, _heartbeat: heartbeat })
+    }
+
+    pub(crate) const fn node_id(&self) -> u64 {
+        self.node.node_id
+    }
+
+    /// Seconds since 1970, as the SuperLink counts them.
+    pub(crate) fn now(&self) -> f64 {
+        self.link.clock().now()
+    }
+
+    /// The next message, if there is one. After an error nobody knows whether it was handed out.
+    pub(crate) fn next_message(&mut self) -> Result<Option<Message>, FlowerError> {
+        let request = PullMessages { node: Some(self.node) };
+        let pulled: PulledMessages = self.link.call("/v1/fleet/pull-messages", &request)?;
+        Ok(pulled.messages.into_iter().next())
+    }
+
+    /// Everything of a message is here.
+    pub(crate) fn confirm(&mut self, run_id: u64, message_id: &str) -> Result<(), FlowerError> {
+        let message_id = message_id.to_owned();
+        let request = ConfirmMessage { node: Some(self.node), run_id, message_id };
+        self.link.call::<Nothing>("/v1/fleet/confirm-message-received", &request).map(drop)
+    }
+
+    /// Sends a reply with all of its objects.
+    pub(crate) fn push(&mut self, letter: &Letter, runtime: f64) -> Result<(), FlowerError> {
+        const CALL: &str = "/v1/fleet/push-messages";
+        let run = letter.message.metadata.as_ref().map_or(0, |metadata| metadata.run_id);
+        for _ in 0..PUSHES {
+            let request = PushMessages {
+                node: Some(self.node),
+                messages: vec![letter.message.clone()],
+                trees: vec![letter.tree.clone()],
+                runtimes: vec![runtime],
+            };
+            let pushed: PushedMessages = self.link.call(CALL, &request)?;
+            let PushedMessages { objects_to_push, session_id } = pushed;
+            let mut sent = 0;
+            if upload(self, (run, &session_id), letter, (&objects_to_push, &mut sent))? {
+                return Ok(());
+            }
+        }
+        let reason = format!("found {PUSHES} sessions that ended before all objects were there");
+        Err(FlowerError::Reply { call: CALL, reason })
+    }
+
+    /// Goes offline.
+    pub(crate) fn deactivate(mut self) {
+        let node_id = self.node.node_id;
+        let _offline_or_gone =
+            self.link.call::<Nothing>("/v1/fleet/deactivate-node", &Node { node_id });
+    }
+}
+
+impl Store for FleetApi {
+    fn pull_object(&mut self, run_id: u64, id: &str) -> Result<PulledObject, FlowerError> {
+        let request = PullObject { node: Some(self.node), run_id, object_id: id.to_owned() };
+        self.link.call("/v1/fleet/pull-object", &request)
+    }
+
+    fn push_object(
+        &mut self,
+        run_id: u64,
+        object: &Object,
+        session: &str,
+    ) -> Result<bool, FlowerError> {
+        let request = PushObject {
+            node: Some(self.node),
+            run_id,
+            object_id: object.id.clone(),
+            content: object.content(),
+            session_id: session.to_owned(),
+        };
+        let pushed: PushedObject = self.link.call("/v1/fleet/push-object", &request)?;
+        Ok(pushed.stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use prost::Message as _;
+
+    use super::*;
+    use crate::envelope::Envelope;
+    use crate::exchange::fetch;
+    use crate::http::Endpoint;
+    use crate::proto::Metadata;
+    use crate::scripted::{Scene, described, serve, well};
+    use crate::superlink::Caller;
+
+    const NODE: Node = Node { node_id: 7 };
+
+    fn online(endpoint: &Endpoint) -> Result<FleetApi, FlowerError> {
+        let key = Arc::new(NodeKey::read(&NodeKey::generate()?).unwrap());
+        let (link, _) = SuperLink::reach(endpoint, Caller::Node(Arc::clone(&key)))?;
+        FleetApi::activate(link, &key, None)
+    }
+
+    /// A SuperLink that lets everybody in, and says something of its own to all other calls.
+    fn open(mut other: impl FnMut(&str, &[u8]) -> Scene + Send + 'static) -> Endpoint {
+        serve(move |path, body| match path {
+            "/openapi.json" => described("1.42.0"),
+            "/v1/fleet/activate-node" => well(&NODE),
+            "/v1/fleet/send-node-heartbeat" => well(&Success { success: true }),
+            path => other(path, body),
+        })
+    }
+
+    #[test]
+    fn a_superlink_of_another_version_is_refused_and_so_is_what_is_none() {
+        let told = |scene: Scene| {
+            let endpoint = serve(move |_, _| scene.clone());
+            online(&endpoint).err().unwrap().to_string()
+        };
+        let old = told(described("1.39.1"));
+        assert_eq!(old, "found a SuperLink of version 1.39.1, expected 1.40 to 1.42");
+        for none in [(404, b"not here".to_vec()), (200, b"{}".to_vec()), (200, vec![0xff])] {
+            let said = told(none);
+            assert!(said.contains("that says nothing of itself"), "{said}");
+        }
+        assert!(told((503, Vec::new())).contains("not available"));
+    }
+
+    #[test]
+    fn a_push_session_that_is_over_is_begun_anew_and_not_for_ever() {
+        for (expired, expected) in [(0, 1), (2, 3), (usize::MAX, PUSHES)] {
+            let sessions = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&sessions);
+            let endpoint = open(move |path, body| {
+                if path != "/v1/fleet/push-messages" {
+                    let stored = counted.load(Ordering::Relaxed) > expired;
+                    return well(&PushedObject { stored });
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                let tree = PushMessages::decode(body).unwrap().trees.remove(0);
+                let objects_to_push = vec![tree.object_id];
+                well(&PushedMessages { objects_to_push, session_id: "s".to_owned() })
+            });
+            let (parcel, content) = Envelope::Greeting.pack();
+            let letter = parcel.seal(Metadata::default(), &content);
+            let pushed = online(&endpoint).unwrap().push(&letter, 0.0);
+            assert_eq!(pushed.is_ok(), expired < PUSHES, "{pushed:?}");
+            assert_eq!(sessions.load(Ordering::Relaxed), expected);
+        }
+    }
+
+    #[test]
+    fn replies_that_break_the_rules_are_errors() {
+        let endpoint = open(|path, _| match path {
+            "/v1/fleet/pull-messages" => (200, vec![0x12, 0xff, 0xff, 0xff, 0xff, 0x7f]),
+            "/v1/fleet/pull-object" => {
+                let content = Bytes::from_static(b"ArrayChunk  1\0x");
+                well(&PulledObject { found: true, available: true, content })
+            }
+            "/v1/fleet/confirm-message-received" => {
+                (403, b"{\"code\": 2007, \"detail\": \"not running\"}".to_vec())
+            }
+            _ => (500, b"<html>".to_vec()),
+        });
+        let mut api = online(&endpoint).unwrap();
+        assert!(matches!(api.next_message(), Err(FlowerError::Reply { .. })));
+        let other = fetch(&mut api, 1, &"0".repeat(64)).unwrap_err().to_string();
+        assert!(other.contains("content of another name"), "{other}");
+        let stopped = api.confirm(1, "m").unwrap_err();
+        assert!(stopped.is_run_over() && stopped.to_string().contains("not running"), "{stopped}");
+        let (parcel, content) = Envelope::Greeting.pack();
+        let pushed = api.push(&parcel.seal(Metadata::default(), &content), 0.0);
+        assert!(matches!(pushed, Err(FlowerError::Denied { status: 500, .. })), "{pushed:?}");
+    }
+}

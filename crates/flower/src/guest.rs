@@ -1,0 +1,179 @@
+//! A node that is online, as a coordinator knows it: what it was sent, and what is to go to it next.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fedra_net::{Delivery, Message, Seated, Traffic, Urgency, urgency};
+
+use crate::arrays::Arrays;
+use crate::envelope::{Envelope, MESSAGE_TYPE};
+use crate::object::{Kind, Letter};
+use crate::proto::{Metadata, SUPERLINK};
+use crate::record::Fields;
+use crate::stock_client::{StockClient, StockReaction, TRAIN};
+
+/// How long a message is good for: longer than any request may take.
+const TTL: f64 = 30.0 * 24.0 * 3600.0;
+
+/// A node that is online.
+pub(crate) struct Guest {
+    /// When it came online; another moment means another process, or one that lost its way.
+    pub(crate) activated: String,
+    /// The clients that its key allows it to be; `None` where nobody says.
+    pub(crate) names: Option<Arc<[String]>>,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) state: State,
+}
+
+pub(crate) enum State {
+    /// It is to be asked who it is.
+    New(Instant),
+    /// It was asked.
+    Greeted(String),
+    /// It has its seat.
+    Seated(Box<Sitting>),
+    /// It is to be told why it cannot take part.
+    Refusing(String),
+    /// It is no part of this federation.
+    Apart,
+}
+
+pub(crate) struct Sitting {
+    pub(crate) seated: Seated,
+    pub(crate) queue: Vec<Message>,
+    /// The message that is on its way.
+    pub(crate) outstanding: Option<String>,
+    /// Nothing comes after it.
+    pub(crate) ends: bool,
+    /// Who answers for it, where it is an app of Flower's own.
+    pub(crate) stock: Option<Box<StockClient>>,
+}
+
+/// What is to go to a node.
+pub(crate) enum Load {
+    Envelope(Envelope),
+    Train(Arrays, Fields),
+}
+
+impl Sitting {
+    /// A seat to which nothing was sent yet.
+    pub(crate) const fn new(seated: Seated, stock: Option<Box<StockClient>>) -> Self {
+        Self { seated, queue: Vec::new(), outstanding: None, ends: false, stock }
+    }
+}
+
+impl Guest {
+    /// A node that has come online.
+    pub(crate) fn new(activated: String, names: Option<Arc<[String]>>) -> Self {
+        Self { activated, names, traffic: Arc::default(), state: State::New(Instant::now()) }
+    }
+
+    /// What is to go to it now, if anything.
+    pub(crate) fn next(&mut self) -> Option<Load> {
+        let greeting = || Some(Load::Envelope(Envelope::Greeting));
+        match &mut self.state {
+            State::New(when) => (*when <= Instant::now()).then(greeting).flatten(),
+            State::Greeted(_) | State::Apart => None,
+            State::Refusing(reason) => Some(Load::Envelope(Envelope::Refusal(reason.clone()))),
+            State::Seated(sitting) => {
+                while let Some(delivery) = sitting.seated.next_delivery() {
+                    match delivery {
+                        Delivery::Message(message) => sitting.queue.push(message),
+                        Delivery::Over(_) => {
+                            // Its seat is free already; it may have another one.
+                            self.state = State::New(Instant::now());
+                            return greeting();
+                        }
+                        Delivery::Refused(reason) => {
+                            self.state = State::Refusing(reason.clone());
+                            return Some(Load::Envelope(Envelope::Refusal(reason)));
+                        }
+                    }
+                }
+                if sitting.outstanding.is_some() {
+                    return None;
+                }
+                if sitting.stock.is_some() {
+                    return sitting.next_of_stock();
+                }
+                let urgencies = sitting.queue.iter().map(urgency);
+                let now = urgencies.filter(|urgency| *urgency != Urgency::CanWait).count();
+                if now == 0 {
+                    return None;
+                }
+                sitting.ends = sitting.queue.iter().any(|it| urgency(it) == Urgency::Last);
+                Some(Load::Envelope(Envelope::Messages(std::mem::take(&mut sitting.queue))))
+            }
+        }
+    }
+
+    /// The envelope is in the outbox, under this name.
+    pub(crate) fn sent(&mut self, id: &str) {
+        match &mut self.state {
+            State::New(_) => self.state = State::Greeted(id.to_owned()),
+            State::Refusing(_) => self.state = State::Apart,
+            State::Seated(sitting) => sitting.outstanding = Some(id.to_owned()),
+            State::Greeted(_) | State::Apart => {}
+        }
+    }
+
+    /// The message whose reply is due.
+    pub(crate) fn awaits(&self) -> Option<String> {
+        match &self.state {
+            State::Greeted(id) if !id.is_empty() => Some(id.clone()),
+            State::Seated(sitting) => sitting.outstanding.clone(),
+            State::Greeted(_) | State::New(_) | State::Refusing(_) | State::Apart => None,
+        }
+    }
+
+    /// The reply has come; its content has not.
+    pub(crate) fn arrived(&mut self) {
+        match &mut self.state {
+            State::Greeted(id) => id.clear(),
+            State::Seated(sitting) => sitting.outstanding = None,
+            State::New(_) | State::Refusing(_) | State::Apart => {}
+        }
+    }
+}
+
+impl Sitting {
+    /// Answers for an app of Flower's own, up to what only the app can do.
+    fn next_of_stock(&mut self) -> Option<Load> {
+        let client = self.stock.as_mut()?;
+        for message in std::mem::take(&mut self.queue) {
+            match client.hear(&message) {
+                StockReaction::Nothing => {}
+                StockReaction::Answer(answer) => {
+                    let _taken = self.seated.answer(answer, None);
+                }
+                // One request is open at a time, so nothing that is answered comes after it.
+                StockReaction::Train(arrays, config) => return Some(Load::Train(arrays, config)),
+            }
+        }
+        None
+    }
+}
+
+impl Load {
+    /// The message with all that it consists of.
+    pub(crate) fn letter(&self, (run, node, now): (u64, u64, f64)) -> Letter {
+        let (message_type, (parcel, content)) = match self {
+            Self::Envelope(envelope) => (MESSAGE_TYPE, envelope.pack()),
+            Self::Train(arrays, config) => (TRAIN, arrays.content((config, Kind::ConfigRecord))),
+        };
+        let metadata = Metadata {
+            run_id: run,
+            message_id: String::new(),
+            src_node_id: SUPERLINK,
+            dst_node_id: node,
+            reply_to_message_id: String::new(),
+            group_id: String::new(),
+            ttl: TTL,
+            message_type: message_type.to_owned(),
+            created_at: now,
+            src_task_id: None,
+            dst_task_id: None,
+        };
+        parcel.seal(metadata, &content)
+    }
+}

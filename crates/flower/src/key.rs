@@ -1,0 +1,272 @@
+//! A node's key: who it is to a SuperLink.
+//!
+//! Every call of a node carries its public key and a signature over the time. ECDSA on P-256 with SHA-256,
+//! because the SuperLink verifies with SHA-256 on any curve and this is the pair that is made for it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::error::FlowerError;
+
+/// What comes before a point of P-256 in a public key's DER.
+const SPKI: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+const SSH_KIND: &str = "ecdsa-sha2-nistp256";
+const SSH_CURVE: &str = "nistp256";
+
+/// A key on P-256.
+pub struct NodeKey {
+    pair: EcdsaKeyPair,
+    random: SystemRandom,
+}
+
+impl std::fmt::Debug for NodeKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("NodeKey").finish_non_exhaustive()
+    }
+}
+
+impl NodeKey {
+    /// A new key, as PKCS#8 in PEM.
+    pub fn generate() -> Result<String, FlowerError> {
+        let wrong = |_| unusable("a new key", &"the system gave no random bytes");
+        let document =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
+        Ok(pem("PRIVATE KEY", document.map_err(wrong)?.as_ref()))
+    }
+
+    /// The key in a file: PKCS#8 in PEM, or OpenSSH's own form without a passphrase.
+    pub fn open(file: &Path) -> Result<Self, FlowerError> {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|error| unusable(&name, &error))?;
+        Self::read(&text).map_err(|reason| unusable(&name, &reason))
+    }
+
+    /// The key in a text.
+    pub fn read(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected an ECDSA key on P-256: `fedra flower key FILE` makes one";
+        let random = SystemRandom::new();
+        if text.contains("BEGIN OPENSSH PRIVATE KEY") {
+            let (secret, point) = read_openssh(text)?;
+            let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+            let pair =
+                EcdsaKeyPair::from_private_key_and_public_key(algorithm, &secret, &point, &random);
+            let pair = pair.map_err(|error| format!("found {error}, {EXPECTED}"))?;
+            return Ok(Self { pair, random });
+        }
+        let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
+            .map_err(|error| format!("found no private key ({error}), {EXPECTED}"))?;
+        let PrivateKeyDer::Pkcs8(key) = key else {
+            return Err(format!("found a key that is not PKCS#8, {EXPECTED}"));
+        };
+        let pair = EcdsaKeyPair::from_pkcs8(
+            &ECDSA_P256_SHA256_ASN1_SIGNING,
+            key.secret_pkcs8_der(),
+            &random,
+        );
+        let pair =
+            pair.map_err(|error| format!("found another kind of key ({error}), {EXPECTED}"))?;
+        Ok(Self { pair, random })
+    }
+
+    /// The public key in PEM, as a SuperLink names the node.
+    pub fn public_pem(&self) -> String {
+        let mut der = SPKI.to_vec();
+        der.extend_from_slice(self.pair.public_key().as_ref());
+        pem("PUBLIC KEY", &der)
+    }
+
+    /// The public key as OpenSSH writes it, which is what an operator registers.
+    pub fn public_ssh(&self, comment: &str) -> String {
+        let mut blob = Vec::new();
+        for part in [SSH_KIND.as_bytes(), SSH_CURVE.as_bytes(), self.pair.public_key().as_ref()] {
+            blob.extend_from_slice(&(part.len() as u32).to_be_bytes());
+            blob.extend_from_slice(part);
+        }
+        format!("{SSH_KIND} {} {comment}\n", STANDARD.encode(blob))
+    }
+
+    /// A signature in DER.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, FlowerError> {
+        let signed = self.pair.sign(&self.random, message);
+        let wrong = |_| unusable("the node's key", &"the system gave no random bytes");
+        Ok(signed.map_err(wrong)?.as_ref().to_vec())
+    }
+}
+
+/// The public keys of an experiment's clients: a node is who its key says.
+#[derive(Clone, Debug, Default)]
+pub struct NodeKeys {
+    /// In PEM, as a SuperLink names nodes, with the clients that a key stands for.
+    names: BTreeMap<String, Vec<String>>,
+}
+
+impl NodeKeys {
+    /// The keys in a folder: `north.pub` or `north.key.pub` is that of the client `north`.
+    pub fn open(folder: &Path) -> Result<Self, FlowerError> {
+        let shown = folder.display().to_string();
+        let entries = std::fs::read_dir(folder).map_err(|error| unusable(&shown, &error))?;
+        let mut keys = Self::default();
+        for entry in entries {
+            let path = entry.map_err(|error| unusable(&shown, &error))?.path();
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some(name) = file.strip_suffix(".pub") else { continue };
+            let name = name.strip_suffix(".key").unwrap_or(name);
+            let text = std::fs::read_to_string(&path);
+            let text = text.map_err(|error| unusable(&path.display().to_string(), &error))?;
+            let key = public_pem(&text);
+            let key = key.map_err(|reason| unusable(&path.display().to_string(), &reason))?;
+            keys.names.entry(key).or_default().push(name.to_owned());
+        }
+        if keys.names.is_empty() {
+            return Err(unusable(
+                &shown,
+                &"found no file that ends in .pub, expected one a client",
+            ));
+        }
+        Ok(keys)
+    }
+
+    /// The clients that a node with this key may be.
+    pub(crate) fn names(&self, public_key: &[u8]) -> Vec<String> {
+        let key = std::str::from_utf8(public_key).ok();
+        key.and_then(|key| self.names.get(key)).cloned().unwrap_or_default()
+    }
+}
+
+/// A public key in PEM, from the line in which OpenSSH writes it.
+fn public_pem(line: &str) -> Result<String, String> {
+    let expected = || format!("found another text, expected a line that begins with {SSH_KIND}");
+    let mut words = line.split_whitespace();
+    let (Some(SSH_KIND), Some(blob)) = (words.next(), words.next()) else { return Err(expected()) };
+    let blob = STANDARD.decode(blob).map_err(|_| expected())?;
+    let (_kind, rest) = field(&blob).ok_or_else(expected)?;
+    let (_curve, rest) = field(rest).ok_or_else(expected)?;
+    let (point, _) = field(rest).filter(|(point, _)| point.len() == 65).ok_or_else(expected)?;
+    Ok(pem("PUBLIC KEY", &[&SPKI[..], point].concat()))
+}
+
+fn unusable(file: &str, reason: &dyn std::fmt::Display) -> FlowerError {
+    FlowerError::File { file: file.to_owned(), reason: reason.to_string() }
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut lines = format!("-----BEGIN {label}-----\n");
+    for at in (0..text.len()).step_by(64) {
+        lines += &text[at..text.len().min(at + 64)];
+        lines.push('\n');
+    }
+    lines + &format!("-----END {label}-----\n")
+}
+
+/// The secret and the point in a private key of OpenSSH.
+fn read_openssh(text: &str) -> Result<([u8; 32], Vec<u8>), String> {
+    const WRONG: &str = "found a broken OpenSSH key";
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("-----"));
+    let bytes = STANDARD.decode(lines.collect::<String>()).map_err(|_| WRONG.to_owned())?;
+    let rest = bytes.strip_prefix(b"openssh-key-v1\0").ok_or(WRONG)?;
+    let (cipher, rest) = field(rest).ok_or(WRONG)?;
+    if cipher != b"none" {
+        return Err("found a key with a passphrase, expected one without: a node starts by itself"
+            .to_owned());
+    }
+    let (_kdf, rest) = field(rest).ok_or(WRONG)?;
+    let (_options, rest) = field(rest).ok_or(WRONG)?;
+    let rest = rest.strip_prefix(&[0, 0, 0, 1]).ok_or(WRONG)?;
+    let (_public, rest) = field(rest).ok_or(WRONG)?;
+    let (private, _) = field(rest).ok_or(WRONG)?;
+    let (kind, rest) = field(private.get(8..).ok_or(WRONG)?).ok_or(WRONG)?;
+    if kind != SSH_KIND.as_bytes() {
+        let kind = String::from_utf8_lossy(kind);
+        return Err(format!(
+            "found a key of kind {kind}, expected {SSH_KIND}: `fedra flower key FILE` makes one"
+        ));
+    }
+    let (_curve, rest) = field(rest).ok_or(WRONG)?;
+    let (point, rest) = field(rest).ok_or(WRONG)?;
+    let (number, _) = field(rest).ok_or(WRONG)?;
+    let number = number.strip_prefix(&[0]).unwrap_or(number);
+    let mut secret = [0; 32];
+    let at = secret.len().checked_sub(number.len()).ok_or(WRONG)?;
+    secret[at..].copy_from_slice(number);
+    Ok((secret, point.to_vec()))
+}
+
+/// A field of OpenSSH: its length in four bytes, then itself.
+fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_be_bytes(*length) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+
+    #[test]
+    fn a_key_comes_back_from_its_text_and_signs() {
+        let text = NodeKey::generate().unwrap();
+        let (key, again) = (NodeKey::read(&text).unwrap(), NodeKey::read(&text).unwrap());
+        assert_eq!(key.public_pem(), again.public_pem());
+        assert!(key.public_pem().starts_with("-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0C"));
+        assert!(
+            key.public_ssh("north")
+                .starts_with("ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTY")
+        );
+        let signature = key.sign(b"now").unwrap();
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, again.pair.public_key());
+        public.verify(b"now", &signature).unwrap();
+        assert!(public.verify(b"then", &signature).is_err());
+    }
+
+    #[test]
+    fn a_node_is_who_its_key_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = |name: &str| {
+            let key = NodeKey::read(&NodeKey::generate().unwrap()).unwrap();
+            std::fs::write(folder.path().join(name), key.public_ssh("a comment")).unwrap();
+            key.public_pem()
+        };
+        assert!(NodeKeys::open(folder.path()).is_err());
+        let (north, west) = (key("north.key.pub"), key("west.pub"));
+        std::fs::write(folder.path().join("north.key"), "not read").unwrap();
+        let keys = NodeKeys::open(folder.path()).unwrap();
+        assert_eq!(keys.names(north.as_bytes()), ["north"]);
+        assert_eq!(keys.names(west.as_bytes()), ["west"]);
+        assert_eq!(keys.names(b"another"), Vec::<String>::new());
+        std::fs::write(folder.path().join("bad.pub"), "ssh-ed25519 AAAA x").unwrap();
+        let told = NodeKeys::open(folder.path()).unwrap_err().to_string();
+        assert!(told.contains("bad.pub: found another text"), "{told}");
+    }
+
+    #[test]
+    fn a_key_of_another_kind_is_refused_with_what_to_do() {
+        let told = |text: &str| NodeKey::read(text).unwrap_err();
+        assert!(told("").contains("expected an ECDSA key on P-256"));
+        assert!(
+            told("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+                .contains("P-256")
+        );
+        let ssh = |body: &[u8]| {
+            let text = STANDARD.encode(body);
+            format!(
+                "-----BEGIN OPENSSH PRIVATE KEY-----\n{text}\n-----END OPENSSH PRIVATE KEY-----\n"
+            )
+        };
+        assert_eq!(told(&ssh(b"x")), "found a broken OpenSSH key");
+        let locked = b"openssh-key-v1\0\0\0\0\x0aaes256-ctr".to_vec();
+        assert!(told(&ssh(&locked)).contains("passphrase"));
+        let giant = b"openssh-key-v1\0\xff\xff\xff\xffnone".to_vec();
+        assert_eq!(told(&ssh(&giant)), "found a broken OpenSSH key");
+    }
+}

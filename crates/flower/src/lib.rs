@@ -1,0 +1,58 @@
+//! Sites and a coordinator on a Flower SuperLink.
+//!
+//! A SuperLink stores and forwards: nodes and the coordinator both dial it, poll it, and leave content
+//! with it as objects that are named by their SHA-256. Everything between transport and engine is that of
+//! our own network: a coordinator is a [`Carrier`](fedra_net::Carrier) of a
+//! [`NetFleet`](fedra_net::NetFleet), and a node has the same [`Conversation`](fedra_net::Conversation).
+//!
+//! ```text
+//! node  ── POST /v1/fleet/...   ──> SuperLink <── POST /v1/runtime/... ── coordinator
+//!   Conversation <── Envelope: messages of ours as few arrays ──> Reception
+//! ```
+//!
+//! Nothing here is asynchronous: a node has one conversation, and a coordinator does one thing at a time
+//! because the SuperLink does.
+
+mod coordinator;
+mod courier;
+mod guest;
+mod node;
+
+mod arrays;
+mod stock;
+mod stock_client;
+
+mod envelope;
+mod exchange;
+
+mod npy;
+mod object;
+mod proto;
+mod record;
+
+mod fleet_api;
+mod heartbeat;
+mod runtime_api;
+mod superlink;
+
+mod clock;
+mod http;
+mod key;
+
+#[cfg(test)]
+mod scripted;
+
+mod app;
+mod error;
+
+pub use app::write_app;
+pub use arrays::TensorNames;
+pub use coordinator::{Coordinator, Task};
+pub use courier::Admission;
+pub use error::FlowerError;
+pub use http::Endpoint;
+pub use key::{NodeKey, NodeKeys};
+pub use node::{Membership, join};
+pub use stock::StockRun;
+pub use stock_client::StockClients;
+pub use superlink::Version;

@@ -1,0 +1,338 @@
+//! A site as a node of a SuperLink: it is online, takes one message at a time, and answers it.
+//!
+//! After an error nobody knows whether a message was handed out and lost on its way. So the node goes
+//! offline and online again, which the coordinator sees: it asks again whatever was not answered, and an
+//! answer that is ready is sent again, not worked out again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fedra_net::{Conversation, Heard, JoinListener, Left, Limits, Message, NetError, Site, limits};
+
+use crate::arrays::Arrays;
+use crate::envelope::{Envelope, MESSAGE_TYPE, Opened, records};
+use crate::error::FlowerError;
+use crate::fleet_api::FleetApi;
+use crate::http::Endpoint;
+use crate::key::NodeKey;
+use crate::object::{Kind, Parcel};
+use crate::proto::{self, Metadata, ObjectTree};
+use crate::stock::{StockRequest, StockRun};
+use crate::superlink::{Caller, SuperLink};
+
+/// The first wait before the SuperLink is dialled again; it doubles up to the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+/// The first wait before it is asked for messages again; it grows up to the longest.
+const FIRST_POLL: Duration = Duration::from_millis(60);
+const LONGEST_POLL: Duration = Duration::from_secs(1);
+/// How often somebody who wants to stop is heard.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How long a node that cannot be activated tries: one that was killed counts as online for less.
+const ACTIVATION: Duration = Duration::from_secs(40);
+/// The code of a reply whose work failed.
+const FAILED: i64 = 2;
+/// The file with the node's number.
+const NODE_FILE: &str = "node.id";
+
+/// As what a site is a node.
+#[derive(Debug)]
+pub struct Membership {
+    /// The SuperLink.
+    pub endpoint: Endpoint,
+    /// The key.
+    pub key: NodeKey,
+    /// The folder with the site's state, where the node's number is kept.
+    pub folder: PathBuf,
+    /// How it takes part in a run that is none of ours; absent: not at all.
+    pub stock: Option<StockRun>,
+}
+
+/// Takes part until the run is over, whatever happens to the connection. An error is one that would
+/// come again.
+pub fn join(
+    site: &mut Site,
+    membership: Membership,
+    listener: &dyn JoinListener,
+) -> Result<Left, FlowerError> {
+    let Membership { endpoint, key, folder, stock } = membership;
+    if stock.is_some() {
+        StockRun::begin(site)?;
+    }
+    let limits = limits(site.client().layout());
+    // What a site lacks and what it is asked travel together.
+    let limits = Limits { bytes: limits.bytes.saturating_mul(2), ..limits };
+    let (key, file) = (Arc::new(key), folder.join(NODE_FILE));
+    let mut node = Node { conversation: Conversation::new(site, listener), limits, stock };
+    let (mut wait, mut inactive): (_, Option<Instant>) = (FIRST_WAIT, None);
+    loop {
+        if listener.stops() {
+            return Ok(Left::Stopped);
+        }
+        let before = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
+        let online = online((&endpoint, &key), before, listener);
+        let ended = online.and_then(|api| {
+            (wait, inactive) = (FIRST_WAIT, None);
+            let kept = std::fs::write(&file, format!("{}\n", api.node_id()));
+            kept.map_err(|error| unusable(&file, &error))?;
+            node.serve(api)
+        });
+        let error = match ended {
+            Ok(left) => return Ok(left),
+            Err(error) => error,
+        };
+        // A SuperLink that was started anew knows nobody until they come online again.
+        let is_inactive = error.is_not_activated() || error.is_unauthenticated();
+        if is_inactive && inactive.get_or_insert_with(Instant::now).elapsed() > ACTIVATION {
+            let is_known = error.is_unauthenticated();
+            return Err(if is_known { error } else { FlowerError::NotRegistered });
+        }
+        if !error.is_temporary() && !is_inactive {
+            return Err(error);
+        }
+        let seconds = wait.as_secs_f64();
+        listener.told(&format!("{error}; trying again in {seconds:.1} s"));
+        if !rest(wait, listener) {
+            return Ok(Left::Stopped);
+        }
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+/// Brings the node online.
+fn online(
+    (endpoint, key): (&Endpoint, &Arc<NodeKey>),
+    before: Option<u64>,
+    listener: &dyn JoinListener,
+) -> Result<FleetApi, FlowerError> {
+    let (link, behind) = SuperLink::reach(endpoint, Caller::Node(Arc::clone(key)))?;
+    if let Some(behind) = behind {
+        let (seconds, how) = (behind.abs(), if behind > 0.0 { "behind" } else { "ahead of" });
+        listener.told(&format!(
+            "warning: this machine's clock is {seconds:.0} s {how} the SuperLink's, whose time is used"
+        ));
+    }
+    let api = FleetApi::activate(link, key, before)?;
+    listener.told(&format!("online at {} as node {}", endpoint.authority(), api.node_id()));
+    Ok(api)
+}
+
+fn unusable(file: &std::path::Path, error: &dyn std::fmt::Display) -> FlowerError {
+    FlowerError::File { file: file.display().to_string(), reason: error.to_string() }
+}
+
+/// Waits; `false` when the listener wants to stop instead.
+fn rest(wait: Duration, listener: &dyn JoinListener) -> bool {
+    let until = Instant::now() + wait;
+    loop {
+        if listener.stops() {
+            return false;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(GLANCE.min(left));
+    }
+}
+
+struct Node<'a> {
+    conversation: Conversation<'a>,
+    limits: Limits,
+    stock: Option<StockRun>,
+}
+
+/// What a reply is made over.
+type Content = (Parcel, ObjectTree);
+
+/// What a message comes to.
+enum Reaction {
+    /// Work goes on after this reply.
+    Reply(Content),
+    /// Nothing comes after this reply.
+    Last(Content, Result<Left, FlowerError>),
+    /// It cannot be answered.
+    Failure(String),
+    /// It cannot be answered, and nothing else can.
+    Breakdown(FlowerError),
+}
+
+impl Node<'_> {
+    /// Takes messages until the run is over.
+    fn serve(&mut self, mut api: FleetApi) -> Result<Left, FlowerError> {
+        let mut poll = FIRST_POLL;
+        loop {
+            let Some(message) = api.next_message()? else {
+                if !rest(poll, self.conversation.listener()) {
+                    api.deactivate();
+                    return Ok(Left::Stopped);
+                }
+                poll = poll.mul_f64(1.25).min(LONGEST_POLL);
+                continue;
+            };
+            poll = FIRST_POLL;
+            match self.answer(&mut api, message) {
+                Ok(None) => {}
+                Ok(Some(ended)) => {
+                    api.deactivate();
+                    return ended;
+                }
+                // Nobody waits for an answer any more; another run may begin.
+                Err(error) if error.is_run_over() => {
+                    let told = "the run was stopped at the SuperLink; waiting for another one";
+                    self.conversation.listener().told(told);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Answers one message; how all ended, if it has.
+    fn answer(
+        &mut self,
+        api: &mut FleetApi,
+        message: proto::Message,
+    ) -> Result<Option<Result<Left, FlowerError>>, FlowerError> {
+        let Some(metadata) = message.metadata else { return Ok(None) };
+        let begun = Instant::now();
+        let taken = match &self.stock {
+            Some(_) => self.take_stock(api, &metadata),
+            None => self.take(api, &metadata),
+        };
+        let reaction = match taken {
+            Ok(reaction) => reaction,
+            Err(FlowerError::Object { id, reason }) => {
+                Reaction::Failure(FlowerError::Object { id, reason }.to_string())
+            }
+            Err(error) => return Err(error),
+        };
+        let reply = reply_to(&metadata, api.now());
+        let (letter, ended) = match reaction {
+            Reaction::Reply((parcel, content)) => (parcel.seal(reply, &content), None),
+            Reaction::Last((parcel, content), ended) => (parcel.seal(reply, &content), Some(ended)),
+            Reaction::Failure(reason) => {
+                self.conversation.listener().told(&format!("warning: {reason}"));
+                (Parcel::failure(reply, proto::Error { code: FAILED, reason }), None)
+            }
+            Reaction::Breakdown(error) => {
+                let reason = error.to_string();
+                let letter = Parcel::failure(reply, proto::Error { code: FAILED, reason });
+                (letter, Some(Err(error)))
+            }
+        };
+        match api.push(&letter, begun.elapsed().as_secs_f64()) {
+            Ok(()) => Ok(ended),
+            // It ends all the same.
+            Err(_) if ended.is_some() => Ok(ended),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fetches a message of our coordinator, and does what it says.
+    fn take(&mut self, api: &mut FleetApi, metadata: &Metadata) -> Result<Reaction, FlowerError> {
+        let (run, id) = (metadata.run_id, &metadata.message_id);
+        if metadata.message_type != MESSAGE_TYPE {
+            return Ok(Reaction::Failure(unknown(metadata, "one of a coordinator of fedra")));
+        }
+        let records = records(api, run, id)?;
+        let Some(opened) = Opened::read(api, run, (&records, self.limits))? else {
+            return Ok(Reaction::Failure(unknown(metadata, "words of fedra in it")));
+        };
+        let envelope = opened.finish(api, run)?;
+        api.confirm(run, id)?;
+        Ok(self.react(envelope))
+    }
+
+    /// Fetches a message of an app of Flower's own, and does what it says.
+    fn take_stock(
+        &mut self,
+        api: &mut FleetApi,
+        metadata: &Metadata,
+    ) -> Result<Reaction, FlowerError> {
+        let (run, id) = (metadata.run_id, &metadata.message_id);
+        let (Some(stock), Some(request)) = (&self.stock, StockRequest::of(&metadata.message_type))
+        else {
+            return Ok(Reaction::Failure(unknown(metadata, "train or evaluate")));
+        };
+        let layout = self.conversation.site().client().layout().clone();
+        let (layout, names) = stock.shape(&layout);
+        let (arrays, config) = Arrays::fetch_all(api, run, (id, layout, names))?;
+        api.confirm(run, id)?;
+        let site = self.conversation.site();
+        let done = match request {
+            StockRequest::Train => stock.train(site, (arrays, &config)),
+            StockRequest::Evaluate => {
+                stock.evaluate(site, (&arrays, &config)).map(|metrics| (Arrays::default(), metrics))
+            }
+        };
+        let news = site.take_news();
+        if let Some(news) = news {
+            self.conversation.listener().told(&news);
+        }
+        Ok(match done {
+            Ok((arrays, metrics)) => {
+                Reaction::Reply(arrays.content((&metrics, Kind::MetricRecord)))
+            }
+            Err(reason) => Reaction::Failure(reason),
+        })
+    }
+
+    fn react(&mut self, envelope: Envelope) -> Reaction {
+        let messages = match envelope {
+            Envelope::Greeting => {
+                let hello = self.conversation.hello();
+                return Reaction::Reply(Envelope::Messages(vec![hello]).pack());
+            }
+            Envelope::Refusal(reason) => {
+                let heard = Envelope::Messages(Vec::new()).pack();
+                return Reaction::Last(heard, Err(FlowerError::Refused(reason)));
+            }
+            Envelope::Messages(messages) => messages,
+        };
+        let mut answers: Vec<Message> = Vec::new();
+        for message in messages {
+            match self.conversation.hear(&message) {
+                Ok(Heard::Nothing) => {}
+                Ok(Heard::Answer(answer)) => answers.push(answer),
+                Ok(Heard::Breakdown(answer, broken)) => {
+                    answers.extend(answer);
+                    let heard = Envelope::Messages(answers).pack();
+                    return Reaction::Last(heard, Err(broken.into()));
+                }
+                Ok(Heard::Left(left)) => {
+                    return Reaction::Last(Envelope::Messages(answers).pack(), Ok(left));
+                }
+                // What another coordinator said before, to a node that has not been greeted since.
+                Err(error @ NetError::Meaning { .. }) if !self.conversation.is_welcomed() => {
+                    return Reaction::Failure(error.to_string());
+                }
+                Err(error) => return Reaction::Breakdown(error.into()),
+            }
+        }
+        Reaction::Reply(Envelope::Messages(answers).pack())
+    }
+}
+
+/// What is said of a message that is for somebody else.
+fn unknown(metadata: &Metadata, expected: &str) -> String {
+    let found: String = metadata.message_type.chars().take(40).collect();
+    format!("found a message of type {found:?}, expected {expected}")
+}
+
+/// What a reply says of itself: the SuperLink takes no other.
+fn reply_to(message: &Metadata, now: f64) -> Metadata {
+    Metadata {
+        run_id: message.run_id,
+        message_id: String::new(),
+        src_node_id: message.dst_node_id,
+        dst_node_id: message.src_node_id,
+        reply_to_message_id: message.message_id.clone(),
+        group_id: message.group_id.clone(),
+        ttl: message.created_at + message.ttl - now,
+        message_type: message.message_type.clone(),
+        created_at: now,
+        src_task_id: message.dst_task_id,
+        dst_task_id: message.src_task_id,
+    }
+}

@@ -1,0 +1,258 @@
+//! Objects: pieces of content that are named by their SHA-256.
+//!
+//! ```text
+//! "<kind> <child,child,...> <length of the body>" 0x00 <body>
+//! ```
+//!
+//! A name is the digest of everything after it, children included, so an object that was fetched by its
+//! name is the one that was meant, no tree of objects can run in circles, and equal content is stored once.
+
+use bytes::{Bytes, BytesMut};
+use ring::digest::{Context, SHA256};
+
+use crate::error::FlowerError;
+use crate::proto::{Error, Message, Metadata, NoContent, ObjectTree};
+
+/// Most bytes of one piece of an array.
+pub(crate) const CHUNK: usize = 5 << 20;
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Message,
+    RecordDict,
+    ArrayRecord,
+    Array,
+    ArrayChunk,
+    MetricRecord,
+    ConfigRecord,
+}
+
+impl Kind {
+    const ALL: [Self; 7] = [
+        Self::Message,
+        Self::RecordDict,
+        Self::ArrayRecord,
+        Self::Array,
+        Self::ArrayChunk,
+        Self::MetricRecord,
+        Self::ConfigRecord,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Message => "Message",
+            Self::RecordDict => "RecordDict",
+            Self::ArrayRecord => "ArrayRecord",
+            Self::Array => "Array",
+            Self::ArrayChunk => "ArrayChunk",
+            Self::MetricRecord => "MetricRecord",
+            Self::ConfigRecord => "ConfigRecord",
+        }
+    }
+}
+
+/// An object that is to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) id: String,
+    /// Its head and its body; large bodies are slices of what is sent, not copies.
+    pieces: Vec<Bytes>,
+}
+
+impl Object {
+    /// Its bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
+
+    /// All of it in one piece.
+    pub(crate) fn content(&self) -> Bytes {
+        let mut whole = BytesMut::with_capacity(self.len());
+        self.pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+        whole.freeze()
+    }
+}
+
+/// Objects that travel together, each once, children before parents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parcel {
+    objects: Vec<Object>,
+}
+
+/// A message with all that it consists of.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    pub(crate) message: Message,
+    pub(crate) tree: ObjectTree,
+    pub(crate) objects: Vec<Object>,
+}
+
+impl Letter {
+    /// Its name, which is that of its message.
+    pub(crate) fn id(&self) -> &str {
+        &self.tree.object_id
+    }
+}
+
+impl Parcel {
+    /// Adds an object over others that were added before.
+    pub(crate) fn add(
+        &mut self,
+        kind: Kind,
+        children: &[ObjectTree],
+        body: Vec<Bytes>,
+    ) -> ObjectTree {
+        let mut unique: Vec<ObjectTree> = Vec::with_capacity(children.len());
+        for child in children {
+            if !unique.iter().any(|known| known.object_id == child.object_id) {
+                unique.push(child.clone());
+            }
+        }
+        let names: Vec<&str> = unique.iter().map(|child| child.object_id.as_str()).collect();
+        let length: usize = body.iter().map(Bytes::len).sum();
+        let head = format!("{} {} {length}\0", kind.name(), names.join(","));
+        let mut pieces = vec![Bytes::from(head)];
+        pieces.extend(body);
+        let id = digest(&pieces);
+        if !self.objects.iter().any(|object| object.id == id) {
+            self.objects.push(Object { id: id.clone(), pieces });
+        }
+        ObjectTree { object_id: id, children: unique }
+    }
+
+    /// The message over some content.
+    pub(crate) fn seal(self, metadata: Metadata, content: &ObjectTree) -> Letter {
+        self.close(metadata, std::slice::from_ref(content), None)
+    }
+
+    /// A message that says what went wrong, and nothing else.
+    pub(crate) fn failure(metadata: Metadata, error: Error) -> Letter {
+        Self::default().close(metadata, &[], Some(error))
+    }
+
+    fn close(mut self, metadata: Metadata, content: &[ObjectTree], error: Option<Error>) -> Letter {
+        use prost::Message as _;
+        let nameless = Metadata { message_id: String::new(), ..metadata };
+        let body =
+            Message { metadata: Some(nameless.clone()), content: None, error: error.clone() };
+        let tree = self.add(Kind::Message, content, vec![body.encode_to_vec().into()]);
+        let metadata = Metadata { message_id: tree.object_id.clone(), ..nameless };
+        let content = error.is_none().then_some(NoContent {});
+        let message = Message { metadata: Some(metadata), content, error };
+        Letter { message, tree, objects: self.objects }
+    }
+}
+
+/// An object that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) kind: Kind,
+    pub(crate) children: Vec<String>,
+    pub(crate) body: Bytes,
+}
+
+/// Reads an object and holds it against its name.
+pub(crate) fn parse(id: &str, content: &Bytes) -> Result<Parsed, FlowerError> {
+    let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
+    let found = digest(std::slice::from_ref(content));
+    if found != id {
+        return Err(wrong(format!("found content of another name ({})", shortened(&found))));
+    }
+    let end = content.iter().position(|byte| *byte == 0);
+    let end = end.ok_or_else(|| wrong("found no end of its head".to_owned()))?;
+    let head = std::str::from_utf8(&content[..end]);
+    let head = head.map_err(|_| wrong("found a head that is no text".to_owned()))?;
+    let parts: Vec<&str> = head.split(' ').collect();
+    let [name, children, length] = &parts[..] else {
+        return Err(wrong("found a head that is not kind, children and length".to_owned()));
+    };
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == *name);
+    let kind = kind.ok_or_else(|| wrong(format!("found the kind {:?}", shortened(name))))?;
+    let children: Vec<String> =
+        children.split(',').filter(|child| !child.is_empty()).map(str::to_owned).collect();
+    let body = content.slice(end + 1..);
+    if length.parse() != Ok(body.len()) {
+        let found = body.len();
+        return Err(wrong(format!("found {found} bytes, expected {}", shortened(length))));
+    }
+    if let Some(child) = children.iter().find(|child| !is_name(child)) {
+        return Err(wrong(format!("found the child {:?}, expected a digest", shortened(child))));
+    }
+    Ok(Parsed { kind, children, body })
+}
+
+impl Parsed {
+    /// The same, if it is of this kind.
+    pub(crate) fn of(self, kind: Kind, id: &str) -> Result<Self, FlowerError> {
+        if self.kind == kind {
+            return Ok(self);
+        }
+        let reason = format!("found {}, expected {}", self.kind.name(), kind.name());
+        Err(FlowerError::Object { id: shortened(id), reason })
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn digest(pieces: &[Bytes]) -> String {
+    use std::fmt::Write as _;
+    let mut context = Context::new(&SHA256);
+    for piece in pieces {
+        context.update(piece);
+    }
+    let mut text = String::with_capacity(64);
+    for byte in context.finish().as_ref() {
+        // Writing to a string cannot fail.
+        let _written = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Enough of a foreign text to recognise it.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(16).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_comes_back_by_its_name_alone() {
+        let mut parcel = Parcel::default();
+        let body = Bytes::from_static(b"some bytes");
+        let leaf = parcel.add(Kind::ArrayChunk, &[], vec![body.slice(..4), body.slice(4..)]);
+        let again = parcel.add(Kind::ArrayChunk, &[], vec![body.clone()]);
+        assert_eq!(leaf, again, "equal content is one object");
+        let over = parcel.add(Kind::Array, &[leaf.clone(), again], vec![Bytes::from_static(b"{}")]);
+        assert_eq!(parcel.objects.len(), 2);
+        assert_eq!(&parcel.objects[1].content()[..6], b"Array ");
+        let read = parse(&over.object_id, &parcel.objects[1].content()).unwrap();
+        assert_eq!(read.children, [&*leaf.object_id]);
+        let read = parse(&leaf.object_id, &parcel.objects[0].content()).unwrap();
+        assert_eq!(read, Parsed { kind: Kind::ArrayChunk, children: vec![], body });
+        assert_eq!(&parcel.objects[0].content()[..14], b"ArrayChunk  10");
+        assert!(read.of(Kind::Array, &leaf.object_id).is_err());
+    }
+
+    #[test]
+    fn a_hostile_object_is_an_error() {
+        let told = |content: &[u8]| {
+            let content = Bytes::copy_from_slice(content);
+            parse(&digest(std::slice::from_ref(&content)), &content).unwrap_err().to_string()
+        };
+        assert!(told(b"").contains("no end of its head"));
+        assert!(told(b"Array 5").contains("no end of its head"));
+        assert!(told(b"Array\0").contains("not kind, children and length"));
+        assert!(told(b"\xff  0\0").contains("no text"));
+        assert!(told(b"Pickle  0\0").contains("found the kind \"Pickle\""));
+        assert!(told(b"Array  9\0short").contains("found 5 bytes, expected 9"));
+        assert!(told(b"Array  99999999999999999999999999\0").contains("found 0 bytes"));
+        assert!(told(b"Array me 0\0").contains("expected a digest"));
+        let other = parse(&"0".repeat(64), &Bytes::from_static(b"Array  0\0")).unwrap_err();
+        assert!(other.to_string().contains("content of another name"), "{other}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Somebody else's client in a run of ours: an app of Flower's own that trains a model by name.
+//!
+//! It knows nothing of our messages, so this answers for it: it keeps the values that were sent down,
+//! hands them over with a request to train, and turns what comes back into the change that a site would
+//! have sent. It measures no blocks, keeps nothing and scores nothing, so it takes part in methods in
+//! which a client trains the whole model and no more.
+
+use bytes::Bytes;
+use fedra_net::{Answer, Asked, Message, Request, Welcome};
+use fedra_plan::{Layout, Round, Scope};
+use fedra_wire::{
+    ClientId, Encoding, Expectation, Header, Kind, Mask, ParamValues, decode, encode,
+};
+
+use crate::arrays::{Arrays, TensorNames};
+use crate::record::Fields;
+
+/// The message with which such an app is asked to train.
+pub(crate) const TRAIN: &str = "train";
+/// The keys that such an app expects and sends.
+const ROUND: &str = "server-round";
+const EXAMPLES: &str = "num-examples";
+const LOSSES: [&str; 2] = ["train_loss", "train-loss"];
+
+/// Clients of an experiment that are apps of Flower's own.
+#[derive(Clone, Debug)]
+pub struct StockClients {
+    /// Each with the number of its training examples, which nobody can ask it for.
+    pub clients: Vec<(String, u64)>,
+    /// The model.
+    pub layout: Layout,
+    /// The values that all start from.
+    pub initial: ParamValues,
+    /// The names of the parameters.
+    pub names: TensorNames,
+}
+
+/// One of them, on its seat.
+pub(crate) struct StockClient {
+    name: String,
+    examples: u64,
+    layout: Layout,
+    values: ParamValues,
+    names: TensorNames,
+    client: ClientId,
+    training: Option<Training>,
+}
+
+/// What it was asked last.
+struct Training {
+    id: u64,
+    round: Round,
+    encoding: Encoding,
+}
+
+/// What becomes of a message of ours.
+pub(crate) enum StockReaction {
+    Nothing,
+    Answer(Message),
+    /// The app is asked to train these arrays under this configuration.
+    Train(Arrays, Fields),
+}
+
+impl StockClients {
+    /// A client for which no node stands any more.
+    pub(crate) fn give_back(&mut self, client: StockClient) {
+        self.clients.push((client.name, client.examples));
+    }
+
+    /// The next client that nobody stands for yet.
+    pub(crate) fn next(&mut self) -> Option<StockClient> {
+        if self.clients.is_empty() {
+            return None;
+        }
+        let (name, examples) = self.clients.remove(0);
+        Some(StockClient {
+            name,
+            examples,
+            layout: self.layout.clone(),
+            values: self.initial.clone(),
+            names: self.names.clone(),
+            client: ClientId(0),
+            training: None,
+        })
+    }
+}
+
+impl StockClient {
+    /// Its name and its number of examples.
+    pub(crate) fn entry(&self) -> (&str, u64) {
+        (&self.name, self.examples)
+    }
+
+    /// The layout and the names, as arrays are read with.
+    pub(crate) const fn shape(&self) -> (&Layout, &TensorNames) {
+        (&self.layout, &self.names)
+    }
+
+    /// Takes a message of ours.
+    pub(crate) fn hear(&mut self, message: &Message) -> StockReaction {
+        let Ok(asked) = serde_json::from_slice::<Asked>(&message.meta) else {
+            if let Ok(welcome) = serde_json::from_slice::<Welcome>(&message.meta) {
+                self.client = welcome.client;
+            }
+            return StockReaction::Nothing;
+        };
+        let heard = match asked.request {
+            Request::Sync { round, encoding } => self.take(round, (encoding, &message.payloads)),
+            Request::Train { round, work, cut, .. } => {
+                let training = Training { id: message.id, round, encoding: work.encoding };
+                let checked = self.check(&message.payloads, cut.is_some());
+                if checked.is_ok() {
+                    self.training = Some(training);
+                    let config = Fields::default().with(ROUND, i64::from(round.0) + 1);
+                    let arrays = Arrays::of_values(&self.values, self.shape());
+                    return StockReaction::Train(arrays, config);
+                }
+                checked
+            }
+            Request::Probe { .. } | Request::CompareAttention { .. } | Request::Evaluate { .. } => {
+                Err("is an app of Flower's own, which trains the whole model and no more"
+                    .to_owned())
+            }
+            Request::Settle | Request::Forget(_) | Request::End { .. } => {
+                return StockReaction::Nothing;
+            }
+        };
+        let answer = heard.map_or_else(|reason| Answer::Failed { reason }, |()| Answer::Synced);
+        if message.id == 0 {
+            return StockReaction::Nothing;
+        }
+        StockReaction::Answer(written(message.id, &answer, Vec::new()))
+    }
+
+    /// The answer that its reply comes to.
+    pub(crate) fn reply(&mut self, reply: Result<(Arrays, Fields), String>) -> Option<Message> {
+        let training = self.training.take()?;
+        let update = reply.and_then(|(arrays, metrics)| self.update(&training, &arrays, &metrics));
+        Some(match update {
+            Ok(payload) => {
+                let answer = Answer::Trained { seconds: 0.0, memory: None, noise: None };
+                written(training.id, &answer, vec![payload])
+            }
+            Err(reason) => written(training.id, &Answer::Failed { reason }, Vec::new()),
+        })
+    }
+
+    /// Writes a download on its copy of the model.
+    fn take(
+        &mut self,
+        round: Round,
+        (encoding, payloads): (Encoding, &[Bytes]),
+    ) -> Result<(), String> {
+        let [payload] = payloads else { return Err("found no download".to_owned()) };
+        let expected = Expectation {
+            layout: &self.layout,
+            kind: Kind::Values,
+            encoding,
+            round,
+            client: ClientId::SERVER,
+            scope: None,
+        };
+        let (_, values) = decode(payload, &expected).map_err(|error| error.to_string())?;
+        self.values.absorb(values);
+        Ok(())
+    }
+
+    /// Whether it can do what it is asked.
+    fn check(&self, payloads: &[Bytes], is_cut: bool) -> Result<(), String> {
+        let whole = Scope::everything(&self.layout);
+        let part = |place: usize| {
+            let mask = payloads.get(place).ok_or("found no mask")?;
+            let mask = Mask::decode(mask, &self.layout).map_err(|error| error.to_string())?;
+            Ok::<Scope, String>(mask.learns)
+        };
+        let (learns, keeps) = (part(0)?, part(2)?);
+        if is_cut || learns != whole || !keeps.is_empty() || payloads.len() > 3 {
+            return Err(
+                "is an app of Flower's own: expected a method in which every client trains the \
+                        whole model and keeps nothing, such as FedAvg"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn update(
+        &self,
+        training: &Training,
+        arrays: &Arrays,
+        metrics: &Fields,
+    ) -> Result<Bytes, String> {
+        let trained = arrays.values(self.shape())?;
+        let examples = metrics.integer(EXAMPLES)?;
+        if u64::try_from(examples) != Ok(self.examples) {
+            let (name, expected) = (&self.name, self.examples);
+            return Err(format!(
+                "found {EXAMPLES} = {examples}, expected the {expected} of --stock {name}={expected}"
+            ));
+        }
+        let loss = LOSSES.iter().find_map(|key| metrics.number(key)).unwrap_or(0.0);
+        let mut change = ParamValues::new();
+        for (id, values) in trained.iter() {
+            let before = self.values.get(id).ok_or("found a parameter of another model")?;
+            change.insert(id, values.iter().zip(before).map(|(new, old)| new - old).collect());
+        }
+        let header = Header {
+            kind: Kind::Change,
+            encoding: training.encoding,
+            round: training.round,
+            client: self.client,
+            examples: self.examples,
+            // Nobody says how many; no method that divides by steps asks such a client.
+            steps: 1,
+            loss: loss as f32,
+        };
+        let payload = encode(&self.layout, &header, &change, None);
+        payload.map(Bytes::from).map_err(|error| error.to_string())
+    }
+}
+
+fn written(id: u64, answer: &Answer, payloads: Vec<Bytes>) -> Message {
+    // Answers are words and finite numbers: JSON can write them.
+    let meta = serde_json::to_vec(answer).unwrap_or_default().into();
+    Message { id, meta, payloads }
+}

@@ -1,0 +1,195 @@
+//! Calls of a SuperLink: protobuf over HTTP, signed by a node's key or shown with a task's token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use prost::Message;
+use serde::Deserialize;
+
+use crate::clock::Clock;
+use crate::error::FlowerError;
+use crate::http::{Ask, Endpoint, Http, Reply};
+use crate::key::NodeKey;
+
+/// How long a call may take: the largest carries 5 MiB.
+const CALL: Duration = Duration::from_mins(1);
+/// How long a heartbeat may take.
+pub(crate) const BEAT: Duration = Duration::from_secs(5);
+/// Where a SuperLink says which version it is.
+const DESCRIPTION: &str = "/openapi.json";
+/// Most characters of its words that are repeated to people.
+const MOST_WORDS: usize = 300;
+
+/// A version of Flower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version(String);
+
+impl Version {
+    /// A version that this program was tried with.
+    pub fn new(text: &str) -> Result<Self, FlowerError> {
+        let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
+        let (major, minor) = (parts.next().flatten(), parts.next().flatten());
+        match (major, minor) {
+            (Some(1), Some(40..=42)) => Ok(Self(text.to_owned())),
+            _ => Err(FlowerError::Version { found: text.chars().take(40).collect() }),
+        }
+    }
+}
+
+/// On whose behalf calls are made.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// A node.
+    Node(Arc<NodeKey>),
+    /// Somebody who wants a task.
+    Anybody,
+    /// Who has a task, with its token.
+    Task(String),
+}
+
+/// A SuperLink as one caller reaches it.
+pub(crate) struct SuperLink {
+    http: Http,
+    caller: Caller,
+    version: Version,
+    clock: Clock,
+}
+
+/// A SuperLink's words about an error.
+#[derive(Deserialize)]
+struct Problem {
+    #[serde(default)]
+    code: u32,
+    #[serde(default)]
+    detail: serde_json::Value,
+}
+
+impl SuperLink {
+    /// Finds out whether it is one that can be spoken to. Says how far this machine's clock is behind,
+    /// where that matters.
+    pub(crate) fn reach(
+        endpoint: &Endpoint,
+        caller: Caller,
+    ) -> Result<(Self, Option<f64>), FlowerError> {
+        #[derive(Deserialize)]
+        struct Description {
+            info: Info,
+        }
+        #[derive(Deserialize)]
+        struct Info {
+            version: String,
+        }
+        let mut http = Http::new(endpoint.clone(), CALL);
+        let ask = Ask { method: "GET", path: DESCRIPTION, headers: &[], body: &[] };
+        let Reply { status, date, body } = http.ask(&ask)?;
+        if let Some(away) = unavailable(status) {
+            return Err(endpoint.unreachable(&away));
+        }
+        let described: Result<Description, _> = serde_json::from_slice(&body);
+        let described = described.map_err(|_| FlowerError::Version {
+            found: format!("that says nothing of itself (status {status} at {DESCRIPTION})"),
+        })?;
+        let version = Version::new(&described.info.version)?;
+        let mut clock = Clock::default();
+        let behind = clock.set(date);
+        Ok((Self { http, caller, version, clock }, behind))
+    }
+
+    /// The same SuperLink over another connection, whose calls take at most so long.
+    pub(crate) fn beside(&self, timeout: Duration) -> Self {
+        Self {
+            http: Http::new(self.http.endpoint().clone(), timeout),
+            caller: self.caller.clone(),
+            version: self.version.clone(),
+            clock: self.clock,
+        }
+    }
+
+    pub(crate) fn become_caller(&mut self, caller: Caller) {
+        self.caller = caller;
+    }
+
+    pub(crate) const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) const fn endpoint(&self) -> &Endpoint {
+        self.http.endpoint()
+    }
+
+    /// Makes one call, once.
+    pub(crate) fn call<R: Message + Default>(
+        &mut self,
+        path: &'static str,
+        request: &impl Message,
+    ) -> Result<R, FlowerError> {
+        let headers = self.headers()?;
+        let body = request.encode_to_vec();
+        let ask = Ask { method: "POST", path, headers: &headers, body: &body };
+        let Reply { status, body, .. } = self.http.ask(&ask)?;
+        if let Some(away) = unavailable(status) {
+            return Err(self.http.endpoint().unreachable(&away));
+        }
+        if status == 200 {
+            return R::decode(&body[..])
+                .map_err(|error| FlowerError::Reply { call: path, reason: error.to_string() });
+        }
+        let problem: Problem = serde_json::from_slice(&body)
+            .unwrap_or(Problem { code: 0, detail: serde_json::Value::Null });
+        let detail =
+            problem.detail.as_str().map_or_else(|| problem.detail.to_string(), str::to_owned);
+        let detail = detail.chars().take(MOST_WORDS).collect();
+        Err(FlowerError::Denied { call: path, status, code: problem.code, detail })
+    }
+
+    fn headers(&self) -> Result<Vec<(&'static str, String)>, FlowerError> {
+        let component = match self.caller {
+            Caller::Node(_) => "SuperNode",
+            Caller::Anybody | Caller::Task(_) => "flwr-serverapp",
+        };
+        let mut headers = vec![
+            ("content-type", "application/protobuf".to_owned()),
+            ("flwr-package-name", "flwr".to_owned()),
+            ("flwr-package-version", self.version.0.clone()),
+            ("flwr-component-name", component.to_owned()),
+        ];
+        match &self.caller {
+            Caller::Node(key) => {
+                let timestamp = self.clock.timestamp();
+                let signature = key.sign(timestamp.as_bytes())?;
+                headers.push(("flwr-public-key", STANDARD.encode(key.public_pem())));
+                headers.push(("flwr-timestamp", timestamp));
+                headers.push(("flwr-signature", STANDARD.encode(signature)));
+            }
+            Caller::Anybody => {}
+            Caller::Task(token) => headers.push(("flwr-task-token", token.clone())),
+        }
+        Ok(headers)
+    }
+}
+
+/// What a status of a server that is there and cannot answer now means.
+fn unavailable(status: u16) -> Option<String> {
+    matches!(status, 502..=504).then(|| format!("it is not available (status {status})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_were_not_tried_are_refused() {
+        for known in ["1.40.0", "1.41.2", "1.42.0", "1.42.1.dev20261101"] {
+            assert!(Version::new(known).is_ok(), "{known}");
+        }
+        for other in ["1.39.9", "1.43.0", "2.40.0", "", "one", "1.4"] {
+            let told = Version::new(other).unwrap_err().to_string();
+            assert_eq!(
+                told,
+                format!("found a SuperLink of version {other}, expected 1.40 to 1.42")
+            );
+        }
+    }
+}

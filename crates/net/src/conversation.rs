@@ -1,0 +1,99 @@
+//! A site's side of what is said from its hello to the end of a run, whatever carries the messages.
+
+use crate::error::NetError;
+use crate::frame::Message;
+use crate::join::{JoinListener, Left};
+use crate::link::{from_meta, to_meta};
+use crate::protocol::{Asked, Request, RunEnd, Welcome};
+use crate::site::Site;
+
+/// A site that talks with its server.
+pub struct Conversation<'a> {
+    site: &'a mut Site,
+    listener: &'a dyn JoinListener,
+    is_welcomed: bool,
+}
+
+/// What comes of a message.
+#[derive(Debug)]
+pub enum Heard {
+    /// Nothing is due.
+    Nothing,
+    /// An answer.
+    Answer(Message),
+    /// An answer, after which the site cannot go on.
+    Breakdown(Option<Message>, NetError),
+    /// The run is over.
+    Left(Left),
+}
+
+impl<'a> Conversation<'a> {
+    /// It has not been welcomed yet.
+    pub const fn new(site: &'a mut Site, listener: &'a dyn JoinListener) -> Self {
+        Self { site, listener, is_welcomed: false }
+    }
+
+    /// The first words; a welcome is due after them.
+    pub fn hello(&mut self) -> Message {
+        self.is_welcomed = false;
+        Message { id: 0, meta: to_meta(&self.site.hello()), payloads: Vec::new() }
+    }
+
+    /// Whether the server let it in.
+    pub const fn is_welcomed(&self) -> bool {
+        self.is_welcomed
+    }
+
+    /// Whether the listener wants to stop.
+    pub fn stops(&self) -> bool {
+        self.listener.stops()
+    }
+
+    /// Those who follow it.
+    pub const fn listener(&self) -> &'a dyn JoinListener {
+        self.listener
+    }
+
+    /// The site.
+    pub const fn site(&mut self) -> &mut Site {
+        self.site
+    }
+
+    /// Takes a message of the server, and does what it asks.
+    pub fn hear(&mut self, message: &Message) -> Result<Heard, NetError> {
+        if let Some(left) = end_of(message) {
+            // The run may be over before this site got a word in.
+            return Ok(Heard::Left(left));
+        }
+        if !self.is_welcomed {
+            let welcome: Welcome = from_meta("a welcome", message)?;
+            self.is_welcomed = true;
+            self.listener.told("joined");
+            if let Some(lost) = self.site.welcomed(welcome)? {
+                self.listener.told(&format!("warning: {lost}"));
+            }
+            return Ok(Heard::Nothing);
+        }
+        let answer = self.site.answer(message)?;
+        if let Some(broken) = self.site.take_breakdown() {
+            return Ok(Heard::Breakdown(answer, broken));
+        }
+        if let Some(news) = self.site.take_news() {
+            self.listener.told(&news);
+        }
+        Ok(answer.map_or(Heard::Nothing, Heard::Answer))
+    }
+}
+
+/// Why the run is over, if that is what a message says.
+fn end_of(message: &Message) -> Option<Left> {
+    match from_meta("a request", message).ok()? {
+        Asked { request: Request::End { how: RunEnd::Complete, reason }, .. } => {
+            Some(Left::Ended(reason))
+        }
+        Asked { request: Request::End { how: RunEnd::GaveUp, reason }, .. } => {
+            Some(Left::GaveUp(reason))
+        }
+        Asked { .. } => None,
+    }
+}

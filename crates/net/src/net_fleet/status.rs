@@ -1,0 +1,180 @@
+//! What a federation looks like from outside while it is on: two small files in the run's folder.
+//!
+//! They are views for people and for other programs. Nothing of a run depends on them, nobody here reads
+//! them back, and a disk that refuses them stops no round.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fedra_plan::Round;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::NetFleet;
+use crate::roster::Event;
+
+/// How things stand.
+pub const STATUS: &str = "status.json";
+/// Who came and went, one object a line.
+pub const EVENTS: &str = "events.jsonl";
+/// The file is written no more often.
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// While sites are waited for it is written at least so often.
+pub(super) const AT_LEAST_EVERY: Duration = Duration::from_secs(5);
+
+/// How a federation stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FleetStatus {
+    /// When this was written, in seconds since 1970.
+    pub written: u64,
+    /// The process that serves it.
+    pub process: u32,
+    /// Where sites find it.
+    pub place: String,
+    /// What is going on.
+    pub phase: FleetPhase,
+    /// The round that is on, from 0.
+    pub round: Round,
+    /// The clients, in the order of their numbers.
+    pub sites: Vec<SiteStatus>,
+}
+
+/// What is going on in a federation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FleetPhase {
+    /// Sites are waited for before rounds begin.
+    Waiting,
+    /// Rounds are on.
+    Running,
+    /// It is over.
+    Ended,
+}
+
+/// How a client stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SiteStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether it is there.
+    pub here: bool,
+    /// Why it is not, if it was.
+    pub lost: Option<String>,
+    /// For how many seconds it has been working on a request.
+    pub working: Option<f64>,
+    /// Its training examples.
+    pub examples: u64,
+    /// Bytes that went to it.
+    pub sent: u64,
+    /// Bytes that came from it.
+    pub received: u64,
+}
+
+/// What the fleet remembers for these files.
+#[derive(Debug)]
+pub(super) struct Publication {
+    folder: PathBuf,
+    phase: FleetPhase,
+    /// Since when each client works on a request.
+    asked: BTreeMap<usize, Instant>,
+    written: Option<Instant>,
+}
+
+impl Publication {
+    pub(super) fn new(folder: &Path) -> Self {
+        let (phase, asked, written) = (FleetPhase::Waiting, BTreeMap::new(), None);
+        Self { folder: folder.to_owned(), phase, asked, written }
+    }
+}
+
+impl NetFleet {
+    /// Another part of the run begins.
+    pub(super) fn enter(&mut self, phase: FleetPhase) {
+        self.publication.phase = phase;
+        self.publication.written = None;
+        self.publish();
+    }
+
+    /// A client has something to do.
+    pub(super) fn note_asked(&mut self, seat: usize) {
+        self.publication.asked.insert(seat, Instant::now());
+    }
+
+    /// It has done it, or is not waited for any more.
+    pub(super) fn note_done(&mut self, seat: usize) {
+        self.publication.asked.remove(&seat);
+    }
+
+    /// Writes how things stand, unless that was done a moment ago.
+    pub(super) fn publish(&mut self) {
+        if self.publication.written.is_some_and(|when| when.elapsed() < AT_MOST_EVERY) {
+            return;
+        }
+        self.publication.written = Some(Instant::now());
+        let status = self.status();
+        let path = self.publication.folder.join(STATUS);
+        let unfinished = path.with_extension("json.part");
+        let text = serde_json::to_vec_pretty(&status).unwrap_or_default();
+        let _best_effort =
+            std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, &path));
+    }
+
+    fn status(&self) -> FleetStatus {
+        let roster = self.host.roster();
+        let site = |(seat, info): (usize, &fedra_engine::ClientInfo)| {
+            let traffic = roster.traffic.of(&info.name);
+            let place = &roster.seats[seat];
+            SiteStatus {
+                name: info.name.clone(),
+                here: place.connection.is_some(),
+                lost: place.lost.as_ref().map(|(_, reason)| reason.clone()),
+                working: self.publication.asked.get(&seat).map(|when| when.elapsed().as_secs_f64()),
+                examples: info.examples,
+                sent: traffic.sent,
+                received: traffic.received,
+            }
+        };
+        FleetStatus {
+            written: now(),
+            process: std::process::id(),
+            place: self.carrier.place(),
+            phase: self.publication.phase,
+            round: self.round,
+            sites: self.infos.iter().enumerate().map(site).collect(),
+        }
+    }
+
+    /// Appends what happened to the list of events.
+    pub(super) fn log_event(&self, event: &Event) {
+        let name = |seat: &usize| self.infos.get(*seat).map_or("", |info| info.name.as_str());
+        let (time, round) = (now(), self.round.0);
+        let line = match event {
+            Event::Joined { seat, about } => {
+                json!({"time": time, "event": "joined", "client": name(seat), "about": about})
+            }
+            Event::Lost { seat, reason } => {
+                json!({"time": time, "event": "lost", "client": name(seat), "about": reason})
+            }
+            Event::Refused { who, reason } => {
+                json!({"time": time, "event": "refused", "client": who, "about": reason})
+            }
+            Event::Answer { seat, message, .. } => json!({
+                "time": time, "event": "answer", "client": name(seat), "round": round,
+                "bytes": message.payload_bytes(),
+            }),
+            Event::Said { line } => json!({"time": time, "event": "network", "about": line}),
+            Event::Severed { reason } => {
+                json!({"time": time, "event": "severed", "about": reason})
+            }
+        };
+        let path = self.publication.folder.join(EVENTS);
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let _best_effort = file.and_then(|mut file| writeln!(file, "{line}"));
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

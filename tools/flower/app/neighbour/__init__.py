@@ -1,0 +1,1 @@
+"""A neighbour of a federation of fedra."""
