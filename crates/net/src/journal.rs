@@ -193,7 +193,8 @@ mod tests {
         journal.save().unwrap();
         let mut read = Journal::open(folder.path(), 8).unwrap();
         assert!(read.begun && !journal.begun, "what is written has begun");
-        assert_eq!(read, Journal { begun: true, ..journal }, "the run's number is the file's");
+        journal.begun = true;
+        assert_eq!(read, journal, "the run's number is the file's");
         assert_eq!(read.label("a"), Some(label(2, Step::Trained)));
         read.back_to(Round(2));
         assert_eq!(read.label("a"), Some(label(1, Step::Trained)));
