@@ -89,7 +89,10 @@ fn a_damaged_run_leaves_the_others_their_pages_and_is_named() {
     for page in ["two/report.html", "two/tiny/seed-3/report.html"] {
         fs::remove_file(place.path(page)).unwrap();
     }
-    let refused = place.refused(&["report", "empty", "two"]);
+    let output = place.fedra(&["report", "empty", "two"]);
+    let refused = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{refused}");
+    assert_eq!(text(&output.stdout).trim(), "two/report.html");
     assert!(refused.contains("found neither experiment.toml nor compare.json"), "{refused}");
     assert!(refused.contains("rounds.jsonl: line 1 is no report"), "{refused}");
     let page = fs::read_to_string(place.path("two/report.html")).unwrap();
