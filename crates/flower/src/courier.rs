@@ -18,9 +18,10 @@ use crate::stock_client::StockClients;
 
 /// How often it is asked who is online.
 const LOOK: Duration = Duration::from_secs(1);
-/// The waits before it is asked for replies again: the first, and the longest to which they grow.
+/// It is asked for replies again after a part of the time for which there was none, within bounds.
+const PART_OF_IDLE: u32 = 20;
 const FIRST_POLL: Duration = Duration::from_millis(20);
-const LONGEST_POLL: Duration = Duration::from_millis(500);
+const LONGEST_POLL: Duration = Duration::from_secs(1);
 /// How long a node that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(3);
 
@@ -43,7 +44,8 @@ pub(crate) struct Courier {
     /// Replies whose objects are not here yet.
     inbox: VecDeque<Arrived>,
     look: Instant,
-    poll: (Instant, Duration),
+    /// When replies are asked for next, and since when there was none.
+    poll: (Instant, Instant),
     /// Clients that are apps of Flower's own, and for which no node stands yet.
     stock: Option<StockClients>,
     keys: Option<NodeKeys>,
@@ -66,7 +68,7 @@ impl Courier {
             outbox: Vec::new(),
             inbox: VecDeque::new(),
             look: now,
-            poll: (now, FIRST_POLL),
+            poll: (now, now),
             stock,
             keys,
         }
@@ -156,7 +158,7 @@ impl Courier {
         }
         let letters: Vec<Letter> = self.outbox.iter().map(|(_, letter)| letter.clone()).collect();
         let costs = self.api.push(&letters)?;
-        self.poll = (Instant::now(), FIRST_POLL);
+        self.poll = (Instant::now() + FIRST_POLL, Instant::now());
         let sent: Vec<(u64, Option<usize>)> =
             self.outbox.drain(..).map(|(node, _)| node).zip(costs).collect();
         for (node, cost) in sent {
@@ -174,7 +176,7 @@ impl Courier {
         self.unpack()?;
         let due: BTreeMap<String, u64> =
             self.guests.iter().filter_map(|(node, guest)| Some((guest.awaits()?, *node))).collect();
-        let (when, wait) = self.poll;
+        let (when, mut idle) = self.poll;
         if due.is_empty() || Instant::now() < when {
             return Ok(());
         }
@@ -182,9 +184,11 @@ impl Courier {
             Err(error) if is_confused(&error) => return self.look_one_by_one(&due),
             other => other?,
         };
-        let wait =
-            if replies.is_empty() { wait.mul_f64(1.3).min(LONGEST_POLL) } else { FIRST_POLL };
-        self.poll = (Instant::now() + wait, wait);
+        if !replies.is_empty() {
+            idle = Instant::now();
+        }
+        let wait = (idle.elapsed() / PART_OF_IDLE).clamp(FIRST_POLL, LONGEST_POLL);
+        self.poll = (Instant::now() + wait, idle);
         for reply in replies {
             self.take(reply, &due);
         }

@@ -24,9 +24,11 @@ use crate::superlink::{Caller, SuperLink};
 /// The first wait before the SuperLink is dialled again; it doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
-/// The first wait before it is asked for messages again; it grows up to the longest.
+/// It is asked for messages again after a part of the time for which there was none, within bounds: so a
+/// message waits for a twentieth of that time, and a node that is idle for long costs little.
+const PART_OF_IDLE: u32 = 20;
 const FIRST_POLL: Duration = Duration::from_millis(60);
-const LONGEST_POLL: Duration = Duration::from_secs(1);
+const LONGEST_POLL: Duration = Duration::from_secs(2);
 /// How often somebody who wants to stop is heard.
 const GLANCE: Duration = Duration::from_millis(100);
 /// How long a node that cannot be activated tries: one that was killed counts as online for less.
@@ -161,17 +163,16 @@ enum Reaction {
 impl Node<'_> {
     /// Takes messages until the run is over.
     fn serve(&mut self, mut api: FleetApi) -> Result<Left, FlowerError> {
-        let mut poll = FIRST_POLL;
+        let mut idle = Instant::now();
         loop {
             let Some(message) = api.next_message()? else {
+                let poll = (idle.elapsed() / PART_OF_IDLE).clamp(FIRST_POLL, LONGEST_POLL);
                 if !rest(poll, self.conversation.listener()) {
                     api.deactivate();
                     return Ok(Left::Stopped);
                 }
-                poll = poll.mul_f64(1.25).min(LONGEST_POLL);
                 continue;
             };
-            poll = FIRST_POLL;
             match self.answer(&mut api, message) {
                 Ok(None) => {}
                 Ok(Some(ended)) => {
@@ -185,6 +186,7 @@ impl Node<'_> {
                 }
                 Err(error) => return Err(error),
             }
+            idle = Instant::now();
         }
     }
 
