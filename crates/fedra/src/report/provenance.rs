@@ -21,11 +21,11 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
         contents.push(Content::Words("In this folder:".to_owned()));
         contents.push(Content::Command(format!("fedra run {EXPERIMENT} --out ../again")));
     } else {
-        contents.push(Content::Words(
-            "The experiment cannot be opened here: its files are elsewhere, or a program brought \
-             rows or a method that no file can name."
-                .to_owned(),
-        ));
+        let reason = record.unopened.as_deref().unwrap_or("its files are elsewhere");
+        contents.push(Content::Words(format!(
+            "The experiment cannot be opened here: {reason}. So there is no command that repeats it; where a program \
+             brought rows or a method that no file can name, there never was."
+        )));
     }
     contents.extend(digests(record).map(Content::Table));
     let name = format!("The experiment as resolved ({EXPERIMENT})");

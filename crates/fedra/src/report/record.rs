@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fedra_engine::{EvaluationSet, LogMark, RoundReport, SetScores};
 
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Error, Result, refuse};
 use crate::experiment::{Experiment, ModelSource, Overrides};
 use crate::fingerprint::Inputs;
 use crate::grid;
@@ -34,6 +34,8 @@ pub struct RunRecord {
     pub text: String,
     /// The experiment, where it can still be opened: its files may be elsewhere by now.
     pub experiment: Option<Experiment>,
+    /// Why it cannot.
+    pub unopened: Option<String>,
     /// Its complete rounds.
     pub rounds: Vec<RoundReport>,
     /// What it came to; absent while it is on.
@@ -49,7 +51,9 @@ impl RunRecord {
         let path = folder.join(EXPERIMENT);
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let experiment = Experiment::open(&path, &Overrides::default()).ok();
+        let opened = Experiment::open(&path, &Overrides::default());
+        let unopened = opened.as_ref().err().map(Error::in_words);
+        let experiment = opened.ok();
         let (rounds, mark) = read_rounds(&folder.join(ROUNDS), detail)?;
         let summary: Option<Summary> = read_json(&folder.join(SUMMARY), "summary")?;
         // Summaries of early versions have no mark.
@@ -66,7 +70,7 @@ impl RunRecord {
             Some(Summary { inputs: Some(inputs), .. }) => Some(inputs.clone()),
             Some(_) | None => read_json(&folder.join(INPUTS), "inputs")?,
         };
-        Ok(Self { text, experiment, rounds, summary, inputs, folder: folder.to_owned() })
+        Ok(Self { text, experiment, unopened, rounds, summary, inputs, folder: folder.to_owned() })
     }
 
     /// Whether its folder has a file.

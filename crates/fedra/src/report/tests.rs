@@ -208,6 +208,15 @@ fn names_of_the_folder_are_text_and_never_markup() {
 }
 
 #[test]
+fn an_experiment_that_cannot_be_opened_is_told_with_its_reason() {
+    let run = folder(&[plain(0)]);
+    fs::write(run.path().join(EXPERIMENT), "name = \"tiny\"\nno key = [").unwrap();
+    let html = page(run.path());
+    assert!(html.contains("The experiment cannot be opened here: ") && html.contains("line 2"));
+    assert!(!html.contains("fedra run experiment.toml"), "{html}");
+}
+
+#[test]
 fn numbers_that_are_none_are_left_out() {
     let mut bad = scored(1, 3);
     bad["loss"] = Value::Null;
