@@ -56,8 +56,8 @@ impl Task {
             };
             match reached.and_then(RuntimeApi::acquire) {
                 Ok(Ok(mut api)) => {
-                    let run = api.run();
-                    listener.told(&format!("coordinates run {run} of the SuperLink"));
+                    let (run, app) = (api.run(), api.app());
+                    listener.told(&format!("coordinates run {run} of the SuperLink, app {app}"));
                     api.log("coordinated by fedra serve");
                     return Ok(Some(Self { api }));
                 }

@@ -24,6 +24,8 @@ const FIRST_POLL: Duration = Duration::from_millis(20);
 const LONGEST_POLL: Duration = Duration::from_secs(1);
 /// How long a node that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(3);
+/// How long a node is left alone that did not say who it is: to be asked costs a stock node a process.
+const AGAIN: Duration = Duration::from_mins(1);
 
 /// Who may take part.
 #[derive(Clone, Debug, Default)]
@@ -364,7 +366,8 @@ impl Courier {
             }
             State::Seated(sitting) => self.release(*sitting, reason),
             State::Greeted(_) | State::Apart => {
-                guest.state = State::Apart;
+                // It may be a node of another app, or one of ours whose reply got lost.
+                guest.state = State::New(Instant::now() + AGAIN);
                 if !self.seat_stock(node) {
                     self.reception.turn_away(&format!("node {node}"), reason);
                 }

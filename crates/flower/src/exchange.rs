@@ -8,8 +8,10 @@ use crate::proto::PulledObject;
 
 /// How long an object that was announced may take to come: as long as whoever pushes it may pause.
 const ANNOUNCED: Duration = Duration::from_mins(3);
-/// The waits between looks; the last one is kept.
-const LOOKS: [u64; 6] = [30, 60, 120, 250, 500, 1000];
+/// It is looked for again after a part of the time for which it did not come, within bounds.
+const PART_OF_WAIT: u32 = 10;
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// A SuperLink's objects of one run, as a node or a coordinator reaches them.
 pub(crate) trait Store {
@@ -27,9 +29,7 @@ pub(crate) trait Store {
 
 /// Fetches an object by its name; waits until it is there.
 pub(crate) fn fetch(store: &mut impl Store, run: u64, id: &str) -> Result<Parsed, FlowerError> {
-    let until = Instant::now() + ANNOUNCED;
-    let mut looks = LOOKS.into_iter();
-    let mut wait = LOOKS[0];
+    let begun = Instant::now();
     loop {
         let PulledObject { found, available, content } = store.pull_object(run, id)?;
         let wrong =
@@ -40,11 +40,11 @@ pub(crate) fn fetch(store: &mut impl Store, run: u64, id: &str) -> Result<Parsed
         if available {
             return parse(id, &content);
         }
-        if Instant::now() >= until {
+        if begun.elapsed() >= ANNOUNCED {
             return Err(wrong("it was announced and did not come"));
         }
-        wait = looks.next().unwrap_or(wait);
-        std::thread::sleep(Duration::from_millis(wait));
+        let wait = begun.elapsed() / PART_OF_WAIT;
+        std::thread::sleep(wait.clamp(FIRST_LOOK, LONGEST_LOOK));
     }
 }
 

@@ -27,6 +27,7 @@ const SELF: Node = Node { node_id: SUPERLINK };
 pub(crate) struct RuntimeApi {
     link: SuperLink,
     run: u64,
+    app: String,
     /// Ends with the task.
     _heartbeat: Heartbeat,
 }
@@ -47,7 +48,8 @@ impl RuntimeApi {
             return Ok(Err(link));
         };
         link.become_caller(Caller::Task(token));
-        let _input: TaskInput = link.call("/v1/runtime/pull-task-input", &Nothing {})?;
+        let input: TaskInput = link.call("/v1/runtime/pull-task-input", &Nothing {})?;
+        let app = input.run.unwrap_or_default().fab_id.chars().take(80).collect();
         let mut beating = link.beside(BEAT);
         let heartbeat = Heartbeat::start(EVERY, move || {
             // What is wrong shows in the next call that matters.
@@ -55,11 +57,16 @@ impl RuntimeApi {
                 .call::<Success>("/v1/runtime/send-task-heartbeat", &Nothing {})
                 .map(|it| it.success);
         });
-        Ok(Ok(Self { link, run: run_id, _heartbeat: heartbeat }))
+        Ok(Ok(Self { link, run: run_id, app, _heartbeat: heartbeat }))
     }
 
     pub(crate) const fn run(&self) -> u64 {
         self.run
+    }
+
+    /// The app that the run was made from.
+    pub(crate) fn app(&self) -> &str {
+        &self.app
     }
 
     /// Where the SuperLink is.
