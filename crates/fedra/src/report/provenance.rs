@@ -21,7 +21,9 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
         contents.push(Content::Words("In this folder:".to_owned()));
         contents.push(Content::Command(format!("fedra run {EXPERIMENT} --out ../again")));
     } else {
-        let reason = record.unopened.as_deref().unwrap_or("its files are elsewhere");
+        // Lines below the first show a place in the file.
+        let reason = record.unopened.as_deref().and_then(|reason| reason.lines().next());
+        let reason = reason.unwrap_or("its files are elsewhere");
         contents.push(Content::Words(format!(
             "The experiment cannot be opened here: {reason}. So there is no command that repeats it; where a program \
              brought rows or a method that no file can name, there never was."
