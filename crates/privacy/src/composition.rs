@@ -32,9 +32,9 @@ pub(crate) struct Phase {
 /// What the accountants found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spent {
-    /// Epsilon by privacy loss distributions: the one to report.
+    /// Epsilon by privacy loss distributions, or the other where that is less: the one to report.
     pub pld: f64,
-    /// Epsilon by Rényi divergences: looser, and independent of the other.
+    /// Epsilon by Rényi divergences alone: usually looser.
     pub rdp: f64,
     /// The order at which `rdp` is smallest.
     pub order: f64,
