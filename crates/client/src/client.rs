@@ -8,13 +8,13 @@ use std::sync::Arc;
 use fedra_compute::{Device, Params};
 use fedra_data::{LabelSet, Task};
 use fedra_engine::{
-    AttentionRequest, ClientAttention, ClientInfo, ClientState, Download, EndsLearn,
-    EvaluationRequest, Evidence, ProbeRequest, Reply, Scored, TrainRequest, Verdict,
+    AttentionRequest, ClientAttention, ClientInfo, ClientState, EndsLearn, EvaluationRequest,
+    Evidence, ProbeRequest, Reply, Scored, TrainRequest, Verdict,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Layout, Scope};
+use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_seed::{SecretKey, Seed};
-use fedra_wire::ClientId;
+use fedra_wire::{ClientId, Encoding};
 
 use crate::convert::{check, receive};
 use crate::error::Result;
@@ -191,9 +191,9 @@ impl Client {
     }
 
     /// Writes a download on its copy of the shared model. Nothing before it can be revoked any more.
-    pub fn sync(&mut self, download: &Download) -> Result<()> {
+    pub fn sync(&mut self, (round, encoding, payload): (Round, Encoding, &[u8])) -> Result<()> {
         (self.before, self.pending) = (None, None);
-        receive(&mut self.shared, &self.layout, download)
+        receive(&mut self.shared, &self.layout, (round, encoding, payload))
     }
 
     /// Measures the blocks.

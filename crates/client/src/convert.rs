@@ -1,9 +1,9 @@
 //! Parameters between the engine, which knows vectors, and the model, which knows tensors.
 
 use fedra_compute::{Device, Params, Tensor};
-use fedra_engine::Download;
-use fedra_plan::{Layout, Scope, Shape};
-use fedra_wire::{ClientId, Expectation, Kind, ParamValues, WireError, open};
+
+use fedra_plan::{Layout, ParamId, Round, Scope, Shape};
+use fedra_wire::{ClientId, Encoding, Expectation, Kind, ParamValues, WireError, open};
 
 use crate::error::{ClientError, Result};
 
@@ -42,34 +42,35 @@ pub(crate) fn check(params: &Params, layout: &Layout) -> Result<()> {
 
 /// Writes values over those of the same parameters.
 pub(crate) fn overwrite(params: &mut Params, tensors: &ParamValues) -> Result<()> {
-    for (id, values) in tensors.iter() {
-        let tensor = params.get_mut(id)?;
-        if tensor.elements() != values.len() {
-            let (found, expected) = (values.len(), tensor.elements());
-            return Err(ClientError::Length { id, found, expected });
-        }
-        tensor.overwrite(values)?;
-    }
-    Ok(())
+    tensors.iter().try_for_each(|(id, values)| overwrite_one(params, id, values))
 }
 
-/// Writes a download on a client's copy of the shared model, as far as it lives there: a server that
-/// brings back a client after a break sends all that has changed.
-pub(crate) fn receive(params: &mut Params, layout: &Layout, download: &Download) -> Result<()> {
-    let expected = Expectation {
-        layout,
-        kind: Kind::Values,
-        encoding: download.encoding,
-        round: download.round,
-        client: ClientId::SERVER,
-        scope: None,
-    };
-    let mut received = open(&download.payload, &expected)?.tensors();
-    if received.iter().any(|(id, _)| params.find(id).is_none()) {
-        let held: Scope = params.iter().map(|(id, _)| id).collect();
-        received = received.subset(&held);
+fn overwrite_one(params: &mut Params, id: ParamId, values: &[f32]) -> Result<()> {
+    let tensor = params.get_mut(id)?;
+    if tensor.elements() != values.len() {
+        let (found, expected) = (values.len(), tensor.elements());
+        return Err(ClientError::Length { id, found, expected });
     }
-    overwrite(params, &received)
+    Ok(tensor.overwrite(values)?)
+}
+
+/// Writes the payload of a download on a client's copy of the shared model, as far as it lives there: a
+/// server that brings back a client after a break sends all that has changed. All of it is checked before
+/// anything is written, and one parameter after another is read.
+pub(crate) fn receive(
+    params: &mut Params,
+    layout: &Layout,
+    (round, encoding, payload): (Round, Encoding, &[u8]),
+) -> Result<()> {
+    let (kind, client) = (Kind::Values, ClientId::SERVER);
+    let expected = Expectation { layout, kind, encoding, round, client, scope: None };
+    let opened = open(payload, &expected)?;
+    for (id, values) in opened.iter() {
+        if params.find(id).is_some() {
+            overwrite_one(params, id, &values)?;
+        }
+    }
+    Ok(())
 }
 
 /// A copy of some parameters.

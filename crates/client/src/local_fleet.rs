@@ -223,7 +223,7 @@ impl Fleet for LocalFleet {
         for download in downloads {
             self.place(download.client)?;
             let failure = read.entry(download.payload.as_ptr()).or_insert_with(|| {
-                let received = receive(&mut self.shared, self.model.layout(), download);
+                let received = receive(&mut self.shared, self.model.layout(), download.parts());
                 received.err().map(|error| error.to_string())
             });
             if let Some(reason) = failure {

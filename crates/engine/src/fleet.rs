@@ -127,6 +127,13 @@ pub struct Download {
     pub payload: Arc<[u8]>,
 }
 
+impl Download {
+    /// The round, the encoding and the payload.
+    pub fn parts(&self) -> (Round, Encoding, &[u8]) {
+        (self.round, self.encoding, &self.payload)
+    }
+}
+
 /// One client's task for one round; it has been brought up to date.
 #[derive(Clone, Debug)]
 pub struct TrainRequest {

@@ -146,7 +146,7 @@ impl Arrays {
         let mut arrays = BTreeMap::new();
         for (name, id) in found {
             let most = sizes.get(&name).copied().unwrap_or(MOST_FOREIGN);
-            arrays.insert(name, fetch_array(store, run, (&id, most))?);
+            arrays.insert(name, fetch_array(store, run, (&id, most, false))?);
         }
         Ok(Self(arrays))
     }

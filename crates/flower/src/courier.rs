@@ -19,8 +19,8 @@ use crate::stock_client::StockClients;
 /// How often it is asked who is online.
 const LOOK: Duration = Duration::from_secs(1);
 /// It is asked for replies again after a part of the time for which there was none, within bounds.
-const PART_OF_IDLE: u32 = 20;
-const FIRST_POLL: Duration = Duration::from_millis(20);
+const PART_OF_IDLE: u32 = 10;
+const FIRST_POLL: Duration = Duration::from_millis(30);
 const LONGEST_POLL: Duration = Duration::from_secs(1);
 /// How long a node that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -146,10 +146,10 @@ impl Courier {
     /// Sends what is to go out.
     fn send(&mut self) -> Result<(), FlowerError> {
         if self.outbox.is_empty() {
-            let (run, now) = (self.api.run(), self.api.now());
+            let (run, now, mut packed) = (self.api.run(), self.api.now(), Vec::new());
             for (node, guest) in &mut self.guests {
                 if let Some(load) = guest.next() {
-                    let letter = load.letter((run, *node, now));
+                    let letter = load.letter((run, *node, now), &mut packed);
                     guest.sent(letter.id());
                     self.outbox.push((*node, letter));
                 }

@@ -16,7 +16,7 @@ use fedra_net::{Limits, Message};
 use serde::{Deserialize, Serialize};
 
 use crate::error::FlowerError;
-use crate::exchange::{Store, fetch};
+use crate::exchange::{CONNECTIONS, Store, fetch, fetch_pieces};
 use crate::npy::Header;
 use crate::object::{CHUNK, Kind, Parcel, Parsed, shortened};
 use crate::proto::ObjectTree;
@@ -58,6 +58,11 @@ struct Entry {
 impl Envelope {
     /// Its objects; what a message is to be made over.
     pub(crate) fn pack(&self) -> (Parcel, ObjectTree) {
+        self.pack_beside(&mut Vec::new())
+    }
+
+    /// The same beside others with which it may share payloads: each is hashed once.
+    pub(crate) fn pack_beside(&self, packed: &mut Vec<Packed>) -> (Parcel, ObjectTree) {
         let (kind, reason, messages) = match self {
             Self::Greeting => ("greeting", "", &[][..]),
             Self::Messages(messages) => ("messages", "", &messages[..]),
@@ -73,7 +78,13 @@ impl Envelope {
                 if payload.len() <= SMALL {
                     small.push(payload.clone());
                 } else {
-                    arrays.push(pack_bytes(&mut parcel, payload));
+                    let known = packed.iter().position(|known| known.is_of(payload));
+                    let place = known.unwrap_or_else(|| {
+                        packed.push(Packed::new(payload));
+                        packed.len() - 1
+                    });
+                    parcel.include(&packed[place].parcel);
+                    arrays.push(packed[place].array.clone());
                 }
             }
         }
@@ -96,6 +107,26 @@ impl Envelope {
         }
         let content = pack_named(&mut parcel, Kind::RecordDict, records);
         (parcel, content)
+    }
+}
+
+/// A large payload as an array of bytes.
+pub(crate) struct Packed {
+    payload: Bytes,
+    parcel: Parcel,
+    array: ObjectTree,
+}
+
+impl Packed {
+    fn new(payload: &Bytes) -> Self {
+        let mut parcel = Parcel::default();
+        let array = pack_bytes(&mut parcel, payload);
+        Self { payload: payload.clone(), parcel, array }
+    }
+
+    /// Whether it is of these very bytes, not of others that are equal.
+    fn is_of(&self, payload: &Bytes) -> bool {
+        std::ptr::eq(&raw const self.payload[..], &raw const payload[..])
     }
 }
 
@@ -286,7 +317,8 @@ fn fetch_bytes(
     run: u64,
     (id, length): (&str, usize),
 ) -> Result<Bytes, FlowerError> {
-    let (header, bytes) = fetch_array(store, run, (id, length))?;
+    // A payload has its own checksum, which whoever opens it looks at.
+    let (header, bytes) = fetch_array(store, run, (id, length, true))?;
     if header != Header::new("|u1", &[length]) || bytes.len() != length {
         let (kind, found) = (shortened(&header.kind), bytes.len());
         let reason = format!("found {found} bytes of {kind}, expected {length} of |u1");
@@ -299,7 +331,7 @@ fn fetch_bytes(
 pub(crate) fn fetch_array(
     store: &mut impl Store,
     run: u64,
-    (id, most): (&str, usize),
+    (id, most, has_checksum): (&str, usize, bool),
 ) -> Result<(Header, Bytes), FlowerError> {
     let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
     let array = fetch(store, run, id)?.of(Kind::Array, id)?;
@@ -307,22 +339,28 @@ pub(crate) fn fetch_array(
         serde_json::from_slice(&array.body).map_err(|error| wrong(error.to_string()))?;
     let mut header = None;
     let mut bytes = Vec::new();
-    for place in words.arraychunk_ids {
-        let chunk = array.children.get(place);
-        let chunk = chunk.ok_or_else(|| wrong(format!("found no piece {place}")))?;
-        let body = fetch(store, run, chunk)?.of(Kind::ArrayChunk, chunk)?.body;
-        let begin = if header.is_none() {
-            let (found, begin) = Header::decode(&body).map_err(wrong)?;
-            header = Some(found);
-            begin
-        } else {
-            0
+    for places in words.arraychunk_ids.chunks(CONNECTIONS) {
+        let chunk = |place: &usize| {
+            let chunk = array.children.get(*place);
+            chunk.map(String::as_str).ok_or_else(|| wrong(format!("found no piece {place}")))
         };
-        // Exactly: a vector that doubles would hold half a model for nothing.
-        bytes.reserve_exact(body.len() - begin);
-        bytes.extend_from_slice(&body[begin..]);
-        if bytes.len() > most {
-            return Err(wrong(format!("found more than {most} bytes")));
+        let ids: Vec<&str> = places.iter().map(chunk).collect::<Result<_, _>>()?;
+        let pieces = fetch_pieces(store, run, (&ids, has_checksum))?;
+        for (id, piece) in ids.into_iter().zip(pieces) {
+            let body = piece.of(Kind::ArrayChunk, id)?.body;
+            let begin = if header.is_none() {
+                let (found, begin) = Header::decode(&body).map_err(wrong)?;
+                header = Some(found);
+                begin
+            } else {
+                0
+            };
+            // Exactly: a vector that doubles would hold half a model for nothing.
+            bytes.reserve_exact(body.len() - begin);
+            bytes.extend_from_slice(&body[begin..]);
+            if bytes.len() > most {
+                return Err(wrong(format!("found more than {most} bytes")));
+            }
         }
     }
     let header = header.ok_or_else(|| wrong("found no piece".to_owned()))?;
@@ -340,14 +378,24 @@ mod tests {
     struct Shelf(BTreeMap<String, Bytes>);
 
     impl Store for Shelf {
-        fn pull_object(&mut self, _run: u64, id: &str) -> Result<PulledObject, FlowerError> {
-            let content = self.0.get(id).cloned();
-            let found = content.is_some();
-            Ok(PulledObject { found, available: found, content: content.unwrap_or_default() })
+        fn pull_objects(&mut self, _: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError> {
+            let pulled = |id: &&str| {
+                let content = self.0.get(*id).cloned();
+                let found = content.is_some();
+                PulledObject { found, available: found, content: content.unwrap_or_default() }
+            };
+            Ok(ids.iter().map(pulled).collect())
         }
 
-        fn push_object(&mut self, _: u64, object: &Object, _: &str) -> Result<bool, FlowerError> {
-            self.0.insert(object.id.clone(), object.content());
+        fn push_objects(
+            &mut self,
+            _: u64,
+            objects: &[&Object],
+            _: &str,
+        ) -> Result<bool, FlowerError> {
+            for object in objects {
+                self.0.insert(object.id.clone(), object.pieces.concat().into());
+            }
             Ok(true)
         }
     }
@@ -357,7 +405,7 @@ mod tests {
         let letter = parcel.seal(Metadata::default(), &content);
         let mut shelf = Shelf::default();
         for object in &letter.objects {
-            shelf.push_object(1, object, "").unwrap();
+            shelf.push_objects(1, &[object], "").unwrap();
         }
         (shelf, letter.id().to_owned())
     }

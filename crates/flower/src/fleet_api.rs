@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::FlowerError;
-use crate::exchange::{Store, upload};
+use crate::exchange::{Shelf, Store, upload};
 use crate::heartbeat::Heartbeat;
 use crate::key::NodeKey;
 use crate::object::{Letter, Object};
 use crate::proto::{
-    ActivateNode, ConfirmMessage, Message, Node, NodeHeartbeat, Nothing, PullMessages, PullObject,
-    PulledMessages, PulledObject, PushMessages, PushObject, PushedMessages, PushedObject,
-    RegisterNode, Success,
+    ActivateNode, ConfirmMessage, Message, Node, NodeHeartbeat, Nothing, PullMessages,
+    PulledMessages, PulledObject, PushMessages, PushedMessages, RegisterNode, Success,
 };
 use crate::superlink::{BEAT, SuperLink};
 
@@ -26,6 +25,7 @@ const PUSHES: usize = 3;
 /// A node that is online.
 pub(crate) struct FleetApi {
     link: SuperLink,
+    shelf: Shelf,
     node: Node,
     /// Ends with the node.
     _heartbeat: Heartbeat,
@@ -71,7 +71,8 @@ impl FleetApi {
                 .call::<Success>("/v1/fleet/send-node-heartbeat", &beat)
                 .map(|it| it.success);
         });
-        Ok(Self { link, node, _heartbeat: heartbeat })
+        let shelf = Shelf::new(&link, node, ("/v1/fleet/pull-object", "/v1/fleet/push-object"));
+        Ok(Self { link, shelf, node, _heartbeat: heartbeat })
     }
 
     pub(crate) const fn node_id(&self) -> u64 {
@@ -128,26 +129,17 @@ impl FleetApi {
 }
 
 impl Store for FleetApi {
-    fn pull_object(&mut self, run_id: u64, id: &str) -> Result<PulledObject, FlowerError> {
-        let request = PullObject { node: Some(self.node), run_id, object_id: id.to_owned() };
-        self.link.call("/v1/fleet/pull-object", &request)
+    fn pull_objects(&mut self, run: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError> {
+        self.shelf.pull_objects(run, ids)
     }
 
-    fn push_object(
+    fn push_objects(
         &mut self,
-        run_id: u64,
-        object: &Object,
+        run: u64,
+        objects: &[&Object],
         session: &str,
     ) -> Result<bool, FlowerError> {
-        let request = PushObject {
-            node: Some(self.node),
-            run_id,
-            object_id: object.id.clone(),
-            content: object.content(),
-            session_id: session.to_owned(),
-        };
-        let pushed: PushedObject = self.link.call("/v1/fleet/push-object", &request)?;
-        Ok(pushed.stored)
+        self.shelf.push_objects(run, objects, session)
     }
 }
 
@@ -162,7 +154,7 @@ mod tests {
     use crate::envelope::Envelope;
     use crate::exchange::fetch;
     use crate::http::Endpoint;
-    use crate::proto::Metadata;
+    use crate::proto::{Metadata, PushedObject};
     use crate::scripted::{Scene, described, serve, well};
     use crate::superlink::Caller;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use fedra_net::{Delivery, Message, Seated, Traffic, Urgency, urgency};
 
 use crate::arrays::Arrays;
-use crate::envelope::{Envelope, MESSAGE_TYPE};
+use crate::envelope::{Envelope, MESSAGE_TYPE, Packed};
 use crate::object::{Kind, Letter};
 use crate::proto::{Metadata, SUPERLINK};
 use crate::record::Fields;
@@ -156,9 +156,13 @@ impl Sitting {
 
 impl Load {
     /// The message with all that it consists of.
-    pub(crate) fn letter(&self, (run, node, now): (u64, u64, f64)) -> Letter {
+    pub(crate) fn letter(
+        &self,
+        (run, node, now): (u64, u64, f64),
+        packed: &mut Vec<Packed>,
+    ) -> Letter {
         let (message_type, (parcel, content)) = match self {
-            Self::Envelope(envelope) => (MESSAGE_TYPE, envelope.pack()),
+            Self::Envelope(envelope) => (MESSAGE_TYPE, envelope.pack_beside(packed)),
             Self::Train(arrays, config) => (TRAIN, arrays.content((config, Kind::ConfigRecord))),
         };
         let metadata = Metadata {

@@ -188,7 +188,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) method: &'static str,
     pub(crate) path: &'a str,
     pub(crate) headers: &'a [(&'static str, String)],
-    pub(crate) body: &'a [u8],
+    pub(crate) body: &'a [&'a [u8]],
 }
 
 /// What is answered.
@@ -219,14 +219,15 @@ impl Http {
         let lines: Vec<String> =
             ask.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let headers = lines.concat();
-        let (host, length) = (self.endpoint.authority(), ask.body.len());
+        let (host, length) =
+            (self.endpoint.authority(), ask.body.iter().map(|piece| piece.len()).sum::<usize>());
         let head = format!(
             "{} {} HTTP/1.1\r\n{headers}host: {host}\r\ncontent-length: {length}\r\n\r\n",
             ask.method, ask.path
         );
         let sent = socket
             .write_all(head.as_bytes())
-            .and_then(|()| socket.write_all(ask.body))
+            .and_then(|()| ask.body.iter().try_for_each(|piece| socket.write_all(piece)))
             .and_then(|()| socket.flush());
         sent.map_err(|error| self.endpoint.unreachable(&in_words(&error, self.timeout)))?;
         let read = read_reply(&mut socket);
@@ -296,13 +297,10 @@ fn read_reply(socket: &mut impl Read) -> io::Result<(Reply, bool)> {
     if body.len() > length {
         return Err(wrong("found more than the reply's length".to_owned()));
     }
-    while body.len() < length {
-        let most = buffer.len().min(length - body.len());
-        let read = socket.read(&mut buffer[..most])?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        body.extend_from_slice(&buffer[..read]);
+    // It grows with what comes, not with what was declared.
+    let due = length - body.len();
+    if socket.take(due as u64).read_to_end(&mut body)? < due {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok((Reply { status, date, body }, stays))
 }

@@ -25,10 +25,12 @@ use crate::superlink::{Caller, SuperLink};
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 /// It is asked for messages again after a part of the time for which there was none, within bounds: so a
-/// message waits for a twentieth of that time, and a node that is idle for long costs little.
-const PART_OF_IDLE: u32 = 20;
+/// message waits for a tenth of that time at most, and a node that is idle for long costs little: each
+/// question takes the SuperLink some 5 ms. Nothing is urgent before a coordinator has greeted it.
+const PART_OF_IDLE: u32 = 10;
 const FIRST_POLL: Duration = Duration::from_millis(60);
-const LONGEST_POLL: Duration = Duration::from_secs(2);
+const LONGEST_POLL: Duration = Duration::from_secs(3);
+const UNSEATED_POLL: Duration = Duration::from_secs(1);
 /// How often somebody who wants to stop is heard.
 const GLANCE: Duration = Duration::from_millis(100);
 /// How long a node that cannot be activated tries: one that was killed counts as online for less.
@@ -166,7 +168,9 @@ impl Node<'_> {
         let mut idle = Instant::now();
         loop {
             let Some(message) = api.next_message()? else {
-                let poll = (idle.elapsed() / PART_OF_IDLE).clamp(FIRST_POLL, LONGEST_POLL);
+                let first =
+                    if self.conversation.is_welcomed() { FIRST_POLL } else { UNSEATED_POLL };
+                let poll = (idle.elapsed() / PART_OF_IDLE).clamp(first, LONGEST_POLL);
                 if !rest(poll, self.conversation.listener()) {
                     api.deactivate();
                     return Ok(Left::Stopped);

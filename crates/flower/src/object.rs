@@ -7,7 +7,7 @@
 //! A name is the digest of everything after it, children included, so an object that was fetched by its
 //! name is the one that was meant, no tree of objects can run in circles, and equal content is stored once.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use ring::digest::{Context, SHA256};
 
 use crate::error::FlowerError;
@@ -57,20 +57,13 @@ impl Kind {
 pub(crate) struct Object {
     pub(crate) id: String,
     /// Its head and its body; large bodies are slices of what is sent, not copies.
-    pieces: Vec<Bytes>,
+    pub(crate) pieces: Vec<Bytes>,
 }
 
 impl Object {
     /// Its bytes.
     pub(crate) fn len(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum()
-    }
-
-    /// All of it in one piece.
-    pub(crate) fn content(&self) -> Bytes {
-        let mut whole = BytesMut::with_capacity(self.len());
-        self.pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
-        whole.freeze()
     }
 }
 
@@ -121,6 +114,15 @@ impl Parcel {
         ObjectTree { object_id: id, children: unique }
     }
 
+    /// Adds the objects of another one.
+    pub(crate) fn include(&mut self, other: &Self) {
+        for object in &other.objects {
+            if !self.objects.iter().any(|known| known.id == object.id) {
+                self.objects.push(object.clone());
+            }
+        }
+    }
+
     /// The message over some content.
     pub(crate) fn seal(self, metadata: Metadata, content: &ObjectTree) -> Letter {
         self.close(metadata, std::slice::from_ref(content), None)
@@ -154,11 +156,17 @@ pub(crate) struct Parsed {
 
 /// Reads an object and holds it against its name.
 pub(crate) fn parse(id: &str, content: &Bytes) -> Result<Parsed, FlowerError> {
-    let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
     let found = digest(std::slice::from_ref(content));
     if found != id {
-        return Err(wrong(format!("found content of another name ({})", shortened(&found))));
+        let reason = format!("found content of another name ({})", shortened(&found));
+        return Err(FlowerError::Object { id: shortened(id), reason });
     }
+    read(id, content)
+}
+
+/// Reads an object.
+pub(crate) fn read(id: &str, content: &Bytes) -> Result<Parsed, FlowerError> {
+    let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
     let end = content.iter().position(|byte| *byte == 0);
     let end = end.ok_or_else(|| wrong("found no end of its head".to_owned()))?;
     let head = std::str::from_utf8(&content[..end]);
@@ -229,12 +237,12 @@ mod tests {
         assert_eq!(leaf, again, "equal content is one object");
         let over = parcel.add(Kind::Array, &[leaf.clone(), again], vec![Bytes::from_static(b"{}")]);
         assert_eq!(parcel.objects.len(), 2);
-        assert_eq!(&parcel.objects[1].content()[..6], b"Array ");
-        let read = parse(&over.object_id, &parcel.objects[1].content()).unwrap();
+        assert_eq!(&parcel.objects[1].pieces.concat()[..6], b"Array ");
+        let read = parse(&over.object_id, &parcel.objects[1].pieces.concat().into()).unwrap();
         assert_eq!(read.children, [&*leaf.object_id]);
-        let read = parse(&leaf.object_id, &parcel.objects[0].content()).unwrap();
+        let read = parse(&leaf.object_id, &parcel.objects[0].pieces.concat().into()).unwrap();
         assert_eq!(read, Parsed { kind: Kind::ArrayChunk, children: vec![], body });
-        assert_eq!(&parcel.objects[0].content()[..14], b"ArrayChunk  10");
+        assert_eq!(&parcel.objects[0].pieces.concat()[..14], b"ArrayChunk  10");
         assert!(read.of(Kind::Array, &leaf.object_id).is_err());
     }
 

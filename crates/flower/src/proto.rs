@@ -164,10 +164,13 @@ pub(crate) struct PushObject {
     pub(crate) run_id: u64,
     #[prost(string, tag = "3")]
     pub(crate) object_id: String,
-    #[prost(bytes = "bytes", tag = "4")]
-    pub(crate) content: Bytes,
     #[prost(string, tag = "5")]
     pub(crate) session_id: String,
+}
+
+impl PushObject {
+    /// The field of the content, which is written apart: it is large, and in pieces.
+    pub(crate) const CONTENT: u32 = 4;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Derive)]

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use crate::error::FlowerError;
-use crate::exchange::{Store, upload};
+use crate::exchange::{Shelf, Store, upload};
 use crate::heartbeat::Heartbeat;
 use crate::object::{Letter, Object};
 use crate::proto::{
     AcquireTask, AcquiredTask, ConfirmMessage, Message, Node, NodeInfo, Nodes, Nothing,
-    PullAppMessages, PullObject, PulledAppMessages, PulledObject, PushAppMessages, PushLogs,
-    PushObject, PushedAppMessages, PushedObject, SUPERLINK, Success, TaskInfo, TaskInput,
-    TaskOutput,
+    PullAppMessages, PulledAppMessages, PulledObject, PushAppMessages, PushLogs, PushedAppMessages,
+    SUPERLINK, Success, TaskInfo, TaskInput, TaskOutput,
 };
 use crate::superlink::{BEAT, Caller, SuperLink};
 
@@ -26,6 +25,7 @@ const SELF: Node = Node { node_id: SUPERLINK };
 /// A task that this process has taken.
 pub(crate) struct RuntimeApi {
     link: SuperLink,
+    shelf: Shelf,
     run: u64,
     app: String,
     /// Ends with the task.
@@ -57,7 +57,8 @@ impl RuntimeApi {
                 .call::<Success>("/v1/runtime/send-task-heartbeat", &Nothing {})
                 .map(|it| it.success);
         });
-        Ok(Ok(Self { link, run: run_id, app, _heartbeat: heartbeat }))
+        let shelf = Shelf::new(&link, SELF, ("/v1/runtime/pull-object", "/v1/runtime/push-object"));
+        Ok(Ok(Self { link, shelf, run: run_id, app, _heartbeat: heartbeat }))
     }
 
     pub(crate) const fn run(&self) -> u64 {
@@ -158,25 +159,16 @@ impl RuntimeApi {
 }
 
 impl Store for RuntimeApi {
-    fn pull_object(&mut self, run_id: u64, id: &str) -> Result<PulledObject, FlowerError> {
-        let request = PullObject { node: Some(SELF), run_id, object_id: id.to_owned() };
-        self.link.call("/v1/runtime/pull-object", &request)
+    fn pull_objects(&mut self, run: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError> {
+        self.shelf.pull_objects(run, ids)
     }
 
-    fn push_object(
+    fn push_objects(
         &mut self,
-        run_id: u64,
-        object: &Object,
+        run: u64,
+        objects: &[&Object],
         session: &str,
     ) -> Result<bool, FlowerError> {
-        let request = PushObject {
-            node: Some(SELF),
-            run_id,
-            object_id: object.id.clone(),
-            content: object.content(),
-            session_id: session.to_owned(),
-        };
-        let pushed: PushedObject = self.link.call("/v1/runtime/push-object", &request)?;
-        Ok(pushed.stored)
+        self.shelf.push_objects(run, objects, session)
     }
 }

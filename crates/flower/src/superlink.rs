@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
 use serde::Deserialize;
 
 use crate::clock::Clock;
@@ -14,7 +16,7 @@ use crate::http::{Ask, Endpoint, Http, Reply};
 use crate::key::NodeKey;
 
 /// How long a call may take: the largest carries 5 MiB.
-const CALL: Duration = Duration::from_mins(1);
+pub(crate) const CALL: Duration = Duration::from_mins(1);
 /// How long a heartbeat may take.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
 /// Where a SuperLink says which version it is.
@@ -125,15 +127,38 @@ impl SuperLink {
         path: &'static str,
         request: &impl Message,
     ) -> Result<R, FlowerError> {
+        self.post(path, &[&request.encode_to_vec()])
+    }
+
+    /// Makes a call whose request has one more field of bytes, which are in pieces.
+    pub(crate) fn call_with<R: Message + Default>(
+        &mut self,
+        path: &'static str,
+        request: &impl Message,
+        (field, pieces): (u32, &[Bytes]),
+    ) -> Result<R, FlowerError> {
+        let mut head = request.encode_to_vec();
+        encode_key(field, WireType::LengthDelimited, &mut head);
+        encode_varint(pieces.iter().map(|piece| piece.len() as u64).sum(), &mut head);
+        let mut body: Vec<&[u8]> = vec![&head];
+        body.extend(pieces.iter().map(|piece| &piece[..]));
+        self.post(path, &body)
+    }
+
+    fn post<R: Message + Default>(
+        &mut self,
+        path: &'static str,
+        body: &[&[u8]],
+    ) -> Result<R, FlowerError> {
         let headers = self.headers()?;
-        let body = request.encode_to_vec();
-        let ask = Ask { method: "POST", path, headers: &headers, body: &body };
+        let ask = Ask { method: "POST", path, headers: &headers, body };
         let Reply { status, body, .. } = self.http.ask(&ask)?;
         if let Some(away) = unavailable(status) {
             return Err(self.http.endpoint().unreachable(&away));
         }
         if status == 200 {
-            return R::decode(&body[..])
+            // What is large in it is a part of these bytes, not a copy.
+            return R::decode(Bytes::from(body))
                 .map_err(|error| FlowerError::Reply { call: path, reason: error.to_string() });
         }
         let problem: Problem = serde_json::from_slice(&body)

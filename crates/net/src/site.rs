@@ -10,8 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fedra_client::{Client, ClientError};
 use fedra_engine::{
-    Adaptation, AttentionRequest, ClientState, Download, EvaluationRequest, Evidence, ProbeRequest,
-    Verdict,
+    Adaptation, AttentionRequest, ClientState, EvaluationRequest, Evidence, ProbeRequest, Verdict,
 };
 use fedra_plan::{Digest, Round};
 use fedra_seed::Seed;
@@ -182,6 +181,10 @@ impl Site {
             return Ok(Some(last.clone()));
         }
         let Asked { base, request } = from_meta("a request", message)?;
+        if id != 0 {
+            // The server has the last answer, or does not want it any more.
+            self.last = None;
+        }
         self.news = self.stand_at(base)?.map(|lost| format!("warning: {lost}"));
         let (answer, payloads) = match self.carry_out(request, &message.payloads) {
             Ok(Some(answered)) => answered,
@@ -229,8 +232,7 @@ impl Site {
                     let reason = format!("found {} payloads, expected 1", payloads.len());
                     return Err(NetError::Meaning { what: "a download", reason });
                 };
-                let payload = payload.as_ref().into();
-                match self.client.sync(&Download { client, round, encoding, payload }) {
+                match self.client.sync((round, encoding, payload)) {
                     Ok(()) => {
                         self.model = match self.session {
                             Some(session) => HeldModel::Of { session },

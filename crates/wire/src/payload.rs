@@ -347,29 +347,25 @@ impl Opened<'_> {
 
     /// The values.
     pub fn tensors(&self) -> ParamValues {
-        let read = |&(id, shape, bytes): &(ParamId, Shape, &[u8])| {
+        self.iter().collect()
+    }
+
+    /// The values of each parameter, in id order, read when their turn comes.
+    pub fn iter(&self) -> impl Iterator<Item = (ParamId, Vec<f32>)> {
+        self.parts.iter().map(|&(id, shape, bytes)| {
             let mut values = vec![0.0; shape.elements()];
             let encoding = self.header.encoding.at(id, shape);
             codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| {
                 *place = value;
             });
             (id, values)
-        };
-        self.parts.iter().map(read).collect()
+        })
     }
 
     /// The sum of squares of each parameter, in f64, in id order.
     pub fn squares(&self) -> impl Iterator<Item = (ParamId, f64)> {
-        let mut values = Vec::new();
-        self.parts.iter().map(move |&(id, shape, bytes)| {
-            values.clear();
-            values.resize(shape.elements(), 0.0);
-            let encoding = self.header.encoding.at(id, shape);
-            codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| {
-                *place = value;
-            });
-            (id, values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum())
-        })
+        let square = |value: &f32| f64::from(*value) * f64::from(*value);
+        self.iter().map(move |(id, values)| (id, values.iter().map(square).sum()))
     }
 }
 

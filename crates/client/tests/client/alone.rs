@@ -57,7 +57,7 @@ impl Fleet for Sites {
 
     fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
         for download in downloads {
-            self.at(download.client).sync(download).map_err(failed)?;
+            self.at(download.client).sync(download.parts()).map_err(failed)?;
         }
         Ok(Vec::new())
     }
