@@ -19,7 +19,8 @@ use fedra_wire::{ClientId, ParamValues};
 pub enum Call {
     /// The payload for each, and who did not get it.
     Sync(Vec<(ClientId, Digest)>, Vec<Absence>),
-    Probe(Vec<Evidence>),
+    /// As f32, which is how scores travel and what the engine reads of them.
+    Probe(Vec<(ClientId, Vec<f32>)>),
     CompareAttention(Vec<ClientAttention>),
     /// By client: in which order they arrive is nobody's business.
     Train(BTreeMap<ClientId, Trained>),
@@ -65,7 +66,11 @@ impl Fleet for Noted<'_> {
 
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
         let evidence = self.fleet.probe(request)?;
-        self.calls.push(Call::Probe(evidence.clone()));
+        let scores = |one: &Evidence| {
+            let scores = one.scores.as_slice().iter().map(|score| *score as f32).collect();
+            (one.client, scores)
+        };
+        self.calls.push(Call::Probe(evidence.iter().map(scores).collect()));
         Ok(evidence)
     }
 

@@ -42,7 +42,7 @@ impl<'c> Sites<'c> {
         let (place, told) = (tempfile::tempdir().unwrap(), Told::default());
         let grace = clients.grace;
         let options = FleetOptions { deadline: PATIENCE, grace, ..FleetOptions::default() };
-        let (fleet, join) = listen(&place.path().join("server"), options, &told);
+        let (fleet, join) = listen(place.path(), options, &told);
         let sites = BTreeMap::new();
         let mut all = Self { clients, place, join, sites, fleet: Some(fleet), told };
         for number in clients.numbers() {

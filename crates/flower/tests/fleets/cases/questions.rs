@@ -28,8 +28,9 @@ pub fn every_question(deployment: &dyn Deployment) -> Outcome {
     engine.sync(Round(0), &model, &Scope::everything(&layout));
     engine.look();
     engine.train(Round(0), Verdict::Taken);
-    // As if it had not been asked: the same work again gives the same answer.
+    // As if it had not been asked: the same work again gives the same answer, and what is seen is new again.
     engine.fleet.revoke(&ALL).unwrap();
+    engine.look();
     engine.train(Round(0), Verdict::Taken);
     engine.score(Round(1), &model);
 
@@ -59,6 +60,9 @@ pub fn every_question(deployment: &dyn Deployment) -> Outcome {
         })
         .collect();
     assert!(trained.iter().flatten().all(Result::is_ok), "{trained:?}");
+    let looks: Vec<_> =
+        calls.iter().filter(|call| matches!(call, Call::CompareAttention(_))).collect();
+    assert!(looks[0] == looks[1] && looks[1] != looks[2], "{looks:?}");
     assert_eq!(trained[0], trained[1], "revoked, and asked again");
     assert_eq!(trained[2], trained[3], "refused, and asked again");
     Outcome { models: vec![model], reports: Vec::new(), calls }
@@ -84,6 +88,12 @@ impl Engine<'_, '_> {
             payload: Arc::clone(&payload),
         });
         assert_eq!(self.fleet.sync(&downloads).unwrap(), []);
+    }
+
+    /// What is answered within a round can be taken back, or nothing of it can.
+    fn look(&mut self) {
+        let request = AttentionRequest { clients: &ALL, revocable: true, seed: Seed(9) };
+        assert_eq!(self.fleet.compare_attention(&request).unwrap().len(), 3);
     }
 
     /// Each client trains another part, and keeps what rounding took from its answer.
@@ -123,11 +133,6 @@ impl Engine<'_, '_> {
                 ProbeRequest { probe, clients, round, seed, examples: 3, noise: None, split: None };
             assert_eq!(self.fleet.probe(&request).unwrap().len(), 3);
         }
-    }
-
-    fn look(&mut self) {
-        let request = AttentionRequest { clients: &ALL, revocable: false, seed: Seed(9) };
-        assert_eq!(self.fleet.compare_attention(&request).unwrap().len(), 3);
     }
 
     fn score(&mut self, round: Round, model: &ParamValues) {
