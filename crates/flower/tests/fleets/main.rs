@@ -55,7 +55,8 @@ macro_rules! on_every_network {
 on_every_network! {
     crate::cases::methods::fedavg as fedavg,
     crate::cases::methods::safl_per_client as safl_per_client,
-    crate::cases::methods::fedfrozen as fedfrozen_over_scaffold_forgets,
+    crate::cases::methods::fedfrozen as fedfrozen,
+    crate::cases::methods::forgetting as scaffold_forgets_its_corrections,
     crate::cases::methods::scaffold as scaffold,
     crate::cases::methods::fedper as fedper,
     crate::cases::methods::fedbabu as fedbabu_adapts_before_it_is_scored,

@@ -24,7 +24,7 @@ folder=$1; shift
 "$@" >"$folder/log" 2>&1 </dev/null &
 read -r _
 kill $!
-wait $!
+wait $! 2>/dev/null
 rm -rf "$folder"
 "#;
 

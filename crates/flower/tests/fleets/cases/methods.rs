@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use fedra_engine::{Encoding, MinArrivals, Recipe};
+use fedra_plan::{Role, Rule};
+use fedra_wire::ParamValues;
 
 use crate::deployment::{Clients, Deployment};
 use crate::noted::Call;
 use crate::outcome::Outcome;
-use crate::world::{World, recipe};
+use crate::world::{World, bits, recipe};
 
 const ROUNDS: u32 = 3;
 
@@ -41,11 +43,25 @@ pub fn safl_per_client(deployment: &dyn Deployment) -> Outcome {
     outcome
 }
 
-/// Over SCAFFOLD, so that clients have something to forget when query and key are frozen.
 pub fn fedfrozen(deployment: &dyn Deployment) -> Outcome {
-    let settings = r#"{"warmup": 1, "base": {"name": "scaffold"}}"#;
+    let settings = r#"{"warmup": 1}"#;
     let frozen = recipe("fedfrozen", settings, |recipe| recipe.evaluation.attention = true);
     let outcome = run(deployment, &frozen);
+    let still = |model: &ParamValues| {
+        let ids = Rule::Roles([Role::Query, Role::Key].into());
+        let layout = World::new(3).model.layout().clone();
+        bits(&model.subset(&ids.select(&layout).unwrap()))
+    };
+    assert!(still(&outcome.models[0]) == still(&outcome.models[2]), "query and key are frozen");
+    assert!(bits(&outcome.models[0]) != bits(&outcome.models[2]));
+    outcome
+}
+
+/// The control that freezes nothing: clients of SCAFFOLD forget their corrections, and everything goes on
+/// learning, so that who remembers them shows.
+pub fn forgetting(deployment: &dyn Deployment) -> Outcome {
+    let settings = r#"{"warmup": 1, "freeze": "none", "base": {"name": "scaffold"}}"#;
+    let outcome = run(deployment, &recipe("fedfrozen", settings, |_| {}));
     assert!(outcome.calls.iter().any(|call| matches!(call, Call::Forget(_))));
     outcome
 }
