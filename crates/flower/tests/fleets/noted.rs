@@ -29,6 +29,13 @@ pub enum Call {
     Revoke(Vec<ClientId>),
 }
 
+impl Call {
+    /// What became of requests to train, if it was about that.
+    pub fn trained(&self) -> Option<&BTreeMap<ClientId, Trained>> {
+        if let Self::Train(trained) = self { Some(trained) } else { None }
+    }
+}
+
 /// What became of a request to train.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trained {

@@ -27,7 +27,7 @@ pub struct Sites<'c> {
     clients: &'c Clients,
     place: tempfile::TempDir,
     join: Join,
-    sites: BTreeMap<ClientId, Joined>,
+    joined: BTreeMap<ClientId, Joined>,
     fleet: Option<NetFleet>,
     told: Told,
 }
@@ -43,8 +43,8 @@ impl<'c> Sites<'c> {
         let grace = clients.grace;
         let options = FleetOptions { deadline: PATIENCE, grace, ..FleetOptions::default() };
         let (fleet, join) = listen(place.path(), options, &told);
-        let sites = BTreeMap::new();
-        let mut all = Self { clients, place, join, sites, fleet: Some(fleet), told };
+        let joined = BTreeMap::new();
+        let mut all = Self { clients, place, join, joined, fleet: Some(fleet), told };
         for number in clients.numbers() {
             all.start(number);
         }
@@ -75,14 +75,14 @@ impl<'c> Sites<'c> {
                 listener.stop.store(false, Ordering::SeqCst);
             }
         });
-        self.sites.insert(number, Joined { told, returns, thread });
+        self.joined.insert(number, Joined { told, returns, thread });
     }
 
     fn observer(&self) -> Arc<dyn Observer> {
         let Some((client, rounds)) = &self.clients.restless else {
             return Arc::new(fedra_client::Silent);
         };
-        let site = &self.sites[client];
+        let site = &self.joined[client];
         let (stop, returns) = (Arc::clone(&site.told.stop), Arc::clone(&site.returns));
         Arc::new(Restless { client: *client, rounds: rounds.clone(), stop, returns })
     }
@@ -94,7 +94,7 @@ impl Opened for Sites<'_> {
     }
 
     fn leave(&mut self, client: ClientId) {
-        let site = self.sites.remove(&client).unwrap();
+        let site = self.joined.remove(&client).unwrap();
         site.told.stop.store(true, Ordering::SeqCst);
         assert_eq!(site.end(), Ok(Left::Stopped));
     }
@@ -102,8 +102,8 @@ impl Opened for Sites<'_> {
     fn come_back(&mut self, client: ClientId) {
         self.start(client);
         let begun = Instant::now();
-        while !self.sites[&client].told.has("joined") {
-            assert!(begun.elapsed() < PATIENCE, "{}", self.sites[&client].told.all());
+        while !self.joined[&client].told.has("joined") {
+            assert!(begun.elapsed() < PATIENCE, "{}", self.joined[&client].told.all());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -114,7 +114,7 @@ impl Opened for Sites<'_> {
 
     fn finish(mut self: Box<Self>) {
         self.fleet.take().unwrap().finish("done");
-        for (client, site) in std::mem::take(&mut self.sites) {
+        for (client, site) in std::mem::take(&mut self.joined) {
             assert_eq!(site.end(), Ok(Left::Ended("done".to_owned())), "client {client}");
         }
         if self.clients.restless.is_some() {
@@ -126,7 +126,7 @@ impl Opened for Sites<'_> {
 /// After a failure no site is left behind.
 impl Drop for Sites<'_> {
     fn drop(&mut self) {
-        for (_, site) in std::mem::take(&mut self.sites) {
+        for (_, site) in std::mem::take(&mut self.joined) {
             site.told.stop.store(true, Ordering::SeqCst);
             let _failed_before = site.thread.join();
         }

@@ -47,7 +47,7 @@ impl SuperLink {
                 "{VARIABLE} is not set: expected a folder with flower-superlink and flwr"
             ));
         };
-        let one = ONE.get_or_init(|| Mutex::new(Self::start(bin)));
+        let one = ONE.get_or_init(|| Mutex::new(Self::start(bin).ready()));
         // A case that failed has cleared up after itself.
         Ok(one.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -68,12 +68,17 @@ impl SuperLink {
         command.args(["--insecure", "--isolation", "process", "--host", "127.0.0.1", "--port"]);
         command.args([&port.to_string(), "--disable-runtime-dependency-installation"]);
         let process = command.stdin(Stdio::piped()).spawn().unwrap();
-        let (url, log) = (format!("http://127.0.0.1:{port}"), folder.join("log"));
-        let begun = Instant::now();
+        let url = format!("http://127.0.0.1:{port}");
+        Self { bin, folder, url, _process: process }
+    }
+
+    /// Waits until it can be called.
+    fn ready(self) -> Self {
+        let (log, begun) = (self.folder.join("log"), Instant::now());
         loop {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             if said.contains("Uvicorn running") {
-                return Self { bin, folder, url, _process: process };
+                return self;
             }
             assert!(begun.elapsed() < PATIENCE, "no SuperLink:\n{said}");
             std::thread::sleep(Duration::from_millis(50));

@@ -1,6 +1,6 @@
 //! A small federation: the synthetic clinic, a tiny model, and as many sites as there are hospitals.
 //!
-//! The tests of the crate that knows SuperLinks are made of the same.
+//! The suite over all fleets, in another crate, is made of the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -7,7 +7,7 @@ use fedra_plan::{Role, Rule};
 use fedra_wire::ParamValues;
 
 use crate::deployment::{Clients, Deployment};
-use crate::noted::Call;
+use crate::noted::{Call, Trained};
 use crate::outcome::Outcome;
 use crate::world::{World, bits, recipe};
 
@@ -31,11 +31,7 @@ pub fn fedavg(deployment: &dyn Deployment) -> Outcome {
 pub fn safl_per_client(deployment: &dyn Deployment) -> Outcome {
     let settings = r#"{"k": {"default": 1, "hospital-1": 2}, "mask": "per_client"}"#;
     let outcome = run(deployment, &recipe("safl", settings, |_| {}));
-    let rounds = outcome.calls.iter().filter_map(|call| match call {
-        Call::Train(trained) => Some(trained),
-        _ => None,
-    });
-    for trained in rounds {
+    for trained in outcome.calls.iter().filter_map(Call::trained) {
         let lengths: BTreeSet<usize> = trained.values().map(|it| it.uploads.len()).collect();
         assert!(lengths.len() > 1, "expected ragged scopes, found {lengths:?}");
     }
@@ -68,11 +64,10 @@ pub fn forgetting(deployment: &dyn Deployment) -> Outcome {
 
 pub fn scaffold(deployment: &dyn Deployment) -> Outcome {
     let outcome = run(deployment, &recipe("scaffold", "{}", |_| {}));
-    let corrected = |call: &Call| match call {
-        Call::Train(all) => all.values().all(|it| matches!(it.answer, Ok((_, Some(_), _)))),
-        _ => false,
-    };
-    assert!(outcome.calls.iter().any(corrected));
+    for trained in outcome.calls.iter().filter_map(Call::trained) {
+        let corrected = |it: &Trained| matches!(it.answer, Ok((_, Some(_), _)));
+        assert!(trained.values().all(corrected), "expected corrections, found {trained:?}");
+    }
     outcome
 }
 

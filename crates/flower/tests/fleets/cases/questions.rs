@@ -1,5 +1,6 @@
 //! Every method of the trait, asked without an engine, in an order that makes state matter.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fedra_client::to_values;
@@ -12,7 +13,7 @@ use fedra_plan::{AttentionSide, Cut, Layout, Plan, Probe, RelevantTokens, Round,
 use fedra_wire::{ClientId, Encoding, Header, Kind, ParamValues, encode};
 
 use crate::deployment::{Clients, Deployment};
-use crate::noted::{Call, Noted};
+use crate::noted::{Call, Noted, Trained};
 use crate::outcome::Outcome;
 use crate::world::{World, recipe};
 
@@ -37,7 +38,9 @@ pub fn every_question(deployment: &dyn Deployment) -> Outcome {
     let changed = Scope::of_blocks(&layout, [1]);
     for (id, values) in model.iter_mut() {
         if changed.contains(id) {
-            values.iter_mut().for_each(|value| *value *= 1.5);
+            for value in values {
+                *value *= 1.5;
+            }
         }
     }
     engine.sync(Round(1), &model, &changed);
@@ -52,13 +55,10 @@ pub fn every_question(deployment: &dyn Deployment) -> Outcome {
     engine.score(Round(3), &model);
     opened.finish();
 
-    let trained: Vec<_> = calls
-        .iter()
-        .filter_map(|call| match call {
-            Call::Train(all) => Some(all.values().map(|it| it.answer.clone()).collect::<Vec<_>>()),
-            _ => None,
-        })
-        .collect();
+    let answers = |all: &BTreeMap<ClientId, Trained>| -> Vec<_> {
+        all.values().map(|it| it.answer.clone()).collect()
+    };
+    let trained: Vec<_> = calls.iter().filter_map(Call::trained).map(answers).collect();
     assert!(trained.iter().flatten().all(Result::is_ok), "{trained:?}");
     let looks: Vec<_> =
         calls.iter().filter(|call| matches!(call, Call::CompareAttention(_))).collect();
