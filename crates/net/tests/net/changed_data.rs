@@ -6,7 +6,8 @@ use fedra_client::{Client, Examples};
 use fedra_data::Target;
 use fedra_net::{JOURNAL, NetError};
 
-use crate::world::{Joined, World, begin, join_all, options, recipe, run};
+use crate::sites::{Joined, begin, join_all, options, run};
+use crate::world::{World, recipe};
 
 /// The same rows of the first hospital with one tag of one word changed.
 fn with_other_label(world: &World) -> Client {
@@ -70,7 +71,7 @@ fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announc
 fn wait(site: &Joined, part: &str) {
     let begun = std::time::Instant::now();
     while !site.told.has(part) {
-        assert!(begun.elapsed() < crate::world::QUICK, "{}", site.told.all());
+        assert!(begun.elapsed() < crate::sites::QUICK, "{}", site.told.all());
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

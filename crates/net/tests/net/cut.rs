@@ -9,7 +9,8 @@ use fedra_engine::{
 };
 use fedra_net::{CutDialer, Dialer, Runtime, ServerSecurity};
 
-use crate::world::{Joined, Outcome, Reports, World, begin, bits, options, recipe};
+use crate::sites::{Joined, Outcome, begin, options};
+use crate::world::{Reports, World, bits, recipe};
 
 pub fn run_cut(
     world: &World,

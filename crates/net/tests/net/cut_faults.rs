@@ -16,7 +16,8 @@ use fedra_net::{
 use fedra_wire::ClientId;
 
 use crate::cut::{middle, run_cut};
-use crate::world::{Joined, World, begin, options, recipe};
+use crate::sites::{Joined, begin, options};
+use crate::world::{World, recipe};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(10));
 

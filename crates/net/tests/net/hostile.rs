@@ -13,7 +13,8 @@ use fedra_net::{
 use fedra_plan::Digest;
 
 use crate::place::Place;
-use crate::world::{Joined, World, begin, join_all, options, recipe, run};
+use crate::sites::{Joined, begin, join_all, options, run};
+use crate::world::{World, recipe};
 
 const SOON: Option<Duration> = Some(Duration::from_secs(10));
 

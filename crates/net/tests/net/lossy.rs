@@ -5,7 +5,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::world::{World, begin, join_all, options, recipe, run};
+use crate::sites::{begin, join_all, options, run};
+use crate::world::{World, recipe};
 
 /// Stands between sites and their server, and cuts what it carries.
 struct Proxy {

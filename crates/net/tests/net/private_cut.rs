@@ -15,7 +15,8 @@ use fedra_plan::Rule;
 use fedra_privacy::{Delta, Head, Ledger, Promise, Relation, Unit};
 
 use crate::cut::{middle, run_cut};
-use crate::world::{Joined, World, begin, options, recipe};
+use crate::sites::{Joined, begin, options};
+use crate::world::{World, recipe};
 
 fn promise() -> Promise {
     let delta = Delta::new(1e-3).unwrap();

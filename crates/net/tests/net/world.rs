@@ -1,24 +1,18 @@
 //! A small federation: the synthetic clinic, a tiny model, and as many sites as there are hospitals.
+//!
+//! The suite over all fleets, in another crate, is made of the same.
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use fedra_client::{Client, LocalFleet, Middle, Shards, to_params, to_values};
+use fedra_client::{Client, LocalFleet, Shards, to_params, to_values};
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
 use fedra_engine::methods::Method;
-use fedra_engine::{
-    EngineError, EvaluationSet, Federation, Fleet, OptimiserConfig, Recipe, RoundReport, Sink, Work,
-};
+use fedra_engine::{EngineError, EvaluationSet, OptimiserConfig, Recipe, RoundReport, Sink, Work};
 use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Head, Model};
-use fedra_net::{
-    Agreement, Dialer, Federated, FleetListener, FleetOptions, JoinListener, Left, NetError,
-    NetFleet, Routes, Runtime, ServerOptions, ServerSecurity, Site, Start, join, with_middle,
-};
+use fedra_net::{Agreement, CentralTest, Federated, FleetListener, JoinListener, Routes};
 use fedra_wire::{ClientId, ParamValues};
 
 pub struct World {
@@ -71,58 +65,25 @@ impl World {
         Agreement::from([("seed".to_owned(), "3".to_owned())])
     }
 
-    /// A fleet that listens on a free port of this machine.
-    pub fn listen(&self, folder: &Path, options: FleetOptions) -> (NetFleet, Told) {
-        self.listen_with(ServerSecurity::Plain, folder, options)
-    }
-
-    pub fn listen_with(
-        &self,
-        security: ServerSecurity,
-        folder: &Path,
-        options: FleetOptions,
-    ) -> (NetFleet, Told) {
-        self.listen_to(security, folder, (options, None)).unwrap()
-    }
-
-    /// The same with the server's half of a cut model.
-    pub fn listen_cut(
-        &self,
-        folder: &Path,
-        options: FleetOptions,
-        middle: &Arc<Middle>,
-    ) -> (NetFleet, Told) {
-        self.listen_to(ServerSecurity::Plain, folder, (options, Some(middle))).unwrap()
-    }
-
-    fn listen_to(
-        &self,
-        security: ServerSecurity,
-        folder: &Path,
-        (options, middle): (FleetOptions, Option<&Arc<Middle>>),
-    ) -> Result<(NetFleet, Told), NetError> {
-        let told = Told::default();
-        let federated = Federated {
+    /// What a fleet of sites is made for.
+    pub fn federated(&self, routes: Routes) -> Federated {
+        Federated {
             names: self.names(),
             agreement: Self::agreement(),
             layout: self.model.layout().clone(),
             initial: to_values(&self.params),
-            routes: match middle {
-                None => Routes::default(),
-                Some(middle) => with_middle(Routes::default(), middle, &self.names()),
-            },
-        };
-        let server = ServerOptions::new("127.0.0.1:0".parse().unwrap(), security);
+            routes,
+        }
+    }
+
+    /// Scores the server's model as one process does.
+    pub fn central(&self) -> CentralTest {
         let (fleet, layout) = (self.local(), self.model.layout().clone());
-        let central = move |model: &ParamValues| {
+        Box::new(move |model: &ParamValues| {
             let params = to_params(&Device::cpu(), &layout, model).unwrap();
             let scores = fleet.score(&params, &fleet.shards().central_test).unwrap();
             Ok(scores.scored(None))
-        };
-        let listener = Box::new(told.clone());
-        let place = (&server, folder);
-        let fleet = NetFleet::listen(federated, place, options, listener, Box::new(central))?;
-        Ok((fleet, told))
+        })
     }
 }
 
@@ -163,43 +124,7 @@ impl JoinListener for Told {
     }
 }
 
-/// A site on a thread.
-pub struct Joined {
-    pub told: Told,
-    thread: JoinHandle<Result<Left, NetError>>,
-}
-
-impl Joined {
-    pub fn start(client: Client, address: &str, folder: PathBuf) -> Self {
-        let (told, address) = (Told::default(), address.to_owned());
-        let listener = told.clone();
-        let thread = std::thread::spawn(move || {
-            let mut site = Site::new(client, World::agreement(), &folder)?;
-            let runtime = Runtime::start()?;
-            let dialer = Dialer::new(&address, &ServerSecurity::Plain)?;
-            join(&mut site, (&runtime, &dialer), &listener)
-        });
-        Self { told, thread }
-    }
-
-    pub fn stop(&self) {
-        self.told.stop.store(true, Ordering::SeqCst);
-    }
-
-    pub fn end(self) -> Result<Left, NetError> {
-        self.thread.join().unwrap()
-    }
-}
-
-/// All sites of a world.
-pub fn join_all(world: &World, address: &str, folder: &Path) -> Vec<Joined> {
-    let one = |number: u32| {
-        let name = &world.shards.clients[number as usize].name;
-        Joined::start(world.client(number), address, folder.join(name))
-    };
-    (0..world.shards.clients.len() as u32).map(one).collect()
-}
-
+/// The reports of a run, without what clocks and memories say.
 #[derive(Default)]
 pub struct Reports(pub Vec<RoundReport>);
 
@@ -239,31 +164,7 @@ pub fn recipe(name: &str, settings: &str, change: impl Fn(&mut Recipe)) -> Recip
     recipe
 }
 
-pub type Outcome = (Vec<u32>, Vec<RoundReport>);
-
 /// The bits of a model.
 pub fn bits(model: &ParamValues) -> Vec<u32> {
     model.iter().flat_map(|(_, values)| values.iter().map(|value| value.to_bits())).collect()
-}
-
-/// Runs a recipe from the start.
-pub fn run(world: &World, recipe: &Recipe, fleet: &mut dyn Fleet, rounds: u32) -> Outcome {
-    let initial = to_values(&world.params);
-    let layout = world.model.layout().clone();
-    let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
-    let mut reports = Reports::default();
-    federation.run(fleet, &mut [&mut reports], rounds, &|| false).unwrap();
-    (bits(federation.model()), reports.0)
-}
-
-/// Waits for all sites and opens the fleet before its first round.
-pub fn begin(fleet: &mut NetFleet) {
-    fleet.wait(Start::default()).unwrap().unwrap();
-    fleet.open(fedra_plan::Round(0), Arc::new(fedra_client::Silent)).unwrap();
-}
-
-pub const QUICK: Duration = Duration::from_secs(20);
-
-pub fn options() -> FleetOptions {
-    FleetOptions { deadline: QUICK, ..FleetOptions::default() }
 }

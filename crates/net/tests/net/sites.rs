@@ -1,0 +1,122 @@
+//! Sites on threads, and fleets that listen for them on loopback.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fedra_client::{Client, Middle, to_values};
+use fedra_compute::Seed;
+use fedra_engine::{Federation, Fleet, Recipe, RoundReport};
+use fedra_net::{
+    Dialer, FleetOptions, Left, NetError, NetFleet, Routes, Runtime, ServerOptions, ServerSecurity,
+    Site, Start, join, with_middle,
+};
+
+use crate::world::{Reports, Told, World, bits};
+
+impl World {
+    /// A fleet that listens on a free port of this machine.
+    pub fn listen(&self, folder: &Path, options: FleetOptions) -> (NetFleet, Told) {
+        self.listen_with(ServerSecurity::Plain, folder, options)
+    }
+
+    pub fn listen_with(
+        &self,
+        security: ServerSecurity,
+        folder: &Path,
+        options: FleetOptions,
+    ) -> (NetFleet, Told) {
+        self.listen_to(security, folder, (options, None))
+    }
+
+    /// The same with the server's half of a cut model.
+    pub fn listen_cut(
+        &self,
+        folder: &Path,
+        options: FleetOptions,
+        middle: &Arc<Middle>,
+    ) -> (NetFleet, Told) {
+        self.listen_to(ServerSecurity::Plain, folder, (options, Some(middle)))
+    }
+
+    fn listen_to(
+        &self,
+        security: ServerSecurity,
+        folder: &Path,
+        (options, middle): (FleetOptions, Option<&Arc<Middle>>),
+    ) -> (NetFleet, Told) {
+        let told = Told::default();
+        let routes = match middle {
+            None => Routes::default(),
+            Some(middle) => with_middle(Routes::default(), middle, &self.names()),
+        };
+        let server = ServerOptions::new("127.0.0.1:0".parse().unwrap(), security);
+        let (place, listener) = ((&server, folder), Box::new(told.clone()));
+        let federated = self.federated(routes);
+        let fleet = NetFleet::listen(federated, place, options, listener, self.central());
+        (fleet.unwrap(), told)
+    }
+}
+
+/// A site on a thread.
+pub struct Joined {
+    pub told: Told,
+    thread: JoinHandle<Result<Left, NetError>>,
+}
+
+impl Joined {
+    pub fn start(client: Client, address: &str, folder: PathBuf) -> Self {
+        let (told, address) = (Told::default(), address.to_owned());
+        let listener = told.clone();
+        let thread = std::thread::spawn(move || {
+            let mut site = Site::new(client, World::agreement(), &folder)?;
+            let runtime = Runtime::start()?;
+            let dialer = Dialer::new(&address, &ServerSecurity::Plain)?;
+            join(&mut site, (&runtime, &dialer), &listener)
+        });
+        Self { told, thread }
+    }
+
+    pub fn stop(&self) {
+        self.told.stop.store(true, Ordering::SeqCst);
+    }
+
+    pub fn end(self) -> Result<Left, NetError> {
+        self.thread.join().unwrap()
+    }
+}
+
+/// All sites of a world.
+pub fn join_all(world: &World, address: &str, folder: &Path) -> Vec<Joined> {
+    let one = |number: u32| {
+        let name = &world.shards.clients[number as usize].name;
+        Joined::start(world.client(number), address, folder.join(name))
+    };
+    (0..world.shards.clients.len() as u32).map(one).collect()
+}
+
+pub type Outcome = (Vec<u32>, Vec<RoundReport>);
+
+/// Runs a recipe from the start.
+pub fn run(world: &World, recipe: &Recipe, fleet: &mut dyn Fleet, rounds: u32) -> Outcome {
+    let initial = to_values(&world.params);
+    let layout = world.model.layout().clone();
+    let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
+    let mut reports = Reports::default();
+    federation.run(fleet, &mut [&mut reports], rounds, &|| false).unwrap();
+    (bits(federation.model()), reports.0)
+}
+
+/// Waits for all sites and opens the fleet before its first round.
+pub fn begin(fleet: &mut NetFleet) {
+    fleet.wait(Start::default()).unwrap().unwrap();
+    fleet.open(fedra_plan::Round(0), Arc::new(fedra_client::Silent)).unwrap();
+}
+
+pub const QUICK: Duration = Duration::from_secs(20);
+
+pub fn options() -> FleetOptions {
+    FleetOptions { deadline: QUICK, ..FleetOptions::default() }
+}
