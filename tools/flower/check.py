@@ -5,12 +5,13 @@ import json
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import traceback
 
 import numpy
-from parts import TINY, Place, free_port, wait
+from parts import ROOT, TINY, Place, free_port, wait
 
 METHODS = [
     "{ name = 'fedavg' }",
@@ -296,8 +297,15 @@ def who_differs_is_refused_with_a_sentence(fedra):
         refused(3, "stranger.key", "its operator has registered")
 
 
+def the_page_on_deployment_does_what_it_says(fedra):
+    """Every block of docs/deploy.md, from empty machines to finished runs, over both networks."""
+    done = subprocess.run([sys.executable, ROOT / "tools/flower/deploy.py", "--fedra", fedra])
+    assert done.returncode == 0, f"deploy.py ended with {done.returncode}"
+
+
 # Those that a change has to pass, in minutes, and those that take longer.
 USUAL = [
+    the_page_on_deployment_does_what_it_says,
     same_bits_over_tls_with_node_keys,
     a_node_that_was_killed_comes_back_and_the_bits_are_the_same,
     our_nodes_take_part_in_a_run_of_flowers_own_fedavg,

@@ -2,7 +2,8 @@
 //!
 //! A command is parsed here and not run, so all of them can be checked in a moment, also those that take
 //! hours. `tests/cli/documents.rs` runs the blocks that are marked `sh run`; a block that is not says
-//! why, in a sentence with [`NOT_RUN`]. `links` follows every link.
+//! why, in a sentence with [`NOT_RUN`]. One page is run as a whole, by a script ([`RUN_AS_A_WHOLE`]).
+//! `links` follows every link.
 
 mod links;
 mod markdown;
@@ -17,6 +18,9 @@ use self::markdown::{Block, Document, root};
 
 /// What the sentence says that excuses a block from being run.
 const NOT_RUN: &str = "are not run by tests:";
+/// The page all of whose blocks a script runs, and that script, which fails on a block that it does not
+/// know.
+const RUN_AS_A_WHOLE: (&str, &str) = ("docs/deploy.md", "tools/flower/deploy.py");
 /// The info string of a block that is run.
 const RUN: &str = "sh run";
 /// Words that stand for something else, and belong into a synopsis, a block of `text`.
@@ -136,7 +140,10 @@ fn every_documented_command_at_the_top_of_an_experiment_is_one_that_the_program_
 #[test]
 fn every_documented_block_of_commands_is_run_or_says_why_not() {
     let mut wrong = Vec::new();
-    for page in with_commands() {
+    let (whole, script) = RUN_AS_A_WHOLE;
+    let script = fs::read_to_string(root().join(script)).unwrap();
+    assert!(script.contains(&format!("PAGE = ROOT / \"{whole}\"")), "{whole} is not run");
+    for page in with_commands().into_iter().filter(|page| page.path != whole) {
         let runs = page.blocks.iter().any(|block| block.info == RUN);
         let excused = page.prose.contains(NOT_RUN);
         for block in &page.blocks {
