@@ -52,6 +52,9 @@ impl Flower {
                     bail!("{}: found a file, expected none: a key is made once", file.display());
                 }
                 let wrong = || format!("cannot write {}", file.display());
+                if let Some(folder) = file.parent() {
+                    std::fs::create_dir_all(folder).with_context(wrong)?;
+                }
                 let draw = || NodeKey::generate().map_err(std::io::Error::other);
                 let text = fedra_net::kept_secret(&file, draw).with_context(wrong)?;
                 let key = NodeKey::read(&text).map_err(anyhow::Error::msg)?;

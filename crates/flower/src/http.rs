@@ -1,8 +1,8 @@
 //! HTTP/1.1 with one server, for code that blocks.
 //!
 //! A SuperLink is asked one thing at a time with a body of known length, and answers in the same way. So
-//! this is a socket, a few headers and limits, without a pool or a router; a declared length is a limit
-//! and never an allocation.
+//! this is a socket, a few headers and limits, without a pool or a router; a declared length is an
+//! allocation within those limits only.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -297,8 +297,9 @@ fn read_reply(socket: &mut impl Read) -> io::Result<(Reply, bool)> {
     if body.len() > length {
         return Err(wrong("found more than the reply's length".to_owned()));
     }
-    // It grows with what comes, not with what was declared.
     let due = length - body.len();
+    // At once: a vector that grows as bytes come is twice as large in the end.
+    body.reserve_exact(due);
     if socket.take(due as u64).read_to_end(&mut body)? < due {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
