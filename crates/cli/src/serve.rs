@@ -19,7 +19,7 @@ use fedra::{Error, Experiment};
 use fedra_client::Observer;
 use fedra_compute::SecretKey;
 use fedra_engine::{EngineError, ParamValues};
-use fedra_flower::{Admission, Endpoint, NodeKeys, StockClients, Task};
+use fedra_flower::{Admission, Apps, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
     Carrier, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
     ServerSecurity, Start, with_middle,
@@ -226,8 +226,10 @@ impl Host for Sites {
                     return Err(Error::Refused(format!("--superlink: expected {expected}")));
                 }
                 let stock = self.stock_clients((&names, &layout), &initial)?;
+                // The client app of such clients comes with the run.
+                let apps = if stock.is_some() { Apps::Any } else { Apps::Ours };
                 let admission = Admission { stock, keys: self.keys.clone() };
-                let task = Task::acquire(endpoint, &*listener);
+                let task = Task::acquire(endpoint, (apps, folder), &*listener);
                 let task = task.map_err(|error| Error::Refused(error.to_string()))?;
                 let Some(task) = task else { return Ok(None) };
                 let routes = Routes::default();

@@ -346,6 +346,10 @@ mod tests {
             Ok(PulledObject { found, available: found, content: content.unwrap_or_default() })
         }
 
+        fn pause(&mut self, _wait: std::time::Duration, id: &str) -> Result<(), FlowerError> {
+            Err(FlowerError::Unfinished { id: id.to_owned() })
+        }
+
         fn push_object(&mut self, _: u64, object: &Object, _: &str) -> Result<bool, FlowerError> {
             self.0.insert(object.id.clone(), object.content());
             Ok(true)

@@ -7,7 +7,7 @@ use crate::object::{Letter, Object, Parsed, parse, shortened};
 use crate::proto::PulledObject;
 
 /// How long an object that was announced may take to come: as long as whoever pushes it may pause.
-const ANNOUNCED: Duration = Duration::from_mins(3);
+pub(crate) const ANNOUNCED: Duration = Duration::from_mins(3);
 /// It is looked for again after a part of the time for which it did not come, within bounds.
 const PART_OF_WAIT: u32 = 10;
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -17,6 +17,10 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 pub(crate) trait Store {
     /// Asks for an object.
     fn pull_object(&mut self, run: u64, id: &str) -> Result<PulledObject, FlowerError>;
+
+    /// Waits before an object that was announced is looked for again; an error where something else is to
+    /// be done meanwhile.
+    fn pause(&mut self, wait: Duration, id: &str) -> Result<(), FlowerError>;
 
     /// Brings an object; `false` when the session in which it was announced is over.
     fn push_object(
@@ -43,9 +47,13 @@ pub(crate) fn fetch(store: &mut impl Store, run: u64, id: &str) -> Result<Parsed
         if begun.elapsed() >= ANNOUNCED {
             return Err(wrong("it was announced and did not come"));
         }
-        let wait = begun.elapsed() / PART_OF_WAIT;
-        std::thread::sleep(wait.clamp(FIRST_LOOK, LONGEST_LOOK));
+        store.pause(next_look(begun), id)?;
     }
+}
+
+/// After how long to look again for what has been awaited since then.
+pub(crate) fn next_look(begun: Instant) -> Duration {
+    (begun.elapsed() / PART_OF_WAIT).clamp(FIRST_LOOK, LONGEST_LOOK)
 }
 
 /// Brings those objects of a letter that the SuperLink lacks, children first; `false` when the session

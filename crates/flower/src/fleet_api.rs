@@ -7,7 +7,7 @@ use crate::error::FlowerError;
 use crate::exchange::{Store, upload};
 use crate::heartbeat::Heartbeat;
 use crate::key::NodeKey;
-use crate::object::{Letter, Object};
+use crate::object::{Letter, Object, shortened};
 use crate::proto::{
     ActivateNode, ConfirmMessage, Message, Node, NodeHeartbeat, Nothing, PullMessages, PullObject,
     PulledMessages, PulledObject, PushMessages, PushObject, PushedMessages, PushedObject,
@@ -27,6 +27,8 @@ const PUSHES: usize = 3;
 pub(crate) struct FleetApi {
     link: SuperLink,
     node: Node,
+    /// A message that came before the last one was complete.
+    newer: Option<Message>,
     /// Ends with the node.
     _heartbeat: Heartbeat,
 }
@@ -71,7 +73,7 @@ impl FleetApi {
                 .call::<Success>("/v1/fleet/send-node-heartbeat", &beat)
                 .map(|it| it.success);
         });
-        Ok(Self { link, node, _heartbeat: heartbeat })
+        Ok(Self { link, node, newer: None, _heartbeat: heartbeat })
     }
 
     pub(crate) const fn node_id(&self) -> u64 {
@@ -85,6 +87,9 @@ impl FleetApi {
 
     /// The next message, if there is one. After an error nobody knows whether it was handed out.
     pub(crate) fn next_message(&mut self) -> Result<Option<Message>, FlowerError> {
+        if let Some(newer) = self.newer.take() {
+            return Ok(Some(newer));
+        }
         let request = PullMessages { node: Some(self.node) };
         let pulled: PulledMessages = self.link.call("/v1/fleet/pull-messages", &request)?;
         Ok(pulled.messages.into_iter().next())
@@ -131,6 +136,16 @@ impl Store for FleetApi {
     fn pull_object(&mut self, run_id: u64, id: &str) -> Result<PulledObject, FlowerError> {
         let request = PullObject { node: Some(self.node), run_id, object_id: id.to_owned() };
         self.link.call("/v1/fleet/pull-object", &request)
+    }
+
+    /// A coordinator sends one message at a time: if another one comes, the rest of this one never will.
+    fn pause(&mut self, wait: Duration, id: &str) -> Result<(), FlowerError> {
+        std::thread::sleep(wait);
+        self.newer = self.next_message()?;
+        match self.newer {
+            Some(_) => Err(FlowerError::Unfinished { id: shortened(id) }),
+            None => Ok(()),
+        }
     }
 
     fn push_object(

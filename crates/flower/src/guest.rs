@@ -155,6 +155,11 @@ impl Sitting {
 }
 
 impl Load {
+    /// Whether a node is asked who it is.
+    pub(crate) const fn is_greeting(&self) -> bool {
+        matches!(self, Self::Envelope(Envelope::Greeting))
+    }
+
     /// The message with all that it consists of.
     pub(crate) fn letter(&self, (run, node, now): (u64, u64, f64)) -> Letter {
         let (message_type, (parcel, content)) = match self {
