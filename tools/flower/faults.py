@@ -8,7 +8,7 @@ import time
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from onehot import POISON, OneHotNode, new_key
 from parts import TINY, Place, free_port, wait
-from proxy import Proxy, cut, hold, hold_reply, lose_reply, repeat, slow
+from proxy import Proxy, cut, echo, hold, hold_reply, lose_reply, repeat, slow
 
 # A push session of a SuperLink ends after so many seconds without an object.
 SESSION = 180.0
@@ -89,15 +89,17 @@ class OneHot(Faulty):
         stock = [word for number, examples in CLIENTS.items() for word in ("--stock", f"hospital-{number}={examples}")]
         super().__init__(fedra, flags_of(rounds, "{ name = 'fedavg' }", sets), [*stock, *serve_flags], more)
 
-    def begin(self, keys=None):
+    def begin(self):
+        self.path("keys").mkdir()
+        keys = {number: new_key() for number in CLIENTS}
+        for number, key in keys.items():
+            public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+            self.path(f"keys/hospital-{number}.pub").write_bytes(public + b"\n")
+        self.serve_flags += ["--node-keys", "keys"]
         super().begin(nodes=())
         self.app = self.neighbour()
-        for number, examples in CLIENTS.items():
-            key = keys and keys[number]
-            self.nodes[number] = OneHotNode(self.way(number).url, number - 1, examples, key)
-            if not key:
-                # Without keys they are matched in the order in which they come.
-                wait("a node", lambda: hasattr(self.nodes[number], "_receive"))
+        for number, key in keys.items():
+            self.nodes[number] = OneHotNode(self.way(number).url, number - 1, CLIENTS[number], key)
 
     def count(self):
         """What the model says of who was counted is what the log says."""
@@ -134,6 +136,8 @@ def a_node_killed_in_the_middle_of_a_transfer_goes_on_to_the_same_bits(fedra):
             place.wait_for_rounds("far", rounds)
             held = place.way(2).rule(path, hold, skip=1)
             held.wait()
+            # The coordinator may have heard of an answer that is never going to be complete.
+            time.sleep(1)
             place.sites[2].kill()
             held.abandon()
             begun = time.monotonic()
@@ -158,6 +162,8 @@ def a_coordinator_killed_in_the_middle_of_a_transfer_goes_on_in_the_same_run(fed
             kept = place.path("far/superlink.task")
             assert kept.stat().st_mode & 0o777 == 0o600, oct(kept.stat().st_mode)
             tokens.add(re.search(r'"token":\s*"([^"]+)"', kept.read_text())[1])
+            # Nodes may have heard of a request that is never going to be complete.
+            time.sleep(1)
             place.coordinator.kill()
             held.abandon()
             begun = time.monotonic()
@@ -261,7 +267,7 @@ def who_answers_twice_counts_once(fedra):
         place.nodes[1].answer = twice
         polls = place.way(0).rule("/v1/runtime/pull-messages", replayed, times=10**9)
         place.way(3).rule("/push-messages", repeat, times=10**9)
-        place.way(3).rule("/push-object", repeat, times=10**9)
+        place.way(3).rule("/push-object", echo, times=10**9)
         place.flower_run()
         log = place.count()
         polls.wait(0)
@@ -317,7 +323,7 @@ def nothing_is_counted_twice_or_lost_while_all_are_killed(fedra):
         place.begin()
         place.flower_run()
         place.way(1).rule("/push-messages", repeat, times=10**9)
-        place.way(2).rule("/push-object", repeat, times=10**9)
+        place.way(2).rule("/push-object", echo, times=10**9)
         for path, rounds in (("/push-object", 1), ("/pull-object", 2), ("/pull-messages", 3)):
             place.wait_for_rounds("far", rounds)
             held = place.way(0).rule(path, hold_reply, skip=1)
@@ -350,22 +356,6 @@ def a_coordinator_takes_runs_of_its_own_app_and_leaves_others(fedra):
         assert status, place.flwr("list", "link")
 
 
-def an_app_of_flowers_own_is_the_client_of_its_key(fedra):
-    """Three of them, in an order that is not the clients': each sits where its key says."""
-    keys = {number: new_key() for number in (3, 1, 2)}
-    with OneHot(fedra, 2) as place:
-        folder = place.path("keys")
-        folder.mkdir()
-        for number, key in keys.items():
-            public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-            folder.joinpath(f"hospital-{number}.pub").write_bytes(public + b"\n")
-        place.serve_flags += ["--node-keys", "keys"]
-        place.begin(keys)
-        place.flower_run()
-        log = place.count()
-        assert all(report["arrived"] == [0, 1, 2] for report in log), log
-
-
 USUAL = [
     a_coordinator_killed_in_the_middle_of_a_transfer_goes_on_in_the_same_run,
     who_answers_twice_counts_once,
@@ -379,5 +369,4 @@ LONG = [
     who_answers_late_does_not_count,
     nothing_is_counted_twice_or_lost_while_all_are_killed,
     a_coordinator_takes_runs_of_its_own_app_and_leaves_others,
-    an_app_of_flowers_own_is_the_client_of_its_key,
 ]

@@ -4,14 +4,14 @@ that the final model says who was counted, how often and with which weight."""
 import threading
 import time
 
-import httpx
 import numpy
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError, inflate_object_from_contents
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.run import RunNotRunningException
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -67,7 +67,7 @@ class OneHotNode(threading.Thread):
         run = message.metadata.run_id
         try:
             ids = list(dict.fromkeys(it.object_id for it in iterate_object_tree(tree)))
-            found = {it: self._pull(run, it) for it in ids}
+            found = {it: self._fetch(run, it) for it in ids}
             given = inflate_object_from_contents(message.metadata.message_id, found)
             self._confirm(run, message.metadata.message_id)
         except Exception as error:
@@ -77,6 +77,17 @@ class OneHotNode(threading.Thread):
         message.content = given.content
         self.trained += 1
         return self.answer(self, message, int(message.content["config"]["server-round"]))
+
+    def _fetch(self, run, name):
+        """An object; it may come a moment after the message that it belongs to."""
+        until = time.monotonic() + 20
+        while True:
+            try:
+                return self._pull(run, name)
+            except ObjectUnavailableError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def reply(self, message, mark=None):
         """The answer to a message, with 1 more at this node's number, or at another one."""
@@ -98,9 +109,8 @@ class OneHotNode(threading.Thread):
             for name, it in objects.items():
                 if name in wanted:
                     self._bring(reply.metadata.run_id, session, name, it.deflate())
-        except httpx.HTTPStatusError as error:
-            # A run that is over.
-            assert error.response.status_code == 403, error
+        except RunNotRunningException:
+            # It was stopped.
             self.refused += 1
             return False
         if not wanted:

@@ -108,6 +108,14 @@ def repeat(rule, request):
     return reply
 
 
+def echo(rule, request):
+    """The same, and the party gets the first answer."""
+    reply = request.forward()
+    request.forward()
+    rule.reached()
+    return reply
+
+
 def slow(seconds):
     """The reply is on its way for so long, a byte at a time: nobody's patience with silence ends."""
 

@@ -396,8 +396,10 @@ impl Courier {
 
     /// Gives a node that is none of ours the seat of an app of Flower's own; says whether there was one.
     fn seat_stock(&mut self, node: u64) -> bool {
-        let Some(client) = self.stock.as_mut().and_then(StockClients::next) else { return false };
         let Some(guest) = self.guests.get_mut(&node) else { return false };
+        let keys = self.keys.as_ref().zip(guest.names.as_deref());
+        let client = self.stock.as_mut().and_then(|stock| stock.next(keys));
+        let Some(client) = client else { return false };
         let (name, examples) = client.entry();
         let hello = self.reception.vouch(name, (examples, node));
         let (address, traffic) = (format!("node {node}"), Arc::clone(&guest.traffic));
