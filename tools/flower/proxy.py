@@ -100,16 +100,8 @@ def lose_reply(rule, request):
     return None
 
 
-def repeat(rule, request):
-    """The SuperLink hears the request twice; the party gets the second answer."""
-    request.forward()
-    reply = request.forward()
-    rule.reached()
-    return reply
-
-
 def echo(rule, request):
-    """The same, and the party gets the first answer."""
+    """The SuperLink hears the request twice; the party gets the first answer."""
     reply = request.forward()
     request.forward()
     rule.reached()
@@ -131,7 +123,7 @@ class Proxy:
     """Listens on a port of its own, until it is closed."""
 
     def __init__(self, port):
-        self.target, self.rules, self.seen = int(port), [], []
+        self.target, self.rules, self.seen, self.answers = int(port), [], [], []
         self._lock = threading.Lock()
         proxy = self
 
@@ -200,6 +192,11 @@ class Proxy:
         with self._lock:
             return sum(seen.endswith(path) for seen in self.seen)
 
+    def answered(self, path, body):
+        """How often this was the answer to that path."""
+        with self._lock:
+            return sum(seen.endswith(path) and found == body for seen, found in self.answers)
+
     def close(self):
         for rule in self.rules:
             rule.abandon()
@@ -211,4 +208,8 @@ class Proxy:
             self.seen.append(request.path)
             rules = [rule for rule in self.rules if request.path.endswith(rule.path)]
             rule = next((rule for rule in rules if rule.takes()), None)
-        return rule.act(rule, request) if rule else request.forward()
+        reply = rule.act(rule, request) if rule else request.forward()
+        if reply:
+            with self._lock:
+                self.answers.append((request.path, reply[2]))
+        return reply

@@ -153,7 +153,11 @@ impl Courier {
         if self.outbox.is_empty() {
             let (run, now) = (self.api.run(), self.api.now());
             for (node, guest) in &mut self.guests {
-                if let Some(load) = guest.next() {
+                let load = guest.next();
+                if let (Some(stock), Some(client)) = (&mut self.stock, guest.freed.take()) {
+                    stock.give_back(*client);
+                }
+                if let Some(load) = load {
                     if load.is_greeting() {
                         // What it said before is no answer to this.
                         self.inbox.retain(|arrived| arrived.node != *node);
