@@ -80,7 +80,8 @@ pub struct Serve {
     #[command(flatten)]
     flower: AtSuperLink,
     /// With --superlink: this client is an app of Flower's own with so many training examples; it gets the
-    /// whole model by Hugging Face's names and trains it (FedAvg only)
+    /// whole model by Hugging Face's names and trains it (FedAvg only). It is the node with its key in
+    /// --node-keys, or else the first without a key that comes
     #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
     stock: Vec<(String, u64)>,
     /// With --superlink: the public keys of the clients, in files such as north.key.pub; a node is who its

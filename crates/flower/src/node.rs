@@ -181,7 +181,8 @@ impl Node<'_> {
                 }
                 // Nobody waits for an answer any more; another run may begin.
                 Err(FlowerError::Unfinished { .. }) => {
-                    let told = "a message was left unfinished by its coordinator; going on with the next";
+                    let told =
+                        "a message was left unfinished by its coordinator; going on with the next";
                     self.conversation.listener().told(told);
                 }
                 Err(error) if error.is_run_over() => {

@@ -62,12 +62,14 @@ impl RuntimeApi {
     ) -> Result<Sought, FlowerError> {
         let (request, told) = match apps {
             Apps::Any => (AcquireTask::of_any(), None),
-            Apps::Ours => match link.call("/v1/control/list-runs", &ListRuns { limit: Some(MOST_RUNS) }) {
-                Ok(runs) => AcquireTask::of_ours(runs),
-                // Whoever has no account there cannot look, and takes what comes.
-                Err(FlowerError::Denied { .. }) => (AcquireTask::of_any(), None),
-                Err(error) => return Err(error),
-            },
+            Apps::Ours => {
+                match link.call("/v1/control/list-runs", &ListRuns { limit: Some(MOST_RUNS) }) {
+                    Ok(runs) => AcquireTask::of_ours(runs),
+                    // Whoever has no account there cannot look, and takes what comes.
+                    Err(FlowerError::Denied { .. }) => (AcquireTask::of_any(), None),
+                    Err(error) => return Err(error),
+                }
+            }
         };
         if request == AcquireTask::default() {
             return Ok(Sought::None(link, told));
@@ -189,11 +191,15 @@ impl RuntimeApi {
         Ok(pulled.messages)
     }
 
-    /// Everything of a reply is here.
+    /// Everything of a reply is here. Where nobody hears it, the SuperLink keeps its copy for longer.
     pub(crate) fn confirm(&mut self, message_id: &str) -> Result<(), FlowerError> {
+        const CALL: &str = "/v1/runtime/confirm-message-received";
         let (run_id, message_id) = (self.run, message_id.to_owned());
         let request = ConfirmMessage { node: Some(SELF), run_id, message_id };
-        self.link.call::<Nothing>("/v1/runtime/confirm-message-received", &request).map(drop)
+        match self.link.call::<Nothing>(CALL, &request) {
+            Err(error) if !error.is_temporary() => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Lets whoever follows the run with `flwr` read a line.
