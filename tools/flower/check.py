@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 
+import faults
 import numpy
 from parts import ROOT, TINY, Place, free_port, wait
 
@@ -310,6 +311,7 @@ USUAL = [
     a_node_that_was_killed_comes_back_and_the_bits_are_the_same,
     our_nodes_take_part_in_a_run_of_flowers_own_fedavg,
     an_app_of_flowers_own_takes_part_in_our_fedavg,
+    *faults.USUAL,
 ]
 LONG = [
     a_coordinator_that_was_killed_goes_on_in_another_run,
@@ -319,6 +321,7 @@ LONG = [
     a_clock_that_is_ten_minutes_off_is_said_and_does_no_harm,
     a_private_run_keeps_its_promise_and_status_tells_it,
     who_differs_is_refused_with_a_sentence,
+    *faults.LONG,
 ]
 
 

@@ -220,5 +220,5 @@ class Place:
         log = self.path(run) / "rounds.jsonl"
         return len(log.read_text().splitlines()) if log.exists() else 0
 
-    def wait_for_rounds(self, run, rounds):
-        wait(f"{rounds} rounds in {run}", lambda: self.rounds(run) >= rounds)
+    def wait_for_rounds(self, run, rounds, patience=PATIENCE):
+        wait(f"{rounds} rounds in {run}", lambda: self.rounds(run) >= rounds, patience)

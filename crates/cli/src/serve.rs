@@ -19,7 +19,7 @@ use fedra::{Error, Experiment};
 use fedra_client::Observer;
 use fedra_compute::SecretKey;
 use fedra_engine::{EngineError, ParamValues};
-use fedra_flower::{Admission, Endpoint, NodeKeys, StockClients, Task};
+use fedra_flower::{Admission, Apps, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
     Carrier, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
     ServerSecurity, Start, with_middle,
@@ -80,7 +80,8 @@ pub struct Serve {
     #[command(flatten)]
     flower: AtSuperLink,
     /// With --superlink: this client is an app of Flower's own with so many training examples; it gets the
-    /// whole model by Hugging Face's names and trains it (FedAvg only)
+    /// whole model by Hugging Face's names and trains it (FedAvg only). It is the node with its key in
+    /// --node-keys, or else the first without a key that comes
     #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
     stock: Vec<(String, u64)>,
     /// With --superlink: the public keys of the clients, in files such as north.key.pub; a node is who its
@@ -226,8 +227,10 @@ impl Host for Sites {
                     return Err(Error::Refused(format!("--superlink: expected {expected}")));
                 }
                 let stock = self.stock_clients((&names, &layout), &initial)?;
+                // The client app of such clients comes with the run.
+                let apps = if stock.is_some() { Apps::Any } else { Apps::Ours };
                 let admission = Admission { stock, keys: self.keys.clone() };
-                let task = Task::acquire(endpoint, &*listener);
+                let task = Task::acquire(endpoint, (apps, folder), &*listener);
                 let task = task.map_err(|error| Error::Refused(error.to_string()))?;
                 let Some(task) = task else { return Ok(None) };
                 let routes = Routes::default();

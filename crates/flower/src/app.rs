@@ -59,6 +59,18 @@ def query(message, context):
     )
 "#;
 
+/// Which runs a coordinator takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apps {
+    /// Those of the app that is written here.
+    Ours,
+    /// Those of any app: it may have a client app of Flower's own.
+    Any,
+}
+
+/// What a SuperLink calls the app: its publisher and its name.
+pub(crate) const APP: &str = "fedra/fedra-federation";
+
 /// The files of the app, each with its place.
 const FILES: [(&str, &str); 4] = [
     ("pyproject.toml", PROJECT),

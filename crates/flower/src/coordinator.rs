@@ -5,16 +5,19 @@
 //! its way to it: what can wait travels with the next request, and what is asked next is sent when the
 //! last reply has come, because nobody says in which order two messages arrive.
 
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fedra_net::{Carrier, FleetListener, NetError, Reception, RunEnd};
 
+use crate::app::Apps;
 use crate::courier::{Admission, Courier};
 use crate::error::FlowerError;
 use crate::http::Endpoint;
-use crate::runtime_api::{Outcome, RuntimeApi};
+use crate::kept_task::KeptTask;
+use crate::runtime_api::{Outcome, RuntimeApi, Sought};
 use crate::superlink::{Caller, SuperLink};
 
 /// How often a task is looked for.
@@ -34,11 +37,15 @@ pub struct Task {
 }
 
 impl Task {
-    /// Waits for a run and takes its task; `None` when the listener wants to stop instead.
+    /// Waits for a run and takes its task; `None` when the listener wants to stop instead. The task is kept
+    /// in the folder until it ends: a coordinator that was killed goes on in the same run, as long as
+    /// the SuperLink has not given it up.
     pub fn acquire(
         endpoint: &Endpoint,
+        (apps, folder): (Apps, &Path),
         listener: &dyn FleetListener,
     ) -> Result<Option<Self>, FlowerError> {
+        let (place, kept) = (endpoint.authority(), KeptTask::of(folder));
         let (mut link, mut said) = (None, String::new());
         let mut say = |line: String| {
             if said != line {
@@ -54,18 +61,23 @@ impl Task {
                 Some(link) => Ok(link),
                 None => SuperLink::reach(endpoint, Caller::Anybody).map(|(link, _)| link),
             };
-            match reached.and_then(RuntimeApi::acquire) {
-                Ok(Ok(mut api)) => {
-                    let (run, app) = (api.run(), api.app());
-                    listener.told(&format!("coordinates run {run} of the SuperLink, app {app}"));
-                    api.log("coordinated by fedra serve");
+            let before = kept.read(&place);
+            let how = if before.is_some() { "goes on with" } else { "coordinates" };
+            let sought = reached.and_then(|link| match before {
+                Some(taken) => RuntimeApi::resume(link, taken, &kept),
+                None => RuntimeApi::acquire(link, apps, &kept),
+            });
+            match sought {
+                Ok(Sought::Taken(mut api)) => {
+                    listener.told(&format!("{how} run {} of the SuperLink", api.run()));
+                    api.log(&format!("fedra serve {how} this run"));
                     return Ok(Some(Self { api }));
                 }
-                Ok(Err(unchanged)) => {
+                Ok(Sought::None(unchanged, told)) => {
                     link = Some(unchanged);
-                    let place = endpoint.authority();
+                    let told = told.map(|told| format!("{told}; ")).unwrap_or_default();
                     say(format!(
-                        "waiting for a run at {place}: `flwr run` with the app of `fedra flower app`"
+                        "{told}waiting for a run at {place}: `flwr run` with the app of `fedra flower app`"
                     ));
                 }
                 Err(error) if error.is_temporary() => say(format!("{error}; trying again")),

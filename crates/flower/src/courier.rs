@@ -9,6 +9,7 @@ use fedra_net::{Peer, Reception, Room};
 use crate::arrays::Arrays;
 use crate::envelope::{Envelope, Opened, records};
 use crate::error::FlowerError;
+use crate::exchange::{ANNOUNCED, next_look};
 use crate::guest::{Guest, Sitting, State};
 use crate::key::NodeKeys;
 use crate::object::Letter;
@@ -57,6 +58,9 @@ struct Arrived {
     node: u64,
     id: String,
     opened: Option<Opened>,
+    /// When it came, and when it is looked at next: its objects may come after it.
+    since: Instant,
+    look: Instant,
 }
 
 impl Courier {
@@ -96,6 +100,7 @@ impl Courier {
     pub(crate) fn sever(&mut self, error: &FlowerError) {
         self.guests.clear();
         let why = if error.is_unauthenticated() || error.is_run_over() {
+            self.api.forget();
             format!("the run was stopped at the SuperLink, or it has forgotten it: {error}")
         } else {
             error.to_string()
@@ -148,7 +153,15 @@ impl Courier {
         if self.outbox.is_empty() {
             let (run, now, mut packed) = (self.api.run(), self.api.now(), Vec::new());
             for (node, guest) in &mut self.guests {
-                if let Some(load) = guest.next() {
+                let load = guest.next();
+                if let (Some(stock), Some(client)) = (&mut self.stock, guest.freed.take()) {
+                    stock.give_back(*client);
+                }
+                if let Some(load) = load {
+                    if load.is_greeting() {
+                        // What it said before is no answer to this.
+                        self.inbox.retain(|arrived| arrived.node != *node);
+                    }
                     let letter = load.letter((run, *node, now), &mut packed);
                     guest.sent(letter.id());
                     self.outbox.push((*node, letter));
@@ -221,26 +234,33 @@ impl Courier {
         if let Some(guest) = self.guests.get_mut(node) {
             guest.arrived();
         }
-        self.inbox.push_back(Arrived { node: *node, id: metadata.message_id, opened: None });
+        let (id, now) = (metadata.message_id, Instant::now());
+        let arrived = Arrived { node: *node, id, opened: None, since: now, look: now };
+        self.inbox.push_back(arrived);
     }
 
     /// Fetches the objects of replies, as far as there is room for them.
     fn unpack(&mut self) -> Result<(), FlowerError> {
         let mut left = VecDeque::new();
         while let Some(mut arrived) = self.inbox.pop_front() {
-            if self.is_stock(arrived.node) {
-                if let Err(error) = self.open_stock(&arrived) {
-                    self.inbox.push_front(arrived);
-                    left.append(&mut self.inbox);
-                    self.inbox = left;
-                    return Err(error);
-                }
+            if Instant::now() < arrived.look {
+                left.push_back(arrived);
                 continue;
             }
-            match self.open(&mut arrived) {
-                Ok(Some((envelope, room))) => self.hear(arrived.node, envelope, room),
+            let opened = if self.is_stock(arrived.node) {
+                self.open_stock(&arrived).map(|()| None)
+            } else {
+                self.open(&mut arrived).map(Some)
+            };
+            match opened {
+                Ok(None) => {}
+                Ok(Some(Some((envelope, room)))) => self.hear(arrived.node, envelope, room),
                 // There is no room for it yet.
-                Ok(None) => left.push_back(arrived),
+                Ok(Some(None)) => left.push_back(arrived),
+                Err(FlowerError::Unfinished { .. }) if arrived.since.elapsed() < ANNOUNCED => {
+                    arrived.look = Instant::now() + next_look(arrived.since);
+                    left.push_back(Arrived { opened: None, ..arrived });
+                }
                 Err(error) if error.is_temporary() => {
                     left.push_back(Arrived { opened: None, ..arrived });
                     left.append(&mut self.inbox);
@@ -301,6 +321,7 @@ impl Courier {
         let (layout, names) = client.shape();
         let fetched = Arrays::fetch_all(&mut self.api, run, (&arrived.id, layout, names));
         let fetched = match fetched {
+            Err(error @ FlowerError::Unfinished { .. }) => return Err(error),
             Err(error) if error.is_temporary() || error.is_unauthenticated() => return Err(error),
             other => other.map_err(|error| error.to_string()),
         };
@@ -379,8 +400,10 @@ impl Courier {
 
     /// Gives a node that is none of ours the seat of an app of Flower's own; says whether there was one.
     fn seat_stock(&mut self, node: u64) -> bool {
-        let Some(client) = self.stock.as_mut().and_then(StockClients::next) else { return false };
         let Some(guest) = self.guests.get_mut(&node) else { return false };
+        let keys = self.keys.as_ref().zip(guest.names.as_deref());
+        let client = self.stock.as_mut().and_then(|stock| stock.next(keys));
+        let Some(client) = client else { return false };
         let (name, examples) = client.entry();
         let hello = self.reception.vouch(name, (examples, node));
         let (address, traffic) = (format!("node {node}"), Arc::clone(&guest.traffic));

@@ -387,6 +387,10 @@ mod tests {
             Ok(ids.iter().map(pulled).collect())
         }
 
+        fn pause(&mut self, _wait: std::time::Duration, id: &str) -> Result<(), FlowerError> {
+            Err(FlowerError::Unfinished { id: id.to_owned() })
+        }
+
         fn push_objects(
             &mut self,
             _: u64,

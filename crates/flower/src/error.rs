@@ -71,6 +71,12 @@ pub enum FlowerError {
         /// What is wrong with it.
         reason: String,
     },
+    /// An object that was announced and is not there yet, while there is something else to do.
+    #[error("the object {id}: it was announced and is not there yet")]
+    Unfinished {
+        /// Its name.
+        id: String,
+    },
     /// The node cannot come online.
     #[error(
         "the SuperLink did not let this node come online: found a key that it does not know, or that \
@@ -106,6 +112,7 @@ impl FlowerError {
             | Self::Denied { .. }
             | Self::Reply { .. }
             | Self::Object { .. }
+            | Self::Unfinished { .. }
             | Self::NotRegistered
             | Self::Refused(_) => false,
         }

@@ -9,7 +9,7 @@ use crate::proto::{Node, PullObject, PulledObject, PushObject, PushedObject};
 use crate::superlink::{CALL, SuperLink};
 
 /// How long an object that was announced may take to come: as long as whoever pushes it may pause.
-const ANNOUNCED: Duration = Duration::from_mins(3);
+pub(crate) const ANNOUNCED: Duration = Duration::from_mins(3);
 /// It is looked for again after a part of the time for which it did not come, within bounds.
 const PART_OF_WAIT: u32 = 10;
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -21,6 +21,10 @@ pub(crate) const CONNECTIONS: usize = 3;
 pub(crate) trait Store {
     /// Asks for objects, in their order.
     fn pull_objects(&mut self, run: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError>;
+
+    /// Waits before objects that were announced are looked for again; an error where something else is
+    /// to be done meanwhile.
+    fn pause(&mut self, wait: Duration, id: &str) -> Result<(), FlowerError>;
 
     /// Brings objects; `false` when the session in which they were announced is over.
     fn push_objects(
@@ -93,8 +97,9 @@ impl Shelf {
     }
 }
 
-impl Store for Shelf {
-    fn pull_objects(
+impl Shelf {
+    /// Asks for objects, in their order.
+    pub(crate) fn pull_objects(
         &mut self,
         run_id: u64,
         ids: &[&str],
@@ -105,7 +110,8 @@ impl Store for Shelf {
         })
     }
 
-    fn push_objects(
+    /// Brings objects; `false` when the session in which they were announced is over.
+    pub(crate) fn push_objects(
         &mut self,
         run_id: u64,
         objects: &[&Object],
@@ -168,9 +174,14 @@ fn fetch_contents(
         if contents.iter().all(Option::is_some) {
             return Ok(contents.into_iter().flatten().collect());
         }
-        let wait = begun.elapsed() / PART_OF_WAIT;
-        std::thread::sleep(wait.clamp(FIRST_LOOK, LONGEST_LOOK));
+        let late = contents.iter().position(Option::is_none).map_or("", |place| ids[place]);
+        store.pause(next_look(begun), late)?;
     }
+}
+
+/// After how long to look again for what has been awaited since then.
+pub(crate) fn next_look(begun: Instant) -> Duration {
+    (begun.elapsed() / PART_OF_WAIT).clamp(FIRST_LOOK, LONGEST_LOOK)
 }
 
 /// Brings those objects of a letter that the SuperLink lacks; `false` when the session is over before
@@ -183,8 +194,13 @@ pub(crate) fn upload(
 ) -> Result<bool, FlowerError> {
     let lacking: Vec<&Object> =
         letter.objects.iter().filter(|object| lacking.contains(&object.id)).collect();
-    if !store.push_objects(run, &lacking, session)? {
-        return Ok(false);
+    // The message itself comes last: whoever finds it finds the rest.
+    let (message, rest): (Vec<&Object>, Vec<&Object>) =
+        lacking.iter().partition(|object| object.id == letter.id());
+    for objects in [rest, message] {
+        if !store.push_objects(run, &objects, session)? {
+            return Ok(false);
+        }
     }
     *sent += lacking.iter().map(|object| object.len()).sum::<usize>();
     Ok(true)

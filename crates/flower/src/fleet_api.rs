@@ -7,7 +7,7 @@ use crate::error::FlowerError;
 use crate::exchange::{Shelf, Store, upload};
 use crate::heartbeat::Heartbeat;
 use crate::key::NodeKey;
-use crate::object::{Letter, Object};
+use crate::object::{Letter, Object, shortened};
 use crate::proto::{
     ActivateNode, ConfirmMessage, Message, Node, NodeHeartbeat, Nothing, PullMessages,
     PulledMessages, PulledObject, PushMessages, PushedMessages, RegisterNode, Success,
@@ -27,6 +27,8 @@ pub(crate) struct FleetApi {
     link: SuperLink,
     shelf: Shelf,
     node: Node,
+    /// A message that came before the last one was complete.
+    newer: Option<Message>,
     /// Ends with the node.
     _heartbeat: Heartbeat,
 }
@@ -72,7 +74,7 @@ impl FleetApi {
                 .map(|it| it.success);
         });
         let shelf = Shelf::new(&link, node, ("/v1/fleet/pull-object", "/v1/fleet/push-object"));
-        Ok(Self { link, shelf, node, _heartbeat: heartbeat })
+        Ok(Self { link, shelf, node, newer: None, _heartbeat: heartbeat })
     }
 
     pub(crate) const fn node_id(&self) -> u64 {
@@ -86,6 +88,9 @@ impl FleetApi {
 
     /// The next message, if there is one. After an error nobody knows whether it was handed out.
     pub(crate) fn next_message(&mut self) -> Result<Option<Message>, FlowerError> {
+        if let Some(newer) = self.newer.take() {
+            return Ok(Some(newer));
+        }
         let request = PullMessages { node: Some(self.node) };
         let pulled: PulledMessages = self.link.call("/v1/fleet/pull-messages", &request)?;
         Ok(pulled.messages.into_iter().next())
@@ -131,6 +136,16 @@ impl FleetApi {
 impl Store for FleetApi {
     fn pull_objects(&mut self, run: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError> {
         self.shelf.pull_objects(run, ids)
+    }
+
+    /// A coordinator sends one message at a time: if another one comes, the rest of this one never will.
+    fn pause(&mut self, wait: Duration, id: &str) -> Result<(), FlowerError> {
+        std::thread::sleep(wait);
+        self.newer = self.next_message()?;
+        match self.newer {
+            Some(_) => Err(FlowerError::Unfinished { id: shortened(id) }),
+            None => Ok(()),
+        }
     }
 
     fn push_objects(

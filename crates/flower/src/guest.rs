@@ -23,6 +23,8 @@ pub(crate) struct Guest {
     pub(crate) names: Option<Arc<[String]>>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) state: State,
+    /// Who answered for it on a seat that it lost, where it is an app of Flower's own.
+    pub(crate) freed: Option<Box<StockClient>>,
 }
 
 pub(crate) enum State {
@@ -65,7 +67,8 @@ impl Sitting {
 impl Guest {
     /// A node that has come online.
     pub(crate) fn new(activated: String, names: Option<Arc<[String]>>) -> Self {
-        Self { activated, names, traffic: Arc::default(), state: State::New(Instant::now()) }
+        let (traffic, state) = (Arc::default(), State::New(Instant::now()));
+        Self { activated, names, traffic, state, freed: None }
     }
 
     /// What is to go to it now, if anything.
@@ -81,6 +84,7 @@ impl Guest {
                         Delivery::Message(message) => sitting.queue.push(message),
                         Delivery::Over(_) => {
                             // Its seat is free already; it may have another one.
+                            self.freed = sitting.stock.take();
                             self.state = State::New(Instant::now());
                             return greeting();
                         }
@@ -155,6 +159,11 @@ impl Sitting {
 }
 
 impl Load {
+    /// Whether a node is asked who it is.
+    pub(crate) const fn is_greeting(&self) -> bool {
+        matches!(self, Self::Envelope(Envelope::Greeting))
+    }
+
     /// The message with all that it consists of.
     pub(crate) fn letter(
         &self,

@@ -136,6 +136,11 @@ impl NodeKeys {
         Ok(keys)
     }
 
+    /// Whether a client has a key.
+    pub(crate) fn has(&self, client: &str) -> bool {
+        self.names.values().flatten().any(|name| name == client)
+    }
+
     /// The clients that a node with this key may be.
     pub(crate) fn names(&self, public_key: &[u8]) -> Vec<String> {
         let key = std::str::from_utf8(public_key).ok();

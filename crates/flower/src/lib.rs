@@ -32,6 +32,7 @@ mod record;
 
 mod fleet_api;
 mod heartbeat;
+mod kept_task;
 mod runtime_api;
 mod superlink;
 
@@ -45,7 +46,7 @@ mod scripted;
 mod app;
 mod error;
 
-pub use app::write_app;
+pub use app::{Apps, write_app};
 pub use arrays::TensorNames;
 pub use coordinator::{Coordinator, Task};
 pub use courier::Admission;

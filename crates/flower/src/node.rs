@@ -184,6 +184,11 @@ impl Node<'_> {
                     return ended;
                 }
                 // Nobody waits for an answer any more; another run may begin.
+                Err(FlowerError::Unfinished { .. }) => {
+                    let told =
+                        "a message was left unfinished by its coordinator; going on with the next";
+                    self.conversation.listener().told(told);
+                }
                 Err(error) if error.is_run_over() => {
                     let told = "the run was stopped at the SuperLink; waiting for another one";
                     self.conversation.listener().told(told);

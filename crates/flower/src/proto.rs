@@ -3,6 +3,8 @@
 //! Derived by hand from field numbers: fields that nobody here reads are left out, and a reader of
 //! protobuf skips what it does not know.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use prost::Message as Derive;
 
@@ -195,6 +197,27 @@ pub(crate) struct ConfirmMessage {
 pub(crate) struct AcquireTask {
     #[prost(string, repeated, tag = "1")]
     pub(crate) types: Vec<String>,
+    /// Hashes of apps whose tasks are taken whatever their type is.
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) app_hashes: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Derive)]
+pub(crate) struct ListRuns {
+    #[prost(uint64, optional, tag = "2")]
+    pub(crate) limit: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Derive)]
+pub(crate) struct Runs {
+    #[prost(btree_map = "uint64, message", tag = "1")]
+    pub(crate) runs: BTreeMap<u64, RunInfo>,
+}
+
+#[derive(Clone, PartialEq, Eq, Derive)]
+pub(crate) struct RunStatus {
+    #[prost(string, tag = "1")]
+    pub(crate) status: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Derive)]
@@ -225,6 +248,10 @@ pub(crate) struct RunInfo {
     pub(crate) run_id: u64,
     #[prost(string, tag = "2")]
     pub(crate) fab_id: String,
+    #[prost(string, tag = "5")]
+    pub(crate) fab_hash: String,
+    #[prost(message, optional, tag = "10")]
+    pub(crate) status: Option<RunStatus>,
 }
 
 #[derive(Clone, PartialEq, Eq, Derive)]

@@ -2,19 +2,25 @@
 
 use std::time::Duration;
 
+use crate::app::{APP, Apps};
 use crate::error::FlowerError;
 use crate::exchange::{Shelf, Store, upload};
 use crate::heartbeat::Heartbeat;
-use crate::object::{Letter, Object};
+use crate::kept_task::{KeptTask, TakenTask};
+use crate::object::{Letter, Object, shortened};
 use crate::proto::{
-    AcquireTask, AcquiredTask, ConfirmMessage, Message, Node, NodeInfo, Nodes, Nothing,
+    AcquireTask, AcquiredTask, ConfirmMessage, ListRuns, Message, Node, NodeInfo, Nodes, Nothing,
     PullAppMessages, PulledAppMessages, PulledObject, PushAppMessages, PushLogs, PushedAppMessages,
-    SUPERLINK, Success, TaskInfo, TaskInput, TaskOutput,
+    RunInfo, Runs, SUPERLINK, Success, TaskInfo, TaskInput, TaskOutput,
 };
 use crate::superlink::{BEAT, Caller, SuperLink};
 
 /// What a coordinator does.
 const SERVER_APP: &str = "flwr-serverapp";
+/// A run whose task nobody has taken yet.
+const PENDING: &str = "pending";
+/// The newest runs that are looked at for one.
+const MOST_RUNS: u64 = 100;
 /// How often a task's heartbeat is sent; it is given up after a minute without.
 const EVERY: Duration = Duration::from_secs(10);
 /// A push session that is over is begun anew so many times.
@@ -27,9 +33,17 @@ pub(crate) struct RuntimeApi {
     link: SuperLink,
     shelf: Shelf,
     run: u64,
-    app: String,
+    kept: KeptTask,
     /// Ends with the task.
     _heartbeat: Heartbeat,
+}
+
+/// What came of looking for a task.
+pub(crate) enum Sought {
+    /// One was taken.
+    Taken(RuntimeApi),
+    /// There is none; what a person may want to know about it.
+    None(SuperLink, Option<String>),
 }
 
 /// How a task ends.
@@ -40,16 +54,66 @@ pub(crate) enum Outcome {
 }
 
 impl RuntimeApi {
-    /// Takes a task that waits, if there is one; the link is handed back otherwise.
-    pub(crate) fn acquire(mut link: SuperLink) -> Result<Result<Self, SuperLink>, FlowerError> {
-        let request = AcquireTask { types: vec![SERVER_APP.to_owned()] };
-        let acquired: AcquiredTask = link.call("/v1/runtime/acquire-task", &request)?;
-        let AcquiredTask { task: Some(TaskInfo { run_id, .. }), token } = acquired else {
-            return Ok(Err(link));
+    /// Takes a task that waits, if there is one.
+    pub(crate) fn acquire(
+        mut link: SuperLink,
+        apps: Apps,
+        kept: &KeptTask,
+    ) -> Result<Sought, FlowerError> {
+        let (request, told) = match apps {
+            Apps::Any => (AcquireTask::of_any(), None),
+            Apps::Ours => {
+                match link.call("/v1/control/list-runs", &ListRuns { limit: Some(MOST_RUNS) }) {
+                    Ok(runs) => AcquireTask::of_ours(runs),
+                    // Whoever has no account there cannot look, and takes what comes.
+                    Err(FlowerError::Denied { .. }) => (AcquireTask::of_any(), None),
+                    Err(error) => return Err(error),
+                }
+            }
         };
+        if request == AcquireTask::default() {
+            return Ok(Sought::None(link, told));
+        }
+        let acquired: AcquiredTask = link.call("/v1/runtime/acquire-task", &request)?;
+        let AcquiredTask { task: Some(TaskInfo { run_id: run, .. }), token } = acquired else {
+            return Ok(Sought::None(link, told));
+        };
+        let superlink = link.endpoint().authority();
+        kept.write(&TakenTask { superlink, run, token: token.clone() })?;
         link.become_caller(Caller::Task(token));
-        let input: TaskInput = link.call("/v1/runtime/pull-task-input", &Nothing {})?;
-        let app = input.run.unwrap_or_default().fab_id.chars().take(80).collect();
+        link.call::<TaskInput>("/v1/runtime/pull-task-input", &Nothing {})?;
+        Ok(Sought::Taken(Self::of(link, run, kept)))
+    }
+
+    /// Takes up a task that another process of this coordinator had, if it is still its own.
+    pub(crate) fn resume(
+        mut link: SuperLink,
+        taken: TakenTask,
+        kept: &KeptTask,
+    ) -> Result<Sought, FlowerError> {
+        let TakenTask { run, token, .. } = taken;
+        link.become_caller(Caller::Task(token));
+        let alive = match link.call::<Success>("/v1/runtime/send-task-heartbeat", &Nothing {}) {
+            Ok(Success { success }) => success,
+            Err(FlowerError::Denied { .. }) => false,
+            Err(error) => return Err(error),
+        };
+        if !alive {
+            kept.remove();
+            link.become_caller(Caller::Anybody);
+            let told = format!("run {run} is over at the SuperLink, or it has forgotten it");
+            return Ok(Sought::None(link, Some(told)));
+        }
+        // It is refused where the task had begun, and has to be made where it had not.
+        match link.call::<TaskInput>("/v1/runtime/pull-task-input", &Nothing {}) {
+            Ok(_) | Err(FlowerError::Denied { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Sought::Taken(Self::of(link, run, kept)))
+    }
+
+    /// A task that has begun.
+    fn of(link: SuperLink, run: u64, kept: &KeptTask) -> Self {
         let mut beating = link.beside(BEAT);
         let heartbeat = Heartbeat::start(EVERY, move || {
             // What is wrong shows in the next call that matters.
@@ -58,16 +122,11 @@ impl RuntimeApi {
                 .map(|it| it.success);
         });
         let shelf = Shelf::new(&link, SELF, ("/v1/runtime/pull-object", "/v1/runtime/push-object"));
-        Ok(Ok(Self { link, shelf, run: run_id, app, _heartbeat: heartbeat }))
+        Self { link, shelf, run, kept: kept.clone(), _heartbeat: heartbeat }
     }
 
     pub(crate) const fn run(&self) -> u64 {
         self.run
-    }
-
-    /// The app that the run was made from.
-    pub(crate) fn app(&self) -> &str {
-        &self.app
     }
 
     /// Where the SuperLink is.
@@ -133,11 +192,15 @@ impl RuntimeApi {
         Ok(pulled.messages)
     }
 
-    /// Everything of a reply is here.
+    /// Everything of a reply is here. Where nobody hears it, the SuperLink keeps its copy for longer.
     pub(crate) fn confirm(&mut self, message_id: &str) -> Result<(), FlowerError> {
+        const CALL: &str = "/v1/runtime/confirm-message-received";
         let (run_id, message_id) = (self.run, message_id.to_owned());
         let request = ConfirmMessage { node: Some(SELF), run_id, message_id };
-        self.link.call::<Nothing>("/v1/runtime/confirm-message-received", &request).map(drop)
+        match self.link.call::<Nothing>(CALL, &request) {
+            Err(error) if !error.is_temporary() => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     /// Lets whoever follows the run with `flwr` read a line.
@@ -155,12 +218,44 @@ impl RuntimeApi {
         };
         let request = TaskOutput { sub_status: sub_status.to_owned(), details: details.to_owned() };
         let _heard_or_gone = self.link.call::<Nothing>("/v1/runtime/push-task-output", &request);
+        self.kept.remove();
+    }
+
+    /// The task is over at the SuperLink, whoever ended it.
+    pub(crate) fn forget(&self) {
+        self.kept.remove();
+    }
+}
+
+impl AcquireTask {
+    /// Any task of a server app.
+    fn of_any() -> Self {
+        Self { types: vec![SERVER_APP.to_owned()], app_hashes: Vec::new() }
+    }
+
+    /// A task of our own app among these runs: a task has no name, and is asked for by its app's hash.
+    /// What is left for others is told.
+    fn of_ours(Runs { runs }: Runs) -> (Self, Option<String>) {
+        let is_pending = |run: &RunInfo| run.status.as_ref().is_some_and(|it| it.status == PENDING);
+        let (ours, others): (Vec<RunInfo>, Vec<RunInfo>) =
+            runs.into_values().filter(is_pending).partition(|run| run.fab_id == APP);
+        let told = others.first().map(|RunInfo { run_id, fab_id, .. }| {
+            let found: String = fab_id.chars().take(80).collect();
+            format!("run {run_id} is left to others: found the app {found}, expected {APP}")
+        });
+        let app_hashes = ours.into_iter().map(|run| run.fab_hash).filter(|hash| !hash.is_empty());
+        (Self { types: Vec::new(), app_hashes: app_hashes.collect() }, told)
     }
 }
 
 impl Store for RuntimeApi {
     fn pull_objects(&mut self, run: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError> {
         self.shelf.pull_objects(run, ids)
+    }
+
+    /// Others have answered too: nobody waits for one who stopped in the middle of an answer.
+    fn pause(&mut self, _wait: Duration, id: &str) -> Result<(), FlowerError> {
+        Err(FlowerError::Unfinished { id: shortened(id) })
     }
 
     fn push_objects(

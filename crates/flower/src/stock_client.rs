@@ -13,6 +13,7 @@ use fedra_wire::{
 };
 
 use crate::arrays::{Arrays, TensorNames};
+use crate::key::NodeKeys;
 use crate::record::Fields;
 
 /// The message with which such an app is asked to train.
@@ -67,12 +68,15 @@ impl StockClients {
         self.clients.push((client.name, client.examples));
     }
 
-    /// The next client that nobody stands for yet.
-    pub(crate) fn next(&mut self) -> Option<StockClient> {
-        if self.clients.is_empty() {
-            return None;
-        }
-        let (name, examples) = self.clients.remove(0);
+    /// The client that a node stands for, if nobody does yet: the one of its key, or else the first that
+    /// has no key. `keys` has all keys and the clients of the node's own; absent: nobody's are known.
+    pub(crate) fn next(&mut self, keys: Option<(&NodeKeys, &[String])>) -> Option<StockClient> {
+        let place = self.clients.iter().position(|(name, _)| match keys {
+            None => true,
+            Some((_, [])) => keys.is_some_and(|(keys, _)| !keys.has(name)),
+            Some((_, own)) => own.contains(name),
+        })?;
+        let (name, examples) = self.clients.remove(place);
         Some(StockClient {
             name,
             examples,
@@ -223,4 +227,34 @@ fn written(id: u64, answer: &Answer, payloads: Vec<Bytes>) -> Message {
     // Answers are words and finite numbers: JSON can write them.
     let meta = serde_json::to_vec(answer).unwrap_or_default().into();
     Message { id, meta, payloads }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_stands_for_the_client_of_its_key_or_for_the_first_without_one() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["south", "west"] {
+            let key = crate::key::NodeKey::read(&crate::key::NodeKey::generate().unwrap()).unwrap();
+            std::fs::write(folder.path().join(format!("{name}.pub")), key.public_ssh("")).unwrap();
+        }
+        let keys = NodeKeys::open(folder.path()).unwrap();
+        let clients = ["north", "south", "east"].map(|name| (name.to_owned(), 1)).to_vec();
+        let layout = Layout::new([]).unwrap();
+        let names = TensorNames::default();
+        let mut stock = StockClients { clients, layout, initial: ParamValues::new(), names };
+        let mut next = |own: &[&str]| {
+            let own: Vec<String> = own.iter().map(|name| (*name).to_owned()).collect();
+            stock.next(Some((&keys, &own))).map(|client| client.name)
+        };
+        // Its key is that of a client that is no app of Flower's own.
+        assert_eq!(next(&["west"]), None);
+        assert_eq!(next(&["south"]).as_deref(), Some("south"));
+        assert_eq!(next(&["south"]), None);
+        assert_eq!(next(&[]).as_deref(), Some("north"));
+        assert_eq!(next(&[]).as_deref(), Some("east"));
+        assert_eq!(next(&[]), None);
+    }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use fedra_flower::{Admission, Endpoint, Membership, NodeKey, Task, join, write_app};
+use fedra_flower::{Admission, Apps, Endpoint, Membership, NodeKey, Task, join, write_app};
 use fedra_net::{Carrier, FleetOptions, NetFleet, Routes, Runtime, Site};
 
 use crate::deployment::{Clients, Deployment, Opened};
@@ -119,7 +119,7 @@ impl Deployment for SuperLink {
         let listen = |folder: &Path, options: FleetOptions, told: &Told| {
             self.begin_run();
             let endpoint = Endpoint::new(&self.url, None).unwrap();
-            let task = Task::acquire(&endpoint, told).unwrap().unwrap();
+            let task = Task::acquire(&endpoint, (Apps::Any, folder), told).unwrap().unwrap();
             let federated = clients.world.federated(Routes::default());
             let start = |reception, _routes, _runtime: &Runtime| {
                 Ok(Box::new(task.start(reception, Admission::default())?) as Box<dyn Carrier>)
