@@ -20,8 +20,8 @@ use crate::stock_client::StockClients;
 /// How often it is asked who is online.
 const LOOK: Duration = Duration::from_secs(1);
 /// It is asked for replies again after a part of the time for which there was none, within bounds.
-const PART_OF_IDLE: u32 = 10;
-const FIRST_POLL: Duration = Duration::from_millis(30);
+const PART_OF_IDLE: u32 = 8;
+const FIRST_POLL: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_secs(1);
 /// How long a node that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(3);

@@ -10,9 +10,10 @@ use crate::superlink::{CALL, SuperLink};
 
 /// How long an object that was announced may take to come: as long as whoever pushes it may pause.
 pub(crate) const ANNOUNCED: Duration = Duration::from_mins(3);
-/// It is looked for again after a part of the time for which it did not come, within bounds.
-const PART_OF_WAIT: u32 = 10;
-const FIRST_LOOK: Duration = Duration::from_millis(20);
+/// It is looked for again after a part of the time for which it did not come, within bounds: each look takes
+/// the SuperLink some 5 ms, which it then lacks for the bytes that are awaited.
+const PART_OF_WAIT: u32 = 5;
+const FIRST_LOOK: Duration = Duration::from_millis(60);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Connections for objects. While one waits for the SuperLink another is written or read.
 pub(crate) const CONNECTIONS: usize = 3;

@@ -25,9 +25,9 @@ use crate::superlink::{Caller, SuperLink};
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 /// It is asked for messages again after a part of the time for which there was none, within bounds: so a
-/// message waits for a tenth of that time at most, and a node that is idle for long costs little: each
+/// message waits for a sixth of that time at most, and a node that is idle for long costs little: each
 /// question takes the SuperLink some 5 ms. Nothing is urgent before a coordinator has greeted it.
-const PART_OF_IDLE: u32 = 10;
+const PART_OF_IDLE: u32 = 6;
 const FIRST_POLL: Duration = Duration::from_millis(60);
 const LONGEST_POLL: Duration = Duration::from_secs(3);
 const UNSEATED_POLL: Duration = Duration::from_secs(1);
