@@ -60,15 +60,6 @@ def same_bits_over_tls_with_node_keys(fedra):
         assert said.count("completed") == len(METHODS), said
 
 
-def flags_of(rounds, method="{ name = 'scaffold' }", more=()):
-    """A federation that keeps corrections, so that a lost or doubled answer would show in the bits."""
-    flags = [TINY, "--set", f"method={method}", "--set", "threads=1"]
-    flags += ["--set", f"federation.rounds={rounds}"]
-    for key in more:
-        flags += ["--set", key]
-    return flags
-
-
 def begin(place, flags, serve_flags=(), more=()):
     """A SuperLink, a coordinator, three nodes and a run."""
     place.fed("flower", "app", "app")

@@ -197,7 +197,7 @@ class Walk:
             for name in re.split(r" and ", re.sub(r"\bthe\b ?", "", targets)):
                 for target in self.places(name.strip()):
                     for data, to in self.picked(file, source, name.strip(), target):
-                        target.path(f"/root/{to}").write_bytes(data)
+                        (target.path("root") / to).write_bytes(data)
 
     def picked(self, file, source, to_whom, target):
         """The bytes of a file, and its name at the target. What the sites send differs by name."""

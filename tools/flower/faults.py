@@ -8,21 +8,12 @@ import time
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from onehot import POISON, OneHotNode, new_key
-from parts import TINY, Place, free_port, wait
+from parts import Place, flags_of, free_port, wait
 from proxy import Proxy, cut, echo, hold, hold_reply, lose_reply, slow
 
 # A push session of a SuperLink ends after so many seconds without an object.
 SESSION = 180.0
 CLIENTS = {1: 20, 2: 30, 3: 50}
-
-
-def flags_of(rounds, method="{ name = 'scaffold' }", more=()):
-    """A federation that keeps corrections, so that a lost or doubled answer would show in the bits."""
-    flags = [TINY, "--set", f"method={method}", "--set", "threads=1"]
-    flags += ["--set", f"federation.rounds={rounds}"]
-    for key in more:
-        flags += ["--set", key]
-    return flags
 
 
 class Faulty(Place):

@@ -31,6 +31,15 @@ def wait(what, is_so, patience=PATIENCE):
     return found
 
 
+def flags_of(rounds, method="{ name = 'scaffold' }", more=()):
+    """A federation that keeps corrections, so that a lost or doubled answer would show in the bits."""
+    flags = [TINY, "--set", f"method={method}", "--set", "threads=1"]
+    flags += ["--set", f"federation.rounds={rounds}"]
+    for key in more:
+        flags += ["--set", key]
+    return flags
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -1,7 +1,6 @@
 //! Parameters between the engine, which knows vectors, and the model, which knows tensors.
 
 use fedra_compute::{Device, Params, Tensor};
-
 use fedra_plan::{Layout, ParamId, Round, Scope, Shape};
 use fedra_wire::{ClientId, Encoding, Expectation, Kind, ParamValues, WireError, open};
 

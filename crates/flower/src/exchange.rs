@@ -96,9 +96,7 @@ impl Shelf {
         done.sort_by_key(|(place, _)| *place);
         Ok(done.into_iter().map(|(_, result)| result).collect())
     }
-}
 
-impl Shelf {
     /// Asks for objects, in their order.
     pub(crate) fn pull_objects(
         &mut self,
