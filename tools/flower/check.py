@@ -12,7 +12,7 @@ import traceback
 
 import faults
 import numpy
-from parts import ROOT, TINY, Place, free_port, wait
+from parts import ROOT, TINY, Place, flags_of, free_port, wait
 
 METHODS = [
     "{ name = 'fedavg' }",
