@@ -29,9 +29,7 @@ def same_bits_over_tls_with_node_keys(fedra):
         place.fed("flower", "app", "app")
         link = place.superlink(free_port(), secure=True)
         for number in (1, 2, 3):
-            place.path("keys").mkdir(exist_ok=True)
-            place.fed("flower", "key", f"keys/hospital-{number}.key")
-            place.flwr("supernode", "register", f"keys/hospital-{number}.key.pub", "link")
+            place.node_key(f"hospital-{number}")
         for method in METHODS:
             flags = [TINY, "--set", f"method={method}", "--set", "threads=1"]
             flags += ["--set", "evaluate.attention=true"]
@@ -193,16 +191,21 @@ def our_nodes_take_part_in_a_run_of_flowers_own_fedavg(fedra):
 
 
 def an_app_of_flowers_own_takes_part_in_our_fedavg(fedra):
-    """A client in Python beside two of ours: its one-hot update counts once a round, with its weight."""
+    """A client in Python beside two of ours, each with its key, over TLS: its one-hot update counts once a round,
+    with its weight."""
     with Place(fedra) as place:
         flags = [TINY, "--set", "threads=1", "--set", "federation.rounds=2"]
         flags += ["--set", "work.optimiser={ name = 'sgd', rate = 1e-30 }"]
-        link = place.superlink(free_port())
-        serve = place.start(
-            "serve", [place.fedra, "serve", *flags, *link.flags, "--out", "far", "--stock", "hospital-1=20"]
-        )
-        sites = [place.join(link, number, flags) for number in (2, 3)]
-        place.supernode(link, "supernode")
+        place.certificates()
+        link = place.superlink(free_port(), secure=True)
+        place.stock_key("hospital-1")
+        place.node_key("hospital-2")
+        place.node_key("hospital-3")
+        more = ["--stock", "hospital-1=20", "--node-keys", "keys"]
+        serve = place.start("serve", [place.fedra, "serve", *flags, *link.flags, "--out", "far", *more])
+        key = lambda number: ["--key", f"keys/hospital-{number}.key"]
+        sites = [place.join(link, number, flags, more=key(number)) for number in (2, 3)]
+        place.supernode(link, "supernode", key="keys/hospital-1")
         place.flower_run(place.neighbour(), {"examples": 20})
         serve.succeed()
         for site in sites:
@@ -271,10 +274,8 @@ def who_differs_is_refused_with_a_sentence(fedra):
         place.certificates()
         place.fed("flower", "app", "app")
         link = place.superlink(free_port(), secure=True)
-        place.path("keys").mkdir()
         for client in ("hospital-1", "hospital-2"):
-            place.fed("flower", "key", f"keys/{client}.key")
-            place.flwr("supernode", "register", f"keys/{client}.key.pub", "link")
+            place.node_key(client)
         place.start("serve", [place.fedra, "serve", *flags, *link.flags, "--out", "far", "--node-keys", "keys"])
         place.flower_run()
 

@@ -142,8 +142,9 @@ def a_node_killed_in_the_middle_of_a_transfer_goes_on_to_the_same_bits(fedra):
 
 
 def a_coordinator_killed_in_the_middle_of_a_transfer_goes_on_in_the_same_run(fedra):
-    """kill -9 of the coordinator while it sends requests, and while it fetches answers; nobody calls flwr."""
-    with Faulty(fedra, flags_of(4)) as place:
+    """kill -9 of the coordinator while it sends requests, and while it fetches answers; then it is told to stop.
+    Nobody calls flwr."""
+    with Faulty(fedra, flags_of(8)) as place:
         place.begin()
         run = place.flower_run()
         tokens = set()
@@ -164,6 +165,11 @@ def a_coordinator_killed_in_the_middle_of_a_transfer_goes_on_in_the_same_run(fed
             took = time.monotonic() - begun
             print(f"    killed in {path}: the next round was complete after {took:.1f} s")
             assert took < 60, f"a coordinator that was killed in {path} left its nodes waiting for {took:.0f} s"
+        place.coordinator.child.terminate()
+        assert place.coordinator.end() == 130, place.coordinator.said()
+        assert "within a minute in the same run" in place.coordinator.said(), place.coordinator.said()
+        assert place.rounds("far") < 8, "it was told to stop too late"
+        place.coordinate().wait_for(f"goes on with run {run} of the SuperLink")
         place.succeed()
         assert len(tokens) == 1, "one run has one token"
         for file in [*place.folder.glob("*.log"), *place.folder.glob("far/**/*")]:

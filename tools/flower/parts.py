@@ -13,6 +13,8 @@ import tempfile
 import time
 
 import numpy
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 PATIENCE = 180.0
 BIN = pathlib.Path(sys.executable).parent
@@ -177,11 +179,34 @@ class Place:
         process.wait_for("Uvicorn running")
         return process
 
-    def supernode(self, link, name):
-        """Starts a node of Flower's own, in Python."""
-        command = [BIN / "flower-supernode", "--insecure", "--superlink", link.url.split("//")[1]]
+    def supernode(self, link, name, key=None):
+        """Starts a node of Flower's own, in Python; with its key where the SuperLink is secure."""
+        command = [BIN / "flower-supernode", "--superlink", link.url.split("//")[1]]
         command += ["--host", "127.0.0.1", "--port", free_port()]
+        if key:
+            command += ["--root-certificates", "certs/ca.pem", "--auth-supernode-private-key", key]
+            # Between the node and the processes that it starts.
+            command += ["--ssl-ca-certfile", "certs/ca.pem", "--ssl-certfile", "certs/server.pem"]
+            command += ["--ssl-keyfile", "certs/server.key"]
+        else:
+            command += ["--insecure"]
         return self.start(name, command)
+
+    def node_key(self, client):
+        """A key of ours for a client, registered at the SuperLink."""
+        self.path("keys").mkdir(exist_ok=True)
+        self.fed("flower", "key", f"keys/{client}.key")
+        self.flwr("supernode", "register", f"keys/{client}.key.pub", "link")
+
+    def stock_key(self, client):
+        """A key as `ssh-keygen -t ecdsa -b 384` makes it, registered at the SuperLink."""
+        key = ec.generate_private_key(ec.SECP384R1())
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        self.path("keys").mkdir(exist_ok=True)
+        self.path(f"keys/{client}").write_bytes(private)
+        self.path(f"keys/{client}.pub").write_bytes(public + b"\n")
+        self.flwr("supernode", "register", f"keys/{client}.pub", "link")
 
     def neighbour(self):
         """The app that knows nothing of fedra, where `flwr run` may build it."""

@@ -2,6 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
+use fedra::Experiment;
+use fedra::experiment::Party;
 use fedra::grid::{Grid, grouped};
 use fedra::holdings::Holdings;
 use fedra::remarks;
@@ -16,6 +18,7 @@ Examples:
   fedra data experiments/thousand.toml --all
   fedra data experiments/clinic-concepts.toml --set data.partition.by=dirichlet \\
     --set data.partition.alpha=0.1
+  fedra data study.toml --client north
 
 Shares are of rows, so those of labels that may stand together add up to more than 100 %. Where
 every word has a label, the list counts words and the picture compares spans.";
@@ -34,6 +37,9 @@ pub struct Data {
     /// Show every client and every label, however many there are
     #[arg(long)]
     all: bool,
+    /// Show the rows of this site alone, read as `fedra join` reads them
+    #[arg(long, value_name = "NAME")]
+    client: Option<String>,
 }
 
 impl Data {
@@ -41,14 +47,26 @@ impl Data {
     pub fn run(&self) -> Result<()> {
         let (clients, labels) =
             if self.all { (usize::MAX, usize::MAX) } else { (MOST_CLIENTS, MOST_LABELS) };
-        show(&self.written, (clients, labels))
+        let (experiment, holdings) = match &self.client {
+            None => {
+                let experiment = self.written.experiment()?;
+                let holdings = Holdings::of(&experiment)?;
+                (experiment, holdings)
+            }
+            Some(name) => {
+                let experiment = self.written.experiment_for(Party::Site)?;
+                let mut holdings = fedra::site::holdings(&experiment, name)?;
+                holdings.division.clients.retain(|holding| holding.client == *name);
+                (experiment, holdings)
+            }
+        };
+        show(&experiment, &holdings, (clients, labels));
+        Ok(())
     }
 }
 
-fn show(written: &Written, (most_clients, most_labels): (usize, usize)) -> Result<()> {
-    let experiment = written.experiment()?;
-    let holdings = Holdings::of(&experiment)?;
-    let Holdings { table, division, small } = &holdings;
+fn show(experiment: &Experiment, holdings: &Holdings, (most_clients, most_labels): (usize, usize)) {
+    let Holdings { table, division, small } = holdings;
     let held: usize = division.clients.iter().map(fedra_data::Holding::len).sum();
     let train: usize = division.clients.iter().map(|holding| holding.train.len()).sum();
     let central = division.central_test.len();
@@ -110,9 +128,8 @@ fn show(written: &Written, (most_clients, most_labels): (usize, usize)) -> Resul
     if division.clients.len() > most_clients || table.labels.len() > most_labels {
         console::say("note: --all shows every client and every label");
     }
-    let cut = remarks::of_lengths(&holdings, experiment.draft.data.max_tokens);
-    remarks::of_data(&holdings).iter().chain(&cut).for_each(console::say);
-    Ok(())
+    let cut = remarks::of_lengths(holdings, experiment.draft.data.max_tokens);
+    remarks::of_data(holdings).iter().chain(&cut).for_each(console::say);
 }
 
 const LEGEND: &str = "  \u{b7} absent   \u{2591} below half   \u{2592} near it   \

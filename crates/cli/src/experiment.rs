@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fedra::Experiment;
+use fedra::experiment::Party;
 
 /// A file and what overrides it.
 #[derive(Args, Clone, Debug)]
@@ -30,6 +31,11 @@ impl Written {
     /// Reads and checks it.
     pub fn experiment(&self) -> fedra::Result<Experiment> {
         Experiment::open(&self.file, &self.overrides.as_given())
+    }
+
+    /// The same for one party of a federation over a network.
+    pub fn experiment_for(&self, party: Party) -> fedra::Result<Experiment> {
+        Experiment::open_for(&self.file, party, &self.overrides.as_given())
     }
 }
 

@@ -166,7 +166,13 @@ impl Serve {
             voice,
         };
         let ending = fedra::serve(&experiment, &output, &Terminal::new(voice), &mut sites)?;
-        let go_on = format!(" in {}; the same command goes on", output.folder.display());
+        let how = match sites.network {
+            Network::Own(_) => "",
+            Network::SuperLink(_) => {
+                ": within a minute in the same run, later in that of another `flwr run`"
+            }
+        };
+        let go_on = format!(" in {}; the same command goes on{how}", output.folder.display());
         Ok(run::show(&ending, &output.folder, voice, &go_on))
     }
 }

@@ -38,25 +38,35 @@ pub fn join(experiment: &Experiment, name: &str) -> Result<(Client, BTreeMap<Str
     Ok((client(experiment, (prepared, device), (name, id))?, facts))
 }
 
+/// The rows of the named site, as it reads them when it joins.
+pub fn holdings(experiment: &Experiment, name: &str) -> Result<Holdings> {
+    check_declared(experiment)?;
+    let holdings = Holdings::of_site(experiment, name)?;
+    let declared = &experiment.draft.federation.names;
+    if !declared.is_empty() && !declared.iter().any(|other| other == name) {
+        let expected = format!("one of {}", declared.join(", "));
+        return Err(Complaint::new("--client", format!("{name:?}"), expected).into());
+    }
+    if !holdings.division.clients.iter().any(|holding| holding.client == name) {
+        let names = names(&holdings);
+        let expected = format!("one of {}", names.join(", "));
+        return Err(Complaint::new("client", format!("{name:?}"), expected).into());
+    }
+    Ok(holdings)
+}
+
+fn names(holdings: &Holdings) -> Vec<String> {
+    holdings.division.clients.iter().map(|holding| holding.client.clone()).collect()
+}
+
 /// What the site has, and the names of all clients as far as they are known.
 fn prepare(
     experiment: &Experiment,
     name: &str,
     device: &Device,
 ) -> Result<(Prepared, Vec<String>)> {
-    check_declared(experiment)?;
-    let mut holdings = Holdings::of_site(experiment, name)?;
-    let declared = &experiment.draft.federation.names;
-    if !declared.is_empty() && !declared.iter().any(|other| other == name) {
-        let expected = format!("one of {}", declared.join(", "));
-        return Err(Complaint::new("--client", format!("{name:?}"), expected).into());
-    }
-    let names: Vec<String> =
-        holdings.division.clients.iter().map(|holding| holding.client.clone()).collect();
-    if !names.iter().any(|other| other == name) {
-        let expected = format!("one of {}", names.join(", "));
-        return Err(Complaint::new("client", format!("{name:?}"), expected).into());
-    }
+    let mut holdings = holdings(experiment, name)?;
+    let (declared, names) = (&experiment.draft.federation.names, names(&holdings));
     // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
     if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
         holdings.division.clients.retain(|holding| holding.client == name);

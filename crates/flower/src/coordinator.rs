@@ -28,8 +28,6 @@ const GLANCE: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_millis(10);
 /// The longest wait after the SuperLink could not be reached.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// What a run is told whose coordinator was stopped.
-const STOPPED: &str = "the coordinator was stopped; `fedra serve` goes on in another run";
 
 /// The task of a run's server app, taken by this process.
 pub struct Task {
@@ -38,8 +36,8 @@ pub struct Task {
 
 impl Task {
     /// Waits for a run and takes its task; `None` when the listener wants to stop instead. The task is kept
-    /// in the folder until it ends: a coordinator that was killed goes on in the same run, as long as
-    /// the SuperLink has not given it up.
+    /// in the folder until it ends: a coordinator that was stopped or killed goes on in the same run, as
+    /// long as the SuperLink has not given it up.
     pub fn acquire(
         endpoint: &Endpoint,
         (apps, folder): (Apps, &Path),
@@ -150,13 +148,13 @@ impl Drop for Coordinator {
     }
 }
 
-/// Works until it is told how the run ended.
+/// Works until it is told how the run ended, or that this process goes without an end.
 fn carry(mut courier: Courier, orders: &Receiver<(Outcome, String)>) {
     let mut wait = TICK;
     loop {
         match orders.try_recv() {
             Ok((outcome, reason)) => return courier.finish(outcome, &reason),
-            Err(TryRecvError::Disconnected) => return courier.finish(Outcome::Failed, STOPPED),
+            Err(TryRecvError::Disconnected) => return courier.leave(),
             Err(TryRecvError::Empty) => {}
         }
         match courier.work() {

@@ -113,6 +113,12 @@ impl Courier {
         self.api.finish(outcome, reason);
     }
 
+    /// Goes without an end: the task waits for whoever comes with its token.
+    pub(crate) fn leave(mut self) {
+        self.api
+            .log("fedra serve was stopped; within a minute the same command goes on in this run");
+    }
+
     /// Takes note of who is online.
     fn meet(&mut self, nodes: Vec<NodeInfo>) {
         let online: BTreeMap<u64, NodeInfo> =

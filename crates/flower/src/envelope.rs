@@ -16,11 +16,12 @@ use fedra_net::{Limits, Message};
 use serde::{Deserialize, Serialize};
 
 use crate::error::FlowerError;
-use crate::exchange::{CONNECTIONS, Store, fetch, fetch_pieces};
+use crate::exchange::{Store, fetch, fetch_pieces};
 use crate::npy::Header;
 use crate::object::{CHUNK, Kind, Parcel, Parsed, shortened};
 use crate::proto::ObjectTree;
 use crate::record::Fields;
+use crate::shelf::CONNECTIONS;
 
 /// The type of a message that carries an envelope.
 pub(crate) const MESSAGE_TYPE: &str = "query.fedra";

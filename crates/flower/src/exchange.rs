@@ -1,12 +1,10 @@
-//! Objects to and from a SuperLink, whoever asks for them.
+//! A letter's objects to and from a SuperLink: what was announced is awaited, what is lacking is brought.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::error::FlowerError;
 use crate::object::{Letter, Object, Parsed, parse, read, shortened};
-use crate::proto::{Node, PullObject, PulledObject, PushObject, PushedObject};
-use crate::superlink::{CALL, SuperLink};
+use crate::proto::PulledObject;
 
 /// How long an object that was announced may take to come: as long as whoever pushes it may pause.
 pub(crate) const ANNOUNCED: Duration = Duration::from_mins(3);
@@ -15,8 +13,6 @@ pub(crate) const ANNOUNCED: Duration = Duration::from_mins(3);
 const PART_OF_WAIT: u32 = 5;
 const FIRST_LOOK: Duration = Duration::from_millis(60);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
-/// Connections for objects. While one waits for the SuperLink another is written or read.
-pub(crate) const CONNECTIONS: usize = 3;
 
 /// A SuperLink's objects of one run.
 pub(crate) trait Store {
@@ -34,96 +30,6 @@ pub(crate) trait Store {
         objects: &[&Object],
         session: &str,
     ) -> Result<bool, FlowerError>;
-}
-
-/// A SuperLink's objects as a node or a coordinator reaches them.
-pub(crate) struct Shelf {
-    links: Vec<SuperLink>,
-    node: Node,
-    pull: &'static str,
-    push: &'static str,
-}
-
-impl Shelf {
-    /// The objects that whoever calls over this link may reach, by the paths of the two calls.
-    pub(crate) fn new(
-        link: &SuperLink,
-        node: Node,
-        (pull, push): (&'static str, &'static str),
-    ) -> Self {
-        let links = (0..CONNECTIONS).map(|_| link.beside(CALL)).collect();
-        Self { links, node, pull, push }
-    }
-
-    /// Makes a call for each of the items, over all connections; stops at the first error.
-    fn each<T: Sync, R: Send>(
-        &mut self,
-        items: &[T],
-        call: impl Fn(&mut SuperLink, &T) -> Result<R, FlowerError> + Sync,
-    ) -> Result<Vec<R>, FlowerError> {
-        let next = Mutex::new(items.iter().enumerate());
-        let work = |link: &mut SuperLink| -> Result<Vec<(usize, R)>, FlowerError> {
-            let mut done = Vec::new();
-            loop {
-                let item = next.lock().map_or(None, |mut items| items.next());
-                let Some((place, item)) = item else { return Ok(done) };
-                match call(link, item) {
-                    Ok(result) => done.push((place, result)),
-                    Err(error) => {
-                        // Nobody begins another one.
-                        if let Ok(mut items) = next.lock() {
-                            items.by_ref().for_each(drop);
-                        }
-                        return Err(error);
-                    }
-                }
-            }
-        };
-        let Some((first, others)) = self.links.split_first_mut() else { return Ok(Vec::new()) };
-        let others = &mut others[..items.len().saturating_sub(1).min(CONNECTIONS - 1)];
-        let mut done = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                others.iter_mut().map(|link| scope.spawn(|| work(link))).collect();
-            let mut done = work(first)?;
-            for thread in threads {
-                match thread.join() {
-                    Ok(more) => done.extend(more?),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            Ok::<_, FlowerError>(done)
-        })?;
-        done.sort_by_key(|(place, _)| *place);
-        Ok(done.into_iter().map(|(_, result)| result).collect())
-    }
-
-    /// Asks for objects, in their order.
-    pub(crate) fn pull_objects(
-        &mut self,
-        run_id: u64,
-        ids: &[&str],
-    ) -> Result<Vec<PulledObject>, FlowerError> {
-        let (node, path) = (Some(self.node), self.pull);
-        self.each(ids, |link, id| {
-            link.call(path, &PullObject { node, run_id, object_id: (*id).to_owned() })
-        })
-    }
-
-    /// Brings objects; `false` when the session in which they were announced is over.
-    pub(crate) fn push_objects(
-        &mut self,
-        run_id: u64,
-        objects: &[&Object],
-        session: &str,
-    ) -> Result<bool, FlowerError> {
-        let (node, path) = (Some(self.node), self.push);
-        let stored = self.each(objects, |link, object| {
-            let (object_id, session_id) = (object.id.clone(), session.to_owned());
-            let request = PushObject { node, run_id, object_id, session_id };
-            link.call_with::<PushedObject>(path, &request, (PushObject::CONTENT, &object.pieces))
-        })?;
-        Ok(stored.into_iter().all(|object| object.stored))
-    }
 }
 
 /// Fetches an object by its name; waits until it is there.

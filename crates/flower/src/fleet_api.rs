@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::FlowerError;
-use crate::exchange::{Shelf, Store, upload};
+use crate::exchange::{Store, upload};
 use crate::heartbeat::Heartbeat;
 use crate::key::NodeKey;
 use crate::object::{Letter, Object, shortened};
@@ -12,6 +12,7 @@ use crate::proto::{
     ActivateNode, ConfirmMessage, Message, Node, NodeHeartbeat, Nothing, PullMessages,
     PulledMessages, PulledObject, PushMessages, PushedMessages, RegisterNode, Success,
 };
+use crate::shelf::Shelf;
 use crate::superlink::{BEAT, SuperLink};
 
 /// Seconds between heartbeats as they are promised; a node is given up after twice as long. The

@@ -1,4 +1,5 @@
-//! The task of a run in a file of the run's folder, so that a coordinator that was killed takes it up again.
+//! The task of a run in a file of the run's folder, so that a coordinator that was stopped or killed takes it
+//! up again.
 //!
 //! A task is of whoever shows its token. So the token is a secret: only its owner may read the file, nobody
 //! prints it, and it goes when the task ends.

@@ -1,7 +1,8 @@
 //! A node's key: who it is to a SuperLink.
 //!
 //! Every call of a node carries its public key and a signature over the time. ECDSA on P-256 with SHA-256,
-//! because the SuperLink verifies with SHA-256 on any curve and this is the pair that is made for it.
+//! because the SuperLink verifies with SHA-256 on any curve and this is the pair that is made for it. Nodes
+//! of others may have keys on P-384, which is what Flower's own documents make, or P-521.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,13 +16,52 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::error::FlowerError;
 
-/// What comes before a point of P-256 in a public key's DER.
-const SPKI: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
-    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
-const SSH_KIND: &str = "ecdsa-sha2-nistp256";
-const SSH_CURVE: &str = "nistp256";
+/// A curve of NIST's, on which a node's key may be.
+struct Curve {
+    /// What OpenSSH calls keys on it.
+    kind: &'static str,
+    /// What OpenSSH calls the curve.
+    name: &'static str,
+    /// What comes before a point in a public key's DER.
+    before: &'static [u8],
+    /// Bytes of a point.
+    point: usize,
+}
+
+const P256: Curve = Curve {
+    kind: "ecdsa-sha2-nistp256",
+    name: "nistp256",
+    before: &[
+        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08,
+        0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    ],
+    point: 65,
+};
+const P384: Curve = Curve {
+    kind: "ecdsa-sha2-nistp384",
+    name: "nistp384",
+    before: &[
+        0x30, 0x76, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05,
+        0x2b, 0x81, 0x04, 0x00, 0x22, 0x03, 0x62, 0x00,
+    ],
+    point: 97,
+};
+const P521: Curve = Curve {
+    kind: "ecdsa-sha2-nistp521",
+    name: "nistp521",
+    before: &[
+        0x30, 0x81, 0x9b, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06,
+        0x05, 0x2b, 0x81, 0x04, 0x00, 0x23, 0x03, 0x81, 0x86, 0x00,
+    ],
+    point: 133,
+};
+
+impl Curve {
+    /// A public key in PEM, as a SuperLink names its node.
+    fn public_pem(&self, point: &[u8]) -> String {
+        pem("PUBLIC KEY", &[self.before, point].concat())
+    }
+}
 
 /// A key on P-256.
 pub struct NodeKey {
@@ -80,19 +120,17 @@ impl NodeKey {
 
     /// The public key in PEM, as a SuperLink names the node.
     pub fn public_pem(&self) -> String {
-        let mut der = SPKI.to_vec();
-        der.extend_from_slice(self.pair.public_key().as_ref());
-        pem("PUBLIC KEY", &der)
+        P256.public_pem(self.pair.public_key().as_ref())
     }
 
     /// The public key as OpenSSH writes it, which is what an operator registers.
     pub fn public_ssh(&self, comment: &str) -> String {
-        let mut blob = Vec::new();
-        for part in [SSH_KIND.as_bytes(), SSH_CURVE.as_bytes(), self.pair.public_key().as_ref()] {
+        let (Curve { kind, name, .. }, mut blob) = (P256, Vec::new());
+        for part in [kind.as_bytes(), name.as_bytes(), self.pair.public_key().as_ref()] {
             blob.extend_from_slice(&(part.len() as u32).to_be_bytes());
             blob.extend_from_slice(part);
         }
-        format!("{SSH_KIND} {} {comment}\n", STANDARD.encode(blob))
+        format!("{kind} {} {comment}\n", STANDARD.encode(blob))
     }
 
     /// A signature in DER.
@@ -150,14 +188,23 @@ impl NodeKeys {
 
 /// A public key in PEM, from the line in which OpenSSH writes it.
 fn public_pem(line: &str) -> Result<String, String> {
-    let expected = || format!("found another text, expected a line that begins with {SSH_KIND}");
+    const EXPECTED: &str = "expected a line that begins with ecdsa-sha2-nistp256, ecdsa-sha2-nistp384 or ecdsa-sha2-nistp521";
     let mut words = line.split_whitespace();
-    let (Some(SSH_KIND), Some(blob)) = (words.next(), words.next()) else { return Err(expected()) };
-    let blob = STANDARD.decode(blob).map_err(|_| expected())?;
-    let (_kind, rest) = field(&blob).ok_or_else(expected)?;
-    let (_curve, rest) = field(rest).ok_or_else(expected)?;
-    let (point, _) = field(rest).filter(|(point, _)| point.len() == 65).ok_or_else(expected)?;
-    Ok(pem("PUBLIC KEY", &[&SPKI[..], point].concat()))
+    let kind = words.next().unwrap_or_default();
+    let curve = [P256, P384, P521].into_iter().find(|curve| curve.kind == kind);
+    let Some(curve) = curve else {
+        let found: String = kind.chars().take(40).collect();
+        return Err(format!("found {found:?}, {EXPECTED}"));
+    };
+    let read = |text: &str| {
+        let blob = STANDARD.decode(text).ok()?;
+        let (kind, rest) = field(&blob)?;
+        let (name, rest) = field(rest)?;
+        let (point, _) = field(rest)?;
+        let is_of_curve = kind == curve.kind.as_bytes() && name == curve.name.as_bytes();
+        (is_of_curve && point.len() == curve.point).then(|| curve.public_pem(point))
+    };
+    words.next().and_then(read).ok_or_else(|| format!("found a broken key of kind {kind}"))
 }
 
 fn unusable(file: &str, reason: &dyn std::fmt::Display) -> FlowerError {
@@ -191,10 +238,10 @@ fn read_openssh(text: &str) -> Result<([u8; 32], Vec<u8>), String> {
     let (_public, rest) = field(rest).ok_or(WRONG)?;
     let (private, _) = field(rest).ok_or(WRONG)?;
     let (kind, rest) = field(private.get(8..).ok_or(WRONG)?).ok_or(WRONG)?;
-    if kind != SSH_KIND.as_bytes() {
-        let kind = String::from_utf8_lossy(kind);
+    if kind != P256.kind.as_bytes() {
+        let (kind, expected) = (String::from_utf8_lossy(kind), P256.kind);
         return Err(format!(
-            "found a key of kind {kind}, expected {SSH_KIND}: `fedra flower key FILE` makes one"
+            "found a key of kind {kind}, expected {expected}: `fedra flower key FILE` makes one"
         ));
     }
     let (_curve, rest) = field(rest).ok_or(WRONG)?;
@@ -251,7 +298,40 @@ mod tests {
         assert_eq!(keys.names(b"another"), Vec::<String>::new());
         std::fs::write(folder.path().join("bad.pub"), "ssh-ed25519 AAAA x").unwrap();
         let told = NodeKeys::open(folder.path()).unwrap_err().to_string();
-        assert!(told.contains("bad.pub: found another text"), "{told}");
+        assert!(told.contains("bad.pub: found \"ssh-ed25519\", expected a line that"), "{told}");
+    }
+
+    /// The public halves of keys that `ssh-keygen -t ecdsa` made, and what OpenSSL makes of them.
+    #[test]
+    fn keys_of_others_may_be_on_any_curve() {
+        let keys = [
+            (
+                "ecdsa-sha2-nistp384 AAAAE2VjZHNhLXNoYTItbmlzdHAzODQAAAAIbmlzdHAzODQAAABhBG+c06xn14qb\
+                 g7E7db9IrmGnsOPEB4VD3P51fH6cUqxbX2RQxiw7fCRXU6oOmDzKPKqEZEHnbT9DgNMTcpCh8eKOdu7Ltb+l\
+                 tnZsj5IG5X+TDellcg8VeXRyPc+hPwDVEQ==",
+                "-----BEGIN PUBLIC KEY-----\nMHYwEAYHKoZIzj0CAQYFK4EEACIDYgAEb5zTrGfXipuDsTt1v0iuYaew\
+                 48QHhUPc\n/nV8fpxSrFtfZFDGLDt8JFdTqg6YPMo8qoRkQedtP0OA0xNykKHx4o527su1v6W2\ndmyPkgbl\
+                 f5MN6WVyDxV5dHI9z6E/ANUR\n-----END PUBLIC KEY-----\n",
+            ),
+            (
+                "ecdsa-sha2-nistp521 AAAAE2VjZHNhLXNoYTItbmlzdHA1MjEAAAAIbmlzdHA1MjEAAACFBAF79qXzAIA1\
+                 KgmXA2F87DMZLXqsJzF7v4RuFxrVb+sbE4Jvh721miDy00ZWuZXRvuD+0CUE/+AJS9pEsUFmXsh9XgG3yQUA\
+                 YC6c+SxoRIYdZFVR+DHjQTxXbcEUD6Hp5WP8IxkDsBB7YaAbFbgw8zynd2pjJYWWCZn6lr2DO10Q66BgIg==",
+                "-----BEGIN PUBLIC KEY-----\nMIGbMBAGByqGSM49AgEGBSuBBAAjA4GGAAQBe/al8wCANSoJlwNhfOwz\
+                 GS16rCcx\ne7+Ebhca1W/rGxOCb4e9tZog8tNGVrmV0b7g/tAlBP/gCUvaRLFBZl7IfV4Bt8kF\nAGAunPks\
+                 aESGHWRVUfgx40E8V23BFA+h6eVj/CMZA7AQe2GgGxW4MPM8p3dqYyWF\nlgmZ+pa9gztdEOugYCI=\n----\
+                 -END PUBLIC KEY-----\n",
+            ),
+        ];
+        for (line, pem) in keys {
+            assert_eq!(public_pem(line).unwrap(), pem);
+            let (kind, rest) = line.split_once(' ').unwrap();
+            let cut = format!("{kind} {}", &rest[..rest.len() - 8]);
+            assert_eq!(public_pem(&cut).unwrap_err(), format!("found a broken key of kind {kind}"));
+            let other = keys.iter().find(|(other, _)| !other.starts_with(kind)).unwrap().0;
+            let mixed = format!("{kind} {}", other.split_once(' ').unwrap().1);
+            assert!(public_pem(&mixed).is_err());
+        }
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod fleet_api;
 mod heartbeat;
 mod kept_task;
 mod runtime_api;
+mod shelf;
 mod superlink;
 
 mod clock;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::app::{APP, Apps};
 use crate::error::FlowerError;
-use crate::exchange::{Shelf, Store, upload};
+use crate::exchange::{Store, upload};
 use crate::heartbeat::Heartbeat;
 use crate::kept_task::{KeptTask, TakenTask};
 use crate::object::{Letter, Object, shortened};
@@ -13,6 +13,7 @@ use crate::proto::{
     PullAppMessages, PulledAppMessages, PulledObject, PushAppMessages, PushLogs, PushedAppMessages,
     RunInfo, Runs, SUPERLINK, Success, TaskInfo, TaskInput, TaskOutput,
 };
+use crate::shelf::Shelf;
 use crate::superlink::{BEAT, Caller, SuperLink};
 
 /// What a coordinator does.

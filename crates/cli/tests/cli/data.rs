@@ -38,6 +38,29 @@ fn files_are_read_through_variables_and_capped() {
 }
 
 #[test]
+fn a_site_looks_at_its_own_rows_without_anybody_elses() {
+    let place = Place::new();
+    place.succeed(&["run", "tiny.toml", "--out", "base"]);
+    let row = |label: &str| {
+        format!("{{\"text\": \"a {label}\", \"label\": \"{label}\", \"client\": \"north\"}}\n")
+    };
+    fs::write(place.path("rows.jsonl"), [row("heart"), row("lung")].concat().repeat(5)).unwrap();
+    let experiment = "\
+        [data]\nsource = 'jsonl'\ntask = 'classes'\ntrain = 'rows.jsonl'\ntest = 'at-the-server.jsonl'\n\
+        labels = ['heart', 'lung', 'skin']\nmax_tokens = 8\n[model]\npath = 'base/model'\n\
+        [federation]\nrounds = 1\nnames = ['north', 'west']\n";
+    fs::write(place.path("study.toml"), experiment).unwrap();
+    let shown = place.succeed(&["data", "study.toml", "--client", "north"]);
+    assert!(shown.contains("training rows  10") && shown.contains("north"), "{shown}");
+    let told = place.refused(&["data", "study.toml", "--client", "west"]);
+    assert!(told.contains("client: found \"west\", expected one of north"), "{told}");
+    let told = place.refused(&["data", "study.toml", "--client", "east"]);
+    assert!(told.contains("--client: found \"east\", expected one of north, west"), "{told}");
+    let told = place.refused(&["data", "study.toml"]);
+    assert!(told.contains("at-the-server.jsonl"), "{told}");
+}
+
+#[test]
 fn pairs_of_texts_in_another_encoding_are_learnt_and_saved_with_their_tokenizer() {
     let place = Place::new();
     let mut rows = "question;context;label;client\n".to_owned();
