@@ -158,6 +158,9 @@ impl Trainer<'_> {
             sum.iter_mut().for_each(|(_, sum)| sum.divide(steps as f32));
             to_values(&sum)
         });
+        // Gradients and moments are not needed any more, and the change takes memory of its own.
+        drop((optimiser, cache));
+        self.device.rest();
         let change = change(task.scope, params, &start)?;
         let (loss, noise) = match private {
             None => (loss_sum / seen as f64, None),

@@ -111,6 +111,9 @@ impl Worker<'_> {
         let mut next = ClientState::empty(request.client);
         next.personal = state.personal.clone();
         next.personal.absorb(copied(&params, request.plan.keeps())?);
+        // The payload takes memory of its own.
+        drop(params);
+        self.device.rest();
         let (own, change_of_own) = next_correction(request, state, &result);
         next.correction = own;
         let correction = match change_of_own.filter(|_| request.correction.is_some()) {

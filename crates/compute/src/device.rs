@@ -25,6 +25,12 @@ impl Device {
         Self::Cpu(Pool::new())
     }
 
+    /// The same for a process that trains now and then: when it [rests](Device::rest), memory that is not
+    /// in use goes back to the system.
+    pub fn frugal_cpu() -> Self {
+        Self::Cpu(Pool::frugal())
+    }
+
     /// A device without numbers, which counts from nothing. Tensors read as zeros.
     pub fn meta() -> Self {
         Self::Meta(Counter::default())
@@ -43,6 +49,14 @@ impl Device {
         match self {
             Self::Cpu(pool) => pool.usage(),
             Self::Meta(counter) => counter.usage(),
+        }
+    }
+
+    /// Nobody trains for a while. Does nothing unless the device is frugal.
+    pub fn rest(&self) {
+        match self {
+            Self::Cpu(pool) => pool.rest(),
+            Self::Meta(_) => {}
         }
     }
 

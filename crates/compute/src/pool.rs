@@ -10,6 +10,9 @@
 //! spent a third of their time on waiting and on memory that was in the other core's cache. Whoever
 //! starts workers numbers them ([`set_worker`]), and a number is a shard. So the threads of one round use
 //! the memory of those of the round before, and what a run takes does not depend on who waits for whom.
+//!
+//! A process that trains one client now and then is better off with a frugal pool: between two trainings it
+//! needs that memory for the messages ([`Pool::rest`]).
 
 mod counted;
 mod high_water;
@@ -67,12 +70,28 @@ struct Shared {
     shards: [Mutex<Slabs>; SHARDS],
     /// Over all shards.
     level: HighWater,
+    /// Whether it gives memory back when it rests.
+    is_frugal: bool,
 }
 
 impl Pool {
     /// An empty pool.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty pool that gives memory back when it rests.
+    pub fn frugal() -> Self {
+        Self(Arc::new(Shared { is_frugal: true, ..Shared::default() }))
+    }
+
+    /// Nobody trains for a while: a frugal pool gives the system what is not in use, in whole slabs.
+    pub fn rest(&self) {
+        if self.0.is_frugal {
+            for shard in 0..SHARDS {
+                self.shard(shard).rest();
+            }
+        }
     }
 
     /// A buffer of `len` floats with arbitrary contents.

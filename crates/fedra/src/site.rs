@@ -22,7 +22,7 @@ use crate::prepared::{PartHeld, Prepared};
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
 pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
-    let device = Device::cpu();
+    let device = Device::frugal_cpu();
     let (prepared, _) = prepare(experiment, name, &device)?;
     client(experiment, (prepared, device), (name, id))
 }
@@ -30,7 +30,7 @@ pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client>
 /// The named client of a federation over a network, under the number that the experiment gives it, and
 /// what it has to have alike with the server.
 pub fn join(experiment: &Experiment, name: &str) -> Result<(Client, BTreeMap<String, String>)> {
-    let device = Device::cpu();
+    let device = Device::frugal_cpu();
     let (prepared, names) = prepare(experiment, name, &device)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
     let facts = agreement(experiment, &prepared)?;

@@ -130,6 +130,15 @@ impl Slabs {
         self.insert_free(length, (slab, offset));
     }
 
+    /// Slabs of which nothing is in use go back to the system.
+    pub(super) fn rest(&mut self) {
+        let unused = |(slab, memory): (&usize, &Slab)| (memory.in_use == 0).then_some(*slab);
+        let unused: Vec<usize> = self.all.iter().filter_map(unused).collect();
+        for slab in unused {
+            self.remove_slab(slab);
+        }
+    }
+
     /// Floats ever touched in the present slabs.
     pub(super) const fn held(&self) -> usize {
         self.held

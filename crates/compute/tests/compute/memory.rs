@@ -52,6 +52,25 @@ fn the_high_water_mark_is_that_of_the_step_and_can_be_forgotten() {
 }
 
 #[test]
+fn a_frugal_device_gives_memory_back_when_it_rests_and_another_keeps_it() {
+    let held = |device: &Device| device.usage().live_bytes + device.usage().idle_bytes;
+    for (device, is_frugal) in [(Device::frugal_cpu(), true), (Device::cpu(), false)] {
+        let kept = Tensor::zeros(&device, 100, 100);
+        // More than one slab has room for.
+        let training: Vec<Tensor> = (0..6).map(|_| Tensor::zeros(&device, 1000, 5000)).collect();
+        let most = held(&device);
+        device.rest();
+        assert_eq!(held(&device), most, "what is in use stays");
+        drop(training);
+        device.rest();
+        assert_eq!(held(&device) < most, is_frugal, "{} of {most}", held(&device));
+        assert!(held(&device) >= 100 * 100 * size_of::<f32>());
+        assert!(kept.to_host().iter().all(|number| *number == 0.0));
+        assert!(Tensor::zeros(&device, 1000, 5000).to_host().iter().all(|number| *number == 0.0));
+    }
+}
+
+#[test]
 fn the_vocabulary_loss_never_holds_all_logits() {
     let (count, width, words) = (2503, 8, 5003);
     let all_logits = count * words * size_of::<f32>();
