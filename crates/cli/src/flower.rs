@@ -83,9 +83,15 @@ pub struct AtSuperLink {
 }
 
 impl AtSuperLink {
-    /// The SuperLink, if there is one.
-    pub fn endpoint(&self, tls: &Tls) -> Result<Option<Endpoint>> {
-        let Some(url) = &self.superlink else { return Ok(None) };
+    /// The SuperLink, if there is one. Without it none of these flags means anything.
+    pub fn endpoint(&self, tls: &Tls, flags: &[(bool, &str)]) -> Result<Option<Endpoint>> {
+        let Some(url) = &self.superlink else {
+            let ca = (self.superlink_ca.is_some(), "--ca");
+            if let Some((_, flag)) = flags.iter().chain([&ca]).find(|(is_given, _)| *is_given) {
+                bail!("{flag}: found no --superlink, expected one: it has no meaning without");
+            }
+            return Ok(None);
+        };
         tls.refuse_certificates("--superlink")?;
         let endpoint = Endpoint::new(url, self.superlink_ca.as_deref())?;
         let address = endpoint.authority();

@@ -137,7 +137,8 @@ impl Join {
 
     /// How the server is reached.
     fn way(&self) -> Result<Way> {
-        if let Some(endpoint) = self.flower.endpoint(&self.tls)? {
+        let flags = [(self.node_key.is_some(), "--key"), (self.stock, "--stock")];
+        if let Some(endpoint) = self.flower.endpoint(&self.tls, &flags)? {
             return Ok(Way::SuperLink(endpoint));
         }
         let Some(server) = &self.server else { bail!("found neither --server nor --superlink") };

@@ -119,7 +119,9 @@ impl Serve {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let network = match (self.listen, self.flower.endpoint(&self.tls)?) {
+        let flags =
+            [(self.node_keys.is_some(), "--node-keys"), (!self.stock.is_empty(), "--stock")];
+        let network = match (self.listen, self.flower.endpoint(&self.tls, &flags)?) {
             (Some(listen), None) => {
                 let security = self.tls.security("--listen", &listen.to_string())?;
                 Network::Own(ServerOptions::new(listen, security))
@@ -164,13 +166,13 @@ impl Serve {
                 start_after: self.start_after.map(seconds),
             },
             voice,
+            has_run: false,
         };
         let ending = fedra::serve(&experiment, &output, &Terminal::new(voice), &mut sites)?;
-        let how = match sites.network {
-            Network::Own(_) => "",
-            Network::SuperLink(_) => {
-                ": within a minute in the same run, later in that of another `flwr run`"
-            }
+        let how = if sites.has_run {
+            ": within a minute in the same run, later in that of another `flwr run`"
+        } else {
+            ""
         };
         let go_on = format!(" in {}; the same command goes on{how}", output.folder.display());
         Ok(run::show(&ending, &output.folder, voice, &go_on))
@@ -193,6 +195,8 @@ struct Sites {
     options: FleetOptions,
     start: Start,
     voice: Voice,
+    /// Whether a run of a SuperLink was taken.
+    has_run: bool,
 }
 
 impl Host for Sites {
@@ -232,6 +236,8 @@ impl Host for Sites {
                                     cut model would wait a third of a second at each crossing";
                     return Err(Error::Refused(format!("--superlink: expected {expected}")));
                 }
+                let remarks = self.keys.as_ref().map(|keys| keys.remarks(&names));
+                remarks.iter().flatten().for_each(|remark| self.say(&format!("note: {remark}")));
                 let stock = self.stock_clients((&names, &layout), &initial)?;
                 // The client app of such clients comes with the run.
                 let apps = if stock.is_some() { Apps::Any } else { Apps::Ours };
@@ -239,6 +245,7 @@ impl Host for Sites {
                 let task = Task::acquire(endpoint, (apps, folder), &*listener);
                 let task = task.map_err(|error| Error::Refused(error.to_string()))?;
                 let Some(task) = task else { return Ok(None) };
+                self.has_run = true;
                 let routes = Routes::default();
                 let federated = Federated { names, agreement, layout, initial, routes };
                 let start = |reception, _routes, _runtime: &Runtime| {
@@ -250,7 +257,8 @@ impl Host for Sites {
                 let how = match (endpoint.is_encrypted(), &self.keys) {
                     (true, Some(_)) => "TLS; a node is who its key says",
                     (true, None) => "TLS; a node is who it claims to be",
-                    (false, _) => "no TLS",
+                    (false, Some(_)) => "no TLS; a node is who its key says",
+                    (false, None) => "no TLS; a node is who it claims to be",
                 };
                 self.say(&format!("coordinating at {} ({how})", fleet.address()));
                 fleet

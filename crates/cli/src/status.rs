@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use fedra::run_files::{ROUNDS, STATUS};
+use fedra::run_files::{ROUNDS, STATUS, SUMMARY};
 use fedra_net::{FleetPhase, FleetStatus, SiteStatus};
 use fedra_plan::ByteCount;
 use serde_json::Value;
@@ -71,6 +71,10 @@ struct Picture {
     epsilon: Option<f64>,
     /// Seconds since the server wrote.
     age: u64,
+    /// Whether a server is at work in the folder.
+    is_served: bool,
+    /// Whether the last round is complete.
+    is_finished: bool,
 }
 
 impl Picture {
@@ -88,8 +92,17 @@ impl Picture {
             .with_context(|| format!("{}: found no status of a federation", file.display()))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let age = now.saturating_sub(status.written);
-        let mut picture =
-            Self { status, complete: 0, up: 0, down: 0, scores: Vec::new(), epsilon: None, age };
+        let mut picture = Self {
+            status,
+            complete: 0,
+            up: 0,
+            down: 0,
+            scores: Vec::new(),
+            epsilon: None,
+            age,
+            is_served: fedra::is_at_work(folder),
+            is_finished: folder.join(SUMMARY).is_file(),
+        };
         let rounds = std::fs::read_to_string(folder.join(ROUNDS)).unwrap_or_default();
         // The last line may be half written.
         for report in rounds.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
@@ -118,10 +131,18 @@ impl Picture {
 
     fn text(&self) -> String {
         let Self { status, complete, up, down, age, .. } = self;
-        let doing = match status.phase {
-            FleetPhase::Waiting => "waits for clients".to_owned(),
-            FleetPhase::Running => format!("round {} is on", u64::from(status.round.0) + 1),
-            FleetPhase::Ended => "is over".to_owned(),
+        let round = u64::from(status.round.0) + 1;
+        let doing = match (status.phase, self.is_served) {
+            (FleetPhase::Waiting, true) => "waits for clients".to_owned(),
+            (FleetPhase::Running, true) => format!("round {round} is on"),
+            (FleetPhase::Waiting, false) => {
+                "stopped while it waited for clients: no server is at work here".to_owned()
+            }
+            (FleetPhase::Running, false) => {
+                format!("stopped in round {round}: no server is at work here")
+            }
+            (FleetPhase::Ended, _) if self.is_finished => "is over".to_owned(),
+            (FleetPhase::Ended, _) => "ended before its last round".to_owned(),
         };
         let mut text = format!("{doing}; {complete} complete; as of {age} s ago\n");
         let _ = writeln!(text, "at {}, process {}", plain(&status.place), status.process);
@@ -159,6 +180,8 @@ impl Picture {
             .collect();
         let object = serde_json::json!({
             "age": self.age,
+            "served": self.is_served,
+            "finished": self.is_finished,
             "complete": self.complete,
             "bytes": { "up": self.up, "down": self.down },
             "scores": scores,
@@ -182,8 +205,10 @@ impl Picture {
             self.status.sites.iter().map(|site| (label(site), value(site))).collect()
         };
         let truth = f64::from;
-        let is_on = self.status.phase == FleetPhase::Running;
+        let is_on = self.status.phase == FleetPhase::Running && self.is_served;
         metric("running", "gauge", "Whether rounds are on.", one(truth(u8::from(is_on))));
+        let is_finished = truth(u8::from(self.is_finished));
+        metric("finished", "gauge", "Whether the last round is complete.", one(is_finished));
         metric("status_age_seconds", "gauge", "Since the server wrote.", one(self.age as f64));
         metric("rounds_complete", "counter", "Complete rounds.", one(self.complete as f64));
         metric("payload_up_bytes", "counter", "Payloads from clients.", one(self.up as f64));
@@ -243,7 +268,14 @@ mod tests {
             "\n{\"bytes\": {\"up\"",
         );
         let folder = folder(STANDS, rounds);
-        let picture = Picture::read(folder.path()).unwrap();
+        let read = || Picture::read(folder.path()).unwrap();
+        let told = read().text();
+        assert!(told.starts_with("stopped in round 3: no server is at work here; 2 com"), "{told}");
+        assert!(read().metrics().contains("fedra_running 0\n"));
+        let lock = std::fs::File::create(folder.path().join("fedra.lock")).unwrap();
+        lock.try_lock().unwrap();
+        let picture = read();
+        assert!(picture.metrics().contains("fedra_running 1\n"));
         let text = picture.text();
         assert!(text.starts_with("round 3 is on; 2 complete; as of "), "{text}");
         assert!(text.contains("central_test f1: 0.7500\nprivacy spent: epsilon 2.5000"), "{text}");

@@ -63,6 +63,14 @@ pub enum ClientError {
         /// Why.
         reason: String,
     },
+    /// The client's own ledger cannot be written, so it must not release anything.
+    #[error("privacy: writing {file}: {source}")]
+    LedgerFile {
+        /// The file.
+        file: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The other half of a cut model failed, or refused.
     #[error("{reason}")]
     Peer {

@@ -26,6 +26,14 @@ pub enum EngineError {
         /// What is wrong.
         reason: String,
     },
+    /// A ledger cannot be written: what would be released could not be counted.
+    #[error("privacy: writing {file}: {source}")]
+    LedgerFile {
+        /// The file.
+        file: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// What comes next would spend more than was allowed.
     #[error("privacy: {reason}")]
     OverBudget {
@@ -170,6 +178,7 @@ impl EngineError {
             Self::TooFewArrivals { reason, .. } => reason.contains(NOT_FINITE),
             Self::Setting { .. }
             | Self::Privacy { .. }
+            | Self::LedgerFile { .. }
             | Self::OverBudget { .. }
             | Self::UnknownMethod { .. }
             | Self::Unmeasured { .. }

@@ -360,8 +360,11 @@ impl<'round> Gather<'round> {
 
     /// Writes down an answer that is in the sum.
     fn settle(&mut self, client: ClientId, header: &Header) {
-        self.loss.0 += f64::from(header.loss) * header.examples as f64;
-        self.loss.1 += header.examples as f64;
+        // Zero: an app that is none of ours did not tell it.
+        if header.loss != 0.0 {
+            self.loss.0 += f64::from(header.loss) * header.examples as f64;
+            self.loss.1 += header.examples as f64;
+        }
         if let Some(due) = self.due.get(&client) {
             self.counted.insert(client, (due.contribution(self.recipe, header), *header));
         }

@@ -300,7 +300,7 @@ impl Account {
         } else {
             write(OpenOptions::new().append(true), file, &lines)
         };
-        written.map_err(|error| failure(file, &error.to_string()))?;
+        written.map_err(|error| unwritten(file, error))?;
         self.written = true;
         self.keep_end()
     }
@@ -309,11 +309,11 @@ impl Account {
     fn keep_end(&self) -> Result<(), EngineError> {
         let Some(file) = &self.file else { return Ok(()) };
         let end = file.with_extension(END);
-        let wrong = |reason: String| failure(&end, &reason);
-        let text = serde_json::to_vec(&self.head()).map_err(|error| wrong(error.to_string()))?;
+        let text = serde_json::to_vec(&self.head());
+        let text = text.map_err(|error| failure(&end, &error.to_string()))?;
         let part = file.with_extension("end.part");
         let kept = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &end));
-        kept.map_err(|error| wrong(error.to_string()))
+        kept.map_err(|error| unwritten(&end, error))
     }
 
     pub(crate) fn report(&self, noise: StepNoise) -> Result<PrivacyReport, EngineError> {
@@ -350,6 +350,10 @@ fn write(options: &OpenOptions, file: &Path, lines: &str) -> std::io::Result<()>
     let mut file = options.open(file)?;
     file.write_all(lines.as_bytes())?;
     file.sync_all()
+}
+
+fn unwritten(file: &Path, source: std::io::Error) -> EngineError {
+    EngineError::LedgerFile { file: file.display().to_string(), source }
 }
 
 fn failure(file: &Path, reason: &str) -> EngineError {

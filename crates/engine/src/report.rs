@@ -48,7 +48,7 @@ pub struct RoundReport {
     pub blocks: BTreeSet<u16>,
     /// Elements of the global model that the updates cover.
     pub changed: u64,
-    /// Mean training loss by examples; absent if nobody arrived.
+    /// Mean training loss by examples of those who tell it; absent if nobody does.
     pub loss: Option<f64>,
     /// What travelled, in failed attempts too.
     pub bytes: Bytes,

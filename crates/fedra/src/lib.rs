@@ -145,6 +145,7 @@ pub use evaluate::evaluate;
 pub use experiment::{Experiment, Overrides};
 pub use federate::{Ending, Run};
 pub use listener::{Listener, Silent};
+pub use lock::is_at_work;
 pub use output_folder::Over;
 pub use plan_report::{PlanReport, plan, plan_of, plan_with};
 pub use run::{Output, Resumed, prepare, resume, resume_with, run};

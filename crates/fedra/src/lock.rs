@@ -50,6 +50,14 @@ impl Lock {
     }
 }
 
+/// Whether a process is at work in a folder, as far as its file system can tell.
+pub fn is_at_work(folder: &Path) -> bool {
+    match File::options().read(true).write(true).open(folder.join(FILE)) {
+        Ok(file) => file.try_lock().is_err(),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
+}
+
 impl Drop for Lock {
     fn drop(&mut self) {
         // First the name, then the lock: nobody takes a file that is about to go.
@@ -116,7 +124,9 @@ mod tests {
             let message = refused.unwrap_err().to_string();
             assert!(message.starts_with(&expected), "{message}");
         }
+        assert!(is_at_work(folder.path()));
         drop(lock);
+        assert!(!is_at_work(folder.path()));
         assert!(!folder.path().join(FILE).exists());
         Lock::check(folder.path(), "--out").unwrap();
         // What a killed process left.

@@ -12,6 +12,7 @@ use crate::error::FlowerError;
 use crate::exchange::{ANNOUNCED, next_look};
 use crate::guest::{Guest, Sitting, State};
 use crate::key::NodeKeys;
+use crate::node::ELSEWHERE;
 use crate::object::Letter;
 use crate::proto::{self, NodeInfo};
 use crate::runtime_api::{Outcome, RuntimeApi};
@@ -27,6 +28,9 @@ const LONGEST_POLL: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(3);
 /// How long a node is left alone that did not say who it is: to be asked costs a stock node a process.
 const AGAIN: Duration = Duration::from_mins(1);
+
+/// How long a node is left alone that takes part in another run.
+const ELSEWHERE_AGAIN: Duration = Duration::from_secs(10);
 
 /// Who may take part.
 #[derive(Clone, Debug, Default)]
@@ -235,6 +239,9 @@ impl Courier {
         let Some(node) = due.get(&metadata.reply_to_message_id) else { return };
         if let Some(error) = reply.error {
             let reason: String = error.reason.chars().take(300).collect();
+            if error.code == ELSEWHERE {
+                return self.leave_alone(*node, &reason);
+            }
             return self.fail(*node, &reason);
         }
         if let Some(guest) = self.guests.get_mut(node) {
@@ -401,6 +408,20 @@ impl Courier {
             }
             State::New(_) => {}
             State::Refusing(refusal) => guest.state = State::Refusing(refusal),
+        }
+    }
+
+    /// A node takes part in another run, which may end before this one.
+    fn leave_alone(&mut self, node: u64, reason: &str) {
+        let Some(guest) = self.guests.get_mut(&node) else { return };
+        let later = State::New(Instant::now() + ELSEWHERE_AGAIN);
+        match std::mem::replace(&mut guest.state, later) {
+            State::Seated(sitting) => self.release(*sitting, reason),
+            State::New(_) | State::Greeted(_) | State::Refusing(_) | State::Apart => {
+                if !std::mem::replace(&mut guest.is_known_elsewhere, true) {
+                    self.reception.turn_away(&format!("node {node}"), reason);
+                }
+            }
         }
     }
 

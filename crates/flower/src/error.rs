@@ -84,9 +84,6 @@ pub enum FlowerError {
          hint: `flwr supernode register FILE.pub` at the SuperLink; `fedra flower key` writes such a file"
     )]
     NotRegistered,
-    /// The coordinator said no, and will say so again.
-    #[error("the coordinator refused: {0}")]
-    Refused(String),
     /// What our own network would say.
     #[error(transparent)]
     Net(#[from] NetError),
@@ -113,8 +110,7 @@ impl FlowerError {
             | Self::Reply { .. }
             | Self::Object { .. }
             | Self::Unfinished { .. }
-            | Self::NotRegistered
-            | Self::Refused(_) => false,
+            | Self::NotRegistered => false,
         }
     }
 

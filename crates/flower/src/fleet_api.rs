@@ -1,5 +1,6 @@
 //! What a node asks of a SuperLink.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::heartbeat::Heartbeat;
 use crate::key::NodeKey;
 use crate::object::{Letter, Object, shortened};
 use crate::proto::{
-    ActivateNode, ConfirmMessage, Message, Node, NodeHeartbeat, Nothing, PullMessages,
+    ActivateNode, ConfirmMessage, GetRun, Message, Node, NodeHeartbeat, Nothing, PullMessages,
     PulledMessages, PulledObject, PushMessages, PushedMessages, RegisterNode, Success,
 };
 use crate::shelf::Shelf;
@@ -28,8 +29,10 @@ pub(crate) struct FleetApi {
     link: SuperLink,
     shelf: Shelf,
     node: Node,
-    /// A message that came before the last one was complete.
-    newer: Option<Message>,
+    /// The run of the message that was handed out last.
+    run: u64,
+    /// Messages that came before that one was complete.
+    newer: VecDeque<Message>,
     /// Ends with the node.
     _heartbeat: Heartbeat,
 }
@@ -75,7 +78,7 @@ impl FleetApi {
                 .map(|it| it.success);
         });
         let shelf = Shelf::new(&link, node, ("/v1/fleet/pull-object", "/v1/fleet/push-object"));
-        Ok(Self { link, shelf, node, newer: None, _heartbeat: heartbeat })
+        Ok(Self { link, shelf, node, run: 0, newer: VecDeque::new(), _heartbeat: heartbeat })
     }
 
     pub(crate) const fn node_id(&self) -> u64 {
@@ -89,12 +92,29 @@ impl FleetApi {
 
     /// The next message, if there is one. After an error nobody knows whether it was handed out.
     pub(crate) fn next_message(&mut self) -> Result<Option<Message>, FlowerError> {
-        if let Some(newer) = self.newer.take() {
-            return Ok(Some(newer));
-        }
+        let next = match self.newer.pop_front() {
+            Some(newer) => Some(newer),
+            None => self.pull()?,
+        };
+        self.run = next.as_ref().map_or(0, run_of);
+        Ok(next)
+    }
+
+    fn pull(&mut self) -> Result<Option<Message>, FlowerError> {
         let request = PullMessages { node: Some(self.node) };
         let pulled: PulledMessages = self.link.call("/v1/fleet/pull-messages", &request)?;
         Ok(pulled.messages.into_iter().next())
+    }
+
+    /// Whether a run is on.
+    pub(crate) fn is_on(&mut self, run_id: u64) -> Result<bool, FlowerError> {
+        let request = GetRun { node: Some(self.node), run_id };
+        match self.link.call::<Nothing>("/v1/fleet/get-run", &request) {
+            Ok(_) => Ok(true),
+            // It is over, or the SuperLink has forgotten it.
+            Err(error @ FlowerError::Denied { .. }) if !error.is_unauthenticated() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Everything of a message is here.
@@ -107,7 +127,7 @@ impl FleetApi {
     /// Sends a reply with all of its objects.
     pub(crate) fn push(&mut self, letter: &Letter, runtime: f64) -> Result<(), FlowerError> {
         const CALL: &str = "/v1/fleet/push-messages";
-        let run = letter.message.metadata.as_ref().map_or(0, |metadata| metadata.run_id);
+        let run = run_of(&letter.message);
         for _ in 0..PUSHES {
             let request = PushMessages {
                 node: Some(self.node),
@@ -139,14 +159,14 @@ impl Store for FleetApi {
         self.shelf.pull_objects(run, ids)
     }
 
-    /// A coordinator sends one message at a time: if another one comes, the rest of this one never will.
+    /// A coordinator sends one message at a time: if another one of the same run comes, the rest of this
+    /// one never will.
     fn pause(&mut self, wait: Duration, id: &str) -> Result<(), FlowerError> {
         std::thread::sleep(wait);
-        self.newer = self.next_message()?;
-        match self.newer {
-            Some(_) => Err(FlowerError::Unfinished { id: shortened(id) }),
-            None => Ok(()),
-        }
+        let Some(message) = self.pull()? else { return Ok(()) };
+        let is_of_run = run_of(&message) == self.run;
+        self.newer.push_back(message);
+        if is_of_run { Err(FlowerError::Unfinished { id: shortened(id) }) } else { Ok(()) }
     }
 
     fn push_objects(
@@ -157,6 +177,11 @@ impl Store for FleetApi {
     ) -> Result<bool, FlowerError> {
         self.shelf.push_objects(run, objects, session)
     }
+}
+
+/// The run that a message is of.
+fn run_of(message: &Message) -> u64 {
+    message.metadata.as_ref().map_or(0, |metadata| metadata.run_id)
 }
 
 #[cfg(test)]

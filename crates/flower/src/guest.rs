@@ -25,6 +25,8 @@ pub(crate) struct Guest {
     pub(crate) state: State,
     /// Who answered for it on a seat that it lost, where it is an app of Flower's own.
     pub(crate) freed: Option<Box<StockClient>>,
+    /// Whether it was said that it takes part in another run.
+    pub(crate) is_known_elsewhere: bool,
 }
 
 pub(crate) enum State {
@@ -68,7 +70,7 @@ impl Guest {
     /// A node that has come online.
     pub(crate) fn new(activated: String, names: Option<Arc<[String]>>) -> Self {
         let (traffic, state) = (Arc::default(), State::New(Instant::now()));
-        Self { activated, names, traffic, state, freed: None }
+        Self { activated, names, traffic, state, freed: None, is_known_elsewhere: false }
     }
 
     /// What is to go to it now, if anything.

@@ -174,6 +174,32 @@ impl NodeKeys {
         Ok(keys)
     }
 
+    /// What a person may want to know of these keys, where the experiment has these clients.
+    pub fn remarks(&self, clients: &[String]) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let listed = |names: Vec<&String>| {
+            let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+            names.join(", ")
+        };
+        let without: Vec<&String> = clients.iter().filter(|client| !self.has(client)).collect();
+        if !without.is_empty() {
+            let names = listed(without);
+            remarks.push(format!("--node-keys has no key of {names}, who therefore cannot join"));
+        }
+        let of_nobody: Vec<&String> =
+            self.names.values().flatten().filter(|name| !clients.contains(name)).collect();
+        if !of_nobody.is_empty() {
+            let names = listed(of_nobody);
+            remarks.push(format!("--node-keys has keys of {names}, whom the experiment lacks"));
+        }
+        for names in self.names.values().filter(|names| names.len() > 1) {
+            let names = listed(names.iter().collect());
+            remarks
+                .push(format!("--node-keys has one key for {names}: its node may be any of them"));
+        }
+        remarks
+    }
+
     /// Whether a client has a key.
     pub(crate) fn has(&self, client: &str) -> bool {
         self.names.values().flatten().any(|name| name == client)
@@ -296,6 +322,21 @@ mod tests {
         assert_eq!(keys.names(north.as_bytes()), ["north"]);
         assert_eq!(keys.names(west.as_bytes()), ["west"]);
         assert_eq!(keys.names(b"another"), Vec::<String>::new());
+        let clients =
+            |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(keys.remarks(&clients(&["north", "west"])), Vec::<String>::new());
+        assert_eq!(
+            keys.remarks(&clients(&["north", "south"])),
+            [
+                "--node-keys has no key of south, who therefore cannot join",
+                "--node-keys has keys of west, whom the experiment lacks"
+            ]
+        );
+        std::fs::copy(folder.path().join("west.pub"), folder.path().join("south.pub")).unwrap();
+        let both = NodeKeys::open(folder.path()).unwrap();
+        let told = both.remarks(&clients(&["north", "south", "west"]));
+        assert!(told.len() == 1 && told[0].contains("has one key for "), "{told:?}");
+        std::fs::remove_file(folder.path().join("south.pub")).unwrap();
         std::fs::write(folder.path().join("bad.pub"), "ssh-ed25519 AAAA x").unwrap();
         let told = NodeKeys::open(folder.path()).unwrap_err().to_string();
         assert!(told.contains("bad.pub: found \"ssh-ed25519\", expected a line that"), "{told}");

@@ -3,6 +3,10 @@
 //! After an error nobody knows whether a message was handed out and lost on its way. So the node goes
 //! offline and online again, which the coordinator sees: it asks again whatever was not answered, and an
 //! answer that is ready is sent again, not worked out again.
+//!
+//! Several federations may meet at one SuperLink. A node takes part in the run that greeted it first, for as
+//! long as that one is on; others are told so. A coordinator that does not want it is of another federation,
+//! as likely as not, so the node says why and waits for another run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +41,8 @@ const GLANCE: Duration = Duration::from_millis(100);
 const ACTIVATION: Duration = Duration::from_secs(40);
 /// The code of a reply whose work failed.
 const FAILED: i64 = 2;
+/// The code of a reply of a node that takes part in another run.
+pub(crate) const ELSEWHERE: i64 = 6;
 /// The file with the node's number.
 const NODE_FILE: &str = "node.id";
 
@@ -68,7 +74,8 @@ pub fn join(
     // What a site lacks and what it is asked travel together.
     let limits = Limits { bytes: limits.bytes.saturating_mul(2), ..limits };
     let (key, file) = (Arc::new(key), folder.join(NODE_FILE));
-    let mut node = Node { conversation: Conversation::new(site, listener), limits, stock };
+    let conversation = Conversation::new(site, listener);
+    let mut node = Node { conversation, limits, stock, run: None, declined: None };
     let (mut wait, mut inactive): (_, Option<Instant>) = (FIRST_WAIT, None);
     loop {
         if listener.stops() {
@@ -145,6 +152,10 @@ struct Node<'a> {
     conversation: Conversation<'a>,
     limits: Limits,
     stock: Option<StockRun>,
+    /// The run in which it takes part.
+    run: Option<u64>,
+    /// The run that was last told so.
+    declined: Option<u64>,
 }
 
 /// What a reply is made over.
@@ -158,6 +169,8 @@ enum Reaction {
     Last(Content, Result<Left, FlowerError>),
     /// It cannot be answered.
     Failure(String),
+    /// It is of another run than the one in which the node takes part.
+    Elsewhere(u64),
     /// It cannot be answered, and nothing else can.
     Breakdown(FlowerError),
 }
@@ -226,6 +239,16 @@ impl Node<'_> {
                 self.conversation.listener().told(&format!("warning: {reason}"));
                 (Parcel::failure(reply, proto::Error { code: FAILED, reason }), None)
             }
+            Reaction::Elsewhere(own) => {
+                let other = metadata.run_id;
+                if self.declined.replace(other) != Some(other) {
+                    self.conversation.listener().told(&format!(
+                        "run {other} asked for this node, which takes part in run {own}"
+                    ));
+                }
+                let reason = format!("it takes part in run {own}");
+                (Parcel::failure(reply, proto::Error { code: ELSEWHERE, reason }), None)
+            }
             Reaction::Breakdown(error) => {
                 let reason = error.to_string();
                 let letter = Parcel::failure(reply, proto::Error { code: FAILED, reason });
@@ -246,13 +269,19 @@ impl Node<'_> {
         if metadata.message_type != MESSAGE_TYPE {
             return Ok(Reaction::Failure(unknown(metadata, "one of a coordinator of fedra")));
         }
+        if let Some(own) = self.run.filter(|own| *own != run) {
+            if api.is_on(own)? {
+                return Ok(Reaction::Elsewhere(own));
+            }
+            self.run = None;
+        }
         let records = records(api, run, id)?;
         let Some(opened) = Opened::read(api, run, (&records, self.limits))? else {
             return Ok(Reaction::Failure(unknown(metadata, "words of fedra in it")));
         };
         let envelope = opened.finish(api, run)?;
         api.confirm(run, id)?;
-        Ok(self.react(envelope))
+        Ok(self.react(run, envelope))
     }
 
     /// Fetches a message of an app of Flower's own, and does what it says.
@@ -289,15 +318,19 @@ impl Node<'_> {
         })
     }
 
-    fn react(&mut self, envelope: Envelope) -> Reaction {
+    fn react(&mut self, run: u64, envelope: Envelope) -> Reaction {
         let messages = match envelope {
             Envelope::Greeting => {
+                self.run = Some(run);
                 let hello = self.conversation.hello();
                 return Reaction::Reply(Envelope::Messages(vec![hello]).pack());
             }
             Envelope::Refusal(reason) => {
-                let heard = Envelope::Messages(Vec::new()).pack();
-                return Reaction::Last(heard, Err(FlowerError::Refused(reason)));
+                self.run = None;
+                self.conversation.listener().told(&format!(
+                    "warning: the coordinator of run {run} refused: {reason}; waiting for another run"
+                ));
+                return Reaction::Reply(Envelope::Messages(Vec::new()).pack());
             }
             Envelope::Messages(messages) => messages,
         };

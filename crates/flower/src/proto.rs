@@ -191,6 +191,15 @@ pub(crate) struct ConfirmMessage {
     pub(crate) message_id: String,
 }
 
+/// What is asked of a run; the answer is not looked at, because there is one only for a run that is on.
+#[derive(Clone, PartialEq, Eq, Derive)]
+pub(crate) struct GetRun {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) node: Option<Node>,
+    #[prost(uint64, tag = "2")]
+    pub(crate) run_id: u64,
+}
+
 // Runtime.
 
 #[derive(Clone, PartialEq, Eq, Derive)]

@@ -248,7 +248,7 @@ impl Site {
                 let request = ProbeRequest { probe, clients, round, seed, examples, noise, split };
                 match self.client.probe(&request) {
                     Ok(evidence) => Ok(Some(measured(&evidence, round))),
-                    Err(error) => plain(failed(&error)),
+                    Err(error) => plain(failed(&no_breakdown(error)?)),
                 }
             }
             Request::CompareAttention { round, seed } => {
@@ -294,7 +294,7 @@ impl Site {
     ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
         let reply = match again(|| self.client.train(request)) {
             Ok(reply) => reply,
-            Err(error) => return Ok(Some((failed(&error), Vec::new()))),
+            Err(error) => return Ok(Some((failed(&no_breakdown(error)?), Vec::new()))),
         };
         let label = Label { round: request.round, step: Step::Trained };
         let next = self.client.pending().cloned();
@@ -318,6 +318,17 @@ impl Site {
             self.client.forget(&forget.part);
             self.forgets = forget.number;
         }
+    }
+}
+
+/// An error after which the site can go on; one of its own machine is the site's end.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others are answers")]
+fn no_breakdown(error: ClientError) -> Result<ClientError, NetError> {
+    match error {
+        ClientError::LedgerFile { file, source } => {
+            Err(NetError::System { doing: format!("privacy: writing {file}"), source })
+        }
+        other => Ok(other),
     }
 }
 

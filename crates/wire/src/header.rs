@@ -23,7 +23,7 @@ pub struct Header {
     pub examples: u64,
     /// Optimiser steps behind them; 0 in a download.
     pub steps: u32,
-    /// Mean training loss over those steps; 0 in a download.
+    /// Mean training loss over those steps; 0 in a download, and where it is not told.
     pub loss: f32,
 }
 

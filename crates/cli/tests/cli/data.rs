@@ -51,7 +51,7 @@ fn a_site_looks_at_its_own_rows_without_anybody_elses() {
         [federation]\nrounds = 1\nnames = ['north', 'west']\n";
     fs::write(place.path("study.toml"), experiment).unwrap();
     let shown = place.succeed(&["data", "study.toml", "--client", "north"]);
-    assert!(shown.contains("training rows  10") && shown.contains("north"), "{shown}");
+    assert!(shown.contains("training rows  8") && shown.contains("north"), "{shown}");
     let told = place.refused(&["data", "study.toml", "--client", "west"]);
     assert!(told.contains("client: found \"west\", expected one of north"), "{told}");
     let told = place.refused(&["data", "study.toml", "--client", "east"]);

@@ -92,3 +92,27 @@ fn a_site_that_lost_its_folder_is_not_let_into_a_private_run_again() {
     place.wait_for_rounds("far", before + 2);
     server.kill();
 }
+
+#[test]
+fn a_site_whose_ledger_cannot_be_written_says_so_and_ends() {
+    let place = Place::new();
+    let flags = [TINY, "--set", "privacy.noise=1", "--set", "federation.rounds=400"];
+    let (server, address) = place.serve("far", &flags);
+    let mut sites = place.join_all(&address, &flags);
+    place.wait_for_rounds("far", 2);
+    // As on a full disk: the file that comes before `ledger.end` cannot be written any more.
+    let part = place.path("state-2").join("ledger.end.part");
+    while fs::create_dir(&part).is_err() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let (status, heard) = sites.remove(1).end();
+    assert_eq!(status, Some(1), "{heard}");
+    assert!(heard.contains("privacy: writing") && heard.contains("ledger.end"), "{heard}");
+    server.wait_for("privacy: writing");
+    // Once it can be written, the site goes on.
+    fs::remove_dir(&part).unwrap();
+    let _again = place.join(2, &address, &flags);
+    let before = place.log("far").len();
+    place.wait_for_rounds("far", before + 3);
+    server.kill();
+}
