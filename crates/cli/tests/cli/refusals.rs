@@ -46,6 +46,25 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
 }
 
 #[test]
+fn flags_of_a_superlink_are_refused_where_there_is_none() {
+    let place = Place::new();
+    let serve = ["serve", "tiny.toml", "--listen", "127.0.0.1:0"];
+    let join = ["join", "tiny.toml", "--server", "127.0.0.1:1", "--client", "hospital-1"];
+    for (command, flags) in [
+        (&serve[..], &["--node-keys", "keys"][..]),
+        (&serve, &["--stock", "hospital-1=20"]),
+        (&serve, &["--ca", "ca.pem"]),
+        (&join, &["--key", "north.key"]),
+        (&join, &["--stock"]),
+        (&join, &["--ca", "ca.pem"]),
+    ] {
+        let told = place.refused(&[command, flags].concat());
+        let expected = format!("{}: found no --superlink, expected one", flags[0]);
+        assert!(told.contains(&expected), "{told}");
+    }
+}
+
+#[test]
 fn a_setting_of_safl_that_does_nothing_is_named_once_and_not_refused() {
     let place = Place::new();
     let notes = |command: &[&str], sets: &[&str]| -> Vec<String> {
