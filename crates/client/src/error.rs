@@ -64,10 +64,10 @@ pub enum ClientError {
         reason: String,
     },
     /// The client's own ledger cannot be written, so it must not release anything.
-    #[error("privacy: writing {file}: {source}")]
-    LedgerFile {
-        /// The file.
-        file: String,
+    #[error("{doing}: {source}")]
+    Ledger {
+        /// What was being done, and to which file.
+        doing: String,
         /// What the system said.
         source: std::io::Error,
     },

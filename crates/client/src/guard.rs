@@ -177,8 +177,8 @@ fn refused(found: &str, expected: &str) -> ClientError {
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others are said in their own words")]
 fn refusal(error: EngineError) -> ClientError {
     let reason = match error {
-        EngineError::LedgerFile { file, source } => {
-            return ClientError::LedgerFile { file, source };
+        EngineError::Disk { doing, path, source } => {
+            return ClientError::Ledger { doing: format!("{doing} {path}"), source };
         }
         EngineError::Privacy { reason } | EngineError::OverBudget { reason } => reason,
         other => other.to_string(),

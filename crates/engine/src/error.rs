@@ -26,14 +26,6 @@ pub enum EngineError {
         /// What is wrong.
         reason: String,
     },
-    /// A ledger cannot be written: what would be released could not be counted.
-    #[error("privacy: writing {file}: {source}")]
-    LedgerFile {
-        /// The file.
-        file: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
     /// What comes next would spend more than was allowed.
     #[error("privacy: {reason}")]
     OverBudget {
@@ -136,7 +128,7 @@ pub enum EngineError {
     #[error("a round report could not be written: {0}")]
     Sink(String),
 
-    /// A checkpoint or a scratch file could not be read or written.
+    /// A checkpoint, a ledger or a scratch file could not be read or written.
     #[error("{doing} {path}: {source}")]
     Disk {
         /// What was being done, as in "writing".
@@ -178,7 +170,6 @@ impl EngineError {
             Self::TooFewArrivals { reason, .. } => reason.contains(NOT_FINITE),
             Self::Setting { .. }
             | Self::Privacy { .. }
-            | Self::LedgerFile { .. }
             | Self::OverBudget { .. }
             | Self::UnknownMethod { .. }
             | Self::Unmeasured { .. }

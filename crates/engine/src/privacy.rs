@@ -300,7 +300,7 @@ impl Account {
         } else {
             write(OpenOptions::new().append(true), file, &lines)
         };
-        written.map_err(|error| unwritten(file, error))?;
+        written.map_err(|error| EngineError::disk(WRITING, file, error))?;
         self.written = true;
         self.keep_end()
     }
@@ -313,7 +313,7 @@ impl Account {
         let text = text.map_err(|error| failure(&end, &error.to_string()))?;
         let part = file.with_extension("end.part");
         let kept = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &end));
-        kept.map_err(|error| unwritten(&end, error))
+        kept.map_err(|error| EngineError::disk(WRITING, &end, error))
     }
 
     pub(crate) fn report(&self, noise: StepNoise) -> Result<PrivacyReport, EngineError> {
@@ -324,6 +324,8 @@ impl Account {
     }
 }
 
+/// What is being done to a ledger that cannot be written.
+const WRITING: &str = "privacy: writing";
 /// The ending of the file that tells where a ledger ends.
 const END: &str = "end";
 
@@ -350,10 +352,6 @@ fn write(options: &OpenOptions, file: &Path, lines: &str) -> std::io::Result<()>
     let mut file = options.open(file)?;
     file.write_all(lines.as_bytes())?;
     file.sync_all()
-}
-
-fn unwritten(file: &Path, source: std::io::Error) -> EngineError {
-    EngineError::LedgerFile { file: file.display().to_string(), source }
 }
 
 fn failure(file: &Path, reason: &str) -> EngineError {

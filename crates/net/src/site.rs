@@ -325,9 +325,7 @@ impl Site {
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others are answers")]
 fn no_breakdown(error: ClientError) -> Result<ClientError, NetError> {
     match error {
-        ClientError::LedgerFile { file, source } => {
-            Err(NetError::System { doing: format!("privacy: writing {file}"), source })
-        }
+        ClientError::Ledger { doing, source } => Err(NetError::System { doing, source }),
         other => Ok(other),
     }
 }
