@@ -1,12 +1,14 @@
 """A round of 22 million f32 with two nodes at one SuperLink: Python nodes under Flower's own FedAvg, then nodes
-and a coordinator of fedra, in one sitting. Seconds of the train phase, processor seconds and the largest resident
+and a coordinator of fedra, in turn. Seconds of the train phase, processor seconds and the largest resident
 memory of each process. `tools/flower/bench.py --fedra target/release/fedra --model DIR` (a model folder of about
-22 million parameters, such as all-MiniLM-L6-v2)."""
+22 million parameters, such as all-MiniLM-L6-v2). With `--lora RANK` our nodes train adapters alone, which says what
+memory that takes and compares with nothing."""
 
 import argparse
 import json
 import os
 import pathlib
+import statistics
 import threading
 import time
 
@@ -91,7 +93,9 @@ def python(given):
         }
         place.flower_run(place.neighbour(), config)
         wait("the rounds", place.path("seconds.json").exists, 900)
-        shown("Python nodes, Flower's FedAvg", json.loads(place.path("seconds.json").read_text()), meter.stop())
+        seconds = json.loads(place.path("seconds.json").read_text())
+        shown("Python nodes, Flower's FedAvg", seconds, meter.stop())
+        return seconds
 
 
 def ours(given):
@@ -104,6 +108,7 @@ def ours(given):
         place.path("study.toml").write_text(
             "[data]\nsource = 'jsonl'\ntask = 'classes'\ntrain = 'north.jsonl'\nlabels = ['lung', 'heart']\n"
             f"max_tokens = 16\nshares = {{ central = 0.0, validation = 0.0, test = 0.0 }}\n[model]\npath = '{pathlib.Path(given.model).resolve()}'\n"
+            f"{f'lora = {{ rank = {given.lora} }}' if given.lora else ''}\n"
             f"[federation]\nrounds = {given.rounds}\nnames = ['north', 'west']\n"
             "[work]\nmax_steps = 1\nbatch = 2\noptimiser = { name = 'sgd', rate = 1e-3 }\n"
         )
@@ -126,7 +131,9 @@ def ours(given):
         serve.succeed()
         lines = place.path("far/rounds.jsonl").read_text().splitlines()
         phases = [json.loads(line)["phases"] for line in lines]
-        shown("nodes and coordinator of fedra", [it["sync"] + it["train"] for it in phases], used)
+        seconds = [it["sync"] + it["train"] for it in phases]
+        shown("nodes and coordinator of fedra", seconds, used)
+        return seconds
 
 
 def main():
@@ -134,10 +141,19 @@ def main():
     parser.add_argument("--fedra", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=1, help="how often each side has its turn")
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK")
     parser.add_argument("--parameters", type=int, default=22_000_000)
     given = parser.parse_args()
-    python(given)
-    ours(given)
+    if given.lora:
+        ours(given)
+        return
+    theirs, own = [], []
+    for _ in range(given.turns):
+        theirs += python(given)
+        own += ours(given)
+    for name, of in (("means", statistics.mean), ("medians", statistics.median)):
+        print(f"{name}: fedra {of(own):.1f} s, Python nodes {of(theirs):.1f} s, {100 * of(own) / of(theirs):.0f} %")
 
 
 if __name__ == "__main__":

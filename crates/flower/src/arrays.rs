@@ -13,7 +13,7 @@ use crate::envelope::{fetch_array, names, pack_array, pack_named, records};
 use crate::error::FlowerError;
 use crate::exchange::{Store, fetch};
 use crate::npy::Header;
-use crate::object::{CHUNK, Kind, Parcel, shortened};
+use crate::object::{Kind, Parcel, shortened};
 use crate::proto::ObjectTree;
 use crate::record::Fields;
 
@@ -79,14 +79,7 @@ impl Arrays {
     fn pack(&self, parcel: &mut Parcel) -> ObjectTree {
         let mut named = Vec::with_capacity(self.0.len());
         for (name, (header, bytes)) in &self.0 {
-            let head = Bytes::from(header.encode());
-            let first = bytes.len().min(CHUNK - head.len());
-            let mut chunks =
-                vec![parcel.add(Kind::ArrayChunk, &[], vec![head, bytes.slice(..first)])];
-            for start in (first..bytes.len()).step_by(CHUNK) {
-                let piece = bytes.slice(start..bytes.len().min(start + CHUNK));
-                chunks.push(parcel.add(Kind::ArrayChunk, &[], vec![piece]));
-            }
+            let chunks = parcel.add_chunks(header.encode(), bytes);
             let kind = if header.kind == F32 { "float32" } else { &header.kind };
             named.push((name.clone(), pack_array(parcel, (kind, &header.shape), &chunks)));
         }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::FlowerError;
 use crate::exchange::{Store, fetch, fetch_pieces};
 use crate::npy::Header;
-use crate::object::{CHUNK, Kind, Parcel, Parsed, shortened};
+use crate::object::{Kind, Parcel, Parsed, shortened};
 use crate::proto::ObjectTree;
 use crate::record::Fields;
 use crate::shelf::CONNECTIONS;
@@ -133,13 +133,8 @@ impl Packed {
 
 /// One array of bytes.
 fn pack_bytes(parcel: &mut Parcel, payload: &Bytes) -> ObjectTree {
-    let header = Bytes::from(Header::new("|u1", &[payload.len()]).encode());
-    let first = payload.len().min(CHUNK - header.len());
-    let mut chunks = vec![parcel.add(Kind::ArrayChunk, &[], vec![header, payload.slice(..first)])];
-    for start in (first..payload.len()).step_by(CHUNK) {
-        let piece = payload.slice(start..payload.len().min(start + CHUNK));
-        chunks.push(parcel.add(Kind::ArrayChunk, &[], vec![piece]));
-    }
+    let header = Header::new("|u1", &[payload.len()]).encode();
+    let chunks = parcel.add_chunks(header, payload);
     pack_array(parcel, ("uint8", &[payload.len()]), &chunks)
 }
 
@@ -295,6 +290,14 @@ impl Opened {
         Ok(Self { envelope, arrays, due, declared })
     }
 
+    /// The numbers of the messages of ours in it.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        match &self.envelope {
+            Envelope::Messages(messages) => messages.iter().map(|message| message.id).collect(),
+            Envelope::Greeting | Envelope::Refusal(_) => Vec::new(),
+        }
+    }
+
     /// Fetches what is still due.
     pub(crate) fn finish(self, store: &mut impl Store, run: u64) -> Result<Envelope, FlowerError> {
         let Self { envelope, arrays, due, .. } = self;
@@ -371,7 +374,7 @@ pub(crate) fn fetch_array(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Object;
+    use crate::object::{CHUNK, Object};
     use crate::proto::{Metadata, PulledObject};
 
     /// Objects in memory.

@@ -8,6 +8,7 @@
 //! name is the one that was meant, no tree of objects can run in circles, and equal content is stored once.
 
 use bytes::Bytes;
+use fedra_wire::digests_side_by_side;
 use ring::digest::{Context, SHA256};
 
 use crate::error::FlowerError;
@@ -103,24 +104,37 @@ impl Parcel {
             }
         }
         let names: Vec<&str> = unique.iter().map(|child| child.object_id.as_str()).collect();
-        let length: usize = body.iter().map(Bytes::len).sum();
-        let head = format!("{} {} {length}\0", kind.name(), names.join(","));
-        let mut pieces = vec![Bytes::from(head)];
-        pieces.extend(body);
+        let pieces = with_head(kind, &names.join(","), body);
         let id = digest(&pieces);
-        if !self.objects.iter().any(|object| object.id == id) {
-            self.objects.push(Object { id: id.clone(), pieces });
-        }
+        self.put(Object { id: id.clone(), pieces });
         ObjectTree { object_id: id, children: unique }
+    }
+
+    /// Adds the pieces of an array's file: its header, and its bytes, which are not copied.
+    pub(crate) fn add_chunks(&mut self, header: Vec<u8>, bytes: &Bytes) -> Vec<ObjectTree> {
+        let first = bytes.len().min(CHUNK - header.len());
+        let mut bodies = vec![vec![Bytes::from(header), bytes.slice(..first)]];
+        for start in (first..bytes.len()).step_by(CHUNK) {
+            bodies.push(vec![bytes.slice(start..bytes.len().min(start + CHUNK))]);
+        }
+        let chunks: Vec<Vec<Bytes>> =
+            bodies.into_iter().map(|body| with_head(Kind::ArrayChunk, "", body)).collect();
+        let ids = digests(&chunks);
+        for (id, pieces) in ids.iter().zip(chunks) {
+            self.put(Object { id: id.clone(), pieces });
+        }
+        ids.into_iter().map(|object_id| ObjectTree { object_id, children: Vec::new() }).collect()
+    }
+
+    fn put(&mut self, object: Object) {
+        if !self.objects.iter().any(|known| known.id == object.id) {
+            self.objects.push(object);
+        }
     }
 
     /// Adds the objects of another one.
     pub(crate) fn include(&mut self, other: &Self) {
-        for object in &other.objects {
-            if !self.objects.iter().any(|known| known.id == object.id) {
-                self.objects.push(object.clone());
-            }
-        }
+        other.objects.iter().for_each(|object| self.put(object.clone()));
     }
 
     /// The message over some content.
@@ -205,14 +219,42 @@ fn is_name(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// An object as it is sent: what it says of itself, then its body.
+fn with_head(kind: Kind, children: &str, body: Vec<Bytes>) -> Vec<Bytes> {
+    let length: usize = body.iter().map(Bytes::len).sum();
+    let head = format!("{} {children} {length}\0", kind.name());
+    [vec![Bytes::from(head)], body].concat()
+}
+
+/// The names of several objects: side by side where that is faster, the others one by one.
+fn digests(objects: &[Vec<Bytes>]) -> Vec<String> {
+    let parts: Vec<(Vec<u8>, &[u8])> = objects
+        .iter()
+        .map(|pieces| match &pieces[..] {
+            [front @ .., body] => (front.concat(), &body[..]),
+            [] => (Vec::new(), &[][..]),
+        })
+        .collect();
+    let messages: Vec<(&[u8], &[u8])> =
+        parts.iter().map(|(front, body)| (&front[..], *body)).collect();
+    let mut names: Vec<String> =
+        digests_side_by_side(&messages).iter().map(|digest| in_hexadecimals(digest)).collect();
+    names.extend(objects[names.len()..].iter().map(|pieces| digest(pieces)));
+    names
+}
+
 fn digest(pieces: &[Bytes]) -> String {
-    use std::fmt::Write as _;
     let mut context = Context::new(&SHA256);
     for piece in pieces {
         context.update(piece);
     }
+    in_hexadecimals(context.finish().as_ref())
+}
+
+fn in_hexadecimals(digest: &[u8]) -> String {
+    use std::fmt::Write as _;
     let mut text = String::with_capacity(64);
-    for byte in context.finish().as_ref() {
+    for byte in digest {
         // Writing to a string cannot fail.
         let _written = write!(text, "{byte:02x}");
     }
@@ -244,6 +286,24 @@ mod tests {
         assert_eq!(read, Parsed { kind: Kind::ArrayChunk, children: vec![], body });
         assert_eq!(&parcel.objects[0].pieces.concat()[..14], b"ArrayChunk  10");
         assert!(read.of(Kind::Array, &leaf.object_id).is_err());
+    }
+
+    #[test]
+    fn chunks_of_a_file_have_the_names_of_objects_of_their_own() {
+        let bytes: Bytes = (0..18 * CHUNK as u64).map(|place| (place >> 9) as u8).collect();
+        let (mut parcel, mut alone) = (Parcel::default(), Parcel::default());
+        let header = b"a header".to_vec();
+        let chunks = parcel.add_chunks(header.clone(), &bytes);
+        let file = [&header[..], &bytes].concat();
+        let expected: Vec<ObjectTree> = file
+            .chunks(CHUNK)
+            .map(|chunk| alone.add(Kind::ArrayChunk, &[], vec![Bytes::copy_from_slice(chunk)]))
+            .collect();
+        assert_eq!(chunks, expected);
+        assert_eq!(chunks.len(), 19);
+        for (one, other) in parcel.objects.iter().zip(&alone.objects) {
+            assert_eq!(one.pieces.concat(), other.pieces.concat());
+        }
     }
 
     #[test]
