@@ -85,6 +85,7 @@ pub struct Join {
 impl Join {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
+        fedra_compute::Allocator.keep_little();
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let way = self.way()?;
         let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;

@@ -118,6 +118,7 @@ pub struct Serve {
 impl Serve {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
+        fedra_compute::Allocator.keep_little();
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let flags =
             [(self.node_keys.is_some(), "--node-keys"), (!self.stock.is_empty(), "--stock")];

@@ -89,6 +89,6 @@ pub use split::{
     Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Occasion, Peer, Perturbation, Purpose,
     Rehearsal,
 };
-pub use trainer::{TrainResult, TrainTask, Trainer};
+pub use trainer::{Course, TrainResult, TrainTask, Trainer};
 pub use worker::Limits;
 pub use writing::Writing;

@@ -56,6 +56,13 @@ pub struct TrainTask<'a> {
 pub struct TrainResult {
     /// The change of every parameter in the scope.
     pub change: ParamValues,
+    /// What was seen on the way.
+    pub course: Course,
+}
+
+/// What was seen in training.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Course {
     /// The mean over steps of the gradient before its correction, for every parameter in the scope;
     /// only gathered for [`Correction::Variates`], whose next variate it is.
     pub mean_gradient: Option<ParamValues>,
@@ -71,17 +78,24 @@ pub struct TrainResult {
 impl Trainer<'_> {
     /// Trains `params` in place. On an error they are left half-trained: train a clone.
     pub fn train(&self, params: &mut Params, task: &TrainTask<'_>) -> Result<TrainResult> {
-        self.train_cut(params, task, None)
+        let start = params.clone();
+        let course = self.train_cut(params, task, None)?;
+        let difference = |id| {
+            let change = params.get(id)?.minus(start.get(id)?)?;
+            Ok((id, change.to_host().into_owned()))
+        };
+        let change = task.scope.iter().map(difference).collect::<Result<_>>()?;
+        Ok(TrainResult { change, course })
     }
 
-    /// The same where the middle of the model may be elsewhere: the plan then says who trains what,
-    /// and the scope is the client's part of it.
+    /// The same where the middle of the model may be elsewhere, and without taking the change: the plan
+    /// then says who trains what, and the scope is the client's part of it.
     pub(crate) fn train_cut(
         &self,
         params: &mut Params,
         task: &TrainTask<'_>,
         mut cut: Option<(&Plan, &mut Ends<'_>)>,
-    ) -> Result<TrainResult> {
+    ) -> Result<Course> {
         let nothing = |what| ClientError::Nothing { client: task.client.to_owned(), what };
         if task.scope.is_empty() && cut.is_none() {
             return Err(nothing("parameter to train"));
@@ -158,15 +172,11 @@ impl Trainer<'_> {
             sum.iter_mut().for_each(|(_, sum)| sum.divide(steps as f32));
             to_values(&sum)
         });
-        // Gradients and moments are not needed any more, and the change takes memory of its own.
-        drop((optimiser, cache));
-        self.device.rest();
-        let change = change(task.scope, params, &start)?;
         let (loss, noise) = match private {
             None => (loss_sum / seen as f64, None),
             Some(private) => (0.0, Some(private.told())),
         };
-        Ok(TrainResult { change, mean_gradient, steps, loss, noise })
+        Ok(Course { mean_gradient, steps, loss, noise })
     }
 
     /// A zero for every number of the scope.
@@ -285,8 +295,22 @@ fn add(sum: &mut Params, gradients: &Gradients) -> Result<()> {
     Ok(())
 }
 
-/// What the scope has become less what it was.
-fn change(scope: &Scope, now: &Params, start: &Params) -> Result<ParamValues> {
-    let difference = |id| Ok((id, now.get(id)?.minus(start.get(id)?)?.to_host().into_owned()));
-    scope.iter().map(difference).collect()
+/// What a part has become less what it was. Each parameter is let go once its difference is taken: nobody
+/// needs what was learnt and its change in memory at once.
+pub(crate) fn change_out_of(
+    (mut now, start): (Params, &Params),
+    part: &Scope,
+    device: &Device,
+) -> Result<ParamValues> {
+    // Nor gradients and moments.
+    device.rest();
+    let taken = |id| {
+        // In its place: a difference of its own would take the largest parameter's memory once more.
+        now.get_mut(id)?.add_scaled(-1.0, start.get(id)?)?;
+        let change = now.get(id)?.to_host().into_owned();
+        drop(now.remove(id));
+        device.rest();
+        Ok((id, change))
+    };
+    part.iter().map(taken).collect()
 }

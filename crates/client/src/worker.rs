@@ -14,7 +14,9 @@ use fedra_model::Model;
 use fedra_plan::{BlockScores, ByteCount, Digest, Layout, Plan, Round, Scope, Side};
 use fedra_privacy::NoiseMultiplier;
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
+use fedra_wire::{
+    ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode_owned,
+};
 
 use crate::attention::{AttentionComparison, PATTERN_EXAMPLES};
 use crate::convert::{copied, overwrite};
@@ -27,7 +29,7 @@ use crate::prober::Prober;
 use crate::request_key::{self, Sources};
 use crate::shards::Shard;
 use crate::split::{AccountedNoise, Connect, Ends, Perturbation, Purpose, RowNoise};
-use crate::trainer::{TrainResult, TrainTask, Trainer};
+use crate::trainer::{TrainTask, Trainer, change_out_of};
 
 /// How much memory and time the work around training may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +98,9 @@ impl Worker<'_> {
         let way = (Purpose::Train(request.round), || self.sources(&params).of_training(request));
         let mut ends = self.ends(request.split.as_deref(), &request.plan, way)?;
         let cut = ends.as_mut().map(|ends| (&request.plan, ends));
-        let result = self.trainer().train_cut(&mut params, &task, cut)?;
-        drop(ends);
+        let start = params.clone();
+        let mut course = self.trainer().train_cut(&mut params, &task, cut)?;
+        drop((ends, server));
 
         let header = Header {
             kind: Kind::Change,
@@ -105,36 +108,34 @@ impl Worker<'_> {
             round: request.round,
             client: request.client,
             examples: self.info.examples,
-            steps: result.steps,
-            loss: result.loss as f32,
+            steps: course.steps,
+            loss: course.loss as f32,
         };
         let mut next = ClientState::empty(request.client);
         next.personal = state.personal.clone();
         next.personal.absorb(copied(&params, request.plan.keeps())?);
-        // The payload takes memory of its own.
-        drop(params);
-        self.device.rest();
-        let (own, change_of_own) = next_correction(request, state, &result);
+        let mut change = change_out_of((params, &start), &own, self.device)?;
+        let mean = course.mean_gradient.take();
+        let (own, change_of_own) = next_correction(request, state, (&change, mean));
         next.correction = own;
         let correction = match change_of_own.filter(|_| request.correction.is_some()) {
             None => None,
             Some(change) => {
                 let header = Header { kind: Kind::Variate, encoding: Encoding::F32, ..header };
-                Some(encode(self.layout, &header, &change, None)?)
+                Some(encode_owned(self.layout, &header, change, None)?)
             }
         };
 
         let uploads = request.uploads();
-        let sent = |(id, _): &(_, Vec<f32>)| uploads.contains(*id);
-        let mut change: ParamValues = result.change.into_iter().filter(sent).collect();
+        change = change.into_iter().filter(|(id, _)| uploads.contains(*id)).collect();
         if let Some(dropped) = dropped {
             dropped.drop_from(&mut change, self.layout);
         }
         next.attention = state.attention.clone();
         next.residual = state.residual.clone();
-        let payload = encode(self.layout, &header, &change, Some(&mut next.residual))?;
+        let payload = encode_owned(self.layout, &header, change, Some(&mut next.residual))?;
         let seconds = begun.elapsed().as_secs_f64();
-        Ok((Reply { payload, correction, seconds, memory: None, noise: result.noise }, next))
+        Ok((Reply { payload, correction, seconds, memory: None, noise: course.noise }, next))
     }
 
     /// Measures the blocks on a sample of the training examples.
@@ -393,13 +394,13 @@ fn correction<'a>(
 fn next_correction(
     request: &TrainRequest,
     state: &ClientState,
-    result: &TrainResult,
+    (change, mean_gradient): (&ParamValues, Option<ParamValues>),
 ) -> (ParamValues, Option<ParamValues>) {
-    let mut next = state.correction.clone();
     match request.work.local {
-        LocalRule::Plain | LocalRule::Proximal { .. } => (next, None),
+        LocalRule::Plain | LocalRule::Proximal { .. } => (state.correction.clone(), None),
         LocalRule::Dynamic { alpha } => {
-            for (id, change) in result.change.iter() {
+            let mut next = state.correction.clone();
+            for (id, change) in change.iter() {
                 let memory = next.or_zeros(id, change.len());
                 for (memory, change) in memory.iter_mut().zip(change) {
                     *memory -= alpha * change;
@@ -409,14 +410,18 @@ fn next_correction(
         }
         LocalRule::ControlVariate => {
             let uploads = request.uploads();
-            let mean = result.mean_gradient.as_ref().map(|mean| mean.subset(&uploads));
-            let mean = mean.unwrap_or_default();
+            let mean = mean_gradient.unwrap_or_default();
+            let mean: ParamValues =
+                mean.into_iter().filter(|(id, _)| uploads.contains(*id)).collect();
             let mut change = mean.clone();
             for (id, change) in change.iter_mut() {
-                for (change, own) in change.iter_mut().zip(next.get(id).unwrap_or_default()) {
+                let own = state.correction.get(id).unwrap_or_default();
+                for (change, own) in change.iter_mut().zip(own) {
                     *change -= own;
                 }
             }
+            let others = state.correction.iter().filter(|(id, _)| mean.get(*id).is_none());
+            let mut next: ParamValues = others.map(|(id, own)| (id, own.to_vec())).collect();
             next.absorb(mean);
             (next, Some(change))
         }

@@ -85,7 +85,7 @@ impl Pool {
         Self(Arc::new(Shared { is_frugal: true, ..Shared::default() }))
     }
 
-    /// Nobody trains for a while: a frugal pool gives the system what is not in use, in whole slabs.
+    /// Nobody trains for a while: a frugal pool gives the system what is not in use.
     pub fn rest(&self) {
         if self.0.is_frugal {
             for shard in 0..SHARDS {

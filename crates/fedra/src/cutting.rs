@@ -91,8 +91,8 @@ fn within(
         let plan = plan_of(recipe, model, ends)?;
         let split = Split::new(ends);
         let tensors = batches.client(model, (recipe, &split), &plan)?;
-        let beside = memory::beside_tensors(model, (recipe, experiment), &plan);
-        Ok::<_, crate::error::Error>((ends, tensors + beside))
+        let memory = memory::client_of_cut(tensors, model, (recipe, experiment), &plan);
+        Ok::<_, crate::error::Error>((ends, memory))
     };
     let mut fits = None;
     for kept in 0..blocks {

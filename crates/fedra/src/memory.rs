@@ -6,16 +6,17 @@
 use fedra_compute::Seed;
 use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Plan, Round, Side};
+use fedra_plan::{ByteCount, Plan, Round, Shape, Side};
 
 use crate::activations::{BatchSize, of_side};
 use crate::error::Result;
 use crate::experiment::{Complaint, Experiment};
 use crate::state_size::{StateSize, stays};
 
-/// A client with this plan on batches of the longest sequences: the model, a copy of what
-/// trains, moments, what a step holds, the change and its payload, and what the client keeps.
-/// SCAFFOLD adds the server's variate, the mean gradient, the variate's change and that encoded.
+/// A client with this plan on batches of the longest sequences: the model, and either a copy of what trains,
+/// moments and what a step holds, or afterwards the change and its payload; and what the client keeps.
+/// SCAFFOLD adds seven: the server's variate as it came and as it is asked, as values and as tensors, its own as
+/// tensors, the mean gradient, and gradients of embeddings whose rows were not used.
 pub fn client(
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
@@ -27,30 +28,55 @@ pub fn client(
     let batch = BatchSize::full(model, sequences * longest, sequences);
     let step = of_side(model, plan, Side::Client, batch);
     let variates = match recipe.work.local {
-        LocalRule::ControlVariate => 4,
+        LocalRule::ControlVariate => 7,
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
     };
-    let parameters = plan.memory(Side::Client, model.layout()).in_training(3 + moments + variates);
+    let parameters = plan.memory(Side::Client, model.layout());
+    let training = parameters.in_training(1 + moments) + ByteCount(4 * step);
+    let most = with_answer(training, (model, plan));
     let kept = StateSize::of(model, (recipe, experiment), plan).bytes();
-    ByteCount(parameters.0 + 4 * step + kept.0)
+    ByteCount(most.0 + 4 * variates * parameters.trained + kept.0)
 }
 
-/// The model, the sum, the update that is being added, and what a server optimiser or a control
-/// variate remembers.
-pub fn server(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
-    let trained = plan.memory(Side::Client, model.layout()).trained;
-    ByteCount(saved(model, recipe, plan).0 + 4 * 2 * trained)
+/// The larger of what training takes and what is there afterwards: the model, the change and its payload. What
+/// was learnt is let go as its change is taken, and a change as it is written.
+fn with_answer(training: ByteCount, (model, plan): (&Model, &Plan)) -> ByteCount {
+    training.max(plan.memory(Side::Client, model.layout()).in_training(2))
 }
 
-/// What a client of a cut model holds beside tensors: the change, its payload, and what it keeps.
-pub fn beside_tensors(
+/// A client that receives its part of the model: what it has, what comes, and the largest parameter of that as
+/// numbers. A first download is everything, however little learns.
+pub fn receiving(model: &Model, plan: &Plan) -> ByteCount {
+    let held = plan.held_by(Side::Client);
+    let largest = held.iter().filter_map(|id| model.layout().get(id)).map(Shape::elements).max();
+    ByteCount(4 * (2 * held.elements(model.layout()) + largest.unwrap_or(0)) as u64)
+}
+
+/// The server of a cohort: the model, and the same once more to bring clients back with; what a server optimiser
+/// or a control variate remembers; and the larger of what sending takes (what is sent, as numbers and as bytes,
+/// and the model that it replaces) and what folding takes (the sum, what was sent, and updates that wait).
+pub fn server(model: &Model, recipe: &Recipe, plan: &Plan, cohort: usize) -> ByteCount {
+    /// Those that wait in memory, and the one that is added.
+    const UPDATES: usize = 5;
+    let (whole, trained) =
+        (model.layout().elements() as u64, plan.memory(Side::Client, model.layout()).trained);
+    let kinds = match recipe.work.local {
+        LocalRule::ControlVariate => 2,
+        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 1,
+    };
+    let folding = kinds * (2 + cohort.clamp(1, UPDATES) as u64) * trained;
+    ByteCount(saved(model, recipe, plan).0 + 4 * (whole + folding.max(3 * whole)))
+}
+
+/// A client of a cut model whose tensors take so much in training.
+pub fn client_of_cut(
+    tensors: ByteCount,
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
     plan: &Plan,
 ) -> ByteCount {
-    let trained = plan.memory(Side::Client, model.layout()).trained;
     let kept = StateSize::of(model, (recipe, experiment), plan).bytes();
-    ByteCount(4 * 2 * trained + kept.0)
+    with_answer(tensors, (model, plan)) + kept
 }
 
 /// What of the server is in a checkpoint: the model and what is remembered.

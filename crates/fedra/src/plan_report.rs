@@ -230,7 +230,8 @@ pub(crate) fn side_memory(
         recipe.split.as_ref().map(|it| (it, LargestBatches::of(experiment, prepared, recipe)));
     let mut most = SideMemory { client: ByteCount(0), server: ByteCount(0) };
     for (_, plan) in stages {
-        let server = memory::server(model, recipe, plan);
+        let cohort = recipe.sampler.about(prepared.shards.clients.len());
+        let server = memory::server(model, recipe, plan, cohort);
         let held = match &batches {
             None => {
                 let client = memory::client(model, (recipe, experiment), plan);
@@ -238,11 +239,12 @@ pub(crate) fn side_memory(
             }
             Some((split, batches)) => {
                 let tensors = batches.sides(model, (recipe, split), plan)?;
-                let beside = memory::beside_tensors(model, (recipe, experiment), plan);
-                SideMemory { client: tensors.client + beside, server: tensors.server + server }
+                let of = (recipe, experiment);
+                let client = memory::client_of_cut(tensors.client, model, of, plan);
+                SideMemory { client, server: tensors.server + server }
             }
         };
-        most.client = most.client.max(held.client);
+        most.client = most.client.max(held.client).max(memory::receiving(model, plan));
         most.server = most.server.max(held.server);
     }
     Ok(most)

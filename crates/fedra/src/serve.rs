@@ -118,6 +118,7 @@ fn rounds<H: Host>(
     let experiment = run.experiment();
     let facts = agreement(experiment, &run.prepared)?;
     let initial = to_values(&std::mem::take(&mut run.prepared.params));
+    run.made_of().1.rest();
     let Prepared { model, shards, .. } = &run.prepared;
     let client = |(number, shard): (u32, &Shard)| ClientInfo {
         id: ClientId(number),
@@ -164,13 +165,13 @@ fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
         let expected = "a method with clients: nobody sends rows to a server";
         return Err(Complaint::new("method.name", "\"centralised\"", expected).into());
     }
-    Run::with_holdings(experiment, Holdings::of_server(experiment)?, Device::cpu())
+    Run::with_holdings(experiment, Holdings::of_server(experiment)?, Device::frugal_cpu())
 }
 
 fn central(prepared: &Prepared) -> CentralTest {
     let (model, shards) = (prepared.model.clone(), prepared.shards.clone());
     Box::new(move |values| {
-        let device = Device::cpu();
+        let device = Device::frugal_cpu();
         let evaluator = Evaluator {
             model: &model,
             device: &device,

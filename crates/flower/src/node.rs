@@ -103,7 +103,14 @@ pub fn join(
             return Err(error);
         }
         let seconds = wait.as_secs_f64();
-        listener.told(&format!("{error}; trying again in {seconds:.1} s"));
+        let why = if error.is_not_activated() {
+            "the SuperLink does not let this node come online: its key is not registered there, or another \
+             process uses it"
+                .to_owned()
+        } else {
+            error.to_string()
+        };
+        listener.told(&format!("{why}; trying again in {seconds:.1} s"));
         if !rest(wait, listener) {
             return Ok(Left::Stopped);
         }
@@ -279,6 +286,7 @@ impl Node<'_> {
         let Some(opened) = Opened::read(api, run, (&records, self.limits))? else {
             return Ok(Reaction::Failure(unknown(metadata, "words of fedra in it")));
         };
+        self.conversation.site().expect(&opened.numbers());
         let envelope = opened.finish(api, run)?;
         api.confirm(run, id)?;
         Ok(self.react(run, envelope))

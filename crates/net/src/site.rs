@@ -4,6 +4,7 @@
 //! on disk before it sends it, and takes the server's word for which of its answers to go on from. An
 //! answer that got lost on the way is sent again, not worked out again.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use fedra_engine::{
 };
 use fedra_plan::{Digest, Round};
 use fedra_seed::Seed;
-use fedra_wire::{Measured, ParamValues};
+use fedra_wire::{ClientId, Measured, ParamValues};
 
 use crate::error::NetError;
 use crate::frame::Message;
@@ -144,14 +145,13 @@ impl Site {
         }
         let id = self.client.info().id;
         let kept = match label {
-            None => Some(Kept { state: ClientState::empty(id), forgets: 0 }),
+            None => Some(first(id)),
             Some(label) => self.state.get(label, self.client.layout())?,
         };
         self.label = label;
         let found = kept.is_some();
-        let Kept { state, forgets } =
-            kept.unwrap_or_else(|| Kept { state: ClientState::empty(id), forgets: 0 });
-        self.client.set_state(state);
+        let Kept { state, forgets } = kept.unwrap_or_else(|| first(id));
+        self.client.set_state(state.into_owned());
         self.forgets = forgets;
         Ok((!found).then(|| {
             let round = label.map_or(0, |label| label.round.0 + 1);
@@ -171,6 +171,14 @@ impl Site {
     /// Why this site has to end after its last answer, if it has to.
     pub fn take_breakdown(&mut self) -> Option<NetError> {
         self.broken.take()
+    }
+
+    /// Requests with these numbers are on their way, and their payloads take memory: an answer that none of
+    /// them asks for again is let go.
+    pub fn expect(&mut self, requests: &[u64]) {
+        let is_over =
+            |last: &Message| requests.iter().any(|id| *id != 0) && !requests.contains(&last.id);
+        self.last = self.last.take().filter(|last| !is_over(last));
     }
 
     /// Answers a request; `None` where none is due.
@@ -257,7 +265,7 @@ impl Site {
                 match self.client.compare_attention(&request) {
                     Ok(answer) => {
                         let label = Label { round, step: Step::Looked };
-                        self.put(label, self.client.state().clone())?;
+                        self.put(label)?;
                         self.label = Some(label);
                         plain(answer.moved.map_or(Answer::FirstLook, Answer::from))
                     }
@@ -297,8 +305,7 @@ impl Site {
             Err(error) => return Ok(Some((failed(&no_breakdown(error)?), Vec::new()))),
         };
         let label = Label { round: request.round, step: Step::Trained };
-        let next = self.client.pending().cloned();
-        self.put(label, next.unwrap_or_else(|| self.client.state().clone()))?;
+        self.put(label)?;
         self.waiting = Some(label);
         let (round, seconds) = (request.round.0 + 1, reply.seconds);
         self.news = Some(format!("round {round}: trained in {seconds:.1} s"));
@@ -308,8 +315,10 @@ impl Site {
         Ok(Some((Answer::Trained { seconds, memory, noise }, payloads)))
     }
 
-    fn put(&mut self, label: Label, state: ClientState) -> Result<(), NetError> {
-        let kept = Kept { state, forgets: self.forgets };
+    /// Writes the state behind an answer: the one that waits for a verdict, or where none does, the present one.
+    fn put(&mut self, label: Label) -> Result<(), NetError> {
+        let state = self.client.pending().unwrap_or_else(|| self.client.state());
+        let kept = Kept { state: Cow::Borrowed(state), forgets: self.forgets };
         self.state.put((self.label, label), &kept, self.client.layout())
     }
 
@@ -319,6 +328,11 @@ impl Site {
             self.forgets = forget.number;
         }
     }
+}
+
+/// What a client has that was never asked.
+fn first(id: ClientId) -> Kept<'static> {
+    Kept { state: Cow::Owned(ClientState::empty(id)), forgets: 0 }
 }
 
 /// An error after which the site can go on; one of its own machine is the site's end.

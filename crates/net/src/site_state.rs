@@ -12,6 +12,7 @@
 //! DIR/fedra.lock            while a process is at work there
 //! ```
 
+use std::borrow::Cow;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,9 +63,9 @@ struct Notes {
 
 /// A state, and how many of the server's orders to forget are carried out in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
+pub struct Kept<'a> {
     /// The state.
-    pub state: ClientState,
+    pub state: Cow<'a, ClientState>,
     /// The number of the last such order.
     pub forgets: u64,
 }
@@ -145,7 +146,7 @@ impl SiteState {
     pub fn put(
         &mut self,
         (base, label): (Option<Label>, Label),
-        kept: &Kept,
+        kept: &Kept<'_>,
         layout: &Layout,
     ) -> Result<(), NetError> {
         let bytes = write(kept, layout).map_err(|reason| refused(&self.folder, &reason))?;
@@ -167,7 +168,7 @@ impl SiteState {
     }
 
     /// The state behind an answer; `None` when it is not here any more.
-    pub fn get(&self, label: Label, layout: &Layout) -> Result<Option<Kept>, NetError> {
+    pub fn get(&self, label: Label, layout: &Layout) -> Result<Option<Kept<'static>>, NetError> {
         let path = self.path(label);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -247,8 +248,8 @@ fn refused(folder: &Path, reason: &str) -> NetError {
     NetError::Meaning { what: "--state", reason: format!("{}: {reason}", folder.display()) }
 }
 
-fn write(kept: &Kept, layout: &Layout) -> Result<Vec<u8>, String> {
-    let ClientState { client, personal, correction, residual, attention } = &kept.state;
+fn write(kept: &Kept<'_>, layout: &Layout) -> Result<Vec<u8>, String> {
+    let ClientState { client, personal, correction, residual, attention } = &*kept.state;
     let header = Header::download(Kind::Values, Encoding::F32, Round(0));
     let mut payloads = Vec::with_capacity(5);
     for values in [personal, correction, residual] {
@@ -267,13 +268,17 @@ fn write(kept: &Kept, layout: &Layout) -> Result<Vec<u8>, String> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend((notes.len() as u32).to_le_bytes());
     bytes.extend(notes);
-    bytes.extend(payloads.concat());
+    // Exactly, and one after the other: a variate is as large as the model.
+    bytes.reserve_exact(lengths.iter().sum::<u64>() as usize + size_of::<u32>());
+    for payload in payloads {
+        bytes.extend(payload);
+    }
     let sum = crc32fast::hash(&bytes);
     bytes.extend(sum.to_le_bytes());
     Ok(bytes)
 }
 
-fn read(bytes: &[u8], layout: &Layout) -> Result<Kept, String> {
+fn read(bytes: &[u8], layout: &Layout) -> Result<Kept<'static>, String> {
     let cut = || "it is cut short".to_owned();
     let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(cut)?;
     if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
@@ -315,7 +320,7 @@ fn read(bytes: &[u8], layout: &Layout) -> Result<Kept, String> {
         residual: values(residual)?,
         attention: AttentionMemory { first: numbers(first)?, last: numbers(last)? },
     };
-    Ok(Kept { state, forgets: notes.forgets })
+    Ok(Kept { state: Cow::Owned(state), forgets: notes.forgets })
 }
 
 #[cfg(test)]
@@ -329,12 +334,12 @@ mod tests {
         (Layout::new([(id, Shape::vector(3))]).unwrap(), id)
     }
 
-    fn kept(number: f32) -> Kept {
+    fn kept(number: f32) -> Kept<'static> {
         let (_, id) = layout();
         let mut state = ClientState::empty(ClientId(2));
         state.correction.insert(id, vec![number, 0.0, -1.5]);
         state.attention.first = [number].into();
-        Kept { state, forgets: 3 }
+        Kept { state: Cow::Owned(state), forgets: 3 }
     }
 
     fn label(round: u32, step: Step) -> Label {

@@ -43,14 +43,33 @@ pub fn encode(
     tensors: &ParamValues,
     residual: Option<&mut ParamValues>,
 ) -> Result<Vec<u8>, WireError> {
+    tensors.check(layout)?;
+    write((layout, header), &tensors.scope(), tensors.iter(), residual)
+}
+
+/// The same of tensors that nobody else needs: each is let go once it is written.
+pub fn encode_owned(
+    layout: &Layout,
+    header: &Header,
+    tensors: ParamValues,
+    residual: Option<&mut ParamValues>,
+) -> Result<Vec<u8>, WireError> {
+    tensors.check(layout)?;
+    write((layout, header), &tensors.scope(), tensors.into_iter(), residual)
+}
+
+fn write<V: AsRef<[f32]>>(
+    (layout, header): (&Layout, &Header),
+    scope: &Scope,
+    tensors: impl Iterator<Item = (ParamId, V)>,
+    residual: Option<&mut ParamValues>,
+) -> Result<Vec<u8>, WireError> {
     let encoding = header.encoding;
     encoding.check()?;
-    tensors.check(layout)?;
     if !header.loss.is_finite() {
         return Err(WireError::Loss { found: header.loss });
     }
-    let scope = tensors.scope();
-    let mut bytes = Vec::with_capacity(payload_length(layout, &scope, encoding));
+    let mut bytes = Vec::with_capacity(payload_length(layout, scope, encoding));
     bytes.extend(MAGIC);
     bytes.extend([VERSION, header.kind.code(), encoding.code(), 0]);
     bytes.extend(layout.digest().as_bytes());
@@ -63,7 +82,8 @@ pub fn encode(
     bytes.resize(front_length(layout), 0);
 
     let mut residual = residual.filter(|_| encoding.feedback());
-    for (id, values) in tensors.iter() {
+    for (id, values) in tensors {
+        let values = values.as_ref();
         let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
         let encoding = encoding.at(id, shape);
         match residual.as_deref_mut() {

@@ -1,8 +1,9 @@
-//! `fedra plan` held to what both sides of a cut measure: a server and its sites, each a process.
+//! `fedra plan` held to what sites take, and to what both sides of a cut measure: a server and its sites, each a
+//! process.
 
 use std::path::Path;
 
-use crate::place::{Place, TINY};
+use crate::place::{Place, TINY, wait};
 
 /// How far a forecast may be from the measurement, either way.
 const TOLERANCE: f64 = 0.10;
@@ -134,4 +135,51 @@ fn a_decoder_whose_adapters_learn_to_choose_holds_what_its_plan_foresees() {
         return;
     };
     check(2, &file, &SPLITS);
+}
+
+/// What the processes of a site and of its server hold at most, without the program itself: that is what a site
+/// holds when it joins, less its model.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_site_that_trains_all_and_its_server_hold_what_their_plan_foresees() {
+    let place = Place::new();
+    let wide = ["model.width=384", "model.vocabulary=9000", "model.blocks=4", "threads=1"];
+    let short = ["federation.clients=1", "federation.rounds=2", "work.batch=2", "work.max_steps=2"];
+    for (solver, method) in [("sgd", "fedavg"), ("adamw", "fedavg"), ("sgd", "scaffold")] {
+        let work = format!("work.optimiser={{ name = '{solver}', rate = 1e-3 }}");
+        let method = format!("method.name={method}");
+        let rows = "data.shares={ central = 0.0, validation = 0.0, test = 0.0 }";
+        let sets = [&wide[..], &short, &[&work, &method, rows]].concat();
+        let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+        let flags: Vec<&str> = [TINY].into_iter().chain(sets).collect();
+        let output = place.output("plan", &flags);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let fact = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let unit = words.iter().position(|word| word.ends_with('B')).unwrap();
+            bytes(&words[unit - 1..=unit].join(" "))
+        };
+        let model = fact("all");
+        let foreseen = [fact("client memory"), fact("server memory")];
+        let name = format!("{solver}-{}", method.len());
+        let (server, address) = place.serve(&name, &flags);
+        let line = format!("join --server {address} --client hospital-1 --state {name}-state");
+        let site = place.start(&line, &flags);
+        site.wait_for("joined");
+        let program = site.memory("VmRSS:") - model;
+        let mut most = [0.0_f64; 2];
+        wait("the end of both", || {
+            let so_far = [site.memory("VmHWM:"), server.memory("VmHWM:")];
+            most = [most[0].max(so_far[0]), most[1].max(so_far[1])];
+            so_far == [0.0; 2]
+        });
+        for (party, (most, foreseen)) in
+            ["site", "server"].into_iter().zip(most.into_iter().zip(foreseen))
+        {
+            let near = ((most - program) / foreseen - 1.0).abs() <= 0.15;
+            let told = format!("{foreseen} B foreseen, {most} B held, {program} B of program");
+            assert!(near, "{solver}, {method}, {party}: {told}");
+        }
+    }
 }

@@ -157,6 +157,16 @@ impl Process {
         }
     }
 
+    /// What the system says of its memory, in bytes; zero once it has ended.
+    #[cfg(target_os = "linux")]
+    pub fn memory(&self, what: &str) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.unwrap_or_default();
+        let found = status.lines().find_map(|line| line.strip_prefix(what));
+        let kilobytes = found.and_then(|found| found.split_whitespace().next());
+        kilobytes.map_or(0.0, |number| 1024.0 * number.parse::<f64>().unwrap())
+    }
+
     /// Waits for its end; its status.
     #[track_caller]
     pub fn end(mut self) -> (Option<i32>, String) {

@@ -111,11 +111,11 @@ fn noise_has_its_size_and_is_there_when_a_batch_is_empty() {
     let (mut squares, mut count) = (0.0, 0.0);
     for key in 0..8 {
         let result = train(&world, &work, all, key);
-        assert_eq!((result.steps, result.loss), (1, 0.0));
+        assert_eq!((result.course.steps, result.course.loss), (1, 0.0));
         squares += norm(&result.change).powi(2);
         count += world.model.layout().elements() as f64;
         // What is told of it is what is expected of it.
-        let told = result.noise.unwrap();
+        let told = result.course.noise.unwrap();
         let noise: f64 = told.sites.iter().map(|site| site.noise).sum();
         let released: f64 = told.sites.iter().map(|site| site.released).sum();
         assert!((released / noise - 1.0).abs() < 0.1, "{released} of {noise}");
@@ -167,7 +167,7 @@ fn a_norm_that_adapts_follows_the_gradients() {
         let private = PrivateSteps { clipping: ClipRule::Adaptive, ..steps(start, 0.1) };
         let work = Work { epochs: 60, private: Some(private), ..whole(private) };
         let work = Work { solver: sgd(1e-6).solver, ..work };
-        train(&world, &work, all, 3).noise.unwrap().clip.unwrap()
+        train(&world, &work, all, 3).course.noise.unwrap().clip.unwrap()
     };
     let mut norms: Vec<f64> =
         all.iter().map(|example| norm(&alone(&world, example)) / f64::from(RATE)).collect();

@@ -91,7 +91,12 @@ fn the_loss_is_the_one_that_training_sees() {
         let learnt = trainer.train(&mut world.params.clone(), &lesson).unwrap();
         let scored = score(&world, 500, &world.shards.clients[0].train);
         // Training sums in f32.
-        assert!((scored.loss() - learnt.loss).abs() < 1e-5, "{} {}", scored.loss(), learnt.loss);
+        assert!(
+            (scored.loss() - learnt.course.loss).abs() < 1e-5,
+            "{} {}",
+            scored.loss(),
+            learnt.course.loss
+        );
     }
 }
 

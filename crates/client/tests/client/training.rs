@@ -40,7 +40,7 @@ fn one_step_is_the_step_written_by_hand() {
     let mut tape = Tape::new(&world.device);
     let weights = world.params.training(&scope);
     let loss = world.model.loss(&mut tape, weights, &batch, Targets::Classes(labels)).unwrap();
-    assert_eq!((learnt.steps, learnt.loss), (1, f64::from(loss.tensor.item())));
+    assert_eq!((learnt.course.steps, learnt.course.loss), (1, f64::from(loss.tensor.item())));
     let gradients = tape.backward(&[(&loss, Tensor::scalar(&world.device, 1.0))]).unwrap();
     for (id, change) in learnt.change.iter() {
         let before = world.params.get(id).unwrap().to_host();
@@ -76,15 +76,15 @@ fn zero_variates_and_one_step_are_plain_and_the_next_variate_is_option_two() {
     assert_eq!(bits(&plain.change), bits(&scaffold.change));
 
     // c_i - c + (w_t - w) / (steps rate) with any variates, up to the rounding of weights near 1.
-    let server = scaffold.mean_gradient.unwrap();
+    let server = scaffold.course.mean_gradient.unwrap();
     let some = Correction::Variates { own: &none, server: &server };
     let work = sgd(0.1);
     let learnt = learnt(&world, &work, some);
-    assert!(learnt.steps > 1);
-    for (id, mean) in learnt.mean_gradient.as_ref().unwrap().iter() {
+    assert!(learnt.course.steps > 1);
+    for (id, mean) in learnt.course.mean_gradient.as_ref().unwrap().iter() {
         let (change, c) = (learnt.change.get(id).unwrap(), server.get(id).unwrap());
         for ((mean, change), c) in mean.iter().zip(change).zip(c) {
-            let second = -c - change / (learnt.steps as f32 * 0.1);
+            let second = -c - change / (learnt.course.steps as f32 * 0.1);
             assert!((mean - second).abs() < 2e-5, "{id}: {mean} and {second}");
         }
     }
@@ -128,7 +128,7 @@ fn a_prefix_cache_changes_no_bit() {
             for budget in [1 << 20, 10_000] {
                 let (_, with) = train(&world, ByteCount(budget), &lesson);
                 assert_eq!(bits(&without.change), bits(&with.change), "{task:?} {budget}");
-                assert_eq!(without.loss, with.loss);
+                assert_eq!(without.course.loss, with.course.loss);
             }
         }
     }
@@ -163,7 +163,7 @@ fn steps_and_gradients_are_limited_as_the_work_says() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let work = Work { epochs: 9, max_steps: Some(1), clip: Some(0.01), ..sgd(1.0) };
     let learnt = learnt(&world, &work, Correction::Nothing);
-    assert_eq!(learnt.steps, 1);
+    assert_eq!(learnt.course.steps, 1);
     let squares = learnt.change.iter().flat_map(|(_, v)| v.iter().map(|x| f64::from(x * x)));
     let norm = squares.sum::<f64>().sqrt();
     // One step of rate 1 along a gradient of that norm; the slack is the rounding of w + change.

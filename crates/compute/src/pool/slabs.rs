@@ -13,6 +13,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// Floats in a cache line: where a piece starts and how its length is rounded up.
@@ -27,6 +28,10 @@ pub(super) const SLAB: usize = if cfg!(miri) {
 } else {
     16 << 20
 };
+
+/// The largest page of any system that this runs on, in bytes.
+#[cfg(all(target_os = "linux", not(any(miri, loom))))]
+const PAGES: usize = 64 << 10;
 
 /// All slabs of a shard.
 #[derive(Debug, Default)]
@@ -130,12 +135,24 @@ impl Slabs {
         self.insert_free(length, (slab, offset));
     }
 
-    /// Slabs of which nothing is in use go back to the system.
+    /// What is not in use goes back to the system: slabs whole, and the pages between pieces of others.
     pub(super) fn rest(&mut self) {
         let unused = |(slab, memory): (&usize, &Slab)| (memory.in_use == 0).then_some(*slab);
         let unused: Vec<usize> = self.all.iter().filter_map(unused).collect();
         for slab in unused {
             self.remove_slab(slab);
+        }
+        for (&(slab, offset), &length) in &self.free {
+            let memory = self.all.get_mut(&slab).expect("free stretches are of slabs that exist");
+            let end = memory.reached.min(offset + length);
+            if offset >= end {
+                continue;
+            }
+            memory.let_go(offset..end);
+            if end == memory.reached {
+                self.held -= end - offset;
+                memory.reached = offset;
+            }
         }
     }
 
@@ -209,6 +226,27 @@ impl Slab {
         let start = unsafe { allocation.add(skipped) }.cast::<f32>();
         Self { allocation, start, length, in_use: 0, reached: 0 }
     }
+
+    /// Gives the system the pages of a stretch that nobody uses; they are zeros when they are touched again.
+    #[cfg(all(target_os = "linux", not(any(miri, loom))))]
+    fn let_go(&mut self, stretch: Range<usize>) {
+        // SAFETY: the stretch lies inside this allocation.
+        let (begin, end) = unsafe { (self.start.add(stretch.start), self.start.add(stretch.end)) };
+        let begin = begin.cast::<u8>();
+        let skipped = begin.align_offset(PAGES);
+        let length = end.addr().get() & !(PAGES - 1);
+        let length = length.saturating_sub(begin.addr().get() + skipped);
+        if length > 0 {
+            // SAFETY: whole pages inside the stretch, which no piece refers to; whoever takes it next expects
+            // any numbers. Where the system refuses, the pages stay.
+            let _kept_where_refused = unsafe {
+                libc::madvise(begin.add(skipped).as_ptr().cast(), length, libc::MADV_DONTNEED)
+            };
+        }
+    }
+
+    #[cfg(not(all(target_os = "linux", not(any(miri, loom)))))]
+    fn let_go(&mut self, _stretch: Range<usize>) {}
 
     /// Asking for a cache line's alignment here would have every page written at once: the
     /// standard library zeroes such memory by hand.

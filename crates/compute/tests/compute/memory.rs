@@ -70,6 +70,28 @@ fn a_frugal_device_gives_memory_back_when_it_rests_and_another_keeps_it() {
     }
 }
 
+/// What is in use between them keeps a slab; the pages around it go back all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_frugal_device_gives_back_what_lies_between_tensors_in_use() {
+    let resident = || -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        4096 * pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    let device = Device::frugal_cpu();
+    let numbers: Vec<f32> = (0..5_000_000_u32).map(|number| number as f32).collect();
+    let first = Tensor::from_slice(&device, 1000, 5000, &numbers).unwrap();
+    let kept = Tensor::from_slice(&device, 100, 100, &numbers[..10_000]).unwrap();
+    let bytes = size_of::<f32>() * numbers.len();
+    drop(first);
+    let before = resident();
+    device.rest();
+    assert!(before - resident() > bytes * 9 / 10, "{before} became {}", resident());
+    assert_eq!(*kept.to_host(), numbers[..10_000]);
+    let again = Tensor::from_slice(&device, 1000, 5000, &numbers).unwrap();
+    assert_eq!(*again.to_host(), *numbers);
+}
+
 #[test]
 fn the_vocabulary_loss_never_holds_all_logits() {
     let (count, width, words) = (2503, 8, 5003);

@@ -1,6 +1,7 @@
 //! Real sockets on loopback, real certificates.
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
+mod answers;
 mod changed_data;
 mod cut;
 mod cut_faults;
