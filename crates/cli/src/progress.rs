@@ -9,7 +9,8 @@ use fedra::headline::round_line;
 use fedra::listener::Rounds;
 use fedra::summary::duration;
 use fedra_client::Observer;
-use fedra_engine::{Arrival, ClientInfo, RoundReport, WarningKind};
+use fedra_data::printable;
+use fedra_engine::{Arrival, ClientId, ClientInfo, RoundReport, WarningKind};
 use fedra_plan::{ByteCount, Round};
 
 use crate::console;
@@ -30,6 +31,7 @@ pub struct Progress {
     state: Arc<Mutex<RunState>>,
     line: Line,
     voice: Voice,
+    names: BTreeMap<ClientId, String>,
     /// Warnings that have been said: once is enough, the log has them all.
     said: BTreeSet<WarningKind>,
     /// The last round in words, as long as no line has said it.
@@ -39,7 +41,7 @@ pub struct Progress {
 impl Progress {
     /// A live line over all rounds of a run, of which some may be done.
     pub fn new(about: &Rounds<'_>, voice: Voice) -> Self {
-        let Rounds { label, title, done, rounds, cohort, .. } = *about;
+        let Rounds { label, title, done, rounds, clients, cohort } = *about;
         let state = Arc::new(Mutex::new(RunState {
             label: label.to_owned(),
             done,
@@ -64,7 +66,8 @@ impl Progress {
             }
             Voice::Quiet => Line::hidden(),
         };
-        Self { state, line, voice, said: BTreeSet::new(), last: None }
+        let names = clients.iter().map(|client| (client.id, client.name.clone())).collect();
+        Self { state, line, voice, names, said: BTreeSet::new(), last: None }
     }
 
     /// What the fleet tells about its clients.
@@ -113,8 +116,9 @@ impl Progress {
             ));
         }
         for absence in report.failed.iter().chain(&report.refused) {
-            let (client, reason) = (absence.client, &absence.reason);
-            console::say(format_args!("warning: round {round}: client {client}: {reason}"));
+            let name = self.names.get(&absence.client).map_or("", String::as_str);
+            let (client, reason) = (printable(name), &absence.reason);
+            console::say(format_args!("warning: round {round}: {client}: {reason}"));
         }
         for warning in report.selection.iter().flat_map(|selection| &selection.warnings) {
             if self.said.insert(warning.kind) {

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use fedra::run_files::{ROUNDS, STATUS, SUMMARY};
+use fedra::run_files::{EXPERIMENT, ROUNDS, STATUS, SUMMARY};
 use fedra_net::{FleetPhase, FleetStatus, SiteStatus};
 use fedra_plan::ByteCount;
 use serde_json::Value;
@@ -64,6 +64,8 @@ struct Picture {
     status: FleetStatus,
     /// The reports of complete rounds: how many, and what matters of them.
     complete: u64,
+    /// Rounds in all, where the folder says so.
+    rounds: Option<u64>,
     up: u64,
     down: u64,
     /// The newest score of each set and name.
@@ -82,6 +84,15 @@ impl Picture {
         let file = folder.join(STATUS);
         let text = match std::fs::read(&file) {
             Ok(text) => text,
+            Err(error)
+                if error.kind() == std::io::ErrorKind::NotFound && fedra::is_at_work(folder) =>
+            {
+                bail!(
+                    "{}: found a server that has not begun yet, expected one that has its run\n\
+                     hint: what it waits for is what it said last",
+                    folder.display()
+                )
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
                 "{}: found no {STATUS}, expected the folder of a run of `fedra serve`",
                 folder.display()
@@ -95,6 +106,7 @@ impl Picture {
         let mut picture = Self {
             status,
             complete: 0,
+            rounds: rounds_of(folder),
             up: 0,
             down: 0,
             scores: Vec::new(),
@@ -131,15 +143,15 @@ impl Picture {
 
     fn text(&self) -> String {
         let Self { status, complete, up, down, age, .. } = self;
-        let round = u64::from(status.round.0) + 1;
+        let (round, of) = self.round();
         let doing = match (status.phase, self.is_served) {
             (FleetPhase::Waiting, true) => "waits for clients".to_owned(),
-            (FleetPhase::Running, true) => format!("round {round} is on"),
+            (FleetPhase::Running, true) => format!("round {round}{of} is on"),
             (FleetPhase::Waiting, false) => {
                 "stopped while it waited for clients: no server is at work here".to_owned()
             }
             (FleetPhase::Running, false) => {
-                format!("stopped in round {round}: no server is at work here")
+                format!("stopped in round {round}{of}: no server is at work here")
             }
             (FleetPhase::Ended, _) if self.is_finished => "is over".to_owned(),
             (FleetPhase::Ended, _) => "ended before its last round".to_owned(),
@@ -163,8 +175,19 @@ impl Picture {
         text
     }
 
+    /// The round after those that are complete, and of how many it is one.
+    fn round(&self) -> (u64, String) {
+        let next = self.complete + 1;
+        match self.rounds {
+            None => (next, String::new()),
+            Some(rounds) => (next.min(rounds), format!(" of {rounds}")),
+        }
+    }
+
     fn doing(&self, site: &SiteStatus) -> String {
         match (site.here, site.working, &site.lost) {
+            // However a network words it: nobody is missed after the last round.
+            (false, _, Some(_)) if self.is_finished => "is done".to_owned(),
             (true, Some(seconds), _) => format!("works for {:.0} s", seconds + self.age as f64),
             (true, None, _) => "is here".to_owned(),
             (false, _, Some(reason)) => format!("is gone: {}", plain(reason)),
@@ -183,6 +206,7 @@ impl Picture {
             "served": self.is_served,
             "finished": self.is_finished,
             "complete": self.complete,
+            "rounds": self.rounds,
             "bytes": { "up": self.up, "down": self.down },
             "scores": scores,
             "epsilon": self.epsilon,
@@ -211,6 +235,9 @@ impl Picture {
         metric("finished", "gauge", "Whether the last round is complete.", one(is_finished));
         metric("status_age_seconds", "gauge", "Since the server wrote.", one(self.age as f64));
         metric("rounds_complete", "counter", "Complete rounds.", one(self.complete as f64));
+        if let Some(rounds) = self.rounds {
+            metric("rounds", "gauge", "Rounds in all.", one(rounds as f64));
+        }
         metric("payload_up_bytes", "counter", "Payloads from clients.", one(self.up as f64));
         metric("payload_down_bytes", "counter", "Payloads to clients.", one(self.down as f64));
         if let Some(epsilon) = self.epsilon {
@@ -230,6 +257,13 @@ impl Picture {
         metric("score", "gauge", "The newest scores.", scores.collect());
         text
     }
+}
+
+/// How many rounds an experiment is to have.
+fn rounds_of(folder: &Path) -> Option<u64> {
+    let file = folder.join(EXPERIMENT);
+    let experiment = fedra::Experiment::open(&file, &fedra::Overrides::default()).ok()?;
+    Some(u64::from(experiment.rounds))
 }
 
 /// A text of a file on one line of a terminal.

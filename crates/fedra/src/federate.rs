@@ -368,8 +368,8 @@ impl<'e> Run<'e> {
         files.begin()?;
 
         let label = self.recipe.method.as_str();
-        let (clients, cohort) = (clients as u64, self.recipe.sampler.about(clients) as u64);
-        let about = Rounds { label, title: None, done, rounds, clients, cohort };
+        let (infos, cohort) = (fleet.clients().to_vec(), self.recipe.sampler.about(clients) as u64);
+        let about = Rounds { label, title: None, done, rounds, clients: &infos, cohort };
         begin(fleet, Round(done), listener.begin(&about))?;
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());

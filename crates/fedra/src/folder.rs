@@ -49,6 +49,8 @@ use crate::summary::{Stopped, Summary};
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    /// With which flag it was named.
+    flag: &'static str,
     lock: Option<Lock>,
     /// Folders that were made for it, the innermost first; they go again if nothing came of it.
     made: Vec<PathBuf>,
@@ -60,7 +62,7 @@ impl Folder {
         let shown = path.display();
         let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let made = path.ancestors().take_while(missing).map(Path::to_owned).collect();
-        let mut folder = Self { path: path.to_owned(), lock: None, made };
+        let mut folder = Self { path: path.to_owned(), flag: "--out", lock: None, made };
         fs::create_dir_all(path).with_context(|| format!("cannot make the folder {shown}"))?;
         folder.lock = Some(Lock::take(path, "--out")?);
         Ok(folder)
@@ -120,7 +122,7 @@ impl Folder {
 
     /// Locks the folder of an earlier run to go on with it.
     pub fn lock(&mut self) -> Result<()> {
-        self.lock = Some(Lock::take(&self.path, "--resume")?);
+        self.lock = Some(Lock::take(&self.path, self.flag)?);
         Ok(())
     }
 
@@ -130,8 +132,9 @@ impl Folder {
         let Some(held) = Self::inputs(&self.path)? else {
             if self.path.join(CHECKPOINT).exists() {
                 refuse!(
-                    "--resume: found a checkpoint without {INPUTS} in {shown}, expected both: what \
-                     the run learned from is not known\nhint: begin anew with --force"
+                    "{}: found a checkpoint without {INPUTS} in {shown}, expected both: what \
+                     the run learned from is not known\nhint: begin anew with --force",
+                    self.flag
                 );
             }
             let mut text = serde_json::to_string_pretty(inputs)?;
@@ -141,8 +144,9 @@ impl Folder {
         let changes: Vec<String> = held.changes(inputs).iter().map(Change::to_string).collect();
         if !changes.is_empty() {
             refuse!(
-                "--resume: found {} than the run in {shown} began with\n\
+                "{}: found {} than the run in {shown} began with\n\
                  hint: put back what it learned from, or begin anew with --force",
+                self.flag,
                 changes.join(" and ")
             );
         }
@@ -173,7 +177,8 @@ impl Folder {
             );
         }
         let experiment = Experiment::open(&file, &crate::experiment::Overrides::default())?;
-        Ok((Self { path: path.to_owned(), lock: None, made: Vec::new() }, experiment))
+        let (path, flag) = (path.to_owned(), "--resume");
+        Ok((Self { path, flag, lock: None, made: Vec::new() }, experiment))
     }
 
     /// Opens the folder of an earlier run of this very experiment.
@@ -181,11 +186,9 @@ impl Folder {
         let (file, shown) = (path.join(EXPERIMENT), path.display());
         let held = fs::read_to_string(&file).with_context(|| format!("cannot read {shown}"))?;
         if held != experiment.to_toml()? {
-            refuse!(
-                "--resume: found another experiment in {shown}, expected the one to go on with"
-            );
+            refuse!("--out: found another experiment in {shown}, expected the one to go on with");
         }
-        Ok(Self { path: path.to_owned(), lock: None, made: Vec::new() })
+        Ok(Self { path: path.to_owned(), flag: "--out", lock: None, made: Vec::new() })
     }
 
     /// The summary, if all rounds that the experiment asks for are in it.
@@ -413,7 +416,7 @@ mod tests {
             Standing::OtherInputs(changes) if changes.len() == 1 && changes[0].what == "labels"
         ));
         let refused = run.settle_inputs(&other).unwrap_err().to_string();
-        assert!(refused.starts_with("--resume: found other labels (found "), "{refused}");
+        assert!(refused.starts_with("--out: found other labels (found "), "{refused}");
         fs::remove_file(path.join(INPUTS)).unwrap();
         fs::write(path.join(CHECKPOINT), "").unwrap();
         let refused = run.settle_inputs(&inputs).unwrap_err().to_string();

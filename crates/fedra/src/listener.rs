@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use fedra_client::Observer;
-use fedra_engine::{EngineError, ParamValues, RoundReport, Sink};
+use fedra_engine::{ClientInfo, EngineError, ParamValues, RoundReport, Sink};
 
 /// Follows a run. It is asked and told on the thread that runs the rounds.
 pub trait Listener {
@@ -45,8 +45,8 @@ pub struct Rounds<'a> {
     pub done: u32,
     /// Rounds in all.
     pub rounds: u32,
-    /// Clients of the federation.
-    pub clients: u64,
+    /// Clients of the federation, by number.
+    pub clients: &'a [ClientInfo],
     /// Clients that take part in a round, about: a cohort may be drawn.
     pub cohort: u64,
 }

@@ -19,7 +19,7 @@ use crate::lock::Lock;
 use crate::regular_file;
 use crate::run_files::{
     BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, REPORT, ROUNDS, ROUNDS_CSV,
-    ROUNDS_PARQUET, SUMMARY, TENSORBOARD,
+    ROUNDS_PARQUET, SITES, SUMMARY, TENSORBOARD,
 };
 use crate::summary::Summary;
 
@@ -94,6 +94,14 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
         refuse!(
             "--out: found a complete run {whose}in {shown}, expected a free folder\n\
              hint: --out {free} keeps both, --force replaces it"
+        );
+    }
+    if has(SITES) {
+        refuse!(
+            "--out: found an unfinished run over a network {whose}in {shown}, expected a free folder or this very \
+             experiment\n\
+             hint: the `fedra serve` command with which it began goes on with it ({shown}/{EXPERIMENT} has all of \
+             its settings), --out {free} keeps both, --force replaces it"
         );
     }
     refuse!(

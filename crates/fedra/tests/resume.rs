@@ -21,7 +21,10 @@ impl Listener for Impatient {
     fn warn(&self, _line: &str) {}
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
-        assert_eq!((rounds.label, rounds.done, rounds.rounds, rounds.clients), ("halved", 0, 3, 3));
+        assert_eq!(
+            (rounds.label, rounds.done, rounds.rounds, rounds.clients.len()),
+            ("halved", 0, 3, 3)
+        );
         Arc::new(fedra::client::Silent)
     }
 

@@ -74,9 +74,11 @@ impl Task {
                 Ok(Sought::None(unchanged, told)) => {
                     link = Some(unchanged);
                     let told = told.map(|told| format!("{told}; ")).unwrap_or_default();
-                    say(format!(
-                        "{told}waiting for a run at {place}: `flwr run` with the app of `fedra flower app`"
-                    ));
+                    let app = match apps {
+                        Apps::Ours => "the app of `fedra flower app`",
+                        Apps::Any => "the app of the stock clients",
+                    };
+                    say(format!("{told}waiting for a run at {place}: `flwr run` with {app}"));
                 }
                 Err(error) if error.is_temporary() => say(format!("{error}; trying again")),
                 Err(error) => return Err(error),

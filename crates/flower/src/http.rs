@@ -17,6 +17,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::clock::http_date;
 use crate::error::FlowerError;
 
+/// What is said of a connection that is over before the reply.
+pub(crate) const ENDED: &str = "it ended the connection";
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A server may end a connection that was idle for five seconds: one that was idle for less is used.
@@ -113,7 +115,7 @@ impl Endpoint {
                 let of_tls =
                     error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
                 return Err(match of_tls {
-                    Some(error) => refused(format!("TLS: {error}")),
+                    Some(error) => refused(format!("TLS: {error}{}", hint(error))),
                     None => self.unreachable(&error),
                 });
             }
@@ -126,8 +128,23 @@ impl Endpoint {
     }
 }
 
+/// What else may be meant by an error of TLS.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others say enough")]
+const fn hint(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::InvalidMessage(_) => {
+            "\nhint: a SuperLink without TLS is reached with http://"
+        }
+        rustls::Error::InvalidCertificate(_) => {
+            "\nhint: --ca has to be the certificate of the CA that signed the SuperLink's"
+        }
+        _ => "",
+    }
+}
+
 fn client_config(ca: &Path) -> Result<Arc<ClientConfig>, FlowerError> {
-    let unusable = |reason: String| FlowerError::File { file: ca.display().to_string(), reason };
+    let unusable =
+        |reason: String| FlowerError::File { file: format!("--ca {}", ca.display()), reason };
     let read = CertificateDer::pem_file_iter(ca).and_then(Iterator::collect);
     let found: Vec<CertificateDer<'static>> = read.map_err(|error| unusable(error.to_string()))?;
     if found.is_empty() {
@@ -245,8 +262,8 @@ fn in_words(error: &io::Error, timeout: Duration) -> String {
     if kind == io::ErrorKind::WouldBlock || kind == io::ErrorKind::TimedOut {
         return format!("it did not answer within {} s", timeout.as_secs());
     }
-    if kind == io::ErrorKind::UnexpectedEof {
-        return "it ended the connection".to_owned();
+    if kind == io::ErrorKind::UnexpectedEof || kind == io::ErrorKind::ConnectionReset {
+        return ENDED.to_owned();
     }
     error.to_string()
 }
@@ -355,6 +372,8 @@ mod tests {
         assert_eq!(Endpoint::new("http://[::1]:8000", None).unwrap().authority(), "[::1]:8000");
         let told = |url: &str| Endpoint::new(url, None).unwrap_err().to_string();
         assert!(told("https://link:8000").contains("expected --ca"));
+        let absent = Endpoint::new("https://link:8000", Some(Path::new("no/such.pem")));
+        assert!(absent.unwrap_err().to_string().starts_with("--ca no/such.pem: "));
         for wrong in ["link:8000", "http://link", "ftp://link:1", "http://:1", "http://a/b:1"] {
             assert!(told(wrong).contains("expected an address such as"), "{wrong}");
         }

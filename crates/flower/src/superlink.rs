@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::clock::Clock;
 use crate::error::FlowerError;
-use crate::http::{Ask, Endpoint, Http, Reply};
+use crate::http::{Ask, ENDED, Endpoint, Http, Reply};
 use crate::key::NodeKey;
 
 /// How long a call may take: the largest carries 5 MiB.
@@ -59,6 +59,18 @@ pub(crate) struct SuperLink {
     clock: Clock,
 }
 
+/// Who speaks in the clear to a SuperLink with TLS hears nothing but the end of the connection.
+fn hinted(error: FlowerError, endpoint: &Endpoint) -> FlowerError {
+    if let FlowerError::Unreachable { superlink, reason } = &error
+        && reason == ENDED
+        && !endpoint.is_encrypted()
+    {
+        let reason = format!("{reason}: one with TLS is reached with https:// and --ca");
+        return FlowerError::Unreachable { superlink: superlink.clone(), reason };
+    }
+    error
+}
+
 /// A SuperLink's words about an error.
 #[derive(Deserialize)]
 struct Problem {
@@ -85,7 +97,8 @@ impl SuperLink {
         }
         let mut http = Http::new(endpoint.clone(), CALL);
         let ask = Ask { method: "GET", path: DESCRIPTION, headers: &[], body: &[] };
-        let Reply { status, date, body } = http.ask(&ask)?;
+        let asked = http.ask(&ask);
+        let Reply { status, date, body } = asked.map_err(|error| hinted(error, endpoint))?;
         if let Some(away) = unavailable(status) {
             return Err(endpoint.unreachable(&away));
         }
@@ -203,6 +216,28 @@ fn unavailable(status: u16) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_hears_nothing_in_the_clear_is_told_of_tls() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let silent = std::thread::spawn(move || drop(listener.accept()));
+        let key = NodeKey::read(&NodeKey::generate().unwrap()).unwrap();
+        let reach = |url: &str, key| {
+            SuperLink::reach(&Endpoint::new(url, None).unwrap(), Caller::Node(key)).err().unwrap()
+        };
+        let key = Arc::new(key);
+        let told = reach(&url, Arc::clone(&key)).to_string();
+        assert!(
+            told.ends_with(
+                "it ended the connection: one with TLS is reached with https:// and --ca"
+            ),
+            "{told}"
+        );
+        silent.join().unwrap();
+        let told = reach(&url, key).to_string();
+        assert!(!told.contains("https"), "nobody is there: {told}");
+    }
 
     #[test]
     fn versions_that_were_not_tried_are_refused() {

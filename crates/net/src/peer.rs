@@ -27,7 +27,7 @@ impl Peer {
             [] => "of no client".to_owned(),
             names => format!("of {}", names.join(", ")),
         };
-        Err(format!("found the certificate {held}, expected that of the client {claimed}"))
+        Err(format!("found a certificate or key {held}, expected that of the client {claimed}"))
     }
 }
 

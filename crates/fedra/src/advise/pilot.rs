@@ -195,7 +195,6 @@ impl<'e> Pilot<'e> {
     ) -> Result<Outcome> {
         let Prepared { model, params, .. } = self.prepared;
         let PilotPlan { horizon, warmups, .. } = &self.plan;
-        let clients = self.shards.clients.len() as u64;
         let kernel = Scope::of_roles(model.layout(), [Role::Query, Role::Key]);
         let initial = to_values(params);
         let mut fleet =
@@ -204,6 +203,8 @@ impl<'e> Pilot<'e> {
         if let Some((placement, file)) = scratch {
             fleet = placement.furnish(fleet, file)?;
         }
+        let clients = &fleet.clients().to_vec()[..];
+        let cohort = clients.len() as u64;
         let seed = Seed(self.experiment.draft.seed);
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
         let mut federation = Federation::new(recipe, layout, initial.clone(), seed)?;
@@ -213,8 +214,7 @@ impl<'e> Pilot<'e> {
         let mut kernels = vec![initial.subset(&kernel)];
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let title = Some("the trunk: everything learns");
-        let about =
-            Rounds { label: "trunk", title, done: 0, rounds: *horizon, clients, cohort: clients };
+        let about = Rounds { label: "trunk", title, done: 0, rounds: *horizon, clients, cohort };
         fleet = fleet.with_observer(listener.begin(&about));
         for done in 0..*horizon {
             if warmups.contains(&done) {
@@ -238,8 +238,7 @@ impl<'e> Pilot<'e> {
             let title = format!("the branch that froze after {warmup} rounds");
             let label = format!("freeze at {warmup}");
             let (label, title) = (label.as_str(), Some(title.as_str()));
-            let about =
-                Rounds { label, title, done: warmup, rounds: *horizon, clients, cohort: clients };
+            let about = Rounds { label, title, done: warmup, rounds: *horizon, clients, cohort };
             fleet = fleet.with_observer(listener.begin(&about));
             let against = (&trunk, tolerance);
             let branch = self.branch(&mut fleet, (warmup, &moment), against, listener)?;
