@@ -326,6 +326,31 @@ mod tests {
     }
 
     #[test]
+    fn rounds_are_told_of_how_many_and_after_the_last_one_nobody_is_missed() {
+        let folder = folder(STANDS, "{}\n{}\n");
+        let told = |what: fn(&Picture) -> String| what(&Picture::read(folder.path()).unwrap());
+        let experiment = include_str!("../../fedra/tests/tiny.toml");
+        std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
+        let text = told(Picture::text);
+        assert!(
+            text.starts_with("stopped in round 3 of 3: no server is at work here; 2 "),
+            "{text}"
+        );
+        assert!(told(Picture::metrics).contains("fedra_rounds 3\n"));
+        let ended = STANDS.replace("running", "ended");
+        std::fs::write(folder.path().join(STATUS), ended).unwrap();
+        let text = told(Picture::text);
+        assert!(text.starts_with("ended before its last round; 2 complete"), "{text}");
+        assert!(text.contains("west    is gone: "), "{text}");
+        std::fs::write(folder.path().join(SUMMARY), "{}").unwrap();
+        let text = told(Picture::text);
+        assert!(
+            text.starts_with("is over; 2 complete") && text.contains("west    is done;"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn files_that_were_edited_by_hand_are_errors_or_nothing() {
         for wrong in ["", "{}", "[1]", "{\"written\": -1}"] {
             let folder = folder(wrong, "");
