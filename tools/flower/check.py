@@ -244,8 +244,10 @@ def a_clock_that_is_ten_minutes_off_is_said_and_does_no_harm(fedra):
         serve.succeed()
         for site in sites:
             site.succeed()
-        assert "clock is 600 s behind" in sites[0].said(), sites[0].said()
-        assert "clock is 600 s ahead of" in sites[1].said(), sites[1].said()
+        # The SuperLink tells whole seconds, and its answer takes a moment.
+        for site, how in ((sites[0], "behind"), (sites[1], "ahead of")):
+            found = re.search(rf"clock is (\d+) s {how}", site.said())
+            assert found and abs(int(found[1]) - 600) <= 5, site.said()
         assert "clock" not in sites[2].said(), sites[2].said()
         same(place, flags)
 
