@@ -147,7 +147,7 @@ fn a_site_that_trains_all_and_its_server_hold_what_their_plan_foresees() {
     let short = ["federation.clients=1", "federation.rounds=2", "work.batch=2", "work.max_steps=2"];
     for (solver, method) in [("sgd", "fedavg"), ("adamw", "fedavg"), ("sgd", "scaffold")] {
         let work = format!("work.optimiser={{ name = '{solver}', rate = 1e-3 }}");
-        let method = format!("method.name={method}");
+        let (name, method) = (format!("{solver}-{method}"), format!("method.name={method}"));
         let rows = "data.shares={ central = 0.0, validation = 0.0, test = 0.0 }";
         let sets = [&wide[..], &short, &[&work, &method, rows]].concat();
         let sets = sets.into_iter().flat_map(|set| ["--set", set]);
@@ -162,7 +162,6 @@ fn a_site_that_trains_all_and_its_server_hold_what_their_plan_foresees() {
         };
         let model = fact("all");
         let foreseen = [fact("client memory"), fact("server memory")];
-        let name = format!("{solver}-{}", method.len());
         let (server, address) = place.serve(&name, &flags);
         let line = format!("join --server {address} --client hospital-1 --state {name}-state");
         let site = place.start(&line, &flags);
