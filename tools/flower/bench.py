@@ -109,7 +109,7 @@ def ours(given):
             "[data]\nsource = 'jsonl'\ntask = 'classes'\ntrain = 'north.jsonl'\nlabels = ['lung', 'heart']\n"
             f"max_tokens = 16\nshares = {{ central = 0.0, validation = 0.0, test = 0.0 }}\n[model]\npath = '{pathlib.Path(given.model).resolve()}'\n"
             f"{f'lora = {{ rank = {given.lora} }}' if given.lora else ''}\n"
-            f"[federation]\nrounds = {given.rounds}\nnames = ['north', 'west']\n"
+            f"[federation]\nrounds = {given.rounds}\nnames = ['north', 'west']\nstart = '{given.start}'\n"
             "[work]\nmax_steps = 1\nbatch = 2\noptimiser = { name = 'sgd', rate = 1e-3 }\n"
         )
         place.fed("flower", "app", "app")
@@ -143,6 +143,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--turns", type=int, default=1, help="how often each side has its turn")
     parser.add_argument("--lora", type=int, default=0, metavar="RANK")
+    parser.add_argument("--start", default="sent", choices=["sent", "shared"], help="whether the first model is sent")
     parser.add_argument("--parameters", type=int, default=22_000_000)
     given = parser.parse_args()
     if given.lora:

@@ -201,8 +201,8 @@ fn costs(report: &PlanReport) -> String {
     }
     // The table of cuts has what reports of a run measure; a side also holds what is on its way.
     let beside = if report.cuts.is_empty() { "" } else { ", with updates on their way" };
-    fact("client memory", format!("about {} in training{beside}", report.client_memory));
-    fact("server memory", format!("about {}{beside}", report.server_memory));
+    fact("client memory", format!("about {} at most{beside}", report.client_memory));
+    fact("server memory", format!("about {} at most{beside}", report.server_memory));
     let kept = &report.kept;
     let each = kept.each.bytes();
     if each.0 > 0 {

@@ -4,7 +4,7 @@
 //! weights and threads, is another question ([`crate::run_memory`]).
 
 use fedra_compute::Seed;
-use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule};
+use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, Start};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Plan, Round, Shape, Side};
 
@@ -13,19 +13,16 @@ use crate::error::Result;
 use crate::experiment::{Complaint, Experiment};
 use crate::state_size::{StateSize, stays};
 
-/// A client with this plan on batches of the longest sequences: the model, and either a copy of what trains,
-/// moments and what a step holds, or afterwards the change and its payload; and what the client keeps.
+/// A client with this plan on such batches: the model, and either a copy of what trains, moments and what a step
+/// holds, or afterwards the change and its payload; and what the client keeps.
 /// SCAFFOLD adds seven: the server's variate as it came and as it is asked, as values and as tensors, its own as
 /// tensors, the mean gradient, and gradients of embeddings whose rows were not used.
 pub fn client(
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
-    plan: &Plan,
+    (plan, batch): (&Plan, BatchSize),
 ) -> ByteCount {
     let moments = recipe.work.solver.moments();
-    let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
-    let sequences = u64::from(recipe.work.batch);
-    let batch = BatchSize::full(model, sequences * longest, sequences);
     let step = of_side(model, plan, Side::Client, batch);
     let variates = match recipe.work.local {
         LocalRule::ControlVariate => 7,
@@ -38,6 +35,13 @@ pub fn client(
     ByteCount(most.0 + 4 * variates * parameters.trained + kept.0)
 }
 
+/// A batch of the longest sequences, for who has no rows to look at.
+pub fn full_batch(model: &Model, (recipe, experiment): (&Recipe, &Experiment)) -> BatchSize {
+    let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
+    let sequences = u64::from(recipe.work.batch);
+    BatchSize::full(model, sequences * longest, sequences)
+}
+
 /// The larger of what training takes and what is there afterwards: the model, the change and its payload. What
 /// was learnt is let go as its change is taken, and a change as it is written.
 fn with_answer(training: ByteCount, (model, plan): (&Model, &Plan)) -> ByteCount {
@@ -45,16 +49,22 @@ fn with_answer(training: ByteCount, (model, plan): (&Model, &Plan)) -> ByteCount
 }
 
 /// A client that receives its part of the model: what it has, what comes, and the largest parameter of that as
-/// numbers. A first download is everything, however little learns.
-pub fn receiving(model: &Model, plan: &Plan) -> ByteCount {
+/// numbers. A first download is everything, however little learns, unless all have it already.
+pub fn receiving(model: &Model, start: Start, plan: &Plan) -> ByteCount {
     let held = plan.held_by(Side::Client);
-    let largest = held.iter().filter_map(|id| model.layout().get(id)).map(Shape::elements).max();
-    ByteCount(4 * (2 * held.elements(model.layout()) + largest.unwrap_or(0)) as u64)
+    let comes = match start {
+        Start::Sent => held.clone(),
+        Start::Shared => plan.uploads(),
+    };
+    let (layout, has) = (model.layout(), held.elements(model.layout()));
+    let largest = comes.iter().filter_map(|id| layout.get(id)).map(Shape::elements).max();
+    ByteCount(4 * (has + comes.elements(layout) + largest.unwrap_or(0)) as u64)
 }
 
 /// The server of a cohort: the model, and the same once more to bring clients back with; what a server optimiser
-/// or a control variate remembers; and the larger of what sending takes (what is sent, as numbers and as bytes,
-/// and the model that it replaces) and what folding takes (the sum, what was sent, and updates that wait).
+/// or a control variate remembers; and the largest of what sending takes (what is sent, as numbers and as bytes,
+/// and what it replaces), what folding takes (the sum, what was sent, and updates that wait) and a checkpoint as
+/// it is written.
 pub fn server(model: &Model, recipe: &Recipe, plan: &Plan, cohort: usize) -> ByteCount {
     /// Those that wait in memory, and the one that is added.
     const UPDATES: usize = 5;
@@ -65,7 +75,11 @@ pub fn server(model: &Model, recipe: &Recipe, plan: &Plan, cohort: usize) -> Byt
         LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 1,
     };
     let folding = kinds * (2 + cohort.clamp(1, UPDATES) as u64) * trained;
-    ByteCount(saved(model, recipe, plan).0 + 4 * (whole + folding.max(3 * whole)))
+    let sending = match recipe.start {
+        Start::Sent => 3 * whole,
+        Start::Shared => 3 * trained,
+    };
+    ByteCount(saved(model, recipe, plan).0 + 4 * (whole + folding.max(sending).max(whole)))
 }
 
 /// A client of a cut model whose tensors take so much in training.
@@ -115,7 +129,9 @@ pub fn blocks_within(
         } else {
             (0..layout.blocks()).collect()
         };
-        Ok(client(model, (&recipe, experiment), &choice.plan(&anyone.name, &order)?))
+        // Near and far have to find the same number, and a server has no rows.
+        let batch = full_batch(model, (&recipe, experiment));
+        Ok(client(model, (&recipe, experiment), (&choice.plan(&anyone.name, &order)?, batch)))
     };
     let mut fits = None;
     for k in 1..=model.layout().blocks() {
@@ -126,6 +142,6 @@ pub fn blocks_within(
     if let Some(k) = fits {
         return Ok(k);
     }
-    let expected = format!("at least {}, for one block", needed(1)?);
+    let expected = format!("at least {}, for one block and the longest rows", needed(1)?);
     Err(Complaint::new("method.k.memory", budget, expected).into())
 }

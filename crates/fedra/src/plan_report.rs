@@ -10,6 +10,7 @@ use fedra_model::{Head, Model};
 use fedra_plan::{ByteCount, Cut, Layout, Plan, Scope, Side, Site};
 use fedra_wire::payload_length;
 
+use crate::activations::BatchSize;
 use crate::cut_memory::LargestBatches;
 use crate::cutting::{self, CutCosts, Cuts};
 use crate::error::Result;
@@ -21,7 +22,7 @@ use crate::memory;
 use crate::prepared::{Prepared, fresh_bytes};
 use crate::private::PrivacySummary;
 use crate::process::resident_bytes;
-use crate::run_memory::RunMemory;
+use crate::run_memory::{RunMemory, largest_batch};
 use crate::state_placement::StatePlacement;
 
 /// What a run of an experiment would do.
@@ -48,7 +49,7 @@ pub struct PlanReport {
     pub least: Forecast,
     /// Its rounds if they overlap as little as they can: the most.
     pub most: Forecast,
-    /// What a client on a machine of its own holds in training, about.
+    /// What a client on a machine of its own holds at most, about: in training, or as its first model comes.
     pub client_memory: ByteCount,
     /// What a server on a machine of its own holds, about.
     pub server_memory: ByteCount,
@@ -228,13 +229,17 @@ pub(crate) fn side_memory(
     let model = &prepared.model;
     let batches =
         recipe.split.as_ref().map(|it| (it, LargestBatches::of(experiment, prepared, recipe)));
+    let batch = match largest_batch(model, &prepared.shards, (recipe, experiment)) {
+        none if none == BatchSize::default() => memory::full_batch(model, (recipe, experiment)),
+        largest => largest,
+    };
     let mut most = SideMemory { client: ByteCount(0), server: ByteCount(0) };
     for (_, plan) in stages {
         let cohort = recipe.sampler.about(prepared.shards.clients.len());
         let server = memory::server(model, recipe, plan, cohort);
         let held = match &batches {
             None => {
-                let client = memory::client(model, (recipe, experiment), plan);
+                let client = memory::client(model, (recipe, experiment), (plan, batch));
                 SideMemory { client, server }
             }
             Some((split, batches)) => {
@@ -244,7 +249,8 @@ pub(crate) fn side_memory(
                 SideMemory { client, server: tensors.server + server }
             }
         };
-        most.client = most.client.max(held.client).max(memory::receiving(model, plan));
+        most.client =
+            most.client.max(held.client).max(memory::receiving(model, recipe.start, plan));
         most.server = most.server.max(held.server);
     }
     Ok(most)

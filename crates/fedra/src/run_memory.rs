@@ -18,19 +18,20 @@ use fedra_client::{Examples, JOBS_AHEAD, Limits, Shards};
 use fedra_compute::Seed;
 use fedra_data::{Encoded, epoch};
 use fedra_engine::{
-    Arrival, ClientInfo, EvaluationSet, LocalRule, Recipe, Sampler, Scored, ServerRule, SplitMode,
-    TrainRequest,
+    Arrival, ClientInfo, Encoding, EvaluationSet, LocalRule, Recipe, Sampler, Scored, SplitMode,
+    Start, TrainRequest,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, ParamMemory, Plan, Side};
 
 use crate::activations::{BatchSize, of_forward, of_side};
 use crate::experiment::Experiment;
+use crate::memory;
 use crate::prepared::Prepared;
 use crate::state_placement::{StateLocation, StatePlacement};
 
 /// Code of the program that planning has not run and a run will, which is then read from disk.
-const UNREAD: u64 = 1_200_000;
+const UNREAD: u64 = 2_700_000;
 /// A thread of the program: what its stack and its share of the allocator come to.
 const THREAD: u64 = 150_000;
 /// Free pieces between buffers that are in use come to about one part in so many.
@@ -70,15 +71,22 @@ impl RunMemory {
     ) -> Self {
         let threads = threads(experiment, placement);
         let run = Run { experiment, prepared, recipe, threads };
-        let first = stages.first().map_or(0, |(round, _)| *round);
-        let models = |(round, plan): &(u32, Plan)| run.models(plan, *round == first);
+        let pool = 4 * stages.iter().map(|(_, plan)| run.pool(plan)).max().unwrap_or(0);
+        let pool = pool + pool / PIECES;
+        let early = 4 * stages.first().map_or(0, |(_, plan)| run.models_at_first(plan));
+        let late = 4 * stages.iter().map(|(_, plan)| run.models(plan)).max().unwrap_or(0);
+        // Before the first step the pool has weights alone, and what is large goes back to the system
+        // before it has more.
+        let is_returned = 4 * prepared.model.layout().elements() as u64 > RETURNED;
+        let (pool, models) = match is_returned {
+            true if early > pool + late => (0, early),
+            true => (pool, late),
+            false => (pool, early.max(late)),
+        };
         Self {
             prepared: ByteCount(prepared_bytes.0 + UNREAD),
-            pool: ByteCount({
-                let pool = 4 * stages.iter().map(|(_, plan)| run.pool(plan)).max().unwrap_or(0);
-                pool + pool / PIECES
-            }),
-            models: ByteCount(4 * stages.iter().map(models).max().unwrap_or(0)),
+            pool: ByteCount(pool),
+            models: ByteCount(models),
             clients: ByteCount(run.kept(placement) + run.books() + threads * THREAD),
         }
     }
@@ -127,7 +135,7 @@ impl Run<'_> {
         let whole = model.layout().elements() as u64;
         let scored = self.scored();
         let scoring = whole + scored.iter().map(|b| of_forward(model, *b)).sum::<u64>();
-        training.max(scoring + self.threads * kept)
+        if scored.is_empty() { training } else { training.max(scoring + self.threads * kept) }
     }
 
     /// Floats of the server's half of a cut model.
@@ -161,23 +169,8 @@ impl Run<'_> {
         (most as u64 * model.width() as u64).min(Limits::default().cache.0 / 4)
     }
 
-    /// The largest batch of training, over all clients and some draws.
     fn largest_batch(&self) -> BatchSize {
-        let size = self.recipe.work.batch as usize;
-        let seed = Seed(self.experiment.draft.seed).of("plan");
-        let mut largest = BatchSize::default();
-        for (number, shard) in (0_u64..).zip(&self.shards().clients) {
-            let encoded = shard.train.encoded();
-            let lengths: Vec<usize> = encoded.iter().map(|example| example.ids.len()).collect();
-            for draw in 0..DRAWS {
-                for batch in epoch(&lengths, size, seed.with(number).with(draw).0) {
-                    let chosen: Vec<&Encoded> =
-                        batch.iter().map(|&place| &encoded[place]).collect();
-                    largest = largest.max(BatchSize::of(self.model(), &chosen));
-                }
-            }
-        }
-        largest
+        largest_batch(self.model(), self.shards(), (self.recipe, self.experiment))
     }
 
     /// The batches that are scored side by side.
@@ -210,38 +203,62 @@ impl Run<'_> {
         best
     }
 
-    /// Floats of models outside of the pool: the most of a round's download and of its training.
-    ///
-    /// The server's model and memory are there throughout. A download is taken out, encoded and
-    /// shared, and read again, before anybody trains. In training there are the sum and the update that
-    /// is added; each thread makes a change and its payload, and may have another that waits its turn.
-    fn models(&self, plan: &Plan, first: bool) -> u64 {
-        let layout = self.model().layout();
-        let whole = layout.elements() as u64;
-        let trained = plan.memory(Side::Client, layout).trained;
-        let remembered = match self.recipe.server {
-            ServerRule::Average { .. } => 0,
-            ServerRule::Momentum { .. } | ServerRule::Dynamic { .. } => 1,
-            ServerRule::Adaptive { .. } => 2,
-        };
-        let scaffold = match self.recipe.work.local {
+    /// Floats of models outside of the pool as the first download is made: it is taken out, encoded and shared,
+    /// and read again, before anybody trains.
+    fn models_at_first(&self, plan: &Plan) -> u64 {
+        match self.recipe.start {
+            Start::Sent => self.server(plan) + 3 * self.model().layout().elements() as u64,
+            Start::Shared => self.server(plan),
+        }
+    }
+
+    /// Floats of the server's model and memory, which are there throughout.
+    fn server(&self, plan: &Plan) -> u64 {
+        memory::saved(self.model(), self.recipe, plan).0 / 4
+    }
+
+    /// One where clients have control variates.
+    const fn scaffold(&self) -> u64 {
+        match self.recipe.work.local {
             LocalRule::ControlVariate => 1,
             LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
-        };
-        let server = whole + trained * (remembered + scaffold);
-        let download = if first { whole } else { trained };
+        }
+    }
+
+    /// Floats of models outside of the pool: the most of a round's download, of its training and of its
+    /// checkpoint, which is made in memory.
+    ///
+    /// In training there are the sum and the update that is added; each thread makes a change and its
+    /// payload, and may have another that waits its turn.
+    fn models(&self, plan: &Plan) -> u64 {
+        let layout = self.model().layout();
+        let trained = plan.memory(Side::Client, layout).trained;
+        let scaffold = self.scaffold();
         let sums = trained * (1 + scaffold);
-        // SCAFFOLD: the server's variate, the mean gradient, the change of the own and its payload.
-        let made = trained * (2 + 4 * scaffold);
-        // A block of memory this large goes back to the system when it is freed, and answers are
-        // seldom made at the same moment: of large ones, those of one thread count. Smaller ones
-        // stay with the thread that made them.
-        let threads = if 4 * trained > RETURNED { 1 } else { self.threads };
-        // Who comes after those at work may have to wait.
-        let after = self.cohort().saturating_sub(self.threads);
-        let waiting = after.min(threads * (JOBS_AHEAD as u64 - 1)) * trained * (1 + scaffold);
-        let training = trained * scaffold + sums + threads * made + waiting;
-        server + training.max(3 * download)
+        // A change and its payload; with SCAFFOLD also the server's variate and the mean gradient.
+        let made = trained * (2 + 2 * scaffold);
+        // A block of memory this large goes back to the system when it is freed, and answers are seldom
+        // made at the same moment: of large ones, those of one thread count, and none that waits. Smaller
+        // ones stay with the thread that made them, and who comes after those at work may have to wait.
+        let (threads, waiting) = if 4 * trained > RETURNED {
+            (1, 0)
+        } else {
+            let after = self.cohort().saturating_sub(self.threads);
+            (self.threads, after.min(self.threads * (JOBS_AHEAD as u64 - 1)))
+        };
+        // Numbers of one byte are made numbers again before they are added; others are read where they lie.
+        let read = match self.recipe.work.encoding {
+            Encoding::Int8 { .. } => trained,
+            Encoding::F32
+            | Encoding::F16
+            | Encoding::Bf16
+            | Encoding::TopK { .. }
+            | Encoding::Pruned { .. }
+            | Encoding::Heads { .. } => 0,
+        };
+        let waiting = waiting * trained * (1 + scaffold);
+        let training = trained * scaffold + sums + read + threads * made + waiting;
+        self.server(plan) + training.max(3 * trained).max(layout.elements() as u64)
     }
 
     /// Clients of a round.
@@ -281,11 +298,37 @@ impl Run<'_> {
         let scores: u64 = self.recipe.evaluation.on.iter().map(scored).sum();
         let asked = size_of::<TrainRequest>() + size_of::<Arrival>() + 3 * size_of::<ClientInfo>();
         let noted = asked as u64 + NOTED;
-        clients * noted + scores * (size_of::<Scored>() as u64 + SCORED)
+        // What other threads noted stays theirs when it is freed, and the page of the run reads it again.
+        let theirs = if self.threads > 1 { SCORED_ELSEWHERE } else { 0 };
+        clients * noted + scores * (size_of::<Scored>() as u64 + SCORED + theirs)
     }
+}
+
+/// The largest batch of training, over all clients and some draws; empty where nobody has rows.
+pub fn largest_batch(
+    model: &Model,
+    shards: &Shards,
+    (recipe, experiment): (&Recipe, &Experiment),
+) -> BatchSize {
+    let size = recipe.work.batch as usize;
+    let seed = Seed(experiment.draft.seed).of("plan");
+    let mut largest = BatchSize::default();
+    for (number, shard) in (0_u64..).zip(&shards.clients) {
+        let encoded = shard.train.encoded();
+        let lengths: Vec<usize> = encoded.iter().map(|example| example.ids.len()).collect();
+        for draw in 0..DRAWS {
+            for batch in epoch(&lengths, size, seed.with(number).with(draw).0) {
+                let chosen: Vec<&Encoded> = batch.iter().map(|&place| &encoded[place]).collect();
+                largest = largest.max(BatchSize::of(model, &chosen));
+            }
+        }
+    }
+    largest
 }
 
 /// Bytes of maps and names about a client in a round.
 const NOTED: u64 = 300;
 /// Bytes of a client's named scores and counts on the heap: two maps and their names.
-const SCORED: u64 = 1100;
+const SCORED: u64 = 1500;
+/// Of these, what is left with threads that work beside the first.
+const SCORED_ELSEWHERE: u64 = 600;

@@ -117,4 +117,8 @@ fn a_pretrained_model_on_a_real_set_takes_what_the_plan_tells() {
     let few = ["data.max_examples=24", "data.max_test=20", "data.max_tokens=48", "work.batch=8"];
     let round = ["federation.rounds=1", "federation.sample={ uniform = 4 }"];
     check(&Place::new(), real, &[&few[..], &round].concat());
+    let adapters = ["model.lora={ rank = 4, roles = [\"query\", \"value\"] }"];
+    for start in ["federation.start=sent", "federation.start=shared"] {
+        check(&Place::new(), real, &[&few[..], &round, &adapters, &[start]].concat());
+    }
 }

@@ -24,7 +24,7 @@ fn a_run_leaves_a_page_and_report_makes_the_same_again() {
     // A simulation has no client of its own: the page tells what the plan foresees.
     let plan = place.succeed(&["plan", "tiny.toml"]);
     let line = plan.lines().find(|line| line.starts_with("client memory")).unwrap();
-    let foreseen = line.trim_start_matches("client memory").split(" in training").next().unwrap();
+    let foreseen = line.trim_start_matches("client memory").split(" at most").next().unwrap();
     assert!(first.contains(foreseen.trim()), "{line}");
     assert!(first.contains("foreseen, on a machine of its own"));
     let digest = place.summary("run")["inputs"]["rows"].as_str().unwrap().to_owned();

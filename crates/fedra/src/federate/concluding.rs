@@ -314,7 +314,10 @@ impl Run<'_> {
         let path = folder.path().join(name);
         std::fs::create_dir_all(&path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
-        save(&path, model, &params, &saving).context("cannot save the model")
+        let saved = save(&path, model, &params, &saving).context("cannot save the model");
+        drop(params);
+        self.device.rest();
+        saved
     }
 }
 
