@@ -136,6 +136,7 @@ def a_run_that_was_stopped_goes_on_in_another_one(fedra):
         place.flwr("stop", str(run), "link")
         assert serve.end() == 1, serve.said()
         assert "was stopped at the SuperLink" in serve.said(), serve.said()
+        assert "needs another `flwr run`" in serve.said(), serve.said()
         serve = place.start("serve-again", [place.fedra, "serve", *flags, *link.flags, "--out", "far"])
         place.flower_run()
         serve.succeed()
@@ -281,7 +282,11 @@ def who_differs_is_refused_with_a_sentence(fedra):
         link = place.superlink(free_port(), secure=True)
         for client in ("hospital-1", "hospital-2"):
             place.node_key(client)
-        place.start("serve", [place.fedra, "serve", *flags, *link.flags, "--out", "far", "--node-keys", "keys"])
+        command = [place.fedra, "serve", *flags, *link.flags, "--out", "far", "--node-keys", "keys"]
+        without = place.start("serve-without-a-key", command)
+        assert without.end() == 2, without.said()
+        assert "found no key of hospital-3" in without.said(), without.said()
+        place.start("serve", [*command, "--wait-for", "2"])
         place.flower_run()
 
         def joined(number, key, more=()):
@@ -299,6 +304,31 @@ def who_differs_is_refused_with_a_sentence(fedra):
         stranger = joined(3, "stranger.key")
         assert stranger.end() == 2, stranger.said()
         assert "its operator has registered" in stranger.said(), stranger.said()
+
+
+def the_older_of_two_processes_with_one_key_stays(fedra):
+    """A second process with a node's key waits until the first is gone; the run does not notice."""
+    with Place(fedra) as place:
+        flags = flags_of(8)
+        place.certificates()
+        place.fed("flower", "app", "app")
+        link = place.superlink(free_port(), secure=True)
+        for number in (1, 2, 3):
+            place.node_key(f"hospital-{number}")
+        serve = place.start("serve", [place.fedra, "serve", *flags, *link.flags, "--out", "far", "--node-keys", "keys"])
+        key = lambda number: ["--key", f"keys/hospital-{number}.key"]
+        sites = [place.join(link, number, flags, more=key(number)) for number in (1, 2, 3)]
+        place.flower_run()
+        place.wait_for_rounds("far", 1)
+        command = [place.fedra, "join", *flags, *link.flags, "--client", "hospital-2", *key(2)]
+        second = place.start("second", [*command, "--state", "state-second"])
+        second.wait_for("or another process uses it")
+        serve.succeed()
+        for site in sites:
+            site.succeed()
+        same(place, flags)
+        second.wait_for("online at")
+        second.kill()
 
 
 def federations_that_meet_at_one_superlink_leave_each_other_alone(fedra):
@@ -348,6 +378,7 @@ LONG = [
     a_clock_that_is_ten_minutes_off_is_said_and_does_no_harm,
     a_private_run_keeps_its_promise_and_status_tells_it,
     who_differs_is_refused_with_a_sentence,
+    the_older_of_two_processes_with_one_key_stays,
     federations_that_meet_at_one_superlink_leave_each_other_alone,
     *faults.LONG,
 ]

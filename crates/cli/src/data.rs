@@ -55,9 +55,11 @@ impl Data {
             }
             Some(name) => {
                 let experiment = self.written.experiment_for(Party::Site)?;
-                let mut holdings = fedra::site::holdings(&experiment, name)?;
-                holdings.division.clients.retain(|holding| holding.client == *name);
-                (experiment, holdings)
+                let holdings = fedra::site::holdings(&experiment, name)?;
+                if let Some(others) = remarks::of_others(&holdings, name) {
+                    console::say(format_args!("note: {others}"));
+                }
+                (experiment, holdings.only(name))
             }
         };
         show(&experiment, &holdings, (clients, labels));

@@ -24,6 +24,14 @@ static TOLD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 /// What is finished before the process stops.
 static WITHIN: OnceLock<&str> = OnceLock::new();
 
+/// Whether nothing is on that would have to be finished.
+static IDLE: AtomicBool = AtomicBool::new(false);
+
+/// Says whether nothing is on that would have to be finished.
+pub fn idle(is_idle: bool) {
+    IDLE.store(is_idle, Ordering::SeqCst);
+}
+
 /// Says what is finished before the process stops, if it is not a round.
 pub fn within(what: &'static str) {
     let _first = WITHIN.set(what);
@@ -64,6 +72,10 @@ fn listen() -> bool {
         let what = WITHIN.get().unwrap_or(&"round");
         // A second signal ends the process at once, whatever is on the screen then.
         screen::close();
+        if IDLE.load(Ordering::SeqCst) {
+            console::say("\nstopping; press Ctrl-C again to stop at once");
+            return;
+        }
         console::say(format_args!(
             "\nstopping after this {what}; press Ctrl-C again to stop at once"
         ));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::Experiment;
 use fedra::experiment::Party;
 use fedra::grid::grouped;
 use fedra::run_files::LEDGER;
+use fedra::{Experiment, Joining};
 use fedra_client::{Agreed, Client, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_engine::PrivateSelection;
@@ -85,15 +85,17 @@ pub struct Join {
 impl Join {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
+        interrupt::within("request, if one is on");
         fedra_compute::Allocator.keep_little();
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let way = self.way()?;
         let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;
-        let (client, agreement) = fedra::join(&experiment, &self.client)?;
+        let Joining { client, agreement, notes } = fedra::join(&experiment, &self.client)?;
         let usual =
             || Path::new("runs").join(format!("{}-{}", experiment.name, file_name(&self.client)));
         let folder = self.state.clone().unwrap_or_else(usual);
         if voice == Voice::Lively {
+            notes.iter().for_each(console::say);
             let examples = grouped(client.info().examples);
             console::say(format_args!(
                 "{} with {examples} training examples; its state is in {}",

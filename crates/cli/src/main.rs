@@ -40,12 +40,14 @@ mod watch;
 mod documented;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use fedra_engine::EngineError;
 use help::Detail;
+use signal_hook::consts::SIGXFSZ;
 
 /// Running out of memory is an error with a sentence, not a signal.
 #[global_allocator]
@@ -135,6 +137,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A file that may not grow is then an error with a sentence, not a signal.
+    let _still_a_signal = signal_hook::flag::register(SIGXFSZ, Arc::default());
     let parsed = command(Detail::asked())
         .try_get_matches()
         .and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));

@@ -169,7 +169,15 @@ impl Serve {
             voice,
             has_run: false,
         };
-        let ending = fedra::serve(&experiment, &output, &Terminal::new(voice), &mut sites)?;
+        let served = fedra::serve(&experiment, &output, &Terminal::new(voice), &mut sites);
+        let ending = match served {
+            Err(error) if sites.has_run && error.is_breakdown() => {
+                let status = crate::ended(Err(error.into()));
+                console::say(RUN_IS_OVER);
+                return Ok(status);
+            }
+            other => other?,
+        };
         let how = if sites.has_run {
             ": within a minute in the same run, later in that of another `flwr run`"
         } else {
@@ -179,6 +187,10 @@ impl Serve {
         Ok(run::show(&ending, &output.folder, voice, &go_on))
     }
 }
+
+/// What has to be done after a breakdown where messages went through a SuperLink.
+const RUN_IS_OVER: &str = "hint: its run at the SuperLink is over: that command needs another `flwr run`, and sites \
+                           that were sent home are to be started again";
 
 /// What carries messages.
 enum Network {
@@ -204,6 +216,7 @@ impl Host for Sites {
     type Fleet = NetFleet;
 
     fn meet(&mut self, serving: Serving<'_>) -> fedra::Result<Option<(NetFleet, Census)>> {
+        interrupt::idle(true);
         let Serving { names, agreement, layout, initial, middle, central, folder } = serving;
         if let Some(wanted) = self.start.wait_for.filter(|wanted| *wanted > names.len()) {
             let clients = counted(names.len() as u64, "client");
@@ -237,8 +250,7 @@ impl Host for Sites {
                                     cut model would wait a third of a second at each crossing";
                     return Err(Error::Refused(format!("--superlink: expected {expected}")));
                 }
-                let remarks = self.keys.as_ref().map(|keys| keys.remarks(&names));
-                remarks.iter().flatten().for_each(|remark| self.say(&format!("note: {remark}")));
+                self.check_keys(&names)?;
                 let stock = self.stock_clients((&names, &layout), &initial)?;
                 // The client app of such clients comes with the run.
                 let apps = if stock.is_some() { Apps::Any } else { Apps::Ours };
@@ -283,6 +295,7 @@ impl Host for Sites {
         completed: Round,
         observer: Arc<dyn Observer>,
     ) -> Result<(), EngineError> {
+        interrupt::idle(false);
         fleet.open(completed, observer)
     }
 
@@ -290,13 +303,15 @@ impl Host for Sites {
         if self.voice == Voice::Lively {
             for (name, traffic) in fleet.traffic() {
                 let (up, down) = (ByteCount(traffic.received), ByteCount(traffic.sent));
-                console::say(format_args!("on the wire, {name}: {up} up, {down} down"));
+                console::say(format_args!(
+                    "on the wire since this start, {name}: {up} up, {down} down"
+                ));
             }
         }
         match ending {
             Ok(Ending::Complete(_)) => fleet.finish("all rounds are complete"),
             // Sites wait for a server that can go on.
-            Ok(Ending::Interrupted { .. }) => drop(fleet),
+            Ok(Ending::Interrupted { .. }) => fleet.pause(),
             // What to do about it is for whoever has the server's folder.
             Err(error) => {
                 let words = error.in_words();
@@ -315,6 +330,22 @@ fn stock_client(text: &str) -> Result<(String, u64), String> {
 }
 
 impl Sites {
+    /// Whether those who are waited for can prove who they are.
+    fn check_keys(&self, names: &[String]) -> fedra::Result<()> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        let vouched: Vec<String> = self.stock.iter().map(|(name, _)| name.clone()).collect();
+        let waited_for = match self.start {
+            Start { start_after: Some(_), .. } => 1,
+            Start { wait_for, .. } => wait_for.unwrap_or(names.len()),
+        };
+        let remarks = keys.check(names, (waited_for, &vouched));
+        let remarks = remarks.map_err(|error| Error::Refused(error.to_string()))?;
+        for remark in remarks {
+            self.say(&format!("note: {remark}"));
+        }
+        Ok(())
+    }
+
     /// The clients that are apps of Flower's own, if any are.
     fn stock_clients(
         &self,

@@ -167,10 +167,11 @@ impl Picture {
         let _ = writeln!(text, "payloads: {} up, {} down", ByteCount(*up), ByteCount(*down));
         let width = status.sites.iter().map(|site| plain(&site.name).chars().count()).max();
         let width = width.unwrap_or(0);
+        let _ = writeln!(text, "clients, with their bytes on the wire since the server started:");
         for site in &status.sites {
             let (sent, received) = (ByteCount(site.sent), ByteCount(site.received));
             let (name, doing) = (plain(&site.name), self.doing(site));
-            let _ = writeln!(text, "{name:width$}  {doing}; {received} up, {sent} down");
+            let _ = writeln!(text, "  {name:width$}  {doing}; {received} up, {sent} down");
         }
         text
     }
@@ -188,6 +189,7 @@ impl Picture {
         match (site.here, site.working, &site.lost) {
             // However a network words it: nobody is missed after the last round.
             (false, _, Some(_)) if self.is_finished => "is done".to_owned(),
+            (true, ..) if !self.is_served => "was here".to_owned(),
             (true, Some(seconds), _) => format!("works for {:.0} s", seconds + self.age as f64),
             (true, None, _) => "is here".to_owned(),
             (false, _, Some(reason)) => format!("is gone: {}", plain(reason)),
@@ -243,9 +245,9 @@ impl Picture {
         if let Some(epsilon) = self.epsilon {
             metric("privacy_epsilon", "gauge", "Privacy spent.", one(epsilon));
         }
-        let here = by_site(&|site| truth(u8::from(site.here)));
+        let here = by_site(&|site| truth(u8::from(site.here && self.is_served)));
         metric("client_here", "gauge", "Whether a client is there.", here);
-        let working = by_site(&|site| site.working.unwrap_or(0.0));
+        let working = by_site(&|site| site.working.filter(|_| self.is_served).unwrap_or(0.0));
         metric("client_working_seconds", "gauge", "Time on its present request.", working);
         let sent = by_site(&|site| site.sent as f64);
         metric("client_sent_bytes", "counter", "Bytes that went to a client.", sent);
@@ -305,7 +307,10 @@ mod tests {
         let read = || Picture::read(folder.path()).unwrap();
         let told = read().text();
         assert!(told.starts_with("stopped in round 3: no server is at work here; 2 com"), "{told}");
-        assert!(read().metrics().contains("fedra_running 0\n"));
+        assert!(told.contains("no\"rth  was here; "), "{told}");
+        let metrics = read().metrics();
+        assert!(metrics.contains("fedra_running 0\n"), "{metrics}");
+        assert!(metrics.contains("fedra_client_here{client=\"no\\\"rth\"} 0\n"), "{metrics}");
         let lock = std::fs::File::create(folder.path().join("fedra.lock")).unwrap();
         lock.try_lock().unwrap();
         let picture = read();

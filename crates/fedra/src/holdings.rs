@@ -20,6 +20,23 @@ pub struct Holdings {
 }
 
 impl Holdings {
+    /// What one client has, without the rows of others that its files may have too.
+    pub fn only(mut self, client: &str) -> Self {
+        self.division.clients.retain(|holding| holding.client == client);
+        self.division.central_test.clear();
+        let mut rows = Vec::new();
+        for holding in &mut self.division.clients {
+            for part in [&mut holding.train, &mut holding.validation, &mut holding.test] {
+                for row in part {
+                    rows.push(self.table.examples[*row].clone());
+                    *row = rows.len() - 1;
+                }
+            }
+        }
+        self.table.examples = rows;
+        self
+    }
+
     /// Reads or writes the rows, and deals them.
     pub fn of(experiment: &Experiment) -> Result<Self> {
         let dealt = Self::deal(experiment, Sight::Everybody);

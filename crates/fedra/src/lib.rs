@@ -150,6 +150,6 @@ pub use output_folder::Over;
 pub use plan_report::{PlanReport, plan, plan_of, plan_with};
 pub use run::{Output, Resumed, prepare, resume, resume_with, run};
 pub use serve::serve;
-pub use site::{join, site};
+pub use site::{Joining, join, site};
 pub use summary::Summary;
 pub use trained_model::{ModelChoice, TrainedModel};

@@ -3,13 +3,15 @@
 //! Nothing here is an error: a label that only test rows have, or rows that are cut, may be meant. So
 //! each is a line of text that `data`, `plan` and `run` print, and no run depends on one.
 
+use std::collections::BTreeSet;
+
 use fedra_client::{Examples, Shards};
 use fedra_data::{Body, Choice, LabelShape, Labels, printable};
 
 use crate::grid::{counted, grouped};
 use crate::holdings::Holdings;
 
-/// Most labels that are named in one line.
+/// Most labels, or clients, that are named in one line.
 const MOST_NAMED: usize = 5;
 
 /// What the rows and their division show, without a tokenizer.
@@ -59,6 +61,19 @@ pub fn of_tokens(shards: &Shards, longest: usize) -> Option<String> {
         let of = counted(encoded().count() as u64, "row");
         format!("note: {} of {of} are cut to {longest} tokens (data.max_tokens)", grouped(cut))
     })
+}
+
+/// Rows in a site's files that are not its own.
+pub fn of_others(holdings: &Holdings, site: &str) -> Option<String> {
+    let clients = holdings.table.examples.iter().filter_map(|example| example.client.as_deref());
+    let others: Vec<&str> = clients.filter(|client| *client != site).collect();
+    let names: Vec<&str> = others.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+    let more = if names.len() > MOST_NAMED { ", .." } else { "" };
+    let named = names.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+    let rows = counted(others.len() as u64, "row");
+    let verb = if others.len() == 1 { "is" } else { "are" };
+    (!others.is_empty())
+        .then(|| format!("{rows} of others ({}{more}) {verb} left out", printable(&named)))
 }
 
 fn without_text(holdings: &Holdings) -> Option<String> {

@@ -12,8 +12,10 @@ use std::sync::Arc;
 
 use fedra_client::{Evaluator, Limits, Middle, Observer, Shard, to_params, to_values};
 use fedra_compute::{Device, SecretKey, ThreadPool};
-use fedra_engine::{ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored};
-use fedra_plan::{Layout, Round};
+use fedra_engine::{
+    ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored, Start,
+};
+use fedra_plan::{ByteCount, Layout, Round};
 
 use crate::agreement::agreement;
 use crate::census::Census;
@@ -87,7 +89,8 @@ pub fn serve<H: Host>(
         output_folder::check(path, experiment, *over)?;
     }
     let mut run = prepare(experiment)?;
-    idle(experiment).into_iter().chain(run.notes()).for_each(|note| listener.note(&note));
+    let notes = idle(experiment).into_iter().chain(run.notes()).chain(first_download(&run));
+    notes.for_each(|note| listener.note(&note));
     let pool = run.thread_pool()?;
     let folder = if goes_on {
         let mut folder = Folder::of(path, experiment)?;
@@ -156,6 +159,20 @@ fn rounds<H: Host>(
     };
     host.end(fleet, &ended);
     ended
+}
+
+/// What a first download costs that nobody needs: sites with other first weights are refused.
+fn first_download(run: &Run<'_>) -> Option<String> {
+    const WORTH_SAYING: u64 = 10_000_000;
+    let bytes = ByteCount(4 * run.prepared.model.layout().elements() as u64);
+    let recipe = &run.experiment().recipe;
+    let is_sent = recipe.start == Start::Sent && recipe.split.is_none();
+    (is_sent && bytes.0 >= WORTH_SAYING).then(|| {
+        format!(
+            "note: every site has the first model and is sent it all the same, {bytes} each: \
+             federation.start = \"shared\" saves that, and as much memory"
+        )
+    })
 }
 
 /// Opens the model and the central test set; refuses what cannot be known without the sites' rows.

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::experiment::{Experiment, ModelSource, Source, Vocabulary};
 use crate::holdings::Holdings;
 use crate::prepared::{PartHeld, Prepared};
+use crate::remarks;
 
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
@@ -27,15 +28,28 @@ pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client>
     client(experiment, (prepared, device), (name, id))
 }
 
-/// The named client of a federation over a network, under the number that the experiment gives it, and
-/// what it has to have alike with the server.
-pub fn join(experiment: &Experiment, name: &str) -> Result<(Client, BTreeMap<String, String>)> {
+/// A client of a federation over a network.
+pub struct Joining {
+    /// The client, under the number that the experiment gives it.
+    pub client: Client,
+    /// What it has to have alike with the server.
+    pub agreement: BTreeMap<String, String>,
+    /// What a person should know of its rows and its model.
+    pub notes: Vec<String>,
+}
+
+/// The named client of a federation over a network.
+pub fn join(experiment: &Experiment, name: &str) -> Result<Joining> {
     let device = Device::frugal_cpu();
     let (prepared, names) = prepare(experiment, name, &device)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
-    let facts = agreement(experiment, &prepared)?;
+    let agreement = agreement(experiment, &prepared)?;
+    let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
+    let notes = prepared.notes.iter().map(|note| format!("note: {note}"));
+    let notes = notes.chain(remarks::of_tokens(&prepared.shards, longest)).collect();
     let id = ClientId(place as u32);
-    Ok((client(experiment, (prepared, device), (name, id))?, facts))
+    let client = client(experiment, (prepared, device), (name, id))?;
+    Ok(Joining { client, agreement, notes })
 }
 
 /// The rows of the named site, as it reads them when it joins.
@@ -67,6 +81,8 @@ fn prepare(
 ) -> Result<(Prepared, Vec<String>)> {
     let mut holdings = holdings(experiment, name)?;
     let (declared, names) = (&experiment.draft.federation.names, names(&holdings));
+    let is_of_files = matches!(experiment.source, Source::Files(..));
+    let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
     // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
     if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
         holdings.division.clients.retain(|holding| holding.client == name);
@@ -74,7 +90,8 @@ fn prepare(
     }
     let part = |layout: &Layout| held(experiment, name, layout);
     let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
-    let prepared = Prepared::of_part(experiment, holdings, (device, part))?;
+    let mut prepared = Prepared::of_part(experiment, holdings, (device, part))?;
+    prepared.notes.extend(others);
     Ok((prepared, if declared.is_empty() { names } else { declared.clone() }))
 }
 

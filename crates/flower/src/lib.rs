@@ -40,6 +40,8 @@ mod superlink;
 mod clock;
 mod http;
 mod key;
+mod node_keys;
+mod openssh;
 
 #[cfg(test)]
 mod scripted;
@@ -53,8 +55,9 @@ pub use coordinator::{Coordinator, Task};
 pub use courier::Admission;
 pub use error::FlowerError;
 pub use http::Endpoint;
-pub use key::{NodeKey, NodeKeys};
+pub use key::NodeKey;
 pub use node::{Membership, join};
+pub use node_keys::NodeKeys;
 pub use stock::StockRun;
 pub use stock_client::StockClients;
 pub use superlink::Version;

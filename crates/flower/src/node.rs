@@ -355,9 +355,11 @@ impl Node<'_> {
                 Ok(Heard::Left(left)) => {
                     return Reaction::Last(Envelope::Messages(answers).pack(), Ok(left));
                 }
-                // What another coordinator said before, to a node that has not been greeted since.
-                Err(error @ NetError::Meaning { .. }) if !self.conversation.is_welcomed() => {
-                    return Reaction::Failure(error.to_string());
+                // What another coordinator said before, or this one to a process before this one.
+                Err(NetError::Meaning { .. }) if !self.conversation.is_welcomed() => {
+                    let reason = "found a message for a process of this client before this one, expected a \
+                                  welcome; it is left unanswered";
+                    return Reaction::Failure(reason.to_owned());
                 }
                 Err(error) => return Reaction::Breakdown(error.into()),
             }

@@ -13,7 +13,7 @@ use fedra_wire::{
 };
 
 use crate::arrays::{Arrays, TensorNames};
-use crate::key::NodeKeys;
+use crate::node_keys::NodeKeys;
 use crate::record::Fields;
 
 /// The message with which such an app is asked to train.

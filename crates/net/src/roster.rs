@@ -46,6 +46,16 @@ pub(crate) struct Seat {
     pub(crate) held: Option<HeldModel>,
 }
 
+impl Seat {
+    /// Notes why the client is not there, where nobody sits for it: how long it has been away stays.
+    fn turn_away(&mut self, reason: &str) {
+        if self.connection.is_none() {
+            let since = self.lost.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+            self.lost = Some((since, format!("it was turned away: {reason}")));
+        }
+    }
+}
+
 /// A connection to a site.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -100,47 +110,10 @@ impl Roster {
     /// Lets a site in, or says why not. A site that is there already is replaced: its certificate says
     /// that it is the same party, and an old connection may be dead without anybody having noticed.
     pub(crate) fn admit(&mut self, hello: &Hello, peer: &Peer) -> Result<Admitted, Status> {
-        let refused = Status::failed_precondition;
-        if hello.protocol != PROTOCOL {
-            return Err(refused(wrong_protocol(hello.protocol)));
-        }
-        peer.check_name(&hello.client).map_err(Status::permission_denied)?;
-        let Some(seat) = self.names.iter().position(|name| *name == hello.client) else {
-            let names = self.names.len();
-            return Err(refused(format!(
-                "found the client {:?}, expected one of the experiment's {names}",
-                hello.client
-            )));
-        };
-        if let Some(difference) = disagreement(&hello.agreement, &self.agreement) {
-            return Err(refused(format!("found another experiment: {difference}")));
-        }
-        if hello.counts.train == 0 {
-            return Err(refused("found no training example, expected at least one".to_owned()));
-        }
-        if let Some(entry) = self.journal.sites.get(&hello.client)
-            && !entry.labels.is_empty()
-            && entry.counts != hello.counts
-        {
-            return Err(refused(format!(
-                "found {} training examples, expected the data with which {} took part before: {}",
-                hello.counts.train, hello.client, entry.counts.train
-            )));
-        }
-        if self.journal.comparison(hello) == Comparison::Other {
-            return Err(refused(format!(
-                "found other examples, expected those with which {} took part before: as many as now, \
-                 but a text, a label or their order has changed",
-                hello.client
-            )));
-        }
-        if self.is_private() && self.journal.has_new_folder(hello) {
-            return Err(refused(format!(
-                "found a new state folder, expected the one with which {} took part before: in a private run its \
-                 ledger and its noise key are in it, and without them what it released is not known; bring it \
-                 back, or leave the site out",
-                hello.client
-            )));
+        let seat = self.seat_of(hello, peer)?;
+        if let Err(reason) = self.check(hello) {
+            self.seats[seat].turn_away(&reason);
+            return Err(Status::failed_precondition(reason));
         }
         self.journal.note_data(&hello.client, (hello.counts, hello.data));
         self.connections += 1;
@@ -166,6 +139,57 @@ impl Roster {
             self.welcome(seat);
         }
         Ok(Admitted { seat, number, outgoing })
+    }
+
+    /// The seat of the client that somebody rightly says to be.
+    fn seat_of(&self, hello: &Hello, peer: &Peer) -> Result<usize, Status> {
+        let refused = Status::failed_precondition;
+        if hello.protocol != PROTOCOL {
+            return Err(refused(wrong_protocol(hello.protocol)));
+        }
+        peer.check_name(&hello.client).map_err(Status::permission_denied)?;
+        self.names.iter().position(|name| *name == hello.client).ok_or_else(|| {
+            let names = self.names.len();
+            refused(format!(
+                "found the client {:?}, expected one of the experiment's {names}",
+                hello.client
+            ))
+        })
+    }
+
+    /// Whether a client has the same experiment, and what it had before.
+    fn check(&self, hello: &Hello) -> Result<(), String> {
+        if let Some(difference) = disagreement(&hello.agreement, &self.agreement) {
+            return Err(format!("found another experiment: {difference}"));
+        }
+        if hello.counts.train == 0 {
+            return Err("found no training example, expected at least one".to_owned());
+        }
+        if let Some(entry) = self.journal.sites.get(&hello.client)
+            && !entry.labels.is_empty()
+            && entry.counts != hello.counts
+        {
+            return Err(format!(
+                "found {} training examples, expected the data with which {} took part before: {}",
+                hello.counts.train, hello.client, entry.counts.train
+            ));
+        }
+        if self.journal.comparison(hello) == Comparison::Other {
+            return Err(format!(
+                "found other examples, expected those with which {} took part before: as many as now, \
+                 but a text, a label or their order has changed",
+                hello.client
+            ));
+        }
+        if self.is_private() && self.journal.has_new_folder(hello) {
+            return Err(format!(
+                "found a new state folder, expected the one with which {} took part before: in a private run its \
+                 ledger and its noise key are in it, and without them what it released is not known; bring it \
+                 back, or leave the site out",
+                hello.client
+            ));
+        }
+        Ok(())
     }
 
     /// Whether the run makes a promise.

@@ -44,6 +44,7 @@ fn a_site_looks_at_its_own_rows_without_anybody_elses() {
     let row = |label: &str| {
         format!("{{\"text\": \"a {label}\", \"label\": \"{label}\", \"client\": \"north\"}}\n")
     };
+    let others = row("skin").replace("north", "west");
     fs::write(place.path("rows.jsonl"), [row("heart"), row("lung")].concat().repeat(5)).unwrap();
     let experiment = "\
         [data]\nsource = 'jsonl'\ntask = 'classes'\ntrain = 'rows.jsonl'\ntest = 'at-the-server.jsonl'\n\
@@ -58,6 +59,15 @@ fn a_site_looks_at_its_own_rows_without_anybody_elses() {
     assert!(told.contains("--client: found \"east\", expected one of north, west"), "{told}");
     let told = place.refused(&["data", "study.toml"]);
     assert!(told.contains("at-the-server.jsonl"), "{told}");
+    // Rows of another in its file change nothing of what is shown.
+    let both = fs::read_to_string(place.path("rows.jsonl")).unwrap() + &others.repeat(6);
+    fs::write(place.path("rows.jsonl"), both).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+    command.current_dir(place.folder.path()).args(["data", "study.toml", "--client", "north"]);
+    let output = command.output().unwrap();
+    assert_eq!(text(&output.stdout), shown);
+    let said = text(&output.stderr);
+    assert!(said.contains("note: 6 rows of others (west) are left out"), "{said}");
 }
 
 #[test]

@@ -144,6 +144,16 @@ fn too_little_memory_is_a_sentence_and_a_status() {
 }
 
 #[test]
+fn a_file_that_may_not_grow_is_a_sentence_and_a_status() {
+    let place = Place::new();
+    let output = shell(&place, "ulimit -f 8", &["run", "tiny.toml", "--out", "short"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: writing short/") && said.contains("File too large"), "{said}");
+    assert!(said.contains("once this is mended, fedra run --resume short goes on"), "{said}");
+}
+
+#[test]
 fn a_sigterm_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes() {
     let place = Place::new();
     let many = ["run", "tiny.toml", "--set", "federation.rounds=150", "--out"];

@@ -368,6 +368,9 @@ fn rows_that_cannot_be_used_name_file_line_and_columns() {
     let missing = place.refused(&["data", "own.toml"]);
     assert!(missing.contains("data.path: found rows.jsonl, expected a file or folder that exists"));
     assert!(missing.contains("relative paths start where fedra runs"), "{missing}");
+    let both = place.refused(&["data", "own.toml", "--set", "data.train=other.jsonl"]);
+    let expected = "data.path: found rows.jsonl, expected nothing beside data.train = other.jsonl";
+    assert!(both.contains(expected), "{both}");
     let row = "{\"text\":\"a\",\"label\":\"b\"}\n";
     for (rows, set, expected) in [
         ("nonsense\n", "seed=1", "rows.jsonl:1: found nonsense"),

@@ -9,7 +9,6 @@ use fedra_plan::Scope;
 use fedra_wire::{Encoding, Header, Kind, encode};
 use tonic::Status;
 
-use super::status::AT_LEAST_EVERY;
 use super::{FleetOptions, NetFleet, failure};
 use crate::frame::Message;
 use crate::link::from_meta;
@@ -137,7 +136,7 @@ impl NetFleet {
             let mut earliest = now + self.options.deadline;
             let mut given_up = None;
             for (seat, open) in &*asked {
-                let (until, reason) = self.patience(*seat, open);
+                let (until, reason) = self.patience(*seat, open, now);
                 if until <= now {
                     given_up = Some((*seat, reason));
                     break;
@@ -151,7 +150,9 @@ impl NetFleet {
                 return Ok(Some((seat, Err(reason))));
             }
             self.publish();
-            let Some(event) = self.event(earliest.min(now + AT_LEAST_EVERY)) else { continue };
+            let Some(event) = self.event(earliest.min(now + self.publication.due())) else {
+                continue;
+            };
             self.note(&event);
             match event {
                 Event::Joined { seat, .. } => {
@@ -176,7 +177,7 @@ impl NetFleet {
     }
 
     /// Until when a site is waited for, and what it comes to then.
-    fn patience(&self, seat: usize, open: &Open) -> (Instant, String) {
+    fn patience(&self, seat: usize, open: &Open, now: Instant) -> (Instant, String) {
         let FleetOptions { deadline, grace, .. } = self.options;
         let late = || format!("did not answer within {} s", deadline.as_secs_f64());
         let roster = self.host.roster();
@@ -186,7 +187,7 @@ impl NetFleet {
             (None, Some((when, reason))) => {
                 (open.deadline.min(*when + grace), format!("is not connected: {reason}"))
             }
-            (None, None) => (Instant::now(), "has not joined".to_owned()),
+            (None, None) => (now, "has not joined".to_owned()),
         }
     }
 

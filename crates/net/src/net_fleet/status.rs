@@ -22,7 +22,7 @@ pub const EVENTS: &str = "events.jsonl";
 /// The file is written no more often.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// While sites are waited for it is written at least so often.
-pub(super) const AT_LEAST_EVERY: Duration = Duration::from_secs(5);
+const AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 
 /// How a federation stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,12 +80,24 @@ pub(super) struct Publication {
     /// Since when each client works on a request.
     asked: BTreeMap<usize, Instant>,
     written: Option<Instant>,
+    /// Whether something happened since.
+    has_news: bool,
 }
 
 impl Publication {
     pub(super) fn new(folder: &Path) -> Self {
         let (phase, asked, written) = (FleetPhase::Waiting, BTreeMap::new(), None);
-        Self { folder: folder.to_owned(), phase, asked, written }
+        Self { folder: folder.to_owned(), phase, asked, written, has_news: false }
+    }
+
+    /// It is written when it is asked for next.
+    pub(super) const fn forget(&mut self) {
+        self.written = None;
+    }
+
+    /// After how long it is to be written again, at the latest.
+    pub(super) const fn due(&self) -> Duration {
+        if self.has_news { AT_MOST_EVERY } else { AT_LEAST_EVERY }
     }
 }
 
@@ -93,7 +105,7 @@ impl NetFleet {
     /// Another part of the run begins.
     pub(super) fn enter(&mut self, phase: FleetPhase) {
         self.publication.phase = phase;
-        self.publication.written = None;
+        self.publication.forget();
         self.publish();
     }
 
@@ -112,7 +124,7 @@ impl NetFleet {
         if self.publication.written.is_some_and(|when| when.elapsed() < AT_MOST_EVERY) {
             return;
         }
-        self.publication.written = Some(Instant::now());
+        (self.publication.written, self.publication.has_news) = (Some(Instant::now()), false);
         let status = self.status();
         let path = self.publication.folder.join(STATUS);
         let unfinished = path.with_extension("json.part");
@@ -126,11 +138,13 @@ impl NetFleet {
         let site = |(seat, info): (usize, &fedra_engine::ClientInfo)| {
             let traffic = roster.traffic.of(&info.name);
             let place = &roster.seats[seat];
+            let here = place.connection.is_some();
+            let asked = self.publication.asked.get(&seat).filter(|_| here);
             SiteStatus {
                 name: info.name.clone(),
-                here: place.connection.is_some(),
+                here,
                 lost: place.lost.as_ref().map(|(_, reason)| reason.clone()),
-                working: self.publication.asked.get(&seat).map(|when| when.elapsed().as_secs_f64()),
+                working: asked.map(|when| when.elapsed().as_secs_f64()),
                 examples: info.examples,
                 sent: traffic.sent,
                 received: traffic.received,
@@ -147,7 +161,8 @@ impl NetFleet {
     }
 
     /// Appends what happened to the list of events.
-    pub(super) fn log_event(&self, event: &Event) {
+    pub(super) fn log_event(&mut self, event: &Event) {
+        self.publication.has_news = true;
         let name = |seat: &usize| self.infos.get(*seat).map_or("", |info| info.name.as_str());
         let (time, round) = (now(), self.round.0);
         let line = match event {

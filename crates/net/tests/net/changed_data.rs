@@ -1,10 +1,11 @@
 //! A site that comes back to a run with other examples than it took part with.
 
 use std::path::Path;
+use std::time::Duration;
 
 use fedra_client::{Client, Examples};
 use fedra_data::Target;
-use fedra_net::{JOURNAL, NetError};
+use fedra_net::{FleetOptions, JOURNAL, NetError};
 
 use crate::sites::{Joined, begin, join_all, options, run};
 use crate::world::{World, recipe};
@@ -35,7 +36,8 @@ fn refusal(site: Joined) -> String {
 #[test]
 fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announced() {
     let (world, place) = (World::new(2), tempfile::tempdir().unwrap());
-    let (mut fleet, told) = world.listen(place.path(), options());
+    let impatient = FleetOptions { grace: Duration::from_millis(200), ..options() };
+    let (mut fleet, told) = world.listen(place.path(), impatient);
     let address = fleet.address();
     let sites = join_all(&world, &address, place.path());
     begin(&mut fleet);
@@ -54,6 +56,16 @@ fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announc
     let changed = Joined::start(with_other_label(&world), &address, folder(&name));
     let reason = refusal(changed);
     assert!(reason.contains("found other examples, expected those with which"), "{reason}");
+    // That is what a round says of it afterwards, not how its former process left.
+    let other = Joined::start(world.client(1), &address, folder(&world.names()[1]));
+    wait(&other, "joined");
+    let (_, reports) = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 1);
+    let failed = &reports[0].failed;
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    let told_of = "is not connected: it was turned away: found other examples, expected";
+    assert!(failed[0].reason.starts_with(told_of), "{failed:?}");
+    other.stop();
+    other.end().unwrap();
 
     let same = Joined::start(world.client(0), &address, folder(&name));
     wait(&same, "joined");
@@ -72,7 +84,7 @@ fn wait(site: &Joined, part: &str) {
     let begun = std::time::Instant::now();
     while !site.told.has(part) {
         assert!(begun.elapsed() < crate::sites::QUICK, "{}", site.told.all());
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

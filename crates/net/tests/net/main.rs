@@ -11,6 +11,7 @@ mod hostile;
 mod identity;
 mod lossy;
 mod many;
+mod never_came;
 mod place;
 mod private_cut;
 mod sites;

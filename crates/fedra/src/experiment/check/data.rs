@@ -18,6 +18,7 @@ pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) ->
     lone_tables(&draft.data)?;
     table_keys(&draft.data, task)?;
     own_files(&draft.data)?;
+    all_or_parts(&draft.data)?;
     declared_labels(&draft.data, task)?;
     let format = match draft.data.source {
         Written::SyntheticClinic => return clinic(draft, task).map(Source::Clinic),
@@ -86,6 +87,19 @@ fn own_files(data: &Data) -> Result<()> {
             Err(Complaint::new("data.columns.client", format!("{column:?}"), expected))
         }
         None => Ok(()),
+    }
+}
+
+/// Refuses a file of all rows beside one of those to train on: they would be added up.
+fn all_or_parts(data: &Data) -> Result<()> {
+    match (&data.path, &data.train) {
+        (Some(path), Some(train)) => {
+            let expected = format!("nothing beside data.train = {}", train.display());
+            let hint = "data.path has all rows, data.train those to train on; --set replaces one of them by another \
+                        file of the same key";
+            Err(Complaint::new("data.path", path.display(), expected).with_hint(hint))
+        }
+        (Some(_) | None, Some(_) | None) => Ok(()),
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) fn at_least_one(key: &str, value: Option<usize>) -> Result<()> {
 pub(super) fn existing(key: &str, path: &Path) -> Result<PathBuf> {
     if !path.exists() {
         let complaint = Complaint::new(key, path.display(), "a file or folder that exists");
+        if path.to_string_lossy().starts_with('$') {
+            return Err(complaint.with_hint("a variable of the environment is written ${NAME}"));
+        }
         return Err(match std::env::current_dir() {
             Ok(here) if path.is_relative() => complaint
                 .with_hint(format!("relative paths start where fedra runs: {}", here.display())),
