@@ -68,9 +68,13 @@ impl NodeKeys {
         if !without.is_empty() {
             let (names, can_come) = (listed(&without), clients.len() - without.len());
             if can_come < waited_for {
+                let how = match can_come {
+                    0 => String::new(),
+                    some => format!(" (--wait-for {some} begins without)"),
+                };
                 return Err(refused(format!(
                     "found no key of {names}, expected those of {waited_for} of {} clients: whose key is \
-                     missing cannot join (--wait-for {can_come} begins without)",
+                     missing cannot join{how}",
                     clients.len()
                 )));
             }
@@ -136,6 +140,8 @@ mod tests {
             "--node-keys: found no key of south, expected those of 3 of 3 clients: whose key is missing \
              cannot join (--wait-for 2 begins without)"
         );
+        let nobody = told(&keys, &["east"], 1, &[]).unwrap_err();
+        assert!(nobody.ends_with("whose key is missing cannot join"), "{nobody}");
         assert_eq!(told(&keys, &["north", "south", "west"], 3, &["south"]), Ok(vec![]));
         std::fs::copy(folder.path().join("west.pub"), folder.path().join("south.pub")).unwrap();
         let both = NodeKeys::open(folder.path()).unwrap();
