@@ -6,11 +6,12 @@
 //!
 //! ```text
 //! pool     what steps and scoring hold at once; the pool keeps it, so the larger of the two counts
-//! models   the server's model, a download, the sum, answers that are made or wait: see `Models`
+//! models   the server's model, a download, the sum, answers that are made or wait, a checkpoint
 //! clients  what they keep between rounds, and the books that are kept about each of them
 //! ```
 //!
-//! Memory that is freed is used again, so the most that each of the three ever holds is added up.
+//! Memory that is freed is used again, so the most that each of the three ever holds is added up. A model that is
+//! large goes back to the system instead: there a first download, made before the pool has grown, stands alone.
 
 use std::cmp::Reverse;
 
