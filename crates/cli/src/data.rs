@@ -7,6 +7,7 @@ use fedra::experiment::Party;
 use fedra::grid::{Grid, grouped};
 use fedra::holdings::Holdings;
 use fedra::remarks;
+use fedra::token_lengths::TokenLengths;
 use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printable};
 
 use crate::console;
@@ -87,6 +88,10 @@ fn show(experiment: &Experiment, holdings: &Holdings, (most_clients, most_labels
         format!("{}{left_out}", grouped(all as u64))
     });
     fact("words a row", lengths(table));
+    let tokens = TokenLengths::of_experiment(experiment, holdings);
+    if let Ok(tokens) = &tokens {
+        fact("tokens a row", tokens.in_words());
+    }
     fact("clients", {
         let partition = &experiment.draft.data.partition;
         let fewest = partition.min_examples.unwrap_or_default();
@@ -130,8 +135,14 @@ fn show(experiment: &Experiment, holdings: &Holdings, (most_clients, most_labels
     if division.clients.len() > most_clients || table.labels.len() > most_labels {
         console::say("note: --all shows every client and every label");
     }
-    let cut = remarks::of_lengths(holdings, experiment.draft.data.max_tokens);
-    remarks::of_data(holdings).iter().chain(&cut).for_each(console::say);
+    let about_tokens = match &tokens {
+        Ok(tokens) => tokens.note(),
+        // What a model cannot do with the rows is refused by `plan` and `run`, which need the model.
+        Err(error) => {
+            Some(format!("note: tokens are not counted: {}", printable(&error.in_words())))
+        }
+    };
+    remarks::of_data(holdings).iter().chain(&about_tokens).for_each(console::say);
 }
 
 const LEGEND: &str = "  \u{b7} absent   \u{2591} below half   \u{2592} near it   \

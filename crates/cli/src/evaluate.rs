@@ -9,7 +9,7 @@ use fedra::Experiment;
 use fedra::evaluate::{DataFile, EvaluationData};
 use fedra::experiment::draft::Source;
 use fedra::output_file::{Existing, OutputFile};
-use fedra_data::{Columns, Encoding, Split, Task, TextColumns};
+use fedra_data::{Columns, Encoding, Missing, Split, Task, TextColumns};
 
 use crate::console;
 use crate::experiment::Overrides;
@@ -40,7 +40,8 @@ pub struct Evaluate {
     /// What is asked of the rows: classes, diagnosis, tokens, concepts [default: the model's head says]
     #[arg(long, value_name = "TASK", value_parser = parse_task)]
     task: Option<Task>,
-    /// Which column means what, as in text=note,label=code,client=ward,split=part
+    /// Which column means what, as in text=note,label=code,client=ward,split=part [default: text and
+    /// label as the model's run had them]
     #[arg(long, value_name = "KEY=NAME,..")]
     columns: Option<String>,
     /// Only rows of this split: train, validation or test
@@ -55,6 +56,9 @@ pub struct Evaluate {
     /// What stands between the fields of CSV and TSV
     #[arg(long, value_name = "CHARACTER")]
     delimiter: Option<char>,
+    /// Rows without a text or a label: refuse or drop [default: refuse]
+    #[arg(long, value_name = "CHOICE", value_parser = parse_missing)]
+    missing: Option<Missing>,
     /// Most tokens of a row [default: what the model reads; an experiment says its own]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
@@ -109,6 +113,7 @@ impl Evaluate {
                 ("--input-format", self.input_format.is_some()),
                 ("--encoding", self.encoding.is_some()),
                 ("--delimiter", self.delimiter.is_some()),
+                ("--missing", self.missing.is_some()),
                 ("--max-tokens", self.max_tokens.is_some()),
             ] {
                 if given {
@@ -145,6 +150,7 @@ impl Evaluate {
             columns: columns(self.columns.as_deref().unwrap_or_default())?,
             encoding: self.encoding,
             delimiter: self.delimiter,
+            missing: self.missing,
             split: self.split,
             max_tokens: self.max_tokens,
         })))
@@ -193,6 +199,11 @@ fn parse_task(text: &str) -> Result<Task, String> {
     let names = || Task::ALL.map(Task::name).join(", ");
     let found = Task::ALL.into_iter().find(|task| task.name() == text);
     found.ok_or_else(|| format!("found {text:?}, expected one of {}", names()))
+}
+
+/// What becomes of rows that lack something, by its name.
+pub fn parse_missing(text: &str) -> Result<Missing, String> {
+    Missing::parse(text).ok_or_else(|| format!("found {text:?}, expected refuse or drop"))
 }
 
 fn parse_split(text: &str) -> Result<Split, String> {

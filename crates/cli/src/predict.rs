@@ -14,9 +14,10 @@ use fedra::output_file::{Existing, OutputFile};
 use fedra::predict::{
     BadRows, OutputFormat, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
 };
+use fedra::run_model::RunModel;
 use fedra::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
 use fedra_compute::ThreadPool;
-use fedra_data::{Encoding, TextColumns, TextFile, TextFormat};
+use fedra_data::{Encoding, TextColumns, TextFile, TextFormat, printable};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 
@@ -43,7 +44,7 @@ pub struct Predict {
     model: Chosen,
     #[command(flatten)]
     texts: Texts,
-    /// Column to read; two of them are a pair of texts [default: text]
+    /// Column to read; two of them are a pair of texts [default: as the run was trained, or text]
     #[arg(long, value_name = "NAME", conflicts_with = "text")]
     column: Vec<String>,
     /// Format of the input: jsonl, csv, tsv, text or parquet [default: as its name ends]
@@ -131,7 +132,7 @@ impl Predict {
     fn answer(&self) -> Result<()> {
         // Flags are judged before a model is read.
         let input = self.input_format()?;
-        let (columns, format) = (self.columns()?, self.output_format()?);
+        let (mut columns, format) = (self.columns()?, self.output_format()?);
         if let (Some(output), Some(input)) = (&self.output, &self.texts.input)
             && is_same(output, input)
         {
@@ -140,7 +141,35 @@ impl Predict {
                 output.display()
             );
         }
-        let mut model = TrainedModel::open(&self.model.choice().folders()?)?;
+        let choice = self.model.choice();
+        let mut model = TrainedModel::open(&choice.folders()?)?;
+        let run = RunModel::of(&choice);
+        for note in run.iter().flat_map(RunModel::notes) {
+            console::say(format_args!("note: {note}"));
+        }
+        let trained_with = run.as_ref().and_then(RunModel::text_columns);
+        let mut column_hint = "";
+        match (input, &self.texts.input, trained_with) {
+            (TextFormat::Lines, _, _) | (_, None, _) | (_, _, None) => {}
+            (
+                TextFormat::JsonLines | TextFormat::Csv | TextFormat::Tsv | TextFormat::Parquet,
+                Some(_),
+                Some(own),
+            ) => {
+                if columns.is_none() {
+                    columns = Some(own.clone());
+                    column_hint = ", with which the run was trained; --column NAME names another";
+                }
+            }
+        }
+        if let (None, Some(TextColumns::Pair([first, second]))) = (&self.texts.input, trained_with)
+        {
+            console::say(format_args!(
+                "note: the run was trained with pairs of texts ({} and {}), and --text is one text",
+                printable(first),
+                printable(second)
+            ));
+        }
         if self.multi_label {
             model.read_several()?;
         }
@@ -183,6 +212,7 @@ impl Predict {
             words: model.words_are(),
             encoding: self.encoding,
             delimiter: self.delimiter,
+            column_hint,
         };
         let stream: Option<Box<dyn io::Read>> = match &self.texts.input {
             None => {

@@ -10,6 +10,7 @@ use fedra::grid::counted;
 use fedra::output_folder::Over;
 use fedra::run::{Output, Resumed};
 use fedra::run_files::REPORT;
+use fedra::shell;
 use fedra::{Experiment, Summary};
 
 use crate::console;
@@ -119,7 +120,8 @@ impl Run {
 
 /// How a run in a folder is gone on with.
 fn resuming(folder: &Path) -> String {
-    format!("; go on with: fedra run --resume {}", folder.display())
+    let folder = folder.display().to_string();
+    format!("; go on with: fedra run --resume {}", shell::quoted(&folder))
 }
 
 /// Shows how a run ended; one that was interrupted says what goes on with it.

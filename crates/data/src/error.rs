@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::RowPlace;
+
 /// What was done, where, what was found and what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
@@ -83,8 +85,9 @@ pub enum DataError {
 pub type Result<T, E = DataError> = std::result::Result<T, E>;
 
 /// Keys of an experiment file and the flags that say the same on a command line.
-const FLAGS: [(&str, &str); 4] = [
+const FLAGS: [(&str, &str); 5] = [
     ("data.encoding", "--encoding"),
+    ("data.missing = ", "--missing "),
     ("data.delimiter = ", "--delimiter "),
     ("data.columns.", "--columns "),
     ("data.delimiter", "--delimiter"),
@@ -105,6 +108,16 @@ impl DataError {
             | Self::Setting { .. } => {}
         }
         self
+    }
+
+    /// The same as a complaint about a row, where it is one and the row's place is known.
+    pub(crate) fn at(self, place: &RowPlace) -> Self {
+        match (self, place.get()) {
+            (Self::Setting { name: "text" | "word", found, expected }, Some((file, line))) => {
+                Self::row(file, line, found, expected)
+            }
+            (error, _) => error,
+        }
     }
 
     pub(crate) fn io(action: &'static str, file: &Path, source: std::io::Error) -> Self {

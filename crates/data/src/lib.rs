@@ -32,6 +32,8 @@ mod caught;
 mod dice;
 mod error;
 
+mod reading_report;
+mod row_place;
 mod table;
 mod task;
 
@@ -55,11 +57,13 @@ pub use dice::Dice;
 pub use error::{DataError, Result};
 pub use formats::{
     AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Field, Format, FoundFormat,
-    Limits, Mimic, Prompt, PromptTemplate, Reader, Record, Survey, TextColumns, TextFile,
+    Limits, Mimic, Missing, Prompt, PromptTemplate, Reader, Record, Survey, TextColumns, TextFile,
     TextFormat, TextRow, TextSink, Uncoded, WordsAre,
 };
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;
+pub use reading_report::{LeftOut, ReadingReport, Trimmed, folded};
+pub use row_place::RowPlace;
 pub use scores::{
     ByLabel, Calibration, CalibrationBin, CalibrationScore, ConfusionCounts, ConfusionMatrix,
     LabelScore, OneLabel, Rouge, RougeScore, RougeWords, Span, SpanScore, spans,

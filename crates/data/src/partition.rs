@@ -325,7 +325,10 @@ fn by_column(held: Vec<Document>, examples: &[Example]) -> Result<Vec<(String, V
     for document in held {
         let row = document.rows[0];
         let Some(client) = examples[row].client.clone() else {
-            let found = format!("\"client\", and row {} names none", row + 1);
+            let at = examples[row].place.get();
+            let at =
+                at.map_or_else(|| format!("row {}", row + 1), |_| examples[row].place.to_string());
+            let found = format!("\"client\", and {at} names none");
             let expected = "a client in every row (data.columns.client names the column), or rows dealt \
                             by \"iid\", \"dirichlet\", \"shards\" or \"quantity\"";
             return Err(DataError::setting("partition.by", &found, expected));

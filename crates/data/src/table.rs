@@ -14,10 +14,12 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataError, LabelSet, LabelShape, Result, Task};
+use crate::{DataError, LabelSet, LabelShape, ReadingReport, Result, RowPlace, Task, folded};
 
 /// Examples of one task with their labels numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct Table {
     pub labels: LabelSet,
     /// The rows in the order they were read.
     pub examples: Vec<Example>,
+    /// What reading did beside reading.
+    pub reading: ReadingReport,
 }
 
 impl Table {
@@ -64,6 +68,8 @@ pub struct Example {
     pub split: Option<Split>,
     /// What it must not be separated from: rows of one document or patient share this name.
     pub document: Option<String>,
+    /// Where it stood.
+    pub place: RowPlace,
 }
 
 /// The input of an example.
@@ -165,6 +171,8 @@ pub struct Row {
     pub split: Option<Split>,
     /// What it must not be separated from.
     pub document: Option<String>,
+    /// Where it stands.
+    pub place: RowPlace,
 }
 
 impl Row {
@@ -234,7 +242,8 @@ impl Row {
 
     pub(crate) fn of(body: Body) -> Self {
         let (labels, answers) = (Vec::new(), Answers::Absent);
-        Self { body, labels, answers, client: None, split: None, document: None }
+        let place = RowPlace::default();
+        Self { body, labels, answers, client: None, split: None, document: None, place }
     }
 }
 
@@ -246,12 +255,16 @@ pub struct TableBuilder {
     names: BTreeSet<String>,
     /// The only labels that rows may have.
     declared: Option<LabelSet>,
+    /// The file that rows were last read from.
+    pub(crate) file: Option<Arc<Path>>,
+    pub(crate) report: ReadingReport,
 }
 
 impl TableBuilder {
     /// An empty table of a task.
     pub fn new(task: Task) -> Self {
-        Self { task, rows: Vec::new(), names: BTreeSet::new(), declared: None }
+        let (rows, names, report) = (Vec::new(), BTreeSet::new(), ReadingReport::default());
+        Self { task, rows, names, declared: None, file: None, report }
     }
 
     /// The task.
@@ -271,20 +284,21 @@ impl TableBuilder {
 
     /// Counts a label as part of the set even if no row has it.
     pub fn declare_label(&mut self, name: impl Into<String>) {
-        self.names.insert(name.into());
+        self.names.insert(name.into().trim().to_owned());
     }
 
     /// The same table with these labels and no others, whether rows have them or not: so whoever
     /// holds a part of the rows numbers labels like everybody else.
     #[must_use]
     pub fn with_labels(mut self, names: impl IntoIterator<Item = String>) -> Self {
-        self.names.extend(names);
+        self.names.extend(names.into_iter().map(|name| name.trim().to_owned()));
         self.declared = Some(self.label_set());
         self
     }
 
-    /// Adds a row after checking its labels against the task.
-    pub fn push(&mut self, row: Row) -> Result<()> {
+    /// Adds a row after checking its labels against the task. Blanks around names are no part of them.
+    pub fn push(&mut self, mut row: Row) -> Result<()> {
+        self.trim(&mut row);
         if let Some((found, expected)) = self.complaint(&row) {
             let example = format!("{}", self.rows.len() + 1);
             let task = self.task.name();
@@ -311,7 +325,7 @@ impl TableBuilder {
     pub fn finish(self) -> Table {
         let (shape, labels) = (self.task.shape(), self.label_set());
         let examples = self.rows.into_iter().map(|row| example(row, shape, &labels)).collect();
-        Table { task: self.task, labels, examples }
+        Table { task: self.task, labels, examples, reading: self.report }
     }
 
     fn label_set(&self) -> LabelSet {
@@ -331,7 +345,10 @@ impl TableBuilder {
         if let Some(declared) = &self.declared
             && let Some(other) = row.labels.iter().find(|name| declared.index(name).is_none())
         {
-            return Some((format!("the label {other:?}"), "one of the labels that were declared"));
+            let alike = declared.names().iter().find(|name| folded(name) == folded(other));
+            let hint = alike.map_or(String::new(), |name| format!(", which is not {name:?}"));
+            let found = format!("the label {other:?}{hint}");
+            return Some((found, "one of the labels that were declared"));
         }
         match (self.task.shape(), &row.body) {
             (LabelShape::PerWord, Body::Text(_)) => {
@@ -411,22 +428,23 @@ impl TableBuilder {
 
 fn example(row: Row, shape: LabelShape, set: &LabelSet) -> Example {
     let index = |name: &String| set.index(name).expect("every pushed name is in the set");
-    let labels = match (shape, row.answers) {
+    let Row { body, labels: names, answers, client, split, document, place } = row;
+    let labels = match (shape, answers) {
         (LabelShape::One, Answers::Choice(answers)) => {
             let mut candidates: Vec<(u32, String)> =
                 answers.into_iter().map(|(name, text)| (index(&name), text)).collect();
             candidates.sort_by_key(|(label, _)| *label);
-            Labels::Choice(Choice { label: index(&row.labels[0]), candidates })
+            Labels::Choice(Choice { label: index(&names[0]), candidates })
         }
         (LabelShape::Absent, Answers::Text(text)) => Labels::Text(text),
-        (LabelShape::One, _) => Labels::One(index(&row.labels[0])),
-        (LabelShape::Many, _) => Labels::Many(
-            row.labels.iter().map(index).collect::<BTreeSet<_>>().into_iter().collect(),
-        ),
-        (LabelShape::PerWord, _) => Labels::PerWord(row.labels.iter().map(index).collect()),
+        (LabelShape::One, _) => Labels::One(index(&names[0])),
+        (LabelShape::Many, _) => {
+            Labels::Many(names.iter().map(index).collect::<BTreeSet<_>>().into_iter().collect())
+        }
+        (LabelShape::PerWord, _) => Labels::PerWord(names.iter().map(index).collect()),
         (LabelShape::Absent, _) => Labels::Absent,
     };
-    Example { body: row.body, labels, client: row.client, split: row.split, document: row.document }
+    Example { body, labels, client, split, document, place }
 }
 
 #[cfg(test)]

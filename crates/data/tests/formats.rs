@@ -11,8 +11,8 @@ use std::path::Path;
 
 use fedra_data::{
     AnswerTemplates, Body, ChoiceTemplates, Columns, DataError, Encoding, Format, FoundFormat,
-    Labels, Limits, Mimic, Prompt, PromptTemplate, Reader, Split, Survey, Table, TableBuilder,
-    Task, TextColumns, Uncoded,
+    Labels, Limits, Mimic, Missing, Prompt, PromptTemplate, Reader, Split, Survey, Table,
+    TableBuilder, Task, TextColumns, Uncoded,
 };
 use flate2::{Compression, write::GzEncoder};
 
@@ -494,4 +494,81 @@ fn rows_inside_a_record_are_bounded_by_what_they_become() {
     assert!(table.examples[49].body.to_text().ends_with("x 49?"));
     let refused = read(20_000).unwrap_err().to_string();
     assert!(refused.contains("more than 20000 bytes of expanded data"), "{refused}");
+}
+
+#[test]
+fn rows_without_a_value_are_refused_together_or_left_out() {
+    let table = "text,label\na,x\nb,\n ,y\nc, x \n,\n\"\",z\nd, \n";
+    let json = r#"{"text": "a", "label": "x"}
+{"text": "b", "label": null}
+{"text": " ", "label": "y"}
+{"text": "c", "label": " x "}
+{"label": "z"}
+{"text": [], "label": "z"}
+{"text": "d", "label": []}
+"#;
+    for (format, text, first) in [(Format::Csv, table, 3), (Format::JsonLines, json, 2)] {
+        let refused = complaint(format, Task::Classes, text);
+        assert!(refused.starts_with(&format!("rows:{first}: found ")), "{refused}");
+        let lines: Vec<String> = (first..first + 4)
+            .map(|line| if line < first + 2 { line } else { line + 1 }.to_string())
+            .collect();
+        let counted = format!(
+            "5 of 7 rows lack a text or a label (lines {}, ..); data.missing = \"drop\" leaves such rows \
+             out",
+            lines.join(", ")
+        );
+        assert!(refused.ends_with(&counted), "{refused}");
+        let reader = Reader { missing: Missing::Drop, ..Reader::default() };
+        let kept = read_with(&reader, format, Task::Classes, text).unwrap();
+        assert_eq!(texts(&kept), ["a", "c"]);
+        assert_eq!(kept.labels.names(), ["x"]);
+        assert_eq!((kept.reading.left_out.rows, kept.reading.trimmed.labels), (5, 1));
+        let places: Vec<u64> =
+            kept.examples.iter().filter_map(|example| Some(example.place.get()?.1)).collect();
+        assert_eq!(places, [first - 1, first + 2]);
+    }
+    // What no row has is a column under another name, whatever is to be left out.
+    let reader = Reader { missing: Missing::Drop, ..Reader::default() };
+    let none = "{\"text\": \"a\", \"lable\": \"x\"}\n";
+    let refused =
+        read_with(&reader, Format::JsonLines, Task::Classes, none).unwrap_err().to_string();
+    assert!(refused.contains(":1: found the columns \"lable\", \"text\""), "{refused}");
+    let refused = read_with(&reader, Format::Csv, Task::Classes, "text,lable\na,x\n").unwrap_err();
+    assert!(refused.to_string().contains("expected column \"label\""), "{refused}");
+    // Several labels may be none, and a text may not.
+    let several = read(Format::JsonLines, Task::Diagnosis, "{\"text\": \"a\"}\n").unwrap();
+    assert_eq!(several.examples.len(), 1);
+    let rows = "{\"text\": \"a\"}\n{\"text\": \"\"}\n";
+    let refused = complaint(Format::JsonLines, Task::Diagnosis, rows);
+    assert!(
+        refused.starts_with("rows:2: found no text, expected at least one word: 1 of 2 rows lacks")
+    );
+}
+
+#[test]
+fn a_key_that_stands_twice_is_refused_with_its_line() {
+    let rows = "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"x\", \"label\": \"y\"}\n";
+    assert_eq!(
+        complaint(Format::JsonLines, Task::Classes, rows),
+        "rows:2: found the key \"label\" twice, expected every key once"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.jsonl");
+    fs::write(&path, rows).unwrap();
+    let looked = Survey::of(Format::JsonLines, &path, &Reader::default(), 10).unwrap_err();
+    assert!(
+        looked.to_string().ends_with(":2: found the key \"label\" twice, expected every key once")
+    );
+}
+
+#[test]
+fn blanks_around_names_make_no_other_class_client_or_split() {
+    let table = "text,label,client,split,document\na,x, north ,train ,d\nb,x ,north,\ttrain,d \nc, x,north, test,e\n";
+    let table = read(Format::Csv, Task::Classes, table).unwrap();
+    assert_eq!(table.labels.names(), ["x"]);
+    assert!(table.examples.iter().all(|example| example.client.as_deref() == Some("north")));
+    let splits: Vec<Option<Split>> = table.examples.iter().map(|example| example.split).collect();
+    assert_eq!(splits, [Some(Split::Train), Some(Split::Train), Some(Split::Test)]);
+    assert_eq!(table.examples[0].document, table.examples[1].document);
 }

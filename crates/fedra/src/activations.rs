@@ -288,7 +288,8 @@ mod tests {
                 (Labels::One(0), body, Head::Sequence { classes: 2, pooler: false })
             }
         };
-        let row = Example { body, labels, client: None, split: None, document: None };
+        let place = fedra_data::RowPlace::default();
+        let row = Example { body, labels, client: None, split: None, document: None, place };
         let encoder = Encoder::new(&tokenizer, 64).unwrap();
         let examples = Examples::encode(&encoder, &vec![row; sequences]).unwrap();
         let adapters =

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use fedra_client::{Evaluator, Examples, Limits, Scores};
 use fedra_compute::Device;
-use fedra_data::{ByLabel, Calibration, CalibrationScore, Columns, Encoding, Split, Task};
+use fedra_data::{ByLabel, Calibration, CalibrationScore, Columns, Encoding, Missing, Split, Task};
 use fedra_engine::EvaluationSet;
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Config};
@@ -27,6 +27,8 @@ use crate::headline::set_name;
 use crate::holdings::Holdings;
 use crate::predictions::{self, Place};
 use crate::prepared::Prepared;
+use crate::remarks;
+use crate::run_model::RunModel;
 use crate::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
 
 /// The rows that a model is held against.
@@ -53,6 +55,8 @@ pub struct DataFile {
     pub encoding: Option<Encoding>,
     /// What stands between fields, where it is not the usual character.
     pub delimiter: Option<char>,
+    /// What becomes of rows without a text or a label.
+    pub missing: Option<Missing>,
     /// Only rows of this split.
     pub split: Option<Split>,
     /// Most tokens of a row; as many as the model reads unless given.
@@ -111,7 +115,8 @@ pub fn evaluate(
     predictions: Option<&mut dyn Write>,
 ) -> Result<EvaluationReport> {
     let folders = choice.folders()?;
-    let mut notes = Vec::new();
+    let run = RunModel::of(choice);
+    let mut notes = run.as_ref().map(RunModel::notes).unwrap_or_default();
     let (experiment, holdings) = match data {
         EvaluationData::Experiment(experiment) => {
             let experiment = of_experiment(experiment, &folders)?;
@@ -119,6 +124,7 @@ pub fn evaluate(
             (experiment, holdings)
         }
         EvaluationData::File(file) => {
+            let file = &with_columns_of(file, run.as_ref());
             let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
             let mut holdings = Holdings::of_server(&experiment).map_err(flags::in_flags)?;
             keep_split(&mut holdings, file)?;
@@ -126,6 +132,9 @@ pub fn evaluate(
             (experiment, holdings)
         }
     };
+    let remarks = remarks::of_reading(&holdings).into_iter();
+    let read: Vec<String> =
+        remarks.map(|remark| remark.trim_start_matches("note: ").to_owned()).collect();
     let division = holdings.division.clone();
     let owners: Vec<Option<String>> =
         holdings.table.examples.iter().map(|example| example.client.clone()).collect();
@@ -177,7 +186,7 @@ pub fn evaluate(
         task: shards.task,
         labels: shards.labels.names().to_vec(),
         sets: reports,
-        notes: notes.into_iter().chain(prepared.notes.iter().cloned()).collect(),
+        notes: notes.into_iter().chain(read).chain(prepared.notes.iter().cloned()).collect(),
     })
 }
 
@@ -308,6 +317,21 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
     Experiment::new(Draft { name, seed, threads, data, model, federation, ..Draft::default() })
 }
 
+/// The file with the columns that the model's run was trained with, where none are named.
+fn with_columns_of(file: &DataFile, run: Option<&RunModel>) -> DataFile {
+    let has_columns = match file.source {
+        Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet => true,
+        Source::Conll | Source::I2b2 | Source::Mimic | Source::SyntheticClinic | Source::Rows => {
+            false
+        }
+    };
+    let mut file = file.clone();
+    if let Some(run) = run.filter(|_| has_columns) {
+        file.columns = run.fill(file.columns);
+    }
+    file
+}
+
 /// An experiment whose data are one file, and what a person should know about its task.
 fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Option<String>)> {
     let config = Config::open(&folders.model).context("--model")?;
@@ -326,6 +350,7 @@ fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Optio
         columns: file.columns.clone(),
         encoding: file.encoding,
         delimiter: file.delimiter,
+        missing: file.missing,
         max_tokens: Some(file.max_tokens.unwrap_or(positions)),
         ..Data::default()
     };

@@ -33,6 +33,7 @@ use crate::round_files::RoundFiles;
 use crate::round_log::{self, RoundLog};
 use crate::run_files::{EARLY, LEDGER, ROUNDS, SCRATCH};
 use crate::summary::Summary;
+use crate::token_lengths::TokenLengths;
 use crate::untrained::untrained;
 use concluding::write_page;
 
@@ -134,7 +135,8 @@ impl<'e> Run<'e> {
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
         prepared.notes.extend(private::unit_note(experiment));
         let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
-        let remarks = remarks::of_tokens(&prepared.shards, longest).into_iter().collect();
+        let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
+        let remarks = lengths.note().into_iter().collect();
         let (census, baseline) = (Census::of(&prepared.shards), None);
         let foreseen = OnceLock::new();
         Ok(Self {

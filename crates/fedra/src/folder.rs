@@ -154,7 +154,7 @@ impl Folder {
     }
 
     /// What the run in a folder began with; `None` when it has not begun.
-    fn inputs(path: &Path) -> Result<Option<Inputs>> {
+    pub(crate) fn inputs(path: &Path) -> Result<Option<Inputs>> {
         let path = path.join(INPUTS);
         let shown = path.display();
         match regular_file::read_to_string(&path) {

@@ -220,7 +220,9 @@ fn read(experiment: &Experiment) -> Result<Table> {
                     (Some(Split::Test), _) => "data.test".to_owned(),
                 };
                 let (prompt, limits) = (prompt_of(&draft.data), Limits::default());
-                let reader = Reader { columns, prompt, split, client, delimiter, encoding, limits };
+                let missing = draft.data.missing.unwrap_or_default();
+                let reader =
+                    Reader { columns, prompt, split, client, delimiter, encoding, missing, limits };
                 let before = builder.len();
                 reader.read(*format, path, &mut builder).context(&what)?;
                 if builder.len() == before {

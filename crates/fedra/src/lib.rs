@@ -93,6 +93,7 @@ pub mod holdings;
 pub mod prepared;
 pub mod pretrained;
 pub mod remarks;
+pub mod token_lengths;
 mod untrained;
 
 pub mod folder;
@@ -101,6 +102,8 @@ pub mod output_folder;
 pub mod round_files;
 mod round_log;
 pub mod run_files;
+pub mod run_model;
+pub mod shell;
 
 mod activations;
 mod cut_memory;

@@ -14,7 +14,9 @@ use fedra_privacy::Ledger;
 
 use crate::error::{Result, refuse};
 use crate::experiment::{Complaint, Experiment, ModelSource};
+use crate::fingerprint::Inputs;
 use crate::folder;
+use crate::holdings::Holdings;
 use crate::lock::Lock;
 use crate::regular_file;
 use crate::run_files::{
@@ -89,7 +91,20 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
         ),
         Over::Nothing => {}
     }
-    let whose = if same { "of this very experiment " } else { "" };
+    let whose = match (same, has(SITES)) {
+        (false, _) => Whose::Another,
+        // A server has no rows that it could compare.
+        (true, true) => Whose::SameFile,
+        (true, false) => Whose::of(path, experiment),
+    };
+    if let Whose::OtherInputs(what) = &whose {
+        let kind = if has(SUMMARY) { "a complete run" } else { "an unfinished run" };
+        refuse!(
+            "--out: found {kind} of the same file with other {what} in {shown}, expected a free folder\n\
+             hint: --out {free} keeps both, --force replaces it"
+        );
+    }
+    let whose = whose.in_words();
     if has(SUMMARY) {
         refuse!(
             "--out: found a complete run {whose}in {shown}, expected a free folder\n\
@@ -109,6 +124,42 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
          hint: fedra run --resume {shown} goes on with it, --out {free} keeps both, --force \
          replaces it"
     )
+}
+
+/// Whose run a folder holds.
+enum Whose {
+    /// Another experiment's.
+    Another,
+    /// One of a file with the same words; what it learned from was not compared.
+    SameFile,
+    /// The same, from the same rows and weights.
+    Same,
+    /// One of a file with the same words that learned from something else.
+    OtherInputs(String),
+}
+
+impl Whose {
+    /// Compares what the run began with and what the experiment would begin with now. Data that cannot
+    /// be read are the run's to complain about.
+    fn of(path: &Path, experiment: &Experiment) -> Self {
+        let Ok(Some(held)) = folder::Folder::inputs(path) else { return Self::SameFile };
+        let now = Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
+        let Ok(now) = now else { return Self::SameFile };
+        let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
+        match changes.split_last() {
+            None => Self::Same,
+            Some((only, [])) => Self::OtherInputs((*only).to_owned()),
+            Some((last, others)) => Self::OtherInputs(format!("{} and {last}", others.join(", "))),
+        }
+    }
+
+    fn in_words(&self) -> &'static str {
+        match self {
+            Self::Another | Self::OtherInputs(_) => "",
+            Self::SameFile => "of the same file ",
+            Self::Same => "of this very experiment ",
+        }
+    }
 }
 
 /// What a person should know before a private run is replaced: its ledger goes, and what it spent stays spent.

@@ -108,11 +108,17 @@ impl Prepared {
         let Opened { model, params, companions, tokenizer, first_weights } = opened;
         let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest());
         let tokenizer: Arc<dyn Tokenizer> = tokenizer.into();
-        let rules = answer_rules(experiment, &model, &mut notes);
+        let rules = answer_rules(experiment, &model.config());
+        if experiment.task == Task::Generation && rules.end.is_none() {
+            notes.push(
+                "config.json names no eos_token_id: every text is written up to data.max_new_tokens"
+                    .to_owned(),
+            );
+        }
         let writing = Writing {
             tokenizer: Arc::clone(&tokenizer),
             max_new_tokens: rules.max_new_tokens,
-            stop: ends_of_text(&model),
+            stop: ends_of_text(&model.config()),
         };
         let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules);
         let mut shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
@@ -309,15 +315,9 @@ fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) ->
 }
 
 /// How answers in text are cut, ended and compared.
-fn answer_rules(experiment: &Experiment, model: &Model, notes: &mut Vec<String>) -> AnswerRules {
+pub(crate) fn answer_rules(experiment: &Experiment, config: &Config) -> AnswerRules {
     let (data, usual) = (&experiment.draft.data, AnswerRules::default());
-    let end = ends_of_text(model).first().copied();
-    if experiment.task == Task::Generation && end.is_none() {
-        notes.push(
-            "config.json names no eos_token_id: every text is written up to data.max_new_tokens"
-                .to_owned(),
-        );
-    }
+    let end = ends_of_text(config).first().copied();
     AnswerRules {
         length_norm: data.length_norm.unwrap_or(usual.length_norm),
         max_new_tokens: data.max_new_tokens.unwrap_or(usual.max_new_tokens),
@@ -326,9 +326,9 @@ fn answer_rules(experiment: &Experiment, model: &Model, notes: &mut Vec<String>)
 }
 
 /// The tokens that end a text.
-fn ends_of_text(model: &Model) -> Vec<u32> {
-    match model.config() {
-        Config::Llama(config) => config.eos_token_ids,
+fn ends_of_text(config: &Config) -> Vec<u32> {
+    match config {
+        Config::Llama(config) => config.eos_token_ids.clone(),
         Config::Bert(_) => Vec::new(),
     }
 }
@@ -423,7 +423,8 @@ fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
     })
 }
 
-fn grow(holdings: &Holdings, limit: usize) -> Result<WordTokenizer> {
+/// A vocabulary from the training text.
+pub(crate) fn grow(holdings: &Holdings, limit: usize) -> Result<WordTokenizer> {
     let rows = holdings.division.clients.iter().flat_map(|holding| &holding.train);
     let texts: Vec<String> = rows.map(|&row| holdings.table.examples[row].body.to_text()).collect();
     WordTokenizer::grow(texts.iter().map(String::as_str), limit).context("model.vocabulary")

@@ -36,7 +36,9 @@ pub fn rows(
             let (columns, prompt) = (draft.data.columns.clone(), prompt_of(&draft.data));
             let (delimiter, encoding) =
                 (draft.data.delimiter, draft.data.encoding.unwrap_or_default());
-            let reader = Reader { columns, prompt, delimiter, encoding, ..Reader::default() };
+            let missing = draft.data.missing.unwrap_or_default();
+            let reader =
+                Reader { columns, prompt, delimiter, encoding, missing, ..Reader::default() };
             reader.read(*format, path, &mut builder).context("privacy.public")?;
             builder.finish()
         }

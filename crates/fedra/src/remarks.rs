@@ -3,10 +3,11 @@
 //! Nothing here is an error: a label that only test rows have, or rows that are cut, may be meant. So
 //! each is a line of text that `data`, `plan` and `run` print, and no run depends on one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_client::{Examples, Shards};
-use fedra_data::{Body, Choice, LabelShape, Labels, printable};
+use fedra_data::{
+    Body, Choice, LabelShape, Labels, ReadingReport, RowPlace, Split, Trimmed, folded, printable,
+};
 
 use crate::grid::{counted, grouped};
 use crate::holdings::Holdings;
@@ -23,44 +24,137 @@ pub fn of_data(holdings: &Holdings) -> Vec<String> {
         without_text(holdings),
         not_names(holdings),
     ];
-    remarks.into_iter().flatten().map(|remark| format!("note: {remark}")).collect()
+    let found = few_declared(holdings).into_iter().chain(remarks.into_iter().flatten());
+    let found = found.map(|remark| format!("note: {remark}"));
+    of_reading(holdings).into_iter().chain(found).collect()
 }
 
-/// How many rows will be cut at the least: a word is one token or more.
-pub fn of_lengths(holdings: &Holdings, longest: Option<usize>) -> Option<String> {
-    let longest = longest?;
-    let examples = &holdings.table.examples;
-    if holdings.table.task.shape() == LabelShape::Absent {
-        return None;
+/// What reading the rows changed, and names that look like one another.
+pub fn of_reading(holdings: &Holdings) -> Vec<String> {
+    let ReadingReport { trimmed, left_out } = &holdings.table.reading;
+    let mut remarks: Vec<String> = trimmed_names(*trimmed).into_iter().collect();
+    if let (rows @ 1.., Some(place)) = (left_out.rows, left_out.place()) {
+        let verb = if rows == 1 { "is" } else { "are" };
+        remarks.push(format!(
+            "{} without a text or a label {verb} left out (data.missing), the first at {}",
+            counted(rows, "row"),
+            printable(&place.to_string())
+        ));
     }
-    let long = |words: usize| words > longest;
-    let cut = examples.iter().filter(|example| match &example.body {
-        Body::Text(text) => long(text.split_whitespace().count()),
-        Body::Pair(first, second) => {
-            long(first.split_whitespace().count() + second.split_whitespace().count())
-        }
-        Body::Words(words) => long(words.len()),
-    });
-    let (cut, all) = (cut.count(), examples.len());
-    (cut > 0).then(|| {
-        let (cut, all) = (grouped(cut as u64), grouped(all as u64));
+    remarks.extend(alike(("labels", "classes"), &labels(holdings)));
+    remarks.extend(alike(("clients", "clients"), &clients(holdings)));
+    remarks.extend(no_values(holdings));
+    remarks.into_iter().map(|remark| format!("note: {remark}")).collect()
+}
+
+fn trimmed_names(trimmed: Trimmed) -> Option<String> {
+    let Trimmed { labels, clients, documents } = trimmed;
+    let counts = [(labels, "label"), (clients, "client name"), (documents, "document name")];
+    let some = counts.into_iter().filter(|(count, _)| *count > 0);
+    let some: Vec<String> = some.map(|(count, what)| counted(count, what)).collect();
+    let (last, others) = some.split_last()?;
+    let named =
+        if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
+    Some(format!("blanks around {named} were trimmed"))
+}
+
+/// The labels that rows or words have, each with how many have it.
+fn labels(holdings: &Holdings) -> Vec<(&str, usize)> {
+    let counts = holdings.table.label_counts().into_iter();
+    let named = holdings.table.labels.names().iter().map(String::as_str).zip(counts);
+    named.filter(|(_, count)| *count > 0).collect()
+}
+
+/// The clients that rows name, each with how many do.
+fn clients(holdings: &Holdings) -> Vec<(&str, usize)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for client in holdings.table.examples.iter().filter_map(|example| example.client.as_deref()) {
+        *counts.entry(client).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}
+
+/// Names that differ only in case or in how their letters are spelt: they may be meant as one.
+fn alike((what, kinds): (&str, &str), names: &[(&str, usize)]) -> Vec<String> {
+    let mut groups: BTreeMap<String, Vec<(&str, usize)>> = BTreeMap::new();
+    for (name, count) in names {
+        groups.entry(folded(name)).or_default().push((name, *count));
+    }
+    let same: Vec<Vec<(&str, usize)>> =
+        groups.into_values().filter(|group| group.len() > 1).collect();
+    let said = |group: &Vec<(&str, usize)>| {
+        let named = |(name, count): &(&str, usize)| {
+            format!("\"{}\" ({})", printable(name), grouped(*count as u64))
+        };
+        let names: Vec<String> = group.iter().map(named).collect();
         format!(
-            "note: at least {cut} of {all} rows have more words than data.max_tokens = {longest} \
-             and will be cut"
+            "the {what} {} differ only in case or spelling and count as {} {kinds}",
+            names.join(", "),
+            group.len()
+        )
+    };
+    let mut remarks: Vec<String> = same.iter().take(MOST_NAMED).map(said).collect();
+    if same.len() > MOST_NAMED {
+        let more = grouped((same.len() - MOST_NAMED) as u64);
+        remarks.push(format!("{more} more groups of {what} differ only in case or spelling"));
+    }
+    remarks
+}
+
+/// What programs write for a value that is not there, in small letters.
+pub(crate) const NO_VALUES: [&str; 8] = ["nan", "na", "n/a", "null", "none", "-", "?", "nat"];
+
+/// Labels that stand for no label, by what is usual.
+fn no_values(holdings: &Holdings) -> Option<String> {
+    match holdings.table.task.shape() {
+        LabelShape::One | LabelShape::Many => {}
+        LabelShape::PerWord | LabelShape::Absent => return None,
+    }
+    let named = labels(holdings);
+    let found = named.iter().filter(|(name, _)| NO_VALUES.contains(&folded(name).as_str()));
+    let found: Vec<&(&str, usize)> = found.collect();
+    let rows: usize = found.iter().map(|(_, count)| *count).sum();
+    let names: Vec<String> =
+        found.iter().map(|(name, _)| format!("\"{}\"", printable(name))).collect();
+    (rows > 0).then(|| {
+        let verb = if rows == 1 { "has" } else { "have" };
+        format!(
+            "{} {verb} the label {}, which is learnt like any other: take them out if it stands for no value",
+            counted(rows as u64, "row"),
+            names.join(" or ")
         )
     })
 }
 
-/// How many rows were cut to so many tokens.
-pub fn of_tokens(shards: &Shards, longest: usize) -> Option<String> {
-    let clients = shards.clients.iter();
-    let parts = clients.flat_map(|shard| [&shard.train, &shard.validation, &shard.test]);
-    let encoded = || parts.clone().chain([&shards.central_test]).flat_map(Examples::encoded);
-    let cut = encoded().filter(|example| example.dropped > 0).count() as u64;
-    (cut > 0).then(|| {
-        let of = counted(encoded().count() as u64, "row");
-        format!("note: {} of {of} are cut to {longest} tokens (data.max_tokens)", grouped(cut))
-    })
+/// Fewest rows of a set on which a score means something.
+const FEWEST_SCORED: usize = 10;
+
+/// Declared sets with so few rows that a slip of the pen may have made them.
+fn few_declared(holdings: &Holdings) -> Vec<String> {
+    let examples = &holdings.table.examples;
+    let sets = [
+        (Split::Test, "test", "the central test set is so small that its score says little"),
+        (Split::Validation, "validation", "what is decided on so few rows is decided by chance"),
+    ];
+    let mut remarks = Vec::new();
+    for (split, name, why) in sets {
+        let declared = || examples.iter().filter(move |example| example.split == Some(split));
+        let count = declared().count();
+        let Some(first) = declared().next().filter(|_| count < FEWEST_SCORED) else { continue };
+        // Where all is small, a small set is no slip.
+        if examples.len() < FEWEST_SCORED * FEWEST_SCORED {
+            continue;
+        }
+        let verb = if count == 1 { "is" } else { "are" };
+        let place: &RowPlace = &first.place;
+        remarks.push(format!(
+            "{} of {} {verb} declared as {name}, the first at {}: {why}",
+            grouped(count as u64),
+            counted(examples.len() as u64, "row"),
+            printable(&place.to_string())
+        ));
+    }
+    remarks
 }
 
 /// Rows in a site's files that are not its own.
@@ -212,7 +306,6 @@ mod tests {
     fn nothing_is_said_of_data_without_oddities() {
         let data = held(&["a", "b", "a", "b"], &[(&[0, 1], &[2])], &[3]);
         assert_eq!(of_data(&data), Vec::<String>::new());
-        assert_eq!(of_lengths(&data, Some(3)), None);
     }
 
     #[test]
@@ -241,8 +334,40 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_more_words_than_tokens_are_counted() {
-        let said = of_lengths(&held(&["a", "b"], &[(&[0], &[])], &[1]), Some(2)).unwrap();
-        assert!(said.contains("at least 2 of 2 rows"), "{said}");
+    fn names_that_look_like_one_are_pointed_out_with_their_rows() {
+        let labels = ["Asthma", "asthma", "asthma ", "flu", "NaN"];
+        let mut data = held(&labels, &[(&[0, 1, 2, 3], &[])], &[4]);
+        for (example, client) in data.table.examples.iter_mut().zip(["North", "north", "n"]) {
+            example.client = Some(client.to_owned());
+        }
+        assert_eq!(
+            of_reading(&data),
+            [
+                "note: blanks around 1 label were trimmed",
+                "note: the labels \"Asthma\" (1), \"asthma\" (2) differ only in case or spelling and \
+                 count as 2 classes",
+                "note: the clients \"North\" (1), \"north\" (1) differ only in case or spelling and count \
+                 as 2 clients",
+                "note: 1 row has the label \"NaN\", which is learnt like any other: take them out if it \
+                 stands for no value",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_test_set_of_one_row_is_pointed_out_where_there_are_many_rows() {
+        let declared = |rows: usize| {
+            let labels: Vec<&str> = (0..rows).map(|row| ["a", "b"][row % 2]).collect();
+            let train: Vec<usize> = (1..rows).collect();
+            let mut data = held(&labels, &[(&train, &[])], &[0]);
+            data.table.examples[0].split = Some(Split::Test);
+            of_data(&data)
+        };
+        let said = declared(120);
+        assert!(
+            said[0].starts_with("note: 1 of 120 rows is declared as test, the first at"),
+            "{said:?}"
+        );
+        assert_eq!(declared(30), Vec::<String>::new());
     }
 }

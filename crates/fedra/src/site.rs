@@ -19,12 +19,13 @@ use crate::experiment::{Experiment, ModelSource, Source, Vocabulary};
 use crate::holdings::Holdings;
 use crate::prepared::{PartHeld, Prepared};
 use crate::remarks;
+use crate::token_lengths::TokenLengths;
 
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
 pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
     let device = Device::frugal_cpu();
-    let (prepared, _) = prepare(experiment, name, &device)?;
+    let (prepared, _, _) = prepare(experiment, name, &device)?;
     client(experiment, (prepared, device), (name, id))
 }
 
@@ -41,12 +42,13 @@ pub struct Joining {
 /// The named client of a federation over a network.
 pub fn join(experiment: &Experiment, name: &str) -> Result<Joining> {
     let device = Device::frugal_cpu();
-    let (prepared, names) = prepare(experiment, name, &device)?;
+    let (prepared, names, remarks) = prepare(experiment, name, &device)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
     let agreement = agreement(experiment, &prepared)?;
     let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
     let notes = prepared.notes.iter().map(|note| format!("note: {note}"));
-    let notes = notes.chain(remarks::of_tokens(&prepared.shards, longest)).collect();
+    let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
+    let notes = notes.chain(remarks).chain(lengths.note()).collect();
     let id = ClientId(place as u32);
     let client = client(experiment, (prepared, device), (name, id))?;
     Ok(Joining { client, agreement, notes })
@@ -73,12 +75,12 @@ fn names(holdings: &Holdings) -> Vec<String> {
     holdings.division.clients.iter().map(|holding| holding.client.clone()).collect()
 }
 
-/// What the site has, and the names of all clients as far as they are known.
+/// What the site has, the names of all clients as far as they are known, and what is odd about its rows.
 fn prepare(
     experiment: &Experiment,
     name: &str,
     device: &Device,
-) -> Result<(Prepared, Vec<String>)> {
+) -> Result<(Prepared, Vec<String>, Vec<String>)> {
     let mut holdings = holdings(experiment, name)?;
     let (declared, names) = (&experiment.draft.federation.names, names(&holdings));
     let is_of_files = matches!(experiment.source, Source::Files(..));
@@ -88,11 +90,12 @@ fn prepare(
         holdings.division.clients.retain(|holding| holding.client == name);
         holdings.division.central_test.clear();
     }
+    let remarks = remarks::of_reading(&holdings);
     let part = |layout: &Layout| held(experiment, name, layout);
     let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
     let mut prepared = Prepared::of_part(experiment, holdings, (device, part))?;
     prepared.notes.extend(others);
-    Ok((prepared, if declared.is_empty() { names } else { declared.clone() }))
+    Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
 }
 
 /// Whether the site holds only a part of the model. Where a memory decides on the cut it is the

@@ -149,6 +149,25 @@ impl Summary {
         Some((&baseline.answer, baseline.score(&score.on, &score.name)?))
     }
 
+    /// That a score is no better than that of an answer without a model, where it is not, and what to do
+    /// about it; in words that go on after "the model is".
+    pub fn below_baseline(&self, score: &Score) -> Option<String> {
+        let (answer, value) = self.floor(score).filter(|(_, value)| score.value <= *value)?;
+        let is_fresh = self.inputs.as_ref().is_some_and(|inputs| inputs.weights.is_none());
+        let hint = if is_fresh {
+            "it began with fresh weights, which know no language: a pretrained model (model.path) needs far \
+             fewer rows"
+        } else {
+            "more rounds, or another work.optimiser.rate (fedra compare --tune), may do better"
+        };
+        Some(format!(
+            "no better than {answer} ({} {:.3} against {value:.3} on the {}): {hint}",
+            score.name,
+            score.value,
+            score.on.replace('_', " ")
+        ))
+    }
+
     /// The table at the end of a run.
     pub fn table(&self) -> String {
         let mut grid = Grid::new(["", ""]);
@@ -164,10 +183,10 @@ impl Summary {
             fact("score", format!("{} {:.3} on the {on}", score.name, score.value));
             if let Some((answer, value)) = self.floor(score) {
                 fact("baseline", format!("{} {value:.3} by {answer}", score.name));
-                if score.value <= value {
-                    fact("note", format!("no better than {answer}"));
-                }
             }
+        }
+        if let Some(below) = self.score.as_ref().and_then(|score| self.below_baseline(score)) {
+            fact("note", format!("the model is {below}"));
         }
         for (set, scores) in &self.scores {
             if scores.get("loss").is_some_and(|loss| !loss.is_finite()) {

@@ -7,7 +7,8 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use fedra::init::{Proposal, Sight, Wishes, propose};
+use fedra::init::{ModelChoice, Proposal, Sight, Wishes, propose};
+use fedra::shell;
 use fedra_data::{Format, Task};
 
 use super::{TASKS, parse_task};
@@ -134,10 +135,17 @@ impl Question {
         let roles = &proposal.roles;
         match self {
             Self::Task => Some(format!("--task {}", roles.task.value.name())),
-            Self::Text => Some(format!("--text {}", roles.text.value.join(" --text "))),
-            Self::Label => roles.label.as_ref().map(|label| format!("--label {}", label.value)),
+            Self::Text => {
+                let quoted = roles.text.value.iter().map(|name| shell::quoted(name));
+                let flags: Vec<String> = quoted.map(|name| format!("--text {name}")).collect();
+                Some(flags.join(" "))
+            }
+            Self::Label => {
+                let label = roles.label.as_ref();
+                label.map(|label| format!("--label {}", shell::quoted(&label.value)))
+            }
             Self::Client => Some(match &roles.client {
-                Some(client) => format!("--client-column {}", client.value),
+                Some(client) => format!("--client-column {}", shell::quoted(&client.value)),
                 None => format!("--clients {}", proposal.training.clients),
             }),
             // Without a model a preset learns, which harms nobody.
@@ -153,6 +161,9 @@ impl Question {
             }
             let (question, proposed) = self.in_words(sight, &proposal);
             let answer = ask(&question, &proposed)?;
+            if self == Self::Model && answer == proposed {
+                return Ok(());
+            }
             let mut wished = wishes.clone();
             if let Err(error) = self.answer(&answer, sight, &mut wished) {
                 console::say(error);
@@ -203,7 +214,11 @@ impl Question {
             Self::Model => {
                 let question =
                     "Which model? A folder in Hugging Face layout, or a preset for fresh weights";
-                (question.to_owned(), "tiny-encoder".to_owned())
+                let proposed = match &proposal.training.model {
+                    ModelChoice::Folder(path) => path.display().to_string(),
+                    ModelChoice::Preset(name, _) => name.clone(),
+                };
+                (format!("{question}\n  {}", proposal.training.model_why), proposed)
             }
         }
     }
@@ -231,7 +246,7 @@ impl Question {
                     wishes.model = Some(path);
                 } else if answer.contains(['/', '\\']) {
                     return Err(format!("found no {answer}, expected a folder or a preset"));
-                } else if answer != "tiny-encoder" {
+                } else {
                     wishes.preset = Some(answer.to_owned());
                 }
             }

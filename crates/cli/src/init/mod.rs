@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::grid::{Grid, counted, grouped};
-use fedra::init::{Proposal, Sight, Wishes, look, propose, without_ending};
-use fedra_data::Task;
+use fedra::init::{ModelChoice, Proposal, Sight, Wishes, look, propose, without_ending};
+use fedra::shell;
+use fedra_data::{Missing, Task, printable};
 
 use crate::console;
+use crate::evaluate::parse_missing;
 use asking::Asking;
 
 const EXAMPLES: &str = "\
@@ -30,7 +32,8 @@ Examples:
 DATA is a file: CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip. A folder is
 taken for one file per client, each called by its name. The file is looked at: its columns, how many
 different values they have, how long texts are. Columns, task, partition, model and the numbers of a
-run are proposed from that, and comments in the experiment file say why.
+run are proposed from that, and comments in the experiment file say why. Pretrained models are looked
+for beside the data, in models/ and in the Hugging Face cache; --model names one.
 
 Questions are asked on a terminal only, and every question has a flag. Elsewhere the flags are needed
 that the command names, or --yes, which takes the proposals. `fedra data` and `fedra run` take the
@@ -82,6 +85,9 @@ pub struct Init {
     /// How many rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// Rows without a text or a label: refuse or drop [default: refuse]
+    #[arg(long, value_name = "CHOICE", value_parser = parse_missing)]
+    missing: Option<Missing>,
     /// Promise differential privacy for every row, up to this epsilon
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true,
           value_parser = parse_epsilon)]
@@ -118,6 +124,7 @@ impl Init {
         if !self.quiet {
             proposal.notes().iter().for_each(|note| console::say(format_args!("note: {note}")));
         }
+        let proposal = proposal.measured()?;
         let usual = usual_out(data.as_deref());
         let out = match &self.out {
             Some(out) => out.clone(),
@@ -151,6 +158,7 @@ impl Init {
             method: self.method.clone(),
             rounds: self.rounds,
             epsilon: self.private,
+            missing: self.missing,
         }
     }
 
@@ -231,11 +239,43 @@ fn found(sight: &Sight, proposal: &Proposal) -> String {
         [one] => one.path.display().to_string(),
         files => format!("{} files", files.len()),
     };
-    format!("{what}: {rows}\n{grid}{more}\n")
+    let what = printable(&what);
+    format!("{what}: {rows}\n{grid}{more}\n{}", models(sight, proposal))
+}
+
+/// Most models that are listed.
+const MOST_MODELS: usize = 10;
+
+/// The pretrained models that were found, and which one is proposed.
+fn models(sight: &Sight, proposal: &Proposal) -> String {
+    if sight.models.is_empty() {
+        return String::new();
+    }
+    let taken = match &proposal.training.model {
+        ModelChoice::Folder(path) => Some(path),
+        ModelChoice::Preset(..) => None,
+    };
+    let mut grid = Grid::new(["model", "what it is", ""]);
+    for model in sight.models.iter().take(MOST_MODELS) {
+        let name = printable(&model.name);
+        let name = if model.is_cached { format!("{name} (cached)") } else { name.into_owned() };
+        let (what, is_usable) = match &model.shape {
+            Ok(shape) => (shape.in_words(), true),
+            Err(reason) => (format!("cannot be used: {reason}"), false),
+        };
+        let is_taken = is_usable && taken == Some(&model.path);
+        grid.row([name, what, if is_taken { "proposed" } else { "" }.to_owned()]);
+    }
+    let more = match sight.models.len().saturating_sub(MOST_MODELS) {
+        0 => String::new(),
+        more => format!("\nand {more} more models"),
+    };
+    format!("\n{grid}{more}\n")
 }
 
 /// What was written, and what to do with it.
 fn told(proposal: &Proposal, file: &str) -> String {
+    let file = shell::quoted(file);
     let (roles, training) = (&proposal.roles, &proposal.training);
     let clients = counted(training.clients as u64, "client");
     let clients = match &roles.client {

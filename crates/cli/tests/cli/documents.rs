@@ -44,7 +44,10 @@ fn run(page: &str) {
     for (line, block) in blocks {
         let mut bash = Command::new("bash");
         bash.args(["-eu", "-o", "pipefail", "-c", &block]).current_dir(folder.path());
-        bash.env("PATH", &path).env_remove("FEDRA_DATA").env_remove("FEDRA_MODELS");
+        bash.env("PATH", &path)
+            .env_remove("FEDRA_DATA")
+            .env_remove("FEDRA_MODELS")
+            .env("HF_HUB_CACHE", "none");
         let output = bash.output().unwrap();
         let (data, said) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{page}:{line}: {block}\n{data}\n{said}");

@@ -280,6 +280,7 @@ fn on_a_terminal_questions_are_asked_and_enter_takes_the_proposal() {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{fedra} init n.csv"), "/dev/null"]);
     command.current_dir(place.folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.env("HF_HUB_CACHE", "none");
     let Ok(mut child) = command.spawn() else {
         eprintln!("skipped: no program script here");
         return;

@@ -38,7 +38,7 @@ fn a_server_that_is_killed_goes_on_and_its_sites_with_it() {
     sites.into_iter().for_each(Process::succeed);
     check_same(&place);
     let told = place.refusal(&format!("serve --listen {address} --out far"), &LONG);
-    assert!(told.contains("found a complete run of this very experiment"), "{told}");
+    assert!(told.contains("found a complete run of the same file"), "{told}");
 }
 
 #[test]

@@ -108,6 +108,40 @@ const MOST_NAMES: usize = 12;
 /// What is wrong with a record: found, expected.
 pub(super) type Complaint = (String, String);
 
+/// Why a record makes no row.
+#[derive(Debug)]
+pub(super) enum NoRow {
+    /// It has no text or no label: what becomes of it is `data.missing`'s to say.
+    Missing(Complaint),
+    /// It does not read as it should.
+    Wrong(Complaint),
+}
+
+impl NoRow {
+    /// The same, with a hint behind what was expected.
+    pub fn hinting(self, hint: &str) -> Self {
+        let add = |(found, expected): Complaint| (found, format!("{expected}{hint}"));
+        match self {
+            Self::Missing(complaint) => Self::Missing(add(complaint)),
+            Self::Wrong(complaint) => Self::Wrong(add(complaint)),
+        }
+    }
+
+    /// What it says, whichever it is.
+    #[cfg(test)]
+    pub fn complaint(self) -> Complaint {
+        match self {
+            Self::Missing(complaint) | Self::Wrong(complaint) => complaint,
+        }
+    }
+}
+
+impl From<Complaint> for NoRow {
+    fn from(complaint: Complaint) -> Self {
+        Self::Wrong(complaint)
+    }
+}
+
 /// The fields of one record by name.
 pub(super) trait Fields {
     /// Takes a field out; `Ok(None)` when it is absent or null.
@@ -115,6 +149,10 @@ pub(super) trait Fields {
 
     /// The names of all fields, taken or not.
     fn names(&self) -> Vec<&str>;
+
+    /// Whether every record has the same fields, as rows of a table do: one that is not there is then
+    /// no value that a single row lacks.
+    fn are_columns(&self) -> bool;
 }
 
 /// Fields that may be asked for more than once: a template may name what is also the label.
@@ -142,6 +180,10 @@ impl Fields for Kept<'_> {
     fn names(&self) -> Vec<&str> {
         self.inner.names()
     }
+
+    fn are_columns(&self) -> bool {
+        self.inner.are_columns()
+    }
 }
 
 impl Columns {
@@ -150,13 +192,21 @@ impl Columns {
         &self,
         prompt: &Prompt,
         fields: &mut dyn Fields,
-    ) -> Result<Row, Complaint> {
+    ) -> Result<Row, NoRow> {
         let fields = &mut Kept::new(fields);
         let body = Body::Text(prompt.prompt.render(fields)?);
+        let mut values = Vec::new();
+        for name in prompt.prompt.columns() {
+            values.extend(fields.take(name)?.map(|cell| single(cell, "")));
+        }
+        if !values.is_empty() && values.iter().all(|value| value.trim().is_empty()) {
+            let found = "no text in the columns of the prompt".to_owned();
+            return Err(NoRow::Missing((found, "at least one word".to_owned())));
+        }
         let (labels, answers) = match &prompt.answers {
             AnswerTemplates::Choices(choices) => {
                 let label = find(fields, self.label.as_deref(), &["label"])?
-                    .ok_or_else(|| missing(fields, "label", Some("label")))?;
+                    .ok_or_else(|| absent(fields, &["label"], Some("label")))?;
                 (vec![single(label, " ")], choices.render(fields)?)
             }
             AnswerTemplates::Target(target) => (Vec::new(), Answers::Text(target.render(fields)?)),
@@ -165,7 +215,7 @@ impl Columns {
     }
 
     /// The row that a record means for a task.
-    pub(super) fn row(&self, task: Task, fields: &mut dyn Fields) -> Result<Row, Complaint> {
+    pub(super) fn row(&self, task: Task, fields: &mut dyn Fields) -> Result<Row, NoRow> {
         let shape = task.shape();
         let (texts, labels): (&[&str], &[&str]) = match shape {
             LabelShape::PerWord => (&["tokens", "words", "text"], &["tags", "labels"]),
@@ -179,12 +229,12 @@ impl Columns {
                 (find(fields, Some(first), texts)?, find(fields, Some(second), texts)?)
             }
         };
-        let text = text.ok_or_else(|| missing(fields, texts[0], Some("text")))?;
+        let text = text.ok_or_else(|| absent(fields, texts, Some("text")))?;
         let label = match shape {
             LabelShape::Absent => None,
             LabelShape::One | LabelShape::PerWord => {
                 let label = find(fields, self.label.as_deref(), labels)?;
-                Some(label.ok_or_else(|| missing(fields, labels[0], Some("label")))?)
+                Some(label.ok_or_else(|| absent(fields, labels, Some("label")))?)
             }
             LabelShape::Many => find(fields, self.label.as_deref(), labels)?,
         };
@@ -206,13 +256,17 @@ impl Columns {
     }
 
     /// The row with its client, split and document.
-    fn placed(&self, row: Row, fields: &mut dyn Fields) -> Result<Row, Complaint> {
+    fn placed(&self, row: Row, fields: &mut dyn Fields) -> Result<Row, NoRow> {
         let mut name_in = |named: &Option<String>, usual| {
-            let cell = find(fields, named.as_deref(), &[usual]);
-            cell.map(|cell| cell.map(|cell| single(cell, " ")).filter(|name| !name.is_empty()))
+            // A row without a client or a document is no row without a label: it is never left out.
+            let cell = match find(fields, named.as_deref(), &[usual]) {
+                Err(NoRow::Missing(complaint)) => return Err(NoRow::Wrong(complaint)),
+                other => other?,
+            };
+            Ok(cell.map(|cell| single(cell, " ")).filter(|name| !name.trim().is_empty()))
         };
         let split = name_in(&self.split, "split")?.map(|name| {
-            Split::parse(&name)
+            Split::parse(name.trim())
                 .ok_or_else(|| (format!("split {name:?}"), "train, validation or test".to_owned()))
         });
         let client = name_in(&self.client, "client")?;
@@ -235,11 +289,11 @@ fn find(
     fields: &mut dyn Fields,
     named: Option<&str>,
     usual: &[&str],
-) -> Result<Option<Cell>, Complaint> {
+) -> Result<Option<Cell>, NoRow> {
     if let Some(name) = named {
         return match fields.take(name)? {
             Some(cell) => Ok(Some(cell)),
-            None => Err(missing(fields, name, None)),
+            None => Err(absent(fields, &[name], None)),
         };
     }
     for name in usual {
@@ -248,6 +302,19 @@ fn find(
         }
     }
     Ok(None)
+}
+
+/// Why a record without a value for any of these columns makes no row: the row lacks it, or the table
+/// has no such column.
+pub(super) fn absent(fields: &dyn Fields, names: &[&str], key: Option<&str>) -> NoRow {
+    let there = fields.names();
+    let name = names.iter().find(|name| there.contains(name)).unwrap_or(&names[0]);
+    let complaint = missing(fields, name, key);
+    if fields.are_columns() && !there.contains(name) {
+        NoRow::Wrong(complaint)
+    } else {
+        NoRow::Missing(complaint)
+    }
 }
 
 /// What a record has where a column is due; `key` is the one that could name another column.

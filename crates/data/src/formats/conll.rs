@@ -69,7 +69,7 @@ impl Sentence {
         let mut row = Row::words(words).with_labels(std::mem::take(&mut self.tags));
         row.document.clone_from(&self.document);
         row.client.clone_from(&self.client);
-        reader.push(row, place, builder)
+        reader.push(Ok(row), place, builder)
     }
 }
 

@@ -31,12 +31,9 @@ pub(super) fn read(
     let hint = records.hint();
     while let Some(values) = records.next()? {
         let mut record = Named { header: &header, values };
-        let place = (path, records.line);
         let row = reader.row(builder.task(), &mut record);
-        let row = row.map_err(|(found, expected)| {
-            DataError::row(path, records.line, found, format!("{expected}{hint}"))
-        })?;
-        reader.push(row, place, builder)?;
+        let row = row.map_err(|no_row| no_row.hinting(&hint));
+        reader.push(row, (path, records.line), builder)?;
     }
     Ok(())
 }
@@ -76,6 +73,10 @@ impl Fields for Named<'_> {
 
     fn names(&self) -> Vec<&str> {
         self.header.iter().map(String::as_str).collect()
+    }
+
+    fn are_columns(&self) -> bool {
+        true
     }
 }
 

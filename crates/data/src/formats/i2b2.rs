@@ -52,7 +52,7 @@ fn institution(
             }
             let mut row = Row::words(words).with_labels(tags).with_document(&document);
             row.client = client.map(str::to_owned);
-            reader.push(row, (&text, number as u64 + 1), builder)?;
+            reader.push(Ok(row), (&text, number as u64 + 1), builder)?;
         }
     }
     Ok(())

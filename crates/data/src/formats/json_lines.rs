@@ -6,9 +6,10 @@ use serde_json::{Map, Value};
 
 use super::Reader;
 use super::columns::{Cell, Complaint, Fields};
+use super::json::{self, excerpt};
 use super::nested;
 use super::source::Source;
-use crate::{DataError, Result, TableBuilder};
+use crate::{DataError, Result, Row, TableBuilder};
 
 /// From here on not every whole number is a floating one.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -24,24 +25,18 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
         let complain = |source: &Source, (found, expected): Complaint| {
             DataError::row(source.file(), source.line(), found, expected)
         };
-        let mut record = match serde_json::from_str::<Map<String, Value>>(line) {
-            Ok(record) => record,
-            Err(error) => {
-                let found = format!("{} ({error})", excerpt(line));
-                return Err(complain(&source, (found, "a JSON object".to_owned())));
-            }
-        };
+        let record = json::object(line);
+        let mut record = record.map_err(|complaint| complain(&source, complaint))?;
         let Some(path) = &reader.columns.rows else {
             let row = reader.row(builder.task(), &mut record);
-            let row = row.map_err(|complaint| complain(&source, complaint))?;
             reader.push(row, (source.file(), source.line()), builder)?;
             continue;
         };
         let mut failure = None;
         let outcome = nested::rows(&record, path, &mut |fields| {
-            let row = reader.row(builder.task(), fields)?;
+            let row = reader.row(builder.task(), fields);
             // Every row repeats what its record says once: the copies count too.
-            made += row.bytes();
+            made += row.as_ref().map_or(0, Row::bytes);
             let limit = reader.limits.expanded_bytes;
             let pushed = if made > limit {
                 Err(source.too_large("expanded data", limit))
@@ -73,10 +68,8 @@ pub(super) fn each(
         if line.trim().is_empty() {
             continue;
         }
-        let read = serde_json::from_str::<Map<String, Value>>(line);
-        let record = read.map_err(|error| format!("{} ({error})", excerpt(line)));
-        let record = record.map_err(|found| {
-            DataError::row(source.file(), source.line(), found, "a JSON object")
+        let record = json::object(line).map_err(|(found, expected)| {
+            DataError::row(source.file(), source.line(), found, expected)
         })?;
         if !each(&mut flat(record)) {
             break;
@@ -115,6 +108,10 @@ impl Fields for Map<String, Value> {
     fn names(&self) -> Vec<&str> {
         self.keys().map(String::as_str).collect()
     }
+
+    fn are_columns(&self) -> bool {
+        false
+    }
 }
 
 /// A value as a field of a record; `None` for null.
@@ -149,13 +146,4 @@ fn scalar(name: &str, value: Value) -> Result<String, Complaint> {
             Err((found, "text, numbers or a flat list of them".to_owned()))
         }
     }
-}
-
-/// The start of a text, short enough for a message.
-pub(super) fn excerpt(text: &str) -> String {
-    let mut start: String = text.chars().take(40).collect();
-    if start.len() < text.len() {
-        start.push_str("..");
-    }
-    start
 }

@@ -21,6 +21,7 @@ mod conll;
 mod delimited;
 mod encoding;
 mod i2b2;
+mod json;
 mod json_lines;
 mod mimic;
 mod nested;
@@ -44,6 +45,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use self::columns::NoRow;
 use crate::{DataError, Result, Row, Split, TableBuilder, Task};
 
 /// How a source is written, by the name it has in an experiment file.
@@ -84,38 +86,94 @@ pub struct Reader {
     pub delimiter: Option<char>,
     /// How the letters of a text file are written.
     pub encoding: Encoding,
+    /// What becomes of rows without a text or a label.
+    pub missing: Missing,
     /// How much a file may become.
     pub limits: Limits,
+}
+
+/// What becomes of rows without a text or a label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Missing {
+    /// The file is refused, with the first of them and how many there are.
+    #[default]
+    Refuse,
+    /// They are left out and counted.
+    Drop,
+}
+
+impl Missing {
+    /// The choice of a name as experiment files write it.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "refuse" => Some(Self::Refuse),
+            "drop" => Some(Self::Drop),
+            _ => None,
+        }
+    }
 }
 
 impl Reader {
     /// Reads a file, or a directory where the format is one, into a table.
     pub fn read(&self, format: Format, path: &Path, builder: &mut TableBuilder) -> Result<()> {
-        match format {
+        let before = builder.len();
+        let left_out = builder.by_file(|builder| match format {
             Format::JsonLines => json_lines::read(self, path, builder),
             Format::Csv => delimited::read(self, path, ',', builder),
             Format::Tsv => delimited::read(self, path, '\t', builder),
             Format::Conll => conll::read(self, path, builder),
             Format::I2b2 => i2b2::read(self, path, builder),
             Format::Parquet => parquet::read(self, path, builder),
+        })?;
+        let kept = (builder.len() - before) as u64;
+        if left_out.rows == 0 {
+            return Ok(());
+        }
+        match self.missing {
+            Missing::Drop if kept > 0 => Ok(()),
+            Missing::Drop | Missing::Refuse => Err(left_out.refused(kept + left_out.rows)),
         }
     }
 
     /// The row that a record means.
-    fn row(&self, task: Task, fields: &mut dyn columns::Fields) -> Result<Row, columns::Complaint> {
+    fn row(&self, task: Task, fields: &mut dyn columns::Fields) -> Result<Row, NoRow> {
         match &self.prompt {
             Some(prompt) => self.columns.prompted_row(prompt, fields),
             None => self.columns.row(task, fields),
         }
     }
 
-    /// Adds what the row leaves open, and the row to the table.
-    fn push(&self, mut row: Row, place: (&Path, u64), builder: &mut TableBuilder) -> Result<()> {
+    /// Adds what the row leaves open, and the row to the table; one that lacks its text or label is
+    /// counted instead.
+    fn push(
+        &self,
+        row: Result<Row, NoRow>,
+        (file, line): (&Path, u64),
+        builder: &mut TableBuilder,
+    ) -> Result<()> {
+        let place = builder.place(file, line);
+        let mut row = match row {
+            Ok(row) => row,
+            Err(NoRow::Wrong((found, expected))) => {
+                return Err(DataError::row(file, line, found, expected));
+            }
+            Err(NoRow::Missing(complaint)) => {
+                builder.leave_out(place, complaint);
+                return Ok(());
+            }
+        };
+        builder.trim(&mut row);
         row.split = row.split.or(self.split);
         row.client = row.client.or_else(|| self.client.clone());
-        match builder.complaint(&row) {
-            Some((found, expected)) => Err(DataError::row(place.0, place.1, found, expected)),
-            None => builder.push(row),
+        if let Some((found, expected)) = builder.missing(&row) {
+            builder.leave_out(place, (found.to_owned(), expected.to_owned()));
+            return Ok(());
         }
+        if let Some((found, expected)) = builder.complaint(&row) {
+            return Err(DataError::row(file, line, found, expected));
+        }
+        row.place = place;
+        builder.push(row)
     }
 }

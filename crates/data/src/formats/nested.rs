@@ -84,6 +84,10 @@ impl Fields for Nested<'_> {
     fn names(&self) -> Vec<&str> {
         self.record.keys().map(String::as_str).collect()
     }
+
+    fn are_columns(&self) -> bool {
+        false
+    }
 }
 
 /// The value of a name, or of a path through objects.

@@ -17,7 +17,7 @@ use std::fmt;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::columns::{Cell, Complaint, Fields, missing, single};
+use super::columns::{Cell, Fields, NoRow, absent, single};
 use crate::Answers;
 
 /// More answers than this in one column are a mistake, and their places would not sort as text.
@@ -62,29 +62,29 @@ impl ChoiceTemplates {
         }
     }
 
-    pub(super) fn render(&self, fields: &mut dyn Fields) -> Result<Answers, Complaint> {
+    pub(super) fn render(&self, fields: &mut dyn Fields) -> Result<Answers, NoRow> {
         let answers = match self {
             Self::ByLabel(texts) => texts
                 .iter()
                 .map(|(label, text)| Ok((label.clone(), text.render(fields)?)))
-                .collect::<Result<_, Complaint>>()?,
+                .collect::<Result<_, NoRow>>()?,
             Self::InOrder(texts) => (0..)
                 .zip(texts)
                 .map(|(place, text): (usize, _)| Ok((place.to_string(), text.render(fields)?)))
-                .collect::<Result<_, Complaint>>()?,
+                .collect::<Result<_, NoRow>>()?,
             Self::Column(name) => match fields.take(name)? {
                 Some(Cell::List(texts)) if texts.len() <= MOST_LISTED => {
                     (0..).zip(texts).map(|(n, text): (usize, _)| (n.to_string(), text)).collect()
                 }
                 Some(Cell::List(texts)) => {
                     let found = format!("{} answers in {name:?}", texts.len());
-                    return Err((found, format!("at most {MOST_LISTED}")));
+                    return Err((found, format!("at most {MOST_LISTED}")).into());
                 }
                 Some(Cell::One(_)) => {
                     let found = format!("a single value in {name:?}");
-                    return Err((found, "a list of answers".to_owned()));
+                    return Err((found, "a list of answers".to_owned()).into());
                 }
-                None => return Err(missing(fields, name, None)),
+                None => return Err(absent(fields, &[name], None)),
             },
         };
         Ok(Answers::Choice(answers))
@@ -149,14 +149,14 @@ impl PromptTemplate {
         })
     }
 
-    pub(super) fn render(&self, fields: &mut dyn Fields) -> Result<String, Complaint> {
+    pub(super) fn render(&self, fields: &mut dyn Fields) -> Result<String, NoRow> {
         let mut out = String::new();
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.push_str(text),
                 Piece::Column(name) => match fields.take(name)? {
                     Some(cell) => out.push_str(&single(cell, "\n")),
-                    None => return Err(missing(fields, name, None)),
+                    None => return Err(absent(fields, &[name], None)),
                 },
             }
         }
@@ -254,7 +254,8 @@ mod tests {
     #[test]
     fn a_missing_column_is_named_beside_those_there_are() {
         let template = PromptTemplate::parse("{premise}").unwrap();
-        let (found, expected) = template.render(&mut fields(r#"{"text": "x"}"#)).unwrap_err();
+        let refused = template.render(&mut fields(r#"{"text": "x"}"#)).unwrap_err();
+        let (found, expected) = refused.complaint();
         assert_eq!(
             (found.as_str(), expected.as_str()),
             ("the columns \"text\"", "column \"premise\"")
@@ -277,7 +278,8 @@ mod tests {
         assert_eq!(render(r#"["{x}", "{y}!"]"#), [pair("0", "one"), pair("1", "two!")]);
         assert_eq!(render(r#""all""#), [pair("0", "p"), pair("1", "q"), pair("2", "r")]);
         assert!(read("3").is_err() && read(r#""{x}""#).is_err());
-        let (found, _) = read(r#""x""#).unwrap().render(&mut fields(record)).unwrap_err();
+        let refused = read(r#""x""#).unwrap().render(&mut fields(record)).unwrap_err();
+        let (found, _) = refused.complaint();
         assert_eq!(found, "a single value in \"x\"");
     }
 }

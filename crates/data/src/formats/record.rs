@@ -3,6 +3,7 @@
 //! What is said about a row is written beside what the row had. So values stay as they were spelt: a
 //! number in JSON keeps its digits, and a cell of a table its blanks.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::columns::{Cell, Complaint, Fields};
-use super::{json_lines, nested};
+use super::{json, json_lines, nested};
 
 /// The fields of a record.
 #[derive(Clone, Debug, Default)]
@@ -64,11 +65,7 @@ impl Field {
             Self::Text(text) => Ok(Some(Cell::One(text.clone()))),
             Self::List(texts) => Ok(Some(Cell::List(texts.clone()))),
             Self::Absent => Ok(None),
-            Self::Json(raw) => {
-                let value = serde_json::from_str::<Value>(raw.get());
-                let value = value.map_err(|error| (error.to_string(), "JSON".to_owned()))?;
-                json_lines::cell(name, value)
-            }
+            Self::Json(raw) => json_lines::cell(name, json::value(raw.get())?),
         }
     }
 }
@@ -88,13 +85,16 @@ impl Fields for Record {
         let Some((top, _)) = name.split_once('.') else { return Ok(None) };
         let inside = self.fields.iter().find(|(field, _)| field == top);
         let Some((_, Field::Json(raw))) = inside else { return Ok(None) };
-        let value = serde_json::from_str::<Value>(raw.get());
-        whole.insert(top.to_owned(), value.unwrap_or(Value::Null));
+        whole.insert(top.to_owned(), json::value(raw.get())?);
         nested::at(&whole, name).map_or(Ok(None), |value| json_lines::cell(name, value.clone()))
     }
 
     fn names(&self) -> Vec<&str> {
         self.fields.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn are_columns(&self) -> bool {
+        false
     }
 }
 
@@ -115,7 +115,11 @@ impl<'de> Visitor<'de> for InOrder {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Record, A::Error> {
         let mut fields = Vec::new();
+        let mut seen = BTreeSet::new();
         while let Some((name, raw)) = entries.next_entry::<String, Box<RawValue>>()? {
+            if !seen.insert(name.clone()) {
+                return Err(json::repeated(&name));
+            }
             fields.push((name, Field::Json(raw)));
         }
         Ok(Record { fields })

@@ -199,7 +199,9 @@ impl ColumnSurvey {
         self.filled += 1;
     }
 
+    /// Counts a value without the blanks around it, as rows are read.
     fn count(&mut self, value: &str) {
+        let value = value.trim();
         if let Some(count) = self.values.get_mut(value) {
             *count += 1;
         } else if self.values.len() < MOST_VALUES && value.chars().count() <= LONGEST_VALUE {
@@ -213,14 +215,6 @@ impl ColumnSurvey {
     pub fn mean_words(&self) -> f64 {
         let total: f64 = self.words.iter().map(|words| f64::from(*words)).sum();
         if self.words.is_empty() { 0.0 } else { total / self.words.len() as f64 }
-    }
-
-    /// The number of words that a share of the values does not pass.
-    pub fn words_of(&self, share: f64) -> usize {
-        let mut words = self.words.clone();
-        words.sort_unstable();
-        let place = (share * words.len() as f64).ceil() as usize;
-        words.get(place.clamp(1, words.len().max(1)) - 1).copied().unwrap_or(0) as usize
     }
 
     /// Whether its values are lists.

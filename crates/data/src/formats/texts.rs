@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 
 use super::columns::{Cell, Complaint, Fields, missing, single};
 use super::delimited::Records;
-use super::json_lines::excerpt;
 use super::record::{Field, Record};
 use super::source::Source;
-use super::{Limits, Reader, TextColumns, parquet};
+use super::{Limits, Reader, TextColumns, json, parquet};
 use crate::{Body, DataError, Encoding, Result};
 
 /// How texts are written.
@@ -80,6 +79,8 @@ pub struct TextFile {
     pub encoding: Encoding,
     /// What stands between the fields of CSV and TSV, where it is not their usual one.
     pub delimiter: Option<char>,
+    /// What a complaint about an absent column adds: who named it, and how another is named.
+    pub column_hint: &'static str,
 }
 
 /// A text and the row that it came in.
@@ -161,9 +162,8 @@ impl TextFile {
             if line.trim().is_empty() {
                 continue;
             }
-            let record = serde_json::from_str::<Record>(line).map_err(|error| {
-                (format!("{} ({error})", excerpt(line)), "a JSON object".to_owned())
-            });
+            let record = serde_json::from_str::<Record>(line);
+            let record = record.map_err(|error| json::complaint(line, &error));
             self.hand_over(record, source.line(), "", sink)?;
         }
     }
@@ -270,7 +270,10 @@ impl TextFile {
         };
         let mut named = |name: &str| match record.take(name)? {
             Some(cell) => Ok(cell),
-            None => Err(missing(record, name, None)),
+            None => {
+                let (found, expected) = missing(record, name, None);
+                Err((found, format!("{expected}{}", self.column_hint)))
+            }
         };
         match &self.columns {
             Some(TextColumns::One(name)) => Ok(self.read_cell(named(name)?)),
@@ -348,6 +351,7 @@ mod tests {
             words: WordsAre::Answered,
             encoding: Encoding::Utf8,
             delimiter: None,
+            column_hint: "",
         }
     }
 

@@ -92,6 +92,10 @@ impl<'a> Encoder<'a> {
 
     /// The sequences of an example: one, or for the next-token task as many as its text fills.
     pub fn encode(&self, example: &Example) -> Result<Vec<Encoded>> {
+        self.encode_one(example).map_err(|error| error.at(&example.place))
+    }
+
+    fn encode_one(&self, example: &Example) -> Result<Vec<Encoded>> {
         match &example.labels {
             Labels::One(label) => Ok(vec![self.texts(&example.body, Target::One(*label))?]),
             Labels::Many(labels) => {

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use fedra_data::{
-    ChoiceTemplates, Clinic, Columns, Encoding as Letters, LengthNorm, Mimic, PromptTemplate,
-    Shares, Small, Task,
+    ChoiceTemplates, Clinic, Columns, Encoding as Letters, LengthNorm, Mimic, Missing,
+    PromptTemplate, Shares, Small, Task,
 };
 use fedra_engine::{
     Conditions, Encoding, MinArrivals, OptimiserConfig, Sampler, Schedule, Start, USUAL_RETRIES,
@@ -143,6 +143,9 @@ pub struct Data {
     /// How the letters of a text file are written; UTF-8 unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Letters>,
+    /// What becomes of rows without a text or a label; they are refused unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Missing>,
     /// What the model reads, written from columns, for tasks that are answered in text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<PromptTemplate>,

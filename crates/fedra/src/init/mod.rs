@@ -10,6 +10,7 @@
 //! becomes a comment. What is written has been read back and its data have been dealt, so that
 //! `fedra data` and `fedra run` take it at once.
 
+mod models;
 mod notes;
 mod roles;
 mod sight;
@@ -18,15 +19,17 @@ mod writing;
 
 use std::path::PathBuf;
 
-use fedra_data::Task;
+use fedra_data::{Missing, Task};
 
 use crate::error::{Context, Result};
 use crate::experiment::{Experiment, Overrides};
 use crate::holdings::Holdings;
+use crate::token_lengths::TokenLengths;
 
+pub use self::models::{FoundModel, ModelPlaces, ModelShape};
 pub use self::roles::Roles;
 pub use self::sight::{ClientFile, Sight, look, without_ending};
-pub use self::training::Training;
+pub use self::training::{ModelChoice, Training};
 
 /// What somebody decided; the rest is proposed.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +58,8 @@ pub struct Wishes {
     pub rounds: Option<u32>,
     /// The most that a private run may spend.
     pub epsilon: Option<f64>,
+    /// What becomes of rows without a text or a label.
+    pub missing: Option<Missing>,
 }
 
 /// An experiment with the reason of each decision.
@@ -100,14 +105,30 @@ impl Proposal {
         writing::to_toml(self, file)
     }
 
-    /// The same, once it has been read back and its rows have been dealt: nothing that a command would
-    /// refuse is handed out.
+    /// The same proposal with as many tokens for an example as its rows have, counted with the model's own
+    /// tokenizer, as far as the model reads them. The rows are read and dealt for it: nothing that a command
+    /// would refuse is handed out.
+    pub fn measured(mut self) -> Result<Self> {
+        let most = self.training.most_tokens(&self.roles);
+        self.training.max_tokens.value = most;
+        let experiment = self.experiment(&self.to_toml(""), "experiment")?;
+        let holdings = Holdings::of(&experiment).context("its rows cannot be used as proposed")?;
+        let lengths = TokenLengths::of_experiment(&experiment, &holdings)
+            .context("its rows cannot be cut into tokens")?;
+        self.training.fit(&lengths, &self.roles);
+        Ok(self)
+    }
+
+    /// The text, once it has been read back.
     pub fn checked(&self, file: &str, name: &str) -> Result<String> {
         let text = self.to_toml(file);
-        // No file holds the text yet, so no error shall point into one.
-        let experiment = Experiment::from_text(&text, "", name, &Overrides::default())
-            .context("the experiment that follows from it is refused")?;
-        Holdings::of(&experiment).context("its rows cannot be used as proposed")?;
+        self.experiment(&text, name)?;
         Ok(text)
+    }
+
+    fn experiment(&self, text: &str, name: &str) -> Result<Experiment> {
+        // No file holds the text yet, so no error shall point into one.
+        Experiment::from_text(text, "", name, &Overrides::default())
+            .context("the experiment that follows from it is refused")
     }
 }

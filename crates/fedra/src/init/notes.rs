@@ -3,14 +3,14 @@
 //!
 //! None of it is refused here. A column may well have a class called `NA`; whoever knows the rows knows.
 
-use fedra_data::{ColumnSurvey, LabelShape};
+use fedra_data::{AnswerForm, ColumnSurvey, LabelShape, Missing};
 
 use super::roles::short;
-use super::{Proposal, Sight};
+use super::training::ModelChoice;
+use super::{Proposal, Roles, Sight, Wishes};
 use crate::grid::{counted, grouped};
+use crate::remarks::NO_VALUES;
 
-/// What programs write for a value that is not there, in small letters.
-const MISSING: [&str; 7] = ["nan", "na", "n/a", "null", "none", "-", "?"];
 /// Labels from which on a label for every other row is no label.
 const MANY_LABELS: usize = 20;
 /// Files or values that are named one by one.
@@ -26,7 +26,8 @@ impl Proposal {
         {
             match roles.task.value.shape() {
                 LabelShape::One => {
-                    notes.extend(without_label(label, sight.survey.rows));
+                    let dropped = proposal_drops(&self.wishes);
+                    notes.extend(without_label(label, sight.survey.rows).filter(|_| !dropped));
                     notes.extend(missing(label));
                     notes.extend(too_many(label));
                 }
@@ -42,9 +43,42 @@ impl Proposal {
                 counted(training.clients as u64, "client"),
             ));
         }
+        let is_chosen = self.wishes.preset.is_some() || self.wishes.tokenizer.is_some();
+        if let (ModelChoice::Preset(..), false) = (&training.model, is_chosen) {
+            notes.push(fresh(sight, roles));
+        }
         notes
     }
 }
+
+fn proposal_drops(wishes: &Wishes) -> bool {
+    wishes.missing == Some(Missing::Drop)
+}
+
+/// What fresh weights can do with so many rows, and how to get others.
+fn fresh(sight: &Sight, roles: &Roles) -> String {
+    let rows = counted(sight.survey.rows as u64, "row");
+    let needs_decoder = roles.task.value.answer_form() == AnswerForm::Text;
+    let (kind, get) =
+        if needs_decoder { ("decoder", GET_DECODER) } else { ("encoder", GET_ENCODER) };
+    format!(
+        "no pretrained {kind} was found in {}, so the file has fresh weights, which know no language. {FRESH} \
+         Expect no more of {rows}. To get a pretrained model:\n  {get}\nand run this command again",
+        sight.looked_in
+    )
+}
+
+/// What fresh weights were measured to do.
+const FRESH: &str = "On 861 abstracts in five classes they scored 0.085 (macro F1) where always answering the \
+                     commonest class scores 0.117 and a pretrained MiniLM 0.544.";
+/// How a small encoder comes here.
+const GET_ENCODER: &str = "pip install huggingface_hub && hf download sentence-transformers/all-MiniLM-L6-v2 \
+                           config.json tokenizer.json tokenizer_config.json special_tokens_map.json \
+                           model.safetensors --local-dir models/minilm-l6";
+/// How a small decoder comes here.
+const GET_DECODER: &str = "pip install huggingface_hub && hf download HuggingFaceTB/SmolLM2-135M config.json \
+                           tokenizer.json tokenizer_config.json special_tokens_map.json model.safetensors \
+                           --local-dir models/smollm2-135m";
 
 fn left_out(sight: &Sight) -> Option<String> {
     let names: Vec<String> =
@@ -62,7 +96,7 @@ fn without_label(label: &ColumnSurvey, rows: usize) -> Option<String> {
     (empty > 0).then(|| {
         format!(
             "{} of {} have no value in column {:?}, and a row without a label is refused: fill them in, or \
-             take the rows out",
+             leave them out with --missing drop",
             grouped(empty as u64),
             counted(rows as u64, "row"),
             short(&label.name)
@@ -72,7 +106,7 @@ fn without_label(label: &ColumnSurvey, rows: usize) -> Option<String> {
 
 fn missing(label: &ColumnSurvey) -> Option<String> {
     let is_missing =
-        |(value, _): &(&String, &usize)| MISSING.contains(&value.trim().to_lowercase().as_str());
+        |(value, _): &(&String, &usize)| NO_VALUES.contains(&value.trim().to_lowercase().as_str());
     let found: Vec<(&String, &usize)> = label.values.iter().filter(is_missing).collect();
     let rows: usize = found.iter().map(|(_, count)| **count).sum();
     let names: Vec<String> = found.iter().map(|(value, _)| format!("{:?}", short(value))).collect();

@@ -254,6 +254,7 @@ fn label(sight: &Sight, rest: &[&ColumnSurvey], wishes: &Wishes) -> Option<Chose
     let free: Vec<ColumnSurvey> = rest
         .iter()
         .filter(|column| !wishes.text.contains(&column.name))
+        .filter(|column| !says_site(sight, column))
         .map(|column| (*column).clone())
         .collect();
     if sight.found.format == Format::Conll || tagged(&free).is_some() {
@@ -278,6 +279,17 @@ fn label(sight: &Sight, rest: &[&ColumnSurvey], wishes: &Wishes) -> Option<Chose
     let column = free.iter().filter(few).min_by_key(|column| column.distinct())?;
     let why = format!("{} different short values; --label COLUMN names another", column.distinct());
     Some(Chosen::new(column.name.clone(), why))
+}
+
+/// Whether a column says where a row comes from, which nobody wants to be told by a model: it is called so,
+/// or it has one value in each client's file.
+fn says_site(sight: &Sight, column: &ColumnSurvey) -> bool {
+    let name = column.name.to_lowercase();
+    let mut words = name.split(|c: char| !c.is_alphanumeric());
+    let is_called = words.any(|word| CLIENT.contains(&word));
+    let is_label = called(std::slice::from_ref(column), &LABEL).next().is_some();
+    let is_constant = sight.is_by_client() && sight.constant.contains(&column.name);
+    (is_called && !is_label) || is_constant
 }
 
 /// A list of words and a list of tags.

@@ -1,11 +1,12 @@
 //! What the files hold: format, columns, values; one file with everybody's rows, or one a client.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use fedra_data::{FoundFormat, Reader, Survey};
 
+use super::models::{FoundModel, ModelPlaces};
 use crate::error::{Context, Result, refuse};
 use crate::grid::counted;
 
@@ -25,6 +26,12 @@ pub struct Sight {
     pub rows: Vec<usize>,
     /// Files of a folder that hold no data, by their names.
     pub left_out: Vec<String>,
+    /// Columns that have one value in each file: they say whose it is.
+    pub constant: BTreeSet<String>,
+    /// Pretrained models that are on this machine, the nearest first.
+    pub models: Vec<FoundModel>,
+    /// Where they were looked for, in words.
+    pub looked_in: String,
 }
 
 /// A file, and whose it is.
@@ -85,7 +92,18 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
             None => {
                 let (rows, files) = (vec![survey.rows], vec![file]);
                 let left_out = std::mem::take(&mut left_out);
-                sight = Some(Sight { files, found, survey, rows, left_out });
+                let constant = constant(&survey);
+                let (models, looked_in) = (Vec::new(), String::new());
+                sight = Some(Sight {
+                    files,
+                    found,
+                    survey,
+                    rows,
+                    left_out,
+                    constant,
+                    models,
+                    looked_in,
+                });
             }
             Some(first) if first.found != found => refuse!(
                 "{shown}: found another format, delimiter or encoding than in {}, expected files of \
@@ -94,12 +112,24 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
             ),
             Some(all) => {
                 all.rows.push(survey.rows);
+                let here = constant(&survey);
+                all.constant.retain(|name| here.contains(name));
                 all.survey.merge(survey);
                 all.files.push(file);
             }
         }
     }
-    sight.context("found no file")
+    let mut sight = sight.context("found no file")?;
+    let places = ModelPlaces::usual(&sight.files);
+    (sight.models, sight.looked_in) = (places.search(), places.in_words());
+    Ok(sight)
+}
+
+/// The columns of a file that have the same value in all its rows.
+fn constant(survey: &Survey) -> BTreeSet<String> {
+    let columns = survey.columns.iter();
+    let same = columns.filter(|column| !column.has_more && column.distinct() == 1);
+    same.map(|column| column.name.clone()).collect()
 }
 
 /// Endings that say how a file is written.

@@ -3,15 +3,15 @@
 //!
 //! The numbers are where a first run should begin, not what is best: `fedra compare --tune` finds that.
 
-use fedra_data::{AnswerForm, LabelShape, Task};
+use fedra_data::{AnswerForm, LabelShape, Task, printable};
 use fedra_engine::methods::Method;
-use fedra_model::hf::{Checkpoint, Config};
-use fedra_model::{Head, Model};
 
+use super::models::{self, ModelShape};
 use super::roles::{MOST_LISTED, short};
 use super::{Chosen, Roles, Sight, Wishes};
 use crate::error::{Context, Result, refuse};
 use crate::grid::grouped;
+use crate::token_lengths::TokenLengths;
 
 /// Clients that rows are dealt to where nobody says who holds them.
 const MADE_UP: usize = 4;
@@ -25,6 +25,12 @@ const LARGE: usize = 80_000_000;
 const FEWEST: usize = 10;
 /// Clients from which on only some take part in a round.
 const MANY_CLIENTS: usize = 20;
+/// Tokens of an example beyond which a first run would take long.
+const MOST_TOKENS: usize = 512;
+/// The same where texts are cut into windows.
+const MOST_WINDOW: usize = 256;
+/// Tokens of an example below which nothing is won.
+const FEWEST_TOKENS: usize = 24;
 
 /// The model and the numbers of a run.
 #[derive(Clone, Debug)]
@@ -33,6 +39,8 @@ pub struct Training {
     pub model: ModelChoice,
     /// How the model was found to be.
     pub model_why: String,
+    /// Tokens that it can read.
+    positions: usize,
     /// Whether adapters learn in place of the weights.
     pub lora: bool,
     /// How many clients there are.
@@ -77,7 +85,7 @@ pub enum ModelChoice {
 
 impl Training {
     pub(super) fn of(sight: &Sight, roles: &Roles, wishes: &Wishes) -> Result<Self> {
-        let (model, model_why, parameters, positions) = model(roles, wishes)?;
+        let (model, model_why, parameters, positions) = model(sight, roles, wishes)?;
         let is_fresh = matches!(model, ModelChoice::Preset(..));
         if wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none() {
             refuse!(
@@ -104,7 +112,8 @@ impl Training {
         }
         let lora = !is_fresh && parameters >= LARGE;
         let (clients, fewest, few_documents) = clients(sight, roles, wishes)?;
-        let max_tokens = max_tokens(sight, roles, positions);
+        // Counted once the rows are read ([`Self::fit`]).
+        let max_tokens = Chosen::new(positions.min(MOST_WINDOW), "until rows are counted");
         let rows = sight.survey.rows * 7 / 10 / clients.max(1);
         let batch = match (wishes.epsilon, rows) {
             (Some(_), 320..) => Chosen::new(64, "large batches drown noise"),
@@ -131,6 +140,7 @@ impl Training {
         Ok(Self {
             model,
             model_why,
+            positions,
             lora,
             clients,
             fewest,
@@ -143,6 +153,36 @@ impl Training {
             method,
             sample,
         })
+    }
+
+    /// The most tokens of an example that are worth proposing.
+    pub(super) fn most_tokens(&self, roles: &Roles) -> usize {
+        // A text without labels is cut into windows, which need not be long.
+        let most = if roles.task.value == Task::Language { MOST_WINDOW } else { MOST_TOKENS };
+        self.positions.min(most)
+    }
+
+    /// Takes as many tokens as examples have, up to what is worth proposing. Sequences are packed, so a
+    /// bound that few of them reach costs nothing for the others.
+    pub(super) fn fit(&mut self, lengths: &TokenLengths, roles: &Roles) {
+        let most = self.most_tokens(roles);
+        let longest = lengths.of_share(1.0);
+        let value = longest.next_multiple_of(8).clamp(FEWEST_TOKENS.min(most), most);
+        let (usual, longest) = (grouped(lengths.of_share(0.95) as u64), grouped(longest as u64));
+        let why = if roles.task.value == Task::Language {
+            "texts are read in windows of so many tokens".to_owned()
+        } else if lengths.cut == 0 {
+            format!("the longest row has {longest} tokens of this model, 95 % have up to {usual}")
+        } else {
+            let reads =
+                if most == self.positions { "the model reads no more" } else { "more takes long" };
+            format!(
+                "{} of {} rows are longer and are cut ({reads}): 95 % have up to {usual} tokens",
+                grouped(lengths.cut as u64),
+                grouped(lengths.len() as u64)
+            )
+        };
+        self.max_tokens = Chosen::new(value, why);
     }
 
     /// Fewest training rows of a client that stands alone, where some have too few.
@@ -202,30 +242,12 @@ fn clients(
     Ok((clients, rows / clients.max(1), few))
 }
 
-/// Tokens that most examples do not pass.
-fn max_tokens(sight: &Sight, roles: &Roles, positions: usize) -> Chosen<usize> {
-    let is_written = roles.task.value.answer_form() == AnswerForm::Text
-        && roles.task.value.shape() == LabelShape::Absent;
-    let label = roles.label.as_ref().filter(|_| is_written).map(|label| &label.value);
-    let columns = roles.text.value.iter().chain(label);
-    let words: usize = columns
-        .filter_map(|name| sight.survey.column(name))
-        .map(|column| column.words_of(0.95))
-        .sum();
-    // A word is about one and a half tokens; marks stand around the text.
-    let wanted = (words * 3 / 2 + 3).next_multiple_of(8).max(24);
-    let most = positions.min(if is_written { 512 } else { 256 });
-    let tokens = wanted.min(most);
-    let why = if tokens < wanted {
-        format!("longer texts are cut: 95 % of the rows have up to {} words", grouped(words as u64))
-    } else {
-        format!("95 % of the rows have up to {} words", grouped(words as u64))
-    };
-    Chosen::new(tokens, why)
-}
-
 /// What learns, what it is in words, its parameters and the tokens it can read.
-fn model(roles: &Roles, wishes: &Wishes) -> Result<(ModelChoice, String, usize, usize)> {
+fn model(
+    sight: &Sight,
+    roles: &Roles,
+    wishes: &Wishes,
+) -> Result<(ModelChoice, String, usize, usize)> {
     let needs_decoder = roles.task.value.answer_form() == AnswerForm::Text;
     let task = roles.task.value.name();
     if let Some(path) = &wishes.model {
@@ -233,31 +255,27 @@ fn model(roles: &Roles, wishes: &Wishes) -> Result<(ModelChoice, String, usize, 
             refuse!("--preset: found it beside --model, expected one of them");
         }
         let shown = path.display();
-        let checkpoint = Checkpoint::open(path).with_context(|| format!("--model {shown}"))?;
-        let config = checkpoint.config();
-        let (kind, positions) = match config {
-            Config::Bert(bert) if needs_decoder => refuse!(
+        let shape = ModelShape::open(path).with_context(|| format!("--model {shown}"))?;
+        if needs_decoder && !shape.is_decoder {
+            refuse!(
                 "--model: found an encoder of {} blocks in {shown}, expected a decoder for the task {task}",
-                bert.num_hidden_layers
-            ),
-            Config::Bert(bert) => ("encoder (BERT)", bert.max_position_embeddings),
-            Config::Llama(llama) => ("decoder (LLaMA)", llama.max_position_embeddings),
+                shape.blocks
+            );
+        }
+        let why = format!("a pretrained {}", shape.in_words());
+        return Ok((ModelChoice::Folder(path.clone()), why, shape.parameters, shape.positions));
+    }
+    let is_open = wishes.preset.is_none() && wishes.tokenizer.is_none();
+    let found = models::fitting(&sight.models, needs_decoder).filter(|_| is_open);
+    if let Some((found, Ok(shape))) = found.map(|found| (found, &found.shape)) {
+        let place = if found.is_cached {
+            format!(", {} in the Hugging Face cache", printable(&found.name))
+        } else {
+            String::new()
         };
-        let structure = Model::new(config.clone(), Head::Bare, None)
-            .with_context(|| format!("--model {shown}"))?;
-        let parameters = structure.layout().elements();
-        let head = match config.labels().filter(|labels| labels.are_named()) {
-            Some(labels) => {
-                format!(", with a head for {} labels", grouped(labels.names.len() as u64))
-            }
-            None => String::new(),
-        };
-        let why = format!(
-            "a pretrained {kind} of {} blocks and {} parameters{head}",
-            config.blocks(),
-            grouped(parameters as u64)
-        );
-        return Ok((ModelChoice::Folder(path.clone()), why, parameters, positions));
+        let why = format!("a pretrained {}{place}; --model DIR takes another", shape.in_words());
+        let path = ModelChoice::Folder(found.path.clone());
+        return Ok((path, why, shape.parameters, shape.positions));
     }
     let fresh = "fresh weights; --model DIR takes a pretrained model in Hugging Face layout";
     match &wishes.preset {

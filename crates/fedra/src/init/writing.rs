@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use fedra_data::{Format, LabelShape, Task, printable};
+use fedra_data::{Format, LabelShape, Missing, Task, printable};
 
 use super::roles::short;
 use super::training::ModelChoice;
 use super::{Proposal, Sight};
 use crate::grid::{counted, grouped};
+use crate::shell;
 
 /// Letters of a line of comments.
 const WIDTH: usize = 96;
@@ -26,7 +27,7 @@ pub(super) fn to_toml(proposal: &Proposal, file: &str) -> String {
             counted(sight.survey.columns.len() as u64, "column"),
         ),
     );
-    let file = printable(file);
+    let file = shell::quoted(file);
     let _written = write!(
         text,
         "#\n#   fedra data {file}    # are these my rows, labels and clients?\n\
@@ -69,6 +70,9 @@ fn data(text: &mut String, proposal: &Proposal) {
     }
     reasoned(text, "task", &quoted(roles.task.value.name()), &roles.task.why);
     paths(text, proposal);
+    if wishes.missing == Some(Missing::Drop) {
+        reasoned(text, "missing", "\"drop\"", "rows without a text or a label are left out");
+    }
     answers(text, proposal);
     columns(text, proposal);
     if wishes.epsilon.is_some() && roles.task.value != Task::Choice {

@@ -456,6 +456,7 @@ mod tests {
             words: WordsAre::Joined,
             encoding: fedra_data::Encoding::Utf8,
             delimiter: None,
+            column_hint: "",
         };
         let mut read = ReadBack::default();
         file.read(&mut read).unwrap();

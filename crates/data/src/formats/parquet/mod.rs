@@ -50,8 +50,6 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
     each(path, reader.limits, &mut |line, open| {
         let record = reader.row(builder.task(), open);
         open.check(line, record.is_ok())?;
-        let record =
-            record.map_err(|(found, expected)| DataError::row(path, line, found, expected))?;
         reader.push(record, (path, line), builder)
     })
 }
@@ -144,6 +142,10 @@ impl Fields for Readable<'_, '_> {
     fn names(&self) -> Vec<&str> {
         let readable = self.0.columns.iter().filter(|column| column.leaf.is_ok());
         readable.map(|column| column.name.as_str()).collect()
+    }
+
+    fn are_columns(&self) -> bool {
+        true
     }
 }
 
@@ -337,5 +339,9 @@ impl Fields for OpenGroup<'_> {
 
     fn names(&self) -> Vec<&str> {
         self.columns.iter().map(|column| column.name.as_str()).collect()
+    }
+
+    fn are_columns(&self) -> bool {
+        true
     }
 }

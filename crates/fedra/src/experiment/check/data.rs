@@ -180,6 +180,10 @@ fn table_keys(data: &Data, task: Task) -> Result<()> {
         let expected = "it only beside a source of text files: csv, tsv, jsonl, conll or i2b2-2010";
         return Err(Complaint::new("data.encoding", format!("{:?}", encoding.name()), expected));
     }
+    if data.missing.is_some() && !data.source.is_files() {
+        let expected = "it only beside files: no other source has rows without a text or a label";
+        return Err(Complaint::new("data.missing", "a choice", expected));
+    }
     if let Some(TextColumns::Pair([first, second])) = &data.columns.text {
         let found = format!("the two columns {first:?} and {second:?}");
         match task.shape() {

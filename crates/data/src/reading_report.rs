@@ -1,0 +1,202 @@
+//! What reading did beside reading: blanks around names that were trimmed, rows that were left out.
+//!
+//! Neither changes a row that is as it should be, and both are counted, because a person who knows the
+//! file should hear of it. A name with blanks around it would otherwise be a class or a client of its
+//! own that looks like another.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{Answers, Body, DataError, LabelShape, Row, RowPlace, TableBuilder, Task};
+
+/// What reading did to the rows of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadingReport {
+    /// Names that had blanks around them.
+    pub trimmed: Trimmed,
+    /// Rows without a text or a label.
+    pub left_out: LeftOut,
+}
+
+/// How many names had blanks around them, which are no part of a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Labels, of rows or of words.
+    pub labels: u64,
+    /// Names of clients.
+    pub clients: u64,
+    /// Names of documents.
+    pub documents: u64,
+}
+
+/// Rows without a text or a label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many.
+    pub rows: u64,
+    /// The first few, each with what was found and expected there.
+    first: Vec<(RowPlace, String, String)>,
+}
+
+/// Most places that a complaint names.
+const MOST_PLACES: usize = 4;
+
+impl LeftOut {
+    /// Where the first of them stood.
+    pub fn place(&self) -> Option<&RowPlace> {
+        self.first.first().map(|(place, _, _)| place)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.first.extend(other.first);
+        self.first.truncate(MOST_PLACES);
+    }
+
+    /// The complaint about them, of so many rows of a file. Where all lack something, their column has
+    /// another name, and there is nothing to count.
+    pub(crate) fn refused(&self, rows: u64) -> DataError {
+        let Some((place, found, expected)) = self.first.first() else {
+            unreachable!("whoever complains has counted a row");
+        };
+        let (file, line) = place.get().unwrap_or((Path::new("rows"), 0));
+        if self.rows == rows {
+            return DataError::row(file, line, found.clone(), expected.clone());
+        }
+        let lines = self.first.iter().filter_map(|(place, _, _)| Some(place.get()?.1.to_string()));
+        let lines: Vec<String> = lines.collect();
+        let more = if self.rows > lines.len() as u64 { ", .." } else { "" };
+        let lines = match lines.as_slice() {
+            [_] => String::new(),
+            several => format!(" (lines {}{more})", several.join(", ")),
+        };
+        let verb = if self.rows == 1 { "lacks" } else { "lack" };
+        let expected = format!(
+            "{expected}: {} of {rows} rows {verb} a text or a label{lines}; data.missing = \"drop\" leaves \
+             such rows out",
+            self.rows
+        );
+        DataError::row(file, line, found.clone(), expected)
+    }
+}
+
+impl TableBuilder {
+    /// The place of a row; rows of one file share its name.
+    pub(crate) fn place(&mut self, file: &Path, line: u64) -> RowPlace {
+        let known = self.file.take().filter(|known| known.as_ref() == file);
+        let file = known.unwrap_or_else(|| Arc::from(file));
+        self.file = Some(Arc::clone(&file));
+        RowPlace::new(file, line)
+    }
+
+    /// Takes the blanks off a row's names.
+    pub(crate) fn trim(&mut self, row: &mut Row) {
+        let Trimmed { labels, clients, documents } = &mut self.report.trimmed;
+        row.labels.iter_mut().for_each(|label| *labels += trim(label));
+        if let Answers::Choice(answers) = &mut row.answers {
+            answers.iter_mut().for_each(|(label, _)| *labels += trim(label));
+        }
+        for (name, count) in [(&mut row.client, clients), (&mut row.document, documents)] {
+            if let Some(text) = name {
+                *count += trim(text);
+            }
+            name.take_if(|text| text.is_empty());
+        }
+    }
+
+    /// What a row lacks that the task cannot do without, as (found, expected).
+    pub(crate) fn missing(&self, row: &Row) -> Option<(&'static str, &'static str)> {
+        let is_blank = |text: &String| text.trim().is_empty();
+        let has_no_text = match &row.body {
+            Body::Text(text) => is_blank(text),
+            Body::Pair(first, second) => is_blank(first) && is_blank(second),
+            Body::Words(words) => words.iter().all(is_blank),
+        };
+        if has_no_text {
+            return Some(("no text", "at least one word"));
+        }
+        if let (Task::Generation, Answers::Text(text)) = (self.task(), &row.answers)
+            && is_blank(text)
+        {
+            return Some(("an empty text to write", "at least one word"));
+        }
+        match (self.task().shape(), row.labels.as_slice()) {
+            (LabelShape::One | LabelShape::PerWord, []) => Some(("no label", "one")),
+            (LabelShape::One, [only]) if only.is_empty() => Some(("an empty label", "a name")),
+            (LabelShape::One | LabelShape::PerWord | LabelShape::Many | LabelShape::Absent, _) => {
+                None
+            }
+        }
+    }
+
+    /// Counts a row that is no part of the table.
+    pub(crate) fn leave_out(&mut self, place: RowPlace, (found, expected): (String, String)) {
+        self.report.left_out.add(LeftOut { rows: 1, first: vec![(place, found, expected)] });
+    }
+
+    /// Counts the rows that a file lacks by themselves, and adds them to those of the files before it.
+    pub(crate) fn by_file<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> crate::Result<T>,
+    ) -> crate::Result<LeftOut> {
+        let mut before = std::mem::take(&mut self.report.left_out);
+        let outcome = read(self);
+        let found = self.report.left_out.clone();
+        before.add(found.clone());
+        self.report.left_out = before;
+        outcome.map(|_| found)
+    }
+}
+
+/// Takes the blanks off a name; how many names that changed.
+fn trim(name: &mut String) -> u64 {
+    let trimmed = name.trim();
+    if trimmed.len() == name.len() {
+        return 0;
+    }
+    *name = trimmed.to_owned();
+    1
+}
+
+/// A name as it reads to a person in a hurry: names that differ only in case, in blanks or in how
+/// Unicode spells a letter have one such form.
+pub fn folded(name: &str) -> String {
+    let mut normalised = tokenizers::NormalizedString::from(name);
+    normalised.nfkc();
+    let words: Vec<&str> = normalised.get().split_whitespace().collect();
+    words.join(" ").to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_the_blanks_around_them_and_are_counted() {
+        let mut builder = TableBuilder::new(Task::Classes);
+        for label in ["asthma", " asthma", "asthma\t\u{a0}", "Asthma"] {
+            let row = Row::text("x").with_labels([label]).with_client(" north").with_document("d ");
+            builder.push(row).unwrap();
+        }
+        builder.push(Row::text("x").with_labels(["asthma"]).with_client(" ")).unwrap();
+        let table = builder.finish();
+        assert_eq!(table.labels.names(), ["Asthma", "asthma"]);
+        assert_eq!(table.reading.trimmed, Trimmed { labels: 2, clients: 5, documents: 4 });
+        assert_eq!(table.examples[0].client.as_deref(), Some("north"));
+        assert_eq!(table.examples[4].client, None);
+        // Declared names are names too.
+        let declared = TableBuilder::new(Task::Classes).with_labels([" a ".to_owned()]);
+        assert_eq!(declared.finish().labels.names(), ["a"]);
+    }
+
+    #[test]
+    fn names_that_a_person_takes_for_one_fold_to_one() {
+        for other in
+            ["type ii diabetes", "Type  II Diabetes", "TYPE II DIABETES", "Type \u{2161} Diabetes"]
+        {
+            assert_eq!(folded(other), "type ii diabetes");
+        }
+        assert_eq!(folded("fie\u{300}vre"), folded("Fi\u{e8}vre"));
+        assert_ne!(folded("asthma"), folded("asthmas"));
+    }
+}

@@ -1,0 +1,312 @@
+//! Pretrained models that are on this machine already: beside the data, in a folder `models/`, in the
+//! Hugging Face cache.
+//!
+//! Fresh weights know no language, and with a few hundred rows they learn none. So a first run should
+//! begin with a pretrained model wherever there is one, and a person should see which were found, which
+//! one was taken and why the others were not. Nothing is fetched.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fedra_data::printable;
+use fedra_model::hf::Config;
+use fedra_model::{Head, Model};
+
+use super::ClientFile;
+use crate::error::Result;
+use crate::grid::grouped;
+use crate::pretrained::Pretrained;
+use crate::token_lengths::positions;
+
+/// Most folders of one place that are looked into.
+const MOST_FOLDERS: usize = 200;
+/// Parameters up to which training on a processor takes minutes and not hours.
+const LIGHT: usize = 50_000_000;
+/// Letters of a reason why a model cannot be used.
+const LONGEST_REASON: usize = 100;
+
+/// A model folder that was found.
+#[derive(Clone, Debug)]
+pub struct FoundModel {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What people call it: its path, or its repository.
+    pub name: String,
+    /// Whether it is in the Hugging Face cache.
+    pub is_cached: bool,
+    /// What it is, or why it cannot be used.
+    pub shape: Result<ModelShape, String>,
+}
+
+/// What a model is, by its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelShape {
+    /// Whether it writes text; an encoder does not.
+    pub is_decoder: bool,
+    /// Its blocks.
+    pub blocks: usize,
+    /// Its parameters without a head.
+    pub parameters: usize,
+    /// Tokens that it can read.
+    pub positions: usize,
+    /// The labels that it was trained to answer, where they have names.
+    pub labels: Option<usize>,
+}
+
+impl ModelShape {
+    /// Opens a folder or a GGUF file, and its tokenizer.
+    pub fn open(path: &Path) -> Result<Self> {
+        let Pretrained { checkpoint, .. } = Pretrained::open(path)?;
+        let config = checkpoint.config();
+        let structure = Model::new(config.clone(), Head::Bare, None)?;
+        let labels = config.labels().filter(|labels| labels.are_named());
+        Ok(Self {
+            is_decoder: match config {
+                Config::Bert(_) => false,
+                Config::Llama(_) => true,
+            },
+            blocks: config.blocks(),
+            parameters: structure.layout().elements(),
+            positions: positions(config),
+            labels: labels.map(|labels| labels.names.len()),
+        })
+    }
+
+    /// Its family, for people.
+    pub fn family(&self) -> &'static str {
+        if self.is_decoder { "decoder (LLaMA)" } else { "encoder (BERT)" }
+    }
+
+    /// What it is, in a few words.
+    pub fn in_words(&self) -> String {
+        let head = match self.labels {
+            Some(labels) => format!(", with a head for {} labels", grouped(labels as u64)),
+            None => String::new(),
+        };
+        format!(
+            "{} of {} blocks and {} parameters{head}",
+            self.family(),
+            self.blocks,
+            grouped(self.parameters as u64)
+        )
+    }
+}
+
+/// Where models are looked for.
+#[derive(Clone, Debug, Default)]
+pub struct ModelPlaces {
+    /// Folders with model folders in them, in the order of their weight.
+    pub folders: Vec<PathBuf>,
+    /// The cache of `huggingface_hub`.
+    pub hub: Option<PathBuf>,
+}
+
+impl ModelPlaces {
+    /// Beside the data and where the command runs, each with its folder `models/`, and the cache.
+    pub fn usual(files: &[ClientFile]) -> Self {
+        let parent = |path: &Path| match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            Some(_) | None => PathBuf::from("."),
+        };
+        let mut beside: Vec<PathBuf> = Vec::new();
+        for file in files {
+            let own = parent(&file.path);
+            // Files of clients have a folder of their own, and models lie beside that.
+            let around = file.client.is_some().then(|| parent(&own));
+            beside.extend([own].into_iter().chain(around));
+        }
+        beside.push(PathBuf::from("."));
+        let mut seen = BTreeSet::new();
+        let folders = beside.into_iter().flat_map(|folder| [folder.clone(), folder.join("models")]);
+        let is_new = |folder: &PathBuf| folder.canonicalize().is_ok_and(|real| seen.insert(real));
+        Self { folders: folders.filter(is_new).collect(), hub: hub() }
+    }
+
+    /// The models there, those that lie nearest first.
+    pub fn search(&self) -> Vec<FoundModel> {
+        let mut seen = BTreeSet::new();
+        let mut found = Vec::new();
+        for folder in &self.folders {
+            for path in folders_in(folder) {
+                if is_model(&path) && path.canonicalize().is_ok_and(|real| seen.insert(real)) {
+                    let path = path.strip_prefix(".").map_or(path.clone(), Path::to_owned);
+                    let name = path.display().to_string();
+                    found.push(FoundModel::open(path, name, false));
+                }
+            }
+        }
+        for repository in self.hub.iter().flat_map(|hub| folders_in(hub)) {
+            let name = repository.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(name) = name.strip_prefix("models--") else { continue };
+            let name = name.replace("--", "/");
+            if let Some(path) = snapshot(&repository).filter(|path| is_model(path)) {
+                found.push(FoundModel::open(path, name, true));
+            }
+        }
+        found
+    }
+
+    /// Where it was looked, for people.
+    pub fn in_words(&self) -> String {
+        let folders = self.folders.iter().map(|folder| match folder.to_str() {
+            Some(".") => "this folder".to_owned(),
+            _ => {
+                let shown = folder.strip_prefix(".").unwrap_or(folder).display().to_string();
+                printable(&shown).into_owned()
+            }
+        });
+        let hub = self.hub.iter().map(|_| "the Hugging Face cache".to_owned());
+        folders.chain(hub).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl FoundModel {
+    fn open(path: PathBuf, name: String, is_cached: bool) -> Self {
+        let shape = ModelShape::open(&path).map_err(|error| {
+            let reason = error.in_words();
+            let reason = reason.lines().next().unwrap_or_default();
+            // The folder is named beside it.
+            let reason = reason.replace(&format!("{}/", path.display()), "");
+            let start: String = printable(&reason).chars().take(LONGEST_REASON).collect();
+            if start.len() < reason.len() { format!("{start}..") } else { start }
+        });
+        Self { path, name, is_cached, shape }
+    }
+
+    fn shape(&self) -> Option<&ModelShape> {
+        self.shape.as_ref().ok()
+    }
+}
+
+/// The model that a first run should begin with: one that answers the task, from the nearest place;
+/// there the largest that trains in minutes, or the smallest of all.
+pub fn fitting(found: &[FoundModel], needs_decoder: bool) -> Option<&FoundModel> {
+    let fits =
+        |model: &&FoundModel| model.shape().is_some_and(|shape| shape.is_decoder == needs_decoder);
+    let place = |model: &FoundModel| {
+        (model.is_cached, if model.is_cached { None } else { model.path.parent() })
+    };
+    let nearest = place(found.iter().find(fits)?);
+    let there = || found.iter().filter(fits).filter(|model| place(model) == nearest);
+    let size = |model: &&FoundModel| model.shape().map_or(0, |shape| shape.parameters);
+    let light = there().filter(|model| size(model) <= LIGHT).max_by_key(size);
+    light.or_else(|| there().min_by_key(size))
+}
+
+/// The cache of `huggingface_hub`, where its own variables or its usual place say.
+fn hub() -> Option<PathBuf> {
+    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    let named = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
+    if let Some(hub) = named {
+        return Some(hub.into());
+    }
+    let home = variable("HF_HOME").map(PathBuf::from).or_else(|| {
+        let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+        Some(cache?.join("huggingface"))
+    });
+    home.map(|home| home.join("hub"))
+}
+
+/// The folders in a folder by name; none where it cannot be read.
+fn folders_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    let mut folders: Vec<PathBuf> = folders.take(MOST_FOLDERS).collect();
+    folders.sort();
+    folders
+}
+
+/// Whether a folder looks like that of a model: a configuration, and weights in any format.
+fn is_model(folder: &Path) -> bool {
+    let is_weights = |name: &str| {
+        [".safetensors", ".safetensors.index.json"].iter().any(|end| name.ends_with(end))
+            || name.starts_with("pytorch_model")
+    };
+    folder.join("config.json").is_file()
+        && fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| is_weights(name) && !name.starts_with("adapter_model"))
+        })
+}
+
+/// The snapshot of a repository in the cache: that of its branch `main`, or the only one.
+fn snapshot(repository: &Path) -> Option<PathBuf> {
+    let snapshots = repository.join("snapshots");
+    if let Ok(revision) = fs::read_to_string(repository.join("refs/main")) {
+        let path = snapshots.join(revision.trim());
+        if path.is_dir() {
+            return Some(path);
+        }
+    }
+    match folders_in(&snapshots).as_slice() {
+        [only] => Some(only.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(name: &str, is_decoder: bool, parameters: usize, is_cached: bool) -> FoundModel {
+        let (blocks, positions, labels) = (2, 512, None);
+        let shape = ModelShape { is_decoder, blocks, parameters, positions, labels };
+        FoundModel { path: name.into(), name: name.to_owned(), is_cached, shape: Ok(shape) }
+    }
+
+    #[test]
+    fn the_nearest_model_that_fits_is_taken_and_of_several_the_largest_that_is_light() {
+        let broken = FoundModel { shape: Err("no".into()), ..model("models/a", false, 1, false) };
+        let found = [
+            broken,
+            model("models/decoder", true, 30, false),
+            model("models/heavy", false, 110_000_000, false),
+            model("models/light", false, 22_000_000, false),
+            model("models/tiny", false, 4_000_000, false),
+            model("org/cached", false, 40_000_000, true),
+        ];
+        let name = |found: &[FoundModel], decoder| fitting(found, decoder).map(|m| m.name.clone());
+        assert_eq!(name(&found, false).as_deref(), Some("models/light"));
+        assert_eq!(name(&found, true).as_deref(), Some("models/decoder"));
+        assert_eq!(name(&found[..3], false).as_deref(), Some("models/heavy"));
+        assert_eq!(name(&found[5..], false).as_deref(), Some("org/cached"));
+        assert_eq!(name(&found[..2], false), None);
+    }
+
+    #[test]
+    fn models_are_found_beside_the_data_and_in_the_cache_with_why_one_cannot_be_used() {
+        let place = tempfile::tempdir().unwrap();
+        let put = |folder: &str, files: &[(&str, &str)]| {
+            let folder = place.path().join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            for (name, text) in files {
+                fs::write(folder.join(name), text).unwrap();
+            }
+        };
+        let other = [("config.json", "{\"model_type\": \"gpt2\"}"), ("model.safetensors", "")];
+        put("data/models/gpt", &other);
+        put("data/web", &[("config.json", "{}")]);
+        put("hub/models--org--name/snapshots/abc", &other);
+        put("hub/models--org--name/snapshots/old", &other);
+        put("hub/models--org--name/refs", &[("main", "abc\n")]);
+        put("hub/models--org--two/snapshots/abc", &other);
+        put("hub/models--org--two/snapshots/old", &other);
+        put("hub/datasets--org--rows/snapshots/abc", &other);
+        let data = place.path().join("data");
+        let places = ModelPlaces {
+            folders: vec![data.clone(), data.join("models")],
+            hub: Some(place.path().join("hub")),
+        };
+        let found = places.search();
+        let names: Vec<&str> = found.iter().map(|model| model.name.as_str()).collect();
+        assert_eq!(names, [data.join("models/gpt").to_str().unwrap(), "org/name"]);
+        assert!(found[1].path.ends_with("snapshots/abc") && found[1].is_cached);
+        let reason = found[0].shape.as_ref().unwrap_err();
+        assert!(reason.contains("gpt2"), "{reason}");
+    }
+}
