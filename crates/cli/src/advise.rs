@@ -75,7 +75,7 @@ impl Advise {
         if self.json {
             console::data(serde_json::to_string_pretty(&advice)?);
         } else {
-            console::data(advice.text());
+            console::page(advice.text(console::table_width()));
         }
         Ok(ExitCode::SUCCESS)
     }

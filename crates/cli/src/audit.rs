@@ -151,8 +151,8 @@ impl Audited {
         row("the ledger claims", claim);
         row("delta", trust.delta.to_string());
         row("confidence", trust.confidence.to_string());
-        console::data(grid);
-        console::data(match self.status {
+        console::table(&grid);
+        console::page(match self.status {
             Status::NotRefuted => {
                 "\nnot refuted: the bound is below the claim, which is no proof of the claim"
             }

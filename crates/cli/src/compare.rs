@@ -114,7 +114,7 @@ impl Compare {
         console::data(if self.json {
             compared.json()?.trim_end().to_owned()
         } else {
-            compared.page().text()
+            compared.page().text(console::table_width())
         });
         if voice == Voice::Lively {
             let page = out.join(REPORT);

@@ -9,6 +9,9 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use console_terminal::Term;
+use fedra::grid::Grid;
+use fedra::wrap::wrapped;
 use fedra_data::printable;
 
 use crate::screen;
@@ -34,9 +37,33 @@ pub fn text(piece: &str) {
     check(stdout.write_all(safe.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// A line for people. If nobody can read it, there is nobody to tell.
+/// Text for people on stdout, set as wide as the terminal is.
+pub fn page(text: impl Display) {
+    data(fitted(text.to_string(), &Term::stdout()));
+}
+
+/// A table for people on stdout.
+pub fn table(grid: &Grid) {
+    data(grid.within(table_width()));
+}
+
+/// How wide tables are on stdout: 80 columns, where nothing else is known.
+pub fn table_width() -> usize {
+    screen::columns(&Term::stdout()).unwrap_or(80)
+}
+
+/// A line for people, broken between words where the terminal ends. If nobody can read it, there is nobody to
+/// tell.
 pub fn say(line: impl Display) {
-    let _unread = screen::aside(|| writeln!(io::stderr(), "{}", shown(line)));
+    let text = fitted(shown(line), &Term::stderr());
+    let _unread = screen::aside(|| writeln!(io::stderr(), "{text}"));
+}
+
+fn fitted(text: String, stream: &Term) -> String {
+    match screen::columns(stream) {
+        Some(columns) => wrapped(&text, columns),
+        None => text,
+    }
 }
 
 /// Whether data could not be written.

@@ -111,14 +111,14 @@ fn show(experiment: &Experiment, holdings: &Holdings, (most_clients, most_labels
     }
     fact("training rows", grouped(train as u64));
     fact("central test", grouped(central as u64));
-    console::data(facts.lines()[1..].join("\n"));
+    console::page(facts.lines()[1..].join("\n"));
     console::data("");
     if table.task.shape() != LabelShape::Absent {
-        console::data(labels(table, most_labels));
+        console::table(&labels(table, most_labels));
         console::data("");
     }
     if let Some(asked) = table.examples.first().and_then(|example| asked(example, table)) {
-        console::data(asked);
+        console::page(asked);
         console::data("");
     }
     console::data(division.picture(table, most_clients).trim_end());
@@ -127,7 +127,7 @@ fn show(experiment: &Experiment, holdings: &Holdings, (most_clients, most_labels
             LabelShape::PerWord => "spans",
             LabelShape::One | LabelShape::Many | LabelShape::Absent => "rows",
         };
-        console::data(format_args!(
+        console::page(format_args!(
             "a cell: the label's share of the client's {what} against its share of all {what}\n\
              {LEGEND}"
         ));

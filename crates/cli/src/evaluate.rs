@@ -98,7 +98,7 @@ impl Evaluate {
         if self.json {
             console::data(serde_json::to_string_pretty(&report)?);
         } else {
-            console::data(report.text());
+            console::data(report.text(console::table_width()));
         }
         Ok(())
     }

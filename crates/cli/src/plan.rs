@@ -41,12 +41,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let wanted = if arguments.cuts { Cuts::All } else { Cuts::Few };
     let report = fedra::plan_with(&arguments.written.experiment()?, wanted)?;
     report.notes.iter().for_each(console::say);
-    console::data(parts(&report.parts));
+    console::table(&parts(&report.parts));
     console::data("");
-    console::data(costs(&report));
+    console::page(costs(&report));
     if let Some(split) = &report.recipe.split {
         console::data("");
-        console::data(cuts(&report.cuts, split.ends));
+        console::table(&cuts(&report.cuts, split.ends));
     }
     Ok(())
 }

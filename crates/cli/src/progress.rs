@@ -10,7 +10,7 @@ use fedra::listener::Rounds;
 use fedra::summary::duration;
 use fedra_client::Observer;
 use fedra_data::printable;
-use fedra_engine::{Arrival, ClientId, ClientInfo, RoundReport, WarningKind};
+use fedra_engine::{Arrival, ClientInfo, RoundReport, WarningKind};
 use fedra_plan::{ByteCount, Round};
 
 use crate::console;
@@ -31,7 +31,7 @@ pub struct Progress {
     state: Arc<Mutex<RunState>>,
     line: Line,
     voice: Voice,
-    names: BTreeMap<ClientId, String>,
+    clients: Vec<ClientInfo>,
     /// Warnings that have been said: once is enough, the log has them all.
     said: BTreeSet<WarningKind>,
     /// The last round in words, as long as no line has said it.
@@ -66,8 +66,8 @@ impl Progress {
             }
             Voice::Quiet => Line::hidden(),
         };
-        let names = clients.iter().map(|client| (client.id, client.name.clone())).collect();
-        Self { state, line, voice, names, said: BTreeSet::new(), last: None }
+        let clients = clients.to_vec();
+        Self { state, line, voice, clients, said: BTreeSet::new(), last: None }
     }
 
     /// What the fleet tells about its clients.
@@ -110,15 +110,22 @@ impl Progress {
         for failed in &report.failed_attempts {
             let (arrived, needed) = (failed.arrived.len(), failed.needed);
             let cohort = counted(failed.cohort.len() as u64, "client");
+            let mut absent = failed.failed.iter().chain(&failed.refused);
+            let first = absent.next().map_or(String::new(), |absence| {
+                let more = match absent.count() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                format!(" ({}{more})", printable(&absence.in_words(&self.clients)))
+            });
             console::say(format_args!(
-                "warning: round {round}: tried again, for {arrived} of {cohort} came back, \
+                "warning: round {round}: tried again, for {arrived} of {cohort} came back{first}, \
                  expected at least {needed}"
             ));
         }
         for absence in report.failed.iter().chain(&report.refused) {
-            let name = self.names.get(&absence.client).map_or("", String::as_str);
-            let (client, reason) = (printable(name), &absence.reason);
-            console::say(format_args!("warning: round {round}: {client}: {reason}"));
+            let told = absence.in_words(&self.clients);
+            console::say(format_args!("warning: round {round}: {}", printable(&told)));
         }
         for warning in report.selection.iter().flat_map(|selection| &selection.warnings) {
             if self.said.insert(warning.kind) {

@@ -130,7 +130,7 @@ pub fn show(ending: &Ending, folder: &Path, voice: Voice, go_on: &str) -> ExitCo
     match ending {
         Ending::Complete(summary) => {
             if voice == Voice::Lively {
-                console::data(summary.table());
+                console::page(summary.table());
                 let page = folder.join(REPORT);
                 let open = if page.is_file() {
                     format!("; open {}", page.display())
@@ -156,6 +156,6 @@ fn show_complete(folder: &Path, summary: &Summary, voice: Voice) {
         console::say(format_args!(
             "the run in {shown} is complete ({rounds}): nothing was changed\n"
         ));
-        console::data(summary.table());
+        console::page(summary.table());
     }
 }

@@ -65,6 +65,16 @@ fn width() -> usize {
     usize::from(Term::stderr().size().1)
 }
 
+/// Columns that text for people has on a stream: as many as `COLUMNS` says, or as its terminal has. None
+/// where neither is known: whoever reads a pipe breaks lines as they like.
+pub fn columns(stream: &Term) -> Option<usize> {
+    /// With fewer, lines are no longer sentences.
+    const FEWEST: usize = 20;
+    let told = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
+    let drawn = || stream.size_checked().map(|(_, columns)| usize::from(columns));
+    told.or_else(drawn).filter(|columns| *columns >= FEWEST)
+}
+
 /// One live line.
 #[derive(Clone)]
 pub struct Line {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use fedra::pages::{Content, Document, Freshness, Section};
-use fedra::run_files::{EXPERIMENT, ROUNDS, SUMMARY};
+use fedra::run_files::{CLIENTS, EXPERIMENT, ROUNDS, SUMMARY};
 
 use crate::console;
 
@@ -236,7 +236,7 @@ impl Shared {
     /// What changes when the page does: sizes and times of the files that it is made of.
     fn tag(&self) -> String {
         let mut tag = String::from("\"");
-        for name in [EXPERIMENT, ROUNDS, SUMMARY] {
+        for name in [EXPERIMENT, CLIENTS, ROUNDS, SUMMARY] {
             if let Ok(about) = fs::metadata(self.folder.join(name)) {
                 let since = about.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
                 let nanos = since.map_or(0, |since| since.as_nanos());

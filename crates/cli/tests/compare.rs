@@ -31,7 +31,7 @@ impl Place {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
-        command.current_dir(self.folder.path()).args(arguments);
+        command.current_dir(self.folder.path()).args(arguments).env_remove("COLUMNS");
         command
     }
 

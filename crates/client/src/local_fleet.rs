@@ -12,7 +12,7 @@ use fedra_compute::{Device, Params};
 use fedra_engine::{
     Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
     EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome, ProbeRequest, Scored,
-    Split, StateHandle, StateStore, TrainRequest, Verdict,
+    Split, StateHandle, StateStore, TrainRequest, Unsynced, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::{Round, Scope};
@@ -176,7 +176,7 @@ impl LocalFleet {
         if place < self.infos.len() {
             return Ok(place);
         }
-        let reason = format!("client {client} is unknown: there are {}", self.infos.len());
+        let reason = format!("found the number {client}, expected one below {}", self.infos.len());
         Err(EngineError::Fleet { doing: "find a client", reason })
     }
 
@@ -216,7 +216,7 @@ impl Fleet for LocalFleet {
     }
 
     /// Clients that lack the same share one payload, which is read once.
-    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError> {
         self.state_store.settle();
         let mut read: BTreeMap<*const u8, Option<String>> = BTreeMap::new();
         let mut absent = Vec::new();
@@ -227,7 +227,8 @@ impl Fleet for LocalFleet {
                 received.err().map(|error| error.to_string())
             });
             if let Some(reason) = failure {
-                absent.push(Absence { client: download.client, reason: reason.clone() });
+                let absence = Absence { client: download.client, reason: reason.clone() };
+                absent.push(Unsynced { absence, sent: true });
             }
         }
         Ok(absent)
@@ -316,11 +317,7 @@ impl Fleet for LocalFleet {
             return Ok(vec![scores.map_err(failed)?.scored(None)]);
         }
         let (fleet, mut all) = (&*self, Vec::new());
-        let has_some = |place: &usize| {
-            let examples = fleet.shards.clients[*place].of(request.on);
-            examples.is_some_and(|examples| !examples.is_empty())
-        };
-        let asked: Vec<usize> = (0..fleet.infos.len()).filter(has_some).collect();
+        let asked = fleet.places(&fleet.scorers(request.on))?;
         in_order(
             asked.len(),
             |number| {
@@ -334,6 +331,14 @@ impl Fleet for LocalFleet {
             },
         )?;
         Ok(all)
+    }
+
+    fn scorers(&self, on: EvaluationSet) -> Vec<ClientId> {
+        let has_some = |place: &usize| {
+            let examples = self.shards.clients[*place].of(on);
+            examples.is_some_and(|examples| !examples.is_empty())
+        };
+        (0..self.infos.len()).filter(has_some).map(|place| self.infos[place].id).collect()
     }
 
     fn forget(&mut self, part: &Scope) -> Result<(), EngineError> {

@@ -17,7 +17,14 @@ use std::fmt::Write;
 use crate::document::is_start;
 use crate::{Choice, Division, Holding, Labels, Table, printable};
 
+/// A bar is this long where there is room for it.
 const BAR: usize = 20;
+/// And no shorter.
+const SHORTEST_BAR: usize = 4;
+/// Columns of a picture.
+const WIDE: usize = 80;
+/// Letters of a name.
+const LONGEST_NAME: usize = 28;
 const MOST_LABELS: usize = 24;
 const SHADES: [char; 5] = ['\u{b7}', '\u{2591}', '\u{2592}', '\u{2593}', '\u{2588}'];
 
@@ -49,14 +56,20 @@ impl Division {
         rows.extend(rest);
         rows.push(central);
 
+        for row in &mut rows {
+            row.name = shortened(&row.name).into();
+        }
         let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max(6);
+        let labels = counted.heading().len().max(counted.shown.len());
+        let beside = width + "  ".len() + "   train  valid   test  ".len() + labels;
+        let bar_width = WIDE.saturating_sub(beside).clamp(SHORTEST_BAR, BAR);
         let mut out = String::new();
         let mut line = |text: std::fmt::Arguments<'_>| {
             out.write_fmt(text).expect("writing to a string cannot fail");
             out.push('\n');
         };
         line(format_args!(
-            "{:width$}  {:BAR$}  {:>6} {:>6} {:>6}  {}",
+            "{:width$}  {:bar_width$}  {:>6} {:>6} {:>6}  {}",
             "client",
             "rows",
             "train",
@@ -66,8 +79,11 @@ impl Division {
         ));
         for (place, row) in rows.iter().enumerate() {
             let Line { name, parts, counts } = row;
-            let filled =
-                if together == Some(place) { 0 } else { (row.total() * BAR).div_ceil(longest) };
+            let filled = if together == Some(place) {
+                0
+            } else {
+                (row.total() * bar_width).div_ceil(longest)
+            };
             let bar = "\u{2588}".repeat(filled);
             let (mine, all) = if counted.of_rows {
                 (row.total(), table.examples.len())
@@ -76,7 +92,7 @@ impl Division {
             };
             let cells = shades((counts, mine), (&overall, all));
             line(format_args!(
-                "{name:width$}  {bar:BAR$}  {:>6} {:>6} {:>6}  {cells}",
+                "{name:width$}  {bar:bar_width$}  {:>6} {:>6} {:>6}  {cells}",
                 parts[0], parts[1], parts[2],
             ));
         }
@@ -102,6 +118,15 @@ impl Division {
         let others = clients.split_off(most);
         (clients, others)
     }
+}
+
+/// A name, or its beginning.
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= LONGEST_NAME {
+        return name.to_owned();
+    }
+    let start: String = name.chars().take(LONGEST_NAME - 2).collect();
+    format!("{start}..")
 }
 
 /// One line of the picture before it is drawn.

@@ -11,11 +11,11 @@ use crate::middle::CrossingBytes;
 pub struct Bytes {
     /// From the clients, refused updates included.
     pub up: ByteCount,
-    /// To the clients, those who then failed included.
+    /// To the clients, those who then failed included; nothing goes to who is not there.
     pub down: ByteCount,
     /// What the same clients would have sent had every parameter trained, in f32.
     pub full_up: ByteCount,
-    /// What the same clients would have received had every parameter changed, in f32.
+    /// What the clients that were sent something would have received had every parameter changed, in f32.
     pub full_down: ByteCount,
     /// What clients received in order to score the model. A measurement, and no part of `down`: a run
     /// that is scored less often sends the same.

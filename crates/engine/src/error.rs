@@ -71,9 +71,14 @@ pub enum EngineError {
         expected: usize,
     },
     /// The fleet lists its clients twice, out of order or under the server's number.
-    #[error("client {client} is out of place in the fleet: expected unique, ascending numbers")]
+    #[error(
+        "{name} has the number {client} in the fleet: expected unique, ascending numbers, none of them \
+         the server's"
+    )]
     Clients {
-        /// The client.
+        /// Its name.
+        name: String,
+        /// Its number.
         client: ClientId,
     },
     /// The global model has left the numbers; the last checkpoint has not.

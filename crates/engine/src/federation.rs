@@ -203,11 +203,13 @@ impl Federation {
 
 /// Refuses a fleet whose clients are not in strictly ascending order.
 fn check_clients(clients: &[ClientInfo]) -> Result<(), EngineError> {
-    let ids = || clients.iter().map(|client| client.id);
-    let misplaced = ids().zip(ids().skip(1)).find(|(left, right)| left >= right);
-    let server = ids().find(|id| *id == ClientId::SERVER);
-    match misplaced.map(|(_, right)| right).or(server) {
+    let misplaced =
+        clients.iter().zip(clients.iter().skip(1)).find(|(one, next)| one.id >= next.id);
+    let server = clients.iter().find(|client| client.id == ClientId::SERVER);
+    match misplaced.map(|(_, next)| next).or(server) {
         None => Ok(()),
-        Some(client) => Err(EngineError::Clients { client }),
+        Some(ClientInfo { id, name, .. }) => {
+            Err(EngineError::Clients { name: name.clone(), client: *id })
+        }
     }
 }

@@ -49,8 +49,9 @@ pub trait Fleet {
     /// Every client there is, in ascending order of id.
     fn clients(&self) -> &[ClientInfo];
 
-    /// Brings clients up to date, in ascending order; tells who could not be, and why.
-    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError>;
+    /// Brings clients up to date, in ascending order; tells who could not be, why, and whether the
+    /// download was sent all the same.
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError>;
 
     /// Measures the blocks of the model at the given clients, in their order.
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError>;
@@ -78,6 +79,10 @@ pub trait Fleet {
     /// for each client that has such examples, in client order, scored with the client's own
     /// personal parameters in place of the shared ones. Leaves all state as it is.
     fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError>;
+
+    /// Who has examples of a set, in ascending order: a model goes to them before they score it, and to
+    /// nobody else.
+    fn scorers(&self, on: EvaluationSet) -> Vec<ClientId>;
 
     /// Orders all clients to forget what they remember about a part: corrections and residuals.
     fn forget(&mut self, part: &Scope) -> Result<(), EngineError>;
@@ -173,6 +178,27 @@ pub struct Absence {
     pub client: ClientId,
     /// Why.
     pub reason: String,
+}
+
+impl Absence {
+    /// The client by its name, and why it is absent; clients begin some reasons with their own name.
+    pub fn in_words(&self, clients: &[ClientInfo]) -> String {
+        let info = clients.iter().find(|info| info.id == self.client);
+        let name = info.map_or_else(|| format!("client {}", self.client), |info| info.name.clone());
+        match self.reason.strip_prefix(&name).and_then(|rest| rest.strip_prefix(": ")) {
+            Some(_) => self.reason.clone(),
+            None => format!("{name}: {}", self.reason),
+        }
+    }
+}
+
+/// A client that a download did not bring up to date.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsynced {
+    /// The client, and why.
+    pub absence: Absence,
+    /// Whether the download went out: bytes to somebody who is not there are not spent.
+    pub sent: bool,
 }
 
 /// What became of a request.

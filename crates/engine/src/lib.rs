@@ -78,7 +78,7 @@ pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fleet::{
     Absence, Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
     Download, EvaluationRequest, EvaluationSet, Evidence, F1Counts, Fleet, Outcome, ProbeRequest,
-    Reply, Scored, TrainRequest, Verdict,
+    Reply, Scored, TrainRequest, Unsynced, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;

@@ -246,7 +246,7 @@ struct Contents {
 
 impl Filed {
     fn write(scratch: &Arc<Scratch>, state: &ClientState) -> Result<Self, EngineError> {
-        let ClientState { client, personal, correction, residual, attention } = state;
+        let ClientState { client: _, personal, correction, residual, attention } = state;
         let list = |tensors: &ParamValues| tensors.iter().map(|(id, n)| (id, n.len())).collect();
         let contents = Contents {
             personal: list(personal),
@@ -259,7 +259,7 @@ impl Filed {
         let numbers = numbers.chain([&*attention.first, &*attention.last]);
         let record = Record::write(scratch, numbers).map_err(|error| {
             let bytes = ByteCount(contents.bytes());
-            let doing = format!("writing what client {client} keeps ({bytes}) to");
+            let doing = format!("writing what a client keeps ({bytes}) to");
             EngineError::disk(doing, scratch.path(), error)
         })?;
         Ok(Self { record, contents })
@@ -267,7 +267,7 @@ impl Filed {
 
     fn read(&self, client: ClientId) -> Result<ClientState, EngineError> {
         self.read_numbers(client).map_err(|error| {
-            let doing = format!("reading what client {client} keeps from");
+            let doing = "reading what a client keeps from";
             EngineError::disk(doing, self.record.path(), error)
         })
     }

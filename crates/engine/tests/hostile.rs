@@ -164,6 +164,10 @@ impl Fleet for Intruder {
         self.0.evaluate(request)
     }
 
+    fn scorers(&self, on: EvaluationSet) -> Vec<ClientId> {
+        self.0.scorers(on)
+    }
+
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
         self.0.probe(request)
     }
@@ -175,7 +179,7 @@ impl Fleet for Intruder {
         self.0.compare_attention(look)
     }
 
-    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError> {
         self.0.sync(downloads)
     }
 

@@ -52,6 +52,40 @@ fn reported_bytes_are_the_lengths_of_the_payloads() {
 }
 
 #[test]
+fn nothing_is_counted_that_went_to_nobody() {
+    let examples: Vec<u64> = (0..40).map(|client| 20 + client).collect();
+    // The last five of the absent were sent their download and lost afterwards.
+    let away = |client: u32| (ClientId(client), client >= 15);
+    for (name, settings) in [("fedavg", "{}"), ("scaffold", "{}"), ("safl", r#"{"k":1}"#)] {
+        let whole = run(recipe(name, settings), &mut Quadratics::new(&examples), 3).1;
+        let mut fleet = Quadratics::new(&examples);
+        fleet.away = (0..20).map(away).collect();
+        let (_, reports) = run(recipe(name, settings), &mut fleet, 3);
+        let mut total = Bytes::default();
+        for (report, whole) in reports.iter().zip(&whole) {
+            assert_eq!((report.arrived.len(), report.failed.len()), (20, 20), "{name}");
+            // What FedAvg would have sent is of the same 25 clients.
+            assert_eq!(40 * report.bytes.full_down.0, 25 * whole.bytes.full_down.0, "{name}");
+            total += report.bytes;
+        }
+        let masks: u64 =
+            reports.iter().filter_map(|it| it.selection.as_ref()).map(|it| it.masks_down.0).sum();
+        assert_eq!(total.down.0 + total.evaluation.0 - masks, fleet.seen.0, "{name}");
+    }
+}
+
+#[test]
+fn who_cannot_be_reached_is_named_when_a_round_is_given_up() {
+    let mut fleet = Quadratics::new(&EXAMPLES);
+    fleet.away = [(ClientId(1), false)].into();
+    let mut recipe = recipe("fedavg", "{}");
+    (recipe.min_arrivals, recipe.retries) = (MinArrivals::Count(EXAMPLES.len() as u32), 1);
+    let mut federation = Federation::new(recipe, layout(), initial(), Seed(1)).unwrap();
+    let told = federation.run(&mut fleet, &mut [], 1, &|| false).unwrap_err().to_string();
+    assert!(told.contains("at best (client-1: is not there)"), "{told}");
+}
+
+#[test]
 fn fedavg_in_f32_moves_exactly_what_full_says() {
     for start in [Start::Sent, Start::Shared] {
         let recipe = Recipe { start, ..recipe("fedavg", "{}") };

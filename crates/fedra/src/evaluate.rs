@@ -12,7 +12,9 @@ use std::path::PathBuf;
 
 use fedra_client::{Evaluator, Examples, Limits, Scores};
 use fedra_compute::Device;
-use fedra_data::{ByLabel, Calibration, CalibrationScore, Columns, Encoding, Missing, Split, Task};
+use fedra_data::{
+    ByLabel, Calibration, CalibrationScore, Columns, ConfusionMatrix, Encoding, Missing, Split, Task,
+};
 use fedra_engine::EvaluationSet;
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Config};
@@ -397,9 +399,10 @@ fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<Stri
 }
 
 impl EvaluationReport {
-    /// The report for people: a part for each set.
-    pub fn text(&self) -> String {
-        let parts: Vec<String> = self.sets.iter().map(|(name, set)| set.text(name)).collect();
+    /// The report for people, on lines of so many characters: a part for each set.
+    pub fn text(&self, width: usize) -> String {
+        let set = |(name, set): (&String, &SetReport)| set.text(name, width);
+        let parts: Vec<String> = self.sets.iter().map(set).collect();
         parts.join("\n\n")
     }
 }
@@ -410,7 +413,7 @@ const MOST_LABELS: usize = 12;
 const MOST_LINES: usize = 40;
 
 impl SetReport {
-    fn text(&self, name: &str) -> String {
+    fn text(&self, name: &str, width: usize) -> String {
         let title = format!("{}: {}", name.replace('_', " "), counted(self.examples, "example"));
         let mut parts = Vec::new();
         let mut grid = Grid::new(["score", ">value"]);
@@ -421,18 +424,20 @@ impl SetReport {
             grid.row(["calibration error".into(), format!("{:.4}", calibration.expected_error)]);
             grid.row(["brier".into(), format!("{:.4}", calibration.brier)]);
         }
-        parts.push(format!("{title}\n{grid}"));
+        parts.push(format!("{title}\n{}", grid.within(width)));
         if let Some(by_label) = &self.by_label {
-            parts.push(labels_text(by_label));
-            parts.extend(by_label.confusion.as_ref().map(confusion_text));
+            parts.push(labels_text(by_label, width));
+            parts.extend(
+                by_label.confusion.as_ref().map(|confusion| confusion_text(confusion, width)),
+            );
         }
         if self.clients.len() > 1 {
-            parts.push(self.clients_text());
+            parts.push(self.clients_text(width));
         }
         parts.join("\n\n")
     }
 
-    fn clients_text(&self) -> String {
+    fn clients_text(&self, width: usize) -> String {
         let first = self.clients.values().next().map(|client| &client.scores);
         let names: Vec<String> =
             first.map_or(Vec::new(), |scores| scores.keys().cloned().collect());
@@ -450,11 +455,11 @@ impl SetReport {
             let cells = [client.clone(), grouped(report.examples)];
             grid.add(cells.into_iter().chain(names.iter().map(value)).collect());
         }
-        with_rest(grid.to_string(), self.clients.len(), "clients")
+        with_rest(grid.within(width), self.clients.len(), "clients")
     }
 }
 
-fn labels_text(by_label: &ByLabel) -> String {
+fn labels_text(by_label: &ByLabel, width: usize) -> String {
     let mut grid = Grid::new(["label", ">precision", ">recall", ">f1", ">support"]);
     for one in by_label.labels.iter().take(MOST_LINES) {
         let number = |value: f64| format!("{value:.4}");
@@ -467,23 +472,42 @@ fn labels_text(by_label: &ByLabel) -> String {
             support,
         ]);
     }
-    with_rest(grid.to_string(), by_label.labels.len(), "labels")
+    with_rest(grid.within(width), by_label.labels.len(), "labels")
 }
 
-fn confusion_text(confusion: &fedra_data::ConfusionMatrix) -> String {
+fn confusion_text(confusion: &ConfusionMatrix, width: usize) -> String {
     let count = confusion.labels.len();
     if count > MOST_LABELS {
         return format!("{count} labels: --json has the table of which was taken for which");
     }
+    let named = confusion_grid(confusion, |_, label| (label.to_owned(), label.to_owned()));
+    let fits = named.lines().iter().all(|line| line.chars().count() <= width);
+    if fits {
+        return named.to_string();
+    }
+    // Long names side by side: columns have the numbers of their rows.
+    let numbered = confusion_grid(confusion, |number, label| {
+        (format!("{number} {label}"), number.to_string())
+    });
+    numbered.within(width)
+}
+
+/// The matrix with what a label is called as a row and as a column, by its number from 1.
+fn confusion_grid(
+    ConfusionMatrix { labels, counts }: &ConfusionMatrix,
+    name: impl Fn(usize, &str) -> (String, String),
+) -> Grid {
+    let names: Vec<(String, String)> =
+        (1..).zip(labels).map(|(number, label)| name(number, label)).collect();
     let headings: Vec<String> = std::iter::once("true \\ answered".to_owned())
-        .chain(confusion.labels.iter().map(|label| format!(">{label}")))
+        .chain(names.iter().map(|(_, column)| format!(">{column}")))
         .collect();
     let mut grid = Grid::with(&headings);
-    for (label, row) in confusion.labels.iter().zip(&confusion.counts) {
+    for ((label, _), row) in names.iter().zip(counts) {
         let cells = std::iter::once(label.clone()).chain(row.iter().map(|count| grouped(*count)));
         grid.add(cells.collect());
     }
-    grid.to_string()
+    grid
 }
 
 fn with_rest(text: String, all: usize, what: &str) -> String {

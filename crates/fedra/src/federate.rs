@@ -16,6 +16,7 @@ use fedra_plan::{Round, Scope};
 use crate::baseline::Baseline;
 use crate::best::BestRound;
 use crate::census::Census;
+use crate::client_names::ClientNames;
 use crate::cutting;
 use crate::error::{Breakdown, Context, Result};
 use crate::experiment::{Complaint, Experiment, complaint_of};
@@ -368,9 +369,11 @@ impl<'e> Run<'e> {
         // What can be refused has been: from here on the folder is this run's.
         folder.forget_summary()?;
         files.begin()?;
+        let mut infos = fleet.clients().to_vec();
+        folder.write_clients(&ClientNames::of(&infos, &self.census))?;
 
         let label = self.recipe.method.as_str();
-        let (infos, cohort) = (fleet.clients().to_vec(), self.recipe.sampler.about(clients) as u64);
+        let cohort = self.recipe.sampler.about(clients) as u64;
         let about = Rounds { label, title: None, done, rounds, clients: &infos, cohort };
         begin(fleet, Round(done), listener.begin(&about))?;
         let (mut heard, stops) = (Heard(listener), || listener.stops());
@@ -391,6 +394,12 @@ impl<'e> Run<'e> {
                 break;
             }
             done = federation.completed().0;
+            if fleet.clients() != infos {
+                // Somebody has come since, and told how many rows it has.
+                infos = fleet.clients().to_vec();
+                let names = ClientNames::of(&infos, &self.census);
+                folder.write_clients(&names).map_err(|error| broken(error, done))?;
+            }
             listener.model(done, federation.model());
             self.keep_best(folder, &federation, &best_round)
                 .map_err(|error| broken(error, done))?;

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use fedra_engine::LogMark;
 use serde::Serialize;
 
+use crate::client_names::ClientNames;
 use crate::durable;
 use crate::error::{Context, Result, refuse};
 use crate::experiment::Experiment;
@@ -40,8 +41,8 @@ use crate::regular_file;
 use crate::round_files::is_event_file;
 use crate::round_log;
 use crate::run_files::{
-    BEST, CHECKPOINT, EVENTS, EXPERIMENT, FOLDERS, INPUTS, LEDGER, LEDGER_END, PREDICTIONS, REPORT,
-    ROUNDS, ROUNDS_CSV, ROUNDS_PARQUET, SITES, STATUS, SUMMARY, TENSORBOARD,
+    BEST, CHECKPOINT, CLIENTS, EVENTS, EXPERIMENT, FOLDERS, INPUTS, LEDGER, LEDGER_END,
+    PREDICTIONS, REPORT, ROUNDS, ROUNDS_CSV, ROUNDS_PARQUET, SITES, STATUS, SUMMARY, TENSORBOARD,
 };
 use crate::summary::{Stopped, Summary};
 
@@ -90,7 +91,7 @@ impl Folder {
         let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET, STATUS, EVENTS];
         let files =
             [SUMMARY, CHECKPOINT, LEDGER_END, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT];
-        for name in files.into_iter().chain(made) {
+        for name in files.into_iter().chain(made).chain([CLIENTS]) {
             durable::remove(&self.path.join(name))?;
         }
         for path in event_files(&self.path) {
@@ -280,7 +281,7 @@ impl Folder {
                 fs::copy(&path, to.join(TENSORBOARD).join(name))?;
             }
             let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET, STATUS, EVENTS];
-            let files = [INPUTS, LEDGER, LEDGER_END, ROUNDS, BEST, EXPERIMENT, SUMMARY];
+            let files = [INPUTS, CLIENTS, LEDGER, LEDGER_END, ROUNDS, BEST, EXPERIMENT, SUMMARY];
             for name in made.into_iter().chain(files) {
                 if from.join(name).exists() {
                     fs::copy(from.join(name), to.join(name))?;
@@ -316,6 +317,13 @@ impl Folder {
     /// Writes what was answered to the central test set.
     pub fn write_predictions(&self, lines: &str) -> Result<()> {
         self.write(PREDICTIONS, lines.as_bytes())
+    }
+
+    /// Writes whose numbers the log has.
+    pub(crate) fn write_clients(&self, clients: &ClientNames) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(clients)?;
+        text.push('\n');
+        self.write(CLIENTS, text.as_bytes())
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {

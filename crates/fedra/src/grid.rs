@@ -14,6 +14,8 @@ use fedra_report::{Column, Side, Table};
 pub struct Grid {
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
+    /// Columns at which a table that is too wide goes on below itself.
+    parts: Vec<usize>,
 }
 
 impl Grid {
@@ -21,7 +23,7 @@ impl Grid {
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
         let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
         let names = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned());
-        Self { right, rows: vec![names.collect()] }
+        Self { right, rows: vec![names.collect()], parts: Vec::new() }
     }
 
     /// Adds a row.
@@ -33,7 +35,12 @@ impl Grid {
     pub fn with(headings: &[String]) -> Self {
         let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
         let names = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned());
-        Self { right, rows: vec![names.collect()] }
+        Self { right, rows: vec![names.collect()], parts: Vec::new() }
+    }
+
+    /// Where the table is too wide, it goes on below itself from this column on.
+    pub fn part_at(&mut self, column: usize) {
+        self.parts.push(column);
     }
 
     /// Adds a row, one cell a column.
@@ -73,20 +80,100 @@ impl Grid {
 
     /// The lines, without blanks at their ends.
     pub fn lines(&self) -> Vec<String> {
+        let all: Vec<usize> = (0..self.right.len()).collect();
+        self.set(&all, &self.widths())
+    }
+
+    /// The table on lines of so many characters. One that is wider goes on below itself, its first column
+    /// again; long cells of words take several lines, and what is a single word is cut.
+    pub fn within(&self, width: usize) -> String {
+        let mut widths = self.widths();
+        let total =
+            |widths: &[usize]| widths.iter().sum::<usize>() + GAP * (widths.len().max(1) - 1);
+        if total(&widths) <= width {
+            return self.to_string();
+        }
+        let [first, rest @ ..] = widths.as_mut_slice() else { return String::new() };
+        *first = (*first).min((width * 2 / 5).max(LEAST));
+        let room = width.saturating_sub(*first + GAP).max(LEAST);
+        rest.iter_mut().for_each(|own| *own = (*own).min(room));
+        let mut tables: Vec<Vec<usize>> = vec![vec![0]];
+        for column in 1..widths.len() {
+            let table = tables.last_mut().expect("there is a first");
+            let used = table.iter().map(|column| widths[*column] + GAP).sum::<usize>();
+            let is_new =
+                table.len() > 1 && (used + widths[column] > width || self.parts.contains(&column));
+            if is_new {
+                tables.push(vec![0, column]);
+            } else {
+                table.push(column);
+            }
+        }
+        let set = |columns: &Vec<usize>| self.set(columns, &widths).join("\n");
+        tables.iter().map(set).collect::<Vec<_>>().join("\n\n")
+    }
+
+    fn widths(&self) -> Vec<usize> {
         let width = |column: usize| {
             self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
-        let cell = |row: &[String], column: usize| {
-            let (text, width) = (&row[column], widths[column]);
-            if self.right[column] { format!("{text:>width$}") } else { format!("{text:width$}") }
-        };
-        let line = |row: &Vec<String>| {
-            let cells: Vec<String> = (0..widths.len()).map(|column| cell(row, column)).collect();
-            cells.join("  ").trim_end().to_owned()
-        };
-        self.rows.iter().map(line).collect()
+        (0..self.right.len()).map(width).collect()
     }
+
+    /// Some of the columns, as wide as is said.
+    fn set(&self, columns: &[usize], widths: &[usize]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            let cells: Vec<Vec<String>> =
+                columns.iter().map(|column| cell_lines(&row[*column], widths[*column])).collect();
+            let deep = cells.iter().map(Vec::len).max().unwrap_or(0);
+            for depth in 0..deep {
+                let cell = |(cell, column): (&Vec<String>, &usize)| {
+                    let text = cell.get(depth).map_or("", String::as_str);
+                    let width = widths[*column];
+                    if self.right[*column] {
+                        format!("{text:>width$}")
+                    } else {
+                        format!("{text:width$}")
+                    }
+                };
+                let line: Vec<String> = cells.iter().zip(columns).map(cell).collect();
+                lines.push(line.join("  ").trim_end().to_owned());
+            }
+        }
+        lines
+    }
+}
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// Columns are no narrower than this.
+const LEAST: usize = 8;
+
+/// A cell on lines of a width: broken between words, a longer word cut.
+fn cell_lines(text: &str, width: usize) -> Vec<String> {
+    if text.chars().count() <= width {
+        return vec![text.to_owned()];
+    }
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let word = if word.chars().count() <= width {
+            word.to_owned()
+        } else {
+            let start: String = word.chars().take(width.saturating_sub(2)).collect();
+            format!("{start}..")
+        };
+        let line = lines.last_mut().expect("there is a first");
+        if line.is_empty() {
+            *line = word;
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(&word);
+        } else {
+            lines.push(word);
+        }
+    }
+    lines
 }
 
 impl std::fmt::Display for Grid {
@@ -122,6 +209,40 @@ mod tests {
         grid.row(["fedavg".into(), "0.71".into()]);
         grid.row(["local".into(), "0.5".into()]);
         assert_eq!(grid.to_string(), "method  score\nfedavg   0.71\nlocal     0.5");
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_goes_on_below_itself() {
+        let mut grid = Grid::new(["variant", ">score", "difference", ">up", ">down"]);
+        grid.row([
+            "fedavg with a long name".into(),
+            "0.71".into(),
+            "-".into(),
+            "1 MB".into(),
+            "2".into(),
+        ]);
+        grid.part_at(3);
+        assert_eq!(
+            grid.within(32),
+            "variant       score  difference\nfedavg with    0.71  -\na long name\n\n\
+             variant         up  down\nfedavg with   1 MB     2\na long name"
+        );
+        assert_eq!(grid.within(80), grid.to_string());
+    }
+
+    #[test]
+    fn a_table_fits_every_width_that_is_not_silly() {
+        let mut grid = Grid::new(["label", ">precision", ">recall", "a word", ">support"]);
+        for name in ["pneumonia", "x".repeat(200).as_str(), "acute renal failure", "\u{627}\u{644}"]
+        {
+            let cells = [name, "0.1234", "0.5678", name, "1,234,567"];
+            grid.row(cells.map(str::to_owned));
+        }
+        for width in 24..200 {
+            for line in grid.within(width).lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
     }
 
     #[test]

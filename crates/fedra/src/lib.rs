@@ -57,6 +57,7 @@ pub mod experiment;
 
 pub mod agreement;
 pub mod census;
+pub mod client_names;
 pub mod federate;
 pub mod listener;
 pub mod run;
@@ -118,6 +119,7 @@ mod durable;
 pub mod grid;
 pub mod process;
 mod regular_file;
+pub mod wrap;
 
 /// The engine: recipes, rounds, reports.
 pub use fedra_engine as engine;

@@ -20,7 +20,7 @@ use crate::holdings::Holdings;
 use crate::lock::Lock;
 use crate::regular_file;
 use crate::run_files::{
-    BEST, CHECKPOINT, EXPERIMENT, FOLDERS, INPUTS, LEDGER, REPORT, ROUNDS, ROUNDS_CSV,
+    BEST, CHECKPOINT, CLIENTS, EXPERIMENT, FOLDERS, INPUTS, LEDGER, REPORT, ROUNDS, ROUNDS_CSV,
     ROUNDS_PARQUET, SITES, SUMMARY, TENSORBOARD,
 };
 use crate::summary::Summary;
@@ -54,7 +54,7 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
     folder::check_model(path)?;
     let has = |name: &str| path.join(name).exists();
     let files = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT];
-    let others = [INPUTS, BEST, REPORT, ROUNDS_CSV, ROUNDS_PARQUET];
+    let others = [INPUTS, CLIENTS, BEST, REPORT, ROUNDS_CSV, ROUNDS_PARQUET];
     let mut names = files.into_iter().chain(FOLDERS).chain(others).filter(|name| has(name));
     // Events of other programs stay beside ours; only those of a run are anybody's result here.
     let events = || (!folder::event_files(path).is_empty()).then_some(TENSORBOARD);

@@ -9,6 +9,7 @@
 //! ([`fedra_data::spans`]), and its probability is the mean over its words of the probability of their
 //! tags.
 
+mod keys;
 mod output;
 mod parquet;
 mod prediction;
@@ -18,10 +19,11 @@ pub use prediction::{FoundSpan, LabelProbability, Prediction};
 
 use std::io::{Read, Write};
 
-use fedra_data::{Body, DataError, TextFile, TextRow, TextSink, WordsAre};
+use fedra_data::{Body, DataError, TextFile, TextFormat, TextRow, TextSink, WordsAre};
 
 use crate::error::{Error, Result};
 use crate::flags;
+use crate::predict::keys::Keys;
 use crate::trained_model::{Reading, TrainedModel};
 
 /// Most rows that are answered before more are read.
@@ -93,6 +95,17 @@ impl TrainedModel {
         mut output: PredictionWriter<W>,
         progress: &dyn Fn(u64),
     ) -> Result<(PredictReport, W)> {
+        let is_file = std::fs::metadata(&file.path).is_ok_and(|about| about.is_file());
+        if output.needs_columns()
+            && file.format == TextFormat::JsonLines
+            && stream.is_none()
+            && is_file
+        {
+            let keys = keys::keys_of(file).map_err(flags::in_flags)?;
+            if !keys.is_empty() {
+                output.columns(&keys)?;
+            }
+        }
         let mut sink = Rows {
             model: self,
             file,
@@ -137,6 +150,11 @@ struct Rows<'a, W: Write + Send> {
 impl<W: Write + Send> Rows<'_, W> {
     /// Answers those that wait.
     fn answer(&mut self) -> Result<()> {
+        if self.output.needs_columns() && !self.held.is_empty() {
+            let mut keys = Keys::default();
+            self.held.iter().try_for_each(|row| keys.note(&row.record))?;
+            self.output.columns(&keys.names)?;
+        }
         let (mut bodies, mut rows) = (Vec::new(), Vec::new());
         for TextRow { line, body, record } in self.held.drain(..) {
             bodies.push(body);

@@ -4,6 +4,8 @@
 pub const EXPERIMENT: &str = "experiment.toml";
 /// Digests of what the run learns from.
 pub const INPUTS: &str = "inputs.json";
+/// The names of the clients whose numbers the log has.
+pub const CLIENTS: &str = "clients.json";
 /// One report a round.
 pub const ROUNDS: &str = "rounds.jsonl";
 /// The rounds as a table, where `log` asks for it.

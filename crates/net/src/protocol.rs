@@ -382,7 +382,7 @@ pub(crate) fn read_training(
     let part = |bytes: &Bytes| {
         let mask = Mask::decode(bytes, layout).map_err(|error| wrong(error.to_string()))?;
         if (mask.round, mask.client) != (round, client) {
-            return Err(wrong(format!("found a mask of client {}", mask.client)));
+            return Err(wrong("found a mask of another client or round".to_owned()));
         }
         Ok(mask.learns)
     };

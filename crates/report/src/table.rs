@@ -29,6 +29,8 @@ pub enum Side {
     Left,
     /// For numbers.
     Right,
+    /// For names and sentences out of files: as left, in their own direction, broken where they are too long.
+    Name,
 }
 
 impl Table {
@@ -37,6 +39,7 @@ impl Table {
             let side = match column.side {
                 Side::Left => "",
                 Side::Right => " class=\"number\"",
+                Side::Name => " class=\"name\" dir=\"auto\"",
             };
             format!("<{kind}{side}>{}</{kind}>", escaped(text))
         };

@@ -130,7 +130,7 @@ pub enum WireError {
         expected: Round,
     },
     /// The payload names another sender.
-    #[error("a payload is from {found}: expected {expected}")]
+    #[error("a payload has sender number {found} in its header: expected {expected}")]
     OtherSender {
         /// Sender found.
         found: ClientId,

@@ -150,7 +150,10 @@ fn each_wrong_claim_has_its_own_name() {
         decode(&bytes, &expectation(&layout, Encoding::F32)).expect_err("a wrong claim").to_string()
     };
     assert_eq!(refuse(&|h| h.round = Round(4)), "a payload is for round 4: expected round 3");
-    assert_eq!(refuse(&|h| h.client = ClientId(6)), "a payload is from 6: expected 5");
+    assert_eq!(
+        refuse(&|h| h.client = ClientId(6)),
+        "a payload has sender number 6 in its header: expected 5"
+    );
     assert_eq!(refuse(&|h| h.kind = Kind::Variate), "a payload holds kind 2: expected change (1)");
     assert_eq!(refuse(&|h| h.encoding = Encoding::F16), "a payload has encoding 1: expected 0");
 

@@ -55,24 +55,25 @@ impl LedgerOf {
             }));
             return Ok(());
         }
-        console::data(releases(&ledger));
+        console::table(&releases(&ledger));
         let rounds = file.with_file_name(ROUNDS);
         if rounds.is_file()
             && let Some(table) = signals(&rounds)?
         {
-            console::data(format_args!("\n{table}"));
+            console::data("");
+            console::table(&table);
         }
         let folder = file.with_file_name("");
         // A run in one process: sites leave a list of themselves, or have keys.
         let simulated = folder.join(EXPERIMENT).is_file() && !folder.join(SITES).is_file();
         let more = if simulated { format!(" {SIMULATED}") } else { String::new() };
-        console::data(format_args!("\n{}{more}", ledger.statement()?));
+        console::page(format_args!("\n{}{more}", ledger.statement()?));
         Ok(())
     }
 }
 
 /// What was released, equal releases together.
-fn releases(ledger: &Ledger) -> String {
+fn releases(ledger: &Ledger) -> Grid {
     let mut counts: BTreeMap<(&str, String), (u64, BTreeSet<&str>)> = BTreeMap::new();
     for event in ledger.events() {
         let (count, clients) =
@@ -88,7 +89,7 @@ fn releases(ledger: &Ledger) -> String {
         };
         grid.row([mechanism.to_owned(), release, count.to_string(), about]);
     }
-    grid.lines().join("\n")
+    grid
 }
 
 fn in_words(release: &Release) -> String {
@@ -114,7 +115,7 @@ fn in_words(release: &Release) -> String {
 }
 
 /// Signal over noise by round and site; `None` where reports have none.
-fn signals(file: &Path) -> Result<Option<String>> {
+fn signals(file: &Path) -> Result<Option<Grid>> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let mut rows: Vec<(u32, Vec<SiteNoise>)> = Vec::new();
     for line in text.lines() {
@@ -138,5 +139,5 @@ fn signals(file: &Path) -> Result<Option<String>> {
         let cells = std::iter::once(round.to_string()).chain(sites.iter().map(of));
         grid.add(cells.collect());
     }
-    Ok(Some(grid.lines().join("\n")))
+    Ok(Some(grid))
 }

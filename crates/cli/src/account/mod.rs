@@ -130,7 +130,7 @@ impl Epsilon {
         if self.run.json {
             return print(&checked, &answer(spent));
         }
-        console::data(table(&checked, &[(None, spent)]));
+        console::table(&table(&checked, &[(None, spent)]));
         console::say(checked.words());
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Sigma {
             object["sigma_rdp"] = json!(by_rdp.ok());
             return print(&checked, &object);
         }
-        console::data(table(&checked, &[(Some(noise), spent)]));
+        console::table(&table(&checked, &[(Some(noise), spent)]));
         if let Ok(by_rdp) = by_rdp {
             console::say(format_args!("by rdp alone it would take sigma {:.4}", up(by_rdp.get())));
         }
@@ -188,7 +188,7 @@ impl Steps {
             return print(&checked, &object);
         }
         console::data(format_args!("steps  {}", grouped(steps.get())));
-        console::data(table(&checked, &[(Some(noise), spent)]));
+        console::table(&table(&checked, &[(Some(noise), spent)]));
         console::say(checked.words());
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Table {
             });
             return print(&checked, &json!({ "rows": rows.collect::<Vec<_>>() }));
         }
-        console::data(table(&checked, &rows));
+        console::table(&table(&checked, &rows));
         console::say(checked.words());
         Ok(())
     }

@@ -36,10 +36,10 @@ impl Telling {
             lines.iter().for_each(console::data);
         } else {
             for table in tables(findings) {
-                console::data(table);
+                console::table(&table);
                 console::data("");
             }
-            verdicts.iter().map(sentence).for_each(console::data);
+            verdicts.iter().map(sentence).for_each(console::page);
             console::data("");
             console::data(samples(findings, truth));
         }

@@ -7,10 +7,10 @@ use clap::Args;
 use fedra::grid::grouped;
 use fedra_compute::Seed;
 use fedra_engine::{
-    Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
-    EngineError, Evaluation, EvaluationRequest, Evidence, Federation, Fleet, OptimiserConfig,
+    Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download, EngineError,
+    Evaluation, EvaluationRequest, EvaluationSet, Evidence, Federation, Fleet, OptimiserConfig,
     Outcome, ParamValues, ProbeRequest, Recipe, Reply, Sampler, Scored, StateHandle, TrainRequest,
-    Verdict, Work,
+    Unsynced, Verdict, Work,
 };
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Layout, ParamId, Part, Role, Scope, Shape, Site};
@@ -145,6 +145,10 @@ impl Fleet for Trivial {
         Ok(Vec::new())
     }
 
+    fn scorers(&self, _on: EvaluationSet) -> Vec<ClientId> {
+        Vec::new()
+    }
+
     fn probe(&mut self, _inquiry: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
         Ok(Vec::new())
     }
@@ -156,7 +160,7 @@ impl Fleet for Trivial {
         Ok(Vec::new())
     }
 
-    fn sync(&mut self, _downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+    fn sync(&mut self, _downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError> {
         Ok(Vec::new())
     }
 

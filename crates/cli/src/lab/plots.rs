@@ -126,18 +126,18 @@ impl Findings {
             Telling::Json => console::data(&self.results),
             Telling::Words => {
                 for line in self.table.iter().flat_map(lines) {
-                    console::data(line);
+                    console::page(line);
                 }
                 for shape in &self.shapes {
                     let word = if shape.seen { "seen    " } else { "NOT SEEN" };
-                    console::data(format_args!("{word}  {}", shape.name));
+                    console::page(format_args!("{word}  {}", shape.name));
                     if let Some(criterion) = &shape.criterion {
-                        console::data(format_args!("          if {criterion}"));
+                        console::page(format_args!("          if {criterion}"));
                     }
-                    console::data(format_args!("          {}\n", shape.numbers));
+                    console::page(format_args!("          {}\n", shape.numbers));
                 }
                 if let Some(conclusion) = &self.conclusion {
-                    console::data(conclusion);
+                    console::page(conclusion);
                 }
                 console::say(format_args!(
                     "{} runs in {:.0} s; open {}",
@@ -154,7 +154,7 @@ impl Findings {
 /// A table for a terminal, below its caption and with a blank line after it.
 fn lines(table: &Table) -> Vec<String> {
     let heading = |column: &fedra_report::Column| match column.side {
-        Side::Left => column.name.clone(),
+        Side::Left | Side::Name => column.name.clone(),
         Side::Right => format!(">{}", column.name),
     };
     let mut grid = Grid::with(&table.columns.iter().map(heading).collect::<Vec<_>>());
@@ -162,7 +162,7 @@ fn lines(table: &Table) -> Vec<String> {
         grid.add(row.clone());
     }
     let mut lines = vec![table.caption.clone(), String::new()];
-    lines.extend(grid.lines());
+    lines.extend(grid.within(console::table_width()).lines().map(str::to_owned));
     lines.push(String::new());
     lines
 }

@@ -123,7 +123,7 @@ impl Quickstart {
         let page = self.page(&story)?;
         drop(whole);
         say(String::new());
-        console::data(story.table());
+        console::table(&story.table());
         say(format!("\n{}\n", story.picture()));
         for line in story.words() {
             say(line);

@@ -11,7 +11,7 @@ fn at_terminal(place: &Place, columns: usize, before: &str, arguments: &str) -> 
     let line = format!("stty cols {columns} rows 24; {before} {fedra} {arguments}");
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(place.folder.path());
-    command.env("TERM", "xterm").env_remove("NO_COLOR").output().ok()
+    command.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("COLUMNS").output().ok()
 }
 
 /// Says why a test did nothing.
@@ -143,4 +143,19 @@ fn an_interrupt_takes_the_live_line_away() {
     // That it is stopping is said only where the round takes long enough to say it.
     assert!(said.contains("go on with: fedra run --resume runs/tiny"), "{said}");
     assert!(!said.contains("\u{2500}"), "a bar is left: {said}");
+}
+
+#[test]
+fn notes_and_errors_break_between_words_at_a_terminal_and_nowhere_in_a_pipe() {
+    let place = Place::new();
+    let arguments = "run tiny.toml --set federation.min_arrivals=7 --out a-folder-with-a-name";
+    let Some(shown) = at_terminal(&place, 44, "", arguments) else { return skipped() };
+    let piped = text(&place.fedra(&arguments.split(' ').collect::<Vec<_>>()).stderr);
+    assert!(piped.lines().any(|line| line.chars().count() > 60), "{piped}");
+    let shown = text(&shown.stdout).replace('\r', "");
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&shown), words(&piped));
+    for line in shown.lines().filter(|line| line.chars().count() > 44) {
+        assert!(!line.trim().contains(' '), "{line}");
+    }
 }

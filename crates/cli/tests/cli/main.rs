@@ -30,5 +30,6 @@ mod refusals;
 mod run;
 mod tasks;
 mod truth;
+mod widths;
 
 mod place;

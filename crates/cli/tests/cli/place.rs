@@ -23,12 +23,8 @@ impl Place {
     pub fn fedra(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
         command.current_dir(self.folder.path()).args(arguments);
-        command
-            .env_remove("FEDRA_DATA")
-            .env_remove("FEDRA_MODELS")
-            .env("HF_HUB_CACHE", "none")
-            .output()
-            .unwrap()
+        command.env_remove("FEDRA_DATA").env_remove("FEDRA_MODELS").env_remove("COLUMNS");
+        command.env("HF_HUB_CACHE", "none").output().unwrap()
     }
 
     #[track_caller]

@@ -429,3 +429,43 @@ fn adapters_say_what_their_head_answers_wherever_they_lie() {
     let heard = place.succeed_and_hear(&predict);
     assert!(heard.contains("note: elsewhere does not say whether a text has one label"), "{heard}");
 }
+
+#[test]
+fn a_table_of_answers_has_every_key_whatever_the_order_in_which_rows_have_them() {
+    let place = Place::new();
+    let model = fixture("sequence_one").display().to_string();
+    let rows = [
+        r#"{"id": 1, "text": "no pain"}"#,
+        r#"{"text": "some pain", "id": 2}"#,
+        r#"{"ward": "a, b", "text": "pain"}"#,
+    ];
+    fs::write(place.path("rows.jsonl"), rows.join("\n")).unwrap();
+    let said = |output: &str| {
+        let arguments = ["predict", "--model", &model, "--input", "rows.jsonl", "--output", output];
+        place.succeed(&[&arguments[..], &["--force"]].concat());
+        fs::read_to_string(place.path(output)).unwrap()
+    };
+    let csv = said("answers.csv");
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "id,text,ward,predicted,probability");
+    let starts = ["1,no pain,,", "2,some pain,,", ",pain,\"a, b\","];
+    for (line, start) in lines[1..].iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+    }
+    // A stream is read once: its table has the keys of the rows that are answered first.
+    let from_stream = |rows: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+        command.args(["predict", "--model", &model, "--input", "-", "--input-format", "jsonl"]);
+        command.args(["--format", "csv"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+        running.stdin.take().unwrap().write_all(rows.as_bytes()).unwrap();
+        running.wait_with_output().unwrap()
+    };
+    let streamed = from_stream(&rows.join("\n"));
+    assert_eq!(text(&streamed.stdout), csv);
+    let many = format!("{}{}", "{\"text\": \"x\"}\n".repeat(2048), rows[0]);
+    let refused = from_stream(&many);
+    assert_eq!(refused.status.code(), Some(2));
+    let told = text(&refused.stderr);
+    assert!(told.contains("found the key \"id\" for the first time"), "{told}");
+}

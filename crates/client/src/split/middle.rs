@@ -190,7 +190,7 @@ impl Middle {
                 let answer = turn.exchange(self.blocks(), &mut learner, &bytes);
                 let mut state = self.lock();
                 // Work for a connection that another one has replaced is lost.
-                state.slot(seat)?.turn = Some((turn, Some(learner)));
+                self.slot(&mut state, seat)?.turn = Some((turn, Some(learner)));
                 drop(state);
                 self.moved.notify_all();
                 answer
@@ -202,18 +202,18 @@ impl Middle {
     fn begin_work(&self, seat: Seat) -> Result<(Turn, Learner)> {
         let mut state = self.lock();
         loop {
-            state.slot(seat)?;
+            self.slot(&mut state, seat)?;
             if self.may_go_on(&mut state, seat.client)? {
                 break;
             }
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let shared = state.shared.clone();
-        let taken = state.slot(seat)?.turn.take();
+        let taken = self.slot(&mut state, seat)?.turn.take();
         let (turn, learner) = taken.ok_or_else(|| ClientError::Peer {
-            reason: format!("client {} sent a frame before the last one was answered", seat.client),
+            reason: format!("{} sent a frame before the last was answered", self.name(seat.client)),
         })?;
-        let learner = learner.or(shared).ok_or_else(|| over(seat))?;
+        let learner = learner.or(shared).ok_or_else(|| self.over(seat))?;
         Ok((turn, learner))
     }
 
@@ -230,16 +230,47 @@ impl Middle {
 
     fn train_jointly(&self, seat: Seat, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let mut state = self.lock();
-        state.slot(seat)?;
-        state.joint.put(seat.client, bytes)?;
+        self.slot(&mut state, seat)?;
+        if !state.joint.put(seat.client, bytes) {
+            let reason = format!("{} takes no part in this step", self.name(seat.client));
+            return Err(ClientError::Peer { reason });
+        }
         self.step_jointly(&mut state);
         loop {
-            state.slot(seat)?;
+            self.slot(&mut state, seat)?;
             if let Some(answer) = state.joint.fetch(seat.client) {
                 return answer;
             }
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// A client's place, for the connection that is listened to.
+    fn slot<'s>(&self, state: &'s mut State, seat: Seat) -> Result<&'s mut Slot> {
+        let slot = state.slots.get_mut(&seat.client).filter(|slot| slot.round == seat.round);
+        let Some(slot) = slot else { return Err(self.over(seat)) };
+        let Seat { client, round: Round(round), connection } = seat;
+        let name = self.name(client);
+        let reason = match slot.presence {
+            Presence::Here if slot.connection == connection => return Ok(slot),
+            Presence::Here => format!("{name} has made another connection since"),
+            Presence::Out => format!(
+                "{name} lost its connection in round {}, and others have learnt with it since: it \
+                 is out of this round",
+                round + 1
+            ),
+            Presence::Left | Presence::Settled(_) => return Err(self.over(seat)),
+        };
+        Err(ClientError::Peer { reason })
+    }
+
+    fn over(&self, Seat { client, round, .. }: Seat) -> ClientError {
+        let (name, round) = (self.name(client), round.0 + 1);
+        ClientError::Peer { reason: format!("{name} has no turn in round {round} (any more)") }
+    }
+
+    fn name(&self, client: ClientId) -> &str {
+        self.names.get(&client).map_or("a stranger", String::as_str)
     }
 
     /// Takes the joint step if everybody is ready for it.
@@ -257,7 +288,7 @@ impl Middle {
     /// A client has no more frames.
     pub(super) fn leave(&self, seat: Seat) {
         let mut state = self.lock();
-        if let Ok(slot) = state.slot(seat) {
+        if let Ok(slot) = self.slot(&mut state, seat) {
             slot.presence = Presence::Left;
             state.joint.leave(seat.client);
             self.step_jointly(&mut state);
@@ -273,8 +304,7 @@ impl Middle {
         survey: &mut Survey,
         bytes: &[u8],
     ) -> Result<Vec<u8>> {
-        let name = self.names.get(&client).map_or("", String::as_str);
-        let cut = self.split.cut(name, round, self.model.layout().blocks())?;
+        let cut = self.split.cut(self.name(client), round, self.model.layout().blocks())?;
         let range = cut.server_blocks().unwrap_or(0..0);
         let range = usize::from(range.start)..usize::from(range.end);
         let hosted = self.lock().hosted.clone();
@@ -326,24 +356,6 @@ impl Middle {
 }
 
 impl State {
-    /// A client's place, for the connection that is listened to.
-    fn slot(&mut self, seat: Seat) -> Result<&mut Slot> {
-        let slot = self.slots.get_mut(&seat.client).filter(|slot| slot.round == seat.round);
-        let Some(slot) = slot else { return Err(over(seat)) };
-        let Seat { client, round: Round(round), connection } = seat;
-        let reason = match slot.presence {
-            Presence::Here if slot.connection == connection => return Ok(slot),
-            Presence::Here => format!("client {client} has made another connection since"),
-            Presence::Out => format!(
-                "client {client} lost its connection in round {}, and others have learnt with it since: it \
-                 is out of this round",
-                round + 1
-            ),
-            Presence::Left | Presence::Settled(_) => return Err(over(seat)),
-        };
-        Err(ClientError::Peer { reason })
-    }
-
     /// Whether a client may begin its next step: where copies are due to meet, they have met.
     fn meet(&mut self, client: ClientId, every: u32) -> Result<bool> {
         let step_of = |slot: &Slot| {
@@ -481,11 +493,6 @@ impl MiddleHost for Middle {
     fn crossed(&self) -> CrossingBytes {
         std::mem::take(&mut *self.crossed.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-fn over(Seat { client, round, .. }: Seat) -> ClientError {
-    let reason = format!("client {client} has no turn in round {} (any more)", round.0 + 1);
-    ClientError::Peer { reason }
 }
 
 fn failure(doing: &'static str, error: &ClientError) -> EngineError {

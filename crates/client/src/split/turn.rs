@@ -91,7 +91,7 @@ impl Turn {
     pub fn new(request: &TrainRequest) -> Result<Self> {
         let plan = &request.plan;
         let Some(blocks) = plan.cut().server_blocks() else {
-            let reason = format!("client {} trains a model that is not cut", request.client);
+            let reason = "found a plan without a cut, expected one of a cut model".to_owned();
             return Err(ClientError::Peer { reason });
         };
         let crossed = plan.gradient_crossings();

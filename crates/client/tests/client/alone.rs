@@ -6,10 +6,10 @@ use std::sync::Arc;
 use fedra_client::{Client, Shard, to_values};
 use fedra_data::Task;
 use fedra_engine::{
-    Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
-    Encoding, EngineError, EvaluationRequest, EvaluationSet, Evidence, Federation, Fleet,
-    MinArrivals, Outcome, ProbeRequest, Recipe, RoundReport, Scored, Sink, StateHandle,
-    TrainRequest, Verdict, methods::Method,
+    Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download, Encoding,
+    EngineError, EvaluationRequest, EvaluationSet, Evidence, Federation, Fleet, MinArrivals,
+    Outcome, ProbeRequest, Recipe, RoundReport, Scored, Sink, StateHandle, TrainRequest, Unsynced,
+    Verdict, methods::Method,
 };
 use fedra_plan::Scope;
 use fedra_seed::Seed;
@@ -55,7 +55,11 @@ impl Fleet for Sites {
         &self.infos
     }
 
-    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+    fn scorers(&self, on: EvaluationSet) -> Vec<ClientId> {
+        self.server.scorers(on)
+    }
+
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError> {
         for download in downloads {
             self.at(download.client).sync(download.parts()).map_err(failed)?;
         }

@@ -71,8 +71,8 @@ fn a_failing_client_is_reported_and_the_others_go_on() {
         payload: Arc::from(vec![0; 10]),
     };
     let absent = fleet.sync(&[broken]).unwrap();
-    assert_eq!(absent[0].client, ClientId(2));
-    assert!(!absent[0].reason.is_empty());
+    assert_eq!(absent[0].absence.client, ClientId(2));
+    assert!(!absent[0].absence.reason.is_empty());
     let orders = orders(&world, &fleet, |_| {});
     let arrivals = train(&mut fleet, orders, Verdict::Taken);
     assert!(matches!(arrivals[0].outcome, Outcome::Finished(_)));

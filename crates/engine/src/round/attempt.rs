@@ -34,6 +34,7 @@ use crate::planner::Choice;
 use crate::private_steps::PrivateSteps;
 use crate::recipe::{Population, Recipe, Start};
 use crate::report::FailedAttempt;
+use crate::round::sync::sent_bytes;
 use crate::selection::SelectionReport;
 use crate::state::State;
 use crate::work::{LocalRule, Work};
@@ -51,6 +52,8 @@ pub(crate) struct Attempt {
     pub(crate) gathered: Gathered,
     /// Who was not asked to train, beside those whom the fleet reports.
     absent: Vec<Absence>,
+    /// How many of the cohort were sent a download.
+    sent: u64,
     pub(crate) bytes: Bytes,
     pub(crate) effort: u64,
     /// How long it took so far, with the attempts before it.
@@ -106,6 +109,18 @@ struct Dispatch {
     corrections: ByteCount,
 }
 
+/// A cohort after its downloads.
+struct Synced {
+    /// Who is up to date.
+    present: Vec<ClientInfo>,
+    /// Who could not be reached, and why.
+    unreachable: Vec<Absence>,
+    /// To how many a download was sent.
+    sent: u64,
+    /// How much went down to them.
+    down: ByteCount,
+}
+
 /// Where the draws of an attempt at a round start: those of the first at the experiment's seed.
 fn seed_of_attempt(experiment: Seed, attempt: u32) -> Seed {
     match attempt {
@@ -147,7 +162,7 @@ impl State {
             }
             failed.push(attempt.failed());
         }
-        Err(gave_up(self.round, &failed))
+        Err(gave_up(self.round, &failed, fleet.clients()))
     }
 
     /// Where the draw of a cohort starts. What sampling adds to a promise to clients holds only against who
@@ -173,7 +188,8 @@ impl State {
         if let Some(middle) = self.middle()? {
             middle.host(&self.model)?;
         }
-        let (present, unreachable, mut down) = self.sync(fleet, &attempt.cohort)?;
+        let Synced { present, unreachable, sent, mut down } = self.sync(fleet, &attempt.cohort)?;
+        attempt.sent = sent;
         attempt.phases.sync = watch.lap();
         let ids: Vec<ClientId> = present.iter().map(|client| client.id).collect();
         let (attention, looked) = self.look(fleet, &ids)?;
@@ -215,18 +231,14 @@ impl State {
     }
 
     /// Brings the cohort up to date; tells who is, who could not be reached, and what went down.
-    fn sync(
-        &self,
-        fleet: &mut dyn Fleet,
-        cohort: &[ClientInfo],
-    ) -> Result<(Vec<ClientInfo>, Vec<Absence>, ByteCount), EngineError> {
+    fn sync(&self, fleet: &mut dyn Fleet, cohort: &[ClientInfo]) -> Result<Synced, EngineError> {
         let downloads = self.downloads(cohort)?;
-        let lengths = downloads.iter().map(|download| download.payload.len() as u64);
-        let down = ByteCount(lengths.sum());
-        let unreachable = fleet.sync(&downloads)?;
-        let gone: BTreeSet<ClientId> = unreachable.iter().map(|absence| absence.client).collect();
+        let unsynced = fleet.sync(&downloads)?;
+        let (sent, down) = sent_bytes(&downloads, &unsynced);
+        let gone: BTreeSet<ClientId> = unsynced.iter().map(|it| it.absence.client).collect();
         let present = cohort.iter().filter(|client| !gone.contains(&client.id)).cloned().collect();
-        Ok((present, unreachable, down))
+        let unreachable = unsynced.into_iter().map(|it| it.absence).collect();
+        Ok(Synced { present, unreachable, sent, down })
     }
 
     /// Decides which part learns at each client of the cohort; a rule that ranks blocks asks for
@@ -380,7 +392,7 @@ impl State {
                 up: attempt.gathered.up + talk(|report| report.scores_up) + crossing.up(),
                 down: down + talk(|report| report.masks_down) + crossing.down(),
                 full_up: ByteCount(full * attempt.gathered.answers),
-                full_down: ByteCount(full_download * attempt.cohort.len() as u64),
+                full_down: ByteCount(full_download * attempt.sent),
                 evaluation: ByteCount(0),
                 crossing,
             },
@@ -389,7 +401,7 @@ impl State {
 }
 
 /// The error of a round in which no attempt brought enough updates: the best one is told.
-fn gave_up(round: Round, failed: &[FailedAttempt]) -> EngineError {
+fn gave_up(round: Round, failed: &[FailedAttempt], clients: &[ClientInfo]) -> EngineError {
     let best = failed.iter().rev().max_by_key(|attempt| attempt.arrived.len());
     let reason = best.and_then(|best| best.failed.iter().chain(&best.refused).next());
     let mut bytes = Bytes::default();
@@ -403,8 +415,6 @@ fn gave_up(round: Round, failed: &[FailedAttempt]) -> EngineError {
         cohort: best.map_or(0, |best| best.cohort.len()),
         expected: best.map_or(0, |best| best.needed),
         bytes: Box::new(bytes),
-        reason: reason.map_or(String::new(), |absence| {
-            format!(" (client {}: {})", absence.client, absence.reason)
-        }),
+        reason: reason.map_or(String::new(), |absence| format!(" ({})", absence.in_words(clients))),
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use fedra_plan::ByteCount;
+use fedra_wire::ClientId;
 
 use crate::error::EngineError;
-use crate::fleet::{Adaptation, EvaluationRequest, EvaluationSet, Fleet};
+use crate::fleet::{Adaptation, ClientInfo, EvaluationRequest, EvaluationSet, Fleet};
 use crate::middle::{CrossingBytes, MiddleHost};
 use crate::recipe::Population;
 use crate::report::SetScores;
+use crate::round::sync::sent_bytes;
 use crate::state::State;
 use crate::work::LocalRule;
 
@@ -40,12 +42,15 @@ impl State {
         fleet: &mut dyn Fleet,
         sets: &[EvaluationSet],
     ) -> Result<(Vec<SetScores>, ByteCount), EngineError> {
-        let at_clients = sets.iter().any(|on| *on != EvaluationSet::CentralTest);
-        let downloads = if at_clients { self.downloads(fleet.clients())? } else { Vec::new() };
-        if at_clients {
-            // Who cannot be reached scores nothing.
-            let _unreachable = fleet.sync(&downloads)?;
-        }
+        let at_clients = sets.iter().filter(|on| **on != EvaluationSet::CentralTest);
+        let scorers: BTreeSet<ClientId> = at_clients.flat_map(|on| fleet.scorers(*on)).collect();
+        let scores_some = |client: &&ClientInfo| scorers.contains(&client.id);
+        let clients: Vec<ClientInfo> =
+            fleet.clients().iter().filter(scores_some).cloned().collect();
+        let downloads = self.downloads(&clients)?;
+        // Who cannot be reached scores nothing.
+        let unsynced = if downloads.is_empty() { Vec::new() } else { fleet.sync(&downloads)? };
+        let (_, sent) = sent_bytes(&downloads, &unsynced);
         let adapt = match &self.recipe.adapt {
             None => None,
             Some(adapt) => {
@@ -57,7 +62,7 @@ impl State {
         if let Some(middle) = self.middle()? {
             middle.host(&self.model)?;
         }
-        let (mut scores, mut scorers) = (Vec::new(), BTreeSet::new());
+        let mut scores = Vec::new();
         for on in sets {
             let each = fleet.evaluate(&EvaluationRequest {
                 on: *on,
@@ -67,16 +72,14 @@ impl State {
                 seed: self.seed.of("adapt").with(u64::from(self.round.0)),
                 split: self.recipe.split.as_ref(),
             })?;
-            scorers.extend(each.iter().filter_map(|one| one.client));
             let examples: u64 = each.iter().map(|one| one.examples).sum();
             scores.extend((examples > 0).then(|| SetScores::new(*on, each)));
         }
-        let sent = downloads.iter().filter(|download| scorers.contains(&download.client));
         let bytes = match self.recipe.population {
-            Population::Federated => sent.map(|download| download.payload.len() as u64).sum(),
-            Population::Pooled => 0,
+            Population::Federated => sent,
+            Population::Pooled => ByteCount(0),
         };
         let crossed = self.middle()?.map_or(CrossingBytes::default(), MiddleHost::crossed);
-        Ok((scores, ByteCount(bytes) + crossed.up() + crossed.down()))
+        Ok((scores, bytes + crossed.up() + crossed.down()))
     }
 }

@@ -1,14 +1,14 @@
 //! Bringing clients up to date, before a round and before they score the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fedra_plan::Scope;
-use fedra_wire::Kind;
+use fedra_plan::{ByteCount, Scope};
+use fedra_wire::{ClientId, Kind};
 
 use crate::downloads::Downloads;
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, Download};
+use crate::fleet::{ClientInfo, Download, Unsynced};
 use crate::state::State;
 
 impl State {
@@ -40,4 +40,14 @@ impl State {
         }
         Ok(downloads)
     }
+}
+
+/// How many of the downloads were sent, and their bytes.
+pub(super) fn sent_bytes(downloads: &[Download], unsynced: &[Unsynced]) -> (u64, ByteCount) {
+    let unsent = unsynced.iter().filter(|it| !it.sent).map(|it| it.absence.client);
+    let unsent: BTreeSet<ClientId> = unsent.collect();
+    let sent = downloads.iter().filter(|download| !unsent.contains(&download.client));
+    sent.fold((0, ByteCount(0)), |(count, bytes), download| {
+        (count + 1, bytes + ByteCount(download.payload.len() as u64))
+    })
 }

@@ -50,6 +50,8 @@ pub struct Quadratics {
     pub states: BTreeMap<ClientId, ClientState>,
     /// What they were before answers that may be revoked.
     pub before: BTreeMap<ClientId, Option<ClientState>>,
+    /// Who cannot be brought up to date, and whether it is sent its download all the same.
+    pub away: BTreeMap<ClientId, bool>,
 }
 
 impl Quadratics {
@@ -73,6 +75,7 @@ impl Quadratics {
             shared: initial(),
             states: BTreeMap::new(),
             before: BTreeMap::new(),
+            away: BTreeMap::new(),
         }
     }
 
@@ -213,15 +216,22 @@ impl Fleet for Quadratics {
         &self.clients
     }
 
-    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError> {
         self.before.clear();
+        let mut absent = Vec::new();
         for download in downloads {
+            if let Some(sent) = self.away.get(&download.client) {
+                self.seen.0 += if *sent { download.payload.len() as u64 } else { 0 };
+                let absence = Absence { client: download.client, reason: "is not there".into() };
+                absent.push(Unsynced { absence, sent: *sent });
+                continue;
+            }
             let expected = self.expectation(Kind::Values, download.encoding, download.round);
             let (_, values) = decode(&download.payload, &expected).expect("an honest download");
             self.shared.absorb(values);
             self.seen.0 += download.payload.len() as u64;
         }
-        Ok(Vec::new())
+        Ok(absent)
     }
 
     fn forget(&mut self, part: &Scope) -> Result<(), EngineError> {
@@ -295,6 +305,10 @@ impl Fleet for Quadratics {
             }
         };
         Ok(self.clients.iter().enumerate().map(|(number, info)| score(number, info)).collect())
+    }
+
+    fn scorers(&self, _on: EvaluationSet) -> Vec<ClientId> {
+        self.clients.iter().map(|client| client.id).collect()
     }
 
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {

@@ -126,8 +126,8 @@ impl Advice {
         })
     }
 
-    /// The tables and the sentence.
-    pub fn text(&self) -> String {
+    /// The tables, on lines of so many characters, and the sentence.
+    pub fn text(&self, width: usize) -> String {
         let Self { score, horizon, rounds, window, .. } = self;
         let ahead = if horizon == rounds {
             format!("after all {rounds} rounds")
@@ -151,8 +151,8 @@ impl Advice {
             "{score} on the clients' validation examples {ahead}{over}\n{}\n\n\
              query and key on the trunk, round by round\n{}\n\n\
              proposed warm-up  {warmup}\nbecause           {}{saved}\nuse it with       {}",
-            self.candidates(),
-            self.kernels(),
+            self.candidates().within(width),
+            self.kernels().within(width),
             self.reason,
             self.apply,
         )

@@ -7,6 +7,7 @@ use super::comparison::{Comparison, Line, Row, Standing};
 use super::statistics::Average;
 use crate::grid::{Grid, counted};
 use crate::summary::duration;
+use crate::wrap::wrapped;
 
 /// Every table with its heading, and the notes.
 pub struct Page {
@@ -54,10 +55,12 @@ impl Page {
         Self { tables, notes: comparison.notes.clone(), title, name: comparison.name.clone() }
     }
 
-    /// For a terminal.
-    pub fn text(&self) -> String {
-        let tables = self.tables.iter().map(|(heading, grid)| format!("{heading}\n{grid}\n"));
-        let notes = self.notes.iter().map(|note| format!("note: {note}"));
+    /// For a terminal, on lines of so many characters.
+    pub fn text(&self, width: usize) -> String {
+        let tables = self.tables.iter().map(|(heading, grid)| {
+            format!("{}\n{}\n", wrapped(heading, width), grid.within(width))
+        });
+        let notes = self.notes.iter().map(|note| wrapped(&format!("note: {note}"), width));
         let mut parts: Vec<String> = tables.collect();
         parts.push(notes.collect::<Vec<_>>().join("\n"));
         parts.join("\n").trim_end().to_owned()
@@ -114,7 +117,10 @@ fn lines(comparison: &Comparison) -> Grid {
     headings.extend(tuned.then_some("tuned"));
     headings.extend([">up", ">down", ">of full", ">compute", ">rounds", ">time"]);
     headings.extend(epsilon.then_some(">epsilon"));
+    let costs = headings.iter().position(|heading| *heading == ">up");
     let mut grid = Grid::with(&headings.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    // What they reached, and below it what that took.
+    costs.into_iter().for_each(|column| grid.part_at(column));
     for line in &comparison.variants {
         let [score, difference] = score_cells(&line.standing);
         let mut cells = vec![line.name.clone(), score, difference];

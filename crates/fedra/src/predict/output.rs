@@ -10,7 +10,11 @@
 //!
 //! A row that already has a field of such a name is refused: it would have two. Parquet has types of its
 //! own ([`super::parquet`]).
+//!
+//! Rows of JSON lines may have their keys in any order, and lack some. A table has a column for every key,
+//! in the order in which keys are first seen ([`super::keys`]); what a row lacks is an empty cell.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use fedra_data::{Body, Field, Record, printable};
@@ -70,7 +74,7 @@ pub struct PredictionWriter<W: Write + Send> {
     output: Output<W>,
     settings: WriteSettings,
     /// The columns of a table, once they are known.
-    columns: Option<Vec<String>>,
+    columns: Option<TableColumns>,
     is_begun: bool,
 }
 
@@ -92,10 +96,19 @@ impl<W: Write + Send> PredictionWriter<W> {
         Self { output, settings, columns: None, is_begun: false }
     }
 
-    /// Takes note of the columns that all rows have.
+    /// Whether a table is written whose columns nobody has told yet.
+    pub(super) fn needs_columns(&self) -> bool {
+        let is_table = match self.settings.format {
+            OutputFormat::Csv | OutputFormat::Tsv | OutputFormat::Parquet => true,
+            OutputFormat::JsonLines | OutputFormat::Text => false,
+        };
+        is_table && self.columns.is_none()
+    }
+
+    /// Takes note of the columns that all rows together have.
     pub(super) fn columns(&mut self, names: &[String]) -> Result<()> {
         check_free(names.iter().map(String::as_str))?;
-        self.columns = Some(names.to_vec());
+        self.columns = Some(TableColumns::of(names));
         Ok(())
     }
 
@@ -115,10 +128,11 @@ impl<W: Write + Send> PredictionWriter<W> {
             OutputFormat::Tsv => self.cells(record, prediction, '\t')?,
             OutputFormat::Text => for_people(body, prediction),
             OutputFormat::Parquet => {
-                let columns = self.table_columns(record)?;
-                if let Output::Parquet(answers) = &mut self.output {
-                    answers.begin(&columns)?;
-                    answers.write(record, prediction)?;
+                self.know_columns(record)?;
+                if let (Output::Parquet(answers), Some(columns)) = (&mut self.output, &self.columns)
+                {
+                    answers.begin(&columns.names)?;
+                    answers.write(&columns.fields(record)?, prediction)?;
                 }
                 return Ok(());
             }
@@ -134,14 +148,14 @@ impl<W: Write + Send> PredictionWriter<W> {
             OutputFormat::JsonLines | OutputFormat::Text | OutputFormat::Parquet => None,
         };
         if let (Some(separator), false, Some(columns)) = (separator, self.is_begun, &self.columns) {
-            let header = self.header(columns, separator);
+            let header = self.header(&columns.names, separator);
             self.put(&header)?;
         }
         self.flush()?;
         match self.output {
             Output::Lines(output) => Ok(output),
             Output::Parquet(mut answers) => {
-                answers.begin(&self.columns.unwrap_or_default())?;
+                answers.begin(&self.columns.map_or(Vec::new(), |columns| columns.names))?;
                 answers.finish()
             }
         }
@@ -212,14 +226,15 @@ impl<W: Write + Send> PredictionWriter<W> {
         prediction: &Prediction,
         separator: char,
     ) -> Result<String> {
-        let columns = self.table_columns(record)?;
+        self.know_columns(record)?;
+        let columns = self.columns.as_ref().expect("they are known by now");
         let mut lines = Vec::new();
         if !self.is_begun {
             self.is_begun = true;
-            lines.push(self.header(&columns, separator));
+            lines.push(self.header(&columns.names, separator));
         }
-        let mut cells: Vec<String> =
-            record.fields.iter().map(|(_, field)| Field::to_cell(field)).collect();
+        let fields = columns.fields(record)?;
+        let mut cells: Vec<String> = fields.into_iter().map(Field::to_cell).collect();
         match prediction {
             Prediction::One { labels, .. } => {
                 let best = labels.first();
@@ -247,23 +262,13 @@ impl<W: Write + Send> PredictionWriter<W> {
         Ok(lines.join("\n"))
     }
 
-    /// The columns of a table, which every row has to have.
-    fn table_columns(&mut self, record: &Record) -> Result<Vec<String>> {
+    /// Where nobody told the columns of a table, they are those of the first row.
+    fn know_columns(&mut self, record: &Record) -> Result<()> {
+        if self.columns.is_some() {
+            return Ok(());
+        }
         let names: Vec<String> = record.fields.iter().map(|(name, _)| name.clone()).collect();
-        if self.columns.is_none() {
-            check_free(names.iter().map(String::as_str))?;
-            self.columns = Some(names.clone());
-        }
-        let columns = self.columns.clone().unwrap_or_default();
-        if columns != names {
-            refuse!(
-                "--output: found a row with the fields {}, expected those of the first row, {}: a table has the \
-                 same columns in every row\nhint: JSON lines may differ from row to row",
-                names.join(", "),
-                columns.join(", ")
-            );
-        }
-        Ok(columns)
+        self.columns(&names)
     }
 
     fn header(&self, columns: &[String], separator: char) -> String {
@@ -279,6 +284,60 @@ impl<W: Write + Send> PredictionWriter<W> {
             Reading::Words => {}
         }
         joined(&names, separator)
+    }
+}
+
+/// The columns of a table, and where each is.
+struct TableColumns {
+    names: Vec<String>,
+    places: BTreeMap<String, usize>,
+}
+
+/// What a row has in a column that it lacks.
+static LACKING: Field = Field::Absent;
+
+impl TableColumns {
+    fn of(names: &[String]) -> Self {
+        let places = names.iter().enumerate().map(|(place, name)| (name.clone(), place));
+        Self { places: places.collect(), names: names.to_vec() }
+    }
+
+    /// The fields of a row in the order of the columns, whatever order they came in.
+    fn fields<'r>(&self, record: &'r Record) -> Result<Vec<&'r Field>> {
+        let fields = &record.fields;
+        // A table may have two columns of one name; their order tells them apart.
+        if fields.len() == self.names.len()
+            && fields.iter().map(|(name, _)| name).eq(self.names.iter())
+        {
+            return Ok(fields.iter().map(|(_, field)| field).collect());
+        }
+        let mut cells: Vec<Option<&Field>> = vec![None; self.names.len()];
+        for (name, field) in fields {
+            let Some(place) = self.places.get(name) else {
+                refuse!(
+                    "--output: found the key {name:?} for the first time when the table had begun, expected one \
+                     of {}\nhint: a file given as --input is looked through before its answers are written, a \
+                     stream cannot be; jsonl needs no columns",
+                    listed(&self.names)
+                );
+            };
+            if cells[*place].replace(field).is_some() {
+                refuse!(
+                    "--input: found the key {name:?} twice in a row, expected it once in a table"
+                );
+            }
+        }
+        Ok(cells.into_iter().map(|cell| cell.unwrap_or(&LACKING)).collect())
+    }
+}
+
+/// Names, the first few of many.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 12;
+    let first = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 
@@ -413,8 +472,23 @@ mod tests {
         assert!(taken.unwrap_err().to_string().contains("found a column \"predicted\""));
         let rows = [r#"{"text": "x"}"#, r#"{"text": "x", "id": 2}"#];
         let told = written(OutputFormat::Csv, None, &rows).unwrap_err().to_string();
-        assert!(told.contains("found a row with the fields text, id"), "{told}");
+        assert!(told.contains("found the key \"id\" for the first time"), "{told}");
         assert_eq!(written(OutputFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
+        let twice = [r#"{"text": "x", "id": 1}"#, r#"{"id": 1, "text": "x", "id": 2}"#];
+        let told = written(OutputFormat::Csv, None, &twice).unwrap_err().to_string();
+        assert!(told.contains("found the key \"id\" twice"), "{told}");
+    }
+
+    #[test]
+    fn keys_in_another_order_are_the_same_columns_and_a_missing_key_is_an_empty_cell() {
+        let rows = [
+            r#"{"id": 1, "text": "x", "note": "n"}"#,
+            r#"{"note": "m", "text": "y", "id": 2}"#,
+            r#"{"text": "z"}"#,
+        ];
+        let csv =
+            written(OutputFormat::Csv, None, &rows).unwrap().replace(",\"a;\"\"q\"\"\",0.75", "");
+        assert_eq!(csv, "id,text,note,predicted,probability\n1,x,n\n2,y,m\n,z,\n");
     }
 
     #[derive(Default)]

@@ -7,13 +7,13 @@
 //! | `probabilities` | STRING, in JSON, where it is asked for | the same | |
 //!
 //! Rows are held until they make a row group, so a file may be larger than memory. The columns are
-//! fixed by the first row; their values are text whatever they were in the input, because a file of
+//! fixed before the first row; their values are text whatever they were in the input, because a file of
 //! JSON lines may hold a number in one row and a word in a later one.
 
 use std::io::Write;
 use std::sync::Arc;
 
-use fedra_data::{Field, Record};
+use fedra_data::Field;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, FloatType};
 use parquet::errors::{ParquetError, Result as Stored};
@@ -104,8 +104,8 @@ impl<W: Write + Send> ParquetAnswers<W> {
         Ok(())
     }
 
-    /// Adds a row, whose columns are those of the first.
-    pub fn write(&mut self, record: &Record, prediction: &Prediction) -> Result<()> {
+    /// Adds a row, a field for each column.
+    pub fn write(&mut self, fields: &[&Field], prediction: &Prediction) -> Result<()> {
         let cell = |field: &Field| {
             let is_null = match field {
                 Field::Absent => true,
@@ -114,7 +114,7 @@ impl<W: Write + Send> ParquetAnswers<W> {
             };
             Value::Text((!is_null).then(|| field.to_cell()))
         };
-        let mut row: Vec<Value> = record.fields.iter().map(|(_, field)| cell(field)).collect();
+        let mut row: Vec<Value> = fields.iter().map(|field| cell(field)).collect();
         let number = |probability: f64| Some(probability as f32).filter(|it| it.is_finite());
         let top = self.settings.top.filter(|top| *top > 0);
         match prediction {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use fedra_engine::{ClientId, EvaluationSet};
 use fedra_report::{Chart, Content, PlotRow, Point, RowPlot, Scale, Series, Stroke};
 
+use crate::client_names::ClientNames;
 use crate::grid::counted;
 use crate::report::curves::finite;
 use crate::report::facts::spoken;
@@ -20,12 +21,19 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     let Some(on) = record.client_set() else { return Vec::new() };
     let (clients, score) = by_client(record, on);
     let Some(score) = score.filter(|_| clients.len() > 1) else { return Vec::new() };
+    let clients = Clients { names: &record.clients, curves: clients };
     let curves = curves(&clients, on, &score);
     let spread = spread(&clients, on, &score);
     curves.map(Content::Lines).into_iter().chain(spread.map(Content::Rows)).collect()
 }
 
 type Curves = BTreeMap<ClientId, Vec<Point>>;
+
+/// Curves, and whose they are.
+struct Clients<'a> {
+    names: &'a ClientNames,
+    curves: Curves,
+}
 
 /// The score of each client by round, and its name: of each client there is the headline alone.
 fn by_client(record: &RunRecord, on: EvaluationSet) -> (Curves, Option<String>) {
@@ -45,18 +53,22 @@ fn by_client(record: &RunRecord, on: EvaluationSet) -> (Curves, Option<String>) 
     (curves, name)
 }
 
-fn curves(clients: &Curves, on: EvaluationSet, score: &str) -> Option<Chart> {
-    let few = clients.len() <= LINES;
+fn curves(
+    Clients { names, curves }: &Clients<'_>,
+    on: EvaluationSet,
+    score: &str,
+) -> Option<Chart> {
+    let few = curves.len() <= LINES;
     let series = if few {
         let one = |(colour, (client, points)): (usize, (&ClientId, &Vec<Point>))| Series {
-            name: format!("client {client}"),
+            name: names.name(*client),
             points: points.clone(),
             stroke: Stroke::Marked,
             colour,
         };
-        clients.iter().enumerate().map(one).collect()
+        curves.iter().enumerate().map(one).collect()
     } else {
-        quantiles(clients)
+        quantiles(curves)
     };
     let caption = if few {
         "The same model on each client's own examples."
@@ -108,8 +120,12 @@ fn quantiles(clients: &Curves) -> Vec<Series> {
 }
 
 /// First and last scoring of each client; of many, those at either end.
-fn spread(clients: &Curves, on: EvaluationSet, score: &str) -> Option<RowPlot> {
-    let mut moved: Vec<(ClientId, f64, f64)> = clients
+fn spread(
+    Clients { names, curves }: &Clients<'_>,
+    on: EvaluationSet,
+    score: &str,
+) -> Option<RowPlot> {
+    let mut moved: Vec<(ClientId, f64, f64)> = curves
         .iter()
         .filter_map(|(client, points)| match points.as_slice() {
             [first, .., last] => Some((*client, first.y, last.y)),
@@ -134,7 +150,7 @@ fn spread(clients: &Curves, on: EvaluationSet, score: &str) -> Option<RowPlot> {
         );
     }
     let row = |(client, first, last): &(ClientId, f64, f64)| PlotRow {
-        name: format!("client {client}"),
+        name: names.name(*client),
         values: vec![Some(*first), Some(*last)],
         span: Some((*first, *last, if last < first { 1 } else { 2 })),
     };

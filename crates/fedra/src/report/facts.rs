@@ -176,6 +176,8 @@ fn absences(record: &RunRecord) -> Option<Fact> {
     let count = |part: fn(&RoundReport) -> usize| record.rounds.iter().map(part).sum::<usize>();
     let missing = count(|report| report.failed.len() + report.refused.len());
     let asked = count(|report| report.cohort.len());
-    let note = format!("of {} asked for; rounds.jsonl has the reasons", grouped(asked as u64));
+    let place =
+        if record.hides_clients() { "rounds.jsonl has the" } else { "see Clients for the last" };
+    let note = format!("of {} asked for; {place} reasons", grouped(asked as u64));
     (missing > 0).then(|| fact("Updates that did not come", grouped(missing as u64), Some(note)))
 }

@@ -10,6 +10,7 @@
 
 mod binned;
 mod bytes;
+mod client_table;
 mod clients;
 mod comparison;
 mod curves;
@@ -99,7 +100,7 @@ fn of_run(folder: &Path) -> Result<Document> {
     let sections = vec![
         section("Result", facts::contents(&record)),
         section("Learning", curves::contents(&record)),
-        section("Clients", clients::contents(&record)),
+        section("Clients", [clients::contents(&record), client_table::contents(&record)].concat()),
         section("Labels", labels::contents(&record)),
         section("The model", [cut::contents(&record), learned::contents(&record)].concat()),
         section("Cost", [bytes::contents(&record), time::contents(&record)].concat()),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fedra_engine::{EvaluationSet, LogMark, RoundReport, SetScores};
 
+use crate::client_names::ClientNames;
 use crate::error::{Context, Error, Result, refuse};
 use crate::experiment::{Experiment, ModelSource, Overrides};
 use crate::fingerprint::Inputs;
@@ -42,6 +43,8 @@ pub struct RunRecord {
     pub summary: Option<Summary>,
     /// What it learns from, as digests.
     pub inputs: Option<Inputs>,
+    /// Whose numbers the rounds have; empty in folders of earlier versions.
+    pub clients: ClientNames,
     folder: PathBuf,
 }
 
@@ -70,7 +73,9 @@ impl RunRecord {
             Some(Summary { inputs: Some(inputs), .. }) => Some(inputs.clone()),
             Some(_) | None => read_json(&folder.join(INPUTS), "inputs")?,
         };
-        Ok(Self { text, experiment, unopened, rounds, summary, inputs, folder: folder.to_owned() })
+        let clients = ClientNames::read(folder)?;
+        let folder = folder.to_owned();
+        Ok(Self { text, experiment, unopened, rounds, summary, inputs, clients, folder })
     }
 
     /// Whether its folder has a file.
@@ -109,6 +114,11 @@ impl RunRecord {
     /// Whether its experiment promises anything.
     pub fn has_promise(&self) -> bool {
         self.value(&["privacy"]).is_some()
+    }
+
+    /// Whether who took part is what its promise hides: differential privacy of whole clients.
+    pub fn hides_clients(&self) -> bool {
+        self.value(&["privacy", "unit"]).as_deref() == Some("client")
     }
 
     /// Blocks of the model, where that is known from anything.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::run_files::{INPUTS, ROUNDS, SUMMARY};
+use crate::run_files::{CLIENTS, INPUTS, ROUNDS, SUMMARY};
 use crate::summary::Summary;
 
 /// A round in which nothing was measured that need not be.
@@ -100,6 +100,7 @@ fn a_scored_run_shows_curves_clients_and_what_they_cost() {
     {
         assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
     }
+    // A folder of an earlier version has no names.
     for client in ["client 0", "client 1", "client 2"] {
         assert!(html.contains(client), "{client}");
     }
@@ -107,6 +108,80 @@ fn a_scored_run_shows_curves_clients_and_what_they_cost() {
     let once = page(folder(&[scored(0, 3)]).path());
     assert!(once.contains("<h3>Score by round</h3>") && !once.contains("Who gains"));
     assert!(!once.contains("Not drawn"));
+}
+
+/// Names the clients of a folder, each with as many rows as it likes.
+fn name_clients(folder: &Path, names: &[&str]) {
+    let one = |(number, name): (usize, &&str)| json!({"client": number, "name": name, "train": 40 + number, "validation": 0, "test": 5});
+    let clients: Vec<Value> = names.iter().enumerate().map(one).collect();
+    fs::write(folder.join(CLIENTS), json!({ "clients": clients }).to_string()).unwrap();
+}
+
+/// Two rounds: one client is late in the first, and refused in the second.
+fn with_absences() -> [Value; 2] {
+    let mut rounds = [scored(0, 3), scored(1, 3)];
+    for report in &mut rounds {
+        report["cohort"] = json!([0, 1, 2]);
+    }
+    rounds[0]["failed"] = json!([{"client": 2, "reason": "did not answer within 60 s"}]);
+    rounds[1]["refused"] = json!([{"client": 2, "reason": "north: sent no update"}]);
+    rounds
+}
+
+#[test]
+fn clients_have_names_and_a_table_of_what_became_of_them() {
+    let run = folder(&with_absences());
+    name_clients(run.path(), &["St. Anna", "<b>south</b> & co", "north"]);
+    let html = page(run.path());
+    assert!(!html.contains("client 0") && !html.contains("<b>south"), "{html}");
+    assert!(html.contains("&lt;b&gt;south&lt;/b&gt; &amp; co"));
+    let cells = |row: &[&str]| {
+        let cell = |(place, text): (usize, &&str)| match place {
+            0 | 7 => format!("<td class=\"name\" dir=\"auto\">{text}</td>"),
+            _ => format!("<td class=\"number\">{text}</td>"),
+        };
+        row.iter().enumerate().map(cell).collect::<String>()
+    };
+    let score = |client: u32| format!("{:.3}", 0.1 + 0.8 * f64::from((client * 7 + 3) % 11) / 11.0);
+    let (anna, north) = (score(0), score(2));
+    let anna = cells(&["St. Anna", "40", "5", "2 of 2", "1.000", &anna, "", ""]);
+    assert!(html.contains(&anna), "{anna} in {html}");
+    let reason = "round 2: refused: sent no update";
+    let north = cells(&["north", "42", "5", "0 of 2", "1.000", &north, "2", reason]);
+    assert!(html.contains(&north), "{north} in {html}");
+    assert!(html.contains("3 clients, of which 2 have updates in the model."));
+}
+
+#[test]
+fn a_promise_to_whole_clients_leaves_out_who_took_part() {
+    let run = folder(&with_absences());
+    name_clients(run.path(), &["west", "south", "north"]);
+    let path = run.path().join(EXPERIMENT);
+    let text = fs::read_to_string(&path).unwrap();
+    for (unit, shown) in [("example", true), ("client", false)] {
+        fs::write(&path, format!("{text}\n[privacy]\nunit = \"{unit}\"\n")).unwrap();
+        let html = page(run.path());
+        assert_eq!(html.contains("0 of 2"), shown, "{unit}");
+        assert_eq!(html.contains("There is no table by client"), !shown, "{unit}");
+    }
+}
+
+#[test]
+fn five_thousand_clients_with_long_names_make_a_small_page() {
+    let many: Vec<String> = (0..5000)
+        .map(|number| {
+            format!("{number} {} \u{645}\u{633}\u{62a}\u{634}\u{641}\u{649}", "x".repeat(90))
+        })
+        .collect();
+    let run = folder(&[scored(0, 5000), scored(1, 5000)]);
+    let few = page(folder(&[scored(0, 3), scored(1, 3)]).path()).len();
+    name_clients(run.path(), &many.iter().map(String::as_str).collect::<Vec<_>>());
+    let html = page(run.path());
+    assert!(
+        html.contains("5,000 clients") && html.contains("Shown: 100"),
+        "it says what is left out"
+    );
+    assert!(html.len() < few + 100_000, "{} and {few}", html.len());
 }
 
 #[test]

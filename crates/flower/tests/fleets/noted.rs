@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fedra_engine::{
-    Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
-    EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome, ProbeRequest, Scored,
-    StateHandle, StepNoise, TrainRequest, Verdict,
+    Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download, EngineError,
+    EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome, ProbeRequest, Scored, StateHandle,
+    StepNoise, TrainRequest, Unsynced, Verdict,
 };
 use fedra_plan::{Digest, Scope};
 use fedra_wire::{ClientId, ParamValues};
@@ -18,7 +18,7 @@ use fedra_wire::{ClientId, ParamValues};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
     /// The payload for each, and who did not get it.
-    Sync(Vec<(ClientId, Digest)>, Vec<Absence>),
+    Sync(Vec<(ClientId, Digest)>, Vec<Unsynced>),
     /// As f32, which is how scores travel and what the engine reads of them.
     Probe(Vec<(ClientId, Vec<f32>)>),
     CompareAttention(Vec<ClientAttention>),
@@ -64,7 +64,11 @@ impl Fleet for Noted<'_> {
         self.fleet.clients()
     }
 
-    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+    fn scorers(&self, on: EvaluationSet) -> Vec<ClientId> {
+        self.fleet.scorers(on)
+    }
+
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError> {
         let absent = self.fleet.sync(downloads)?;
         let sent = downloads.iter().map(|one| (one.client, Digest::of(&one.payload))).collect();
         self.calls.push(Call::Sync(sent, absent.clone()));

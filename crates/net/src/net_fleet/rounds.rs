@@ -7,7 +7,7 @@ use std::time::Instant;
 use fedra_engine::{
     Absence, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo, ClientState,
     Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
-    ProbeRequest, Scored, Split, SplitMode, StateHandle, TrainRequest, Verdict,
+    ProbeRequest, Scored, Split, SplitMode, StateHandle, TrainRequest, Unsynced, Verdict,
 };
 use fedra_plan::{BlockScores, Scope};
 use fedra_wire::{ClientId, Expectation, Kind, ParamValues, open};
@@ -22,7 +22,7 @@ impl NetFleet {
         if seat < self.infos.len() {
             return Ok(seat);
         }
-        let reason = format!("client {client} is unknown: there are {}", self.infos.len());
+        let reason = format!("found the number {client}, expected one below {}", self.infos.len());
         Err(EngineError::Fleet { doing: "find a client", reason })
     }
 
@@ -59,7 +59,7 @@ impl Fleet for NetFleet {
         &self.infos
     }
 
-    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Absence>, EngineError> {
+    fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError> {
         // Clients that lack the same share one payload, which is read once.
         let mut read: BTreeMap<*const u8, Scope> = BTreeMap::new();
         let mut brought = BTreeMap::new();
@@ -77,6 +77,7 @@ impl Fleet for NetFleet {
             brought.insert(seat, scope);
             requests.push((seat, request, payloads));
         }
+        let first = self.requests + 1;
         let mut absent = Vec::new();
         let brings = |seat: usize| brought.get(&seat).cloned().unwrap_or_default();
         for (seat, answer) in self.ask_all(requests, brings)? {
@@ -85,7 +86,9 @@ impl Fleet for NetFleet {
                 Ok((answer, _)) => unexpected(answer, "that it is up to date"),
                 Err(reason) => reason,
             };
-            absent.push(Absence { client: ClientId(seat as u32), reason });
+            let sent = self.was_delivered(seat, first);
+            let absence = Absence { client: ClientId(seat as u32), reason };
+            absent.push(Unsynced { absence, sent });
         }
         Ok(absent)
     }
@@ -200,14 +203,8 @@ impl Fleet for NetFleet {
         let adapt = adapt.map(Adapt::from);
         let split = split.cloned();
         let asked = Request::Evaluate { on, adapt, round, seed: seed.0, split };
-        let has_some = |counts: &Counts| match on {
-            EvaluationSet::CentralTest => false,
-            EvaluationSet::ClientValidation => counts.validation > 0,
-            EvaluationSet::ClientTest => counts.test > 0,
-        };
-        let census = self.census();
-        let seats = census.iter().enumerate().filter(|(_, (_, counts))| has_some(counts));
-        let requests = seats.map(|(seat, _)| (seat, asked.clone(), vec![])).collect();
+        let scorers = self.scorers(on).into_iter();
+        let requests = scorers.map(|client| (client.0 as usize, asked.clone(), vec![])).collect();
         let mut all = Vec::new();
         for (seat, answer) in self.ask_all(requests, nothing)? {
             let client = Some(ClientId(seat as u32));
@@ -222,6 +219,17 @@ impl Fleet for NetFleet {
             }
         }
         Ok(all)
+    }
+
+    fn scorers(&self, on: EvaluationSet) -> Vec<ClientId> {
+        let has_some = |counts: &Counts| match on {
+            EvaluationSet::CentralTest => false,
+            EvaluationSet::ClientValidation => counts.validation > 0,
+            EvaluationSet::ClientTest => counts.test > 0,
+        };
+        let census = self.census();
+        let seats = (0..).zip(&census).filter(|(_, (_, counts))| has_some(counts));
+        seats.map(|(seat, _)| ClientId(seat)).collect()
     }
 
     fn forget(&mut self, part: &Scope) -> Result<(), EngineError> {

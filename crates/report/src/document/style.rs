@@ -75,6 +75,7 @@ figure .wide { max-height: 22rem }
 table { border-collapse: collapse; font-size: .85rem; margin: .3rem 0 }
 th, td { text-align: left; vertical-align: top; padding: .2rem .9rem .2rem 0; border-bottom: 1px solid var(--rule); white-space: nowrap }
 td:last-child { white-space: normal }
+.name { white-space: normal; overflow-wrap: anywhere; min-width: 7rem; max-width: 24rem }
 .number { text-align: right; font-variant-numeric: tabular-nums }
 td.number:last-child { white-space: nowrap }
 pre { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; overflow: auto; max-height: 32rem; font: 13px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, monospace }

@@ -159,7 +159,7 @@ pub fn print(attacked: &[Attacked], json: bool) -> Result<()> {
     let (columns, rows) = cells(attacked);
     let headings: Vec<String> = (columns.iter())
         .map(|column| match column.side {
-            Side::Left => column.name.clone(),
+            Side::Left | Side::Name => column.name.clone(),
             Side::Right => format!(">{}", column.name),
         })
         .collect();
@@ -167,9 +167,9 @@ pub fn print(attacked: &[Attacked], json: bool) -> Result<()> {
     for row in rows {
         grid.add(row);
     }
-    console::data(grid);
+    console::table(&grid);
     console::data("");
-    remarks(attacked).iter().for_each(console::data);
+    remarks(attacked).iter().for_each(console::page);
     Ok(())
 }
 

@@ -77,7 +77,7 @@ fn a_branch_that_diverged_is_told_by_that_round_and_the_score_before_it() {
         near(&candidate["score"], score);
         near(&candidate["gap"]["mean"], score.map(|_| -0.1));
         assert_eq!(candidate["finding"], serde_json::to_value(Finding::Worse).unwrap());
-        let text = advice.text();
+        let text = advice.text(80);
         assert!(text.contains(&format!("diverged in round {round} ")), "{text}");
     }
 }

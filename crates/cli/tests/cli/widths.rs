@@ -1,0 +1,98 @@
+//! What people read fits 80 columns: tables, notes and errors, of every command that takes no minutes.
+
+use std::fs;
+use std::process::Command;
+
+use crate::place::{Place, text};
+
+const WIDE: usize = 80;
+
+/// Runs a command as a person with 80 columns sees it; stderr, then stdout.
+fn seen(place: &Place, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
+    command.current_dir(place.folder.path()).args(arguments).env("COLUMNS", WIDE.to_string());
+    let output = command.output().unwrap();
+    text(&output.stderr) + &text(&output.stdout)
+}
+
+/// Lines may be longer only where they are one word, such as a path.
+#[track_caller]
+fn assert_fits(shown: &str, about: &[&str]) {
+    assert!(!shown.trim().is_empty(), "{about:?} said nothing");
+    for line in shown.lines().filter(|line| line.chars().count() > WIDE) {
+        assert!(!line.trim().contains(' '), "{about:?}: {} columns: {line}", line.chars().count());
+    }
+}
+
+/// Rows of clients and labels whose names are long.
+fn rows(place: &Place) {
+    let mut lines = String::from("text,label,client,split\n");
+    for number in 0..120 {
+        let label = number % 9;
+        let client = number % 4;
+        let split = if number % 5 == 0 { "test" } else { "train" };
+        lines += &format!(
+            "word{label} seen {number} times,a-rather-long-name-of-a-label-{label},\
+             St. Elisabeth Hospital and Hospice of Ward {client},{split}\n"
+        );
+    }
+    fs::write(place.path("rows.csv"), lines).unwrap();
+    let experiment = "\
+        [data]\nsource = 'csv'\npath = 'rows.csv'\ntask = 'classes'\nmax_tokens = 16\n\
+        partition = { by = 'client' }\n\
+        columns = { text = 'text', label = 'label', client = 'client', split = 'split' }\n\
+        [model]\npreset = 'tiny-encoder'\nblocks = 2\nwidth = 16\nheads = 2\nvocabulary = 200\n\
+        [federation]\nrounds = 1\n[work]\nbatch = 8\noptimiser = { name = 'adamw', rate = 1e-3 }\n";
+    fs::write(place.path("rows.toml"), experiment).unwrap();
+}
+
+#[test]
+fn tables_and_notes_fit_80_columns() {
+    let place = Place::new();
+    rows(&place);
+    let commands: &[&[&str]] = &[
+        &["data", "rows.toml"],
+        &["data", "tiny.toml"],
+        &["init", "rows.csv", "--out", "proposed.toml"],
+        &["plan", "rows.toml"],
+        &["plan", "tiny.toml", "--set", "split.first=1", "--set", "split.last=1"],
+        &["plan", "tiny.toml", "--set", "method.name=safl", "--set", "method.k=1"],
+        &["run", "rows.toml", "--out", "run"],
+        &["run", "rows.toml", "--out", "run"],
+        &["evaluate", "--model", "run", "rows.toml"],
+        &[
+            "evaluate",
+            "--model",
+            "run",
+            "rows.csv",
+            "--columns",
+            "text=text,label=label,client=client",
+        ],
+        &["run", "tiny.toml", "--set", "work.bathc=3"],
+        &[
+            "account", "epsilon", "--noise", "1.1", "--rate", "0.01", "--steps", "100", "--delta",
+            "1e-5",
+        ],
+    ];
+    for arguments in commands {
+        assert_fits(&seen(&place, arguments), arguments);
+    }
+}
+
+#[test]
+fn what_evaluate_and_compare_print_fits_80_columns_in_a_pipe_too() {
+    let place = Place::new();
+    rows(&place);
+    let sweep = "method.name=fedavg,local-only,fedprox";
+    let arguments = ["compare", "rows.toml", "--sweep", sweep, "--seeds", "1", "--out", "both"];
+    let told = place.succeed(&arguments);
+    assert_fits(&told, &arguments);
+    // Nothing is lost: what does not fit beside the rest is below it.
+    for heading in ["score", "difference", "up", "down", "of full", "compute", "rounds", "time"] {
+        assert!(told.contains(heading), "{heading}: {told}");
+    }
+    let arguments = ["evaluate", "--model", "both/fedavg/seed-0", "rows.toml"];
+    let told = place.succeed(&arguments);
+    assert_fits(&told, &arguments);
+    assert!(told.contains("true \\ answered") && told.contains("Ward 3"), "{told}");
+}
