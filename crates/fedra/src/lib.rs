@@ -101,6 +101,7 @@ pub mod output_folder;
 pub mod round_files;
 mod round_log;
 pub mod run_files;
+mod run_status;
 
 mod activations;
 mod cut_memory;
