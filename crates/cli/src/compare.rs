@@ -48,7 +48,7 @@ A file can hold all that itself:
 
 DIR/VARIANT/seed-N holds the files of each run, DIR/compare.json and compare.md the tables, and
 report.html shows them. The same command again runs only what is missing; Ctrl-C stops after the
-rounds that are on.";
+steps that are on.";
 
 /// The whole command.
 #[derive(Args)]

@@ -1,7 +1,7 @@
 //! Being told to stop: Ctrl-C, SIGTERM, or the end of standard input for a run on a leash.
 //!
-//! A run looks between two rounds whether it was told, so that what it leaves is a complete round.
-//! Being told twice ends the process at once. SIGHUP keeps its own meaning: who closes a terminal
+//! A run looks between two steps whether it was told. The round that is on is then as if it had not begun, so
+//! that what is left are complete rounds. Being told twice ends the process at once. SIGHUP keeps its own meaning: who closes a terminal
 //! ends the process, and who begins it with `nohup` does not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 static TOLD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// What is finished before the process stops.
+/// What is finished before the process stops, if it is not a step.
 static WITHIN: OnceLock<&str> = OnceLock::new();
 
 /// Whether nothing is on that would have to be finished.
@@ -32,7 +32,7 @@ pub fn idle(is_idle: bool) {
     IDLE.store(is_idle, Ordering::SeqCst);
 }
 
-/// Says what is finished before the process stops, if it is not a round.
+/// Says what is finished before the process stops, if it is not a step.
 pub fn within(what: &'static str) {
     let _first = WITHIN.set(what);
 }
@@ -43,7 +43,7 @@ pub fn interrupted() -> bool {
     *LISTENING && TOLD.load(Ordering::SeqCst)
 }
 
-/// Stops after the round that is on once standard input ends: a comparison holds the other end and
+/// Stops after the step that is on once standard input ends: a comparison holds the other end and
 /// lets go of it when it stops or dies.
 pub fn stop_with_standard_input() {
     let listening = std::thread::Builder::new().spawn(|| {
@@ -69,7 +69,7 @@ fn listen() -> bool {
         while !signal.load(Ordering::SeqCst) {
             std::thread::sleep(GLANCE);
         }
-        let what = WITHIN.get().unwrap_or(&"round");
+        let what = WITHIN.get().unwrap_or(&"step");
         // A second signal ends the process at once, whatever is on the screen then.
         screen::close();
         if IDLE.load(Ordering::SeqCst) {

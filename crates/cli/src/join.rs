@@ -10,7 +10,7 @@ use fedra::experiment::Party;
 use fedra::grid::grouped;
 use fedra::run_files::LEDGER;
 use fedra::{Experiment, Joining};
-use fedra_client::{Agreed, Client, PrivacyGuard};
+use fedra_client::{Agreed, Client, Observer, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_engine::PrivateSelection;
 use fedra_flower::{Endpoint, FlowerError, Membership, NodeKey, StockRun};
@@ -22,6 +22,7 @@ use crate::experiment::Overrides;
 use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::progress::Voice;
+use crate::site_steps::SiteSteps;
 use crate::tensor_names::tensor_names;
 use crate::tls::Tls;
 
@@ -85,7 +86,7 @@ pub struct Join {
 impl Join {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
-        interrupt::within("request, if one is on");
+        interrupt::within("step, if one is on");
         fedra_compute::Allocator.keep_little();
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let way = self.way()?;
@@ -103,7 +104,9 @@ impl Join {
                 folder.display()
             ));
         }
-        let client = self.cut(client, (&way, &experiment), &folder)?;
+        let steps: Arc<dyn Observer> = Arc::new(SiteSteps::new(voice));
+        let client = client.with_observer(Arc::clone(&steps));
+        let client = self.cut((client, steps), (&way, &experiment), &folder)?;
         let stock = self.stock_run(&experiment, &client)?;
         let client = guarded(client, &experiment, &folder)?;
         let mut site = Site::new(client, agreement, &folder)?;
@@ -160,7 +163,7 @@ impl Join {
     /// The client with its way to the server's half of the model, where it is cut.
     fn cut(
         &self,
-        client: Client,
+        (client, steps): (Client, Arc<dyn Observer>),
         (way, experiment): (&Way, &Experiment),
         folder: &Path,
     ) -> Result<Client> {
@@ -172,6 +175,7 @@ impl Join {
         };
         let way = (Arc::clone(runtime), dialer.clone());
         let cut = CutDialer::new(way, self.client.clone(), client.model().width());
+        let cut = cut.with_observer(steps);
         if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
             let expected = "none beside [privacy]: noise comes from the key in --state";
             bail!("--noise-seed: found {seed}, expected {expected}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fedra::headline::headline;
 use fedra::summary::duration;
 use fedra_data::printable;
-use fedra_engine::RoundReport;
+use fedra_engine::{Activity, RoundProgress, RoundReport};
 use fedra_plan::ByteCount;
 
 /// What is known of a run while it is on.
@@ -38,7 +38,14 @@ pub struct RunState {
     pub epsilon: Option<f64>,
     /// How fast it goes.
     pub pace: Pace,
+    /// How far the work inside the round is.
+    pub within: Option<RoundProgress>,
+    /// When something was last said, where no line is drawn.
+    pub said: Instant,
 }
+
+/// A round that takes longer is heard of once in a while, where no line is drawn.
+const A_WHILE: Duration = Duration::from_mins(1);
 
 impl RunState {
     /// A round is complete.
@@ -56,28 +63,73 @@ impl RunState {
         let privacy = report.privacy.as_ref();
         self.epsilon = privacy.map(|privacy| privacy.epsilon).or(self.epsilon);
         self.pace.end(now);
+        (self.within, self.said) = (None, now);
     }
 
     /// The line, on so many columns.
     pub fn line(&self, now: Instant, width: usize) -> String {
-        let left = self.pace.left(now, self.rounds.saturating_sub(self.done));
         let spent = self.epsilon.map(|epsilon| (epsilon * 100.0).ceil() / 100.0);
         // In the order in which they are read; a small rank stays longest.
         let parts = [
-            (6, Some(printable(&self.label).into_owned())),
+            (7, Some(printable(&self.label).into_owned())),
             (0, Some(format!("round {}/{}", (self.done + 1).min(self.rounds), self.rounds))),
             (1, self.score.clone()),
-            (7, self.loss.map(|loss| format!("loss {loss:.3}"))),
+            (8, self.loss.map(|loss| format!("loss {loss:.3}"))),
             (3, Some(format!("{}/{} clients", self.ended.len(), self.cohort))),
-            (5, (self.bytes.0 > 0).then(|| self.bytes.to_string())),
+            (4, self.within.as_ref().and_then(RoundProgress::counted)),
+            (6, (self.bytes.0 > 0).then(|| self.bytes.to_string())),
             (2, spent.map(|spent| format!("epsilon {spent:.2}"))),
-            (4, left.map(|left| format!("{} left", duration(left.as_secs_f64())))),
-            (8, self.late(now)),
+            (5, self.left(now)),
+            (9, self.late(now)),
         ];
         let share = f64::from(self.done) / f64::from(self.rounds.max(1));
-        let within = self.ended.len() as f64 / self.cohort.max(1) as f64;
+        let within = self.share_of_round();
         let share = share + within.min(1.0) / f64::from(self.rounds.max(1));
         fitted(&parts, share.min(1.0), width)
+    }
+
+    /// How long it will take: all rounds, or before one has ended, what the round is at.
+    fn left(&self, now: Instant) -> Option<String> {
+        let rounds = self.pace.left(now, self.rounds.saturating_sub(self.done));
+        if let Some(left) = rounds {
+            return Some(format!("{} left", duration(left.as_secs_f64())));
+        }
+        let within = self.within.as_ref()?;
+        let (left, activity) = (within.left()?.as_secs_f64(), within.activity.name());
+        Some(format!("about {} left of {activity}", duration(left)))
+    }
+
+    /// How much of the round is done: its steps, or where nobody counts them, its clients.
+    fn share_of_round(&self) -> f64 {
+        let clients = self.ended.len() as f64 / self.cohort.max(1) as f64;
+        self.within.as_ref().map_or(clients, |within| match within.activity {
+            Activity::Probing => 0.0,
+            Activity::Training if within.steps > 0 => {
+                within.steps_done as f64 / within.steps as f64
+            }
+            Activity::Training => clients,
+            Activity::Evaluating => 1.0,
+        })
+    }
+
+    /// The work inside the round in a line, if nothing has been said for a while.
+    pub fn said_in_a_while(&mut self, now: Instant) -> Option<String> {
+        if now.saturating_duration_since(self.said) < A_WHILE {
+            return None;
+        }
+        let within = self.within?;
+        self.said = now;
+        let round = (self.done + 1).min(self.rounds);
+        let clients = (within.clients > 0)
+            .then(|| format!("{}/{} clients", within.clients_done, within.clients));
+        let parts = [
+            Some(within.counted().unwrap_or_else(|| within.activity.name().to_owned())),
+            clients,
+            self.left(now),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        // Whoever reads these lines tells them by their colon from those of complete rounds.
+        Some(format!("{}: in round {round}/{}: {}", self.label, self.rounds, parts.join(", ")))
     }
 
     /// Who is still at work once others have ended, the longest first.
@@ -229,6 +281,8 @@ mod tests {
             bytes: ByteCount(12_300_000),
             epsilon: Some(2.304),
             pace: Pace::new(now),
+            within: None,
+            said: now,
         }
     }
 
@@ -249,6 +303,42 @@ mod tests {
         {
             assert!(wide.contains(part), "{part}: {wide}");
         }
+    }
+
+    #[test]
+    fn the_work_inside_a_round_is_in_the_line_and_said_once_a_minute_elsewhere() {
+        let (mut state, begun) = (state(), Instant::now());
+        let training = RoundProgress {
+            activity: Activity::Training,
+            clients_done: 1,
+            clients: 8,
+            steps_done: 120,
+            steps: 400,
+            seconds: 60.0,
+        };
+        state.within = Some(training);
+        let wide = state.line(begun, 160);
+        for part in ["round 3/20", "1/8 clients", "step 120/400", "about 2.3 min left of training"]
+        {
+            assert!(wide.contains(part), "{part}: {wide}");
+        }
+        let seconds = |seconds| begun + Duration::from_secs(seconds);
+        state.said = begun;
+        assert_eq!(state.said_in_a_while(seconds(59)), None);
+        let said = state.said_in_a_while(seconds(61)).unwrap();
+        let expected =
+            "fedavg: in round 3/20: step 120/400, 1/8 clients, about 2.3 min left of training";
+        assert_eq!(said, expected);
+        assert_eq!(state.said_in_a_while(seconds(100)), None);
+        let steps = 90;
+        state.within = Some(RoundProgress {
+            activity: Activity::Evaluating,
+            steps_done: 1,
+            steps,
+            ..training
+        });
+        let said = state.said_in_a_while(seconds(200)).unwrap();
+        assert_eq!(said, "fedavg: in round 3/20: evaluating 1/90 examples, 1/8 clients");
     }
 
     #[test]

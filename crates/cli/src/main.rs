@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod screen;
 mod serve;
+mod site_steps;
 mod status;
 mod tensor_names;
 mod terminal;

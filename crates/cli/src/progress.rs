@@ -10,10 +10,11 @@ use fedra::listener::Rounds;
 use fedra::summary::duration;
 use fedra_client::Observer;
 use fedra_data::printable;
-use fedra_engine::{Arrival, ClientInfo, RoundReport, WarningKind};
+use fedra_engine::{Arrival, ClientInfo, RoundProgress, RoundReport, WarningKind};
 use fedra_plan::{ByteCount, Round};
 
 use crate::console;
+use crate::interrupt;
 use crate::live::{Pace, RunState};
 use crate::screen::{self, Line};
 
@@ -54,6 +55,8 @@ impl Progress {
             bytes: ByteCount(0),
             epsilon: None,
             pace: Pace::new(Instant::now()),
+            within: None,
+            said: Instant::now(),
         }));
         // Where rounds are lines, nothing else says which of several stretches they belong to.
         if let (Some(title), Voice::Lively, false) = (title, voice, screen::is_live()) {
@@ -72,7 +75,8 @@ impl Progress {
 
     /// What the fleet tells about its clients.
     pub fn observer(&self) -> Arc<dyn Observer> {
-        Arc::new(Clients { state: Arc::clone(&self.state), line: self.line.clone() })
+        let (state, line) = (Arc::clone(&self.state), self.line.clone());
+        Arc::new(Clients { state, line, voice: self.voice })
     }
 
     /// Takes the live line away and leaves the last round.
@@ -143,6 +147,7 @@ fn locked(state: &Mutex<RunState>) -> MutexGuard<'_, RunState> {
 struct Clients {
     state: Arc<Mutex<RunState>>,
     line: Line,
+    voice: Voice,
 }
 
 impl Observer for Clients {
@@ -158,5 +163,37 @@ impl Observer for Clients {
             state.ended.insert(client.name.clone());
         }
         self.line.draw();
+    }
+
+    /// The line is drawn every now and then anyway.
+    fn progressed(&self, progress: &RoundProgress) {
+        let said = {
+            let mut state = locked(&self.state);
+            state.within = Some(*progress);
+            let is_heard = self.voice == Voice::Lively && !screen::was_live();
+            if is_heard { state.said_in_a_while(Instant::now()) } else { None }
+        };
+        if let Some(said) = said {
+            console::say(said);
+        }
+    }
+
+    fn stops(&self) -> bool {
+        interrupt::interrupted()
+    }
+}
+
+/// Shows nothing of clients at work, and stops them on Ctrl-C.
+pub struct Stopping;
+
+impl Observer for Stopping {
+    fn started(&self, _client: &ClientInfo, _round: Round) {}
+
+    fn finished(&self, _client: &ClientInfo, _round: Round, _arrival: &Arrival) {}
+
+    fn progressed(&self, _progress: &RoundProgress) {}
+
+    fn stops(&self) -> bool {
+        interrupt::interrupted()
     }
 }

@@ -30,7 +30,7 @@ Examples:
 The folder then holds experiment.toml (as resolved), rounds.jsonl (a line a round; there the first
 is round 0), summary.json, report.html (a page to open), and model/ in Hugging Face layout; where
 clients have validation examples, model-best/ is the model of the round that did best on them.
---watch shows the page while it runs. Ctrl-C or SIGTERM stops after the round that is on; --resume goes on and ends with the same bytes as a run that was never
+--watch shows the page while it runs. Ctrl-C or SIGTERM stops after the step that is on, and the round it is of is done again; --resume goes on and ends with the same bytes as a run that was never
 stopped, provided that data and weights are still the same. A folder that holds a run is not
 written over unless --force says so, and one process at a time works in it.";
 

@@ -1,7 +1,7 @@
-//! `fedra status`: how a federation on other machines stands, from the files in its folder.
+//! `fedra status`: how a run stands, in one process or on several machines, from the files in its folder.
 //!
-//! The server writes them while it runs, whatever carries its messages, so this needs no port, no
-//! certificate and no word with the server.
+//! Whoever runs the rounds writes them, whatever carries its messages, so this needs no port, no
+//! certificate and no word with a server.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use fedra::run_files::{EXPERIMENT, ROUNDS, STATUS, SUMMARY};
+use fedra::summary::duration;
+use fedra_engine::{Activity, RoundProgress};
 use fedra_net::{FleetPhase, FleetStatus, SiteStatus};
-use fedra_plan::ByteCount;
+use fedra_plan::{ByteCount, Round};
 use serde_json::Value;
 
 use crate::console;
@@ -22,14 +24,15 @@ Examples:
   fedra status runs/study --format json
   fedra status runs/study --format prometheus > /var/lib/node_exporter/fedra.prom
 
-The folder is that of `fedra serve`. Who came, went and answered is in its events.jsonl, one object a
+The folder is that of `fedra run` or `fedra serve`. How far the round is that is on is written once a
+second; `fedra serve` counts clients, and `fedra run` their steps too. At a server, who came, went and answered is in events.jsonl, one object a
 line; what each round came to is in its rounds.jsonl.";
 
 /// The whole command.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Status {
-    /// The folder of a run of `fedra serve`
+    /// The folder of a run
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// For people, as one JSON object, or as metrics in Prometheus's text format
@@ -81,26 +84,7 @@ struct Picture {
 
 impl Picture {
     fn read(folder: &Path) -> Result<Self> {
-        let file = folder.join(STATUS);
-        let text = match std::fs::read(&file) {
-            Ok(text) => text,
-            Err(error)
-                if error.kind() == std::io::ErrorKind::NotFound && fedra::is_at_work(folder) =>
-            {
-                bail!(
-                    "{}: found a server that has not begun yet, expected one that has its run\n\
-                     hint: what it waits for is what it said last",
-                    folder.display()
-                )
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
-                "{}: found no {STATUS}, expected the folder of a run of `fedra serve`",
-                folder.display()
-            ),
-            Err(error) => return Err(error).context(format!("cannot read {}", file.display())),
-        };
-        let status: FleetStatus = serde_json::from_slice(&text)
-            .with_context(|| format!("{}: found no status of a federation", file.display()))?;
+        let status = status_of(folder)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let age = now.saturating_sub(status.written);
         let mut picture = Self {
@@ -148,16 +132,27 @@ impl Picture {
             (FleetPhase::Waiting, true) => "waits for clients".to_owned(),
             (FleetPhase::Running, true) => format!("round {round}{of} is on"),
             (FleetPhase::Waiting, false) => {
-                "stopped while it waited for clients: no server is at work here".to_owned()
+                "stopped while it waited for clients: no process is at work here".to_owned()
             }
             (FleetPhase::Running, false) => {
-                format!("stopped in round {round}{of}: no server is at work here")
+                format!("stopped in round {round}{of}: no process is at work here")
             }
             (FleetPhase::Ended, _) if self.is_finished => "is over".to_owned(),
             (FleetPhase::Ended, _) => "ended before its last round".to_owned(),
         };
         let mut text = format!("{doing}; {complete} complete; as of {age} s ago\n");
-        let _ = writeln!(text, "at {}, process {}", plain(&status.place), status.process);
+        if let Some(progress) = self.progress() {
+            let _ = writeln!(text, "{}", self.within(progress));
+        }
+        match status.place.as_str() {
+            "" if self.is_served => {
+                let _ = writeln!(text, "process {}", status.process);
+            }
+            "" => {}
+            place => {
+                let _ = writeln!(text, "at {}, process {}", plain(place), status.process);
+            }
+        }
         for (on, name, score) in &self.scores {
             let _ = writeln!(text, "{} {}: {score:.4}", plain(on), plain(name));
         }
@@ -165,6 +160,9 @@ impl Picture {
             let _ = writeln!(text, "privacy spent: epsilon {epsilon:.4}");
         }
         let _ = writeln!(text, "payloads: {} up, {} down", ByteCount(*up), ByteCount(*down));
+        if status.sites.is_empty() {
+            return text;
+        }
         let width = status.sites.iter().map(|site| plain(&site.name).chars().count()).max();
         let width = width.unwrap_or(0);
         let _ = writeln!(text, "clients, with their bytes on the wire since the server started:");
@@ -174,6 +172,31 @@ impl Picture {
             let _ = writeln!(text, "  {name:width$}  {doing}; {received} up, {sent} down");
         }
         text
+    }
+
+    /// How far the round that is on is.
+    fn progress(&self) -> Option<&RoundProgress> {
+        let is_on = self.status.phase == FleetPhase::Running && self.is_served;
+        self.status.progress.as_ref().filter(|_| is_on)
+    }
+
+    /// How long the rest of it will take, counted from now.
+    fn seconds_left(&self, progress: &RoundProgress) -> Option<f64> {
+        progress.left().map(|left| (left.as_secs_f64() - self.age as f64).max(0.0))
+    }
+
+    fn within(&self, progress: &RoundProgress) -> String {
+        let RoundProgress { activity, clients_done, clients, .. } = progress;
+        let steps = match activity {
+            Activity::Training => progress.counted().map(|steps| format!("training, {steps}")),
+            Activity::Probing | Activity::Evaluating => progress.counted(),
+        };
+        let parts = [
+            Some(steps.unwrap_or_else(|| activity.name().to_owned())),
+            (*clients > 0).then(|| format!("{clients_done} of {clients} clients done")),
+            self.seconds_left(progress).map(|left| format!("about {} left of it", duration(left))),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     /// The round after those that are complete, and of how many it is one.
@@ -212,6 +235,8 @@ impl Picture {
             "bytes": { "up": self.up, "down": self.down },
             "scores": scores,
             "epsilon": self.epsilon,
+            "progress": self.progress(),
+            "seconds_left": self.progress().and_then(|progress| self.seconds_left(progress)),
             "federation": self.status,
         });
         format!("{object:#}\n")
@@ -245,6 +270,24 @@ impl Picture {
         if let Some(epsilon) = self.epsilon {
             metric("privacy_epsilon", "gauge", "Privacy spent.", one(epsilon));
         }
+        if let Some(progress) = self.progress() {
+            let labels = format!("{{activity=\"{}\"}}", progress.activity.name());
+            let of = |count: u64| vec![(labels.clone(), count as f64)];
+            let (done, clients) = (of(progress.clients_done), of(progress.clients));
+            metric("round_clients_done", "gauge", "Clients that are done in this round.", done);
+            metric("round_clients", "gauge", "Clients that were asked in it.", clients);
+            if progress.steps > 0 {
+                let (done, steps) = (of(progress.steps_done), of(progress.steps));
+                metric("round_steps_done", "gauge", "Steps taken, or examples looked at.", done);
+                metric("round_steps", "gauge", "Steps or examples in all.", steps);
+            }
+            if let Some(left) = self.seconds_left(progress) {
+                metric("round_seconds_left", "gauge", "The rest of it, about.", one(left));
+            }
+        }
+        if self.status.sites.is_empty() {
+            return text;
+        }
         let here = by_site(&|site| truth(u8::from(site.here && self.is_served)));
         metric("client_here", "gauge", "Whether a client is there.", here);
         let working = by_site(&|site| site.working.filter(|_| self.is_served).unwrap_or(0.0));
@@ -258,6 +301,42 @@ impl Picture {
         });
         metric("score", "gauge", "The newest scores.", scores.collect());
         text
+    }
+}
+
+/// What whoever runs the rounds wrote last; where it has taken that with it, what its other files tell.
+fn status_of(folder: &Path) -> Result<FleetStatus> {
+    let file = folder.join(STATUS);
+    let missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    match std::fs::read(&file) {
+        Ok(text) => serde_json::from_slice(&text)
+            .with_context(|| format!("{}: found no status of a run", file.display())),
+        Err(error) if missing(&error) && fedra::is_at_work(folder) => bail!(
+            "{}: found a process that has not begun its rounds yet\n\
+             hint: see its last line of output for what it is doing",
+            folder.display()
+        ),
+        Err(error) if missing(&error) => {
+            let written = [ROUNDS, EXPERIMENT].into_iter().find_map(|name| {
+                let modified =
+                    std::fs::metadata(folder.join(name)).and_then(|file| file.modified());
+                modified.ok()?.duration_since(UNIX_EPOCH).ok()
+            });
+            let Some(written) = written else {
+                bail!("{}: found no {EXPERIMENT}, expected the folder of a run", folder.display());
+            };
+            let is_over = folder.join(SUMMARY).is_file();
+            Ok(FleetStatus {
+                written: written.as_secs(),
+                process: 0,
+                place: String::new(),
+                phase: if is_over { FleetPhase::Ended } else { FleetPhase::Running },
+                round: Round(0),
+                progress: None,
+                sites: Vec::new(),
+            })
+        }
+        Err(error) => Err(error).context(format!("cannot read {}", file.display())),
     }
 }
 
@@ -306,7 +385,10 @@ mod tests {
         let folder = folder(STANDS, rounds);
         let read = || Picture::read(folder.path()).unwrap();
         let told = read().text();
-        assert!(told.starts_with("stopped in round 3: no server is at work here; 2 com"), "{told}");
+        assert!(
+            told.starts_with("stopped in round 3: no process is at work here; 2 com"),
+            "{told}"
+        );
         assert!(told.contains("no\"rth  was here; "), "{told}");
         let metrics = read().metrics();
         assert!(metrics.contains("fedra_running 0\n"), "{metrics}");
@@ -331,6 +413,48 @@ mod tests {
     }
 
     #[test]
+    fn the_work_inside_a_round_is_told_while_somebody_works_on_it() {
+        let mut status: Value = serde_json::from_str(STANDS).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        // Of a run in one process.
+        status.as_object_mut().unwrap().retain(|key, _| key != "place" && key != "sites");
+        status["written"] = now.into();
+        status["progress"] = serde_json::json!({
+            "activity": "training", "clients_done": 1, "clients": 4, "steps_done": 10, "steps": 1000,
+            "seconds": 60.0,
+        });
+        let folder = folder(&status.to_string(), "{}\n{}\n");
+        let read = || Picture::read(folder.path()).unwrap();
+        assert!(!read().text().contains("step 10"), "{}", read().text());
+        let lock = std::fs::File::create(folder.path().join("fedra.lock")).unwrap();
+        lock.try_lock().unwrap();
+        let text = read().text();
+        let expected = "\ntraining, step 10/1000; 1 of 4 clients done; about 99.0 min left of it\n";
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("\nprocess 7\n") && !text.contains("clients, with"), "{text}");
+        let metrics = read().metrics();
+        let expected = "fedra_round_steps_done{activity=\"training\"} 10\n";
+        assert!(metrics.contains(expected) && !metrics.contains("client_here"), "{metrics}");
+        let json: Value = serde_json::from_str(&read().json()).unwrap();
+        assert_eq!(json["progress"]["steps"], 1000);
+    }
+
+    #[test]
+    fn a_run_that_is_not_on_is_told_from_its_other_files() {
+        let folder = folder("", "{}\n{}\n");
+        std::fs::remove_file(folder.path().join(STATUS)).unwrap();
+        let experiment = include_str!("../../fedra/tests/tiny.toml");
+        std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
+        let text = || Picture::read(folder.path()).unwrap().text();
+        let expected = "stopped in round 3 of 3: no process is at work here; 2 complete; as of ";
+        assert!(text().starts_with(expected), "{}", text());
+        std::fs::write(folder.path().join(SUMMARY), "{}").unwrap();
+        assert!(text().starts_with("is over; 2 complete"), "{}", text());
+        let nothing = tempfile::tempdir().unwrap();
+        assert!(Picture::read(nothing.path()).is_err());
+    }
+
+    #[test]
     fn rounds_are_told_of_how_many_and_after_the_last_one_nobody_is_missed() {
         let folder = folder(STANDS, "{}\n{}\n");
         let told = |what: fn(&Picture) -> String| what(&Picture::read(folder.path()).unwrap());
@@ -338,7 +462,7 @@ mod tests {
         std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
         let text = told(Picture::text);
         assert!(
-            text.starts_with("stopped in round 3 of 3: no server is at work here; 2 "),
+            text.starts_with("stopped in round 3 of 3: no process is at work here; 2 "),
             "{text}"
         );
         assert!(told(Picture::metrics).contains("fedra_rounds 3\n"));

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -335,6 +336,41 @@ fn a_run_that_breaks_down_stops_no_other_and_is_reported() {
     // Only the seed that both have is a pair.
     assert_eq!(result["variants"][1]["difference"]["seeds"], 1);
     assert!(result["notes"].to_string().contains("failed: fedavg seed 4: "), "{result}");
+}
+
+/// Sends a signal to a process of this test.
+#[cfg(unix)]
+fn signal(signal: &str, process: &str) {
+    assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
+}
+
+#[test]
+#[cfg(unix)]
+fn a_comparison_waits_for_the_run_that_its_killed_predecessor_left_at_work() {
+    let place = Place::new();
+    let long = ["--seeds", "1", "--set", "work.epochs=300", "--set", "federation.rounds=3"];
+    let compare = [&TWO[..], &long].concat();
+    let mut first = place.command(&compare);
+    let mut first = first.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let run = place.path("runs/compare-tiny/fedavg/seed-3");
+    while !run.join("status.json").exists() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // The run does not notice that its comparison is gone before it is let go on.
+    let orphan = fs::read_to_string(run.join("fedra.lock")).unwrap().trim().to_owned();
+    signal("-STOP", &orphan);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let mut second = place.command(&compare);
+    let mut second = second.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(second.stderr.take().unwrap()).lines();
+    let expected = format!("fedavg seed 3: waiting for process {orphan}, which is still at work");
+    let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with(&expected)));
+    assert!(said.is_some(), "it did not say for which run it waits");
+    signal("-CONT", &orphan);
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(second.wait().unwrap().success(), "{rest:?}");
+    assert!(run.join("summary.json").is_file());
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fedra_compute::{Device, Params};
 use fedra_data::{LabelSet, Task};
 use fedra_engine::{
-    AttentionRequest, ClientAttention, ClientInfo, ClientState, EndsLearn, EvaluationRequest,
-    Evidence, ProbeRequest, Reply, Scored, TrainRequest, Verdict,
+    Activity, AttentionRequest, ClientAttention, ClientInfo, ClientState, EndsLearn,
+    EvaluationRequest, Evidence, ProbeRequest, Reply, Scored, TrainRequest, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Layout, Round, Scope};
@@ -20,6 +20,7 @@ use crate::convert::{check, receive};
 use crate::error::Result;
 use crate::guard::{OwnRows, PrivacyGuard};
 use crate::labelled_batch::check_head;
+use crate::meter::{Meter, Observer, Watched};
 use crate::shards::Shard;
 use crate::split::Connect;
 use crate::worker::{Limits, Worker};
@@ -40,6 +41,7 @@ pub struct Client {
     noise_seed: Seed,
     secret: SecretKey,
     guard: Option<PrivacyGuard>,
+    observer: Watched,
     state: ClientState,
     /// The state before the first answer that may be revoked.
     before: Option<ClientState>,
@@ -85,6 +87,7 @@ impl Client {
             noise_seed: Seed(u64::from(id.0)).of("noise"),
             secret: SecretKey::simulated(Seed(0)).with(u64::from(id.0)),
             guard: None,
+            observer: Watched::default(),
             state: ClientState::empty(id),
             before: None,
             pending: None,
@@ -137,6 +140,17 @@ impl Client {
     #[must_use]
     pub fn with_guard(self, guard: PrivacyGuard) -> Self {
         Self { guard: Some(guard), ..self }
+    }
+
+    /// The same client, watched: its steps are told, and between two of them it may be stopped.
+    #[must_use]
+    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Watched(observer), ..self }
+    }
+
+    /// Whether it was asked to stop what it works on.
+    pub fn stops(&self) -> bool {
+        self.observer.0.stops()
     }
 
     /// What it promised and released, where it keeps count itself.
@@ -200,13 +214,19 @@ impl Client {
     pub fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Evidence> {
         if let Some(mut guard) = self.guard.take() {
             let blocks = self.layout.blocks();
-            let counted = self.worker().probe_input(&self.state, request).and_then(|input| {
+            let meter = Meter::unwatched();
+            let input = self.worker(&meter).probe_input(&self.state, request);
+            let counted = input.and_then(|input| {
                 guard.probe(request, (&self.info.name, self.info.examples, input), blocks)
             });
             self.guard = Some(guard);
             counted?;
         }
-        self.worker().probe(&self.state, request)
+        let examples = u64::from(request.examples).min(self.info.examples);
+        let meter = self.meter(Activity::Probing, examples);
+        let evidence = self.worker(&meter).probe(&self.state, request);
+        meter.client_done();
+        evidence
     }
 
     /// Compares attention with what it remembers of it, and remembers it anew.
@@ -214,7 +234,9 @@ impl Client {
         if self.guard.is_some() {
             return Err(PrivacyGuard::attention());
         }
-        let (answer, next) = self.worker().compare_attention(&self.state, request)?;
+        let meter = self.meter(Activity::Probing, 0);
+        let (answer, next) = self.worker(&meter).compare_attention(&self.state, request)?;
+        meter.client_done();
         self.keep(next, request.revocable);
         Ok(answer)
     }
@@ -226,14 +248,18 @@ impl Client {
             let counted = match request.split.as_deref() {
                 Some(split) => guard.train_cut((request, split), own, self.own_rows()),
                 None => self
-                    .worker()
+                    .worker(&Meter::unwatched())
                     .train_input(&self.state, request)
                     .and_then(|input| guard.train(request, (own.0, own.1, input))),
             };
             self.guard = Some(guard);
             counted?;
         }
-        let (reply, next) = self.worker().train(&self.state, request)?;
+        let meter = self.meter(Activity::Training, request.work.steps(self.info.examples));
+        self.observer.0.started(&self.info, request.round);
+        let trained = self.worker(&meter).train(&self.state, request);
+        meter.client_done();
+        let (reply, next) = trained?;
         let memory = Some(ByteCount(self.device.usage().peak_bytes as u64));
         let reply = Reply { memory, ..reply };
         self.pending = Some((next, request.revocable));
@@ -253,7 +279,11 @@ impl Client {
         if let Some(guard) = &self.guard {
             guard.evaluate(request, self.own_rows())?;
         }
-        self.worker().evaluate(&self.state, request)
+        let examples = self.shard.of(request.on).map_or(0, |examples| examples.len() as u64);
+        let meter = self.meter(Activity::Evaluating, examples);
+        let scored = self.worker(&meter).evaluate(&self.state, request);
+        meter.client_done();
+        scored
     }
 
     /// Forgets corrections and residuals of a part.
@@ -285,7 +315,12 @@ impl Client {
         }
     }
 
-    fn worker(&self) -> Worker<'_> {
+    /// Counts the work of this one client.
+    fn meter(&self, activity: Activity, steps: u64) -> Meter<'_> {
+        Meter::new(&*self.observer.0, activity, (1, steps))
+    }
+
+    fn worker<'a>(&'a self, meter: &'a Meter<'a>) -> Worker<'a> {
         Worker {
             info: &self.info,
             shard: &self.shard,
@@ -299,6 +334,7 @@ impl Client {
             connect: self.connect.as_deref(),
             noise_seed: self.noise_seed,
             secret: &self.secret,
+            meter,
         }
     }
 }

@@ -11,6 +11,9 @@ use fedra_wire::WireError;
 /// What was done, by which client, what was found and what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    /// Somebody asked to stop between two steps: what was on is as if it had not begun.
+    #[error("stopped between two steps")]
+    Stopped,
     /// A loss that is no number: the rate is too high, or the model came in broken.
     #[error(
         "{client}: the loss of step {step} is {found}, {NOT_FINITE}; a lower learning rate may help"

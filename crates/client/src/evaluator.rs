@@ -16,6 +16,7 @@ use crate::error::{ClientError, Result};
 use crate::examples::Examples;
 use crate::labelled_batch::{LabelledBatch, check_head};
 use crate::likelihood::{ChoiceBatch, Guess};
+use crate::meter::Meter;
 use crate::ordered_jobs::in_order;
 use crate::scores::{Counts, Scores};
 use crate::split::{Ends, Passing};
@@ -38,8 +39,23 @@ pub struct Evaluator<'a> {
 impl Evaluator<'_> {
     /// Scores the parameters on the examples.
     pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
+        self.score_counted(params, examples, &Meter::unwatched())
+    }
+
+    /// The same, counted on a meter; it may be stopped between two batches.
+    pub fn score_counted(
+        &self,
+        params: &Params,
+        examples: &Examples,
+        meter: &Meter<'_>,
+    ) -> Result<Scores> {
         let batches = self.batches(examples);
-        let answer = |chosen: &[usize]| self.answer(params, examples, chosen);
+        let answer = |chosen: &[usize]| {
+            meter.check()?;
+            let answer = self.answer(params, examples, chosen)?;
+            meter.advance(chosen.len() as u64);
+            Ok(answer)
+        };
         Ok(self.counted(examples, self.answers(&batches, examples.len(), &answer)?))
     }
 
@@ -98,7 +114,7 @@ impl Evaluator<'_> {
         &self,
         params: &Params,
         examples: &Examples,
-        ends: &mut Ends<'_>,
+        (ends, meter): (&mut Ends<'_>, &Meter<'_>),
     ) -> Result<Scores> {
         check_head(self.model, self.task, self.labels)?;
         let mut answers: Vec<Option<Answer>> = vec![None; examples.len()];
@@ -108,6 +124,7 @@ impl Evaluator<'_> {
             return Err(ClientError::Peer { reason: reason.to_owned() });
         }
         for batch in self.batches(examples) {
+            meter.check()?;
             let question = Question::gather(self, examples, &batch)?;
             let names = question.names(&batch);
             let passing = Passing { batch: question.batch(), examples: &names };
@@ -117,6 +134,7 @@ impl Evaluator<'_> {
             for (&example, answer) in batch.iter().zip(all) {
                 answers[example] = Some(answer);
             }
+            meter.advance(batch.len() as u64);
         }
         Ok(self.counted(examples, answers))
     }

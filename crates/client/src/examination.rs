@@ -11,6 +11,7 @@ use crate::error::{ClientError, Result};
 use crate::evaluator::{Answer, Evaluator, log_sum_exp};
 use crate::examples::Examples;
 use crate::labelled_batch::{LabelledBatch, check_head};
+use crate::meter::Meter;
 use crate::ordered_jobs::in_order;
 use crate::scores::Scores;
 
@@ -53,13 +54,23 @@ impl Evaluator<'_> {
         examples: &Examples,
         each: &mut dyn FnMut(Examined),
     ) -> Result<Scores> {
+        self.examine_counted(params, examples, (&Meter::unwatched(), each))
+    }
+
+    /// The same, counted on a meter; it may be stopped between two batches.
+    pub fn examine_counted(
+        &self,
+        params: &Params,
+        examples: &Examples,
+        (meter, each): (&Meter<'_>, &mut dyn FnMut(Examined)),
+    ) -> Result<Scores> {
         check_head(self.model, self.task, self.labels)?;
         if !self.can_examine() {
             let found = format!("the task {}", self.task.name());
             let expected = "a task whose labels have probabilities".to_owned();
             return Err(ClientError::Targets { found, expected });
         }
-        let logits = self.logits(params, examples)?;
+        let logits = self.logits(params, examples, meter)?;
         let mut scores = Scores::new(self.task, self.labels);
         for (example, numbers) in logits.iter().enumerate() {
             let target = &examples.encoded()[example].target;
@@ -83,13 +94,20 @@ impl Evaluator<'_> {
     }
 
     /// Every example's rows of logits, end to end.
-    fn logits(&self, params: &Params, examples: &Examples) -> Result<Vec<Vec<f32>>> {
+    fn logits(
+        &self,
+        params: &Params,
+        examples: &Examples,
+        meter: &Meter<'_>,
+    ) -> Result<Vec<Vec<f32>>> {
         let batches = self.batches(examples);
         let mut all: Vec<Vec<f32>> = vec![Vec::new(); examples.len()];
         let one_batch = |chosen: &[usize]| -> Result<Vec<f32>> {
+            meter.check()?;
             let question = LabelledBatch::gather(self.model, examples.encoded(), chosen)?;
             let mut tape = Tape::new(self.device);
             let logits = self.model.logits(&mut tape, params.frozen(), &question.batch)?;
+            meter.advance(chosen.len() as u64);
             Ok(logits.tensor.to_host().into_owned())
         };
         in_order(

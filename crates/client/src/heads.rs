@@ -12,6 +12,7 @@ use fedra_wire::{Encoding, HeadSlices, ParamValues, kept};
 
 use crate::error::Result;
 use crate::examples::sample;
+use crate::meter::Meter;
 use crate::prober::Prober;
 
 /// The heads of each block that do not go up.
@@ -24,7 +25,7 @@ impl Dropped {
     /// Looks at the model before training, if the request sends some heads only.
     pub fn choose(
         request: &TrainRequest,
-        prober: Prober<'_>,
+        (prober, meter): (Prober<'_>, &Meter<'_>),
         examples: &[Encoded],
         params: &Params,
     ) -> Result<Option<Self>> {
@@ -35,7 +36,7 @@ impl Dropped {
         };
         let places = sample(examples.len(), most as usize, request.seed.of("heads"));
         let sample: Vec<_> = places.into_iter().map(|place| examples[place].clone()).collect();
-        let masses = prober.heads(params, probe, &sample)?;
+        let masses = prober.heads(params, probe, (&sample, &meter.uncounted()))?;
         let blocks = masses.iter().map(|masses| rest(masses, kept(share, masses.len()))).collect();
         Ok(Some(Self { of, blocks }))
     }

@@ -43,6 +43,7 @@ mod shards;
 mod split;
 
 mod client;
+mod meter;
 mod ordered_jobs;
 mod worker;
 
@@ -78,7 +79,8 @@ pub use evaluator::{Evaluator, evaluation_batches};
 pub use examination::{Examined, Truth, sigmoid, softmax};
 pub use examples::Examples;
 pub use guard::{Agreed, PrivacyGuard};
-pub use local_fleet::{LocalFleet, Observer, Silent};
+pub use local_fleet::LocalFleet;
+pub use meter::{Meter, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use predictor::{Logits, Predictor};
 pub use prober::{Prober, probed_batches};
@@ -86,7 +88,7 @@ pub use scores::{Counts, Scores, marks_spans};
 pub use shard_digest::DataSecret;
 pub use shards::{Shard, Shards};
 pub use split::{
-    Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Occasion, Peer, Perturbation, Purpose,
+    Connect, HeldUp, LocalPeer, MOST_ROWS_CROSSING, Middle, Occasion, Peer, Perturbation, Purpose,
     Rehearsal,
 };
 pub use trainer::{Course, TrainResult, TrainTask, Trainer};

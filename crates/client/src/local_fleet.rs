@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use fedra_compute::{Device, Params};
 use fedra_engine::{
-    Absence, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download,
-    EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome, ProbeRequest, Scored,
-    Split, StateHandle, StateStore, TrainRequest, Unsynced, Verdict,
+    Absence, Activity, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState,
+    Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
+    ProbeRequest, Scored, Split, StateHandle, StateStore, TrainRequest, Unsynced, Verdict,
 };
 use fedra_model::Model;
-use fedra_plan::{Round, Scope};
+use fedra_plan::Scope;
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
@@ -24,6 +24,7 @@ use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
 use crate::labelled_batch::check_head;
+use crate::meter::{Meter, Observer, Silent};
 use crate::ordered_jobs::{AtOnce, in_order, so_many_in_order};
 use crate::scores::Scores;
 use crate::shards::Shards;
@@ -139,6 +140,8 @@ impl LocalFleet {
 
     /// Scores parameters of this model on any examples.
     pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
+        let counts = (0, examples.len() as u64);
+        let meter = Meter::new(&*self.observer, Activity::Evaluating, counts);
         let evaluator = Evaluator {
             model: &self.model,
             device: &self.device,
@@ -146,7 +149,7 @@ impl LocalFleet {
             labels: &self.shards.labels,
             tokens: self.limits.tokens,
         };
-        evaluator.score(params, examples)
+        evaluator.score_counted(params, examples, &meter)
     }
 
     /// The structure that a client trains.
@@ -154,7 +157,7 @@ impl LocalFleet {
         self.shallow.get(&place).unwrap_or(&self.model)
     }
 
-    fn worker(&self, place: usize) -> Worker<'_> {
+    fn worker<'a>(&'a self, place: usize, meter: &'a Meter<'a>) -> Worker<'a> {
         Worker {
             info: &self.infos[place],
             shard: &self.shards.clients[place],
@@ -168,7 +171,13 @@ impl LocalFleet {
             connect: self.middle.as_deref().map(|middle| middle as &dyn Connect),
             noise_seed: self.noise_seed.with(u64::from(self.infos[place].id.0)),
             secret: &self.secrets[place],
+            meter,
         }
+    }
+
+    /// Counts the work of so many clients, in so many steps or examples.
+    fn meter(&self, activity: Activity, (clients, steps): (usize, u64)) -> Meter<'_> {
+        Meter::new(&*self.observer, activity, (clients as u64, steps))
     }
 
     fn place(&self, client: ClientId) -> Result<usize, EngineError> {
@@ -189,16 +198,20 @@ impl LocalFleet {
     fn train_one(
         &self,
         request: &TrainRequest,
+        meter: &Meter<'_>,
     ) -> Result<(Arrival, Option<ClientState>), EngineError> {
-        let worker = self.worker(request.client.0 as usize);
+        let worker = self.worker(request.client.0 as usize, meter);
         self.observer.started(worker.info, request.round);
         let state = self.state_store.state_of(request.client)?;
         let (outcome, next) = match worker.train(&state, request) {
             Ok((reply, next)) => (Outcome::Finished(reply), Some(next)),
+            // One that waited for a client that has stopped failed for no reason of its own.
+            Err(_) if self.observer.stops() => return Err(EngineError::Stopped),
             Err(error) => (Outcome::Failed(error.to_string()), None),
         };
         let arrival = Arrival { client: request.client, outcome };
         self.observer.finished(worker.info, request.round, &arrival);
+        meter.client_done();
         Ok((arrival, next))
     }
 
@@ -237,15 +250,21 @@ impl Fleet for LocalFleet {
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
         let places = self.places(request.clients)?;
         let (fleet, mut all, mut first) = (&*self, Vec::with_capacity(places.len()), None);
+        let most = u64::from(request.examples);
+        let examples = places.iter().map(|place| most.min(self.infos[*place].examples)).sum();
+        let meter = self.meter(Activity::Probing, (places.len(), examples));
         in_order(
             places.len(),
             |number| {
                 let state = fleet.state_store.own_of(request.clients[number])?;
-                Ok(fleet.worker(places[number]).probe(&state, request))
+                let probed = fleet.worker(places[number], &meter).probe(&state, request);
+                meter.client_done();
+                Ok(probed)
             },
             |evidence: Result<_, EngineError>| {
                 match evidence? {
                     Ok(evidence) => all.push(evidence),
+                    Err(ClientError::Stopped) => return Err(EngineError::Stopped),
                     Err(error) => first = first.take().or(Some(error)),
                 }
                 Ok::<(), EngineError>(())
@@ -264,11 +283,14 @@ impl Fleet for LocalFleet {
     ) -> Result<Vec<ClientAttention>, EngineError> {
         let places = self.places(request.clients)?;
         let (fleet, mut all) = (&*self, Vec::with_capacity(places.len()));
+        let meter = self.meter(Activity::Probing, (places.len(), 0));
         in_order(
             places.len(),
             |number| {
                 let state = fleet.state_store.state_of(request.clients[number])?;
-                let compared = fleet.worker(places[number]).compare_attention(&state, request);
+                let worker = fleet.worker(places[number], &meter);
+                let compared = worker.compare_attention(&state, request);
+                meter.client_done();
                 compared.map_err(|error| failure("look at attention", &error))
             },
             |compared| {
@@ -295,16 +317,27 @@ impl Fleet for LocalFleet {
             Some(true) => AtOnce::All,
             Some(false) | None => AtOnce::Threads,
         };
+        let steps = |request: &TrainRequest| {
+            request.work.steps(fleet.infos[request.client.0 as usize].examples)
+        };
+        let steps = requests.iter().map(steps).sum();
+        let meter = fleet.meter(Activity::Training, (requests.len(), steps));
+        let mut settle = |trained: Result<(Arrival, Option<ClientState>), EngineError>| {
+            let (arrival, next) = trained?;
+            let revocable = revocable.next().unwrap_or(false);
+            match (arrive(arrival)?, next) {
+                (Verdict::Taken, Some(next)) => fleet.keep(&next, revocable),
+                (Verdict::Taken, None) | (Verdict::Refused, _) => Ok(()),
+            }
+        };
         so_many_in_order(
             (requests.len(), at_once),
-            |number| fleet.train_one(&requests[number]),
+            |number| fleet.train_one(&requests[number], &meter),
             |trained| {
-                let (arrival, next) = trained?;
-                let revocable = revocable.next().unwrap_or(false);
-                match (arrive(arrival)?, next) {
-                    (Verdict::Taken, Some(next)) => fleet.keep(&next, revocable),
-                    (Verdict::Taken, None) | (Verdict::Refused, _) => Ok(()),
-                }
+                settle(trained).inspect_err(|_| {
+                    // Whoever waits for a client of a round that is over would wait for ever.
+                    fleet.middle.iter().for_each(|middle| middle.close());
+                })
             },
         )
     }
@@ -318,12 +351,17 @@ impl Fleet for LocalFleet {
         }
         let (fleet, mut all) = (&*self, Vec::new());
         let asked = fleet.places(&fleet.scorers(request.on))?;
+        let examples = |place: &usize| fleet.shards.clients[*place].of(request.on);
+        let examples = asked.iter().filter_map(examples).map(|examples| examples.len() as u64);
+        let meter = fleet.meter(Activity::Evaluating, (asked.len(), examples.sum()));
         in_order(
             asked.len(),
             |number| {
-                let worker = fleet.worker(asked[number]);
+                let worker = fleet.worker(asked[number], &meter);
                 let state = fleet.state_store.own_of(worker.info.id)?;
-                worker.evaluate(&state, request).map_err(failed)
+                let scored = worker.evaluate(&state, request);
+                meter.client_done();
+                scored.map_err(failed)
             },
             |scored: Result<_, EngineError>| {
                 all.extend(scored?);
@@ -384,26 +422,10 @@ impl fmt::Debug for LocalFleet {
 }
 
 fn failure(doing: &'static str, error: &ClientError) -> EngineError {
+    if matches!(error, ClientError::Stopped) {
+        return EngineError::Stopped;
+    }
     EngineError::Fleet { doing, reason: error.to_string() }
-}
-
-/// Is told what happens, on whatever thread it happens, so that somebody can draw it.
-pub trait Observer: Send + Sync {
-    /// A client has begun to train.
-    fn started(&self, client: &ClientInfo, round: Round);
-
-    /// A client has ended, with an update or without; its arrival still waits for its turn.
-    fn finished(&self, client: &ClientInfo, round: Round, arrival: &Arrival);
-}
-
-/// Draws nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
-
-impl Observer for Silent {
-    fn started(&self, _client: &ClientInfo, _round: Round) {}
-
-    fn finished(&self, _client: &ClientInfo, _round: Round, _arrival: &Arrival) {}
 }
 
 /// A key for each client.

@@ -12,6 +12,7 @@ use fedra_seed::Seed;
 use crate::error::{ClientError, Result};
 use crate::examples::sample;
 use crate::labelled_batch::LabelledBatch;
+use crate::meter::Meter;
 use crate::split::{Ends, Passing};
 
 /// Examples in a batch of a probe.
@@ -39,17 +40,28 @@ impl Prober<'_> {
         probe: Probe,
         (client, examples): (&str, &[Encoded]),
     ) -> Result<BlockScores> {
+        self.probe_counted(params, probe, (client, examples), &Meter::unwatched())
+    }
+
+    /// The same, counted; it may be stopped.
+    pub(crate) fn probe_counted(
+        &self,
+        params: &Params,
+        probe: Probe,
+        (client, examples): (&str, &[Encoded]),
+        meter: &Meter<'_>,
+    ) -> Result<BlockScores> {
         if examples.is_empty() {
             let client = client.to_owned();
             return Err(ClientError::Nothing { client, what: "example to probe with" });
         }
         let scores = match probe {
             Probe::Attention { side, tokens } => {
-                self.attention(params, (probe, side, tokens), examples)?.means()
+                self.attention(params, (probe, side, tokens), (examples, meter))?.means()
             }
-            Probe::GradientNorm => self.gradient_norms(params, examples)?,
+            Probe::GradientNorm => self.gradient_norms(params, (examples, meter))?,
             Probe::RelativeGradient => {
-                let norms = self.gradient_norms(params, examples)?;
+                let norms = self.gradient_norms(params, (examples, meter))?;
                 norms.into_iter().zip(self.norms(params)?).map(|(g, w)| g / w.max(TINY)).collect()
             }
         };
@@ -63,7 +75,7 @@ impl Prober<'_> {
         params: &Params,
         probe: Probe,
         (client, examples): (&str, &[Encoded]),
-        (places, ends): (&[usize], &mut Ends<'_>),
+        (places, ends, meter): (&[usize], &mut Ends<'_>, &Meter<'_>),
     ) -> Result<BlockScores> {
         if examples.is_empty() {
             let client = client.to_owned();
@@ -73,6 +85,8 @@ impl Prober<'_> {
             Probe::Attention { side, tokens } => {
                 let mut scores = vec![0.0; self.model.blocks()];
                 for chosen in chunks(examples.len()) {
+                    meter.check()?;
+                    meter.advance(chosen.len() as u64);
                     let question = LabelledBatch::gather(self.model, examples, &chosen)?;
                     let relevant = self.relevant((probe, side, tokens), examples, &chosen)?;
                     let names = names(places, &chosen);
@@ -86,11 +100,11 @@ impl Prober<'_> {
                 scores.into_iter().map(|sum| sum / examples.len() as f64).collect()
             }
             Probe::GradientNorm => {
-                let norms = self.norms_across(params, examples, (places, ends))?;
+                let norms = self.norms_across(params, examples, (places, ends, meter))?;
                 norms.into_iter().map(|[gradient, _]| gradient).collect()
             }
             Probe::RelativeGradient => {
-                let norms = self.norms_across(params, examples, (places, ends))?;
+                let norms = self.norms_across(params, examples, (places, ends, meter))?;
                 norms.into_iter().map(|[gradient, weights]| gradient / weights.max(TINY)).collect()
             }
         };
@@ -102,7 +116,7 @@ impl Prober<'_> {
         &self,
         params: &Params,
         examples: &[Encoded],
-        (places, ends): (&[usize], &mut Ends<'_>),
+        (places, ends, meter): (&[usize], &mut Ends<'_>, &Meter<'_>),
     ) -> Result<Vec<[f64; 2]>> {
         let (layout, middle) = (self.model.layout(), ends.middle());
         let is_own = |block: &u16| !middle.contains(&usize::from(*block));
@@ -110,6 +124,8 @@ impl Prober<'_> {
         let mut sum = Gradients::default();
         let mut asked = false;
         for chosen in chunks(examples.len()) {
+            meter.check()?;
+            meter.advance(chosen.len() as u64);
             let question = LabelledBatch::gather(self.model, examples, &chosen)?;
             if question.targets_counted() == 0 {
                 continue;
@@ -144,20 +160,22 @@ impl Prober<'_> {
         &self,
         params: &Params,
         probe: Probe,
-        examples: &[Encoded],
+        (examples, meter): (&[Encoded], &Meter<'_>),
     ) -> Result<Vec<Vec<f64>>> {
         let Probe::Attention { side, tokens } = probe else { return Ok(Vec::new()) };
-        Ok(self.attention(params, (probe, side, tokens), examples)?.heads().to_vec())
+        Ok(self.attention(params, (probe, side, tokens), (examples, meter))?.heads().to_vec())
     }
 
     fn attention(
         &self,
         params: &Params,
         (probe, side, tokens): (Probe, AttentionSide, RelevantTokens),
-        examples: &[Encoded],
+        (examples, meter): (&[Encoded], &Meter<'_>),
     ) -> Result<BlockProbe> {
         let mut watching = BlockProbe::new(Relevant::All);
         for chosen in chunks(examples.len()) {
+            meter.check()?;
+            meter.advance(chosen.len() as u64);
             let question = LabelledBatch::gather(self.model, examples, &chosen)?;
             watching.set_relevant(self.relevant((probe, side, tokens), examples, &chosen)?);
             let mut tape = Tape::new(self.device);
@@ -212,11 +230,17 @@ impl Prober<'_> {
     }
 
     /// For each block the norm of the gradient of the mean loss.
-    fn gradient_norms(&self, params: &Params, examples: &[Encoded]) -> Result<Vec<f64>> {
+    fn gradient_norms(
+        &self,
+        params: &Params,
+        (examples, meter): (&[Encoded], &Meter<'_>),
+    ) -> Result<Vec<f64>> {
         let layout = self.model.layout();
         let scope = Scope::of_blocks(layout, 0..layout.blocks());
         let mut sum = Gradients::default();
         for chosen in chunks(examples.len()) {
+            meter.check()?;
+            meter.advance(chosen.len() as u64);
             let question = LabelledBatch::gather(self.model, examples, &chosen)?;
             if question.targets_counted() == 0 {
                 continue;

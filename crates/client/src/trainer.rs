@@ -17,6 +17,7 @@ use crate::convert::to_values;
 use crate::correction::{Correction, Placed};
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
+use crate::meter::Meter;
 use crate::private_training::{PrivateTraining, no_key};
 use crate::split::{CutStep, Ends};
 
@@ -79,7 +80,7 @@ impl Trainer<'_> {
     /// Trains `params` in place. On an error they are left half-trained: train a clone.
     pub fn train(&self, params: &mut Params, task: &TrainTask<'_>) -> Result<TrainResult> {
         let start = params.clone();
-        let course = self.train_cut(params, task, None)?;
+        let course = self.train_cut(params, task, (None, &Meter::unwatched()))?;
         let difference = |id| {
             let change = params.get(id)?.minus(start.get(id)?)?;
             Ok((id, change.to_host().into_owned()))
@@ -94,7 +95,7 @@ impl Trainer<'_> {
         &self,
         params: &mut Params,
         task: &TrainTask<'_>,
-        mut cut: Option<(&Plan, &mut Ends<'_>)>,
+        (mut cut, meter): (Option<(&Plan, &mut Ends<'_>)>, &Meter<'_>),
     ) -> Result<Course> {
         let nothing = |what| ClientError::Nothing { client: task.client.to_owned(), what };
         if task.scope.is_empty() && cut.is_none() {
@@ -124,6 +125,7 @@ impl Trainer<'_> {
         let (mut steps, mut loss_sum, mut seen) = (0_u32, 0.0, 0_u64);
         if let Some(private) = &mut private {
             for _ in 0..task.work.steps(task.examples.len() as u64) {
+                meter.check()?;
                 let batch = private.draw();
                 let mut gradients = private.gradients(self, params, (task, &batch), &mut cache)?;
                 steps += 1;
@@ -135,14 +137,17 @@ impl Trainer<'_> {
                 }
                 correction.apply(&mut gradients, (params, &start))?;
                 optimiser.step(params, &gradients)?;
+                meter.advance(1);
             }
         }
         let plain = private.is_none().then(|| order(task));
         for chosen in plain.into_iter().flatten() {
+            meter.check()?;
             let question = LabelledBatch::gather(self.model, task.examples, &chosen)?;
             // What has no label is left out, unless that would tell that it has none.
             let accounted = cut.as_ref().is_some_and(|(_, ends)| ends.are_accounted());
             if question.targets_counted() == 0 && !accounted {
+                meter.advance(1);
                 continue;
             }
             steps += 1;
@@ -164,6 +169,7 @@ impl Trainer<'_> {
             }
             correction.apply(&mut gradients, (params, &start))?;
             optimiser.step(params, &gradients)?;
+            meter.advance(1);
         }
         if steps == 0 {
             return Err(nothing("labelled example to train on"));

@@ -25,6 +25,7 @@ use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::sample;
 use crate::heads::Dropped;
+use crate::meter::Meter;
 use crate::prober::Prober;
 use crate::request_key::{self, Sources};
 use crate::shards::Shard;
@@ -68,6 +69,8 @@ pub(crate) struct Worker<'a> {
     pub noise_seed: Seed,
     /// Where the draws of its private steps start; nobody else may know it.
     pub secret: &'a SecretKey,
+    /// What its steps are counted on, and what tells it to stop.
+    pub meter: &'a Meter<'a>,
 }
 
 impl Worker<'_> {
@@ -94,12 +97,17 @@ impl Worker<'_> {
             seed: request.seed,
             key: key.as_ref(),
         };
-        let dropped = Dropped::choose(request, self.prober(), self.shard.train.encoded(), &params)?;
+        let dropped = Dropped::choose(
+            request,
+            (self.prober(), self.meter),
+            self.shard.train.encoded(),
+            &params,
+        )?;
         let way = (Purpose::Train(request.round), || self.sources(&params).of_training(request));
         let mut ends = self.ends(request.split.as_deref(), &request.plan, way)?;
         let cut = ends.as_mut().map(|ends| (&request.plan, ends));
         let start = params.clone();
-        let mut course = self.trainer().train_cut(&mut params, &task, cut)?;
+        let mut course = self.trainer().train_cut(&mut params, &task, (cut, self.meter))?;
         drop((ends, server));
 
         let header = Header {
@@ -160,9 +168,10 @@ impl Worker<'_> {
         let input = |_: &Plan| self.sources(&params).of_probing(request, self.info.id);
         let mut ends = self.ends_to_ask(request.split, (Purpose::Probe(request.round), input))?;
         let scores = match &mut ends {
-            None => self.prober().probe(&params, request.probe, of_client)?,
+            None => self.prober().probe_counted(&params, request.probe, of_client, self.meter)?,
             Some(ends) => {
-                self.prober().probe_cut(&params, request.probe, of_client, (&places, ends))?
+                let way = (&places[..], ends, self.meter);
+                self.prober().probe_cut(&params, request.probe, of_client, way)?
             }
         };
         Ok(Evidence { client: self.info.id, scores })
@@ -192,7 +201,8 @@ impl Worker<'_> {
         let mut sums = vec![0.0_f32; self.model.blocks()];
         for example in sample {
             let of_client = (self.info.name.as_str(), std::slice::from_ref(example));
-            let scores = self.prober().probe(params, request.probe, of_client)?;
+            let scores =
+                self.prober().probe_counted(params, request.probe, of_client, self.meter)?;
             for (sum, score) in sums.iter_mut().zip(scores.as_slice()) {
                 *sum += if score.is_nan() { 0.0 } else { score.clamp(0.0, 1.0) as f32 };
             }
@@ -211,6 +221,7 @@ impl Worker<'_> {
         state: &ClientState,
         request: &AttentionRequest<'_>,
     ) -> Result<(ClientAttention, ClientState)> {
+        self.meter.check()?;
         let params = self.params_of(state)?;
         let sample = self.sample(PATTERN_EXAMPLES, request.seed);
         let comparison = AttentionComparison { model: self.model, device: self.device };
@@ -244,8 +255,8 @@ impl Worker<'_> {
         let input = |plan: &Plan| self.sources(&params).of_scoring(request, (self.info.id, plan));
         let mut ends = self.ends_to_ask(request.split, (Purpose::Score(request.round), input))?;
         let scores = match &mut ends {
-            None => evaluator.score(&params, examples)?,
-            Some(ends) => evaluator.score_cut(&params, examples, ends)?,
+            None => evaluator.score_counted(&params, examples, self.meter)?,
+            Some(ends) => evaluator.score_cut(&params, examples, (ends, self.meter))?,
         };
         Ok(Some(scores.scored(Some(self.info.id))))
     }
@@ -268,7 +279,8 @@ impl Worker<'_> {
             seed: seed.with(u64::from(self.info.id.0)),
             key: None,
         };
-        self.trainer().train(params, &task).map(drop)
+        let meter = self.meter.uncounted();
+        self.trainer().train_cut(params, &task, (None, &meter)).map(drop)
     }
 
     /// The shared model with what is the client's own in its place. Copies nothing else.

@@ -121,6 +121,11 @@ pub enum EngineError {
         rounds: u32,
     },
 
+    /// Somebody asked to stop within a round, which is then as if it had not begun. No failure: a
+    /// federation turns it into a round that is not complete.
+    #[error("stopped within a round")]
+    Stopped,
+
     /// A client or the fleet itself cannot go on.
     #[error("the fleet could not {doing}: {reason}")]
     Fleet {
@@ -184,6 +189,7 @@ impl EngineError {
             | Self::InitialModel { .. }
             | Self::Clients { .. }
             | Self::NobodyArrived { .. }
+            | Self::Stopped
             | Self::Fleet { .. }
             | Self::Sink(_)
             | Self::Disk { .. }

@@ -25,6 +25,8 @@ use crate::state::State;
 pub struct Federation {
     state: State,
     checkpoints: Option<PathBuf>,
+    /// Whether it was stopped within a round, so that its state is half of one.
+    abandoned: bool,
 }
 
 impl Federation {
@@ -35,12 +37,12 @@ impl Federation {
         initial: ParamValues,
         seed: Seed,
     ) -> Result<Self, EngineError> {
-        Ok(Self { state: State::new(recipe, layout, initial, seed)?, checkpoints: None })
+        Ok(Self::from_state(State::new(recipe, layout, initial, seed)?))
     }
 
     /// A federation that goes on from a state and writes no checkpoint.
     pub(crate) const fn from_state(state: State) -> Self {
-        Self { state, checkpoints: None }
+        Self { state, checkpoints: None, abandoned: false }
     }
 
     /// Writes a checkpoint into this directory after every round, over the one before. What a
@@ -101,12 +103,12 @@ impl Federation {
         };
         fleet.restore(&loaded.state.as_received()?, &mut loaded.states())?;
         let middle = self.state.middle.take();
-        self.state = State { middle, ..loaded.state };
+        (self.state, self.abandoned) = (State { middle, ..loaded.state }, false);
         Ok(true)
     }
 
     /// Runs rounds until so many are complete in all, or until `stop` says so between two rounds or
-    /// two attempts at one. A round in which too few updates arrive is tried again and then stops
+    /// two attempts at one, or the fleet is stopped within one ([`EngineError::Stopped`]). A round in which too few updates arrive is tried again and then stops
     /// the run; the last checkpoint is of the round before.
     pub fn run(
         &mut self,
@@ -124,7 +126,9 @@ impl Federation {
     }
 
     /// Runs the next of so many rounds, tells the sinks and writes the checkpoint; says whether it
-    /// is complete, which it is not when `stop` said so between two attempts at it.
+    /// is complete, which it is not when `stop` said so between two attempts at it, or when the fleet was
+    /// stopped within it. What is left then is the checkpoint of the round before: this federation and
+    /// its fleet are in the middle of a round and take no further one.
     pub fn advance(
         &mut self,
         fleet: &mut dyn Fleet,
@@ -132,14 +136,23 @@ impl Federation {
         rounds: u32,
         stop: &dyn Fn() -> bool,
     ) -> Result<bool, EngineError> {
+        if self.abandoned {
+            return Ok(false);
+        }
         self.state.recipe.check(fleet.clients().len())?;
         let names: Vec<&str> = fleet.clients().iter().map(|client| client.name.as_str()).collect();
         self.state.recipe.check_model(&self.state.layout, &names)?;
         check_clients(fleet.clients())?;
-        let is_last = self.state.round.0 + 1 == rounds;
-        let Some(report) = self.state.advance(fleet, is_last, stop)? else {
-            return Ok(false);
+        let round = self.state.round;
+        let is_last = round.0 + 1 == rounds;
+        let advanced = match self.state.advance(fleet, is_last, stop) {
+            Err(EngineError::Stopped) => {
+                (self.state.round, self.abandoned) = (round, true);
+                None
+            }
+            other => other?,
         };
+        let Some(report) = advanced else { return Ok(false) };
         for sink in sinks {
             sink.round(&report)?;
         }

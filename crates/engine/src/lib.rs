@@ -17,6 +17,7 @@
 mod federation;
 mod phases;
 mod planner;
+mod progress;
 mod recipe;
 mod round;
 mod state;
@@ -91,6 +92,7 @@ pub use privacy::{
     joint_noise, noised_scores,
 };
 pub use private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
+pub use progress::{Activity, RoundProgress};
 pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};
 pub use report::{FailedAttempt, RoundReport, SetScores, Sink, Spread};
 pub use round::PublicText;

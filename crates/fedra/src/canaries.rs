@@ -14,14 +14,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fedra_client::{ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params};
 use fedra_compute::{Device, Generator, Params, Seed};
 use fedra_data::{Encoded, Target};
 use fedra_engine::{
     Arrival, ClientId, ClientInfo, ClipRule, LocalRule, OptimiserConfig, Outcome, ParamValues,
-    PrivateSteps, RoundReport, Work,
+    PrivateSteps, RoundProgress, RoundReport, Work,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Round, Scope};
@@ -323,12 +323,31 @@ fn canary(
 #[derive(Default)]
 struct Server {
     payloads: Mutex<BTreeMap<(Round, ClientId), Vec<u8>>>,
+    /// Whoever else follows the clients.
+    follower: OnceLock<Arc<dyn Observer>>,
+}
+
+impl Server {
+    fn followers(&self) -> impl Iterator<Item = &Arc<dyn Observer>> {
+        self.follower.get().into_iter()
+    }
 }
 
 impl Observer for Server {
-    fn started(&self, _client: &ClientInfo, _round: Round) {}
+    fn started(&self, client: &ClientInfo, round: Round) {
+        self.followers().for_each(|follower| follower.started(client, round));
+    }
+
+    fn progressed(&self, progress: &RoundProgress) {
+        self.followers().for_each(|follower| follower.progressed(progress));
+    }
+
+    fn stops(&self) -> bool {
+        self.followers().any(|follower| follower.stops())
+    }
 
     fn finished(&self, client: &ClientInfo, round: Round, arrival: &Arrival) {
+        self.followers().for_each(|follower| follower.finished(client, round, arrival));
         if let Outcome::Finished(reply) = &arrival.outcome {
             held(&self.payloads).insert((round, client.id), reply.payload.clone());
         }
@@ -357,7 +376,8 @@ impl Listener for Watch<'_> {
     }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
-        self.listener.begin(rounds);
+        // A run begins its rounds once.
+        let _first = self.server.follower.set(self.listener.begin(rounds));
         Arc::clone(&self.server) as Arc<dyn Observer>
     }
 

@@ -90,6 +90,26 @@ impl Error {
             || self.engine().is_some_and(is_breakdown)
     }
 
+    /// Whether somebody asked to stop within a round, or while its model was scored: no failure.
+    pub(crate) fn is_stop(&self) -> bool {
+        match self {
+            Self::Engine(EngineError::Stopped) | Self::Client(ClientError::Stopped) => true,
+            Self::Within { source, .. } | Self::BrokeDown { source, .. } => source.is_stop(),
+            Self::Complaint(_)
+            | Self::Refused(_)
+            | Self::Data(_)
+            | Self::Model(_)
+            | Self::Compute(_)
+            | Self::Plan(_)
+            | Self::Client(_)
+            | Self::Engine(_)
+            | Self::Io(_)
+            | Self::Json(_)
+            | Self::Toml(_)
+            | Self::Unwritten { .. } => false,
+        }
+    }
+
     /// What is kept of a run that ended on its way.
     pub const fn breakdown(&self) -> Option<&Breakdown> {
         match self {

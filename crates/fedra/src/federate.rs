@@ -5,11 +5,11 @@ mod introducing;
 
 use std::sync::{Arc, OnceLock};
 
-use fedra_client::{Examples, LocalFleet, Middle, Observer, to_values};
+use fedra_client::{Examples, LocalFleet, Meter, Middle, Observer, to_values};
 use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
 use fedra_engine::{
-    ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population, Recipe,
-    SideMemory,
+    Activity, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
+    Recipe, SideMemory,
 };
 use fedra_plan::{Round, Scope};
 
@@ -33,6 +33,7 @@ use crate::remarks;
 use crate::round_files::RoundFiles;
 use crate::round_log::{self, RoundLog};
 use crate::run_files::{EARLY, LEDGER, ROUNDS, SCRATCH};
+use crate::run_status::RunStatus;
 use crate::summary::Summary;
 use crate::token_lengths::TokenLengths;
 use crate::untrained::untrained;
@@ -309,8 +310,8 @@ impl<'e> Run<'e> {
             let seed = Seed(self.experiment.draft.seed).of("noise");
             fleet = fleet.with_middle(Arc::clone(middle), seed);
         }
-        let begin = |fleet: &mut LocalFleet, _completed: Round, observer: Arc<dyn Observer>| {
-            fleet.observe(observer);
+        let begin = |fleet: &mut LocalFleet, completed: Round, observer: Arc<dyn Observer>| {
+            fleet.observe(Arc::new(RunStatus::begin(folder.path(), completed, observer)));
             Ok(())
         };
         let beginning = Beginning { initial, middle, noise: None };
@@ -375,7 +376,8 @@ impl<'e> Run<'e> {
         let label = self.recipe.method.as_str();
         let cohort = self.recipe.sampler.about(clients) as u64;
         let about = Rounds { label, title: None, done, rounds, clients: &infos, cohort };
-        begin(fleet, Round(done), listener.begin(&about))?;
+        let observer = listener.begin(&about);
+        begin(fleet, Round(done), Arc::clone(&observer))?;
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());
         self.keep_best(folder, &federation, &best_round).map_err(|error| broken(error, done))?;
@@ -410,10 +412,16 @@ impl<'e> Run<'e> {
             write_page(folder, listener);
             return Ok(Ending::Interrupted { rounds: done, of: rounds });
         }
-        let summary = self.conclude(folder, (&federation, fleet), (&best_round, listener));
-        let summary = summary.map_err(|error| broken(error, done))?;
+        let meter = Meter::new(&*observer, Activity::Evaluating, (0, 0));
+        let concluded =
+            self.conclude(folder, (&federation, fleet), (&best_round, listener, &meter));
+        let ending = match concluded {
+            // All rounds are kept: what is missing are scores and the summary.
+            Err(error) if error.is_stop() => Ending::Interrupted { rounds: done, of: rounds },
+            other => Ending::Complete(other.map_err(|error| broken(error, done))?),
+        };
         write_page(folder, listener);
-        Ok(Ending::Complete(summary))
+        Ok(ending)
     }
 
     /// Whether there is a global model: where every client keeps all of it there is none.

@@ -9,7 +9,8 @@
 //! checkpoint.fedra  the last complete round
 //! best.json         the best round so far, where validation examples decide
 //! sites.json        what the server remembers of its sites, where clients are on other machines
-//! status.json       how the federation stands, and events.jsonl, who came and went; likewise
+//! status.json       how far the run is, while it is on
+//! events.jsonl      who came and went, where clients are on other machines
 //! summary.json      there once the run is over
 //! report.html       the run as a page
 //! predictions.jsonl each central test example's truth and answer, under `evaluate.predictions`

@@ -104,6 +104,7 @@ pub mod round_files;
 mod round_log;
 pub mod run_files;
 pub mod run_model;
+mod run_status;
 pub mod shell;
 
 mod activations;

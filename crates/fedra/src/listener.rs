@@ -30,7 +30,8 @@ pub trait Listener {
     /// The rounds that began last are over.
     fn end(&self);
 
-    /// Whether to stop; it is asked between two rounds, so that what is left is a complete one.
+    /// Whether to stop; it is asked between two rounds. Within one its observer is asked, between two
+    /// steps: what is left are complete rounds either way.
     fn stops(&self) -> bool;
 }
 

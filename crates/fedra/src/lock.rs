@@ -58,6 +58,25 @@ pub fn is_at_work(folder: &Path) -> bool {
     }
 }
 
+/// Who is at work in a folder, in words; nobody where its lock is free, or cannot be asked for.
+pub fn holder(folder: &Path) -> Option<String> {
+    let file = File::options().read(true).write(true).open(folder.join(FILE)).ok()?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Some(named(&file)),
+        Ok(()) | Err(TryLockError::Error(_)) => None,
+    }
+}
+
+/// The process that a lock's file names.
+fn named(file: &File) -> String {
+    let mut holder = String::new();
+    let read = (&mut &*file).take(20).read_to_string(&mut holder);
+    match holder.trim() {
+        number if read.is_ok() && !number.is_empty() => format!("process {number}"),
+        _ => "another process".to_owned(),
+    }
+}
+
 impl Drop for Lock {
     fn drop(&mut self) {
         // First the name, then the lock: nobody takes a file that is about to go.
@@ -71,12 +90,7 @@ fn hold(file: &File, folder: &Path, flag: &str) -> Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            let read = (&mut &*file).take(20).read_to_string(&mut holder);
-            let who = match holder.trim() {
-                number if read.is_ok() && !number.is_empty() => format!("process {number}"),
-                _ => "another process".to_owned(),
-            };
+            let who = named(file);
             refuse!(
                 "{flag}: found {who} at work in {}, expected a folder that no other process writes \
                  to\nhint: wait until it is done, or stop it",

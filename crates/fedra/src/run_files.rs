@@ -26,7 +26,7 @@ pub const CHECKPOINT: &str = "checkpoint.fedra";
 pub const BEST: &str = "best.json";
 /// What a server remembers of its sites; there where clients are on other machines.
 pub const SITES: &str = "sites.json";
-/// How a federation on other machines stands, while it is on.
+/// How far a run is, while it is on; that of a federation on other machines stays.
 pub const STATUS: &str = "status.json";
 /// Who of it came and went, one object a line.
 pub const EVENTS: &str = "events.jsonl";

@@ -10,10 +10,12 @@ use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{Evaluator, Limits, Middle, Observer, Shard, to_params, to_values};
+use fedra_client::{
+    ClientError, Evaluator, Limits, Meter, Middle, Observer, Shard, to_params, to_values,
+};
 use fedra_compute::{Device, SecretKey, ThreadPool};
 use fedra_engine::{
-    ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored, Start,
+    Activity, ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored, Start,
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
@@ -32,8 +34,8 @@ use crate::run::Output;
 use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 use crate::site::check_declared;
 
-/// Scores the server's exact model on the central test set.
-pub type CentralTest = Box<dyn FnMut(&ParamValues) -> Result<Scored, EngineError>>;
+/// Scores the server's exact model on the central test set; whoever observes it may stop it.
+pub type CentralTest = Box<dyn FnMut(&ParamValues, &dyn Observer) -> Result<Scored, EngineError>>;
 
 /// What a network needs to know of a federation.
 pub struct Serving<'a> {
@@ -187,7 +189,7 @@ fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
 
 fn central(prepared: &Prepared) -> CentralTest {
     let (model, shards) = (prepared.model.clone(), prepared.shards.clone());
-    Box::new(move |values| {
+    Box::new(move |values, observer| {
         let device = Device::frugal_cpu();
         let evaluator = Evaluator {
             model: &model,
@@ -196,11 +198,15 @@ fn central(prepared: &Prepared) -> CentralTest {
             labels: &shards.labels,
             tokens: Limits::default().tokens,
         };
+        let counts = (0, shards.central_test.len() as u64);
+        let meter = Meter::new(observer, Activity::Evaluating, counts);
         let scored = to_params(&device, model.layout(), values)
-            .and_then(|params| evaluator.score(&params, &shards.central_test));
-        scored.map(|scores| scores.scored(None)).map_err(|error| EngineError::Fleet {
-            doing: "evaluate the model",
-            reason: error.to_string(),
+            .and_then(|params| evaluator.score_counted(&params, &shards.central_test, &meter));
+        scored.map(|scores| scores.scored(None)).map_err(|error| {
+            if matches!(error, ClientError::Stopped) {
+                return EngineError::Stopped;
+            }
+            EngineError::Fleet { doing: "evaluate the model", reason: error.to_string() }
         })
     })
 }

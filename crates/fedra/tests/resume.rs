@@ -3,11 +3,15 @@
 use std::cell::Cell;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fedra::client::Observer;
-use fedra::engine::{ParamValues, Recipe, RoundReport, ServerRule};
+use fedra::engine::{
+    Arrival, ClientInfo, ParamValues, Recipe, RoundProgress, RoundReport, ServerRule,
+};
 use fedra::listener::Rounds;
 use fedra::{Ending, Experiment, Listener, Output, Overrides, Resumed, Silent};
+use fedra_plan::Round;
 
 /// Stops after the first round.
 #[derive(Default)]
@@ -102,4 +106,111 @@ fn a_private_run_that_was_killed_in_a_round_goes_on_to_the_same_model_and_epsilo
     let model =
         |folder: &std::path::Path| fs::read(folder.join("model/model.safetensors")).unwrap();
     assert!(model(&whole) == model(&parts));
+}
+
+/// Stops between two steps, once so many have been heard of.
+#[derive(Default)]
+struct Steps {
+    most: usize,
+    heard: AtomicUsize,
+}
+
+impl Observer for Steps {
+    fn started(&self, _client: &ClientInfo, _round: Round) {}
+
+    fn finished(&self, _client: &ClientInfo, _round: Round, _arrival: &Arrival) {}
+
+    fn progressed(&self, progress: &RoundProgress) {
+        assert!(progress.clients_done <= progress.clients, "{progress:?}");
+        assert!(progress.steps == 0 || progress.steps_done <= progress.steps, "{progress:?}");
+        self.heard.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn stops(&self) -> bool {
+        self.heard.load(Ordering::SeqCst) >= self.most
+    }
+}
+
+/// Stops a run within a round.
+struct Sudden(Arc<Steps>);
+
+impl Sudden {
+    fn after(most: usize) -> Self {
+        Self(Arc::new(Steps { most, heard: AtomicUsize::new(0) }))
+    }
+
+    fn heard(&self) -> usize {
+        self.0.heard.load(Ordering::SeqCst)
+    }
+}
+
+impl Listener for Sudden {
+    fn note(&self, _line: &str) {}
+
+    fn warn(&self, _line: &str) {}
+
+    fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        Arc::clone(&self.0) as Arc<dyn Observer>
+    }
+
+    fn round(&self, _report: &RoundReport) {}
+
+    fn model(&self, _completed: u32, _model: &ParamValues) {}
+
+    fn end(&self) {}
+
+    fn stops(&self) -> bool {
+        self.0.stops()
+    }
+}
+
+/// A run that is stopped between any two steps of any round goes on to the same bytes.
+fn check_stopped_anywhere(more: &str) {
+    let tiny = include_str!("tiny.toml").replace("validation = 0.0", "validation = 0.2");
+    let tiny = tiny.replace("batch = 8", "batch = 4").replace("blocks = 2", "blocks = 3");
+    let experiment = Experiment::from_toml(&(tiny + more), &Overrides::default()).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let whole = place.path().join("whole");
+    let listener = Sudden::after(usize::MAX);
+    fedra::run(&experiment, &Output::new(&whole), &listener).unwrap().complete().unwrap();
+    let all = listener.heard();
+    assert!(!whole.join("status.json").exists(), "it goes with the run");
+    let file = |folder: &std::path::Path, name: &str| fs::read(folder.join(name)).ok();
+    let mut interrupted = 0;
+    // In the first round, in later ones, in an evaluation, and while the last model is scored.
+    for after in [2, all / 4, all / 2, 2 * all / 3, all - 3, all - 1] {
+        let parts = place.path().join(after.to_string());
+        let ending = fedra::run(&experiment, &Output::new(&parts), &Sudden::after(after)).unwrap();
+        // Threads that are at work take their step to its end: the last of all may be among these.
+        if let Ending::Interrupted { rounds, of } = ending {
+            interrupted += 1;
+            let log = fs::read_to_string(parts.join("rounds.jsonl")).unwrap_or_default();
+            assert_eq!((log.lines().count(), of), (rounds as usize, 3), "{more}, after {after}");
+            let resumed = fedra::resume(&parts, None, &Silent).unwrap();
+            assert!(matches!(resumed, Resumed::WentOn(Ending::Complete(_))), "{more}");
+        }
+        for name in ["model/model.safetensors", "ledger.jsonl"] {
+            assert!(file(&parts, name) == file(&whole, name), "{more}: {name}, after {after}");
+        }
+    }
+    assert!(interrupted >= 4, "{more}: {interrupted} of 6 were interrupted");
+}
+
+#[test]
+fn a_run_that_is_stopped_between_any_two_steps_goes_on_to_the_same_bytes() {
+    check_stopped_anywhere("\n[method]\nname = \"scaffold\"\n");
+    check_stopped_anywhere("\n[method]\nname = \"safl\"\nk = 1\n");
+    check_stopped_anywhere("\n[method]\nname = \"fedper\"\n");
+}
+
+#[test]
+fn so_does_a_private_one_and_it_spends_nothing_twice() {
+    check_stopped_anywhere("\n[privacy]\nepsilon = 8\n");
+}
+
+#[test]
+fn so_does_one_whose_clients_wait_for_each_other_at_a_cut() {
+    for mode in ["mode = \"sequential\"", "mode = \"batched\"", "average_every = 1"] {
+        check_stopped_anywhere(&format!("\n[split]\n{mode}\n"));
+    }
 }

@@ -178,6 +178,8 @@ enum Reaction {
     Failure(String),
     /// It is of another run than the one in which the node takes part.
     Elsewhere(u64),
+    /// It is left unanswered: the site was asked to stop while it worked on it.
+    Stopped,
     /// It cannot be answered, and nothing else can.
     Breakdown(FlowerError),
 }
@@ -256,6 +258,7 @@ impl Node<'_> {
                 let reason = format!("it takes part in run {own}");
                 (Parcel::failure(reply, proto::Error { code: ELSEWHERE, reason }), None)
             }
+            Reaction::Stopped => return Ok(Some(Ok(Left::Stopped))),
             Reaction::Breakdown(error) => {
                 let reason = error.to_string();
                 let letter = Parcel::failure(reply, proto::Error { code: FAILED, reason });
@@ -314,7 +317,7 @@ impl Node<'_> {
                 stock.evaluate(site, (&arrays, &config)).map(|metrics| (Arrays::default(), metrics))
             }
         };
-        let news = site.take_news();
+        let (news, stops) = (site.take_news(), site.client().stops());
         if let Some(news) = news {
             self.conversation.listener().told(&news);
         }
@@ -322,6 +325,7 @@ impl Node<'_> {
             Ok((arrays, metrics)) => {
                 Reaction::Reply(arrays.content((&metrics, Kind::MetricRecord)))
             }
+            Err(_) if stops => Reaction::Stopped,
             Err(reason) => Reaction::Failure(reason),
         })
     }
@@ -361,6 +365,7 @@ impl Node<'_> {
                                   welcome; it is left unanswered";
                     return Reaction::Failure(reason.to_owned());
                 }
+                Err(NetError::Stopped) => return Reaction::Stopped,
                 Err(error) => return Reaction::Breakdown(error.into()),
             }
         }

@@ -12,10 +12,11 @@
 //! its round again where nobody has learnt with it, and the older stream ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fedra_client::{
-    ClientError, Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Peer as FarHalf, Purpose,
+    ClientError, Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Observer, Peer as FarHalf, Purpose,
 };
 use fedra_plan::Round;
 use fedra_wire::{ClientId, FRAME_HEADER, RowEncoding};
@@ -62,6 +63,7 @@ pub fn with_middle(routes: Routes, middle: &Arc<Middle>, names: &[String]) -> Ro
     let (middle, names) = (Arc::clone(middle), Arc::<[String]>::from(names));
     let streams = Arc::<NewestStreams<(ClientId, bool)>>::default();
     let traffic = Arc::clone(routes.traffic());
+    let routes = routes.before_middle(&middle);
     routes.with(CUT, move |peer, mut inbound, outbound| {
         let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
         let (streams, traffic) = (Arc::clone(&streams), Arc::clone(&traffic));
@@ -136,7 +138,21 @@ pub struct CutDialer {
     dialer: Dialer,
     client: String,
     limits: Limits,
+    stops: Option<Stops>,
 }
+
+/// Whether a client was asked to stop.
+#[derive(Clone)]
+struct Stops(Arc<dyn Observer>);
+
+impl std::fmt::Debug for Stops {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Stops")
+    }
+}
+
+/// How often it is asked while an answer is waited for.
+const GLANCE: Duration = Duration::from_millis(100);
 
 impl CutDialer {
     /// For the named client, whose model has rows of this width.
@@ -145,7 +161,14 @@ impl CutDialer {
         client: impl Into<String>,
         width: usize,
     ) -> Self {
-        Self { runtime, dialer, client: client.into(), limits: row_limits(width) }
+        let limits = row_limits(width);
+        Self { runtime, dialer, client: client.into(), limits, stops: None }
+    }
+
+    /// The same, which waits for no answer once the observer wants to stop.
+    #[must_use]
+    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
+        Self { stops: Some(Stops(observer)), ..self }
     }
 }
 
@@ -163,7 +186,7 @@ impl Connect for CutDialer {
         let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(lost)?;
         let hello = Message { id: 0, meta: to_meta(&hello), payloads: Vec::new() };
         link.send(hello).map_err(lost)?;
-        Ok(Box::new(CutLink { link, sent: 0 }))
+        Ok(Box::new(CutLink { link, sent: 0, stops: self.stops.clone() }))
     }
 }
 
@@ -172,6 +195,7 @@ impl Connect for CutDialer {
 struct CutLink {
     link: Link,
     sent: u64,
+    stops: Option<Stops>,
 }
 
 impl FarHalf for CutLink {
@@ -180,7 +204,7 @@ impl FarHalf for CutLink {
         let message = Message { id: self.sent, meta: Bytes::new(), payloads: vec![frame.into()] };
         // Why a stream ended is told to whoever reads from it.
         let sent = self.link.send(message);
-        let answer = self.link.receive(None).map_err(lost)?;
+        let answer = self.answer()?;
         sent.map_err(lost)?;
         let Message { id, mut payloads, .. } = answer;
         match (id == self.sent, payloads.pop()) {
@@ -189,6 +213,22 @@ impl FarHalf for CutLink {
                 let reason =
                     format!("the server's half answered frame {id}, expected {}", self.sent);
                 Err(ClientError::Peer { reason })
+            }
+        }
+    }
+}
+
+impl CutLink {
+    /// The answer, which may wait for others for long.
+    fn answer(&mut self) -> Result<Message, ClientError> {
+        let Some(Stops(observer)) = &self.stops else {
+            return self.link.receive(None).map_err(lost);
+        };
+        loop {
+            match self.link.receive(Some(GLANCE)) {
+                Err(NetError::Late { .. }) if observer.stops() => return Err(ClientError::Stopped),
+                Err(NetError::Late { .. }) => {}
+                other => return other.map_err(lost),
             }
         }
     }

@@ -70,6 +70,9 @@ pub enum NetError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Somebody asked to stop while something was worked on.
+    #[error("stopped while a request was worked on")]
+    Stopped,
     /// A file or a thread that the system did not give.
     #[error("{doing}: {source}")]
     System {
@@ -92,6 +95,7 @@ impl NetError {
             | Self::Refused(_)
             | Self::Frame(_)
             | Self::Meaning { .. }
+            | Self::Stopped
             | Self::System { .. } => false,
         }
     }

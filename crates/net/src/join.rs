@@ -24,7 +24,7 @@ pub trait JoinListener {
     /// Something that a person should know.
     fn told(&self, line: &str);
 
-    /// Whether to leave; asked while nothing is worked on.
+    /// Whether to leave; asked while nothing is worked on. Work itself is stopped by the client's observer.
     fn stops(&self) -> bool;
 }
 
@@ -58,6 +58,8 @@ pub fn join(
             .and_then(|mut link| talk(site, &mut link, (listener, &mut greeted)));
         match talked {
             Ok(left) => return Ok(left),
+            // What it worked on is done again when it is back.
+            Err(NetError::Stopped) => return Ok(Left::Stopped),
             Err(error) if error.is_temporary() => {
                 if greeted {
                     wait = FIRST_WAIT;

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fedra_client::{Observer, Silent};
+use fedra_client::{Middle, Observer, Silent};
 use fedra_engine::{ClientInfo, EngineError, Scored};
 use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{ClientId, ParamValues};
@@ -43,8 +43,8 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// How long sites may take to hear that the run is over.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Scores the server's exact model on the set that is the server's.
-pub type CentralTest = Box<dyn FnMut(&ParamValues) -> Result<Scored, EngineError>>;
+/// Scores the server's exact model on the set that is the server's; whoever observes it may stop it.
+pub type CentralTest = Box<dyn FnMut(&ParamValues, &dyn Observer) -> Result<Scored, EngineError>>;
 
 /// What the fleet is made for.
 pub struct Federated {
@@ -77,6 +77,8 @@ pub struct NetFleet {
     round: Round,
     requests: u64,
     publication: Publication,
+    /// The server's half of a cut model: it knows who waits for whom.
+    middle: Option<Arc<Middle>>,
     // In this order: what carries messages ends before the thread it may run on.
     carrier: Box<dyn Carrier>,
     runtime: Runtime,
@@ -120,6 +122,7 @@ impl NetFleet {
         roster.traffic = Arc::clone(routes.traffic());
         let (send, events) = mpsc::unbounded_channel();
         let host = Arc::new(Host::new(roster, send, (limits(&layout), options.memory)));
+        let middle = routes.middle().cloned();
         let runtime = Runtime::start()?;
         let carrier = start(Reception::new(Arc::clone(&host)), routes, &runtime)?;
         let info =
@@ -138,6 +141,7 @@ impl NetFleet {
             round: Round(0),
             requests: 0,
             publication: Publication::new(folder),
+            middle,
             carrier,
             runtime,
         };

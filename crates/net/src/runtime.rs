@@ -6,6 +6,7 @@
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -15,6 +16,9 @@ use crate::error::NetError;
 /// Most threads for streams whose other half computes: one for each client that waits for its turn, and
 /// one for each session. They are made as they are needed.
 const BLOCKING_THREADS: usize = 4096;
+
+/// How long such threads may take to notice that it ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A running event loop; it ends when this is dropped.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ impl Runtime {
         let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel::<()>());
         let run = move || {
             let _told_or_dropped = runtime.block_on(stopped);
+            // A stream whose other side has stalled must not keep a process that wants to end.
+            runtime.shutdown_timeout(FAREWELL);
         };
         let thread = std::thread::Builder::new().name("fedra-net".to_owned()).spawn(run);
         Ok(Self { handle, stop: Some(stop), thread: Some(thread.map_err(failed)?) })

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use fedra_client::Middle;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -39,6 +40,7 @@ pub type Handler = Arc<dyn Fn(Peer, Inbound, Outbound) -> Running + Send + Sync>
 pub struct Routes {
     handlers: BTreeMap<&'static str, Handler>,
     traffic: Arc<ClientTraffic>,
+    middle: Option<Arc<Middle>>,
 }
 
 impl Routes {
@@ -56,6 +58,16 @@ impl Routes {
             Arc::new(move |peer, inbound, outbound| Box::pin(handler(peer, inbound, outbound)));
         self.handlers.insert(path, boxed);
         self
+    }
+
+    /// The same with the server's half of a cut model behind them.
+    pub(crate) fn before_middle(self, middle: &Arc<Middle>) -> Self {
+        Self { middle: Some(Arc::clone(middle)), ..self }
+    }
+
+    /// The server's half of a cut model, which knows who waits for whom.
+    pub(crate) const fn middle(&self) -> Option<&Arc<Middle>> {
+        self.middle.as_ref()
     }
 
     /// What goes over clients' connections; a handler that knows whose a stream is notes it there.

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fedra_client::{Client, ClientError};
@@ -35,6 +35,9 @@ const AGAIN_AFTER: [Duration; 6] = [
     Duration::from_secs(4),
     Duration::from_secs(8),
 ];
+
+/// How often somebody who wants to stop is heard meanwhile.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// One client of a federation, on its own machine.
 #[derive(Debug)]
@@ -197,9 +200,7 @@ impl Site {
         let (answer, payloads) = match self.carry_out(request, &message.payloads) {
             Ok(Some(answered)) => answered,
             Ok(None) => return Ok(None),
-            Err(NetError::Meaning { what, reason }) => {
-                return Err(NetError::Meaning { what, reason });
-            }
+            Err(error @ (NetError::Meaning { .. } | NetError::Stopped)) => return Err(error),
             Err(error) => {
                 let answer = Answer::Failed { reason: error.to_string() };
                 if matches!(error, NetError::System { .. }) {
@@ -269,7 +270,7 @@ impl Site {
                         self.label = Some(label);
                         plain(answer.moved.map_or(Answer::FirstLook, Answer::from))
                     }
-                    Err(error) => plain(failed(&error)),
+                    Err(error) => plain(failed(&no_breakdown(error)?)),
                 }
             }
             Request::Train { round, seed, work, cut, split } => {
@@ -282,9 +283,9 @@ impl Site {
                 let (adapt, nothing) = (adapt.as_ref(), ParamValues::new());
                 let (seed, split) = (Seed(seed), split.as_ref());
                 let request = EvaluationRequest { on, model: &nothing, adapt, round, seed, split };
-                match again(|| self.client.evaluate(&request)) {
+                match again(&mut self.client, |client| client.evaluate(&request)) {
                     Ok(scored) => plain(Answer::Scored { scored }),
-                    Err(error) => plain(failed(&error)),
+                    Err(error) => plain(failed(&no_breakdown(error)?)),
                 }
             }
             Request::Forget(forget) => {
@@ -300,7 +301,7 @@ impl Site {
         &mut self,
         request: &fedra_engine::TrainRequest,
     ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
-        let reply = match again(|| self.client.train(request)) {
+        let reply = match again(&mut self.client, |client| client.train(request)) {
             Ok(reply) => reply,
             Err(error) => return Ok(Some((failed(&no_breakdown(error)?), Vec::new()))),
         };
@@ -335,11 +336,13 @@ fn first(id: ClientId) -> Kept<'static> {
     Kept { state: Cow::Owned(ClientState::empty(id)), forgets: 0 }
 }
 
-/// An error after which the site can go on; one of its own machine is the site's end.
+/// An error after which the site can go on; one of its own machine is the site's end, and so is being asked to
+/// stop: nobody is told that the client failed.
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others are answers")]
 fn no_breakdown(error: ClientError) -> Result<ClientError, NetError> {
     match error {
         ClientError::Ledger { doing, source } => Err(NetError::System { doing, source }),
+        ClientError::Stopped => Err(NetError::Stopped),
         other => Ok(other),
     }
 }
@@ -356,11 +359,22 @@ fn failed(error: &ClientError) -> Answer {
 
 /// Works on a cut model, and begins again where the way to its other half was lost: until an answer is
 /// settled the client keeps nothing, so the numbers are the same.
-fn again<T>(mut work: impl FnMut() -> Result<T, ClientError>) -> Result<T, ClientError> {
+fn again<T>(
+    client: &mut Client,
+    mut work: impl FnMut(&mut Client) -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
     let mut waits = AGAIN_AFTER.iter();
     loop {
-        match (work(), waits.next()) {
-            (Err(ClientError::Unreachable(_)), Some(wait)) => std::thread::sleep(*wait),
+        match (work(client), waits.next()) {
+            (Err(ClientError::Unreachable(_)), Some(wait)) => {
+                let until = Instant::now() + *wait;
+                while let Some(rest) = until.checked_duration_since(Instant::now()) {
+                    if client.stops() {
+                        return Err(ClientError::Stopped);
+                    }
+                    std::thread::sleep(rest.min(GLANCE));
+                }
+            }
             (done, _) => return done,
         }
     }

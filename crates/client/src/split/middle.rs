@@ -25,6 +25,7 @@ use fedra_plan::{ByteCount, ParamId, Round, Scope, Shape, Site};
 use fedra_wire::{ClientId, FrameKind, ParamValues, frame_parts};
 
 use crate::error::{ClientError, Result};
+use crate::split::clocks::{Clocks, Held, HeldUp};
 use crate::split::copies::average;
 use crate::split::joint::Joint;
 use crate::split::local_peer::LocalPeer;
@@ -42,6 +43,7 @@ pub struct Middle {
     state: Mutex<State>,
     moved: Condvar,
     crossed: Mutex<CrossingBytes>,
+    clocks: Clocks,
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +102,8 @@ impl Middle {
     pub fn new((model, device): (Model, Device), split: Split, clients: &[ClientInfo]) -> Self {
         let names = clients.iter().map(|client| (client.id, client.name.clone())).collect();
         let (state, moved) = (Mutex::default(), Condvar::new());
-        Self { model, device, split, names, state, moved, crossed: Mutex::default() }
+        let (crossed, clocks) = (Mutex::default(), Clocks::default());
+        Self { model, device, split, names, state, moved, crossed, clocks }
     }
 
     /// Elements of a row.
@@ -116,6 +119,24 @@ impl Middle {
     /// A connection in this process.
     pub fn peer(&self, client: ClientId, purpose: Purpose) -> LocalPeer<'_> {
         LocalPeer::new(self, client, purpose)
+    }
+
+    /// How long a client has been waiting for answers from here, be it for others or for the computing
+    /// itself: that is no time of its own.
+    pub fn held_up(&self, client: ClientId) -> HeldUp {
+        self.clocks.of(client)
+    }
+
+    pub(super) fn hold(&self, client: ClientId) -> Held<'_> {
+        self.clocks.hold(client)
+    }
+
+    /// Ends a round before its end: whoever waits for others is told that it is over.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        (state.slots, state.joint) = (BTreeMap::new(), Joint::default());
+        drop(state);
+        self.moved.notify_all();
     }
 
     fn blocks(&self) -> Blocks<'_> {

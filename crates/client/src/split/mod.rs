@@ -14,6 +14,7 @@
 //! server sees rows and lengths: no token id, no label and no mask.
 
 mod accounted;
+mod clocks;
 mod copies;
 mod ends;
 mod joint;
@@ -27,6 +28,7 @@ mod survey;
 mod turn;
 
 pub(crate) use accounted::AccountedNoise;
+pub use clocks::HeldUp;
 pub(crate) use ends::{CutStep, Ends, Passing, RowNoise};
 pub use local_peer::LocalPeer;
 pub use middle::Middle;

@@ -19,6 +19,7 @@ use crate::correction::Correction;
 use crate::error::Result;
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
+use crate::meter::Meter;
 use crate::split::accounted::AccountedNoise;
 use crate::split::ends::{Ends, RowNoise};
 use crate::split::middle::Middle;
@@ -86,7 +87,8 @@ impl Rehearsal<'_> {
         };
         let trainer = Trainer { model: self.model, device: &device, cache: ByteCount(0) };
         let mut ends = self.ends(&device)?;
-        trainer.train_cut(&mut params, &task, ends.as_mut().map(|ends| (self.plan, ends)))?;
+        let cut = ends.as_mut().map(|ends| (self.plan, ends));
+        trainer.train_cut(&mut params, &task, (cut, &Meter::unwatched()))?;
         Ok(ByteCount(device.usage().peak_bytes as u64))
     }
 
@@ -95,7 +97,7 @@ impl Rehearsal<'_> {
         let evaluator = Evaluator { model, device, task: self.task, labels: self.labels, tokens };
         let examples: Examples = self.scored.iter().cloned().collect();
         match &mut self.ends(device)? {
-            Some(ends) => evaluator.score_cut(params, &examples, ends)?,
+            Some(ends) => evaluator.score_cut(params, &examples, (ends, &Meter::unwatched()))?,
             None => evaluator.score(params, &examples)?,
         };
         Ok(())

@@ -3,6 +3,7 @@
 use crate::world::{Size, World, kept_by, send, with_threads};
 use fedra_client::{LocalFleet, Observer, to_values};
 use fedra_data::Task;
+use fedra_engine::RoundProgress;
 use fedra_engine::{
     Adaptation, Arrival, ClientInfo, Download, Encoding, EvaluationRequest, EvaluationSet, Fleet,
     LocalRule, Outcome, ProbeRequest, TrainRequest, Verdict,
@@ -326,6 +327,12 @@ impl Observer for Counter {
 
     fn finished(&self, _client: &ClientInfo, _round: Round, _arrival: &Arrival) {
         self.finished.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn progressed(&self, _progress: &RoundProgress) {}
+
+    fn stops(&self) -> bool {
+        false
     }
 }
 

@@ -228,7 +228,11 @@ impl<'e> Pilot<'e> {
             kernels.push(federation.model().subset(&kernel));
         }
         listener.end();
-        let kernels = self.weigh(&mut fleet, (&untrained, federation.model()), &kernels, &trunk)?;
+        let models = (&untrained, federation.model());
+        let kernels = match self.weigh(&mut fleet, models, &kernels, &trunk) {
+            Err(error) if error.is_stop() => return Ok(Outcome::Interrupted),
+            weighed => weighed?,
+        };
         let gained = trunk.mean(*horizon, self.plan.window()).zip(headline_of(&untrained.mean));
         let gained = gained.map_or(0.0, |(last, (_, first))| last - first);
         let tolerance = self.plan.tolerance.min(gained.max(0.0) * TOLERABLE);

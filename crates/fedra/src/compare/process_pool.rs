@@ -3,7 +3,7 @@
 //! A process a run, because then its memory is its own (and given back), its peak means something,
 //! and a run that breaks down takes no other with it. Each child holds one end of a pipe on its
 //! standard input; when this process lets go of the other end, on Ctrl-C or by dying in whatever
-//! way, the child ends after the round that is on, with a checkpoint.
+//! way, the child ends after the step that is on, with the checkpoint of the round before.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
@@ -40,7 +40,7 @@ pub enum News {
 pub enum Ending {
     /// Complete.
     Complete,
-    /// Stopped between two rounds.
+    /// Stopped; its complete rounds are kept.
     Interrupted,
     /// Broken down, in its own words.
     Failed(String),
@@ -54,7 +54,7 @@ pub struct ProcessPool<'a> {
     /// Threads of all together, where a run does not ask for its own number.
     pub threads: usize,
     /// The process that goes on with the run in a folder with so many threads. It says what it has to
-    /// say on its standard error, ends after its round once its standard input ends, and then with the
+    /// say on its standard error, ends after its step once its standard input ends, and then with the
     /// status [`INTERRUPTED`].
     pub command: &'a (dyn Fn(&Path, usize) -> io::Result<Command> + Sync),
 }

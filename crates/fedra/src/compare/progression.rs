@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::listener::{CompareListener, RunsAhead};
 use super::process_pool::{Ending, Job, News};
@@ -18,7 +19,11 @@ use crate::experiment::Experiment;
 use crate::fingerprint::Fingerprints;
 use crate::folder::{Folder, Standing};
 use crate::grid::counted;
+use crate::lock;
 use crate::round_log;
+
+/// How often it is looked whether a run that another process holds is free.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -71,6 +76,10 @@ impl<'a> Progression<'a> {
                 let experiment = plan.experiment(variant, chosen, *seed)?;
                 let folder = self.folder(variant, None, *seed);
                 let tried = self.folder(variant, Some(chosen.as_slice()), *seed);
+                let name = format!("{} seed {seed}", variant.name);
+                if !self.wait_for(&name, &folder) {
+                    return Ok(None);
+                }
                 let inputs = self.fingerprints.of(&experiment)?;
                 if Folder::standing(&folder, &experiment, &inputs) != Standing::Complete
                     && Folder::standing(&tried, &experiment, &inputs) == Standing::Complete
@@ -78,7 +87,6 @@ impl<'a> Progression<'a> {
                     let _held = Folder::create(&folder, &experiment)?;
                     Folder::copy(&tried, &folder)?;
                 }
-                let name = format!("{} seed {seed}", variant.name);
                 tasks.push(Task { name, folder, experiment });
             }
         }
@@ -186,10 +194,33 @@ impl<'a> Progression<'a> {
         own.join(format!("seed-{seed}"))
     }
 
+    /// Waits until nobody is at work in a run's folder; says whether it was left undisturbed. A comparison that
+    /// was killed leaves its runs behind, which notice that and end after their step.
+    fn wait_for(&self, name: &str, folder: &Path) -> bool {
+        let mut told = false;
+        while let Some(holder) = lock::holder(folder) {
+            if self.listener.stops() {
+                return false;
+            }
+            if !told {
+                let shown = folder.display();
+                self.listener.note(&format!(
+                    "{name}: waiting for {holder}, which is still at work in {shown}"
+                ));
+                told = true;
+            }
+            std::thread::sleep(GLANCE);
+        }
+        true
+    }
+
     /// Carries out the runs that are not complete; says whether it was left undisturbed.
     fn wave(&mut self, what: &str, tasks: &[Task], workers: &Workers<'_>) -> Result<bool> {
         let (mut jobs, mut rounds, mut done) = (Vec::new(), 0, 0);
         for task in tasks {
+            if !self.wait_for(&task.name, &task.folder) {
+                return Ok(false);
+            }
             let inputs = self.fingerprints.of(&task.experiment)?;
             let all = u64::from(task.experiment.rounds);
             rounds += all;

@@ -15,7 +15,7 @@ use crate::report;
 use crate::round_log::{self};
 use crate::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, ROUNDS};
 use crate::summary::{Stopped, Summary};
-use fedra_client::{Evaluator, Examples, Limits, Scores, to_params};
+use fedra_client::{Evaluator, Examined, Examples, Limits, Meter, Scores, to_params};
 use fedra_data::Task;
 use fedra_engine::{
     Bytes, EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores,
@@ -34,7 +34,7 @@ impl Run<'_> {
         &self,
         folder: &Folder,
         (federation, fleet): (&Federation, &mut impl Fleet),
-        (best_round, listener): (&BestRound, &dyn Listener),
+        (best_round, listener, meter): (&BestRound, &dyn Listener, &Meter<'_>),
     ) -> Result<Box<Summary>> {
         federation.check_arrivals()?;
         let Prepared { model, shards, .. } = &self.prepared;
@@ -95,13 +95,13 @@ impl Run<'_> {
         let hidden = private::hides_own_parts(&self.recipe, model.layout())?;
         if !personal.is_empty() && !shards.central_test.is_empty() && !hidden {
             // Clients on other machines keep their own parameters, and nobody else can score them.
-            if let Some(set) = self.central_scores(fleet, federation.model())? {
+            if let Some(set) = self.central_scores(fleet, federation.model(), meter)? {
                 summary.add_scores(&set);
             }
         }
         if personal.is_empty() {
-            self.by_label(folder, federation.model(), &mut summary)?;
-            self.by_label_at_clients(federation.model(), &mut summary)?;
+            self.by_label(folder, federation.model(), (&mut summary, meter))?;
+            self.by_label_at_clients(federation.model(), (&mut summary, meter))?;
         }
         if summary.model.is_some() {
             self.save(folder, (MODEL, ADAPTER), federation.model())?;
@@ -184,6 +184,7 @@ impl Run<'_> {
         &self,
         fleet: &impl Fleet,
         global: &ParamValues,
+        meter: &Meter<'_>,
     ) -> Result<Option<SetScores>> {
         let Prepared { model, shards, .. } = &self.prepared;
         let evaluator = self.evaluator();
@@ -193,7 +194,7 @@ impl Run<'_> {
             let mut own = global.clone();
             own.absorb(state.personal.clone());
             let params = to_params(&self.device, model.layout(), &own)?;
-            let scores = evaluator.score(&params, &shards.central_test)?;
+            let scores = evaluator.score_counted(&params, &shards.central_test, meter)?;
             each.push(scores.scored(Some(state.client)));
         }
         let set = || SetScores::new(EvaluationSet::CentralTest, each.clone());
@@ -206,7 +207,7 @@ impl Run<'_> {
         &self,
         folder: &Folder,
         model: &ParamValues,
-        summary: &mut Summary,
+        (summary, meter): (&mut Summary, &Meter<'_>),
     ) -> Result<()> {
         let Prepared { shards, central_rows, .. } = &self.prepared;
         let evaluator = self.evaluator();
@@ -219,17 +220,19 @@ impl Run<'_> {
         let on = set_name(EvaluationSet::CentralTest);
         let scores = if wanted {
             let mut lines: Vec<String> = Vec::new();
-            let scores = evaluator.examine(&params, &shards.central_test, &mut |examined| {
+            let mut each = |examined: Examined| {
                 let row = central_rows.get(examined.example).copied();
                 let place = Place { set: on, client: None, row: row.unwrap_or(examined.example) };
                 let line = predictions::line(place, &examined, &shards.labels);
                 lines.push(format!("{line}\n"));
-            });
+            };
+            let each: &mut dyn FnMut(Examined) = &mut each;
+            let scores = evaluator.examine_counted(&params, &shards.central_test, (meter, each));
             let scores = scores.context("evaluate.predictions")?;
             folder.write_predictions(&lines.concat())?;
             scores
         } else {
-            evaluator.score(&params, &shards.central_test)?
+            evaluator.score_counted(&params, &shards.central_test, meter)?
         };
         let by_label = scores.by_label(&shards.labels);
         summary.by_label.extend(by_label.map(|by_label| (on.to_owned(), by_label)));
@@ -239,7 +242,11 @@ impl Run<'_> {
     /// The same on the clients' test sets as one set, where there is no central one. It takes rows of
     /// clients, so it is there only where their rows are in this process, and never in a private run:
     /// what is true and answered at clients is nothing that its promise covers.
-    fn by_label_at_clients(&self, model: &ParamValues, summary: &mut Summary) -> Result<()> {
+    fn by_label_at_clients(
+        &self,
+        model: &ParamValues,
+        (summary, meter): (&mut Summary, &Meter<'_>),
+    ) -> Result<()> {
         let Prepared { shards, .. } = &self.prepared;
         let evaluator = self.evaluator();
         let labelled = evaluator.can_examine() || shards.task == Task::Choice;
@@ -254,7 +261,7 @@ impl Run<'_> {
         let params = to_params(&self.device, self.prepared.model.layout(), model)?;
         let mut all = Scores::new(shards.task, &shards.labels);
         for test in tests.filter(|test| !test.is_empty()) {
-            all.merge(&evaluator.score(&params, test)?);
+            all.merge(&evaluator.score_counted(&params, test, meter)?);
         }
         let by_label = all.by_label(&shards.labels);
         let on = set_name(EvaluationSet::ClientTest).to_owned();

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fedra_client::Observer;
-use fedra_engine::{Arrival, ClientInfo, Fleet};
+use fedra_engine::{Arrival, ClientInfo, Fleet, RoundProgress};
 use fedra_net::{FleetOptions, Left, NetFleet, Site, Start};
 use fedra_plan::Round;
 use fedra_wire::ClientId;
@@ -168,4 +168,10 @@ impl Observer for Restless {
     }
 
     fn finished(&self, _client: &ClientInfo, _round: Round, _arrival: &Arrival) {}
+
+    fn progressed(&self, _progress: &RoundProgress) {}
+
+    fn stops(&self) -> bool {
+        false
+    }
 }

@@ -1,15 +1,16 @@
 //! Requests in flight: sent, sent again to a site that came back, answered or given up.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fedra_client::HeldUp;
 use fedra_engine::EngineError;
 use fedra_plan::Scope;
-use fedra_wire::{Encoding, Header, Kind, encode};
+use fedra_wire::{ClientId, Encoding, Header, Kind, encode};
 use tonic::Status;
 
-use super::{FleetOptions, NetFleet, failure};
+use super::{FleetOptions, GLANCE, NetFleet, failure};
 use crate::frame::Message;
 use crate::link::from_meta;
 use crate::protocol::{Answer, Asked, HeldModel, Label, Request};
@@ -18,16 +19,12 @@ use crate::roster::Event;
 /// A request that waits for its answer.
 pub(super) struct Open {
     message: Message,
+    /// Until when it is waited for, but for the time in which the site itself has to wait.
     deadline: Instant,
+    /// How long the site had been held up when it was asked.
+    held: Duration,
     /// What of the shared model it brings itself.
     brings: Scope,
-}
-
-impl Open {
-    /// Waits until another moment.
-    pub(super) fn renew(&mut self, deadline: Instant) {
-        self.deadline = deadline;
-    }
 }
 
 /// An answer and its payloads, or why there is none.
@@ -81,7 +78,7 @@ impl NetFleet {
             .message(self.requests, payloads)
             .map_err(|error| failure("ask a site", &error))?;
         let deadline = Instant::now() + self.options.deadline;
-        let open = Open { message, deadline, brings };
+        let open = Open { message, deadline, held: self.held_up(seat).time, brings };
         self.deliver(seat, &open)?;
         self.note_asked(seat);
         Ok(open)
@@ -138,6 +135,9 @@ impl NetFleet {
             if asked.is_empty() {
                 return Ok(None);
             }
+            if self.listener.stops() {
+                return Err(self.stopped());
+            }
             let now = Instant::now();
             let mut earliest = now + self.options.deadline;
             let mut given_up = None;
@@ -155,8 +155,9 @@ impl NetFleet {
                 self.host.roster().hang_up(seat, Status::aborted(reason.clone()));
                 return Ok(Some((seat, Err(reason))));
             }
-            self.publish();
-            let Some(event) = self.event(earliest.min(now + self.publication.due())) else {
+            self.publish_in_time();
+            // Nobody tells when a site is no longer held up, or when somebody wants to stop.
+            let Some(event) = self.event(earliest.min(now + GLANCE)) else {
                 continue;
             };
             self.note(&event);
@@ -186,15 +187,34 @@ impl NetFleet {
     fn patience(&self, seat: usize, open: &Open, now: Instant) -> (Instant, String) {
         let FleetOptions { deadline, grace, .. } = self.options;
         let late = || format!("did not answer within {} s", deadline.as_secs_f64());
+        // Whoever waits for others is not late, and the time in which it did is no time of its own.
+        let held = self.held_up(seat);
+        let until = if held.is_waiting {
+            now + deadline
+        } else {
+            open.deadline + held.time.saturating_sub(open.held)
+        };
         let roster = self.host.roster();
         let place = &roster.seats[seat];
         match (&place.connection, &place.lost) {
-            (Some(_), _) => (open.deadline, late()),
+            (Some(_), _) => (until, late()),
             (None, Some((when, reason))) => {
-                (open.deadline.min(*when + grace), format!("is not connected: {reason}"))
+                (until.min(*when + grace), format!("is not connected: {reason}"))
             }
             (None, None) => (now, "has not joined".to_owned()),
         }
+    }
+
+    /// How long a site has been waiting for the server's half of a cut model.
+    fn held_up(&self, seat: usize) -> HeldUp {
+        let middle = self.middle.as_ref();
+        middle.map_or_else(HeldUp::default, |middle| middle.held_up(ClientId(seat as u32)))
+    }
+
+    /// Nobody is waited for any more: whoever waits for others hears that too.
+    fn stopped(&self) -> EngineError {
+        self.middle.iter().for_each(|middle| middle.close());
+        EngineError::Stopped
     }
 
     /// Asks several sites, and hears each once.
@@ -210,6 +230,7 @@ impl NetFleet {
         let mut answers = BTreeMap::new();
         while let Some((seat, answer)) = self.next(&mut asked)? {
             answers.insert(seat, answer);
+            self.end_work();
         }
         Ok(answers)
     }

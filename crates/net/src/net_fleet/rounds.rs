@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use fedra_engine::{
-    Absence, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo, ClientState,
-    Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
-    ProbeRequest, Scored, Split, SplitMode, StateHandle, TrainRequest, Unsynced, Verdict,
+    Absence, Activity, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
+    ClientState, Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
+    ProbeRequest, Scored, StateHandle, TrainRequest, Unsynced, Verdict,
 };
 use fedra_plan::{BlockScores, Scope};
 use fedra_wire::{ClientId, Expectation, Kind, ParamValues, open};
@@ -102,6 +101,7 @@ impl Fleet for NetFleet {
         let requests = requests.collect::<Result<_, EngineError>>()?;
         let blocks = self.layout.blocks();
         let mut all = Vec::new();
+        self.begin_work(Activity::Probing, clients.len());
         for (seat, answer) in self.ask_all(requests, nothing)? {
             let client = ClientId(seat as u32);
             let evidence = match answer {
@@ -132,6 +132,7 @@ impl Fleet for NetFleet {
             request.clients.iter().map(|client| Ok((self.seat(*client)?, asked.clone(), vec![])));
         let requests = requests.collect::<Result<_, EngineError>>()?;
         let mut all = Vec::new();
+        self.begin_work(Activity::Probing, request.clients.len());
         for (seat, answer) in self.ask_all(requests, nothing)? {
             let moved = match answer {
                 Ok((Answer::FirstLook, _)) => None,
@@ -167,16 +168,8 @@ impl Fleet for NetFleet {
             self.observer.started(&self.infos[seat], request.round);
             asked.insert(seat, self.ask(seat, (&written, payloads), Scope::empty())?);
         }
-        let waits_for_others =
-            requests.iter().any(|request| waits_for_others(request.split.as_deref()));
+        self.begin_work(Activity::Training, requests.len());
         while let Some((seat, answer)) = self.next(&mut asked)? {
-            if waits_for_others {
-                // Whoever waited for this client could not answer before: its time begins now.
-                let deadline = Instant::now() + self.options.deadline;
-                for open in asked.values_mut() {
-                    open.renew(deadline);
-                }
-            }
             let outcome = match answer {
                 Ok((Answer::Trained { seconds, memory, noise }, payloads)) => {
                     read_reply(payloads, (seconds, memory, noise))
@@ -186,6 +179,7 @@ impl Fleet for NetFleet {
             };
             let arrival = Arrival { client: ClientId(seat as u32), outcome };
             self.observer.finished(&self.infos[seat], self.round, &arrival);
+            self.end_work();
             let verdict = arrive(arrival)?;
             if verdict == Verdict::Taken {
                 self.note_answer(seat, Step::Trained);
@@ -198,13 +192,15 @@ impl Fleet for NetFleet {
     fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
         let EvaluationRequest { on, model, adapt, round, seed, split } = *request;
         if on == EvaluationSet::CentralTest {
-            return Ok(vec![(self.central)(model)?]);
+            return Ok(vec![(self.central)(model, &*self.observer)?]);
         }
         let adapt = adapt.map(Adapt::from);
         let split = split.cloned();
         let asked = Request::Evaluate { on, adapt, round, seed: seed.0, split };
         let scorers = self.scorers(on).into_iter();
-        let requests = scorers.map(|client| (client.0 as usize, asked.clone(), vec![])).collect();
+        let requests: Vec<_> =
+            scorers.map(|client| (client.0 as usize, asked.clone(), vec![])).collect();
+        self.begin_work(Activity::Evaluating, requests.len());
         let mut all = Vec::new();
         for (seat, answer) in self.ask_all(requests, nothing)? {
             let client = Some(ClientId(seat as u32));
@@ -271,14 +267,6 @@ impl NetFleet {
     fn told(&self, seat: usize, what: &str, reason: &str) {
         self.listener.told(&format!("{} {what}: {reason}", self.infos[seat].name));
     }
-}
-
-/// Whether a client's training may have to wait for another client's.
-fn waits_for_others(split: Option<&Split>) -> bool {
-    split.is_some_and(|split| match split.mode {
-        SplitMode::Sequential | SplitMode::Batched => true,
-        SplitMode::Replicated => split.average_every.is_some(),
-    })
 }
 
 /// What a request brings of the shared model that is no download.

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fedra_engine::{Activity, RoundProgress};
 use fedra_plan::Round;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -31,13 +32,18 @@ pub struct FleetStatus {
     pub written: u64,
     /// The process that serves it.
     pub process: u32,
-    /// Where sites find it.
+    /// Where sites find it; empty where nobody has to.
+    #[serde(default)]
     pub place: String,
     /// What is going on.
     pub phase: FleetPhase,
     /// The round that is on, from 0.
     pub round: Round,
-    /// The clients, in the order of their numbers.
+    /// How far the work inside the round is.
+    #[serde(default)]
+    pub progress: Option<RoundProgress>,
+    /// The clients, in the order of their numbers; none where all are in the process itself.
+    #[serde(default)]
     pub sites: Vec<SiteStatus>,
 }
 
@@ -82,12 +88,14 @@ pub(super) struct Publication {
     written: Option<Instant>,
     /// Whether something happened since.
     has_news: bool,
+    /// What clients have been asked for, since when, and how many are done.
+    work: Option<(Activity, Instant, u64, u64)>,
 }
 
 impl Publication {
     pub(super) fn new(folder: &Path) -> Self {
         let (phase, asked, written) = (FleetPhase::Waiting, BTreeMap::new(), None);
-        Self { folder: folder.to_owned(), phase, asked, written, has_news: false }
+        Self { folder: folder.to_owned(), phase, asked, written, has_news: false, work: None }
     }
 
     /// It is written when it is asked for next.
@@ -95,9 +103,10 @@ impl Publication {
         self.written = None;
     }
 
-    /// After how long it is to be written again, at the latest.
-    pub(super) const fn due(&self) -> Duration {
-        if self.has_news { AT_MOST_EVERY } else { AT_LEAST_EVERY }
+    /// Whether it is time to write again.
+    fn is_due(&self) -> bool {
+        let after = if self.has_news { AT_MOST_EVERY } else { AT_LEAST_EVERY };
+        self.written.is_none_or(|when| when.elapsed() >= after)
     }
 }
 
@@ -119,6 +128,13 @@ impl NetFleet {
         self.publication.asked.remove(&seat);
     }
 
+    /// Writes how things stand if that is due.
+    pub(super) fn publish_in_time(&mut self) {
+        if self.publication.is_due() {
+            self.publish();
+        }
+    }
+
     /// Writes how things stand, unless that was done a moment ago.
     pub(super) fn publish(&mut self) {
         if self.publication.written.is_some_and(|when| when.elapsed() < AT_MOST_EVERY) {
@@ -131,6 +147,34 @@ impl NetFleet {
         let text = serde_json::to_vec_pretty(&status).unwrap_or_default();
         let _best_effort =
             std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, &path));
+    }
+
+    /// So many clients have been asked for something.
+    pub(super) fn begin_work(&mut self, activity: Activity, clients: usize) {
+        self.publication.work = Some((activity, Instant::now(), 0, clients as u64));
+        self.tell_progress();
+    }
+
+    /// One of them is done with it, or not waited for any more.
+    pub(super) fn end_work(&mut self) {
+        if let Some((_, _, done, _)) = &mut self.publication.work {
+            *done += 1;
+        }
+        self.tell_progress();
+    }
+
+    fn tell_progress(&mut self) {
+        self.publication.has_news = true;
+        if let Some(progress) = self.progress() {
+            self.observer.progressed(&progress);
+        }
+    }
+
+    /// Steps are the sites' own, and nobody asks them how far they are.
+    fn progress(&self) -> Option<RoundProgress> {
+        let (activity, since, clients_done, clients) = self.publication.work?;
+        let seconds = since.elapsed().as_secs_f64();
+        Some(RoundProgress { activity, clients_done, clients, steps_done: 0, steps: 0, seconds })
     }
 
     fn status(&self) -> FleetStatus {
@@ -156,6 +200,7 @@ impl NetFleet {
             place: self.carrier.place(),
             phase: self.publication.phase,
             round: self.round,
+            progress: self.progress(),
             sites: self.infos.iter().enumerate().map(site).collect(),
         }
     }

@@ -1,8 +1,9 @@
 //! A client that misbehaves at the cut, beside two that do not: it is told why, and they lose nothing.
 //! And one that loses its connection, or stalls, in the middle of a step.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -281,9 +282,18 @@ type Way = Box<dyn FnOnce(&str) -> Arc<dyn Connect>>;
 
 /// One round of three hospitals, of which one goes its own way to the server's half.
 fn one_round(
+    of: (&World, &Split),
+    options: FleetOptions,
+    odd: (u32, Way),
+) -> (Vec<u32>, RoundReport, String) {
+    one_round_of_many(of, options, BTreeMap::from([odd]))
+}
+
+/// One round of all hospitals, of which some go their own ways.
+fn one_round_of_many(
     (world, split): (&World, &Split),
     options: FleetOptions,
-    (odd, way): (u32, Way),
+    mut odd: BTreeMap<u32, Way>,
 ) -> (Vec<u32>, RoundReport, String) {
     let recipe = recipe("fedavg", "{}", |recipe| {
         recipe.split = Some(split.clone());
@@ -295,15 +305,14 @@ fn one_round(
     let (mut fleet, told) = world.listen_cut(place.path(), options, &middle);
     let address = fleet.address();
     let runtime = Arc::new(Runtime::start().unwrap());
-    let mut way = Some(way);
-    let sites: Vec<Joined> = (0..3)
+    let odd_ones: Vec<u32> = odd.keys().copied().collect();
+    let sites: Vec<Joined> = (0..world.shards.clients.len() as u32)
         .map(|number| {
             let client = world.client(number);
             let name = client.info().name.clone();
-            let connect: Arc<dyn Connect> = if number == odd {
-                way.take().unwrap()(&address)
-            } else {
-                Arc::new(honest(&runtime, &address, &client))
+            let connect: Arc<dyn Connect> = match odd.remove(&number) {
+                Some(way) => way(&address),
+                None => Arc::new(honest(&runtime, &address, &client)),
             };
             let client = client.with_connection(connect).with_noise_seed(Seed(5));
             Joined::start(client, &address, place.path().join(name))
@@ -314,7 +323,7 @@ fn one_round(
     fleet.finish("done");
     for (number, site) in sites.into_iter().enumerate() {
         site.stop();
-        if number != odd as usize {
+        if !odd_ones.contains(&(number as u32)) {
             site.end().unwrap();
         }
     }
@@ -336,10 +345,13 @@ impl Connect for Absent {
     }
 }
 
+fn absent() -> Way {
+    Box::new(|_| Arc::new(Absent))
+}
+
 fn check_faults(mode: SplitMode) {
     let (world, split) = (World::new(3), split(mode));
-    let absent: Way = Box::new(|_| Arc::new(Absent));
-    let (without, ..) = one_round((&world, &split), options(), (2, absent));
+    let (without, ..) = one_round((&world, &split), options(), (2, absent()));
     for fault in FAULTS {
         let way: Way =
             Box::new(move |address| Arc::new(Faulty { address: address.to_owned(), fault }));
@@ -450,53 +462,115 @@ fn where_others_have_learnt_with_it_a_client_that_was_lost_is_told_that_it_is_ou
     }
 }
 
-/// Sends its rows, hears the answer, and says nothing more.
-#[derive(Debug)]
-struct Stalling(CutDialer, u32);
+/// Opens once what was waited for has happened.
+#[derive(Clone, Debug, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
-struct Stalled<'a>(Box<dyn Peer + 'a>, u32);
+impl Gate {
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn wait(&self) {
+        let open = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_while(open, |open| !*open).unwrap());
+    }
+}
+
+/// Sends so many frames, and the next one only behind a gate.
+#[derive(Debug)]
+struct Stalling {
+    dialer: CutDialer,
+    frames: u32,
+    gate: Gate,
+}
+
+struct Stalled<'a> {
+    peer: Box<dyn Peer + 'a>,
+    frames: u32,
+    gate: &'a Gate,
+}
 
 impl Connect for Stalling {
     fn connect(&self, id: ClientId, to: Purpose) -> Result<Box<dyn Peer + '_>, ClientError> {
-        Ok(Box::new(Stalled(self.0.connect(id, to)?, self.1)))
+        let peer = self.dialer.connect(id, to)?;
+        Ok(Box::new(Stalled { peer, frames: self.frames, gate: &self.gate }))
     }
 }
 
 impl Peer for Stalled<'_> {
     fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>, ClientError> {
-        if self.1 == 0 {
-            std::thread::sleep(Duration::from_secs(3));
+        if self.frames == 0 {
+            self.gate.wait();
         }
-        self.1 = self.1.saturating_sub(1);
-        self.0.exchange(frame)
+        self.frames = self.frames.saturating_sub(1);
+        self.peer.exchange(frame)
     }
 }
 
-fn stalling(name: &'static str, after: u32) -> Way {
+fn stalling(seat: u32, frames: u32, gate: &Gate) -> Way {
+    let gate = gate.clone();
     Box::new(move |address| {
         let runtime = Arc::new(Runtime::start().unwrap());
         let dialer = Dialer::new(address, &ServerSecurity::Plain).unwrap();
-        Arc::new(Stalling(CutDialer::new((runtime, dialer), name, 16), after))
+        let name = format!("hospital-{}", seat + 1);
+        let dialer = CutDialer::new((runtime, dialer), name, 16);
+        Arc::new(Stalling { dialer, frames, gate })
     })
+}
+
+/// Some hospitals stall after so many frames, and nobody else is given up for it.
+fn check_stalled(split: &Split, hospitals: u32, (stalled, frames): (&[u32], u32)) {
+    let case = format!("{:?}, {stalled:?} of {hospitals} after {frames} frames", split.mode);
+    let (world, gate) = (World::new(hospitals as usize), Gate::default());
+    // Long enough for whoever works, and short enough for whoever waits for the end of this test.
+    let quick = FleetOptions { deadline: Duration::from_secs(4), ..options() };
+    let ways = stalled.iter().map(|seat| (*seat, stalling(*seat, frames, &gate))).collect();
+    let (model, report, told) = one_round_of_many((&world, split), quick, ways);
+    gate.open();
+    let healthy = (0..hospitals).filter(|seat| !stalled.contains(seat));
+    let healthy: Vec<ClientId> = healthy.map(ClientId).collect();
+    assert_eq!(report.arrived, healthy, "{case}: {:?}\n{told}", report.failed);
+    assert!(report.failed_attempts.is_empty(), "{case}: who waited was given up too");
+    let given_up: Vec<u32> = report.failed.iter().map(|absence| absence.client.0).collect();
+    assert_eq!(given_up, stalled, "{case}");
+    for absence in &report.failed {
+        assert!(absence.reason.contains("did not answer within 4 s"), "{case}: {absence:?}");
+    }
+    assert!(model.iter().all(|bits| f32::from_bits(*bits).is_finite()), "{case}");
+    // Rows that were in a joint step cannot be taken out of it; all else is as without them.
+    if split.mode != SplitMode::Batched || frames == 0 {
+        let ways = stalled.iter().map(|seat| (*seat, absent())).collect();
+        let (without, ..) = one_round_of_many((&world, split), options(), ways);
+        assert!(model == without, "{case}: {told}");
+    }
+}
+
+/// All cases side by side: most of their time is a deadline.
+fn check_every_seat(split: &Split, frames: u32) {
+    std::thread::scope(|scope| {
+        for seat in 0..3 {
+            scope.spawn(move || check_stalled(split, 3, (&[seat], frames)));
+        }
+        scope.spawn(move || check_stalled(split, 4, (&[1, 3], frames)));
+    });
+}
+
+#[test]
+fn whoever_stalls_in_a_joint_step_is_given_up_alone_on_every_seat() {
+    let batched = split(SplitMode::Batched);
+    check_every_seat(&batched, 0);
+    check_every_seat(&batched, 1);
+}
+
+#[test]
+fn so_it_is_where_copies_meet() {
+    check_every_seat(&Split { average_every: Some(1), ..split(SplitMode::Replicated) }, 1);
 }
 
 #[test]
 fn a_client_that_stalls_in_mid_step_is_given_up_at_the_deadline_and_the_others_arrive() {
-    let world = World::new(3);
-    let deadline = Duration::from_millis(1500);
-    for mode in [SplitMode::Replicated, SplitMode::Sequential, SplitMode::Batched] {
-        let split = split(mode);
-        let absent: Way = Box::new(|_| Arc::new(Absent));
-        let (without, ..) = one_round((&world, &split), options(), (0, absent));
-        let quick = FleetOptions { deadline, ..options() };
-        let way = stalling("hospital-1", 1);
-        let (model, report, told) = one_round((&world, &split), quick, (0, way));
-        assert_eq!(report.arrived.len(), 2, "{mode:?}: {:?}", report.failed);
-        assert!(report.failed_attempts.is_empty(), "{mode:?}: who waited was given up too");
-        let reason = &report.failed[0].reason;
-        assert!(reason.contains("did not answer within 1.5 s"), "{mode:?}: {reason}");
-        // Its rows were in the joint step, and nothing was learnt from them.
-        assert!(mode == SplitMode::Batched || model == without, "{mode:?}: {told}");
-        assert!(model.iter().all(|bits| f32::from_bits(*bits).is_finite()), "{mode:?}");
-    }
+    check_every_seat(&split(SplitMode::Replicated), 1);
+    check_every_seat(&split(SplitMode::Sequential), 1);
 }

@@ -15,5 +15,6 @@ mod never_came;
 mod place;
 mod private_cut;
 mod sites;
+mod stopping;
 mod streams;
 mod world;

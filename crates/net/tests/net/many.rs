@@ -91,7 +91,7 @@ fn many_sites_are_served_by_one_thread() {
         (&options, place.path()),
         FleetOptions::default(),
         Box::new(Told::default()),
-        Box::new(|_| unreachable!("nothing is scored here")),
+        Box::new(|_, _| unreachable!("nothing is scored here")),
     )
     .unwrap();
     let address = fleet.address();

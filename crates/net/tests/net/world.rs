@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fedra_client::{Client, LocalFleet, Shards, to_params, to_values};
+use fedra_client::{Client, LocalFleet, Observer, Shards, to_params, to_values};
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
 use fedra_engine::methods::Method;
@@ -79,7 +79,7 @@ impl World {
     /// Scores the server's model as one process does.
     pub fn central(&self) -> CentralTest {
         let (fleet, layout) = (self.local(), self.model.layout().clone());
-        Box::new(move |model: &ParamValues| {
+        Box::new(move |model: &ParamValues, _observer: &dyn Observer| {
             let params = to_params(&Device::cpu(), &layout, model).unwrap();
             let scores = fleet.score(&params, &fleet.shards().central_test).unwrap();
             Ok(scores.scored(None))

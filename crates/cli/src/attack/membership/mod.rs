@@ -22,7 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::console;
 use crate::experiment::Overrides;
 use crate::interrupt;
-use crate::progress::Voice;
+use crate::progress::{Stopping, Voice};
 use findings::Attacked;
 
 pub const HELP: &str = "\
@@ -259,7 +259,7 @@ impl Listener for Follower {
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         self.rounds.set(rounds.rounds);
-        Arc::new(fedra_client::Silent)
+        Arc::new(Stopping)
     }
 
     fn round(&self, report: &RoundReport) {
