@@ -46,6 +46,7 @@ mod client;
 mod ordered_jobs;
 mod worker;
 
+mod coins;
 mod correction;
 mod guard;
 mod heads;

@@ -38,6 +38,8 @@ mod task;
 mod clinic;
 mod formats;
 
+mod row_lots;
+
 mod document;
 mod partition;
 mod picture;
@@ -60,6 +62,7 @@ pub use formats::{
 };
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;
+pub use row_lots::{Lot, RowLots};
 pub use scores::{
     ByLabel, Calibration, CalibrationBin, CalibrationScore, ConfusionCounts, ConfusionMatrix,
     LabelScore, OneLabel, Rouge, RougeScore, RougeWords, Span, SpanScore, spans,

@@ -283,6 +283,11 @@ impl TableBuilder {
         self
     }
 
+    /// The labels that were declared.
+    pub(crate) const fn declared(&self) -> Option<&LabelSet> {
+        self.declared.as_ref()
+    }
+
     /// Adds a row after checking its labels against the task.
     pub fn push(&mut self, row: Row) -> Result<()> {
         if let Some((found, expected)) = self.complaint(&row) {
