@@ -47,6 +47,7 @@ mod meter;
 mod ordered_jobs;
 mod worker;
 
+mod coins;
 mod correction;
 mod guard;
 mod heads;

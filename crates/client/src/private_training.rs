@@ -1,7 +1,8 @@
 //! Private steps: batches by coins, gradients clipped example by example, noise on their sum.
 //!
 //! What [`PrivateSteps`] orders, on tensors. Every draw comes from the client's secret key, at a place that no
-//! other draw has: purpose, step, parameter. The same task with the same key gives the same bits.
+//! other draw has: purpose, step, parameter. The same task with the same key gives the same bits. An example's
+//! coins are its own ([`Coins`]), so under one key an example more or less changes no other's.
 //!
 //! A batch that came out larger than usual is worked through in parts of the usual size, so memory is that of
 //! a plain step. An example without a label, one whose gradient is no number, and a batch without
@@ -16,6 +17,7 @@ use fedra_engine::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
 use fedra_model::{PrefixCache, Weighted};
 use fedra_plan::{Scope, Site};
 
+use crate::coins::Coins;
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
 use crate::trainer::{TrainTask, Trainer};
@@ -31,13 +33,9 @@ const MOST: f64 = 1e3;
 pub(crate) struct PrivateTraining {
     steps: PrivateSteps,
     key: SecretKey,
-    examples: usize,
-    /// The chance of an example to be in a batch.
-    rate: f64,
+    coins: Coins,
     /// The mean size of a batch.
     mean: f64,
-    /// The most examples in a batch.
-    cap: Option<usize>,
     /// The norm of the next step.
     clip: f64,
     taken: u32,
@@ -51,8 +49,10 @@ impl PrivateTraining {
         task: &TrainTask<'_>,
         params: &Params,
     ) -> Result<Self> {
-        let examples = task.examples.len();
-        let mean = (task.work.batch as usize).min(examples);
+        let examples = task.examples.len() as u64;
+        let mean = steps.mean_batch(task.work, examples) as f64;
+        let cap = steps.cap.map(|cap| (cap * mean).ceil() as usize);
+        let coins = Coins::new(task.examples, key, (steps.rate(task.work, examples), cap));
         let mut sites: BTreeMap<Site, SiteNoise> = BTreeMap::new();
         for id in task.scope {
             let (site, (rows, cols)) = (id.site, params.get(id)?.shape());
@@ -62,10 +62,8 @@ impl PrivateTraining {
         Ok(Self {
             steps,
             key: key.clone(),
-            examples,
-            rate: mean as f64 / examples.max(1) as f64,
-            mean: mean as f64,
-            cap: steps.cap.map(|cap| (cap * mean as f64).ceil() as usize),
+            coins,
+            mean,
             clip: steps.clip,
             taken: 0,
             sites,
@@ -73,20 +71,8 @@ impl PrivateTraining {
     }
 
     /// The examples of the next step: each by a coin of its own, and no more than the cap.
-    pub(crate) fn draw(&self) -> Vec<usize> {
-        let coins = self.key.of("batch").with(u64::from(self.taken)).uniforms();
-        let drawn = coins.take(self.examples).enumerate();
-        let mut batch: Vec<usize> =
-            drawn.filter(|(_, coin)| *coin < self.rate).map(|(example, _)| example).collect();
-        let Some(cap) = self.cap.filter(|cap| *cap < batch.len()) else { return batch };
-        let lots = self.key.of("cap").with(u64::from(self.taken)).uniforms();
-        for (place, lot) in (0..cap).zip(lots) {
-            let among = batch.len() - place;
-            batch.swap(place, place + ((lot * among as f64) as usize).min(among - 1));
-        }
-        batch.truncate(cap);
-        batch.sort_unstable();
-        batch
+    pub(crate) fn draw(&mut self) -> Vec<usize> {
+        self.coins.batch(self.taken)
     }
 
     /// The noised mean gradient of a batch; the next step comes after it.

@@ -29,6 +29,13 @@ impl Shard {
     }
 }
 
+/// What one example is: its tokens and what is to be said of them.
+pub(crate) fn example_digest(example: &Encoded) -> [u8; 32] {
+    let mut sum = Sum(Sha256::new());
+    sum.example(example);
+    sum.0.finalize().into()
+}
+
 /// Values that cannot run into each other: each list has its length before it.
 struct Sum(Sha256);
 

@@ -59,14 +59,7 @@ impl Dice {
 
     /// An index drawn in proportion to non-negative weights.
     pub fn weighted(&mut self, weights: &[f64]) -> usize {
-        let mut left = self.unit() * weights.iter().sum::<f64>();
-        for (index, weight) in weights.iter().enumerate() {
-            left -= weight;
-            if left < 0.0 {
-                return index;
-            }
-        }
-        weights.len() - 1
+        index_at(self.unit(), weights)
     }
 
     /// Puts items in a random order.
@@ -107,6 +100,18 @@ impl Dice {
             }
         }
     }
+}
+
+/// The index of the part in which a point of [0, 1) lies, where parts are as wide as their weights say.
+pub(crate) fn index_at(point: f64, weights: &[f64]) -> usize {
+    let mut left = point * weights.iter().sum::<f64>();
+    for (index, weight) in weights.iter().enumerate() {
+        left -= weight;
+        if left < 0.0 {
+            return index;
+        }
+    }
+    weights.len() - 1
 }
 
 #[cfg(test)]

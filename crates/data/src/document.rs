@@ -1,31 +1,57 @@
-//! What a partition deals: rows that must stay together, and what they are mostly about.
+//! What a partition places: rows that must stay together, and what they are mostly about.
 
 use std::collections::BTreeMap;
 
+use crate::row_lots::{Identity, Lot, RowLots};
 use crate::{Choice, Example, LabelSet, Labels, Split, Table};
 
-/// Rows that travel together, and the split they declare.
+/// Rows that travel together, the split they declare, and who they are: what their place follows from.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     pub rows: Vec<usize>,
     pub split: Option<Split>,
+    /// Its name's digest, or that of its one row and which of several equal ones it is.
+    identity: (Identity, u64),
+}
+
+impl Document {
+    /// Its own draw for a purpose.
+    pub(crate) fn lot(&self, lots: &RowLots<'_>, purpose: &str) -> Lot {
+        lots.lot(purpose, self.identity)
+    }
+
+    /// Whether it may be drawn for a test or validation set: the source does not say otherwise.
+    pub(crate) const fn is_free(&self) -> bool {
+        match self.split {
+            None | Some(Split::Train) => true,
+            Some(Split::Validation | Split::Test) => false,
+        }
+    }
 }
 
 /// Rows grouped by client, document and declared split, in order of first appearance.
-pub(crate) fn documents(examples: &[Example]) -> Vec<Document> {
+pub(crate) fn documents(examples: &[Example], lots: &RowLots<'_>) -> Vec<Document> {
     let mut found: Vec<Document> = Vec::new();
     let mut places = BTreeMap::new();
+    let mut copies = BTreeMap::new();
     for (row, example) in examples.iter().enumerate() {
+        let split = example.split;
         let Some(name) = &example.document else {
-            found.push(Document { rows: vec![row], split: example.split });
+            let identity = lots.row(example);
+            // Counted by split: a row that is declared for a part moves none that is not.
+            let copy = copies.entry((identity, split)).or_insert(0);
+            found.push(Document { rows: vec![row], split, identity: (identity, *copy) });
+            *copy += 1;
             continue;
         };
-        let key = (example.client.as_deref(), name.as_str(), example.split);
-        let place = *places.entry(key).or_insert(found.len());
-        match found.get_mut(place) {
-            Some(document) => document.rows.push(row),
-            None => found.push(Document { rows: vec![row], split: example.split }),
+        let client = example.client.as_deref();
+        let place = *places.entry((client, name.as_str(), split)).or_insert(found.len());
+        if let Some(document) = found.get_mut(place) {
+            document.rows.push(row);
+            continue;
         }
+        let identity = (lots.document(client, name), 0);
+        found.push(Document { rows: vec![row], split, identity });
     }
     found
 }
@@ -37,19 +63,9 @@ pub(crate) fn rows_of(documents: Vec<Document>) -> Vec<usize> {
     rows
 }
 
-/// Documents grouped by what they are mostly about, groups in label order.
-pub(crate) fn by_label(held: Vec<Document>, table: &Table) -> Vec<Vec<Document>> {
-    let counts = table.label_counts();
-    let mut groups: BTreeMap<Option<u32>, Vec<Document>> = BTreeMap::new();
-    for document in held {
-        groups.entry(theme(&document, table, &counts)).or_default().push(document);
-    }
-    groups.into_values().collect()
-}
-
-/// The one label that stands for a document: the class of most of its rows; the rarest of several
-/// codes, since common ones say little; the commonest tag that is not `O`.
-fn theme(document: &Document, table: &Table, counts: &[usize]) -> Option<u32> {
+/// The one label that stands for a document: the class of most of its rows; one of several codes, by the
+/// document's own draw; the commonest tag that is not `O`. How common a label is elsewhere plays no part.
+pub(crate) fn theme(document: &Document, table: &Table, lots: &RowLots<'_>) -> Option<u32> {
     let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
     for &row in &document.rows {
         match &table.examples[row].labels {
@@ -57,8 +73,9 @@ fn theme(document: &Document, table: &Table, counts: &[usize]) -> Option<u32> {
                 *votes.entry(*label).or_default() += 1;
             }
             Labels::Many(labels) => {
-                if let Some(&rarest) = labels.iter().min_by_key(|&&l| (counts[l as usize], l)) {
-                    *votes.entry(rarest).or_default() += 1;
+                let drawn = document.lot(lots, "code").unit() * labels.len() as f64;
+                if let Some(&code) = labels.get(drawn as usize) {
+                    *votes.entry(code).or_default() += 1;
                 }
             }
             Labels::PerWord(tags) => {

@@ -40,6 +40,8 @@ mod task;
 mod clinic;
 mod formats;
 
+mod row_lots;
+
 mod document;
 mod partition;
 mod picture;
@@ -63,6 +65,7 @@ pub use formats::{
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::printable;
 pub use reading_report::{LeftOut, ReadingReport, Trimmed, folded};
+pub use row_lots::{Lot, RowLots};
 pub use row_place::RowPlace;
 pub use scores::{
     ByLabel, Calibration, CalibrationBin, CalibrationScore, ConfusionCounts, ConfusionMatrix,

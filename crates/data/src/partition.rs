@@ -1,13 +1,17 @@
-//! Rows dealt to clients, and inside each client to training, validation and test.
+//! Rows divided among clients, and inside each client into training, validation and test.
 //!
-//! What is dealt is a *document*, not a row: sentences of one note or notes of one patient stay
+//! What is placed is a *document*, not a row: sentences of one note or notes of one patient stay
 //! together, at one client and in one part, because a test sentence whose neighbour was trained on
 //! is not a test. A row without a document is a document of its own.
 //!
 //! ```text
 //! table --central test--> [....]
-//!   \--deal by client / iid / Dirichlet / shards / quantity--> client: [train | validation | test]
+//!   \--by client / iid / Dirichlet / shards / quantity--> client: [train | validation | test]
 //! ```
+//!
+//! Where a document goes follows from its own draws ([`RowLots`]) and from nothing else in the table: one
+//! row more or less moves no other. So shares are expectations, not counts, and a part may come out empty.
+//! The exception is `shards`, which sorts and counts.
 //!
 //! Splits that the source declares are kept: its test rows are the central test set and its
 //! validation rows stay validation at the client that holds them. The central share is drawn only
@@ -23,11 +27,13 @@
 //! # Ok::<(), fedra_data::DataError>(())
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Document, by_label, documents, rows_of};
+use crate::dice::index_at;
+use crate::document::{Document, documents, rows_of, theme};
+use crate::row_lots::RowLots;
 use crate::{DataError, Dice, Example, Result, Split, Table};
 
 /// How rows find their client.
@@ -36,7 +42,7 @@ use crate::{DataError, Dice, Example, Result, Split, Table};
 pub enum Partition {
     /// As the source says.
     Client,
-    /// At random, in equal numbers.
+    /// At random, each client with the same chance.
     Iid {
         /// How many clients.
         clients: usize,
@@ -56,7 +62,7 @@ pub enum Partition {
         /// How many shards for each of them.
         shards: usize,
     },
-    /// At random, in numbers drawn from Dirichlet(alpha).
+    /// At random, with chances drawn from Dirichlet(alpha).
     Quantity {
         /// How many clients.
         clients: usize,
@@ -65,7 +71,8 @@ pub enum Partition {
     },
 }
 
-/// What share of the documents goes where, where the source does not say.
+/// What share of the documents goes where, where the source does not say: the chance with which each of
+/// them goes there.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shares {
@@ -126,31 +133,22 @@ impl Partition {
     /// Divides a table. The same table, shares and seed give the same division.
     pub fn divide(&self, table: &Table, shares: Shares, seed: u64) -> Result<Division> {
         self.check(shares)?;
+        let lots = RowLots::new(table, seed);
         let declared = |split| table.examples.iter().any(|e| e.split == Some(split));
-        let has_test = declared(Split::Test);
-
-        let (mut held, mut central) = (Vec::new(), Vec::new());
-        for document in documents(&table.examples) {
+        let central_share = if declared(Split::Test) { 0.0 } else { shares.central };
+        let is_central = |document: &Document| {
             let is_test = document.split == Some(Split::Test);
-            if is_test { central.push(document) } else { held.push(document) }
-        }
-        if !has_test {
-            let mut dice = Dice::for_purpose(seed, "central");
-            held = self
-                .strata(held, &table.examples)
-                .into_iter()
-                .flat_map(|mut stratum| {
-                    central.extend(set_aside(&mut stratum, shares.central, &mut dice));
-                    stratum
-                })
-                .collect();
-        }
+            is_test || document.is_free() && document.lot(&lots, "central").unit() < central_share
+        };
+        let all = documents(&table.examples, &lots);
+        let (central, held): (Vec<_>, Vec<_>) = all.into_iter().partition(is_central);
 
-        let mut dice = Dice::for_purpose(seed, "deal");
-        let dealt = self.deal(held, table, &mut dice)?;
-        let mut clients = Vec::with_capacity(dealt.len());
-        for (client, documents) in dealt {
-            let mut dice = Dice::for_purpose(seed, &format!("split {client}"));
+        let placed = match self.clients() {
+            None => by_column((held, &central), &table.examples)?,
+            Some(count) => self.assign(held, (table, &lots), (count, seed))?,
+        };
+        let mut clients = Vec::with_capacity(placed.len());
+        for (client, documents) in placed {
             // What a client declares decides about that client: it need not know the others' rows.
             let has_validation = match self {
                 Self::Client => documents.iter().any(|d| d.split == Some(Split::Validation)),
@@ -161,7 +159,7 @@ impl Partition {
             };
             let validation = if has_validation { 0.0 } else { shares.validation };
             let inner = Shares { central: 0.0, validation, test: shares.test };
-            clients.push(split_inside(client, documents, inner, &mut dice));
+            clients.push(split_inside(client, documents, inner, &lots));
         }
         Ok(Division { clients, central_test: rows_of(central) })
     }
@@ -205,56 +203,48 @@ impl Partition {
         Ok(())
     }
 
-    /// What each give their share to the central test set: every client where clients are given,
-    /// so that none of them vanishes into it, or else all documents together.
-    fn strata(&self, held: Vec<Document>, examples: &[Example]) -> Vec<Vec<Document>> {
-        if self.clients().is_some() {
-            return vec![held];
-        }
-        let mut strata: BTreeMap<Option<String>, Vec<Document>> = BTreeMap::new();
-        for document in held {
-            let client = examples[document.rows[0]].client.clone();
-            strata.entry(client).or_default().push(document);
-        }
-        strata.into_values().collect()
-    }
-
-    /// Documents by client, in the natural order of their names.
-    fn deal(
+    /// Documents by simulated client, by their draws.
+    fn assign(
         &self,
-        mut held: Vec<Document>,
-        table: &Table,
-        dice: &mut Dice,
+        held: Vec<Document>,
+        (table, lots): (&Table, &RowLots<'_>),
+        (count, seed): (usize, u64),
     ) -> Result<Vec<(String, Vec<Document>)>> {
-        let Some(count) = self.clients() else {
-            return by_column(held, &table.examples);
-        };
         if held.len() < count {
             let expected = format!("at most the {} documents there are to deal", held.len());
             return Err(DataError::setting("clients", &count, expected));
         }
-        dice.shuffle(&mut held);
-        let mut hands: Vec<Vec<Document>> = match *self {
+        let hands: Vec<Vec<Document>> = match *self {
             Self::Client => unreachable!("it has no count of clients"),
-            Self::Iid { .. } => cut(held, &vec![1.0; count]),
+            Self::Iid { .. } => {
+                let chances = vec![1.0; count];
+                assigned(held, count, |document| chosen(document, lots, &chances))
+            }
             Self::Quantity { alpha, .. } => {
-                let weights = dice.dirichlet(alpha, count);
-                cut(held, &weights)
+                let chances = Dice::for_purpose(seed, "quantity").dirichlet(alpha, count);
+                assigned(held, count, |document| chosen(document, lots, &chances))
             }
             Self::Dirichlet { alpha, .. } => {
-                let mut hands: Vec<Vec<Document>> = (0..count).map(|_| Vec::new()).collect();
-                for group in by_label(held, table) {
-                    let weights = dice.dirichlet(alpha, count);
-                    for (hand, part) in hands.iter_mut().zip(cut(group, &weights)) {
-                        hand.extend(part);
-                    }
-                }
-                hands
+                // By a label's name: its number follows from which others there are.
+                let chances_of = |label: Option<u32>| {
+                    let name = label.map(|label| format!("label {}", table.labels.name(label)));
+                    let purpose = name.as_deref().unwrap_or("no label");
+                    Dice::for_purpose(seed, purpose).dirichlet(alpha, count)
+                };
+                let mut known = BTreeMap::new();
+                assigned(held, count, |document| {
+                    let label = theme(document, table, lots);
+                    let chances = known.entry(label).or_insert_with(|| chances_of(label));
+                    chosen(document, lots, chances)
+                })
             }
             Self::Shards { shards, .. } => {
-                let sorted: Vec<Document> = by_label(held, table).into_iter().flatten().collect();
-                let mut pieces = cut(sorted, &vec![1.0; count * shards]);
-                dice.shuffle(&mut pieces);
+                let mut sorted = held;
+                sorted.sort_by_cached_key(|document| {
+                    (theme(document, table, lots), document.lot(lots, "client"))
+                });
+                let mut pieces = cut(sorted, count * shards);
+                Dice::for_purpose(seed, "shards").shuffle(&mut pieces);
                 let mut hands: Vec<Vec<Document>> = (0..count).map(|_| Vec::new()).collect();
                 for (position, piece) in pieces.into_iter().enumerate() {
                     hands[position % count].extend(piece);
@@ -262,7 +252,6 @@ impl Partition {
                 hands
             }
         };
-        leave_none_empty(&mut hands);
         let named = hands.into_iter().enumerate();
         Ok(named.map(|(number, hand)| (format!("client-{}", number + 1), hand)).collect())
     }
@@ -285,49 +274,50 @@ pub(crate) fn apportion(total: usize, weights: &[f64]) -> Vec<usize> {
     counts.into_iter().map(|count| count + floor).collect()
 }
 
-/// Takes a share of the documents that are declared neither test nor validation, leaving at least
-/// one of them.
-fn set_aside(held: &mut Vec<Document>, share: f64, dice: &mut Dice) -> Vec<Document> {
-    let may_go = |document: &Document| match document.split {
-        None | Some(Split::Train) => true,
-        Some(Split::Validation | Split::Test) => false,
-    };
-    let mut free: Vec<usize> = (0..held.len()).filter(|&i| may_go(&held[i])).collect();
-    dice.shuffle(&mut free);
-    let wanted = (share * free.len() as f64).round() as usize;
-    free.truncate(wanted.min(free.len().saturating_sub(1)));
-    let chosen: BTreeSet<usize> = free.into_iter().collect();
-    let (mut taken, mut kept) = (Vec::new(), Vec::new());
-    for (index, document) in held.drain(..).enumerate() {
-        if chosen.contains(&index) { taken.push(document) } else { kept.push(document) }
-    }
-    *held = kept;
-    taken
-}
-
 fn split_inside(
     client: String,
     documents: Vec<Document>,
     shares: Shares,
-    dice: &mut Dice,
+    lots: &RowLots<'_>,
 ) -> Holding {
-    let (validation, mut rest): (Vec<_>, Vec<_>) =
-        documents.into_iter().partition(|d| d.split == Some(Split::Validation));
-    // Both shares are of what there was before either was taken.
-    let test = set_aside(&mut rest, shares.test, dice);
-    let drawn = set_aside(&mut rest, shares.validation / (1.0 - shares.test), dice);
-    let validation = validation.into_iter().chain(drawn).collect();
-    Holding { client, train: rows_of(rest), validation: rows_of(validation), test: rows_of(test) }
+    let (mut train, mut validation, mut test) = (Vec::new(), Vec::new(), Vec::new());
+    for document in documents {
+        // One draw for both, so that both shares are of what there was before either was taken.
+        let lot = document.lot(lots, "split").unit();
+        let part = if !document.is_free() {
+            &mut validation
+        } else if lot < shares.test {
+            &mut test
+        } else if lot < shares.test + shares.validation {
+            &mut validation
+        } else {
+            &mut train
+        };
+        part.push(document);
+    }
+    Holding {
+        client,
+        train: rows_of(train),
+        validation: rows_of(validation),
+        test: rows_of(test),
+    }
 }
 
-fn by_column(held: Vec<Document>, examples: &[Example]) -> Result<Vec<(String, Vec<Document>)>> {
-    let mut clients: BTreeMap<String, Vec<Document>> = BTreeMap::new();
+/// Documents by the client that their rows name, in the natural order of names. A client all of whose
+/// documents went to the central test set is still one.
+fn by_column(
+    (held, central): (Vec<Document>, &[Document]),
+    examples: &[Example],
+) -> Result<Vec<(String, Vec<Document>)>> {
+    let client_of = |document: &Document| examples[document.rows[0]].client.clone();
+    let drawn = central.iter().filter(|document| document.is_free());
+    let mut clients: BTreeMap<String, Vec<Document>> =
+        drawn.filter_map(client_of).map(|client| (client, Vec::new())).collect();
     for document in held {
-        let row = document.rows[0];
-        let Some(client) = examples[row].client.clone() else {
-            let at = examples[row].place.get();
-            let at =
-                at.map_or_else(|| format!("row {}", row + 1), |_| examples[row].place.to_string());
+        let Some(client) = client_of(&document) else {
+            let row = document.rows[0];
+            let place = &examples[row].place;
+            let at = place.get().map_or_else(|| format!("row {}", row + 1), |_| place.to_string());
             let found = format!("\"client\", and {at} names none");
             let expected = "a client in every row (data.columns.client names the column), or rows dealt \
                             by \"iid\", \"dirichlet\", \"shards\" or \"quantity\"";
@@ -335,9 +325,9 @@ fn by_column(held: Vec<Document>, examples: &[Example]) -> Result<Vec<(String, V
         };
         clients.entry(client).or_default().push(document);
     }
-    let mut dealt: Vec<_> = clients.into_iter().collect();
-    dealt.sort_by(|(a, _), (b, _)| natural(a).cmp(&natural(b)).then(a.cmp(b)));
-    Ok(dealt)
+    let mut placed: Vec<_> = clients.into_iter().collect();
+    placed.sort_by(|(a, _), (b, _)| natural(a).cmp(&natural(b)).then(a.cmp(b)));
+    Ok(placed)
 }
 
 /// A key under which `hospital-2` stands before `hospital-10`.
@@ -346,32 +336,28 @@ fn natural(name: &str) -> (&str, u64) {
     (stem, name[stem.len()..].parse().unwrap_or(0))
 }
 
-/// Documents cut in order into parts of these weights.
-fn cut(documents: Vec<Document>, weights: &[f64]) -> Vec<Vec<Document>> {
-    let total: f64 = weights.iter().sum();
-    let count = documents.len() as f64;
-    let mut left = documents.into_iter();
-    let (mut reached, mut given) = (0.0, 0_usize);
-    let mut parts: Vec<Vec<Document>> = Vec::with_capacity(weights.len());
-    for weight in weights {
-        reached += weight / total;
-        let until = (reached * count).round() as usize;
-        parts.push(left.by_ref().take(until.saturating_sub(given)).collect());
-        given = given.max(until);
+/// Documents at the clients to which they are assigned.
+fn assigned(
+    documents: Vec<Document>,
+    clients: usize,
+    mut client_of: impl FnMut(&Document) -> usize,
+) -> Vec<Vec<Document>> {
+    let mut hands: Vec<Vec<Document>> = (0..clients).map(|_| Vec::new()).collect();
+    for document in documents {
+        hands[client_of(&document)].push(document);
     }
-    if let Some(last) = parts.last_mut() {
-        last.extend(left);
-    }
-    parts
+    hands
 }
 
-/// An empty hand takes one document from the fullest; there are at least as many as hands.
-fn leave_none_empty(hands: &mut [Vec<Document>]) {
-    while let Some(empty) = hands.iter().position(Vec::is_empty) {
-        let fullest = (0..hands.len())
-            .max_by_key(|&i| (hands[i].len(), std::cmp::Reverse(i)))
-            .expect("there is an empty hand, so there are hands");
-        let document = hands[fullest].pop().expect("the fullest hand holds more than one");
-        hands[empty].push(document);
-    }
+/// The client that a document draws.
+fn chosen(document: &Document, lots: &RowLots<'_>, chances: &[f64]) -> usize {
+    index_at(document.lot(lots, "client").unit(), chances)
+}
+
+/// Documents cut in order into equal parts, as far as they come out even.
+fn cut(documents: Vec<Document>, parts: usize) -> Vec<Vec<Document>> {
+    let count = documents.len();
+    let mut left = documents.into_iter();
+    let until = |part: usize| (part * count + parts / 2) / parts;
+    (0..parts).map(|part| left.by_ref().take(until(part + 1) - until(part)).collect()).collect()
 }

@@ -296,6 +296,11 @@ impl TableBuilder {
         self
     }
 
+    /// The labels that were declared.
+    pub(crate) const fn declared(&self) -> Option<&LabelSet> {
+        self.declared.as_ref()
+    }
+
     /// Adds a row after checking its labels against the task. Blanks around names are no part of them.
     pub fn push(&mut self, mut row: Row) -> Result<()> {
         self.trim(&mut row);

@@ -54,6 +54,21 @@ fn places(division: &Division) -> BTreeMap<usize, (usize, Split)> {
     places
 }
 
+/// How many equal rows are in each place: the client's name and the part.
+fn whereabouts(table: &Table, division: &Division) -> BTreeMap<(String, String, Split), usize> {
+    let mut counts = BTreeMap::new();
+    for (row, (client, split)) in places(division) {
+        let client = division.clients.get(client).map_or("", |holding| &holding.client);
+        let mut example = table.examples[row].clone();
+        // Numbers of labels follow from the set; the name is in the text.
+        let Labels::One(label) = example.labels else { panic!("one label a row") };
+        example.labels = Labels::Text(table.labels.name(label).to_owned());
+        let place = (format!("{example:?}"), client.to_owned(), split);
+        *counts.entry(place).or_default() += 1;
+    }
+    counts
+}
+
 /// Dealing to more clients than documents is refused; that is not what is tested here.
 fn divide(partition: &Partition, table: &Table, seed: u64) -> Option<Division> {
     match partition.divide(table, Shares::default(), seed) {
@@ -75,7 +90,6 @@ proptest! {
         let Some(division) = divide(&partition, &table, seed) else { return Ok(()) };
         let places = places(&division);
         prop_assert_eq!(places.len(), table.examples.len());
-        prop_assert!(division.clients.iter().all(|holding| !holding.is_empty()));
         let held = table.examples.iter().filter(|example| example.split != Some(Split::Test));
         let named = held.map(|example| example.client.as_deref()).collect::<BTreeSet<_>>().len();
         prop_assert_eq!(division.clients.len(), partition.clients().unwrap_or(named));
@@ -114,6 +128,44 @@ proptest! {
                 prop_assert_eq!(home, example.client.as_deref());
             }
         }
+    }
+
+    /// Removing a row is adding it to what is left, so both directions are here.
+    #[test]
+    fn one_row_less_moves_no_other_row(
+        table in tables(), partition in partitions(), seed in any::<u64>(), which in any::<usize>()
+    ) {
+        let by_shards = matches!(partition, Partition::Shards { .. });
+        let Some(whole) = divide(&partition, &table, seed).filter(|_| !by_shards) else {
+            return Ok(());
+        };
+        let gone = which % table.examples.len();
+        let mut less = table.clone();
+        let row = less.examples.remove(gone);
+        // Whether there is a declared test or validation set at all is public.
+        let last = |split| row.split == Some(split) && less.examples.iter().all(|example| {
+            let other = partition == Partition::Client && example.client != row.client;
+            example.split != Some(split) || split == Split::Validation && other
+        });
+        // A document with several rows has one theme, by the votes of all.
+        let themed = matches!(partition, Partition::Dirichlet { .. }) && row.document.is_some();
+        let Some(rest) = divide(&partition, &less, seed) else { return Ok(()) };
+        if last(Split::Test) || last(Split::Validation) || themed {
+            return Ok(());
+        }
+        let (before, after) = (whereabouts(&table, &whole), whereabouts(&less, &rest));
+        let mut more = after;
+        let mut found = None;
+        for (place, count) in before {
+            let left = more.remove(&place).unwrap_or(0);
+            prop_assert!(count == left || count == left + 1, "{place:?}: {count}, then {left}");
+            if count > left {
+                prop_assert!(found.is_none(), "{place:?} and {found:?}");
+                found = Some(place);
+            }
+        }
+        prop_assert!(more.is_empty(), "{more:?}");
+        prop_assert!(found.is_some());
     }
 
     #[test]
@@ -203,12 +255,90 @@ fn tag() -> impl Strategy<Value = &'static str> {
     select(vec!["O", "B-a", "I-a", "B-b", "I-b", "E-a", "S-b"])
 }
 
+/// Every text twice.
 fn classes(rows: usize, labels: usize) -> Table {
     let mut builder = TableBuilder::new(Task::Classes);
     for row in 0..rows {
-        builder.push(Row::text("x").with_labels([format!("{}", row % labels)])).unwrap();
+        let text = format!("row {}", row / (2 * labels));
+        builder.push(Row::text(text).with_labels([format!("{}", row % labels)])).unwrap();
     }
     builder.finish()
+}
+
+/// The table of the report that shuffling by position moved 92 rows: here every row goes once.
+#[test]
+fn of_600_rows_none_moves_for_any_one_that_goes() {
+    let table = classes(600, 3);
+    for partition in [
+        Partition::Iid { clients: 6 },
+        Partition::Quantity { clients: 6, alpha: 0.5 },
+        Partition::Dirichlet { clients: 6, alpha: 0.5 },
+    ] {
+        let divide = |table: &Table| {
+            whereabouts(table, &partition.divide(table, Shares::default(), 1).unwrap())
+        };
+        let whole = divide(&table);
+        for gone in 0..table.examples.len() {
+            let mut less = table.clone();
+            less.examples.remove(gone);
+            let mut rest = divide(&less);
+            let moved: usize = whole
+                .iter()
+                .map(|(place, count)| count.abs_diff(rest.remove(place).unwrap_or(0)))
+                .sum();
+            assert!(moved == 1 && rest.is_empty(), "row {gone}: {moved} places, {rest:?}");
+        }
+    }
+}
+
+/// A row more or less of a note leaves the note's other rows where they are, even the first one.
+#[test]
+fn a_documents_place_follows_from_its_name() {
+    let table = |rows: &[usize]| {
+        let mut builder = TableBuilder::new(Task::Language);
+        for document in 0..50 {
+            for row in rows {
+                let mut row = Row::text(format!("{document} {row}")).with_client("c");
+                row.document = Some(format!("note {document}"));
+                builder.push(row).unwrap();
+            }
+        }
+        builder.finish()
+    };
+    let of_document = |table: &Table| -> BTreeMap<String, (usize, Split)> {
+        let division = Partition::Client.divide(table, Shares::default(), 4).unwrap();
+        let name = |row: usize| table.examples[row].document.clone().unwrap();
+        places(&division).into_iter().map(|(row, place)| (name(row), place)).collect()
+    };
+    let whole = of_document(&table(&[1, 2, 3]));
+    assert!(whole.values().collect::<BTreeSet<_>>().len() == 4, "every part has some: {whole:?}");
+    assert_eq!(of_document(&table(&[2, 3])), whole);
+    assert_eq!(of_document(&table(&[1, 2, 3, 4])), whole);
+}
+
+/// At a site, which has its own rows and knows only declared labels, each row goes where it goes where all are.
+#[test]
+fn a_client_alone_divides_its_rows_as_everybody_together_does() {
+    let mut builder = TableBuilder::new(Task::Classes);
+    for row in 0..300 {
+        let client = if row % 3 == 0 { "small" } else { "large" };
+        let row = Row::text(format!("row {}", row / 4)).with_labels([format!("{}", row % 7)]);
+        builder.push(row.with_client(client)).unwrap();
+    }
+    let all = builder.finish();
+    let shares = Shares { central: 0.0, ..Shares::default() };
+    let mut own = TableBuilder::new(Task::Classes);
+    for example in all.examples.iter().filter(|example| example.client.as_deref() == Some("small")) {
+        let Labels::One(label) = example.labels else { panic!() };
+        let row = Row::text(example.body.to_text()).with_labels([all.labels.name(label)]);
+        own.push(row.with_client("small")).unwrap();
+    }
+    let own = own.finish();
+    let everybody = whereabouts(&all, &Partition::Client.divide(&all, shares, 9).unwrap());
+    let alone = whereabouts(&own, &Partition::Client.divide(&own, shares, 9).unwrap());
+    let of_small: BTreeMap<_, _> =
+        everybody.into_iter().filter(|((_, client, _), _)| client == "small").collect();
+    assert_eq!(alone, of_small);
 }
 
 /// Mean over clients of the share of the client's commonest label.
@@ -249,43 +379,53 @@ fn a_client_of_two_shards_sees_few_labels() {
 }
 
 #[test]
-fn iid_clients_are_of_one_size_and_quantity_clients_are_not() {
+fn iid_clients_are_of_about_one_size_and_quantity_clients_are_not() {
     let table = classes(1000, 4);
     let sizes = |partition: Partition| {
         let division = partition.divide(&table, Shares::default(), 3).unwrap();
         division.clients.iter().map(fedra_data::Holding::len).collect::<Vec<_>>()
     };
-    assert_eq!(sizes(Partition::Iid { clients: 9 }), [100; 9]);
+    let alike = sizes(Partition::Iid { clients: 9 });
+    assert!(alike.iter().all(|size| (65..=135).contains(size)), "{alike:?}");
     let skewed = sizes(Partition::Quantity { clients: 9, alpha: 0.3 });
     assert!(skewed.iter().max().unwrap() > &(4 * skewed.iter().min().unwrap()), "{skewed:?}");
 }
 
-/// A fifth of a thousand rows for everybody, and of four clients' 200 each a tenth and a quarter.
+/// A fifth of ten thousand rows for everybody, and of four clients' 2000 each a tenth and a quarter, within
+/// four standard deviations of what coins give.
 #[track_caller]
-fn check_shares(table: &Table) {
+fn check_shares(table: &Table, declared: bool) {
     let shares = Shares { central: 0.2, validation: 0.1, test: 0.25 };
     let division = Partition::Iid { clients: 4 }.divide(table, shares, 3).unwrap();
-    assert_eq!(division.central_test.len(), 200);
+    let is_near = |found: usize, of: usize, share: f64| {
+        let (mean, deviation) = (of as f64 * share, (of as f64 * share * (1.0 - share)).sqrt());
+        assert!((found as f64 - mean).abs() < 4.0 * deviation, "{found} of {of} for {share}");
+    };
+    if declared {
+        assert_eq!(division.central_test.len(), 2000);
+    } else {
+        is_near(division.central_test.len(), 10_000, 0.2);
+    }
     for holding in &division.clients {
-        assert_eq!(
-            (holding.train.len(), holding.validation.len(), holding.test.len()),
-            (130, 20, 50)
-        );
+        is_near(holding.len(), 8_000, 0.25);
+        is_near(holding.train.len(), holding.len(), 0.65);
+        is_near(holding.validation.len(), holding.len(), 0.1);
+        is_near(holding.test.len(), holding.len(), 0.25);
     }
 }
 
 #[test]
 fn shares_are_of_a_clients_own_rows() {
-    check_shares(&classes(1000, 4));
+    check_shares(&classes(10_000, 4), false);
 }
 
 #[test]
 fn what_a_file_declares_for_training_may_be_set_aside() {
-    let mut table = classes(1000, 4);
+    let mut table = classes(10_000, 4);
     for (row, example) in table.examples.iter_mut().enumerate() {
         example.split = Some(if row % 5 == 0 { Split::Test } else { Split::Train });
     }
-    check_shares(&table);
+    check_shares(&table, true);
 }
 
 #[test]
@@ -298,9 +438,10 @@ fn settings_that_make_no_sense_are_named() {
         complaint(Partition::Dirichlet { clients: 2, alpha: 0.0 }, usual),
         "cannot use alpha = 0: expected a number above 0"
     );
+    let all = Shares { central: 0.0, ..usual };
     assert_eq!(
-        complaint(Partition::Iid { clients: 50 }, usual),
-        "cannot use clients = 50: expected at most the 9 documents there are to deal"
+        complaint(Partition::Iid { clients: 50 }, all),
+        "cannot use clients = 50: expected at most the 10 documents there are to deal"
     );
     assert_eq!(
         complaint(Partition::Iid { clients: 2 }, Shares { test: 0.6, validation: 0.5, ..usual }),

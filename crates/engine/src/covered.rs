@@ -22,6 +22,7 @@ impl Recipe {
         {
             return refuse("privacy.cap", cap.to_string(), "at least 1, the mean size of a batch");
         }
+        self.check_declared_rows(privacy)?;
         self.check_private_cut(privacy)?;
         self.check_private_selection(privacy)?;
         let reason = match privacy.promise.unit {
@@ -51,6 +52,26 @@ impl Recipe {
                 "a method whose every release is accounted",
             ),
         }
+    }
+
+    /// Refuses a declared number of rows beside what follows from the true one.
+    fn check_declared_rows(&self, privacy: &Privacy) -> Result<(), EngineError> {
+        let Some(rows) = privacy.rows else { return Ok(()) };
+        let expected = match () {
+            () if privacy.promise.unit == Unit::Client => "none: it is about rows, not about clients",
+            () if self.split.is_some() => "none beside [split]: every row of a client crosses the cut",
+            () if privacy.cap.is_some() => {
+                "none beside privacy.cap: how often a batch reaches it follows from the true number"
+            }
+            () if matches!(privacy.selection, PrivateSelection::Gaussian { .. }) => {
+                "none beside privacy.selection = { gaussian = .. }, whose noise follows from the true number"
+            }
+            () if self.population == Population::Pooled => {
+                "none with all rows in one place: it is the number of one client's"
+            }
+            () => return Ok(()),
+        };
+        Err(EngineError::Setting { key: "privacy.rows", found: rows.to_string(), expected })
     }
 
     /// What no promise covers.

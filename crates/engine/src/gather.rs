@@ -100,13 +100,20 @@ impl<'round> Gather<'round> {
     ) -> Self {
         let due = |request: &TrainRequest| {
             let examples = examples.get(&request.client).copied().unwrap_or(0);
-            let by_one = u64::from(request.work.epochs).saturating_mul(examples);
-            let steps = request.work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)));
+            let work = &request.work;
+            let steps = match work.private {
+                // As many as a declared number of rows takes.
+                Some(_) => work.steps(examples),
+                None => {
+                    let by_one = u64::from(work.epochs).saturating_mul(examples);
+                    work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)))
+                }
+            };
             let correction = request.correction.is_some();
             let uploads = request.uploads();
             (
                 request.client,
-                Due { uploads, examples, steps, work: request.work.clone(), correction },
+                Due { uploads, examples, steps, work: work.clone(), correction },
             )
         };
         Self {

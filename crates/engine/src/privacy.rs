@@ -57,6 +57,10 @@ pub struct Privacy {
     /// Batches of more than so many times their mean size are cut down; only for examples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<f64>,
+    /// The number of training examples from which every client's rate and steps follow, in place of its own;
+    /// only for examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<NonZeroU64>,
     /// Where the ranking of blocks comes from, where a method would let clients measure.
     #[serde(default)]
     pub selection: PrivateSelection,
@@ -114,12 +118,18 @@ impl Recipe {
         self.privacy.as_ref().filter(|privacy| privacy.promise.unit == Unit::Client)
     }
 
+    /// The steps that a client with so many examples takes in a round.
+    pub fn steps(&self, examples: u64) -> u64 {
+        let private = self.private_steps();
+        self.work.steps(private.map_or(examples, |private| private.public_rows(examples)))
+    }
+
     /// How clients' steps hide examples, where these are the unit; at a cut their rows do
     /// ([`RowsAtCut`](crate::RowsAtCut)).
     pub fn private_steps(&self) -> Option<PrivateSteps> {
-        let Privacy { promise, clip, clipping, noise, cap, .. } = *self.privacy.as_ref()?;
+        let Privacy { promise, clip, clipping, noise, cap, rows, .. } = *self.privacy.as_ref()?;
         let covers = promise.unit == Unit::Example && self.split.is_none();
-        covers.then_some(PrivateSteps { clip, clipping, noise, cap })
+        covers.then_some(PrivateSteps { clip, clipping, noise, cap, rows })
     }
 }
 

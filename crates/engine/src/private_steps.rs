@@ -1,11 +1,13 @@
 //! Steps that hide single examples: DP-SGD at the client (Abadi et al., 2016).
 //!
 //! ```text
-//! batch  each of the n examples by a coin of its own, with chance q = B / n
+//! batch  each example by a coin of its own, with chance q = B / n
 //! g_i    the gradient of example i, scaled down to the norm C
 //! g      ( sum over the batch of g_i  +  sigma C z ) / B
 //! ```
-//! `B`, the mean size of a batch, is public, and noise is there when a batch is empty. All that follows
+//! `B` is public, and noise is there when a batch is empty. `n` is a declared number of examples
+//! ([`PrivateSteps::rows`]); without one it is the client's own, which is then treated as public: rate, steps
+//! and, where `n < B`, the divisor follow from it. All that follows
 //! from `g` (momentum, local rules, encodings, means, choices) costs nothing more.
 //!
 //! Plain data, like all of [`Work`]: clients carry it out, the ledger hears what it releases.
@@ -33,6 +35,10 @@ pub struct PrivateSteps {
     /// A batch of more than so many times its mean size is cut down at random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<f64>,
+    /// The number of examples from which rate, steps and divisor follow, whatever the client has; its own
+    /// unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<NonZeroU64>,
 }
 
 /// How an example's gradient is scaled down.
@@ -66,10 +72,25 @@ impl PrivateSteps {
         }
     }
 
+    /// The number of examples from which rate, steps and divisor follow, at a client that has so many.
+    pub fn public_rows(&self, examples: u64) -> u64 {
+        self.rows.map_or(examples, NonZeroU64::get)
+    }
+
+    /// The mean size of a batch: what a sum of gradients is divided by.
+    pub fn mean_batch(&self, work: &Work, examples: u64) -> u64 {
+        u64::from(work.batch).min(self.public_rows(examples))
+    }
+
+    /// The chance with which an example is in a batch.
+    pub fn rate(&self, work: &Work, examples: u64) -> f64 {
+        self.mean_batch(work, examples) as f64 / self.public_rows(examples).max(1) as f64
+    }
+
     /// How a client with so many examples draws its batches.
     pub fn sampling(&self, work: &Work, examples: u64) -> Result<Sampling, PrivacyError> {
-        let mean = u64::from(work.batch).min(examples);
-        let rate = SamplingRate::new(mean as f64 / examples.max(1) as f64)?;
+        let mean = self.mean_batch(work, examples);
+        let rate = SamplingRate::new(self.rate(work, examples))?;
         let most = self.cap.map(|cap| (cap * mean as f64).ceil() as u64);
         Ok(match (most.and_then(NonZeroU64::new), NonZeroU64::new(examples)) {
             (Some(cap), Some(population)) if cap < population => {
@@ -81,7 +102,8 @@ impl PrivateSteps {
 
     /// What a round of work releases about the examples of a client; `None` where it makes no step.
     pub fn release(&self, work: &Work, examples: u64) -> Result<Option<Release>, PrivacyError> {
-        let Some(steps) = NonZeroU64::new(work.steps(examples)) else { return Ok(None) };
+        let steps = work.steps(self.public_rows(examples));
+        let Some(steps) = NonZeroU64::new(steps) else { return Ok(None) };
         let (sampling, noise) = (self.sampling(work, examples)?, self.noise);
         Ok(Some(Release::SampledGaussian { sampling, noise, steps }))
     }
@@ -131,7 +153,7 @@ mod tests {
 
     fn steps(cap: Option<f64>) -> PrivateSteps {
         let noise = NoiseMultiplier::new(1.0).expect("legal");
-        PrivateSteps { clip: 1.0, clipping: ClipRule::Flat, noise, cap }
+        PrivateSteps { clip: 1.0, clipping: ClipRule::Flat, noise, cap, rows: None }
     }
 
     #[test]
@@ -139,6 +161,17 @@ mod tests {
         let rate =
             |examples| steps(None).sampling(&work(16), examples).expect("legal").rate().get();
         assert_eq!((rate(160), rate(16), rate(5)), (0.1, 1.0, 1.0));
+    }
+
+    #[test]
+    fn a_declared_number_of_rows_stands_for_the_clients_own() {
+        let declared = PrivateSteps { rows: NonZeroU64::new(160), ..steps(None) };
+        let usual = steps(None).release(&work(16), 160).expect("legal");
+        for examples in [1, 100, 159, 160, 161, 4000] {
+            assert_eq!(declared.release(&work(16), examples).expect("legal"), usual);
+            let work = Work { private: Some(declared), ..work(16) };
+            assert_eq!((work.steps(examples), declared.mean_batch(&work, examples)), (10, 16));
+        }
     }
 
     #[test]

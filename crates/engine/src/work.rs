@@ -126,9 +126,12 @@ impl Work {
         self.encoding.check().map_err(wrong)
     }
 
-    /// The steps that so many examples take.
+    /// The steps that a client with so many examples takes; private ones follow from a declared number, where
+    /// there is one.
     pub fn steps(&self, examples: u64) -> u64 {
-        let all = u64::from(self.epochs) * examples.div_ceil(u64::from(self.batch.max(1)));
+        let examples = self.private.map_or(examples, |private| private.public_rows(examples));
+        let pass = examples.div_ceil(u64::from(self.batch.max(1)));
+        let all = u64::from(self.epochs).saturating_mul(pass);
         self.max_steps.map_or(all, |limit| all.min(u64::from(limit)))
     }
 

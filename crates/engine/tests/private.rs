@@ -34,6 +34,7 @@ fn private(sigma: f64, budget: Option<f64>) -> Recipe {
         clipping: ClipRule::Flat,
         noise: NoiseMultiplier::new(sigma).unwrap(),
         cap: None,
+        rows: None,
         selection: PrivateSelection::NoisyUpdate,
         client_scores: false,
     });

@@ -140,8 +140,8 @@ impl CanaryRun {
     /// step's noise.
     pub fn weight(&self, client: usize) -> f64 {
         let examples = self.examples(client);
-        let rate = f64::from(self.work.batch).min(examples as f64) / examples as f64;
-        rate * (self.work.steps(examples) as f64).sqrt()
+        let steps = self.work.steps(self.steps.public_rows(examples));
+        self.steps.rate(&self.work, examples) * (steps as f64).sqrt()
     }
 
     fn examples(&self, client: usize) -> u64 {
@@ -163,9 +163,9 @@ impl CanaryRun {
             let read = Reader { model, device: &device, params: &params, scope, reading, clip };
             let OptimiserConfig::Sgd { rate, .. } = self.work.at(*round).solver else { continue };
             let examples = self.examples(place);
-            let (mean, steps) =
-                (f64::from(self.work.batch).min(examples as f64), self.work.steps(examples) as f64);
-            let (share, root) = (mean / examples as f64, steps.sqrt());
+            let mean = self.steps.mean_batch(&self.work, examples) as f64;
+            let steps = self.work.steps(self.steps.public_rows(examples)) as f64;
+            let (share, root) = (self.steps.rate(&self.work, examples), steps.sqrt());
             let scale = -mean / (f64::from(rate) * clip * root);
             let mut released: Vec<f32> =
                 flat(update).map(|value| (f64::from(value) * scale) as f32).collect();

@@ -20,7 +20,7 @@ use crate::grid::grouped;
 pub fn settle(
     (checkpoint, adapter): (&Checkpoint, Option<&AdapterFolder>),
     (answers, choice): (Answers, Option<HeadChoice>),
-    table: &mut Table,
+    (table, declared): (&mut Table, Option<&[String]>),
     notes: &mut Vec<String>,
 ) -> Result<Classifier> {
     if choice == Some(HeadChoice::Fresh) {
@@ -32,10 +32,12 @@ pub fn settle(
         Some(head) => (head, "model.adapter"),
         None => (checkpoint.trained_head(answers)?, "model.path"),
     };
-    match trained.fit(&occurring(table)) {
+    // Which labels there are is what was declared, not what some row happens to have.
+    let wanted = declared.map_or_else(|| occurring(table), <[String]>::to_vec);
+    match trained.fit(&wanted) {
         HeadFit::Kept(names) => {
             let labels = LabelSet::new(names.iter().cloned());
-            let (known, all) = (occurring(table).len(), labels.len());
+            let (known, all) = (wanted.len(), labels.len());
             if known < all {
                 notes.push(format!(
                     "the folder's head answers with {} labels, of which the data has {}: all of \
@@ -43,6 +45,12 @@ pub fn settle(
                     grouped(all as u64),
                     grouped(known as u64)
                 ));
+            }
+            // Half of a pair of tags need not be listed, and a head need not know it; rows may have it.
+            if let Some(half) = occurring(table).iter().find(|name| labels.index(name).is_none()) {
+                let found = format!("rows with {half:?}, which it does not list");
+                let expected = "every label of the rows, to hold them against the folder's head";
+                return Err(Complaint::new("data.labels", found, expected).into());
             }
             let place = |name: &String| names.iter().position(|other| other == name);
             let rows = labels.names().iter().filter_map(place).collect();

@@ -136,6 +136,7 @@ impl<'e> Run<'e> {
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
         prepared.notes.extend(private::unit_note(experiment));
+        prepared.notes.extend(private::rows_note(experiment));
         let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
         let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
         let remarks = lengths.note().into_iter().collect();

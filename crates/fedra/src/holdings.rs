@@ -1,15 +1,17 @@
 //! The rows of an experiment and who holds them.
 
 use fedra_data::{
-    ChoiceTemplates, DataError, Dice, Division, Example, Holding, Limits, Reader, Split, Table,
-    TableBuilder,
+    ChoiceTemplates, DataError, Division, Example, Holding, Limits, Lot, Partition, Reader,
+    RowLots, Split, Table, TableBuilder,
 };
+use fedra_privacy::Unit;
 
 use crate::error::{Context, Error, Result};
 use crate::experiment::{Complaint, DataFile, Experiment, Source, prompt_of};
 use crate::grid::counted;
 
-/// A table and its division over clients, capped as the experiment says.
+/// A table and its division over clients, capped as the experiment says. Which rows are left out is drawn
+/// for each row by itself ([`RowLots`]).
 pub struct Holdings {
     /// All rows.
     pub table: Table,
@@ -82,21 +84,34 @@ impl Holdings {
             Sight::Everybody => check_clients(experiment, &mut division.clients, dealt)?,
             Sight::OneSite(_) => {}
         }
+        check_private(experiment, &table)?;
         let data = &experiment.draft.data;
+        let lots = RowLots::new(&table, seed);
         for holding in &mut division.clients {
-            let name = holding.client.clone();
-            let cut = |rows: &mut Vec<usize>, most, part: &str| {
-                keep(rows, most, &mut Dice::for_purpose(seed, &format!("cap {part} {name}")));
-            };
-            cut(&mut holding.train, data.max_examples, "train");
-            cut(&mut holding.validation, data.max_test, "validation");
-            cut(&mut holding.test, data.max_test, "test");
+            if let Some(share) = data.sample {
+                keep(&mut holding.train, (&lots, "sample"), Few::Share(share));
+            }
+            for (rows, most, part) in [
+                (&mut holding.train, data.max_examples, "cap train"),
+                (&mut holding.validation, data.max_test, "cap validation"),
+                (&mut holding.test, data.max_test, "cap test"),
+            ] {
+                if let Some(most) = most {
+                    keep(rows, (&lots, part), Few::Most(most));
+                }
+            }
         }
-        let mut dice = Dice::for_purpose(seed, "cap central");
-        keep(&mut division.central_test, data.max_test, &mut dice);
-        if let Some(idle) = division.clients.iter().find(|holding| holding.train.is_empty()) {
-            let found = format!("no training row at {}", idle.client);
-            return Err(Complaint::new("data", found, "at least one at every client").into());
+        if let Some(most) = data.max_test {
+            keep(&mut division.central_test, (&lots, "cap central"), Few::Most(most));
+        }
+        if matches!(sight, Sight::Everybody)
+            && division.clients.iter().all(|holding| holding.train.is_empty())
+        {
+            let found = "no training row at any client";
+            let hint = "where a row goes is drawn for each row by itself; with few rows, lower \
+                        data.shares or declare a split (data.columns.split, data.train)";
+            let complaint = Complaint::new("data", found, "at least one");
+            return Err(complaint.with_hint(hint).into());
         }
         Ok(Self { table, division, small })
     }
@@ -110,8 +125,10 @@ impl Holdings {
         }
         let table = read(experiment)?;
         let mut central_test = (0..table.examples.len()).collect();
-        let mut dice = Dice::for_purpose(experiment.draft.seed, "cap central");
-        keep(&mut central_test, experiment.draft.data.max_test, &mut dice);
+        if let Some(most) = experiment.draft.data.max_test {
+            let lots = RowLots::new(&table, experiment.draft.seed);
+            keep(&mut central_test, (&lots, "cap central"), Few::Most(most));
+        }
         let nobodys = |name: &String| Holding { client: name.clone(), ..Holding::default() };
         let clients = experiment.draft.federation.names.iter().map(nobodys).collect();
         Ok(Self { table, division: Division { clients, central_test }, small: 0 })
@@ -181,15 +198,56 @@ fn key_of(setting: &str) -> String {
     }
 }
 
-/// Drops rows at random until at most so many are left; their order stays.
-fn keep(rows: &mut Vec<usize>, most: Option<usize>, dice: &mut Dice) {
-    if let Some(most) = most
-        && rows.len() > most
-    {
-        dice.shuffle(rows);
-        rows.truncate(most);
-        rows.sort_unstable();
+/// How few rows are kept.
+#[derive(Clone, Copy)]
+enum Few {
+    /// At most so many.
+    Most(usize),
+    /// Each with this chance.
+    Share(f64),
+}
+
+/// Keeps the rows with the lowest lots, in their order. A lot is the row's own, so one row more takes the
+/// place of at most one other, and under a share of none.
+fn keep(rows: &mut Vec<usize>, (lots, purpose): (&RowLots<'_>, &str), few: Few) {
+    let drawn = lots.of(purpose, rows);
+    let is_kept: Box<dyn Fn(&Lot) -> bool> = match few {
+        Few::Most(most) if most >= rows.len() => return,
+        Few::Most(most) => {
+            let mut lowest = drawn.clone();
+            let (_, bound, _) = lowest.select_nth_unstable(most);
+            let bound = *bound;
+            Box::new(move |lot| *lot < bound)
+        }
+        Few::Share(share) => Box::new(move |lot| lot.unit() < share),
+    };
+    let mut drawn = drawn.iter();
+    rows.retain(|_| drawn.next().is_some_and(&is_kept));
+}
+
+/// Refuses to place documents by what most of their rows say, where single rows are hidden: one row less
+/// could move all others of its document.
+fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
+    let privacy = experiment.recipe.privacy.as_ref();
+    let hides_rows = privacy.is_some_and(|privacy| privacy.promise.unit == Unit::Example);
+    match experiment.partition {
+        Partition::Dirichlet { .. } if hides_rows => {}
+        Partition::Dirichlet { .. }
+        | Partition::Client
+        | Partition::Iid { .. }
+        | Partition::Shards { .. }
+        | Partition::Quantity { .. } => return Ok(()),
     }
+    let mut seen = std::collections::BTreeSet::new();
+    let place = |example: &Example| Some((example.client.clone(), example.document.clone()?));
+    let Some(twice) = table.examples.iter().filter_map(place).find(|it| !seen.insert(it.clone()))
+    else {
+        return Ok(());
+    };
+    let found = format!("\"dirichlet\" with several rows in the document {:?}", twice.1);
+    let expected = "\"client\", \"iid\" or \"quantity\" where single rows are hidden: a document goes by the \
+                    labels of all its rows, so one row less could move the others";
+    Err(Complaint::new("data.partition.by", found, expected).into())
 }
 
 fn read(experiment: &Experiment) -> Result<Table> {

@@ -202,7 +202,7 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
         parts: parts(layout, &least.stages, recipe),
         clients: clients.len() as u64,
         examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
-        steps: clients.iter().map(|shard| recipe.work.steps(shard.train.len() as u64)).sum(),
+        steps: clients.iter().map(|shard| recipe.steps(shard.train.len() as u64)).sum(),
         client_memory: sides.client,
         server_memory: sides.server,
         saving,

@@ -157,8 +157,10 @@ impl Prepared {
 fn check_labels(experiment: &Experiment) -> Result<()> {
     let data = &experiment.draft.data;
     let from_rows = match &experiment.source {
-        Source::Files(..) | Source::Rows(_) => data.labels.is_none() && data.answers.is_none(),
-        Source::Clinic(_) | Source::Mimic(..) => false,
+        Source::Files(..) | Source::Rows(_) | Source::Mimic(..) => {
+            data.labels.is_none() && data.answers.is_none()
+        }
+        Source::Clinic(_) => false,
     };
     let has_labels = experiment.task.shape() != LabelShape::Absent
         && experiment.task.answer_form() == AnswerForm::Labels;
@@ -249,7 +251,8 @@ fn open(
     let classifier = match head(task, 1, family)?.answers() {
         Some(answers) => {
             let opened = (&checkpoint, adapter.as_ref());
-            classes::settle(opened, (answers, choice), table, notes)?
+            let declared = experiment.draft.data.labels.as_deref();
+            classes::settle(opened, (answers, choice), (table, declared), notes)?
         }
         None => match choice {
             None => Classifier::Stored,

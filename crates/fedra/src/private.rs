@@ -143,6 +143,16 @@ pub fn unit_note(experiment: &Experiment) -> Option<String> {
     })
 }
 
+/// What a promise about examples takes for public, where nothing else is declared.
+pub fn rows_note(experiment: &Experiment) -> Option<String> {
+    let steps = experiment.recipe.private_steps()?;
+    steps.rows.is_none().then(|| {
+        "each client's number of training rows is treated as public: rates, steps and weights follow from it;\n      \
+         privacy.rows declares a number in its place"
+            .to_owned()
+    })
+}
+
 /// What a run will have spent at its end if nobody fails.
 pub fn foreseen(
     recipe: &Recipe,

@@ -20,6 +20,7 @@ pub fn of_data(holdings: &Holdings) -> Vec<String> {
     let remarks = [
         one_label(holdings),
         only_in_test(holdings),
+        without_training(holdings),
         without_test(holdings),
         without_text(holdings),
         not_names(holdings),
@@ -262,6 +263,25 @@ fn present<'a>(holdings: &Holdings, rows: impl Iterator<Item = &'a usize>) -> Ve
     present
 }
 
+/// Clients whose rows were all drawn for something else: each row is drawn by itself, so few rows may.
+pub fn without_training(holdings: &Holdings) -> Option<String> {
+    let clients = &holdings.division.clients;
+    let without: Vec<&str> =
+        clients.iter().filter(|it| it.train.is_empty()).map(|it| it.client.as_str()).collect();
+    let named: Vec<String> =
+        without.iter().take(MOST_NAMED).map(|name| printable(name).into_owned()).collect();
+    let more = if without.len() > MOST_NAMED { ", .." } else { "" };
+    let (verb, part) = if without.len() == 1 { ("has", "takes") } else { ("have", "take") };
+    (!without.is_empty()).then(|| {
+        format!(
+            "{}{more} {verb} no training row and {part} no part in rounds: there are too few rows for \
+             data.shares, which are drawn row by row, or for so many clients; a split can be declared \
+             (data.columns.split, data.train)",
+            named.join(", ")
+        )
+    })
+}
+
 fn without_test(holdings: &Holdings) -> Option<String> {
     let division = &holdings.division;
     let clients = division.clients.len();
@@ -323,6 +343,14 @@ mod tests {
         let labels = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let said = of_data(&held(&labels, &[(&[0], &[1, 2])], &[3, 4, 5, 6, 7]));
         assert!(said[0].contains("\"f\" and 2 more are in test rows"), "{said:?}");
+    }
+
+    #[test]
+    fn a_client_without_training_rows_is_named() {
+        let mut data = held(&["a", "b", "a"], &[(&[0, 1], &[2]), (&[], &[])], &[]);
+        data.division.clients[1].client = "tiny".to_owned();
+        let said = of_data(&data);
+        assert!(said[0].starts_with("note: tiny has no training row and takes no part"), "{said:?}");
     }
 
     #[test]

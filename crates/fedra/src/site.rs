@@ -93,8 +93,9 @@ fn prepare(
     let remarks = remarks::of_reading(&holdings);
     let part = |layout: &Layout| held(experiment, name, layout);
     let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
+    let untrained = remarks::without_training(&holdings);
     let mut prepared = Prepared::of_part(experiment, holdings, (device, part))?;
-    prepared.notes.extend(others);
+    prepared.notes.extend(others.into_iter().chain(untrained));
     Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
 }
 

@@ -2,6 +2,7 @@
 //! keeps count itself.
 
 use std::fs;
+use std::num::NonZeroU64;
 
 use fedra_client::{Agreed, Client, ClientError, PrivacyGuard, TrainResult, TrainTask, Trainer};
 use fedra_compute::{SecretKey, Seed};
@@ -20,7 +21,7 @@ const RATE: f32 = 0.5;
 
 fn steps(clip: f64, noise: f64) -> PrivateSteps {
     let noise = NoiseMultiplier::new(noise).unwrap();
-    PrivateSteps { clip, clipping: ClipRule::Flat, noise, cap: None }
+    PrivateSteps { clip, clipping: ClipRule::Flat, noise, cap: None, rows: None }
 }
 
 /// One step over all examples.
@@ -129,13 +130,14 @@ fn noise_has_its_size_and_is_there_when_a_batch_is_empty() {
 fn an_example_counts_in_full_or_not_at_all_however_large_its_batch_is() {
     let world = World::new(Task::Concepts, Size::SMALL);
     let all = world.shards.clients[0].train.encoded();
-    let (examples, others) = (&all[..9], [&all[9..10], &all[1..9]].concat());
-    let work = Work { batch: 4, max_steps: Some(1), private: Some(steps(0.3, 1.0)), ..sgd(RATE) };
-    let expected = minus(&clipped(&world, &examples[0], 4.0), &clipped(&world, &others[0], 4.0));
+    let (examples, others) = (&all[..9], &all[1..9]);
+    let private = PrivateSteps { rows: NonZeroU64::new(9), ..steps(0.3, 1.0) };
+    let work = Work { batch: 4, max_steps: Some(1), private: Some(private), ..sgd(RATE) };
+    let expected = clipped(&world, &examples[0], 4.0);
     let mut drawn = 0;
     for key in 0..16 {
         let one = train(&world, &work, examples, key).change;
-        let found = minus(&one, &train(&world, &work, &others, key).change);
+        let found = minus(&one, &train(&world, &work, others, key).change);
         if norm(&found) > 1e-3 {
             drawn += 1;
             assert!(norm(&minus(&found, &expected)) < 2e-5, "{}", norm(&found));

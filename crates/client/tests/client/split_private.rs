@@ -63,6 +63,7 @@ fn recipe(noise: Noise) -> Recipe {
             clipping: fedra_engine::ClipRule::Flat,
             noise: NoiseMultiplier::new(1.0).unwrap(),
             cap: None,
+            rows: None,
             selection: PrivateSelection::NoisyUpdate,
             client_scores: false,
         }),

@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use super::Reader;
 use super::delimited::Records;
 use super::source::Limits;
-use crate::{DataError, LabelShape, Result, Row, TableBuilder};
+use crate::{DataError, LabelSet, LabelShape, Result, Row, TableBuilder};
 
 /// Which notes and codes of MIMIC-III to take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mimic {
-    /// How many codes: the most frequent ones, ties by name.
+    /// How many codes: the most frequent ones, ties by name. Where the table declares labels, these are the
+    /// codes instead, and no row decides on them.
     pub codes: usize,
     /// How many notes at most, in file order.
     pub notes: Option<usize>,
@@ -54,7 +55,8 @@ impl Mimic {
             let task = builder.task().name();
             return Err(DataError::setting("task", &task, "diagnosis for MIMIC-III"));
         }
-        let codes = self.codes(&find(directory, "DIAGNOSES_ICD")?, limits)?;
+        let codes = find(directory, "DIAGNOSES_ICD")?;
+        let codes = self.codes(&codes, limits, builder.declared())?;
         let file = find(directory, "NOTEEVENTS")?;
         let mut notes = Records::open(&file, ',', &settings(limits))?;
         let [subject, stay, category, description, error, text] =
@@ -84,7 +86,12 @@ impl Mimic {
     }
 
     /// The chosen codes of each stay.
-    fn codes(&self, file: &Path, limits: Limits) -> Result<BTreeMap<String, Vec<String>>> {
+    fn codes(
+        &self,
+        file: &Path,
+        limits: Limits,
+        declared: Option<&LabelSet>,
+    ) -> Result<BTreeMap<String, Vec<String>>> {
         let mut records = Records::open(file, ',', &settings(limits))?;
         let (stay, code) = (records.column("HADM_ID")?, records.column("ICD9_CODE")?);
         let mut stays: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -99,10 +106,12 @@ impl Mimic {
         }
         let mut ranked: Vec<(String, usize)> = counts.into_iter().collect();
         ranked.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        let top: BTreeSet<String> =
-            ranked.into_iter().take(self.codes).map(|(code, _)| code).collect();
+        let chosen: BTreeSet<String> = match declared {
+            Some(labels) => labels.names().iter().cloned().collect(),
+            None => ranked.into_iter().take(self.codes).map(|(code, _)| code).collect(),
+        };
         for codes in stays.values_mut() {
-            codes.retain(|code| top.contains(code));
+            codes.retain(|code| chosen.contains(code));
         }
         Ok(stays)
     }

@@ -62,6 +62,7 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     let source = data::source(&mut draft, task, rows)?;
     let partition = data::partition(&draft)?;
     data::names(&draft)?;
+    data::private_rows(&draft)?;
     let model = model::model(&mut draft, tokens)?;
     let recipe = recipe::recipe(&draft, rounds, (&model, task))?;
     let compare = draft.compare.take();

@@ -167,6 +167,9 @@ pub struct Data {
     pub partition: Partition,
     /// How rows are split where the source does not say.
     pub shares: Shares,
+    /// The share of the training rows that is used: the chance with which each of them is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<f64>,
     /// Most training examples at a client; the rest is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_examples: Option<usize>,
@@ -255,13 +258,13 @@ pub enum By {
     /// As the source says.
     #[default]
     Client,
-    /// At random, in equal numbers.
+    /// At random, each client with the same chance.
     Iid,
     /// Label by label in drawn shares.
     Dirichlet,
     /// A few labels each.
     Shards,
-    /// At random, in drawn numbers.
+    /// At random, with drawn chances.
     Quantity,
 }
 

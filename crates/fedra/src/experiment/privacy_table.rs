@@ -1,5 +1,6 @@
 //! `[privacy]`: a promise, as written.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use fedra_engine::{ClipRule, NoiseMultiplier, Privacy, PrivateSelection};
@@ -32,6 +33,10 @@ pub struct PrivacyTable {
     /// Batches of more than so many times `work.batch` are cut down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<f64>,
+    /// A public number of training rows of a client, from which rate, steps and weight follow in place of the
+    /// true one; only for examples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<NonZeroU64>,
     /// Where the ranking of blocks comes from, where a method would let clients measure.
     pub selection: PrivateSelection,
     /// Text that anybody may have, in the format of the data, for `selection = "public"`.
@@ -52,6 +57,7 @@ impl Default for PrivacyTable {
             clip: 1.0,
             clipping: ClipRule::Flat,
             cap: None,
+            rows: None,
             selection: PrivateSelection::NoisyUpdate,
             public: None,
             client_scores: false,
@@ -98,6 +104,7 @@ impl PrivacyTable {
             clipping: self.clipping,
             noise,
             cap: self.cap,
+            rows: self.rows,
             selection: self.selection,
             client_scores: self.client_scores,
         })

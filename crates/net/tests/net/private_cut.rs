@@ -35,6 +35,7 @@ fn private(split: &Split) -> Recipe {
             clipping: ClipRule::Flat,
             noise: NoiseMultiplier::new(8.0).unwrap(),
             cap: None,
+            rows: None,
             selection: PrivateSelection::NoisyUpdate,
             client_scores: false,
         });

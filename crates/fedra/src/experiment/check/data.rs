@@ -8,6 +8,8 @@ use fedra_data::{
     AnswerForm, Clinic, Format, LabelShape, Partition, Split, Table, Task, TextColumns,
 };
 
+use fedra_privacy::Unit;
+
 use super::values::{Result, at_least_one, existing};
 use crate::complaint::Complaint;
 use crate::experiment::checked::{DataFile, Source};
@@ -112,13 +114,14 @@ fn declared_labels(data: &Data, task: Task) -> Result<()> {
         return refuse("a list".to_owned(), "it only for a task with labels");
     }
     match data.source {
-        Written::SyntheticClinic | Written::Mimic | Written::Rows => {
+        Written::SyntheticClinic | Written::Rows => {
             return refuse(
                 "a list".to_owned(),
                 "it only beside files: the source knows its labels",
             );
         }
-        Written::Jsonl
+        Written::Mimic
+        | Written::Jsonl
         | Written::Csv
         | Written::Tsv
         | Written::Parquet
@@ -299,12 +302,44 @@ pub(super) fn partition(draft: &Draft) -> Result<Partition> {
             return Err(Complaint::new(key, share, "a share from 0 to below 1"));
         }
     }
+    if let Some(share) = draft.data.sample.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
+        return Err(Complaint::new("data.sample", share, "a share above 0 and at most 1"));
+    }
     let sum = shares.validation + shares.test;
     if sum >= 1.0 {
         let expected = "less than 1 together with data.shares.test";
         return Err(Complaint::new("data.shares.validation", shares.validation, expected));
     }
     Ok(partition)
+}
+
+/// Refuses to decide on a row by what other rows there are, where single rows are hidden: one row less would
+/// change what is learnt from others, and the noise covers one.
+pub(super) fn private_rows(draft: &Draft) -> Result<()> {
+    let Some(privacy) = draft.privacy.as_ref().filter(|it| it.unit == Unit::Example) else {
+        return Ok(());
+    };
+    let data = &draft.data;
+    if let Some(most) = data.max_examples {
+        let expected = "none where single rows are hidden: one row less lets another one in; data.sample = 0.5 \
+                        uses a share of the rows, each by its own draw";
+        return Err(Complaint::new("data.max_examples", most, expected));
+    }
+    if let Some(most) = data.mimic.as_ref().and_then(|mimic| mimic.notes) {
+        let expected = "none where single rows are hidden: one row less lets another one in; data.sample = 0.5 \
+                        uses a share of the rows, each by its own draw";
+        return Err(Complaint::new("data.mimic.notes", most, expected));
+    }
+    if data.partition.by == By::Shards {
+        let expected = "\"client\", \"iid\", \"dirichlet\" or \"quantity\" where single rows are hidden: shards are \
+                        cut by counting, so one row less moves others";
+        return Err(Complaint::new("data.partition.by", "\"shards\"", expected));
+    }
+    if let (Some(fewest), Some(_)) = (data.partition.min_examples, privacy.rows) {
+        let expected = "none beside privacy.rows: who is small follows from the true numbers of rows";
+        return Err(Complaint::new("data.partition.min_examples", fewest, expected));
+    }
+    Ok(())
 }
 
 /// Refuses names that cannot be the clients'.

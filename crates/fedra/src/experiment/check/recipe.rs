@@ -83,6 +83,10 @@ pub(super) fn recipe(
             recipe.min_arrivals = MinArrivals::Count(0);
         }
     }
+    if recipe.privacy.as_ref().is_some_and(|privacy| privacy.rows.is_some()) {
+        // A client's weight must not follow from its true number of rows either.
+        recipe.weighting = Weighting::Uniform;
+    }
     // How many clients there are is known only with the data; whatever else is wrong, shows now.
     let clients = match recipe.population {
         Population::Pooled => 1,

@@ -24,6 +24,7 @@ pub fn example_level(deployment: &dyn Deployment) -> Outcome {
             clipping: ClipRule::Flat,
             noise: NoiseMultiplier::new(4.0).unwrap(),
             cap: None,
+            rows: None,
             selection: PrivateSelection::NoisyUpdate,
             client_scores: false,
         });
