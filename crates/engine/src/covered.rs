@@ -4,11 +4,13 @@ use fedra_privacy::Unit;
 
 use crate::adapter_mean::AdapterMean;
 use crate::error::EngineError;
-use crate::privacy::{Privacy, PrivateSelection};
+use crate::min_arrivals::MinArrivals;
+use crate::privacy::{CLIP_NORMS, Privacy, PrivateSelection};
+use crate::private_steps::ClipRule;
 use crate::recipe::{Pace, Population, Recipe, Weighting};
 use crate::selection::{Criterion, Masks};
 use crate::stage::Stage;
-use crate::work::{LocalRule, positive};
+use crate::work::LocalRule;
 
 impl Recipe {
     /// Refuses what the promise of a private run does not cover.
@@ -16,7 +18,7 @@ impl Recipe {
         let Some(privacy) = &self.privacy else { return Ok(()) };
         let refuse =
             |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
-        positive("privacy.clip", privacy.clip)?;
+        self.check_clip(privacy)?;
         if let Some(cap) = privacy.cap
             && !(cap >= 1.0 && cap.is_finite())
         {
@@ -32,25 +34,16 @@ impl Recipe {
                 return refuse("privacy.client_scores", found, expected);
             }
             Unit::Client => {
-                privacy.release(self.sampler)?;
-                if self.min_arrivals.of(clients.min(1 << 20)) != 0 {
-                    let expected =
-                        "0: a round that is repeated for want of clients is drawn otherwise";
-                    let found = "another number".to_owned();
-                    return refuse("federation.min_arrivals", found, expected);
-                }
+                self.check_rounds(privacy, clients)?;
                 self.uncovered_of_clients(privacy)
             }
             Unit::Example => self.uncovered_of_examples(),
         };
-        let reason = reason.or_else(|| self.uncovered());
-        match reason {
+        match reason.or_else(|| self.uncovered()) {
             None => Ok(()),
-            Some(reason) => refuse(
-                "privacy",
-                format!("a promise with {}, where {reason}", self.method),
-                "a method whose every release is accounted",
-            ),
+            Some(Uncovered { key, reason, expected }) => {
+                refuse(key, format!("a promise with {}, where {reason}", self.method), expected)
+            }
         }
     }
 
@@ -74,55 +67,128 @@ impl Recipe {
         Err(EngineError::Setting { key: "privacy.rows", found: rows.to_string(), expected })
     }
 
+    /// Refuses a clip norm that no arithmetic bears: nothing would be left of a contribution, or of a model.
+    fn check_clip(&self, privacy: &Privacy) -> Result<(), EngineError> {
+        if CLIP_NORMS.contains(&privacy.clip) {
+            return Ok(());
+        }
+        let at_cut = self.split.is_some() && privacy.promise.unit == Unit::Example;
+        Err(EngineError::Setting {
+            key: if at_cut { "split.noise.norm" } else { "privacy.clip" },
+            found: in_short(privacy.clip),
+            expected: "a norm from 1e-6 to 1e6: with less nothing of a contribution is left, and with more \
+                       nothing is clipped and the noise is larger than any model",
+        })
+    }
+
+    /// Refuses rounds that tell who came to them.
+    fn check_rounds(&self, privacy: &Privacy, clients: usize) -> Result<(), EngineError> {
+        let refuse =
+            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
+        let _accounted = privacy.release(self.sampler)?;
+        if self.min_arrivals.of(clients.min(1 << 20)) != 0 {
+            let expected = "0: a round that is repeated for want of clients is drawn otherwise";
+            let found = match self.min_arrivals {
+                MinArrivals::Count(count) => count.to_string(),
+                MinArrivals::Share(share) => format!("{share:?}"),
+            };
+            return refuse("federation.min_arrivals", found, expected);
+        }
+        if let Some(count) = self.conditions.close_with {
+            let found = format!("{count} under a promise to whole clients");
+            let expected = "no such key: one client more would push another out of the round";
+            return refuse("conditions.close_with", found, expected);
+        }
+        let rate = Privacy::rate(self.sampler)?;
+        let deviation = privacy.noise.get() * privacy.clip / (rate * clients.max(1) as f64);
+        if !(deviation as f32).is_normal() {
+            let found = format!("{{ poisson = {} }}", in_short(rate));
+            let expected = "a rate at which the noise of a round is a number";
+            return refuse("federation.sample", found, expected);
+        }
+        Ok(())
+    }
+
     /// What no promise covers.
-    fn uncovered(&self) -> Option<&'static str> {
+    fn uncovered(&self) -> Option<Uncovered> {
         match () {
-            () if self.work.head_probe.is_some() => {
-                Some("the heads that are sent follow from what clients measured")
-            }
-            () if self.evaluation.attention => {
-                Some("evaluate.attention tells how the model looks at clients' examples")
-            }
+            () if self.work.head_probe.is_some() => Some(Uncovered {
+                key: "method.prune",
+                reason: "the heads that are sent follow from what clients measured",
+                expected: "a share of entries, such as 0.25",
+            }),
+            () if self.evaluation.attention => Some(Uncovered {
+                key: "evaluate.attention",
+                reason: "evaluate.attention tells how the model looks at clients' examples",
+                expected: "false",
+            }),
             () => None,
         }
     }
 
     /// What a promise to examples does not cover: little, because everything after a noised gradient
     /// follows from it.
-    fn uncovered_of_examples(&self) -> Option<&'static str> {
-        (self.adapt.is_some() && self.privacy.as_ref().is_some_and(|privacy| privacy.client_scores))
-            .then_some("clients adapt a copy without noise before they score it")
+    fn uncovered_of_examples(&self) -> Option<Uncovered> {
+        let scores = self.privacy.as_ref().is_some_and(|privacy| privacy.client_scores);
+        (self.adapt.is_some() && scores).then_some(Uncovered {
+            key: "privacy.client_scores",
+            reason: "clients adapt a copy without noise before they score it",
+            expected: "false",
+        })
     }
 
     /// What a promise to whole clients does not cover.
-    fn uncovered_of_clients(&self, privacy: &Privacy) -> Option<&'static str> {
+    fn uncovered_of_clients(&self, privacy: &Privacy) -> Option<Uncovered> {
+        let method = |reason| Uncovered {
+            key: "method.name",
+            reason,
+            expected: "a method whose every release is accounted",
+        };
+        let of_examples = |key, reason| Uncovered {
+            key,
+            reason,
+            expected: "no such key unless privacy.unit = \"example\"",
+        };
         match () {
-            () if self.population == Population::Pooled => Some("there are no clients"),
-            () if self.split.is_some() => {
-                Some("rows at a cut are about single examples, and a client sends them all")
-            }
-            () if self.work.local == LocalRule::ControlVariate => {
-                Some("a second sum of clients, the control variate, is released without noise")
-            }
+            () if self.population == Population::Pooled => Some(method("there are no clients")),
+            () if self.split.is_some() => Some(Uncovered {
+                key: "split",
+                reason: "rows at a cut are about single examples, and a client sends them all",
+                expected: "privacy.unit = \"example\" beside a cut",
+            }),
+            () if self.work.local == LocalRule::ControlVariate => Some(method(
+                "a second sum of clients, the control variate, is released without noise",
+            )),
             () if self.pace == Pace::Normalised => {
-                Some("updates are scaled after they are clipped")
+                Some(method("updates are scaled after they are clipped"))
             }
-            () if self.adapters == AdapterMean::Exact => {
-                Some("products of adapters are not what is clipped")
+            () if self.adapters == AdapterMean::Exact => Some(Uncovered {
+                key: "model.lora.mean",
+                reason: "products of adapters are not what is clipped",
+                expected: "\"separate\" or \"freeze_a\"",
+            }),
+            () if self.weighting != Weighting::Uniform => Some(Uncovered {
+                key: "method.weighting",
+                reason: "a client with many examples would count for more than its bound",
+                expected: "\"uniform\"",
+            }),
+            () if self.stage.as_ref().is_some_and(Stage::needs_evidence) => Some(Uncovered {
+                key: "method.warmup",
+                reason: "the moment of freezing depends on what clients measured",
+                expected: "a number of rounds or a share of them, which are fixed beforehand",
+            }),
+            () if self.evaluation.drift => Some(Uncovered {
+                key: "evaluate.drift",
+                reason: "evaluate.drift tells how far clients' exact updates go apart",
+                expected: "false",
+            }),
+            () if privacy.cap.is_some() => {
+                Some(of_examples("privacy.cap", "privacy.cap is about batches of examples"))
             }
-            () if self.weighting != Weighting::Uniform => {
-                Some("a client with many examples would count for more than its bound")
-            }
-            () if self.evaluation.drift => {
-                Some("evaluate.drift tells how far clients' exact updates go apart")
-            }
-            () if self.stage.as_ref().is_some_and(Stage::needs_evidence) => {
-                Some("the moment of freezing depends on what clients measured")
-            }
-            () if privacy.cap.is_some() => Some("privacy.cap is about batches of examples"),
-            () if privacy.clipping != crate::private_steps::ClipRule::Flat => {
-                Some("privacy.clipping is about gradients of examples")
-            }
+            () if privacy.clipping != ClipRule::Flat => Some(of_examples(
+                "privacy.clipping",
+                "privacy.clipping is about gradients of examples",
+            )),
             () => None,
         }
     }
@@ -184,4 +250,17 @@ impl Recipe {
             | PrivateSelection::PrivateUnaccounted => Ok(()),
         }
     }
+}
+
+/// A setting that a promise does not cover.
+struct Uncovered {
+    key: &'static str,
+    reason: &'static str,
+    expected: &'static str,
+}
+
+/// A number that may have hundreds of digits.
+fn in_short(number: f64) -> String {
+    let long = number != 0.0 && !(1e-6..=1e9).contains(&number.abs());
+    if long && number.is_finite() { format!("{number:e}") } else { number.to_string() }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use fedra_plan::{Scope, Site};
 use fedra_wire::ClientId;
 
+use crate::privacy::CLIP_NORMS;
 use crate::private_steps::{SiteNoise, StepNoise};
 
 /// The reports of a round. They are kept by client, so that their sums do not depend on who came first.
@@ -20,7 +21,7 @@ impl NoiseMean {
         told.sites.retain(|one| {
             is_number(one.released) && is_number(one.noise) && asked.contains(&one.site)
         });
-        told.clip = told.clip.filter(|clip| is_number(*clip) && *clip > 0.0);
+        told.clip = told.clip.filter(|clip| CLIP_NORMS.contains(clip));
         self.0.insert(client, told);
     }
 

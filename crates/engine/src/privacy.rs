@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use fedra_plan::{Layout, Scope, Shape, Site};
@@ -40,6 +41,10 @@ pub(crate) const CLIENT_UPDATES: &str = "client updates";
 pub const EXAMPLE_GRADIENTS: &str = "example gradients";
 /// The same for what clients measured of blocks.
 pub const BLOCK_SCORES: &str = "block scores";
+
+/// The clip norms that are taken. Weights are f32 and of the order of one: what is smaller than these
+/// leaves no trace in them, and what is larger leaves nothing of them.
+pub(crate) const CLIP_NORMS: RangeInclusive<f64> = 1e-6..=1e6;
 
 /// A promise and the noise that keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,6 +127,16 @@ impl Recipe {
     pub fn steps(&self, examples: u64) -> u64 {
         let private = self.private_steps();
         self.work.steps(private.map_or(examples, |private| private.public_rows(examples)))
+    }
+
+    /// Whether blocks are measured in a round to which nobody comes as in any other.
+    pub fn measures_unattended(&self) -> bool {
+        self.client_privacy().is_some_and(|privacy| match privacy.selection {
+            PrivateSelection::NoisyUpdate
+            | PrivateSelection::Public
+            | PrivateSelection::Gaussian { .. } => true,
+            PrivateSelection::PrivateUnaccounted => false,
+        })
     }
 
     /// How clients' steps hide examples, where these are the unit; at a cut their rows do

@@ -75,8 +75,14 @@ impl Sampler {
                 pool
             }
             Self::Poisson(probability) => {
-                // One draw a client, taken or not: the others' luck does not depend on it.
-                clients.iter().copied().filter(|_| generator.uniform() < probability).collect()
+                // Every number has a coin, whether or not a client with it is there: who is missing
+                // changes nobody else's. Numbers are places in a list, so few coins are in vain.
+                let mut coins = (0..=u32::MAX).map(|number| (number, generator.uniform()));
+                let mut is_drawn = |client: &ClientId| {
+                    let coin = coins.find(|(number, _)| *number == client.0);
+                    coin.is_some_and(|(_, coin)| coin < probability)
+                };
+                clients.iter().copied().filter(|client| is_drawn(client)).collect()
             }
         }
     }
@@ -123,6 +129,21 @@ mod tests {
         assert!(sizes.contains(&0) && sizes.iter().any(|size| *size > 6));
         let total: usize = sizes.iter().sum();
         assert!((5600..6400).contains(&total), "{total}");
+    }
+
+    #[test]
+    fn who_is_missing_changes_no_other_coin() {
+        let poisson = Sampler::Poisson(0.5);
+        for round in (0..50).map(Round) {
+            let all = poisson.draw(Seed(1), round, &ten());
+            for missing in ten() {
+                let others: Vec<ClientId> =
+                    ten().into_iter().filter(|client| *client != missing).collect();
+                let expected: Vec<ClientId> =
+                    all.iter().copied().filter(|client| *client != missing).collect();
+                assert_eq!(poisson.draw(Seed(1), round, &others), expected, "{missing:?}");
+            }
+        }
     }
 
     #[test]

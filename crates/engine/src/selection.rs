@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 
-pub(crate) use memory::Memory;
+pub(crate) use memory::{Memory, Profile};
 pub use order::Criterion;
 pub(crate) use order::{Turn, explored};
 pub(crate) use report::Observed;

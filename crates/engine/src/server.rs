@@ -40,7 +40,8 @@ pub enum ServerRule {
         /// How far the rule adapts: smaller adapts more.
         tau: f32,
     },
-    /// `FedDyn`: `h -= alpha (taken / all) d; w += d - h / alpha`.
+    /// `FedDyn`: `h -= alpha (taken / all) d; w += d - h / alpha`. Under a promise to clients the share
+    /// is the one that is drawn on average.
     Dynamic {
         /// The weight of the clients' regulariser.
         alpha: f32,

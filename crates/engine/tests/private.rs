@@ -218,7 +218,7 @@ fn what_the_promise_does_not_cover_is_refused_with_its_reason() {
         (&|recipe| recipe.work.local = LocalRule::ControlVariate, "control variate"),
         (&|recipe| recipe.min_arrivals = MinArrivals::Count(1), "min_arrivals"),
         (&|recipe| recipe.pace = Pace::Normalised, "after they are clipped"),
-        (&|recipe| recipe.privacy.as_mut().unwrap().clip = 0.0, "above 0"),
+        (&|recipe| recipe.privacy.as_mut().unwrap().clip = 0.0, "from 1e-6"),
         (&|recipe| recipe.evaluation.drift = true, "evaluate.drift"),
         (&|recipe| recipe.evaluation.attention = true, "evaluate.attention"),
     ];

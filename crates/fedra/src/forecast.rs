@@ -102,7 +102,7 @@ impl Forecast {
             forecast.drawn.extend(drawn);
             let rule = &recipe.learns_in(round);
             let choice = Choice { recipe, rule, layout, round, seed };
-            let foreseen = guess.round(&choice, &cohort)?;
+            let foreseen = guess.round(&choice, &cohort, &clients)?;
             // Blocks that one rule changes from round to round are one stage: their number does not change.
             let same_rule = rule.needs_choice() && last_rule.as_ref() == Some(rule);
             // Neighbours mostly learn the same: each part is looked at once.

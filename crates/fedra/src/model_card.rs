@@ -9,6 +9,7 @@ use std::path::Path;
 
 use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_plan::ByteCount;
+use fedra_privacy::Unit;
 
 use crate::durable;
 use crate::error::{Context, Result};
@@ -195,9 +196,14 @@ fn training(summary: &Summary) -> String {
     fact("rounds", summary.rounds.to_string());
     fact("seed", summary.seed.to_string());
     fact("parameters", grouped(summary.parameters));
-    fact("bytes up", grouped(bytes.up.0));
-    fact("bytes down", grouped(bytes.down.0));
-    fact("all bytes", format!("{sent}; every parameter in f32 each round would be {all}"));
+    // A card goes where the model goes, and what was sent tells how many came.
+    let hides_clients =
+        summary.privacy.as_ref().is_some_and(|privacy| privacy.promise.unit == Unit::Client);
+    if !hides_clients {
+        fact("bytes up", grouped(bytes.up.0));
+        fact("bytes down", grouped(bytes.down.0));
+        fact("all bytes", format!("{sent}; every parameter in f32 each round would be {all}"));
+    }
     if let Some(noise) = &summary.noise {
         fact("noise", safe(noise));
     }

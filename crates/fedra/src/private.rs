@@ -245,7 +245,8 @@ impl Foreseen {
                 *updates += 1;
                 *measurements += u64::from(measures);
             }
-            measured += u32::from(measures && !cohort.is_empty());
+            let attended = !cohort.is_empty() || recipe.measures_unattended();
+            measured += u32::from(measures && attended);
             rows.add((recipe, layout), round, (census, &cohort))?;
         }
         let case = |(client, (updates, measurements)): (&ClientId, &(u64, u64))| {

@@ -39,6 +39,16 @@ fn the_plan_tells_the_epsilon_at_which_the_run_ends() {
         &["privacy.noise=1", "method.name=fedfrozen", "method.warmup=1"],
         &["privacy.unit=client", "privacy.epsilon=8", "privacy.delta=1e-3"],
         &["privacy.unit=client", "privacy.noise=2", "federation.sample={ poisson = 0.5 }"],
+        &["privacy.unit=client", "privacy.noise=2", "method.name=fedfrozen", "method.warmup=1"],
+        &[
+            "privacy.unit=client",
+            "privacy.noise=2",
+            "privacy.selection={ gaussian = { noise = 5.0 } }",
+            "method.name=safl",
+            "method.k=1",
+            "method.profile_every=2",
+            "federation.sample={ poisson = 0.2 }",
+        ],
         &[
             "privacy.unit=client",
             "privacy.noise=2",
@@ -114,7 +124,29 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
             "privacy.noise=1\nprivacy.unit=client\nprivacy.delta=0.4",
             "privacy.delta: found 0.4, expected below one of the 3 clients",
         ),
-        ("privacy.noise=1\nprivacy.clip=0", "privacy.clip: found 0, expected a finite number"),
+        ("privacy.noise=1\nprivacy.clip=0", "privacy.clip: found 0, expected a norm from 1e-6"),
+        ("privacy.noise=1\nprivacy.clip=1e-320", "privacy.clip: found 1e-320, expected a norm"),
+        (
+            "privacy.unit=client\nprivacy.noise=1\nprivacy.clip=1e30",
+            "privacy.clip: found 1e30, expected a norm from 1e-6 to 1e6",
+        ),
+        (
+            "privacy.unit=client\nprivacy.noise=1\nconditions.close_with=2",
+            "conditions.close_with: found 2 under a promise to whole clients, expected no such key",
+        ),
+        (
+            "privacy.unit=client\nprivacy.noise=1\nfederation.min_arrivals=2",
+            "federation.min_arrivals: found 2, expected 0",
+        ),
+        (
+            "privacy.unit=client\nprivacy.noise=1\nmethod.name=fedfrozen\nmethod.warmup=adaptive",
+            "method.warmup: found a promise with fedfrozen, where the moment of freezing",
+        ),
+        (
+            "privacy.unit=client\nprivacy.noise=1\nmethod.name=safl\n\
+             method.base={ name = \"scaffold\" }",
+            "method.base.name: found a promise with safl, where a second sum of clients",
+        ),
         ("privacy.noise=1\nprivacy.cap=0.5", "privacy.cap: found 0.5, expected at least 1"),
         ("privacy.noise=1\nprivacy.unit=patient", "privacy.unit"),
         ("privacy.noise=1\nprivacy.sigma=1", "privacy.sigma"),

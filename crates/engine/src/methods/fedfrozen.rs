@@ -92,9 +92,13 @@ impl FedFrozen {
             (Freeze::Qk | Freeze::V | Freeze::Random, Some(rate)) => Treatment::Damped(rate),
             (Freeze::Qk | Freeze::V | Freeze::Random, None) => Treatment::Frozen,
         };
+        let stage = Stage { begins, part, treatment };
+        // How far whole clients drift apart is nothing that a promise to them covers, and a moment that
+        // is fixed does not need it.
+        let tells = base.client_privacy().is_none() || stage.needs_evidence();
         let mut evaluation = base.evaluation;
-        evaluation.drift = true;
-        Recipe { stage: Some(Stage { begins, part, treatment }), evaluation, ..base }
+        evaluation.drift |= tells;
+        Recipe { stage: Some(stage), evaluation, ..base }
     }
 
     /// What stage 2 is about.

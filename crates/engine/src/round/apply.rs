@@ -6,6 +6,7 @@ use fedra_wire::ClientId;
 use crate::error::EngineError;
 use crate::fleet::ClientInfo;
 use crate::gather::Gathered;
+use crate::privacy::Privacy;
 use crate::server::Step;
 use crate::state::State;
 
@@ -24,9 +25,7 @@ impl State {
         gathered: &Gathered,
         clients: &[ClientInfo],
     ) -> Result<(), EngineError> {
-        let weighting = self.recipe.weighting;
-        let everyone: f64 = clients.iter().map(|client| weighting.of(client.examples)).sum();
-        let share = if everyone > 0.0 { gathered.weight / everyone } else { 0.0 };
+        let share = self.share(gathered, clients)?;
         let step = Step { mean: &gathered.mean, share };
         self.recipe.server.apply(&mut self.server, &mut self.model, &step);
         // c stays the weighted mean of all c_i: see methods/scaffold.rs.
@@ -46,5 +45,16 @@ impl State {
         }
         self.versions.changed(&changed, self.round);
         Ok(())
+    }
+
+    /// Which share of all clients a step is by. Under a promise to clients it is the share that is
+    /// drawn on average: a factor of those who came would tell their number, whatever the noise.
+    fn share(&self, gathered: &Gathered, clients: &[ClientInfo]) -> Result<f64, EngineError> {
+        if self.recipe.client_privacy().is_some() {
+            return Privacy::rate(self.recipe.sampler);
+        }
+        let weighting = self.recipe.weighting;
+        let everyone: f64 = clients.iter().map(|client| weighting.of(client.examples)).sum();
+        Ok(if everyone > 0.0 { gathered.weight / everyone } else { 0.0 })
     }
 }

@@ -201,7 +201,7 @@ impl State {
         self.announce_rows(&requests, &present)?;
         let mut gathered = self.gather(fleet, requests, &present)?;
         attempt.phases.train = watch.lap();
-        self.protect(&mut gathered, &attempt.plans, fleet.clients().len())?;
+        self.protect(&mut gathered, fleet.clients())?;
         attempt.phases.apply = watch.lap();
         gathered.up += looked;
         down += corrections;
@@ -249,7 +249,9 @@ impl State {
         cohort: &[ClientInfo],
     ) -> Result<(BTreeMap<ClientId, Plan>, Option<SelectionReport>), EngineError> {
         let rule = self.rule();
-        if rule.needs_choice() && !cohort.is_empty() {
+        // Whom a promise hides, it hides in an empty round too: blocks are chosen all the same.
+        let is_asked = !cohort.is_empty() || self.recipe.client_privacy().is_some();
+        if rule.needs_choice() && is_asked {
             let cohort: Vec<&ClientInfo> = cohort.iter().collect();
             let chosen = self.choose(fleet, &rule, &cohort)?;
             return Ok((chosen.plans, Some(chosen.report)));

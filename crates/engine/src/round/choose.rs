@@ -1,14 +1,17 @@
 //! One round's choice of blocks, from measurements to the plan of each client.
+//!
+//! Under a promise to clients blocks are chosen in every round, also in one to which nobody came: what
+//! is released then is what would have been released otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{ByteCount, Plan, Rule};
+use fedra_plan::{ByteCount, Plan, PlanError, Rule, Scope};
 use fedra_wire::{ClientId, Mask};
 
 use crate::error::EngineError;
 use crate::fleet::{ClientInfo, Fleet};
 use crate::planner::Choice;
-use crate::selection::{Masks, Observed, SelectionReport};
+use crate::selection::{Masks, Observed, Profile, SelectionReport};
 use crate::state::State;
 
 use super::survey::Survey;
@@ -37,39 +40,94 @@ impl State {
             self.memory.take(&selection, &measured, self.layout.blocks());
         }
 
-        let profile = self.memory.profile.clone().unwrap_or_default();
-        let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
-        let choice = Choice { recipe, rule, layout, round, seed: self.seed };
-        let mut plans = BTreeMap::new();
+        let (ranking, round, layout) = (self.ranking(rule), self.round, &self.layout);
+        let mut plans: BTreeMap<ClientId, Plan> = BTreeMap::new();
         let mut agreements = Vec::new();
         let mut masks_down = ByteCount(0);
         for client in cohort {
-            let common = choice.order(client, &profile.basis.0);
-            // A client that never measured follows the others.
-            let own = profile.own.get(&client.id).map(|own| choice.order(client, &own.0));
-            if let Some(own) = own.as_ref().filter(|_| answered.contains(&client.id)) {
-                agreements.push(shared(own, &common, choice.count(&client.name)));
+            let measured = ranking.own(client).filter(|_| answered.contains(&client.id));
+            if let Some(own) = measured {
+                let count = ranking.choice.count(&client.name);
+                agreements.push(shared(&own, &ranking.common(client), count));
             }
-            let order = match recipe.masks {
-                Masks::Consensus => common,
-                Masks::PerClient => own.unwrap_or(common),
-            };
-            let plan = choice.plan(&client.name, &order)?;
+            let plan = ranking.plan(client)?;
             let notice = Mask { round, client: client.id, learns: plan.learns().clone() };
             masks_down += ByteCount(notice.encode(layout)?.len() as u64);
             plans.insert(client.id, plan);
         }
+        let chosen = match self.recipe.client_privacy() {
+            None => plans.values().flat_map(|plan| plan.learns().blocks()).collect(),
+            Some(_) => self.support(fleet.clients())?.blocks(),
+        };
         let observed = Observed {
             selection: &selection,
-            masks: recipe.masks,
+            masks: self.recipe.masks,
             k: selection.k,
             blocks: layout.blocks(),
             plans: &plans,
+            chosen: &chosen,
             agreements: &agreements,
         };
         let report = observed.report(&mut self.memory);
         let report = SelectionReport { scores_up, masks_down, effort, ..report };
         Ok(Chosen { plans, report })
+    }
+
+    /// What may change in this round, whoever takes part and whatever they send: all that any registered
+    /// client may send. It follows from settings, from names and from what was released before.
+    pub(super) fn support(&self, clients: &[ClientInfo]) -> Result<Scope, EngineError> {
+        let (recipe, rule) = (&self.recipe, self.rule());
+        let ranking = self.ranking(&rule);
+        let (mut support, mut seen) = (Scope::empty(), BTreeSet::new());
+        for client in clients {
+            // Clients of one depth that take as many blocks of one list have the same part.
+            let whose = match recipe.masks {
+                Masks::Consensus => None,
+                Masks::PerClient => Some(client.id),
+            };
+            let count = recipe.selection.counts.get(&client.name);
+            if seen.insert((count, recipe.depths.get(&client.name), whose)) {
+                support = support | ranking.plan(client)?.uploads();
+            }
+        }
+        Ok(support)
+    }
+
+    /// How blocks are ranked now.
+    fn ranking<'state>(&'state self, rule: &'state Rule) -> Ranking<'state> {
+        let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
+        let choice = Choice { recipe, rule, layout, round, seed: self.seed };
+        Ranking { choice, profile: self.memory.profile.as_ref() }
+    }
+}
+
+/// How the blocks of any client are ranked, after what was measured.
+struct Ranking<'state> {
+    choice: Choice<'state>,
+    profile: Option<&'state Profile>,
+}
+
+impl Ranking<'_> {
+    /// By what all measured.
+    fn common(&self, client: &ClientInfo) -> Vec<u16> {
+        let basis = self.profile.map_or(&[][..], |profile| &profile.basis.0);
+        self.choice.order(client, basis)
+    }
+
+    /// By what the client measured itself, if it ever did.
+    fn own(&self, client: &ClientInfo) -> Option<Vec<u16>> {
+        let own = self.profile?.own.get(&client.id)?;
+        Some(self.choice.order(client, &own.0))
+    }
+
+    /// The client's plan. One that never measured follows the others.
+    fn plan(&self, client: &ClientInfo) -> Result<Plan, PlanError> {
+        let own = match self.choice.recipe.masks {
+            Masks::Consensus => None,
+            Masks::PerClient => self.own(client),
+        };
+        let order = own.unwrap_or_else(|| self.common(client));
+        self.choice.plan(&client.name, &order)
     }
 }
 

@@ -1,11 +1,8 @@
 //! A private round: what it releases is announced before it happens, and means are noised before
 //! anybody sees them.
 
-use std::collections::BTreeMap;
-
-use fedra_plan::{Digest, Plan, Scope};
+use fedra_plan::Digest;
 use fedra_privacy::{Event, Release};
-use fedra_wire::ClientId;
 use serde::Serialize;
 
 use crate::error::EngineError;
@@ -144,16 +141,15 @@ impl State {
             && selection.is_due(self.round, self.memory.measurements())
     }
 
-    /// Makes the mean of clipped updates private.
+    /// Makes the mean of clipped updates private; these are all who are registered.
     pub(super) fn protect(
         &self,
         gathered: &mut Gathered,
-        plans: &BTreeMap<ClientId, Plan>,
-        registered: usize,
+        clients: &[ClientInfo],
     ) -> Result<(), EngineError> {
         let Some(privacy) = self.recipe.client_privacy() else { return Ok(()) };
-        let divisor = Privacy::rate(self.recipe.sampler)? * registered as f64;
-        let support = self.support(plans)?;
+        let divisor = Privacy::rate(self.recipe.sampler)? * clients.len() as f64;
+        let support = self.support(clients)?;
         let key = self.noise.of(CLIENT_UPDATES).with(u64::from(self.round.0));
         let folded = (&gathered.mean, gathered.private_weight);
         let (mean, sites) = privacy.noised(folded, (&support, &self.layout), (divisor, &key));
@@ -175,23 +171,5 @@ impl State {
         noise: StepNoise,
     ) -> Result<Option<PrivacyReport>, EngineError> {
         self.account.as_ref().map(|account| account.report(noise)).transpose()
-    }
-
-    /// What may change in this round, whoever takes part.
-    fn support(&self, plans: &BTreeMap<ClientId, Plan>) -> Result<Scope, EngineError> {
-        let rule = self.rule();
-        if !rule.needs_choice() {
-            let learns = rule.select(&self.layout)?;
-            return Ok(self.recipe.plan(("", self.round), learns, &self.layout)?.uploads());
-        }
-        // Blocks that are drawn for all clients together are known to everybody.
-        let mut uploads = plans.values().map(Plan::uploads);
-        if let (Some(first), true) = (uploads.next(), self.recipe.depths.is_empty())
-            && uploads.all(|other| other == first)
-        {
-            return Ok(first);
-        }
-        let everything = Scope::everything(&self.layout);
-        Ok(self.recipe.plan(("", self.round), everything, &self.layout)?.uploads())
     }
 }

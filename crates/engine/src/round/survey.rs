@@ -43,7 +43,7 @@ impl State {
     ) -> Result<Survey, EngineError> {
         let privacy = self.recipe.privacy.as_ref();
         let Some((unit, way)) = privacy.map(|it| (it.promise.unit, it.selection)) else {
-            return self.ask(fleet, (probe, None), cohort);
+            return self.ask_some(fleet, (probe, None), cohort);
         };
         match (way, unit) {
             (PrivateSelection::NoisyUpdate, _) => {
@@ -61,20 +61,39 @@ impl State {
                 let what = "what clients measured of blocks".to_owned();
                 let why = "the choice of blocks follows from it as it is".to_owned();
                 self.announce_scores([(None, Release::NonPrivate { what, why })])?;
-                self.ask(fleet, (probe, None), cohort)
+                match unit {
+                    Unit::Example => self.ask_some(fleet, (probe, None), cohort),
+                    // The choice may stay what it was, but a run does not end for want of a client.
+                    Unit::Client => self.ask(fleet, (probe, None), cohort),
+                }
             }
             (PrivateSelection::Gaussian { noise }, Unit::Example) => {
                 let releases = self.score_releases(noise, cohort);
                 self.announce_scores(releases)?;
-                self.ask(fleet, (probe, Some(noise)), cohort)
+                self.ask_some(fleet, (probe, Some(noise)), cohort)
             }
             (PrivateSelection::Gaussian { noise }, Unit::Client) => {
+                // Of nobody's scores there is as much noise as of everybody's.
                 let told = self.ask(fleet, (probe, None), cohort)?;
                 let scores = self.noised_mean(&told.measured, noise, fleet.clients().len())?;
                 let Survey { measured, .. } = self.by_server(scores);
                 Ok(Survey { measured, answered: BTreeSet::new(), ..told })
             }
         }
+    }
+
+    /// Lets clients measure, of whom at least one has to.
+    fn ask_some(
+        &self,
+        fleet: &mut dyn Fleet,
+        (probe, noise): (Probe, Option<NoiseMultiplier>),
+        cohort: &[&ClientInfo],
+    ) -> Result<Survey, EngineError> {
+        let survey = self.ask(fleet, (probe, noise), cohort)?;
+        if survey.measured.is_empty() {
+            return Err(EngineError::Unmeasured { round: self.round.0 + 1, probe });
+        }
+        Ok(survey)
     }
 
     /// Lets clients measure, under noise of their own where it is given.
@@ -84,6 +103,9 @@ impl State {
         (probe, noise): (Probe, Option<NoiseMultiplier>),
         cohort: &[&ClientInfo],
     ) -> Result<Survey, EngineError> {
+        if cohort.is_empty() {
+            return Ok(Survey::default());
+        }
         let (round, examples) = (self.round, self.recipe.selection.profile_examples);
         let clients: Vec<ClientId> = cohort.iter().map(|client| client.id).collect();
         let evidence = fleet.probe(&ProbeRequest {
@@ -96,9 +118,6 @@ impl State {
             split: self.recipe.split.as_ref(),
         })?;
         let (measured, up) = travel(&evidence, round, self.layout.blocks())?;
-        if measured.is_empty() {
-            return Err(EngineError::Unmeasured { round: round.0 + 1, probe });
-        }
         let answered: BTreeSet<ClientId> = measured.iter().map(|one| one.client).collect();
         let mut effort = 0;
         for client in cohort.iter().filter(|client| answered.contains(&client.id)) {

@@ -80,6 +80,8 @@ pub(crate) struct Observed<'a> {
     pub k: u16,
     pub blocks: u16,
     pub plans: &'a BTreeMap<ClientId, Plan>,
+    /// The blocks that may learn somewhere.
+    pub chosen: &'a BTreeSet<u16>,
     pub agreements: &'a [f64],
 }
 
@@ -88,8 +90,7 @@ impl Observed<'_> {
     pub(crate) fn report(&self, memory: &mut Memory) -> SelectionReport {
         let trained: Vec<BTreeSet<u16>> =
             self.plans.values().map(|plan| plan.learns().blocks()).collect();
-        let chosen: BTreeSet<u16> = trained.iter().flatten().copied().collect();
-        let churn = memory.note(&chosen);
+        let churn = memory.note(self.chosen);
         let looks = self.selection.criterion.looks_at_data();
         let scores = match &memory.profile {
             Some(profile) if looks => profile.scores.0.clone(),
@@ -113,16 +114,12 @@ impl Observed<'_> {
             effort: 0,
             warnings: Vec::new(),
         };
-        report.warnings = self.warnings(&report, memory, &chosen);
+        report.warnings = self.warnings(&report, memory);
         report
     }
 
-    fn warnings(
-        &self,
-        report: &SelectionReport,
-        memory: &Memory,
-        chosen: &BTreeSet<u16>,
-    ) -> Vec<Warning> {
+    fn warnings(&self, report: &SelectionReport, memory: &Memory) -> Vec<Warning> {
+        let chosen = self.chosen;
         let mut warnings = Vec::new();
         let mut warn = |kind, text: String| warnings.push(Warning { kind, text });
         let all = chosen.len() == usize::from(self.blocks);

@@ -2,7 +2,7 @@
 //! strict about the contract as a real one.
 #![allow(dead_code, clippy::allow_attributes, reason = "each test file uses a part of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fedra_engine::*;
@@ -44,6 +44,9 @@ pub struct Quadratics {
     /// Whether answers come from the last client to the first.
     pub reversed: bool,
     pub tamper: Option<Tamper>,
+    /// Clients that cannot be reached in a round, and clients that do not answer in it.
+    pub unreachable: BTreeSet<(ClientId, Round)>,
+    pub mute: BTreeSet<(ClientId, Round)>,
     /// (down, up) bytes as the fleet saw them.
     pub seen: (u64, u64),
     pub shared: ParamValues,
@@ -71,6 +74,8 @@ impl Quadratics {
             noise: 0.1,
             reversed: false,
             tamper: None,
+            unreachable: BTreeSet::new(),
+            mute: BTreeSet::new(),
             seen: (0, 0),
             shared: initial(),
             states: BTreeMap::new(),
@@ -226,6 +231,11 @@ impl Fleet for Quadratics {
                 absent.push(Unsynced { absence, sent: *sent });
                 continue;
             }
+            if self.unreachable.contains(&(download.client, download.round)) {
+                let absence = Absence { client: download.client, reason: "no connection".into() };
+                absent.push(Unsynced { absence, sent: false });
+                continue;
+            }
             let expected = self.expectation(Kind::Values, download.encoding, download.round);
             let (_, values) = decode(&download.payload, &expected).expect("an honest download");
             self.shared.absorb(values);
@@ -264,6 +274,11 @@ impl Fleet for Quadratics {
             orders.reverse();
         }
         for order in orders {
+            if self.mute.contains(&(order.client, order.round)) {
+                let outcome = Outcome::Failed("gone".to_owned());
+                arrive(Arrival { client: order.client, outcome })?;
+                continue;
+            }
             let (reply, state) = self.work(&order);
             let client = order.client;
             self.seen.0 += order.correction.as_ref().map_or(0, |e| e.len()) as u64;
@@ -312,13 +327,16 @@ impl Fleet for Quadratics {
     }
 
     fn probe(&mut self, request: &ProbeRequest<'_>) -> Result<Vec<Evidence>, EngineError> {
-        // Even clients favour block 0, odd ones block 1.
+        // Even clients favour even blocks, odd ones odd blocks.
         let ask = |client: &ClientId| {
             let odd = f64::from(client.0 % 2);
-            let scores = BlockScores::new(request.probe, vec![1.0 - odd, 0.6 * odd])?;
+            let score = |block| if block % 2 == 0 { 1.0 - odd } else { 0.6 * odd };
+            let scores = (0..self.layout.blocks()).map(score).collect();
+            let scores = BlockScores::new(request.probe, scores)?;
             Ok(Evidence { client: *client, scores })
         };
-        request.clients.iter().map(ask).collect()
+        let answers = |client: &&ClientId| !self.mute.contains(&(**client, request.round));
+        request.clients.iter().filter(answers).map(ask).collect()
     }
 
     /// Their "pattern" is the model itself, block by block: a shift is the mean absolute change.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crate::error::Result;
 use fedra_engine::{Choice, ClientId, ClientInfo, Masks, PrivateSelection, Recipe};
 use fedra_plan::{Layout, Plan, Scope};
+use fedra_privacy::Unit;
 use fedra_wire::{Mask, Measured};
 
 /// How much the choices of clients and rounds overlap.
@@ -40,7 +41,8 @@ pub struct Foreseen {
     /// Bytes of notices, of the whole cohort.
     pub masks_down: u64,
     /// What may change besides: a client that lacks the upper blocks may choose others than its
-    /// neighbours, so the most that can be said of blocks is that each may.
+    /// neighbours, so the most that can be said of blocks is that each may. Under a promise to clients
+    /// what any of them may send changes in every round, whoever comes.
     pub may_change: Scope,
 }
 
@@ -50,8 +52,13 @@ impl ForeseenChoices {
         Self { overlap, measured: 0, next: 0, step: 0 }
     }
 
-    /// One round.
-    pub fn round(&mut self, choice: &Choice<'_>, cohort: &[&ClientInfo]) -> Result<Foreseen> {
+    /// One round, with these of all clients.
+    pub fn round(
+        &mut self,
+        choice: &Choice<'_>,
+        cohort: &[&ClientInfo],
+        clients: &[ClientInfo],
+    ) -> Result<Foreseen> {
         let Choice { recipe, layout, round, .. } = *choice;
         let mut foreseen = Foreseen {
             plans: BTreeMap::new(),
@@ -62,6 +69,10 @@ impl ForeseenChoices {
         let measures = recipe.selection.probe.is_some();
         if !choice.rule.needs_choice() {
             foreseen.plans = choice.plans(cohort.iter().copied())?;
+            if hides_clients(recipe) {
+                let all = choice.plans(clients)?;
+                foreseen.may_change = all.values().flat_map(Plan::uploads).collect();
+            }
             return Ok(foreseen);
         }
         let due = recipe.selection.is_due(round, self.measured);
@@ -75,20 +86,29 @@ impl ForeseenChoices {
         if ragged && self.overlap == Overlap::Least {
             foreseen.may_change = Scope::of_blocks(layout, 0..layout.blocks());
         }
-        for client in cohort {
-            let order = if known { choice.order(client, &[]) } else { self.order(layout) };
+        let plan = |place: &Self, client: &ClientInfo| {
+            let order = if known { choice.order(client, &[]) } else { place.order(layout) };
             let has = choice.blocks(&client.name);
             let order: Vec<u16> = order.into_iter().filter(|block| *block < has).collect();
-            foreseen.plans.insert(client.id, choice.plan(&client.name, &order)?);
+            choice.plan(&client.name, &order)
+        };
+        if hides_clients(recipe) {
+            for client in clients {
+                foreseen.may_change.extend(plan(self, client)?.uploads());
+            }
+        }
+        for client in cohort {
+            foreseen.plans.insert(client.id, plan(self, client)?);
             foreseen.masks_down += Mask::length(layout) as u64;
             if measures && due && asks_clients(recipe) {
-                foreseen.scores_up += Measured::length(usize::from(has)) as u64;
+                let has = usize::from(choice.blocks(&client.name));
+                foreseen.scores_up += Measured::length(has) as u64;
             }
             if !together {
                 self.advance(choice.count(&client.name), layout);
             }
         }
-        if measures && due && !cohort.is_empty() {
+        if measures && due && (!cohort.is_empty() || recipe.measures_unattended()) {
             self.measured += 1;
         }
         let most = cohort.iter().map(|client| choice.count(&client.name)).max();
@@ -115,6 +135,11 @@ fn chosen_together(recipe: &Recipe) -> bool {
     let alike = selection.counts.is_empty() && recipe.depths.is_empty();
     let nested = selection.criterion.is_nested() && selection.explore == 0;
     recipe.masks == Masks::Consensus && (alike || nested)
+}
+
+/// Whether nothing may depend on who comes.
+fn hides_clients(recipe: &Recipe) -> bool {
+    recipe.privacy.as_ref().is_some_and(|privacy| privacy.promise.unit == Unit::Client)
 }
 
 /// Whether clients measure: under a promise something else may stand for what they would.
