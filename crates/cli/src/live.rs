@@ -12,6 +12,7 @@ use fedra::summary::duration;
 use fedra_data::printable;
 use fedra_engine::RoundReport;
 use fedra_plan::ByteCount;
+use fedra_privacy::shown;
 
 /// What is known of a run while it is on.
 #[derive(Clone, Debug)]
@@ -61,7 +62,6 @@ impl RunState {
     /// The line, on so many columns.
     pub fn line(&self, now: Instant, width: usize) -> String {
         let left = self.pace.left(now, self.rounds.saturating_sub(self.done));
-        let spent = self.epsilon.map(|epsilon| (epsilon * 100.0).ceil() / 100.0);
         // In the order in which they are read; a small rank stays longest.
         let parts = [
             (6, Some(printable(&self.label).into_owned())),
@@ -70,7 +70,7 @@ impl RunState {
             (7, self.loss.map(|loss| format!("loss {loss:.3}"))),
             (3, Some(format!("{}/{} clients", self.ended.len(), self.cohort))),
             (5, (self.bytes.0 > 0).then(|| self.bytes.to_string())),
-            (2, spent.map(|spent| format!("epsilon {spent:.2}"))),
+            (2, self.epsilon.map(|epsilon| format!("epsilon {}", shown::up(epsilon, 2)))),
             (4, left.map(|left| format!("{} left", duration(left.as_secs_f64())))),
             (8, self.late(now)),
         ];

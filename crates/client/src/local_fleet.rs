@@ -195,7 +195,7 @@ impl LocalFleet {
         let state = self.state_store.state_of(request.client)?;
         let (outcome, next) = match worker.train(&state, request) {
             Ok((reply, next)) => (Outcome::Finished(reply), Some(next)),
-            Err(error) => (Outcome::Failed(error.to_string()), None),
+            Err(error) => (Outcome::Failed(error.failure()), None),
         };
         let arrival = Arrival { client: request.client, outcome };
         self.observer.finished(worker.info, request.round, &arrival);
@@ -227,7 +227,8 @@ impl Fleet for LocalFleet {
                 received.err().map(|error| error.to_string())
             });
             if let Some(reason) = failure {
-                absent.push(Absence { client: download.client, reason: reason.clone() });
+                let reason = reason.clone();
+                absent.push(Absence { client: download.client, reason, diverged: false });
             }
         }
         Ok(absent)

@@ -59,7 +59,7 @@ pub use formats::{
     TextFormat, TextRow, TextSink, Uncoded, WordsAre,
 };
 pub use partition::{Division, Holding, Partition, Shares};
-pub use printable::printable;
+pub use printable::{printable, printable_json};
 pub use scores::{
     ByLabel, Calibration, CalibrationBin, CalibrationScore, ConfusionCounts, ConfusionMatrix,
     LabelScore, OneLabel, Rouge, RougeScore, RougeWords, Span, SpanScore, spans,

@@ -400,8 +400,9 @@ impl<'e> Run<'e> {
             return Ok(Ending::Interrupted { rounds: done, of: rounds });
         }
         let summary = self.conclude(folder, (&federation, fleet), (&best_round, listener));
-        let summary = summary.map_err(|error| broken(error, done))?;
+        // A run that ended badly is looked at too.
         write_page(folder, listener);
+        let summary = summary.map_err(|error| broken(error, done))?;
         Ok(Ending::Complete(summary))
     }
 

@@ -162,7 +162,7 @@ impl Quadratics {
             client: order.client,
             examples,
             steps,
-            loss: loss / steps as f32,
+            loss: Some(loss / steps as f32),
         };
         let payload = encode(&self.layout, &header, &change, Some(&mut state.residual));
         state.personal.absorb(model.subset(order.plan.keeps()));
