@@ -73,7 +73,7 @@ impl Advise {
             return Ok(ExitCode::from(interrupt::STATUS));
         };
         if self.json {
-            console::data(serde_json::to_string_pretty(&advice)?);
+            console::json(serde_json::to_string_pretty(&advice)?);
         } else {
             console::page(advice.text(console::table_width()));
         }

@@ -9,6 +9,7 @@ use fedra::canaries::{CanaryRun, Reading};
 use fedra::grid::Grid;
 use fedra::private::PrivacySummary;
 use fedra_audit::{CanaryEvidence, CanaryFinding, Trust};
+use fedra_privacy::shown;
 use serde::Serialize;
 
 use crate::console;
@@ -107,7 +108,7 @@ impl Audit {
         let PrivacySummary { noise, clip, .. } = run.privacy;
         let audited = Audited { status, claim, finding, noise, clip };
         if self.json {
-            console::data(serde_json::to_string(&audited)?);
+            console::json(serde_json::to_string(&audited)?);
         } else {
             audited.tell();
         }
@@ -146,8 +147,8 @@ impl Audited {
         let mut row = |name: &str, value: String| grid.row([name.to_owned(), value]);
         row("canaries", canaries.to_string());
         row("guessed", format!("{guesses}, {right} of them right"));
-        row("epsilon is at least", format!("{epsilon:.3}"));
-        let claim = self.claim.map_or_else(|| "no bound".to_owned(), |claim| format!("{claim:.3}"));
+        row("epsilon is at least", shown::down(epsilon, 3));
+        let claim = self.claim.map_or_else(|| "no bound".to_owned(), |claim| shown::up(claim, 3));
         row("the ledger claims", claim);
         row("delta", trust.delta.to_string());
         row("confidence", trust.confidence.to_string());

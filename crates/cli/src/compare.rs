@@ -111,11 +111,11 @@ impl Compare {
             ));
             return Ok(ExitCode::from(interrupt::STATUS));
         };
-        console::data(if self.json {
-            compared.json()?.trim_end().to_owned()
+        if self.json {
+            console::json(compared.json()?);
         } else {
-            compared.page().text(console::table_width())
-        });
+            console::data(compared.page().text(console::table_width()));
+        }
         if voice == Voice::Lively {
             let page = out.join(REPORT);
             let open =

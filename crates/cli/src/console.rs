@@ -3,7 +3,8 @@
 //! Neither may end the program: whoever reads may stop listening, as `head` does, and a disk behind
 //! a redirection may be full. Data that could not be written are a failure all the same: it is said
 //! once, and the program's status tells ([`failed`]). Names out of files are part of what is said, so
-//! nothing that a terminal would obey passes here.
+//! nothing that a terminal would obey passes here: words for people have it escaped as Rust does, JSON as
+//! JSON does, so that a parser reads what was there.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -12,15 +13,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use console_terminal::Term;
 use fedra::grid::Grid;
 use fedra::wrap::wrapped;
-use fedra_data::printable;
+use fedra_data::{printable, printable_json};
 
 use crate::screen;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// A line of data.
+/// A line of data for people; [`json`] is for programs.
 pub fn data(line: impl Display) {
     check(screen::aside(|| writeln!(io::stdout(), "{}", shown(line))));
+}
+
+/// Finished JSON: one value, or one line of several.
+pub fn json(finished: impl Display) {
+    let finished = finished.to_string();
+    let shown = printable_json(finished.trim_end());
+    check(screen::aside(|| writeln!(io::stdout(), "{shown}")));
 }
 
 /// Data as they are.

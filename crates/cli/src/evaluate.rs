@@ -96,7 +96,7 @@ impl Evaluate {
         }
         report.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
         if self.json {
-            console::data(serde_json::to_string_pretty(&report)?);
+            console::json(serde_json::to_string_pretty(&report)?);
         } else {
             console::data(report.text(console::table_width()));
         }

@@ -307,7 +307,7 @@ impl Generate {
             tokens,
         };
         if self.json {
-            console::data(serde_json::json!(report));
+            console::json(serde_json::json!(report));
         } else {
             console::text("\n");
         }

@@ -12,6 +12,7 @@ use fedra::summary::duration;
 use fedra_data::printable;
 use fedra_engine::{Activity, RoundProgress, RoundReport};
 use fedra_plan::ByteCount;
+use fedra_privacy::shown;
 
 /// What is known of a run while it is on.
 #[derive(Clone, Debug)]
@@ -68,7 +69,6 @@ impl RunState {
 
     /// The line, on so many columns.
     pub fn line(&self, now: Instant, width: usize) -> String {
-        let spent = self.epsilon.map(|epsilon| (epsilon * 100.0).ceil() / 100.0);
         // In the order in which they are read; a small rank stays longest.
         let parts = [
             (7, Some(printable(&self.label).into_owned())),
@@ -78,7 +78,7 @@ impl RunState {
             (3, Some(format!("{}/{} clients", self.ended.len(), self.cohort))),
             (4, self.within.as_ref().and_then(RoundProgress::counted)),
             (6, (self.bytes.0 > 0).then(|| self.bytes.to_string())),
-            (2, spent.map(|spent| format!("epsilon {spent:.2}"))),
+            (2, self.epsilon.map(|epsilon| format!("epsilon {}", shown::up(epsilon, 2)))),
             (5, self.left(now)),
             (9, self.late(now)),
         ];

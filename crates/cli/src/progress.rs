@@ -131,6 +131,10 @@ impl Progress {
             let told = absence.in_words(&self.clients);
             console::say(format_args!("warning: round {round}: {}", printable(&told)));
         }
+        let name = |id| self.names.get(&id).map_or_else(String::new, |name| printable(name).into_owned());
+        for far in report.norms.iter().flat_map(|norms| norms.in_words(name)) {
+            console::say(format_args!("warning: round {round}: {far}"));
+        }
         for warning in report.selection.iter().flat_map(|selection| &selection.warnings) {
             if self.said.insert(warning.kind) {
                 console::say(format_args!("warning: round {round}: {}", warning.text));

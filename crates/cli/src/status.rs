@@ -11,9 +11,10 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use fedra::run_files::{EXPERIMENT, ROUNDS, STATUS, SUMMARY};
 use fedra::summary::duration;
-use fedra_engine::{Activity, RoundProgress};
+use fedra_engine::{Activity, ClientId, NormReport, RoundProgress};
 use fedra_net::{FleetPhase, FleetStatus, SiteStatus};
 use fedra_plan::{ByteCount, Round};
+use fedra_privacy::shown;
 use serde_json::Value;
 
 use crate::console;
@@ -52,12 +53,11 @@ impl Status {
     /// Runs it.
     pub fn run(self) -> Result<()> {
         let picture = Picture::read(&self.folder)?;
-        let shown = match self.format {
-            Format::Text => picture.text(),
-            Format::Json => picture.json(),
-            Format::Prometheus => picture.metrics(),
-        };
-        console::bytes(shown.as_bytes());
+        match self.format {
+            Format::Text => console::data(picture.text().trim_end()),
+            Format::Json => console::json(picture.json()),
+            Format::Prometheus => console::bytes(picture.metrics().as_bytes()),
+        }
         Ok(())
     }
 }
@@ -74,6 +74,8 @@ struct Picture {
     /// The newest score of each set and name.
     scores: Vec<(String, String, f64)>,
     epsilon: Option<f64>,
+    /// Updates far outside their cohort, round by round, counted from 1.
+    far: Vec<(u64, NormReport)>,
     /// Seconds since the server wrote.
     age: u64,
     /// Whether a server is at work in the folder.
@@ -95,6 +97,7 @@ impl Picture {
             down: 0,
             scores: Vec::new(),
             epsilon: None,
+            far: Vec::new(),
             age,
             is_served: fedra::is_at_work(folder),
             is_finished: folder.join(SUMMARY).is_file(),
@@ -112,7 +115,13 @@ impl Picture {
         let bytes = |key: &str| report["bytes"][key].as_u64().unwrap_or(0);
         self.up = self.up.saturating_add(bytes("up"));
         self.down = self.down.saturating_add(bytes("down"));
-        self.epsilon = report["privacy"]["epsilon"].as_f64().or(self.epsilon);
+        if let Some(privacy) = report["privacy"].as_object() {
+            // Null is how JSON writes an epsilon without a bound.
+            let spent = privacy.get("epsilon").and_then(Value::as_f64);
+            self.epsilon = Some(spent.unwrap_or(f64::INFINITY));
+        }
+        let norms = serde_json::from_value::<NormReport>(report["norms"].clone());
+        self.far.extend(norms.ok().filter(|norms| !norms.far.is_empty()).map(|n| (self.complete, n)));
         let sets = report["scores"].as_array().map(Vec::as_slice).unwrap_or_default();
         for set in sets {
             let on = set["on"].as_str().unwrap_or_default();
@@ -157,7 +166,10 @@ impl Picture {
             let _ = writeln!(text, "{} {}: {score:.4}", plain(on), plain(name));
         }
         if let Some(epsilon) = self.epsilon {
-            let _ = writeln!(text, "privacy spent: epsilon {epsilon:.4}");
+            let _ = writeln!(text, "privacy spent: epsilon {}", shown::up(epsilon, 4));
+        }
+        for far in self.far_in_words() {
+            let _ = writeln!(text, "warning: {far}");
         }
         let _ = writeln!(text, "payloads: {} up, {} down", ByteCount(*up), ByteCount(*down));
         if status.sites.is_empty() {
@@ -199,6 +211,21 @@ impl Picture {
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
+    /// Updates far outside their cohort, in words; the newest ones where there are many.
+    fn far_in_words(&self) -> Vec<String> {
+        const MOST: usize = 10;
+        let name = |client: ClientId| {
+            let site = self.status.sites.get(client.0 as usize);
+            site.map_or_else(|| format!("client {client}"), |site| plain(&site.name))
+        };
+        let of_round = |(round, norms): &(u64, NormReport)| {
+            let words = norms.in_words(name).into_iter();
+            words.map(|far| format!("round {round}: {far}")).collect::<Vec<_>>()
+        };
+        let all: Vec<String> = self.far.iter().flat_map(of_round).collect();
+        all[all.len().saturating_sub(MOST)..].to_vec()
+    }
+
     /// The round after those that are complete, and of how many it is one.
     fn round(&self) -> (u64, String) {
         let next = self.complete + 1;
@@ -237,6 +264,7 @@ impl Picture {
             "epsilon": self.epsilon,
             "progress": self.progress(),
             "seconds_left": self.progress().and_then(|progress| self.seconds_left(progress)),
+            "warnings": self.far_in_words(),
             "federation": self.status,
         });
         format!("{object:#}\n")
@@ -265,6 +293,9 @@ impl Picture {
         if let Some(rounds) = self.rounds {
             metric("rounds", "gauge", "Rounds in all.", one(rounds as f64));
         }
+        let far = self.far.iter().map(|(_, norms)| norms.far.len()).sum::<usize>();
+        let help = "Updates beyond ten times the median norm of their round.";
+        metric("far_updates", "counter", help, one(far as f64));
         metric("payload_up_bytes", "counter", "Payloads from clients.", one(self.up as f64));
         metric("payload_down_bytes", "counter", "Payloads to clients.", one(self.down as f64));
         if let Some(epsilon) = self.epsilon {

@@ -3,7 +3,7 @@
 use crate::generate::SessionError;
 use fedra_compute::ComputeError;
 use fedra_data::DataError;
-use fedra_engine::NOT_FINITE;
+use fedra_engine::Failure;
 use fedra_model::ModelError;
 use fedra_plan::{ParamId, PlanError};
 use fedra_wire::WireError;
@@ -16,7 +16,7 @@ pub enum ClientError {
     Stopped,
     /// A loss that is no number: the rate is too high, or the model came in broken.
     #[error(
-        "{client}: the loss of step {step} is {found}, {NOT_FINITE}; a lower learning rate may help"
+        "{client}: the loss of step {step} is {found}, expected a finite number; a lower learning rate may help"
     )]
     NotFinite {
         /// The client.
@@ -108,6 +108,34 @@ pub enum ClientError {
     /// A plan refused.
     #[error(transparent)]
     Plan(#[from] PlanError),
+}
+
+impl ClientError {
+    /// Whether numbers have left the finite ones, so that the same work would end in the same way again.
+    pub fn is_divergence(&self) -> bool {
+        match self {
+            Self::NotFinite { .. } => true,
+            Self::Wire(error) => error.is_divergence(),
+            Self::Nothing { .. }
+            | Self::Length { .. }
+            | Self::Targets { .. }
+            | Self::Probe { .. }
+            | Self::Privacy { .. }
+            | Self::Ledger { .. }
+            | Self::Peer { .. }
+            | Self::Generate { .. }
+            | Self::Session(_)
+            | Self::Unreachable(_)
+            | Self::Data(_)
+            | Self::Model(_)
+            | Self::Plan(_) => false,
+        }
+    }
+
+    /// What a server is told of it.
+    pub fn failure(&self) -> Failure {
+        Failure { reason: self.to_string(), diverged: self.is_divergence() }
+    }
 }
 
 impl From<ComputeError> for ClientError {

@@ -207,7 +207,7 @@ impl LocalFleet {
             Ok((reply, next)) => (Outcome::Finished(reply), Some(next)),
             // One that waited for a client that has stopped failed for no reason of its own.
             Err(_) if self.observer.stops() => return Err(EngineError::Stopped),
-            Err(error) => (Outcome::Failed(error.to_string()), None),
+            Err(error) => (Outcome::Failed(error.failure()), None),
         };
         let arrival = Arrival { client: request.client, outcome };
         self.observer.finished(worker.info, request.round, &arrival);
@@ -240,7 +240,8 @@ impl Fleet for LocalFleet {
                 received.err().map(|error| error.to_string())
             });
             if let Some(reason) = failure {
-                let absence = Absence { client: download.client, reason: reason.clone() };
+                let reason = reason.clone();
+                let absence = Absence { client: download.client, reason, diverged: false };
                 absent.push(Unsynced { absence, sent: true });
             }
         }

@@ -69,9 +69,9 @@ pub struct Course {
     pub mean_gradient: Option<ParamValues>,
     /// Steps taken.
     pub steps: u32,
-    /// Mean loss over the examples as they were seen; zero where steps are private, because it is what
+    /// Mean loss over the examples as they were seen; absent where steps are private, because it is what
     /// the examples say.
-    pub loss: f64,
+    pub loss: Option<f64>,
     /// Signal and noise of private steps.
     pub noise: Option<StepNoise>,
 }
@@ -156,14 +156,17 @@ impl Trainer<'_> {
             let (found, mut gradients) = if let Some((plan, ends)) = &mut cut {
                 cut_step((params, plan), ends, batch, task.work.clip)?
             } else {
-                self.whole_step(params, task, batch, &mut cache)?
+                let (found, gradients) = self.whole_step(params, task, batch, &mut cache)?;
+                (Some(found), gradients)
             };
-            if !found.is_finite() {
+            if let Some(found) = found.filter(|found| !found.is_finite()) {
                 let client = task.client.to_owned();
                 return Err(ClientError::NotFinite { client, step: steps, found });
             }
-            loss_sum += f64::from(found) * chosen.len() as f64;
-            seen += chosen.len() as u64;
+            if let Some(found) = found {
+                loss_sum += f64::from(found) * chosen.len() as f64;
+                seen += chosen.len() as u64;
+            }
             if let Some(sum) = &mut gathered {
                 add(sum, &gradients)?;
             }
@@ -179,8 +182,8 @@ impl Trainer<'_> {
             to_values(&sum)
         });
         let (loss, noise) = match private {
-            None => (loss_sum / seen as f64, None),
-            Some(private) => (0.0, Some(private.told())),
+            None => ((seen > 0).then(|| loss_sum / seen as f64), None),
+            Some(private) => (None, Some(private.told())),
         };
         Ok(Course { mean_gradient, steps, loss, noise })
     }
@@ -254,9 +257,10 @@ fn cut_step(
     ends: &mut Ends<'_>,
     (question, names): (&LabelledBatch, Vec<u64>),
     clip: Option<f32>,
-) -> Result<(f32, Gradients)> {
+) -> Result<(Option<f32>, Gradients)> {
     let CutStep { loss, mut gradients, elsewhere } = ends.learn(given, question, &names)?;
-    let Some(norm) = clip.filter(|_| loss.is_finite()) else { return Ok((loss, gradients)) };
+    let is_sound = loss.is_none_or(f32::is_finite);
+    let Some(norm) = clip.filter(|_| is_sound) else { return Ok((loss, gradients)) };
     let all = (gradients.sum_of_squares() + elsewhere).sqrt();
     let factor = (f64::from(norm) / all).min(1.0);
     if factor < 1.0 {

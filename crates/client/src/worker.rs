@@ -117,7 +117,7 @@ impl Worker<'_> {
             client: request.client,
             examples: self.info.examples,
             steps: course.steps,
-            loss: course.loss as f32,
+            loss: course.loss.map(|loss| loss as f32),
         };
         let mut next = ClientState::empty(request.client);
         next.personal = state.personal.clone();

@@ -6,6 +6,7 @@
 //! and all else stays as it is.
 
 use std::borrow::Cow;
+use std::fmt::Write;
 
 /// One line of text without anything that a terminal would obey; line ends are escaped too.
 ///
@@ -22,6 +23,32 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     for character in text.chars() {
         if is_obeyed(character) {
             shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Finished JSON without anything that a terminal would obey, and of the same meaning: such a character
+/// can stand only inside a string, where it is written by its number as JSON does. Line ends between values
+/// stay.
+///
+/// ```
+/// # use fedra_data::printable_json;
+/// assert_eq!(printable_json("{\"label\":\"\u{202e}flu\u{7f}\"}"), r#"{"label":"\u202eflu\u007f"}"#);
+/// ```
+pub fn printable_json(finished: &str) -> Cow<'_, str> {
+    let is_escaped = |character: char| character != '\n' && is_obeyed(character);
+    if !finished.contains(is_escaped) {
+        return Cow::Borrowed(finished);
+    }
+    let mut shown = String::with_capacity(finished.len() + 16);
+    for character in finished.chars() {
+        if is_escaped(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _always = write!(shown, "\\u{unit:04x}");
+            }
         } else {
             shown.push(character);
         }

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client_state::{AttentionMemory, ClientState};
 use crate::difference::{self, Difference};
+use crate::durable;
 use crate::error::EngineError;
 use crate::fleet::Fleet;
 use crate::history::ServerHistory;
@@ -271,7 +272,7 @@ impl Unfinished {
             self.file.get_ref().sync_all()?;
             fs::rename(&self.path, directory.join(FILE))?;
             // The move itself has to reach the disk too.
-            File::open(directory)?.sync_all()
+            durable::sync_folder(directory)
         };
         finish().map_err(|error| EngineError::disk("writing", &directory.join(FILE), error))
     }

@@ -61,7 +61,7 @@ fn key_of(path: &[String]) -> String {
     let (table, rest): (&str, &[&str]) = match path.as_slice() {
         ["method"] => ("method.name", &[]),
         ["sampler", rest @ ..] => ("federation.sample", rest),
-        ["start" | "depths" | "min_arrivals" | "retries", ..] => ("federation", &path),
+        ["start" | "depths" | "min_arrivals" | "max_norm" | "retries", ..] => ("federation", &path),
         ["conditions", rest @ ..] => ("conditions", rest),
         ["privacy", rest @ ..] => ("privacy", rest),
         ["work", "encoding" | "download", ..] => ("wire", &path[1..]),

@@ -87,13 +87,26 @@ pub enum EngineError {
         /// The round that did it, counted from 1 as people count.
         round: u32,
     },
+    /// A loss has left the numbers and did not come back, though the model is finite.
+    #[error(
+        "the run is over, and the loss of {of} is no finite number since round {round}: the model has diverged, or an \
+         update has wrecked it\n\
+         hint: `fedra report` draws the losses and names updates far outside their cohort; a lower work.optimiser.rate, \
+         or federation.max_norm, may help"
+    )]
+    LossDiverged {
+        /// A client or a set of examples, in words.
+        of: String,
+        /// The round of its last loss, counted from 1 as people count.
+        round: u32,
+    },
     /// Too few clients came back in every attempt at a round; the last checkpoint is of the round
     /// before.
     #[error(
         "round {round} was given up after {}: {arrived} of {} came back at best{reason}, \
          expected at least {expected} (federation.min_arrivals); the attempts sent {} up and {} down\n\
          hint: {}",
-        counted(*attempts, "attempt"), counted(*cohort, "client"), bytes.up, bytes.down, advice(reason)
+        counted(*attempts, "attempt"), counted(*cohort, "client"), bytes.up, bytes.down, advice(*diverged)
     )]
     TooFewArrivals {
         /// The round, counted from 1 as people count.
@@ -110,6 +123,8 @@ pub enum EngineError {
         bytes: Box<Bytes>,
         /// Why a client of it is missing, with a blank before it; empty when nobody was asked.
         reason: String,
+        /// Whether its numbers have left the finite ones.
+        diverged: bool,
     },
     /// Rounds may be empty, and all of them were.
     #[error(
@@ -169,15 +184,17 @@ pub enum EngineError {
     },
 }
 
-/// The words with which a client refuses a loss that has left the numbers.
-pub const NOT_FINITE: &str = "expected a finite number";
-
 impl EngineError {
     /// Whether numbers ran away, so that the same rounds would end in the same way again.
     pub fn is_divergence(&self) -> bool {
+        self.diverged_in().is_some()
+    }
+
+    /// The round, counted from 1, in which numbers ran away, if they did.
+    pub fn diverged_in(&self) -> Option<u32> {
         match self {
-            Self::Diverged { .. } => true,
-            Self::TooFewArrivals { reason, .. } => reason.contains(NOT_FINITE),
+            Self::Diverged { round } | Self::LossDiverged { round, .. } => Some(*round),
+            Self::TooFewArrivals { round, diverged, .. } => diverged.then_some(*round),
             Self::Setting { .. }
             | Self::Privacy { .. }
             | Self::OverBudget { .. }
@@ -194,7 +211,7 @@ impl EngineError {
             | Self::Sink(_)
             | Self::Disk { .. }
             | Self::Checkpoint { .. }
-            | Self::OtherModel { .. } => false,
+            | Self::OtherModel { .. } => None,
         }
     }
 
@@ -205,8 +222,8 @@ impl EngineError {
 }
 
 /// What helps where too few clients came back.
-fn advice(reason: &str) -> &'static str {
-    if reason.contains(NOT_FINITE) {
+fn advice(diverged: bool) -> &'static str {
+    if diverged {
         "the same rounds would end in the same way again: lower work.optimiser.rate and begin anew"
     } else {
         "the rounds before it are kept; to go on, raise federation.retries in the run's experiment.toml \

@@ -122,7 +122,11 @@ impl Federation {
                 break;
             }
         }
-        if self.state.round.0 >= rounds { self.check_arrivals() } else { Ok(()) }
+        if self.state.round.0 < rounds {
+            return Ok(());
+        }
+        self.check_arrivals()?;
+        self.check_losses()
     }
 
     /// Runs the next of so many rounds, tells the sinks and writes the checkpoint; says whether it
@@ -193,6 +197,12 @@ impl Federation {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses to call good what ended with a loss that is no number: of a client that answered, or of a set that was
+    /// scored, each by its last one.
+    pub fn check_losses(&self) -> Result<(), EngineError> {
+        self.state.history.check_losses()
     }
 
     /// The log of reports that belongs to what is complete.

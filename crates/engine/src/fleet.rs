@@ -178,6 +178,9 @@ pub struct Absence {
     pub client: ClientId,
     /// Why.
     pub reason: String,
+    /// Whether its numbers have left the finite ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub diverged: bool,
 }
 
 impl Absence {
@@ -215,8 +218,43 @@ pub struct Arrival {
 pub enum Outcome {
     /// It did.
     Finished(Reply),
-    /// It did not, for the reason given.
-    Failed(String),
+    /// It did not.
+    Failed(Failure),
+}
+
+/// Why a client came back without an update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// In words.
+    pub reason: String,
+    /// Whether its numbers have left the finite ones: the same request would end in the same way again.
+    pub diverged: bool,
+}
+
+impl Failure {
+    /// Its numbers have left the finite ones.
+    pub fn diverged(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), diverged: true }
+    }
+
+    /// The client's absence.
+    pub(crate) fn of(self, client: ClientId) -> Absence {
+        let Self { reason, diverged } = self;
+        Absence { client, reason, diverged }
+    }
+}
+
+/// Any other reason.
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self { reason, diverged: false }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(reason: &str) -> Self {
+        reason.to_owned().into()
+    }
 }
 
 /// A client's answer.

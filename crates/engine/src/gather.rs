@@ -10,13 +10,15 @@ use std::path::Path;
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{
     Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, ParamValues, WireError, encode,
+    norm_ahead,
 };
 
 use crate::adapter_mean::{AdapterMean, AdapterReport, Products};
 use crate::drift::{Drift, DriftReport};
 use crate::error::EngineError;
-use crate::fleet::{Absence, Arrival, Outcome, Reply, TrainRequest, Verdict};
+use crate::fleet::{Absence, Arrival, Failure, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
+use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormReport, median};
 use crate::middle::{CrossingBytes, MiddleUpdate};
 use crate::noise_mean::NoiseMean;
 use crate::private_steps::StepNoise;
@@ -52,6 +54,12 @@ pub(crate) struct Gather<'round> {
     counted: BTreeMap<ClientId, (Contribution, Header)>,
     /// What clients tell of their private steps.
     noise: NoiseMean,
+    /// The norms of the updates that came; none under a promise to clients, of which they would tell.
+    norms: Option<BTreeMap<ClientId, f64>>,
+    /// Those that were scaled down.
+    scaled: Vec<ClientId>,
+    /// Whether nobody is waited for any more.
+    is_closing: bool,
     result: Gathered,
 }
 
@@ -76,6 +84,10 @@ pub(crate) struct Gathered {
     pub(crate) private_weight: f64,
     pub(crate) failed: Vec<Absence>,
     pub(crate) refused: Vec<Absence>,
+    /// Those of them who were refused after they had been told that their answers are taken.
+    pub(crate) revoked: Vec<ClientId>,
+    /// Updates that are worth a word for their norm.
+    pub(crate) norms: Option<NormReport>,
     pub(crate) loss: Option<f64>,
     pub(crate) up: ByteCount,
     pub(crate) answers: u64,
@@ -135,6 +147,9 @@ impl<'round> Gather<'round> {
             loss: (0.0, 0.0),
             counted: BTreeMap::new(),
             noise: NoiseMean::default(),
+            norms: recipe.client_privacy().is_none().then(BTreeMap::new),
+            scaled: Vec::new(),
+            is_closing: false,
             result: Gathered::default(),
         }
     }
@@ -150,9 +165,9 @@ impl<'round> Gather<'round> {
     pub(crate) fn arrive(&mut self, arrival: Arrival) -> Result<Verdict, EngineError> {
         let Arrival { client, outcome } = arrival;
         let reply = match outcome {
-            Outcome::Failed(reason) => {
+            Outcome::Failed(failure) => {
                 if self.unsettled.remove(&client) {
-                    self.result.failed.push(Absence { client, reason });
+                    self.result.failed.push(failure.of(client));
                     self.fold_settled()?;
                 }
                 return Ok(Verdict::Refused);
@@ -165,7 +180,7 @@ impl<'round> Gather<'round> {
         if !self.unsettled.contains(&client) {
             let asked = self.due.contains_key(&client);
             let reason = if asked { "a second answer" } else { "was not asked in this round" };
-            return Ok(self.refuse(client, reason.to_owned()));
+            return Ok(self.refuse(client, reason.into()));
         }
         self.unsettled.remove(&client);
         let (seconds, memory) = (reply.seconds, reply.memory);
@@ -175,7 +190,8 @@ impl<'round> Gather<'round> {
             self.take(client, reply)
         } else {
             match self.judge(client, reply) {
-                Ok(answer) => {
+                Ok((answer, norm)) => {
+                    self.note_norm(client, norm);
                     self.waiting.put(client, answer)?;
                     Ok(())
                 }
@@ -183,7 +199,7 @@ impl<'round> Gather<'round> {
             }
         };
         let verdict = if let Err(refusal) = taken {
-            self.refuse(client, refusal.to_string())
+            self.refuse(client, refusal.into())
         } else {
             if seconds.is_finite() {
                 self.result.slowest = self.result.slowest.max(seconds);
@@ -233,9 +249,12 @@ impl<'round> Gather<'round> {
     /// Ends the round: who has not answered by now has failed.
     pub(crate) fn close(mut self) -> Result<Gathered, EngineError> {
         for client in std::mem::take(&mut self.unsettled) {
-            self.result.failed.push(Absence { client, reason: "sent no answer".to_owned() });
+            self.result.failed.push(Failure::from("sent no answer").of(client));
         }
+        self.is_closing = true;
+        self.refuse_far();
         self.fold_settled()?;
+        self.result.norms = self.norm_report();
         let (loss, weight) = self.loss;
         let mean = self.changes.mean();
         let (mean, adapters) = match self.products.take() {
@@ -257,8 +276,8 @@ impl<'round> Gather<'round> {
         })
     }
 
-    fn refuse(&mut self, client: ClientId, reason: String) -> Verdict {
-        self.result.refused.push(Absence { client, reason });
+    fn refuse(&mut self, client: ClientId, reason: Failure) -> Verdict {
+        self.result.refused.push(reason.of(client));
         Verdict::Refused
     }
 
@@ -272,6 +291,7 @@ impl<'round> Gather<'round> {
         let due = self.due.get(&client);
         let looked_at = self.drift.is_some()
             || self.products.is_some()
+            || self.recipe.max_norm.is_some()
             || self.recipe.client_privacy().is_some();
         !looked_at && reply.correction.is_none() && due.is_some_and(|due| !due.correction)
     }
@@ -285,21 +305,80 @@ impl<'round> Gather<'round> {
             due.check_claims(header)?;
             Ok::<_, Refusal>(due.contribution(recipe, header))
         };
-        let taken = self.changes.take(reply.payload, &expected, judge)?;
-        self.settle(client, &taken.header);
+        let payload = reply.payload;
+        // Only plain values are checked, measured and added without being read into memory of their own.
+        let (header, norm) = if expected.encoding == Encoding::F32 || self.norms.is_none() {
+            let norm = norm_ahead(&payload, &expected).filter(|_| self.norms.is_some());
+            (self.changes.take(payload, &expected, judge)?.header, norm)
+        } else {
+            let accepted = Accepted::open(payload, &expected)?;
+            let update = accepted.opened();
+            self.changes.add(&update, judge(update.header())?);
+            (*update.header(), Some(update.norm()))
+        };
+        self.note_norm(client, norm);
+        self.settle(client, &header);
         Ok(())
     }
 
-    /// Opens everything in an answer and holds its claims against the request.
-    fn judge(&self, client: ClientId, reply: Reply) -> Result<Answer, Refusal> {
+    fn note_norm(&mut self, client: ClientId, norm: Option<f64>) {
+        if let (Some(norms), Some(norm)) = (&mut self.norms, norm) {
+            norms.insert(client, norm);
+        }
+    }
+
+    /// The limit of a norm, once it is known.
+    fn limit(&self) -> Option<f64> {
+        let limit = self.recipe.max_norm?;
+        limit.of(self.norms.as_ref().and_then(median))
+    }
+
+    /// Refuses updates that are too large for their cohort, now that all of it is known.
+    fn refuse_far(&mut self) {
+        let Some(MaxNorm { above: Above::Refuse, .. }) = self.recipe.max_norm else { return };
+        let (Some(limit), Some(norms)) = (self.limit(), &self.norms) else { return };
+        let far: Vec<(ClientId, f64)> =
+            norms.iter().filter(|(_, norm)| **norm > limit).map(|(id, norm)| (*id, *norm)).collect();
+        for (client, found) in far {
+            if self.waiting.remove(client) {
+                self.refuse(client, Refusal::Norm { found, limit }.into());
+                self.result.revoked.push(client);
+            }
+        }
+    }
+
+    /// What the norms say.
+    fn norm_report(&self) -> Option<NormReport> {
+        let norms = self.norms.as_ref()?;
+        let median = median(norms)?;
+        let is_far = |(_, norm): &(&ClientId, &f64)| **norm > FAR * median;
+        let far = norms.iter().filter(is_far).map(|(id, norm)| FarUpdate { client: *id, norm: *norm });
+        let report = NormReport { median, far: far.collect(), scaled: self.scaled.clone() };
+        (!report.far.is_empty() || !report.scaled.is_empty()).then_some(report)
+    }
+
+    /// Opens everything in an answer and holds its claims, and its norm, against the request.
+    fn judge(
+        &self,
+        client: ClientId,
+        reply: Reply,
+    ) -> Result<(Answer, Option<f64>), Refusal> {
         let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
         if reply.correction.is_some() != due.correction {
             let (found, expected) = (reply.correction.is_some(), due.correction);
             return Err(Refusal::Extra { what: "a correction", found, expected });
         }
         let answer = self.open(client, reply.payload, reply.correction)?;
-        due.check_claims(answer.change.opened().header())?;
-        Ok(answer)
+        let update = answer.change.opened();
+        due.check_claims(update.header())?;
+        let norm = self.norms.is_some().then(|| update.norm());
+        if let Some(limit) = self.recipe.max_norm.filter(|limit| !limit.waits_for_all())
+            && let (Above::Refuse, Some(limit), Some(found)) = (limit.above, limit.of(None), norm)
+            && found > limit
+        {
+            return Err(Refusal::Norm { found, limit });
+        }
+        Ok((answer, norm))
     }
 
     /// Checks the bytes of an answer that is due.
@@ -328,16 +407,47 @@ impl<'round> Gather<'round> {
         Expectation { layout, kind, encoding, round, client, scope }
     }
 
-    /// Folds, in client order, every waiting answer that no unsettled client comes before.
+    /// Folds, in client order, every waiting answer that no unsettled client comes before. Where all norms have to be
+    /// known first, nobody's turn comes before the last arrival.
     fn fold_settled(&mut self) -> Result<(), EngineError> {
+        if !self.is_closing && self.recipe.max_norm.is_some_and(MaxNorm::waits_for_all) {
+            return Ok(());
+        }
+        let limit = self.limit();
         while let Some((client, early)) = self.waiting.next(self.unsettled.first().copied())? {
             let answer = match early {
                 Early::Held(answer) => answer,
                 Early::Read { change, correction } => self.open(client, change, correction)?,
             };
-            self.fold(client, &answer);
+            let norm = self.norms.as_ref().and_then(|norms| norms.get(&client)).copied();
+            match limit.zip(norm).filter(|(limit, norm)| norm > limit) {
+                None => self.fold(client, &answer),
+                Some((limit, norm)) => {
+                    let change = self.scaled(&answer.change, limit / norm)?;
+                    self.fold(client, &Answer { change, ..answer });
+                    self.scaled.push(client);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// The same update, shorter.
+    fn scaled(&self, update: &Accepted, factor: f64) -> Result<Accepted, EngineError> {
+        let update = update.opened();
+        let header = Header { encoding: Encoding::F32, ..*update.header() };
+        let shorter = |values: Vec<f32>| values.into_iter().map(|value| (factor * f64::from(value)) as f32);
+        let values: ParamValues =
+            update.iter().map(|(id, values)| (id, shorter(values).collect::<Vec<f32>>())).collect();
+        let expected = Expectation {
+            layout: self.layout,
+            kind: header.kind,
+            encoding: header.encoding,
+            round: header.round,
+            client: header.client,
+            scope: None,
+        };
+        Ok(Accepted::open(encode(self.layout, &header, &values, None)?, &expected)?)
     }
 
     fn fold(&mut self, client: ClientId, answer: &Answer) {
@@ -367,9 +477,9 @@ impl<'round> Gather<'round> {
 
     /// Writes down an answer that is in the sum.
     fn settle(&mut self, client: ClientId, header: &Header) {
-        // Zero: an app that is none of ours did not tell it.
-        if header.loss != 0.0 {
-            self.loss.0 += f64::from(header.loss) * header.examples as f64;
+        // An app that is none of ours may not tell it.
+        if let Some(loss) = header.loss {
+            self.loss.0 += f64::from(loss) * header.examples as f64;
             self.loss.1 += header.examples as f64;
         }
         if let Some(due) = self.due.get(&client) {
@@ -438,6 +548,20 @@ enum Refusal {
     Claim { what: &'static str, found: u64, most: u64 },
     #[error("came {} {what}: expected {}", with(*.found), with(*.expected))]
     Extra { what: &'static str, found: bool, expected: bool },
+    #[error("its update has norm {found:.3e}: expected at most {limit:.3e} (federation.max_norm)")]
+    Norm { found: f64, limit: f64 },
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let diverged = match &refusal {
+            Refusal::Payload(error) => error.is_divergence(),
+            Refusal::Unasked | Refusal::Claim { .. } | Refusal::Extra { .. } | Refusal::Norm { .. } => {
+                false
+            }
+        };
+        Self { reason: refusal.to_string(), diverged }
+    }
 }
 
 fn with(present: bool) -> &'static str {

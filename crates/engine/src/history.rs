@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::EngineError;
 use crate::number::Exact;
 use crate::report::SetScores;
 use crate::stage::StageState;
@@ -16,6 +17,9 @@ pub(crate) struct ServerHistory {
     /// Whether any client's update has ever been in the model.
     pub(crate) arrived: bool,
     swings: BTreeMap<String, ScoreVariance>,
+    /// Whose last loss was no finite number, in words, and the round of it, counted from 1.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    diverged: BTreeMap<String, u32>,
     /// The clip norm of the next round, where it adapts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clip: Option<Exact>,
@@ -31,6 +35,29 @@ struct ScoreVariance {
 }
 
 impl ServerHistory {
+    /// Takes note of whether losses of this round, counted from 1, are numbers.
+    pub(crate) fn note_losses(
+        &mut self,
+        round: u32,
+        losses: impl IntoIterator<Item = (String, bool)>,
+    ) {
+        for (of, is_finite) in losses {
+            if is_finite {
+                self.diverged.remove(&of);
+            } else {
+                self.diverged.insert(of, round);
+            }
+        }
+    }
+
+    /// Refuses to call good what ended with a loss that is no number.
+    pub(crate) fn check_losses(&self) -> Result<(), EngineError> {
+        match self.diverged.iter().min_by_key(|(_, round)| **round) {
+            None => Ok(()),
+            Some((of, round)) => Err(EngineError::LossDiverged { of: of.clone(), round: *round }),
+        }
+    }
+
     /// Takes note of scores, and writes the variance of their changes so far into them.
     pub(crate) fn note_scores(&mut self, sets: &mut [SetScores]) {
         for set in sets {

@@ -24,6 +24,7 @@ mod state;
 
 mod conditions;
 mod covered;
+mod max_norm;
 mod min_arrivals;
 mod sampler;
 mod selection;
@@ -50,6 +51,7 @@ mod bytes;
 mod checkpoint;
 mod difference;
 mod downloads;
+pub mod durable;
 mod log_mark;
 mod noise_mean;
 mod number;
@@ -72,18 +74,19 @@ pub use bytes::Bytes;
 pub use client_state::{AttentionMemory, ClientState};
 pub use conditions::{Away, Conditions, Slow};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
-pub use error::{EngineError, NOT_FINITE};
+pub use error::EngineError;
 pub use federation::Federation;
 pub use fedra_privacy::NoiseMultiplier;
 pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fleet::{
     Absence, Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
-    Download, EvaluationRequest, EvaluationSet, Evidence, F1Counts, Fleet, Outcome, ProbeRequest,
-    Reply, Scored, TrainRequest, Unsynced, Verdict,
+    Download, EvaluationRequest, EvaluationSet, Evidence, F1Counts, Failure, Fleet, Outcome,
+    ProbeRequest, Reply, Scored, TrainRequest, Unsynced, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
 pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate, SideMemory};
+pub use max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport};
 pub use min_arrivals::MinArrivals;
 pub use phases::Phases;
 pub use planner::Choice;

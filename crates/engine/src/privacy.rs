@@ -15,21 +15,22 @@
 //! budget does not begin.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufReader, ErrorKind};
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use fedra_plan::{Layout, Scope, Shape, Site};
 use fedra_privacy::{
-    Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Release, Sampling, SamplingRate,
-    Spent, Unit,
+    Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Release, Replayed, Sampling,
+    SamplingRate, Spent, Unit,
 };
 use fedra_seed::SecretKey;
 use fedra_wire::{Mean, Opened};
 use serde::{Deserialize, Serialize};
 
+use crate::durable;
 use crate::error::EngineError;
 use crate::private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
 use crate::recipe::Recipe;
@@ -289,41 +290,34 @@ impl Account {
     /// Goes on with the ledger in its file, which has to lead past the checkpoint's head and past its own end.
     pub(crate) fn resume(&mut self, head: Head) -> Result<(), EngineError> {
         let Some(file) = &self.file else { return Ok(()) };
-        let lines = std::fs::read_to_string(file).map_err(|error| {
-            if error.kind() == std::io::ErrorKind::NotFound {
-                let reason = "found no ledger of this private run, expected the one that it wrote: what was \
-                              released is not known without it";
-                return failure(file, reason);
-            }
-            failure(file, &error.to_string())
-        })?;
-        let wrong = |error: PrivacyError| failure(file, &error.to_string());
+        let heads: Vec<Head> = end_of(file)?.into_iter().chain([head]).collect();
         let promise = *self.ledger.promise();
-        if let Some(end) = end_of(file)? {
-            Ledger::replay(&lines, promise, end).map_err(wrong)?;
-        }
-        self.ledger = Ledger::replay(&lines, promise, head).map_err(wrong)?;
+        let read = Ledger::replay_file(open(file)?, promise, &heads);
+        let Replayed { ledger, is_torn } =
+            read.map_err(|error| failure(file, &error.to_string()))?;
         // A torn last line is written over.
-        self.written = lines.ends_with('\n');
+        (self.ledger, self.written) = (ledger, !is_torn);
         Ok(())
+    }
+
+    /// Reads the ledger in a file, to look at it; refuses one that was edited, and one that does not lead past
+    /// the end that was written down beside it.
+    pub fn read_ledger(file: &Path) -> Result<Ledger, EngineError> {
+        // The end first: a run that is at work writes its ledger before its end.
+        let end = end_of(file)?;
+        Ledger::read(open(file)?, end).map_err(|error| failure(file, &error.to_string()))
     }
 
     /// Announces releases; refuses them where the promise would be broken.
     pub fn announce(&mut self, events: &[Event]) -> Result<(), EngineError> {
-        let whole = !self.written;
         let lines = self.ledger.append(events)?;
         let Some(file) = &self.file else { return Ok(()) };
+        // What is cut short by a full disk is written over by the next attempt.
+        let whole = !std::mem::take(&mut self.written);
         let written = if whole {
-            // Beside its place first: there is always a whole ledger.
-            let part = file.with_extension("part");
-            write(
-                OpenOptions::new().create(true).write(true).truncate(true),
-                &part,
-                &self.ledger.to_lines()?,
-            )
-            .and_then(|()| std::fs::rename(&part, file))
+            durable::write(file, self.ledger.to_lines()?.as_bytes())
         } else {
-            write(OpenOptions::new().append(true), file, &lines)
+            durable::append(file, lines.as_bytes())
         };
         written.map_err(|error| EngineError::disk(WRITING, file, error))?;
         self.written = true;
@@ -336,9 +330,7 @@ impl Account {
         let end = file.with_extension(END);
         let text = serde_json::to_vec(&self.head());
         let text = text.map_err(|error| failure(&end, &error.to_string()))?;
-        let part = file.with_extension("end.part");
-        let kept = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &end));
-        kept.map_err(|error| EngineError::disk(WRITING, &end, error))
+        durable::write(&end, &text).map_err(|error| EngineError::disk(WRITING, &end, error))
     }
 
     pub(crate) fn report(&self, noise: StepNoise) -> Result<PrivacyReport, EngineError> {
@@ -362,7 +354,7 @@ fn end_of(ledger: &Path) -> Result<Option<Head>, EngineError> {
             let read = serde_json::from_slice::<Head>(&bytes);
             read.map(Some).map_err(|error| failure(&end, &error.to_string()))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failure(&end, &error.to_string())),
     }
 }
@@ -372,11 +364,16 @@ fn bound<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Er
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
 }
 
-/// Writes lines, and sees them to the disk.
-fn write(options: &OpenOptions, file: &Path, lines: &str) -> std::io::Result<()> {
-    let mut file = options.open(file)?;
-    file.write_all(lines.as_bytes())?;
-    file.sync_all()
+fn open(file: &Path) -> Result<BufReader<File>, EngineError> {
+    let opened = File::open(file).map_err(|error| {
+        if error.kind() == ErrorKind::NotFound {
+            let reason = "found no ledger of this private run, expected the one that it wrote: what was \
+                          released is not known without it";
+            return failure(file, reason);
+        }
+        failure(file, &error.to_string())
+    });
+    opened.map(BufReader::new)
 }
 
 fn failure(file: &Path, reason: &str) -> EngineError {

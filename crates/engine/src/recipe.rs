@@ -13,6 +13,7 @@ use crate::conditions::Conditions;
 use crate::error::EngineError;
 use crate::fleet::EvaluationSet;
 use crate::fold::Denominator;
+use crate::max_norm::MaxNorm;
 use crate::min_arrivals::MinArrivals;
 use crate::privacy::Privacy;
 use crate::sampler::Sampler;
@@ -44,6 +45,9 @@ pub struct Recipe {
     /// The fewest updates with which a round counts.
     #[serde(default, skip_serializing_if = "MinArrivals::is_usual")]
     pub min_arrivals: MinArrivals,
+    /// The largest norm of an update; absent: what is far outside its cohort is reported and counts as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_norm: Option<MaxNorm>,
     /// How often a round with fewer is repeated before the run stops. It is not written down: no
     /// complete round depends on it, so a run that stopped may go on with more.
     #[serde(skip_serializing, default = "usual_retries")]
@@ -97,6 +101,7 @@ impl Recipe {
             sampler: Sampler::All,
             conditions: Conditions::default(),
             min_arrivals: MinArrivals::default(),
+            max_norm: None,
             retries: USUAL_RETRIES,
             learns: Rule::Everything,
             stage: None,
@@ -151,6 +156,7 @@ impl Recipe {
         self.check_split()?;
         self.check_privacy(clients)?;
         self.check_adapters()?;
+        self.check_max_norm()?;
         match self.population {
             Population::Pooled if clients != 1 => Err(EngineError::Setting {
                 key: "federation.clients",

@@ -13,6 +13,7 @@ use crate::bytes::Bytes;
 use crate::drift::DriftReport;
 use crate::error::EngineError;
 use crate::fleet::{Absence, EvaluationSet, F1Counts, Scored};
+use crate::max_norm::NormReport;
 use crate::middle::SideMemory;
 use crate::number;
 use crate::phases::Phases;
@@ -68,6 +69,9 @@ pub struct RoundReport {
     /// How far the clients went apart, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftReport>,
+    /// Updates far outside their cohort, and those that were scaled down; absent where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norms: Option<NormReport>,
     /// What each side of a cut held, where clients are processes of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<SideMemory>,

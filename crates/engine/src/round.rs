@@ -60,6 +60,7 @@ impl State {
         }
         bytes.evaluation += evaluation;
         let (failed, refused) = attempt.absences();
+        self.note_losses(fleet.clients(), (&attempt.gathered.arrived, &failed), &scores);
         let (cohort, blocks) = (attempt.ids(), attempt.blocks());
         let Attempt { selection, attention, gathered, phases, .. } = attempt;
         Ok(Some(RoundReport {
@@ -80,6 +81,7 @@ impl State {
             most_updates_held: gathered.most_held,
             drift: attention::joined(gathered.drift, attention),
             adapters: gathered.adapters,
+            norms: gathered.norms,
             memory: self.side_memory(gathered.memory),
             privacy: self.privacy_report(gathered.noise)?,
             stage: self.stage_report(),

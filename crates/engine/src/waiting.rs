@@ -79,6 +79,15 @@ impl Waiting {
         Ok(())
     }
 
+    /// Lets go of an answer; says whether it was there.
+    pub(crate) fn remove(&mut self, client: ClientId) -> bool {
+        let removed = self.answers.remove(&client);
+        if let Some(Place::Held(_)) = &removed {
+            self.held -= 1;
+        }
+        removed.is_some()
+    }
+
     /// The first answer, unless one from an earlier client is still to come.
     pub(crate) fn next(
         &mut self,
@@ -120,7 +129,7 @@ mod tests {
         let layout = Layout::new([(bias, Shape::vector(20_000))]).unwrap();
         let (round, encoding, client) = (Round(0), Encoding::F32, ClientId(client));
         let kind = Kind::Change;
-        let header = Header { kind, encoding, round, client, examples: 1, steps: 1, loss: 0.0 };
+        let header = Header { kind, encoding, round, client, examples: 1, steps: 1, loss: None };
         let change = ParamValues::from_iter([(bias, vec![client.0 as f32; 20_000])]);
         let bytes = encode(&layout, &header, &change, None).unwrap();
         let expected = Expectation { layout: &layout, kind, encoding, round, client, scope: None };

@@ -28,7 +28,7 @@ fn powerless(from: u32, times: u32) -> (Quadratics, Rc<Cell<u32>>) {
     fleet.tamper = Some(Box::new(move |order, reply| {
         if order.client == ClientId(2) && order.round.0 >= from && counter.get() > 0 {
             counter.set(counter.get() - 1);
-            return vec![Outcome::Failed("no power".to_owned())];
+            return vec![Outcome::Failed("no power".into())];
         }
         vec![Outcome::Finished(reply)]
     }));
@@ -231,7 +231,7 @@ fn reports_tell_what_happened_and_not_what_was_ordered() {
     let (_, whole) = run(base.clone(), &mut Quadratics::new(&EXAMPLES), 1);
     let mut fleet = Quadratics::new(&EXAMPLES);
     fleet.tamper = Some(Box::new(move |order, reply| {
-        let failed = Outcome::Failed("no power".to_owned());
+        let failed = Outcome::Failed("no power".into());
         vec![if odd(order) { failed } else { Outcome::Finished(reply) }]
     }));
     let (after, reports) = run(base, &mut fleet, 1);

@@ -20,7 +20,7 @@ fn header(client: u32) -> Header {
         client: ClientId(client),
         examples: 1,
         steps: 1,
-        loss: 0.0,
+        loss: None,
     }
 }
 

@@ -16,7 +16,7 @@ const EXAMPLES: [u64; 3] = [40, 70, 100];
 fn check(attack: impl Fn(&TrainRequest, Reply) -> Vec<Outcome> + 'static, reason: &str) {
     let mut without = Quadratics::new(&EXAMPLES);
     without.tamper = Some(Box::new(|order, reply| match order.client {
-        ClientId(1) => vec![Outcome::Failed("absent".to_owned())],
+        ClientId(1) => vec![Outcome::Failed("absent".into())],
         _ => vec![Outcome::Finished(reply)],
     }));
     let expected = train(recipe("fedavg", "{}"), &mut without, 2);
@@ -47,7 +47,7 @@ fn forged(
         client: order.client,
         examples: 70,
         steps: 7,
-        loss: 1.0,
+        loss: Some(1.0),
     };
     let mut tensors = ParamValues::zeros(&layout(), order.plan.learns());
     change(&mut header, &mut tensors);

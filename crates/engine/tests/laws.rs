@@ -139,7 +139,7 @@ fn a_dropped_client_is_as_if_it_had_not_been_sampled() {
             (federation.model().clone(), federation.server().clone(), fleet.state(), reports)
         };
         let dropped = with(Box::new(move |order, reply| {
-            let failed = Outcome::Failed("no power".to_owned());
+            let failed = Outcome::Failed("no power".into());
             vec![if gone(order) { failed } else { Outcome::Finished(reply) }]
         }));
         let silent =

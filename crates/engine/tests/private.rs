@@ -52,7 +52,7 @@ fn apart(one: &ParamValues, other: &ParamValues) -> f64 {
 fn without(client: u32) -> Quadratics {
     let mut fleet = Quadratics::new(&EXAMPLES);
     fleet.tamper = Some(Box::new(move |request, reply| {
-        let failed = Outcome::Failed("gone".to_owned());
+        let failed = Outcome::Failed("gone".into());
         vec![if request.client.0 == client { failed } else { Outcome::Finished(reply) }]
     }));
     fleet
@@ -92,7 +92,7 @@ fn noise_covers_all_that_may_learn_whoever_comes() {
     recipe.learns = Rule::Everything - Rule::Blocks([0].into());
     let nobody = || {
         let mut fleet = Quadratics::new(&EXAMPLES);
-        fleet.tamper = Some(Box::new(|_, _| vec![Outcome::Failed("gone".to_owned())]));
+        fleet.tamper = Some(Box::new(|_, _| vec![Outcome::Failed("gone".into())]));
         fleet
     };
     let mut federation = Federation::new(recipe.clone(), layout(), initial(), Seed(3)).unwrap();

@@ -35,12 +35,13 @@ const OWN_DATA: [&str; 11] = [
 const TEMPLATES: [&str; 3] = ["prompt", "answers", "target"];
 
 /// Where a setting of a recipe stands in an experiment's file, if elsewhere.
-const IN_THE_FILE: [(&str, &str); 14] = [
+const IN_THE_FILE: [(&str, &str); 15] = [
     ("adapters", "model.lora.mean"),
     ("depths", "federation.depths"),
     ("evaluation.attention", "evaluate.attention"),
     ("evaluation.drift", "evaluate.drift"),
     ("evaluation.every", "evaluate.every"),
+    ("max_norm", "federation.max_norm"),
     ("min_arrivals", "federation.min_arrivals"),
     ("privacy.promise.budget", "privacy.epsilon"),
     ("privacy.promise.delta", "privacy.delta"),

@@ -224,6 +224,7 @@ pub fn is_breakdown(error: &EngineError) -> bool {
     matches!(
         error,
         EngineError::Diverged { .. }
+            | EngineError::LossDiverged { .. }
             | EngineError::TooFewArrivals { .. }
             | EngineError::NobodyArrived { .. }
             | EngineError::Unmeasured { .. }

@@ -416,13 +416,13 @@ impl<'e> Run<'e> {
         let meter = Meter::new(&*observer, Activity::Evaluating, (0, 0));
         let concluded =
             self.conclude(folder, (&federation, fleet), (&best_round, listener, &meter));
-        let ending = match concluded {
-            // All rounds are kept: what is missing are scores and the summary.
-            Err(error) if error.is_stop() => Ending::Interrupted { rounds: done, of: rounds },
-            other => Ending::Complete(other.map_err(|error| broken(error, done))?),
-        };
+        // A run that ended badly is looked at too.
         write_page(folder, listener);
-        Ok(ending)
+        match concluded {
+            // All rounds are kept: what is missing are scores and the summary.
+            Err(error) if error.is_stop() => Ok(Ending::Interrupted { rounds: done, of: rounds }),
+            other => Ok(Ending::Complete(other.map_err(|error| broken(error, done))?)),
+        }
     }
 
     /// Whether there is a global model: where every client keeps all of it there is none.

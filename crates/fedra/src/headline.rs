@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fedra_engine::{EvaluationSet, RoundReport, SetScores};
+use fedra_privacy::shown;
 
 /// The scores that tasks are judged by, in order of preference.
 const HEADLINES: [&str; 5] = ["span_f1", "macro_f1", "micro_f1", "rouge_l", "negative_loss"];
@@ -38,7 +39,7 @@ pub fn round_line(report: &RoundReport, rounds: u32) -> String {
         None => String::new(),
     };
     let spent = report.privacy.as_ref().map_or(String::new(), |privacy| {
-        format!("  epsilon {:.2}", (privacy.epsilon * 100.0).ceil() / 100.0)
+        format!("  epsilon {}", shown::up(privacy.epsilon, 2))
     });
     format!("round {round}/{rounds}{loss}{score}{spent}")
 }

@@ -116,7 +116,6 @@ pub mod run_memory;
 pub mod state_placement;
 pub mod state_size;
 
-mod durable;
 pub mod grid;
 pub mod process;
 mod regular_file;
@@ -142,6 +141,8 @@ pub use fedra_client as client;
 
 /// Tensors and devices.
 pub use fedra_compute as compute;
+
+use fedra_engine::durable;
 
 pub use advise::advise;
 pub use compare::compare;

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use fedra_engine::RoundReport;
-use fedra_privacy::Ledger;
+use fedra_privacy::{Ledger, shown};
 
 use crate::error::{Result, refuse};
 use crate::experiment::{Complaint, Experiment, ModelSource};
@@ -164,11 +164,11 @@ impl Whose {
 
 /// What a person should know before a private run is replaced: its ledger goes, and what it spent stays spent.
 pub fn forgotten_ledger(path: &Path) -> Option<String> {
-    let lines = fs::read_to_string(path.join(LEDGER)).ok()?;
-    let ledger = Ledger::read(&lines).ok().filter(|ledger| !ledger.events().is_empty())?;
-    let spent = ledger.spent().map_or(f64::INFINITY, |spent| spent.pld);
+    let lines = BufReader::new(fs::File::open(path.join(LEDGER)).ok()?);
+    let ledger = Ledger::read(lines, None).ok().filter(|ledger| !ledger.events().is_empty())?;
+    let spent = shown::up(ledger.spent().map_or(f64::INFINITY, |spent| spent.pld), 3);
     Some(format!(
-        "warning: the private run in {} is replaced, and its ledger with it: the epsilon of {spent:.3} that it spent on \
+        "warning: the private run in {} is replaced, and its ledger with it: the epsilon of {spent} that it spent on \
          its rows stays spent, and runs on the same rows add up",
         path.display()
     ))

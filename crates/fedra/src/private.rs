@@ -17,7 +17,7 @@ use fedra_engine::{
 use fedra_plan::{Layout, Round, Rule, Site};
 use fedra_privacy::{
     Event, Ledger, NO_PROTECTION, NoiseMultiplier, PrivacyError, Promise, Release, Spent, Unit,
-    calibration,
+    calibration, shown,
 };
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,7 @@ impl PrivacySummary {
     pub fn in_words(&self) -> String {
         let Promise { unit, relation, delta, budget } = self.promise;
         let spent = match self.epsilon {
-            Some(epsilon) => format!("epsilon {:.3}", (epsilon * 1e3).ceil() / 1e3),
+            Some(epsilon) => format!("epsilon {}", shown::up(epsilon, 3)),
             None => "no bound".to_owned(),
         };
         let budget = budget.map_or(String::new(), |budget| format!(" of {budget}"));

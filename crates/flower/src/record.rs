@@ -48,10 +48,10 @@ impl Fields {
         }
     }
 
-    /// A number, whole or not, if there is one.
+    /// A number, whole or not, if there is one; it need not be finite.
     pub(crate) fn number(&self, key: &str) -> Option<f64> {
         match self.get(key)? {
-            Scalar::Double(number) => Some(*number).filter(|number| number.is_finite()),
+            Scalar::Double(number) => Some(*number),
             Scalar::Sint(number) => Some(*number as f64),
             Scalar::Uint(number) => Some(*number as f64),
             Scalar::Bool(_) | Scalar::Text(_) | Scalar::Bytes(_) | Scalar::BytesList(_) => None,

@@ -62,7 +62,7 @@ fn ask(
     let answer = site.answer(&message).map_err(wrong)?;
     let Message { meta, payloads, .. } = answer.ok_or("found no answer of the site")?;
     let answer: Answer = serde_json::from_slice(&meta).map_err(|error| error.to_string())?;
-    if let Answer::Failed { reason } = answer {
+    if let Answer::Failed { reason, .. } = answer {
         return Err(reason);
     }
     Ok((answer, payloads))
@@ -125,9 +125,12 @@ impl StockRun {
                 values.iter_mut().zip(change).for_each(|(value, change)| *value += change);
             }
         }
-        let metrics = Fields::default()
-            .with(EXAMPLES, i64::try_from(header.examples).unwrap_or(i64::MAX))
-            .with("train_loss", f64::from(header.loss));
+        let examples = i64::try_from(header.examples).unwrap_or(i64::MAX);
+        let metrics = Fields::default().with(EXAMPLES, examples);
+        let metrics = match header.loss {
+            Some(loss) => metrics.with("train_loss", f64::from(loss)),
+            None => metrics,
+        };
         let trained = Arrays::of_values(&values, self.shape(&layout));
         Ok((arrays.with_values(trained), metrics))
     }

@@ -6,6 +6,7 @@
 //! which a client trains the whole model and no more.
 
 use bytes::Bytes;
+use fedra_engine::Failure;
 use fedra_net::{Answer, Asked, Message, Request, Welcome};
 use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{
@@ -129,7 +130,8 @@ impl StockClient {
                 return StockReaction::Nothing;
             }
         };
-        let answer = heard.map_or_else(|reason| Answer::Failed { reason }, |()| Answer::Synced);
+        let failed = |reason| Answer::Failed { reason, diverged: false };
+        let answer = heard.map_or_else(failed, |()| Answer::Synced);
         if message.id == 0 {
             return StockReaction::Nothing;
         }
@@ -139,13 +141,17 @@ impl StockClient {
     /// The answer that its reply comes to.
     pub(crate) fn reply(&mut self, reply: Result<(Arrays, Fields), String>) -> Option<Message> {
         let training = self.training.take()?;
-        let update = reply.and_then(|(arrays, metrics)| self.update(&training, &arrays, &metrics));
+        let update = reply
+            .map_err(Failure::from)
+            .and_then(|(arrays, metrics)| self.update(&training, &arrays, &metrics));
         Some(match update {
             Ok(payload) => {
                 let answer = Answer::Trained { seconds: 0.0, memory: None, noise: None };
                 written(training.id, &answer, vec![payload])
             }
-            Err(reason) => written(training.id, &Answer::Failed { reason }, Vec::new()),
+            Err(Failure { reason, diverged }) => {
+                written(training.id, &Answer::Failed { reason, diverged }, Vec::new())
+            }
         })
     }
 
@@ -193,16 +199,17 @@ impl StockClient {
         training: &Training,
         arrays: &Arrays,
         metrics: &Fields,
-    ) -> Result<Bytes, String> {
+    ) -> Result<Bytes, Failure> {
         let trained = arrays.values(self.shape())?;
         let examples = metrics.integer(EXAMPLES)?;
         if u64::try_from(examples) != Ok(self.examples) {
             let (name, expected) = (&self.name, self.examples);
             return Err(format!(
                 "found {EXAMPLES} = {examples}, expected the {expected} of --stock {name}={expected}"
-            ));
+            )
+            .into());
         }
-        let loss = LOSSES.iter().find_map(|key| metrics.number(key)).unwrap_or(0.0);
+        let loss = LOSSES.iter().find_map(|key| metrics.number(key));
         let mut change = ParamValues::new();
         for (id, values) in trained.iter() {
             let before = self.values.get(id).ok_or("found a parameter of another model")?;
@@ -216,10 +223,13 @@ impl StockClient {
             examples: self.examples,
             // Nobody says how many; no method that divides by steps asks such a client.
             steps: 1,
-            loss: loss as f32,
+            loss: loss.map(|loss| loss as f32),
         };
         let payload = encode(&self.layout, &header, &change, None);
-        payload.map(Bytes::from).map_err(|error| error.to_string())
+        payload.map(Bytes::from).map_err(|error| {
+            let (reason, diverged) = (error.to_string(), error.is_divergence());
+            Failure { reason, diverged }
+        })
     }
 }
 

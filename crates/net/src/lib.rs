@@ -37,10 +37,11 @@ mod watched;
 pub mod certs;
 mod tls;
 
-mod durable;
 mod error;
 mod runtime;
 mod secret;
+
+use fedra_engine::durable;
 
 pub use carrier::{Carrier, Delivery, Reception, Room, Seated, Urgency, urgency};
 pub use conversation::{Conversation, Heard};

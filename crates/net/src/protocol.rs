@@ -304,6 +304,9 @@ pub enum Answer {
     Failed {
         /// Why.
         reason: String,
+        /// Whether its numbers have left the finite ones.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        diverged: bool,
     },
 }
 

@@ -202,7 +202,7 @@ impl Site {
             Ok(None) => return Ok(None),
             Err(error @ (NetError::Meaning { .. } | NetError::Stopped)) => return Err(error),
             Err(error) => {
-                let answer = Answer::Failed { reason: error.to_string() };
+                let answer = Answer::Failed { reason: error.to_string(), diverged: false };
                 if matches!(error, NetError::System { .. }) {
                     self.broken = Some(error);
                 }
@@ -212,7 +212,7 @@ impl Site {
         if id == 0 {
             // Nobody waits for the answer, and without the values nothing else can be answered.
             return match answer {
-                Answer::Failed { reason } => {
+                Answer::Failed { reason, .. } => {
                     Err(NetError::Meaning { what: "values to catch up with", reason })
                 }
                 Answer::Synced
@@ -354,7 +354,7 @@ fn failed(error: &ClientError) -> Answer {
         reason = format!("{reason}: {error}");
         source = error.source();
     }
-    Answer::Failed { reason }
+    Answer::Failed { reason, diverged: error.is_divergence() }
 }
 
 /// Works on a cut model, and begins again where the way to its other half was lost: until an answer is
@@ -385,7 +385,10 @@ fn measured(evidence: &Evidence, round: Round) -> (Answer, Vec<Bytes>) {
     let scores = evidence.scores.as_slice().iter().map(|score| *score as f32).collect();
     match (Measured { round, client: evidence.client, scores }).encode() {
         Ok(bytes) => (Answer::Evidence, vec![bytes.into()]),
-        Err(error) => (Answer::Failed { reason: error.to_string() }, Vec::new()),
+        Err(error) => {
+            let (reason, diverged) = (error.to_string(), error.is_divergence());
+            (Answer::Failed { reason, diverged }, Vec::new())
+        }
     }
 }
 

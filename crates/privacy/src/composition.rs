@@ -6,7 +6,7 @@
 
 use crate::error::PrivacyError;
 use crate::event::{Release, Sampling};
-use crate::numbers::{Delta, NoiseMultiplier, SamplingRate};
+use crate::numbers::{Delta, NoiseMultiplier};
 use crate::pair::{Change, Pair};
 use crate::promise::Relation;
 use crate::{binomial, gaussian, pld, rdp};
@@ -15,8 +15,9 @@ use crate::{binomial, gaussian, pld, rdp};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composition {
     relation: Relation,
-    /// The square of sensitivity over deviation, summed over what was not sampled.
-    mu_squared: f64,
+    /// Squares of sensitivity over deviation of what was not sampled, in rising order, and how often each.
+    squares: Vec<(f64, u64)>,
+    /// In the order of their keys, which differ.
     phases: Vec<Phase>,
     unbounded: bool,
 }
@@ -41,58 +42,94 @@ pub struct Spent {
 }
 
 impl Composition {
+    /// Nothing was released.
+    pub const fn nothing(relation: Relation) -> Self {
+        Self { relation, squares: Vec::new(), phases: Vec::new(), unbounded: false }
+    }
+
+    /// How neighbouring datasets differ.
+    pub(crate) const fn relation(&self) -> Relation {
+        self.relation
+    }
+
     /// Counts the releases; refuses numbers that mean nothing.
     pub fn of<'a>(
         relation: Relation,
         releases: impl IntoIterator<Item = &'a Release>,
     ) -> Result<Self, PrivacyError> {
-        let mut squares: Vec<(f64, u64)> = Vec::new();
-        let mut phases: Vec<Phase> = Vec::new();
-        let mut unbounded = false;
+        let mut all = Self::nothing(relation);
         for release in releases {
-            release.check()?;
-            match release {
-                Release::SampledGaussian { sampling, noise, steps } => {
-                    phases.push(Phase { sampling: *sampling, noise: *noise, steps: steps.get() });
-                }
-                Release::Gaussian { sensitivity, deviation, count } => {
-                    squares.push(((sensitivity / deviation).powi(2), count.get()));
-                }
-                Release::Tree { noise, steps, restarts } => {
-                    let levels = u64::BITS - steps.get().leading_zeros();
-                    let nodes = restarts.get().saturating_mul(u64::from(levels));
-                    squares.push(((reach(relation) / noise.get()).powi(2), nodes));
-                }
-                Release::NonPrivate { .. } => unbounded = true,
-            }
+            all.add(release)?;
         }
-        phases.retain(|phase| {
-            let all = phase.sampling == Sampling::Poisson { rate: phase.sampling.rate() }
-                && phase.sampling.rate().get() >= 1.0;
-            if all {
-                squares.push(((reach(relation) / phase.noise.get()).powi(2), phase.steps));
+        Ok(all)
+    }
+
+    /// Counts one more release.
+    pub fn add(&mut self, release: &Release) -> Result<(), PrivacyError> {
+        release.check()?;
+        let reach = reach(self.relation);
+        match release {
+            Release::SampledGaussian { sampling, noise, steps } => match sampling {
+                Sampling::Poisson { rate } if rate.get() >= 1.0 => {
+                    self.add_square((reach / noise.get()).powi(2), steps.get());
+                }
+                Sampling::Poisson { .. } | Sampling::CappedPoisson { .. } => self.add_phase(Phase {
+                    sampling: *sampling,
+                    noise: *noise,
+                    steps: steps.get(),
+                }),
+            },
+            Release::Gaussian { sensitivity, deviation, count } => {
+                self.add_square((sensitivity / deviation).powi(2), count.get());
             }
-            !all
-        });
-        squares.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // Equal squares are counted before they are multiplied: k times one is one times k.
-        squares.dedup_by(|next, kept| {
-            let equal = next.0 == kept.0;
-            if equal {
-                kept.1 = kept.1.saturating_add(next.1);
+            Release::Tree { noise, steps, restarts } => {
+                let levels = u64::BITS - steps.get().leading_zeros();
+                let nodes = restarts.get().saturating_mul(u64::from(levels));
+                self.add_square((reach / noise.get()).powi(2), nodes);
             }
-            equal
-        });
-        let mu_squared = squares.iter().map(|(square, count)| square * *count as f64).sum();
-        phases.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
-        phases.dedup_by(|next, kept| {
-            let equal = key(next) == key(kept);
-            if equal {
-                kept.steps = kept.steps.saturating_add(next.steps);
+            Release::NonPrivate { .. } => self.unbounded = true,
+        }
+        Ok(())
+    }
+
+    /// Counts all that another one counted under the same relation.
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        other.squares.iter().for_each(|(square, count)| self.add_square(*square, *count));
+        other.phases.iter().for_each(|phase| self.add_phase(*phase));
+        self.unbounded |= other.unbounded;
+    }
+
+    /// Equal squares are counted before they are multiplied: k times one is one times k.
+    fn add_square(&mut self, square: f64, count: u64) {
+        match self.squares.binary_search_by(|(known, _)| known.total_cmp(&square)) {
+            Ok(place) => self.squares[place].1 = self.squares[place].1.saturating_add(count),
+            Err(place) => self.squares.insert(place, (square, count)),
+        }
+    }
+
+    fn add_phase(&mut self, phase: Phase) {
+        match self.phases.binary_search_by(|known| key(known).cmp(&key(&phase))) {
+            Ok(place) => {
+                self.phases[place].steps = self.phases[place].steps.saturating_add(phase.steps);
             }
-            equal
+            Err(place) => self.phases.insert(place, phase),
+        }
+    }
+
+    /// Equal for equal compositions, and only for them, under one relation.
+    pub(crate) fn fingerprint(&self) -> Vec<u64> {
+        let squares = self.squares.iter().flat_map(|(square, count)| [square.to_bits(), *count]);
+        let phases = self.phases.iter().flat_map(|phase| {
+            let (rate, noise, cap, population) = key(phase);
+            [rate, noise, cap, population, phase.steps]
         });
-        Ok(Self { relation, mu_squared, phases, unbounded })
+        let lengths = [u64::from(self.unbounded), self.squares.len() as u64];
+        lengths.into_iter().chain(squares).chain(phases).collect()
+    }
+
+    /// The square of sensitivity over deviation, summed over what was not sampled.
+    fn mu_squared(&self) -> f64 {
+        self.squares.iter().map(|(square, count)| square * *count as f64).sum()
     }
 
     /// Epsilon at this delta, by both accountants.
@@ -120,7 +157,7 @@ impl Composition {
             return f64::INFINITY;
         }
         if self.phases.is_empty() {
-            return gaussian::epsilon(self.mu_squared.sqrt(), delta.get());
+            return gaussian::epsilon(self.mu_squared().sqrt(), delta.get());
         }
         let steps = self.phases.iter().fold(0_u64, |sum, phase| sum.saturating_add(phase.steps));
         if steps > MOST_STEPS || self.phases.iter().any(|phase| phase.noise.get() < LEAST_NOISE) {
@@ -136,6 +173,11 @@ impl Composition {
 
     /// Epsilon by Rényi divergences, and the order at which it was found.
     pub fn rdp(&self, delta: Delta, orders: &rdp::Orders) -> (f64, f64) {
+        self.rdp_with(delta, &mut rdp::Curves::over(orders.clone()))
+    }
+
+    /// The same with the divergences of steps that were looked at before.
+    pub(crate) fn rdp_with(&self, delta: Delta, curves: &mut rdp::Curves) -> (f64, f64) {
         if self.unbounded {
             return (f64::INFINITY, f64::INFINITY);
         }
@@ -144,23 +186,27 @@ impl Composition {
             Relation::AddRemove => Change::Remove,
             Relation::Replace => Change::Replace,
         };
-        let steps: Vec<(Vec<Weighted>, f64)> =
-            self.phases.iter().map(|phase| (phase.pairs(change), phase.steps as f64)).collect();
-        let divergence = |order: f64| {
-            let sampled: f64 =
-                steps.iter().map(|(pairs, n)| n * rdp::divergence(pairs, order)).sum();
-            sampled + 0.5 * order * self.mu_squared
-        };
-        orders.best(delta.get(), divergence)
+        let mut sums = vec![0.0; curves.orders().len()];
+        for phase in &self.phases {
+            let curve = curves.of((change, key(phase)), || phase.pairs(change));
+            for (sum, divergence) in sums.iter_mut().zip(curve.iter()) {
+                *sum += phase.steps as f64 * divergence;
+            }
+        }
+        let mu_squared = self.mu_squared();
+        for (sum, order) in sums.iter_mut().zip(curves.orders().iter()) {
+            *sum += 0.5 * order * mu_squared;
+        }
+        curves.orders().best(delta.get(), &sums)
     }
 
     /// What the change of a unit does to each phase.
     fn parts(&self, change: Change) -> Vec<pld::Part> {
         let part = |phase: &Phase| pld::Part { pairs: phase.pairs(change), steps: phase.steps };
         let mut parts: Vec<pld::Part> = self.phases.iter().map(part).collect();
-        if self.mu_squared > 0.0 {
-            let pair =
-                Pair { change: Change::Remove, rate: 1.0, sigma: self.mu_squared.sqrt().recip() };
+        let mu_squared = self.mu_squared();
+        if mu_squared > 0.0 {
+            let pair = Pair { change: Change::Remove, rate: 1.0, sigma: mu_squared.sqrt().recip() };
             parts.push(pld::Part { pairs: vec![Weighted { pair, weight: 1.0 }], steps: 1 });
         }
         parts
@@ -208,11 +254,14 @@ fn reach(relation: Relation) -> f64 {
     }
 }
 
-/// Equal keys are equal steps.
-fn key(phase: &Phase) -> (SamplingRate, NoiseMultiplier, u64, u64) {
+/// Equal keys are equal steps: the bits of the rate and of the noise, which are positive and so in the order of
+/// the numbers, the cap and the population.
+pub(crate) type StepKey = (u64, u64, u64, u64);
+
+fn key(phase: &Phase) -> StepKey {
     let (cap, population) = match phase.sampling {
         Sampling::Poisson { .. } => (0, 0),
         Sampling::CappedPoisson { cap, population, .. } => (cap.get(), population.get()),
     };
-    (phase.sampling.rate(), phase.noise, cap, population)
+    (phase.sampling.rate().get().to_bits(), phase.noise.get().to_bits(), cap, population)
 }

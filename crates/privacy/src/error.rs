@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::shown;
+
 /// The one error of this crate.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum PrivacyError {
@@ -25,7 +27,9 @@ pub enum PrivacyError {
     },
     /// A round would spend more than the budget allows; nothing was recorded.
     #[error(
-        "{what} would bring epsilon to {would_be:.4} at delta {delta}; the budget is {budget}, and {spent:.4} is spent"
+        "{what} would bring epsilon to {} at delta {delta}; the budget is {budget}, and {} is spent",
+        shown::up(*would_be, 4),
+        shown::up(*spent, 4)
     )]
     OverBudget {
         /// The releases that were asked for.

@@ -10,7 +10,7 @@
 
 use crate::normal::{log_density, mills};
 
-/// The logarithm of delta at this epsilon.
+/// The logarithm of delta at this epsilon, on the safe side of rounding.
 pub fn log_delta(mu: f64, epsilon: f64) -> f64 {
     let near = epsilon / mu - 0.5 * mu;
     let far = epsilon / mu + 0.5 * mu;
@@ -20,7 +20,10 @@ pub fn log_delta(mu: f64, epsilon: f64) -> f64 {
         let second = (log_density(near) + mills(far).ln()).exp();
         return (crate::normal::tail(near) - second).ln();
     }
-    log_density(near) + (mills(near) - mills(far)).ln()
+    let (first, second) = (mills(near), mills(far));
+    // What is left of two numbers that are nearly equal is known less well: an upper bound of it is told.
+    let rounding = 8.0 * f64::EPSILON * (first / (first - second) + near * near);
+    log_density(near) + (first - second).ln() + rounding
 }
 
 /// The smallest epsilon that holds with this delta, rounded up.

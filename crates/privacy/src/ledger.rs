@@ -8,9 +8,13 @@
 //! digest of entry n = SHA-256(digest of entry n - 1, event n as JSON)
 //! ```
 //! The digest before the first entry is that of the promise, so a ledger cannot change its budget.
+//!
+//! What is spent is counted up as entries come, for everyone and for each client, so another round costs as
+//! much time as it has entries and clients, however long the ledger is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
+use std::io::BufRead;
 
 use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
@@ -20,7 +24,7 @@ use crate::error::PrivacyError;
 use crate::event::{Event, Release};
 use crate::numbers::Delta;
 use crate::promise::Promise;
-use crate::rdp::Orders;
+use crate::rdp::Curves;
 
 /// One promise and what was spent of it.
 #[derive(Clone, Debug)]
@@ -28,8 +32,22 @@ pub struct Ledger {
     promise: Promise,
     events: Vec<Event>,
     digest: Digest,
+    /// Digests of the events that are made again to the same bits.
+    repeatable: HashSet<Digest>,
+    counted: Counted,
+    /// Divergences that were computed so far.
+    curves: Curves,
     /// What is spent with all of them, where that is known.
     spent: Option<Spent>,
+}
+
+/// What was released, counted up. A release about one client's rows costs no other client's; one about
+/// everyone's costs all.
+#[derive(Clone, Debug)]
+struct Counted {
+    everyone: Composition,
+    /// What each client released beside that.
+    own: BTreeMap<String, Composition>,
 }
 
 /// What is spent follows from the rest.
@@ -58,18 +76,33 @@ struct Opening {
 }
 
 /// Any other line.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     event: Event,
     digest: Digest,
 }
 
+/// The same, to be written.
+#[derive(Serialize)]
+struct EntryLine<'a> {
+    event: &'a Event,
+    digest: Digest,
+}
+
 impl Ledger {
     /// An empty ledger.
     pub fn new(promise: Promise) -> Result<Self, PrivacyError> {
-        let digest = Digest::of(&json(&promise, 1)?);
-        Ok(Self { promise, events: Vec::new(), digest, spent: None })
+        let everyone = Composition::nothing(promise.relation);
+        Ok(Self {
+            promise,
+            events: Vec::new(),
+            digest: Digest::of(&json(&promise, 1)?),
+            repeatable: HashSet::new(),
+            counted: Counted { everyone, own: BTreeMap::new() },
+            curves: Curves::default(),
+            spent: None,
+        })
     }
 
     /// What is promised.
@@ -89,23 +122,44 @@ impl Ledger {
 
     /// Epsilon so far: that of the worst-off client's units.
     pub fn spent(&self) -> Result<Spent, PrivacyError> {
-        self.spent.map_or_else(|| self.spent_with(&[]), Ok)
+        self.spent.map_or_else(|| self.spent_with(&[], &mut Curves::default()), Ok)
     }
 
     /// Epsilon after these events; refuses them if it would pass the budget. Nothing is recorded.
     pub fn would_pass(&self, events: &[Event]) -> Result<Spent, PrivacyError> {
-        let events = &self.new_among(events);
-        for event in events {
-            event.release.check()?;
+        self.check(&self.new_among(events)?, &mut Curves::default())
+    }
+
+    /// Records the events and returns their lines, to be on disk before anything is released; refuses
+    /// as [`Self::would_pass`] does, and then records none. A release that is in the ledger already,
+    /// because a round is made again to the same bits, is not recorded a second time.
+    pub fn append(&mut self, events: &[Event]) -> Result<String, PrivacyError> {
+        let new = self.new_among(events)?;
+        let mut curves = std::mem::take(&mut self.curves);
+        let checked = self.check(&new, &mut curves);
+        self.curves = curves;
+        self.spent = Some(checked?);
+        let mut lines = String::new();
+        for New { event, json } in new {
+            let line = self.events.len() + 2;
+            let digest = link(self.digest, &json);
+            write_line(&mut lines, &EntryLine { event, digest }, line)?;
+            self.record(event.clone(), &json, digest)?;
         }
-        let Some(budget) = self.promise.budget else { return self.spent_with(events) };
-        for event in events {
+        Ok(lines)
+    }
+
+    /// Epsilon after these events, or why they must not happen.
+    fn check(&self, new: &[New<'_>], curves: &mut Curves) -> Result<Spent, PrivacyError> {
+        let events: Vec<&Event> = new.iter().map(|new| new.event).collect();
+        let Some(budget) = self.promise.budget else { return self.spent_with(&events, curves) };
+        for event in &events {
             if let Release::NonPrivate { what, why } = &event.release {
                 let (what, why, budget) = (what.clone(), why.clone(), budget.get());
                 return Err(PrivacyError::Unbounded { what, why, budget });
             }
         }
-        let after = self.spent_with(events)?;
+        let after = self.spent_with(&events, curves)?;
         if after.pld <= budget.get() {
             return Ok(after);
         }
@@ -124,51 +178,48 @@ impl Ledger {
         })
     }
 
-    /// Records the events and returns their lines, to be on disk before anything is released; refuses
-    /// as [`Self::would_pass`] does, and then records none. A release that is in the ledger already,
-    /// because a round is made again to the same bits, is not recorded a second time.
-    pub fn append(&mut self, events: &[Event]) -> Result<String, PrivacyError> {
-        let events = &self.new_among(events);
-        self.spent = Some(self.would_pass(events)?);
-        let mut lines = String::new();
-        let mut digest = self.digest;
-        for (place, event) in events.iter().enumerate() {
-            let line = self.events.len() + place + 2;
-            digest = link(digest, event, line)?;
-            lines += &text(&Entry { event: event.clone(), digest }, line)?;
+    /// Those of the events that are not the same release as one that was recorded.
+    fn new_among<'a>(&self, events: &'a [Event]) -> Result<Vec<New<'a>>, PrivacyError> {
+        let mut new = Vec::with_capacity(events.len());
+        for event in events {
+            event.release.check()?;
+            let json = json(event, self.events.len() + new.len() + 2)?;
+            let is_known = event.input.is_some() && self.repeatable.contains(&Digest::of(&json));
+            if !is_known {
+                new.push(New { event, json });
+            }
         }
-        self.digest = digest;
-        self.events.extend_from_slice(events);
-        Ok(lines)
+        Ok(new)
     }
 
-    /// Those of the events that are not the same release as one that was recorded.
-    fn new_among(&self, events: &[Event]) -> Vec<Event> {
-        let is_new = |event: &&Event| event.input.is_none() || !self.events.contains(event);
-        events.iter().filter(is_new).cloned().collect()
+    /// Takes an event in; `json` is what the chain was computed from.
+    fn record(&mut self, event: Event, json: &[u8], digest: Digest) -> Result<(), PrivacyError> {
+        self.counted.add(&event)?;
+        if event.input.is_some() {
+            self.repeatable.insert(Digest::of(json));
+        }
+        self.digest = digest;
+        self.events.push(event);
+        Ok(())
     }
 
     /// The whole ledger as JSON lines.
     pub fn to_lines(&self) -> Result<String, PrivacyError> {
-        let mut lines = text(&Opening { promise: self.promise }, 1)?;
+        let mut lines = String::new();
+        write_line(&mut lines, &Opening { promise: self.promise }, 1)?;
         let mut digest = Digest::of(&json(&self.promise, 1)?);
         for (place, event) in self.events.iter().enumerate() {
-            digest = link(digest, event, place + 2)?;
-            lines += &text(&Entry { event: event.clone(), digest }, place + 2)?;
+            digest = link(digest, &json(event, place + 2)?);
+            write_line(&mut lines, &EntryLine { event, digest }, place + 2)?;
         }
         Ok(lines)
     }
 
-    /// Reads a ledger of which nothing is known but its text, to look at it; refuses one that was edited
-    /// or reordered. One that was cut off at its end looks whole.
-    pub fn read(lines: &str) -> Result<Self, PrivacyError> {
-        let first = lines.lines().next().unwrap_or_default();
-        let unread = |error: serde_json::Error| {
-            let reason = format!("found no promise ({error}), expected one");
-            PrivacyError::Ledger { line: 1, reason }
-        };
-        let Opening { promise } = serde_json::from_str(first).map_err(unread)?;
-        Self::replay(lines, promise, Self::new(promise)?.head())
+    /// Reads a ledger to look at it; refuses one that was edited or reordered, or that does not lead past
+    /// its end, where that is known. Without an end, one that was cut off looks whole.
+    pub fn read(lines: impl BufRead, end: Option<Head>) -> Result<Self, PrivacyError> {
+        let heads: Vec<Head> = end.into_iter().collect();
+        Ok(read(lines, None, &heads)?.ledger)
     }
 
     /// Reads a ledger back for a run that makes this promise; refuses one that was edited, reordered
@@ -177,88 +228,144 @@ impl Ledger {
     /// A ledger may have entries beyond the head: their round was begun and not finished. They count,
     /// because what they announce may have been released.
     pub fn replay(lines: &str, promise: Promise, head: Head) -> Result<Self, PrivacyError> {
-        let wrong = |line, reason: String| PrivacyError::Ledger { line, reason };
-        let unread = |line| move |error: serde_json::Error| wrong(line, error.to_string());
-        let mut rest = lines.lines().enumerate().map(|(index, line)| (index + 1, line));
-        let Some((_, first)) = rest.next() else {
-            return Err(wrong(1, "found nothing, expected a promise".into()));
-        };
-        let opening: Opening = serde_json::from_str(first).map_err(unread(1))?;
-        if opening.promise != promise {
-            let (found, expected) = (opening.promise.to_string(), promise.to_string());
-            return Err(PrivacyError::OtherPromise { found, expected });
-        }
-        let mut ledger = Self::new(promise)?;
-        let mut passed_head = ledger.head() == head;
-        for (line, content) in rest {
-            let Entry { event, digest } = match serde_json::from_str(content) {
-                Ok(entry) => entry,
-                // A line that was cut short, by a full disk or a kill, announced nothing that happened.
-                Err(_) if is_torn(lines, content) => break,
-                Err(error) => return Err(unread(line)(error)),
-            };
-            event.release.check().map_err(|error| wrong(line, error.to_string()))?;
-            let expected = link(ledger.digest, &event, line)?;
-            if digest != expected {
-                let reason = format!(
-                    "found digest {digest}, expected {expected}: this line or one before it was changed, moved or removed"
-                );
-                return Err(wrong(line, reason));
-            }
-            ledger.digest = digest;
-            ledger.events.push(event);
-            passed_head |= ledger.head() == head;
-        }
-        if !passed_head {
-            let Head { entries, digest } = head;
-            let found = ledger.events.len();
-            let reason = format!(
-                "found {found} entries that do not lead past the checkpoint's {entries} ({digest}): the ledger was shortened, or belongs to another run"
-            );
-            return Err(wrong(found + 1, reason));
-        }
-        Ok(ledger)
+        Ok(read(lines.as_bytes(), Some(promise), &[head])?.ledger)
     }
 
-    /// The worst client's epsilon with further events. A release about one client's rows costs no
-    /// other client's; one about everyone's costs all.
-    fn spent_with(&self, more: &[Event]) -> Result<Spent, PrivacyError> {
-        let mut shared: Vec<&Release> = Vec::new();
-        let mut own: BTreeMap<&str, Vec<&Release>> = BTreeMap::new();
-        for event in self.events.iter().chain(more) {
-            match &event.client {
-                Some(client) => own.entry(client).or_default().push(&event.release),
-                None => shared.push(&event.release),
-            }
-        }
-        let everyone = std::iter::once(Vec::new());
+    /// The same of a file, which has to lead past each of these heads.
+    pub fn replay_file(
+        lines: impl BufRead,
+        promise: Promise,
+        heads: &[Head],
+    ) -> Result<Replayed, PrivacyError> {
+        read(lines, Some(promise), heads)
+    }
+
+    /// The worst client's epsilon with further events.
+    fn spent_with(&self, more: &[&Event], curves: &mut Curves) -> Result<Spent, PrivacyError> {
         let relation = self.promise.relation;
-        let mut distinct: Vec<Composition> = Vec::new();
-        for releases in everyone.chain(own.into_values()) {
-            let all = shared.iter().chain(&releases).copied();
-            let composition = Composition::of(relation, all)?;
-            // Clients of one size spend alike; each case is accounted once.
-            if !distinct.contains(&composition) {
-                distinct.push(composition);
+        let mut everyone = self.counted.everyone.clone();
+        let mut own: BTreeMap<&str, Composition> = BTreeMap::new();
+        for event in more {
+            match &event.client {
+                None => everyone.add(&event.release)?,
+                Some(client) => own
+                    .entry(client)
+                    .or_insert_with(|| Composition::nothing(relation))
+                    .add(&event.release)?,
             }
         }
-        Ok(worst(&distinct, self.promise.delta))
+        let known = self.counted.own.keys().map(String::as_str);
+        let clients: BTreeSet<&str> = known.chain(own.keys().copied()).collect();
+        // Clients of one size spend alike; each case is accounted once.
+        let mut cases: BTreeMap<Vec<u64>, Composition> = BTreeMap::new();
+        for client in clients {
+            let mut all = everyone.clone();
+            let parts = self.counted.own.get(client).into_iter().chain(own.get(client));
+            parts.for_each(|part| all.add_all(part));
+            cases.entry(all.fingerprint()).or_insert(all);
+        }
+        cases.entry(everyone.fingerprint()).or_insert(everyone);
+        let cases: Vec<Composition> = cases.into_values().collect();
+        Ok(worst(&cases, self.promise.delta, curves))
     }
 }
 
-/// Whether this is the last line and was not written to its end.
-fn is_torn(lines: &str, content: &str) -> bool {
-    !lines.ends_with('\n') && lines.ends_with(content)
+/// An event that is not in the ledger yet, and its JSON.
+struct New<'a> {
+    event: &'a Event,
+    json: Vec<u8>,
+}
+
+impl Counted {
+    fn add(&mut self, event: &Event) -> Result<(), PrivacyError> {
+        let relation = self.everyone.relation();
+        let Some(client) = &event.client else { return self.everyone.add(&event.release) };
+        if let Some(known) = self.own.get_mut(client) {
+            return known.add(&event.release);
+        }
+        let own = Composition::of(relation, [&event.release])?;
+        self.own.insert(client.clone(), own);
+        Ok(())
+    }
+}
+
+/// A ledger that was read back.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// Whether its text ends with a line that was cut short, by a full disk or a kill. Such a line announced
+    /// nothing that happened, and is no part of the ledger.
+    pub is_torn: bool,
+}
+
+fn wrong(line: usize, reason: impl Into<String>) -> PrivacyError {
+    PrivacyError::Ledger { line, reason: reason.into() }
+}
+
+/// Reads a ledger line by line. Without a promise it is the one that it makes itself.
+fn read(
+    mut lines: impl BufRead,
+    promise: Option<Promise>,
+    heads: &[Head],
+) -> Result<Replayed, PrivacyError> {
+    let mut text = Vec::new();
+    let mut next = |text: &mut Vec<u8>, line: usize| {
+        text.clear();
+        lines.read_until(b'\n', text).map_err(|error| wrong(line, error.to_string()))
+    };
+    if next(&mut text, 1)? == 0 {
+        return Err(wrong(1, "found nothing, expected a promise"));
+    }
+    let opening = serde_json::from_slice::<Opening>(&text);
+    let found = opening.map_err(|error| wrong(1, error.to_string()))?.promise;
+    if let Some(expected) = promise.filter(|promise| *promise != found) {
+        let (found, expected) = (found.to_string(), expected.to_string());
+        return Err(PrivacyError::OtherPromise { found, expected });
+    }
+    let mut ledger = Ledger::new(found)?;
+    let mut is_torn = !text.ends_with(b"\n");
+    let mut due: Vec<Head> = heads.to_vec();
+    due.retain(|head| ledger.head() != *head);
+    for line in 2.. {
+        if next(&mut text, line)? == 0 {
+            break;
+        }
+        is_torn = !text.ends_with(b"\n");
+        let Entry { event, digest } = match serde_json::from_slice(&text) {
+            Ok(entry) => entry,
+            Err(_) if is_torn => break,
+            Err(error) => return Err(wrong(line, error.to_string())),
+        };
+        event.release.check().map_err(|error| wrong(line, error.to_string()))?;
+        let json = json(&event, line)?;
+        let expected = link(ledger.digest, &json);
+        if digest != expected {
+            let reason = format!(
+                "found digest {digest}, expected {expected}: this line or one before it was changed, moved or removed"
+            );
+            return Err(wrong(line, reason));
+        }
+        ledger.record(event, &json, digest)?;
+        due.retain(|head| ledger.head() != *head);
+    }
+    let Some(Head { entries, digest }) = due.first() else {
+        return Ok(Replayed { ledger, is_torn });
+    };
+    let found = ledger.events.len();
+    let reason = format!(
+        "found {found} entries that do not lead past the {entries} that were written ({digest}): the ledger was shortened, or belongs to another run"
+    );
+    Err(wrong(found + 1, reason))
 }
 
 /// The case that spent most.
 ///
 /// A privacy loss distribution takes longer than Rényi divergences, which are never below it. So cases
 /// are looked at in falling order of those, until no other can be the worst.
-fn worst(cases: &[Composition], delta: Delta) -> Spent {
-    let orders = Orders::default();
+fn worst(cases: &[Composition], delta: Delta, curves: &mut Curves) -> Spent {
     let mut bounds: Vec<(&Composition, (f64, f64))> =
-        cases.iter().map(|one| (one, one.rdp(delta, &orders))).collect();
+        cases.iter().map(|one| (one, one.rdp_with(delta, curves))).collect();
     bounds.sort_by(|(_, a), (_, b)| b.0.total_cmp(&a.0));
     let mut worst = Spent { pld: 0.0, rdp: 0.0, order: 0.0 };
     for (case, (rdp, order)) in bounds {
@@ -273,23 +380,21 @@ fn worst(cases: &[Composition], delta: Delta) -> Spent {
     worst
 }
 
-/// The next link of the chain.
-fn link(previous: Digest, event: &Event, line: usize) -> Result<Digest, PrivacyError> {
-    let mut bytes = previous.as_bytes().to_vec();
-    bytes.extend(json(event, line)?);
-    Ok(Digest::of(&bytes))
+/// The next link of the chain, to an event in JSON.
+fn link(previous: Digest, event: &[u8]) -> Digest {
+    Digest::of(&[previous.as_bytes(), event].concat())
 }
 
 fn json(value: &impl Serialize, line: usize) -> Result<Vec<u8>, PrivacyError> {
-    serde_json::to_vec(value)
-        .map_err(|error| PrivacyError::Ledger { line, reason: error.to_string() })
+    serde_json::to_vec(value).map_err(|error| wrong(line, error.to_string()))
 }
 
-fn text(value: &impl Serialize, line: usize) -> Result<String, PrivacyError> {
-    let written = serde_json::to_string(value);
-    let written =
-        written.map_err(|error| PrivacyError::Ledger { line, reason: error.to_string() })?;
-    let mut text = String::with_capacity(written.len() + 1);
-    let _always = writeln!(text, "{written}");
-    Ok(text)
+fn write_line(
+    lines: &mut String,
+    value: &impl Serialize,
+    line: usize,
+) -> Result<(), PrivacyError> {
+    let written = serde_json::to_string(value).map_err(|error| wrong(line, error.to_string()))?;
+    let _always = writeln!(lines, "{written}");
+    Ok(())
 }

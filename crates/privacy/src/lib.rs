@@ -31,6 +31,7 @@ pub mod mechanism;
 pub mod numbers;
 pub mod promise;
 pub mod rdp;
+pub mod shown;
 mod statement;
 
 pub mod binomial;
@@ -42,7 +43,7 @@ pub use composition::{Composition, Spent};
 pub use error::PrivacyError;
 pub use event::{Event, Release, Sampling};
 
-pub use ledger::{Head, Ledger};
+pub use ledger::{Head, Ledger, Replayed};
 pub use numbers::{Budget, Delta, NoiseMultiplier, SamplingRate};
 pub use promise::{Promise, Relation, Unit};
 pub use statement::NO_PROTECTION;

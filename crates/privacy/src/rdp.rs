@@ -11,8 +11,11 @@
 //! orders and relations are integrated by the trapezoidal rule, which for functions like these is
 //! exact to rounding.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use crate::binomial::log_choose;
-use crate::composition::Weighted;
+use crate::composition::{StepKey, Weighted};
 use crate::pair::{Change, Pair};
 
 /// The orders to try.
@@ -35,18 +38,71 @@ impl Orders {
         Self(orders.into_iter().filter(|order| *order > 1.0 && order.is_finite()).collect())
     }
 
-    /// The smallest epsilon over all orders, and its order.
-    pub(crate) fn best(&self, delta: f64, divergence: impl Fn(f64) -> f64) -> (f64, f64) {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The orders.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &f64> {
+        self.0.iter()
+    }
+
+    /// The smallest epsilon over all orders, and its order; `divergences` has one number for each.
+    pub(crate) fn best(&self, delta: f64, divergences: &[f64]) -> (f64, f64) {
         let mut best = (f64::INFINITY, f64::INFINITY);
-        for order in &self.0 {
+        for (order, divergence) in self.0.iter().zip(divergences) {
             let below = order - 1.0;
-            let epsilon =
-                divergence(*order) + (below / order).ln() - (delta.ln() + order.ln()) / below;
+            let rest = (below / order).ln() - (delta.ln() + order.ln()) / below;
+            let epsilon = divergence * (1.0 + ROUNDING) + rest;
             if epsilon < best.0 {
                 best = (epsilon.max(0.0), *order);
             }
         }
         best
+    }
+}
+
+/// What a divergence may be wrong by, as a share of it: sums of thousands of exponentials of logarithms.
+const ROUNDING: f64 = 1e-10;
+
+/// The divergences of steps at some orders, each computed once: they depend neither on how many steps there
+/// are nor on delta, and take a thousand times as long as their sum.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Curves {
+    orders: Orders,
+    known: BTreeMap<(Change, StepKey), Arc<[f64]>>,
+}
+
+impl Curves {
+    /// Kinds of steps whose divergences are kept: a kilobyte and a half each.
+    const MOST: usize = 40_000;
+
+    /// At these orders.
+    pub fn over(orders: Orders) -> Self {
+        Self { orders, known: BTreeMap::new() }
+    }
+
+    pub fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    /// The divergences of a step.
+    pub fn of(
+        &mut self,
+        step: (Change, StepKey),
+        pairs: impl FnOnce() -> Vec<Weighted>,
+    ) -> Arc<[f64]> {
+        if let Some(known) = self.known.get(&step) {
+            return known.clone();
+        }
+        if self.known.len() >= Self::MOST {
+            self.known.clear();
+        }
+        let pairs = pairs();
+        let curve: Arc<[f64]> = self.orders.iter().map(|order| divergence(&pairs, *order)).collect();
+        self.known.insert(step, curve.clone());
+        curve
     }
 }
 

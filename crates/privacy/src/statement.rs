@@ -8,6 +8,7 @@ use crate::event::{Event, Release, Sampling};
 use crate::ledger::Ledger;
 use crate::mechanism::{GRADIENTS_AT_CUT, STATES_AT_CUT};
 use crate::promise::{Promise, Relation, Unit};
+use crate::shown;
 
 impl Ledger {
     /// A paragraph for people.
@@ -40,11 +41,9 @@ fn promised(promise: &Promise, spent: Spent) -> String {
             "No differential privacy can be claimed for {whom}: epsilon is infinite, because something was released without a bound."
         );
     }
+    let (pld, rdp) = (shown::up(spent.pld, 4), shown::up(spent.rdp, 4));
     format!(
-        "What was released so far is differentially private for {whom}: whether one {unit} {against} changes no probability by more than a factor of exp({:.4}), but for a chance of {delta} (epsilon {:.4}{budget}, by privacy loss distributions, rounded up; {:.4} by Rényi divergences).",
-        round_up(spent.pld),
-        round_up(spent.pld),
-        round_up(spent.rdp),
+        "What was released so far is differentially private for {whom}: whether one {unit} {against} changes no probability by more than a factor of exp({pld}), but for a chance of {delta} (epsilon {pld}{budget}, by privacy loss distributions, rounded up; {rdp} by Rényi divergences).",
     )
 }
 
@@ -57,11 +56,6 @@ fn in_plain_words(epsilon: f64) -> String {
     format!(
         "In plain words: this is no protection, because {bound} lets an attacker become all but certain."
     )
-}
-
-/// To four places, never down.
-fn round_up(epsilon: f64) -> f64 {
-    (epsilon * 1e4).ceil() / 1e4
 }
 
 /// What the numbers take for granted.

@@ -5,7 +5,7 @@
 use fedra_privacy::calibration::{self, Schedule};
 use fedra_privacy::{
     Budget, Composition, Delta, NoiseMultiplier, Relation, Release, Sampling, SamplingRate,
-    gaussian,
+    gaussian, normal,
 };
 use proptest::prelude::*;
 
@@ -155,5 +155,103 @@ proptest! {
         for relation in RELATIONS {
             prop_assert_eq!(pld(relation, &whole, 1e-5), pld(relation, &cut, 1e-5));
         }
+    }
+}
+
+/// What epsilon is at least: the sum of all outputs is above a threshold more often with the unit than
+/// exp(epsilon) times without it and delta allow. No grid, no transform and no moment: binomial and normal tails.
+fn least(q: f64, sigma: f64, steps: u64, delta: f64) -> f64 {
+    let deviation = sigma * (steps as f64).sqrt();
+    let log_sum = |terms: &[f64]| {
+        let largest = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        largest + terms.iter().map(|term| (term - largest).exp()).sum::<f64>().ln()
+    };
+    let reach = (12.0 * (q * steps as f64).sqrt() + q * steps as f64) as u64 + 80;
+    let mut best = 0.0_f64;
+    for place in 0..400 {
+        let threshold = deviation * f64::from(place) * 0.1;
+        let mut log_choose = 0.0;
+        let mut terms = Vec::new();
+        for k in 0..=steps.min(reach) {
+            if k > 0 {
+                log_choose += ((steps - k + 1) as f64 / k as f64).ln();
+            }
+            let stays = if steps == k { 0.0 } else { (steps - k) as f64 * (-q).ln_1p() };
+            let drawn = log_choose + k as f64 * q.ln() + stays;
+            terms.push(drawn + normal::log_tail((threshold - k as f64) / deviation));
+        }
+        let with = log_sum(&terms);
+        if with > delta.ln() {
+            let left = with + (-(delta.ln() - with).exp()).ln_1p();
+            best = best.max(left - normal::log_tail(threshold / deviation));
+        }
+    }
+    best
+}
+
+/// Bounds of one and the same truth differ by no more.
+const PRECISION: f64 = 1e-3;
+
+#[test]
+fn no_delta_is_so_small_that_the_answer_is_no_bound() {
+    const DELTAS: [f64; 8] = [0.1, 1e-5, 1e-12, 1e-18, 1e-30, 1e-60, 1e-120, 1e-300];
+    for (q, sigma, steps) in [
+        (0.05, 3.0, [1, 19, 20]),
+        (0.01, 1.0, [1, 7, 8]),
+        (0.5, 2.0, [2, 300, 301]),
+        (1e-3, 0.7, [1, 50, 51]),
+        (0.2, 20.0, [1, 999, 1000]),
+    ] {
+        let mut with_larger_delta = [0.0; 3];
+        for delta in DELTAS {
+            let case = format!("q {q} sigma {sigma} delta {delta:e}");
+            let found = steps.map(|steps| pld(Relation::AddRemove, &[sampled(q, sigma, steps)], delta));
+            let truly = steps.map(|steps| least(q, sigma, steps, delta));
+            assert!(found.iter().all(|found| found.is_finite()), "{case}: {found:?}");
+            for (found, truly) in found.iter().zip(truly) {
+                assert!(*found >= truly * (1.0 - 1e-9), "{case}: found {found}, at least {truly}");
+            }
+            let rises = |a: f64, b: f64| b >= a * (1.0 - PRECISION);
+            assert!(found.is_sorted_by(|a, b| rises(*a, *b)), "{case}, steps {steps:?}: {found:?}");
+            let pairs = with_larger_delta.iter().zip(found);
+            assert!(pairs.clone().all(|(a, b)| rises(*a, b)), "{case}: {with_larger_delta:?} {found:?}");
+            with_larger_delta = found;
+        }
+    }
+}
+
+#[test]
+fn without_sampling_every_delta_has_its_closed_form() {
+    for delta in [0.1, 1e-18, 1e-120, 1e-300] {
+        for (sigma, steps) in [(1.0, 1), (30.0, 200), (1e6, 3)] {
+            let mu = (steps as f64).sqrt() / sigma;
+            let found = pld(Relation::AddRemove, &[sampled(1.0, sigma, steps)], delta);
+            // The chance of an output above a threshold, with the unit and without it.
+            let tested = (0..4_000).filter_map(|place| {
+                let threshold = f64::from(place) * 0.01;
+                let with = normal::log_tail(threshold - mu);
+                let left = with + (-(delta.ln() - with).exp()).ln_1p();
+                (with > delta.ln()).then(|| left - normal::log_tail(threshold))
+            });
+            let truly = tested.fold(0.0, f64::max);
+            assert!(found >= truly * (1.0 - 1e-9), "{sigma} {steps} {delta:e}: {found} {truly}");
+            assert!(found <= truly * 1.001 + 1e-9, "{sigma} {steps} {delta:e}: {found} {truly}");
+        }
+    }
+}
+
+#[test]
+fn noise_is_found_for_every_delta_and_the_promise_holds_with_it() {
+    for delta in [1e-18, 1e-300, f64::MIN_POSITIVE] {
+        let schedule = Schedule {
+            sampling: Sampling::Poisson { rate: SamplingRate::new(0.05).unwrap() },
+            steps: 20.try_into().unwrap(),
+            relation: Relation::AddRemove,
+            delta: Delta::new(delta).unwrap(),
+        };
+        let wish = Budget::new(2.0).unwrap();
+        let noise = calibration::noise(wish, &schedule).unwrap();
+        assert!(pld(Relation::AddRemove, &[schedule.release(noise)], delta) <= 2.0, "{delta:e}");
+        assert!(least(0.05, noise.get(), 20, delta) <= 2.0, "{delta:e}: {noise}");
     }
 }

@@ -4,7 +4,7 @@
 
 use fedra_plan::{Digest, Round};
 use fedra_privacy::{
-    Budget, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Relation, Release,
+    Budget, Composition, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Relation, Release,
     Sampling, SamplingRate, Unit,
 };
 
@@ -118,7 +118,7 @@ fn an_edited_reordered_or_shortened_ledger_is_refused() {
     assert_eq!(Ledger::replay(&torn, promise(Some(2.0)), head).unwrap().head(), head);
     refused(&format!("{lines}{{}}\n"), head, "line 5: missing field");
     let other = Head { entries: 2, ..head };
-    refused(&lines, other, "do not lead past the checkpoint's 2");
+    refused(&lines, other, "do not lead past the 2 that were written");
 }
 
 #[test]
@@ -189,4 +189,71 @@ fn a_release_that_is_made_again_to_the_same_bits_counts_once() {
     assert_eq!(ledger.events().len(), 4);
     let again = Ledger::replay(&ledger.to_lines().unwrap(), promise, ledger.head()).unwrap();
     assert_eq!((again.spent().unwrap(), &again), (ledger.spent().unwrap(), &ledger));
+}
+
+#[test]
+fn a_ledger_that_is_only_looked_at_has_to_lead_past_its_end_too() {
+    let (lines, end) = written();
+    assert_eq!(Ledger::read(lines.as_bytes(), Some(end)).unwrap().head(), end);
+    let shorter = lines.lines().take(3).map(|line| format!("{line}\n")).collect::<String>();
+    assert_eq!(Ledger::read(shorter.as_bytes(), None).unwrap().events().len(), 2);
+    let error = Ledger::read(shorter.as_bytes(), Some(end)).unwrap_err().to_string();
+    assert!(error.contains("found 2 entries that do not lead past the 3"), "{error}");
+    assert!(error.contains("shortened"), "{error}");
+}
+
+#[test]
+fn a_line_torn_within_a_letter_is_no_entry() {
+    let mut ledger = Ledger::new(promise(None)).unwrap();
+    ledger.append(&[of("Köln", steps(0, 10))]).unwrap();
+    let head = ledger.head();
+    let mut lines = ledger.to_lines().unwrap().into_bytes();
+    lines.extend_from_slice("{\"event\":{\"client\":\"Kö".as_bytes());
+    lines.pop();
+    let replayed = Ledger::replay_file(&lines[..], promise(None), &[head]).unwrap();
+    assert!(replayed.is_torn);
+    assert_eq!(replayed.ledger, ledger);
+}
+
+#[test]
+fn what_is_counted_up_is_what_all_events_come_to() {
+    // Clients of two sizes, releases about one and about all, a rate of one, and several appends.
+    let every = |round| Event {
+        release: Release::Gaussian {
+            sensitivity: 1.0,
+            deviation: 9.0,
+            count: 2.try_into().unwrap(),
+        },
+        ..steps(round, 1)
+    };
+    let mut parts = Ledger::new(promise(None)).unwrap();
+    let mut all = Vec::new();
+    for round in 0..4 {
+        let some = [of("a", steps(round, 30)), of("b", steps(round, 50 + u64::from(round))), every(round)];
+        parts.append(&some).unwrap();
+        all.extend(some);
+    }
+    let mut whole = Ledger::new(promise(None)).unwrap();
+    whole.append(&all).unwrap();
+    assert_eq!(parts.spent().unwrap(), whole.spent().unwrap());
+    let again = Ledger::read(parts.to_lines().unwrap().as_bytes(), Some(whole.head())).unwrap();
+    assert_eq!(again.spent().unwrap(), whole.spent().unwrap());
+    // By hand: the worst-off client is b.
+    let own = all.iter().filter(|event| event.client.as_deref() != Some("a"));
+    let by_hand = Composition::of(Relation::AddRemove, own.map(|event| &event.release)).unwrap();
+    assert_eq!(by_hand.pld(Delta::new(1e-5).unwrap()), whole.spent().unwrap().pld);
+}
+
+#[test]
+fn a_release_made_again_is_known_among_many() {
+    let mut ledger = Ledger::new(promise(None)).unwrap();
+    let made = |client: u32| Event {
+        input: Some(Digest::of(b"round")),
+        ..of(&format!("client-{client}"), steps(0, 10))
+    };
+    let first: Vec<Event> = (0..500).map(made).collect();
+    ledger.append(&first).unwrap();
+    let again: Vec<Event> = (490..510).map(made).collect();
+    assert_eq!(ledger.append(&again).unwrap().lines().count(), 10);
+    assert_eq!(ledger.events().len(), 510);
 }

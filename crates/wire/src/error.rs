@@ -179,3 +179,31 @@ pub enum WireError {
         expected: usize,
     },
 }
+
+impl WireError {
+    /// Whether numbers that should be finite are not: whoever sends them has diverged.
+    pub fn is_divergence(&self) -> bool {
+        match self {
+            Self::Loss { .. } => true,
+            Self::Score { found, .. } | Self::Magnitude { found, .. } => !found.is_finite(),
+            Self::UnknownParameter { .. }
+            | Self::ElementCount { .. }
+            | Self::Share { .. }
+            | Self::Frame { .. }
+            | Self::Length { .. }
+            | Self::Magic { .. }
+            | Self::Version { .. }
+            | Self::Reserved { .. }
+            | Self::OtherKind { .. }
+            | Self::OtherEncoding { .. }
+            | Self::OtherLayout { .. }
+            | Self::Bitmap(_)
+            | Self::OtherScope { .. }
+            | Self::Checksum { .. }
+            | Self::OtherRound { .. }
+            | Self::OtherSender { .. }
+            | Self::Scale { .. }
+            | Self::Places { .. } => false,
+        }
+    }
+}

@@ -23,13 +23,13 @@ pub struct Header {
     pub examples: u64,
     /// Optimiser steps behind them; 0 in a download.
     pub steps: u32,
-    /// Mean training loss over those steps; 0 in a download, and where it is not told.
-    pub loss: f32,
+    /// Mean training loss over those steps; absent in a download, and where it is not told.
+    pub loss: Option<f32>,
 }
 
 impl Header {
     /// The header of what the server sends down in a round.
     pub const fn download(kind: Kind, encoding: Encoding, round: Round) -> Self {
-        Self { kind, encoding, round, client: ClientId::SERVER, examples: 0, steps: 0, loss: 0.0 }
+        Self { kind, encoding, round, client: ClientId::SERVER, examples: 0, steps: 0, loss: None }
     }
 }

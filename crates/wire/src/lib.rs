@@ -20,7 +20,7 @@
 //!     client: ClientId(2),
 //!     examples: 100,
 //!     steps: 7,
-//!     loss: 0.25,
+//!     loss: Some(0.25),
 //! };
 //! let payload = encode(&layout, &header, &change, None)?;
 //!
@@ -72,7 +72,8 @@ pub use kernels::checksum;
 pub use mask::Mask;
 pub use param_values::ParamValues;
 pub use payload::{
-    Accepted, Expectation, Opened, decode, encode, encode_owned, open, payload_length, rewrite,
+    Accepted, Expectation, Opened, decode, encode, encode_owned, norm_ahead, open, payload_length,
+    rewrite,
 };
 pub use scores::Measured;
 #[cfg(target_arch = "x86_64")]

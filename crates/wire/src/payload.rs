@@ -8,6 +8,7 @@
 //!  7  zero
 //! ```
 //!
+//! A loss that is not told is the NaN of [`UNTOLD`]; before version 3 it was zero, and such payloads are still read.
 //! Numbers are little endian. A line is 32 bytes, the unit of the checksum
 //! ([`crate::kernels::Lanes`]): with the values on a line of their own, one pass can take their
 //! checksum and do what else there is to do with them. A receiver knows the layout, and the bitmap
@@ -28,7 +29,11 @@ use crate::id::{ClientId, Kind};
 use crate::param_values::ParamValues;
 
 const MAGIC: [u8; 4] = *b"FDRA";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The version in which a loss of zero was none.
+const ZERO_IS_UNTOLD: u8 = 2;
+/// What stands in the place of a loss that is not told.
+const UNTOLD: u32 = 0x7fc0_0000;
 const HEADER: usize = 64;
 const LINE: usize = 32;
 const CHECKSUM: usize = 8;
@@ -66,9 +71,7 @@ fn write<V: AsRef<[f32]>>(
 ) -> Result<Vec<u8>, WireError> {
     let encoding = header.encoding;
     encoding.check()?;
-    if !header.loss.is_finite() {
-        return Err(WireError::Loss { found: header.loss });
-    }
+    check_loss(header.loss)?;
     let mut bytes = Vec::with_capacity(payload_length(layout, scope, encoding));
     bytes.extend(MAGIC);
     bytes.extend([VERSION, header.kind.code(), encoding.code(), 0]);
@@ -77,7 +80,7 @@ fn write<V: AsRef<[f32]>>(
     bytes.extend(header.client.0.to_le_bytes());
     bytes.extend(header.examples.to_le_bytes());
     bytes.extend(header.steps.to_le_bytes());
-    bytes.extend(header.loss.to_le_bytes());
+    bytes.extend(header.loss.map_or(UNTOLD, f32::to_bits).to_le_bytes());
     bytes.extend(scope.bitmap(layout)?);
     bytes.resize(front_length(layout), 0);
 
@@ -216,7 +219,7 @@ impl Front {
             return Err(WireError::Magic { found, expected: MAGIC });
         }
         let [version, kind, encoding, reserved] = field(bytes, 4);
-        if version != VERSION {
+        if ![ZERO_IS_UNTOLD, VERSION].contains(&version) {
             return Err(WireError::Version { found: version, expected: VERSION });
         }
         if Kind::ALL.iter().find(|known| known.code() == kind) != Some(&expected.kind) {
@@ -254,7 +257,7 @@ impl Front {
             client: ClientId(u32::from_le_bytes(field(bytes, 44))),
             examples: u64::from_le_bytes(field(bytes, 48)),
             steps: u32::from_le_bytes(field(bytes, 56)),
-            loss: f32::from_le_bytes(field(bytes, 60)),
+            loss: loss_of(version, u32::from_le_bytes(field(bytes, 60))),
         };
         Ok(Self { header, scope, parts, values: start..length - CHECKSUM })
     }
@@ -286,9 +289,7 @@ impl Front {
         if header.client != expected.client {
             return Err(WireError::OtherSender { found: header.client, expected: expected.client });
         }
-        if !header.loss.is_finite() {
-            return Err(WireError::Loss { found: header.loss });
-        }
+        check_loss(header.loss)?;
         let Some(due) = expected.scope else {
             return Ok(());
         };
@@ -382,11 +383,41 @@ impl Opened<'_> {
         })
     }
 
+    /// The Euclidean norm of all values.
+    pub fn norm(&self) -> f64 {
+        self.parts.iter().map(|part| self.square(part)).sum::<f64>().sqrt()
+    }
+
+    /// The sum of squares of one parameter, in a fixed order.
+    fn square(&self, &(id, shape, bytes): &(ParamId, Shape, &[u8])) -> f64 {
+        let encoding = self.header.encoding.at(id, shape);
+        if encoding == Encoding::F32 {
+            return sum_of_squares(bytes);
+        }
+        let mut values = vec![0.0; shape.elements()];
+        codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| *place = value);
+        values.iter().map(|value: &f32| f64::from(*value) * f64::from(*value)).sum()
+    }
+
     /// The sum of squares of each parameter, in f64, in id order.
     pub fn squares(&self) -> impl Iterator<Item = (ParamId, f64)> {
         let square = |value: &f32| f64::from(*value) * f64::from(*value);
         self.iter().map(move |(id, values)| (id, values.iter().map(square).sum()))
     }
+}
+
+/// Refuses a loss that is no number.
+fn check_loss(loss: Option<f32>) -> Result<(), WireError> {
+    match loss.filter(|loss| !loss.is_finite()) {
+        None => Ok(()),
+        Some(found) => Err(WireError::Loss { found }),
+    }
+}
+
+/// The loss that these bits are in a payload of this version; absent where it is not told.
+fn loss_of(version: u8, bits: u32) -> Option<f32> {
+    let untold = if version == ZERO_IS_UNTOLD { 0.0_f32.to_bits() } else { UNTOLD };
+    (bits != untold).then(|| f32::from_bits(bits))
 }
 
 /// The exact length of a payload: it depends on nothing but these three.
@@ -395,6 +426,36 @@ pub fn payload_length(layout: &Layout, scope: &Scope, encoding: Encoding) -> usi
         .iter()
         .filter_map(|id| layout.get(id).map(|shape| encoding.at(id, *shape).length(*shape)));
     values.fold(front_length(layout) + CHECKSUM, usize::saturating_add)
+}
+
+/// [`Opened::norm`] of a payload in f32 that is about to be checked and taken; `None` of any other. Until it is
+/// checked this is the norm of whatever was sent.
+pub fn norm_ahead(bytes: &[u8], expected: &Expectation<'_>) -> Option<f64> {
+    if expected.encoding != Encoding::F32 {
+        return None;
+    }
+    let front = Front::read(bytes, expected).ok()?;
+    let square = |(_, _, place): &Part| sum_of_squares(&bytes[place.clone()]);
+    Some(front.parts.iter().map(square).sum::<f64>().sqrt())
+}
+
+/// The sum of squares of values in f32, in lanes that are added up at the end: as fast as memory, and the same bits
+/// everywhere.
+fn sum_of_squares(bytes: &[u8]) -> f64 {
+    const LANES: usize = 16;
+    let (values, _) = bytes.as_chunks::<4>();
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    let square = |value: &[u8; 4]| {
+        let value = f64::from(f32::from_le_bytes(*value));
+        value * value
+    };
+    let mut lanes = [0.0; LANES];
+    for block in blocks {
+        for (lane, value) in lanes.iter_mut().zip(block) {
+            *lane += square(value);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(square).sum::<f64>()
 }
 
 /// The length of what stands before the values: header, bitmap, zeros.

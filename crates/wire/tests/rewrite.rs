@@ -11,7 +11,7 @@ fn a_rewritten_payload_is_the_one_that_would_have_been_encoded() {
     let layout = Layout::new([(bias, Shape::vector(3))]).expect("legal");
     let (kind, encoding) = (Kind::Change, Encoding::F32);
     let (round, client) = (Round(3), ClientId(5));
-    let header = Header { kind, encoding, round, client, examples: 12, steps: 4, loss: 0.5 };
+    let header = Header { kind, encoding, round, client, examples: 12, steps: 4, loss: Some(0.5) };
     let payload = |values: [f32; 3]| {
         let tensors = ParamValues::from_iter([(bias, values.to_vec())]);
         encode(&layout, &header, &tensors, None).expect("legal")

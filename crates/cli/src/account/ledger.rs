@@ -9,7 +9,7 @@ use clap::Args;
 use fedra::grid::{Grid, counted};
 use fedra::private::{SIMULATED, ratio};
 use fedra::run_files::{EXPERIMENT, LEDGER, ROUNDS, SITES};
-use fedra_engine::{RoundReport, SiteNoise};
+use fedra_engine::{Account, RoundReport, SiteNoise};
 use fedra_plan::Site;
 use fedra_privacy::{Ledger, Release, Sampling};
 use serde_json::json;
@@ -22,8 +22,8 @@ Examples:
   fedra account ledger ledger.jsonl --json
 
 Tells what was promised, what was released by which part of the program, and, for a run, how large the
-signal was beside the noise, round by round. An edited or reordered ledger is refused; one that was cut off
-at its end is refused only by the run that goes on with it.";
+signal was beside the noise, round by round. An edited, reordered or shortened ledger is refused: where it ends
+is in ledger.end beside it.";
 
 /// Reads a ledger.
 #[derive(Args)]
@@ -40,13 +40,11 @@ impl LedgerOf {
     /// Prints it.
     pub fn run(&self) -> Result<()> {
         let file = if self.place.is_dir() { self.place.join(LEDGER) } else { self.place.clone() };
-        let text = fs::read_to_string(&file)
-            .with_context(|| format!("{}: expected the ledger of a private run", file.display()))?;
-        let ledger = Ledger::read(&text).with_context(|| file.display().to_string())?;
+        let ledger = Account::read_ledger(&file)?;
         let spent = ledger.spent()?;
         if self.json {
             let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
-            console::data(json!({
+            console::json(json!({
                 "promise": ledger.promise(),
                 "events": ledger.events().len(),
                 "pld": finite(spent.pld),

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use fedra::grid::{Grid, grouped};
 use fedra_privacy::calibration::{self, Schedule};
 use fedra_privacy::rdp::Orders;
-use fedra_privacy::{Budget, NoiseMultiplier, Spent};
+use fedra_privacy::{Budget, NoiseMultiplier, Spent, shown};
 use serde_json::{Value, json};
 
 use crate::console;
@@ -144,7 +144,8 @@ impl Sigma {
         let before = checked.composition(None)?.pld(checked.delta);
         if before >= wish.get() {
             bail!(
-                "--epsilon: found {wish}, expected more than the {before:.4} that the phases of fixed noise spend"
+                "--epsilon: found {wish}, expected more than the {} that the phases of fixed noise spend",
+                shown::up(before, 4)
             );
         }
         let noise = calibration::smallest(wish, |noise| {
@@ -162,7 +163,8 @@ impl Sigma {
         }
         console::table(&table(&checked, &[(Some(noise), spent)]));
         if let Ok(by_rdp) = by_rdp {
-            console::say(format_args!("by rdp alone it would take sigma {:.4}", up(by_rdp.get())));
+            let sigma = shown::up(by_rdp.get(), 4);
+            console::say(format_args!("by rdp alone it would take sigma {sigma}"));
         }
         console::say(checked.words());
         Ok(())
@@ -223,18 +225,13 @@ fn table(checked: &Checked, rows: &[(Option<NoiseMultiplier>, Spent)]) -> Grid {
     for (noise, spent) in rows {
         grid.row([
             checked.relation.to_string(),
-            noise.map_or_else(|| "as given".to_owned(), |noise| format!("{:.4}", up(noise.get()))),
-            format!("{:.4}", up(spent.pld)),
-            format!("{:.4}", up(spent.rdp)),
+            noise.map_or_else(|| "as given".to_owned(), |noise| shown::up(noise.get(), 4)),
+            shown::up(spent.pld, 4),
+            shown::up(spent.rdp, 4),
             format!("{}", spent.order),
         ]);
     }
     grid
-}
-
-/// To the four places that are printed, never down, and no zero with a sign.
-fn up(number: f64) -> f64 {
-    (number * 1e4 - 1e-9).ceil() / 1e4 + 0.0
 }
 
 fn answer(spent: Spent) -> Value {
@@ -245,6 +242,6 @@ fn answer(spent: Spent) -> Value {
 fn print(checked: &Checked, answer: &Value) -> Result<()> {
     let mut object = answer.as_object().cloned().unwrap_or_default();
     object.extend(checked.json());
-    console::data(serde_json::to_string_pretty(&object)?);
+    console::json(serde_json::to_string_pretty(&object)?);
     Ok(())
 }

@@ -33,7 +33,7 @@ impl Telling {
         let lines: Vec<String> =
             findings.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
         if self.json {
-            lines.iter().for_each(console::data);
+            lines.iter().for_each(console::json);
         } else {
             for table in tables(findings) {
                 console::table(&table);

@@ -106,7 +106,7 @@ impl<'m> Updates<'m> {
             client: ClientId(0),
             examples: 100,
             steps: 7,
-            loss: 0.5,
+            loss: Some(0.5),
         };
         let mut payload = encode(layout, &header, &fedra_client::to_values(&params), None)?;
         let mut updates = Self { layout, front: Vec::new(), length: payload.len() };

@@ -11,6 +11,8 @@ use fedra_compute::{Clipping, LossWeights, RowWeights, SecretKey, Seed, Tape, Te
 use fedra_model::{Targets, Weighted};
 use std::time::Instant;
 
+use crate::console;
+
 /// The norm that each example's gradient is clipped to; small enough that all are.
 const CLIP: f64 = 0.1;
 /// Noise in units of the clip.
@@ -144,13 +146,12 @@ struct Report {
 }
 
 impl Report {
-    #[expect(clippy::print_stdout, reason = "stdout is where results go")]
     fn print(&self, json: bool) {
         if json {
-            println!("{}", serde_json::json!(self));
+            console::json(serde_json::json!(self));
             return;
         }
-        println!(
+        console::data(format_args!(
             "{} {}x{} on {} threads, training {}: {} ms a plain step (best {}), {} ms a private one \
              (best {}), {} of the plain speed ({} by best steps), {} of its memory ({} MB); private \
              step on average: passes with norms {} ms, weighted sum {} ms, noise {} ms, optimiser {} ms",
@@ -171,6 +172,6 @@ impl Report {
             self.sum_ms,
             self.noise_ms,
             self.optimiser_ms,
-        );
+        ));
     }
 }

@@ -45,7 +45,7 @@ impl<Work: Serialize> Report<Work> {
     /// Prints it; the sentence starts with what was done.
     pub fn print(&self, format: &Format, done: &str) {
         if format.json {
-            console::data(serde_json::json!(self));
+            console::json(serde_json::json!(self));
             return;
         }
         console::data(format_args!(

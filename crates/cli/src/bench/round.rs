@@ -113,7 +113,7 @@ impl Trivial {
             client: order.client,
             examples: 10,
             steps: 1,
-            loss: 0.5,
+            loss: Some(0.5),
         };
         let change = ParamValues::zeros(&self.layout, &order.uploads());
         let payload = encode(&self.layout, &header, &change, None)?;

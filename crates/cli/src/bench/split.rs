@@ -115,7 +115,7 @@ impl SplitBench {
         let pool = ThreadPool::new(self.threads()).context("--threads: cannot start them")?;
         let report = pool.install(|| self.measure())?;
         if self.format.json() {
-            console::data(serde_json::json!(report));
+            console::json(serde_json::json!(report));
         } else {
             report.print();
         }

@@ -9,6 +9,8 @@ use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
 use fedra_plan::{Scope, Site};
 use std::time::Instant;
 
+use crate::console;
+
 /// Classes of the encoders' benchmark head.
 const CLASSES: u32 = 16;
 /// Steps before the clock counts.
@@ -262,13 +264,12 @@ pub(super) fn rounded(x: f64) -> f64 {
     (x * 100.0).round() / 100.0
 }
 
-#[expect(clippy::print_stdout, reason = "stdout is where results go")]
 fn print_report(report: &Report, json: bool) {
     if json {
-        println!("{}", serde_json::json!(report));
+        console::json(serde_json::json!(report));
         return;
     }
-    println!(
+    console::data(format_args!(
         "{} {}x{} on {} threads, training {}: {} ms a step (best {}), {} tokens/s, {} MB peak",
         report.shape,
         report.batch,
@@ -279,5 +280,5 @@ fn print_report(report: &Report, json: bool) {
         report.best_ms,
         report.tokens_per_s,
         report.peak_bytes / 1_000_000,
-    );
+    ));
 }

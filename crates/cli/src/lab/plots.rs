@@ -123,7 +123,7 @@ impl Findings {
         };
         plots.write(&self.charts, page, &self.results)?;
         match telling {
-            Telling::Json => console::data(&self.results),
+            Telling::Json => console::json(&self.results),
             Telling::Words => {
                 for line in self.table.iter().flat_map(lines) {
                     console::page(line);

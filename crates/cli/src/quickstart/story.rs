@@ -7,6 +7,7 @@ use fedra::grid::Grid;
 use fedra::pages::{Content, PlotRow, RowPlot};
 use fedra::summary::duration;
 use fedra_plan::ByteCount;
+use fedra_privacy::shown;
 
 /// The row of the public model as it is.
 pub const UNCHANGED: &str = "public model";
@@ -80,7 +81,7 @@ impl Story {
                 client_memory.to_string(),
                 summary.privacy.as_ref().map_or("none".to_owned(), |privacy| {
                     privacy.epsilon.map_or("no bound".to_owned(), |e| {
-                        format!("epsilon {:.1}", (e * 10.0).ceil() / 10.0)
+                        format!("epsilon {}", shown::up(e, 1))
                     })
                 }),
                 duration(summary.seconds),

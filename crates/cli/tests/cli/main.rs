@@ -14,6 +14,7 @@ mod folders;
 mod generate;
 mod help;
 mod init;
+mod json;
 mod keeping;
 mod live;
 mod logs;

@@ -54,7 +54,8 @@ pub(crate) struct Passing<'a> {
 
 /// What one training step gives a client.
 pub(crate) struct CutStep {
-    pub loss: f32,
+    /// Absent where rows are accounted: it is what the examples say.
+    pub loss: Option<f32>,
     /// Of the client's own parameters.
     pub gradients: Gradients,
     /// The squared norm of the server's gradients.
@@ -136,7 +137,8 @@ impl<'a> Ends<'a> {
         let loss = self.model.loss_from(&mut above, weights, start, packing, targets)?;
         let found = loss.tensor.item();
         if !found.is_finite() && !self.are_accounted() {
-            return Ok(CutStep { loss: found, gradients: Gradients::default(), elsewhere: 0.0 });
+            let (loss, gradients) = (Some(found), Gradients::default());
+            return Ok(CutStep { loss, gradients, elsewhere: 0.0 });
         }
         let seed = [(&loss, Tensor::scalar(self.device, 1.0))];
         let mut gradients = above.backward(&seed)?;
@@ -154,11 +156,11 @@ impl<'a> Ends<'a> {
         }
         self.step += 1;
         if !self.are_accounted() {
-            return Ok(CutStep { loss: found, gradients, elsewhere });
+            return Ok(CutStep { loss: Some(found), gradients, elsewhere });
         }
         // That a loss is no number tells of its examples, and so would a client that stops there.
         let gradients = if found.is_finite() { gradients } else { Gradients::default() };
-        Ok(CutStep { loss: 0.0, gradients, elsewhere })
+        Ok(CutStep { loss: None, gradients, elsewhere })
     }
 
     /// Tells the server by what it multiplies its gradients before its step.

@@ -27,7 +27,7 @@ fn train(fleet: &mut LocalFleet, orders: Vec<TrainRequest>, verdict: Verdict) ->
 fn payload(arrival: &Arrival) -> &[u8] {
     match &arrival.outcome {
         Outcome::Finished(reply) => &reply.payload,
-        Outcome::Failed(reason) => panic!("{reason}"),
+        Outcome::Failed(failure) => panic!("{failure:?}"),
     }
 }
 
@@ -78,7 +78,7 @@ fn a_failing_client_is_reported_and_the_others_go_on() {
     let arrivals = train(&mut fleet, orders, Verdict::Taken);
     assert!(matches!(arrivals[0].outcome, Outcome::Finished(_)));
     let reason = |arrival: &Arrival| match &arrival.outcome {
-        Outcome::Failed(reason) => reason.clone(),
+        Outcome::Failed(failure) => failure.reason.clone(),
         Outcome::Finished(_) => panic!("it cannot have finished"),
     };
     assert!(reason(&arrivals[1]).contains("no example to train on"), "{}", reason(&arrivals[1]));

@@ -109,7 +109,7 @@ fn answer(world: &World, change: impl Fn(&mut Work)) -> Reply {
         .train(orders, &mut |arrival| {
             match arrival.outcome {
                 Outcome::Finished(reply) => replies.push(reply),
-                Outcome::Failed(reason) => panic!("{reason}"),
+                Outcome::Failed(failure) => panic!("{failure:?}"),
             }
             Ok(Verdict::Taken)
         })

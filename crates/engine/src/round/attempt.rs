@@ -28,6 +28,7 @@ use crate::downloads::Downloads;
 use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::gather::{Gather, Gathered};
+use crate::max_norm::MaxNorm;
 use crate::middle::{MiddleHost, SideMemory};
 use crate::phases::{Phases, Stopwatch};
 use crate::planner::Choice;
@@ -195,7 +196,9 @@ impl State {
         let (attention, looked) = self.look(fleet, &ids)?;
         (attempt.plans, attempt.selection) = self.plan(fleet, &present)?;
         attempt.phases.probe = watch.lap();
-        let dispatch = self.dispatch(&present, &attempt.plans, (seed, needed > 1))?;
+        // Who is too far from its cohort is refused after its answer was taken.
+        let revocable = needed > 1 || self.recipe.max_norm.is_some_and(MaxNorm::waits_for_all);
+        let dispatch = self.dispatch(&present, &attempt.plans, (seed, revocable))?;
         let Dispatch { work, requests, absent, corrections } = dispatch;
         self.announce_steps(&requests, &present)?;
         self.announce_rows(&requests, &present)?;
@@ -212,6 +215,8 @@ impl State {
         if !attempt.suffices() {
             self.memory = memory.unwrap_or_else(|| std::mem::take(&mut self.memory));
             fleet.revoke(&ids)?;
+        } else if !attempt.gathered.revoked.is_empty() {
+            fleet.revoke(&attempt.gathered.revoked)?;
         }
         Ok(attempt)
     }
@@ -308,7 +313,7 @@ impl State {
                 Fate::Fails => "failed (simulated)",
                 Fate::Late => "late: the round had closed (simulated)",
             };
-            absent.push(Absence { client, reason: reason.to_owned() });
+            absent.push(Absence { client, reason: reason.to_owned(), diverged: false });
         }
         Ok(Dispatch { work, requests, absent, corrections: length })
     }
@@ -405,7 +410,10 @@ impl State {
 /// The error of a round in which no attempt brought enough updates: the best one is told.
 fn gave_up(round: Round, failed: &[FailedAttempt], clients: &[ClientInfo]) -> EngineError {
     let best = failed.iter().rev().max_by_key(|attempt| attempt.arrived.len());
-    let reason = best.and_then(|best| best.failed.iter().chain(&best.refused).next());
+    let mut absent = best.into_iter().flat_map(|best| best.failed.iter().chain(&best.refused));
+    // One whose numbers ran away says most: the same rounds would end in the same way again.
+    let first = absent.clone().next();
+    let reason = absent.find(|absence| absence.diverged).or(first);
     let mut bytes = Bytes::default();
     for attempt in failed {
         bytes += attempt.bytes;
@@ -417,6 +425,7 @@ fn gave_up(round: Round, failed: &[FailedAttempt], clients: &[ClientInfo]) -> En
         cohort: best.map_or(0, |best| best.cohort.len()),
         expected: best.map_or(0, |best| best.needed),
         bytes: Box::new(bytes),
+        diverged: reason.is_some_and(|absence| absence.diverged),
         reason: reason.map_or(String::new(), |absence| format!(" ({})", absence.in_words(clients))),
     }
 }

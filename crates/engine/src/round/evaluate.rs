@@ -6,7 +6,7 @@ use fedra_plan::ByteCount;
 use fedra_wire::ClientId;
 
 use crate::error::EngineError;
-use crate::fleet::{Adaptation, ClientInfo, EvaluationRequest, EvaluationSet, Fleet};
+use crate::fleet::{Absence, Adaptation, ClientInfo, EvaluationRequest, EvaluationSet, Fleet};
 use crate::middle::{CrossingBytes, MiddleHost};
 use crate::recipe::Population;
 use crate::report::SetScores;
@@ -32,6 +32,25 @@ impl State {
         let (mut scores, bytes) = self.score(fleet, &sets)?;
         self.history.note_scores(&mut scores);
         Ok((scores, bytes))
+    }
+
+    /// Takes note of whose loss is a number: of clients that trained, and of sets that were scored. An answer that
+    /// is refused says nothing about the model.
+    pub(super) fn note_losses(
+        &mut self,
+        clients: &[ClientInfo],
+        (arrived, failed): (&[ClientId], &[Absence]),
+        scores: &[SetScores],
+    ) {
+        let words = |id: ClientId| {
+            let client = clients.binary_search_by_key(&id, |client| client.id);
+            client.map_or_else(|_| format!("client {id}"), |place| clients[place].name.clone())
+        };
+        let arrived = arrived.iter().map(|id| (words(*id), true));
+        let diverged = failed.iter().filter(|absence| absence.diverged);
+        let diverged = diverged.map(|absence| (words(absence.client), false));
+        let scored = scores.iter().map(|set| (in_words(set.on).to_owned(), set.loss.is_finite()));
+        self.history.note_losses(self.round.0, arrived.chain(diverged).chain(scored));
     }
 
     /// Scores the model as it is now on those of the sets that have examples; tells what clients
@@ -81,5 +100,13 @@ impl State {
         };
         let crossed = self.middle()?.map_or(CrossingBytes::default(), MiddleHost::crossed);
         Ok((scores, bytes + crossed.up() + crossed.down()))
+    }
+}
+
+fn in_words(on: EvaluationSet) -> &'static str {
+    match on {
+        EvaluationSet::CentralTest => "the central test set",
+        EvaluationSet::ClientValidation => "the clients' validation examples",
+        EvaluationSet::ClientTest => "the clients' test examples",
     }
 }

@@ -43,10 +43,9 @@ impl State {
     ) -> Result<(), EngineError> {
         let Some(steps) = self.recipe.private_steps() else { return Ok(()) };
         let mut events = Vec::new();
+        let cohort = by_id(cohort);
         for request in requests {
-            let Some(client) = cohort.iter().find(|client| client.id == request.client) else {
-                continue;
-            };
+            let Some(client) = cohort.get(&request.client) else { continue };
             // The norm may have adapted; the promise does not depend on it.
             let Some(release) = steps.release(&request.work, client.examples)? else { continue };
             let (learns, keeps) = (request.plan.learns(), request.plan.keeps());
@@ -71,10 +70,9 @@ impl State {
     ) -> Result<(), EngineError> {
         let Some(rows) = self.recipe.rows_at_cut(&self.layout)? else { return Ok(()) };
         let mut events = Vec::new();
+        let cohort = by_id(cohort);
         for request in requests {
-            let Some(client) = cohort.iter().find(|client| client.id == request.client) else {
-                continue;
-            };
+            let Some(client) = cohort.get(&request.client) else { continue };
             for (mechanism, release) in rows.releases(&request.plan, &request.work, client.examples)
             {
                 let (mechanism, name) = (mechanism.to_owned(), Some(client.name.clone()));
@@ -172,4 +170,9 @@ impl State {
     ) -> Result<Option<PrivacyReport>, EngineError> {
         self.account.as_ref().map(|account| account.report(noise)).transpose()
     }
+}
+
+/// Who has which number.
+fn by_id(cohort: &[ClientInfo]) -> BTreeMap<ClientId, &ClientInfo> {
+    cohort.iter().map(|client| (client.id, client)).collect()
 }

@@ -170,7 +170,7 @@ impl Quadratics {
             client: order.client,
             examples,
             steps,
-            loss: loss / steps as f32,
+            loss: Some(loss / steps as f32),
         };
         let payload = encode(&self.layout, &header, &change, Some(&mut state.residual));
         state.personal.absorb(model.subset(order.plan.keeps()));
@@ -227,12 +227,12 @@ impl Fleet for Quadratics {
         for download in downloads {
             if let Some(sent) = self.away.get(&download.client) {
                 self.seen.0 += if *sent { download.payload.len() as u64 } else { 0 };
-                let absence = Absence { client: download.client, reason: "is not there".into() };
+                let absence = Absence { client: download.client, reason: "is not there".into(), diverged: false };
                 absent.push(Unsynced { absence, sent: *sent });
                 continue;
             }
             if self.unreachable.contains(&(download.client, download.round)) {
-                let absence = Absence { client: download.client, reason: "no connection".into() };
+                let absence = Absence { client: download.client, reason: "no connection".into(), diverged: false };
                 absent.push(Unsynced { absence, sent: false });
                 continue;
             }

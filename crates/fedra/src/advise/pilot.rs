@@ -270,11 +270,11 @@ impl<'e> Pilot<'e> {
             let sinks: &mut [&mut dyn Sink] = &mut [&mut branch.course, &mut Heard(listener)];
             match federation.run(fleet, sinks, until, &|| listener.stops()) {
                 Ok(()) => {}
-                Err(EngineError::Diverged { round }) => {
+                Err(error) => {
+                    let Some(round) = error.diverged_in() else { return Err(error.into()) };
                     branch.end = End::Diverged(round);
                     break;
                 }
-                Err(error) => return Err(error.into()),
             }
             if federation.completed().0 < until {
                 return Ok(None);

@@ -1,6 +1,7 @@
 //! A comparison for people: the same tables on a terminal and in `compare.md`.
 
 use fedra_plan::ByteCount;
+use fedra_privacy::shown;
 use fedra_report::Content;
 
 use super::comparison::{Comparison, Line, Row, Standing};
@@ -134,7 +135,7 @@ fn lines(comparison: &Comparison) -> Grid {
             duration(line.seconds),
         ]);
         cells.extend(epsilon.then(|| {
-            line.epsilon.map_or_else(dash, |e| format!("{:.2}", (e * 100.0).ceil() / 100.0))
+            line.epsilon.map_or_else(dash, |epsilon| shown::up(epsilon, 2))
         }));
         grid.add(cells);
     }

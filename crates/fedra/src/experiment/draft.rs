@@ -12,7 +12,7 @@ use fedra_data::{
     PromptTemplate, Shares, Small, Task,
 };
 use fedra_engine::{
-    Conditions, Encoding, MinArrivals, OptimiserConfig, Sampler, Schedule, Start, USUAL_RETRIES,
+    Conditions, Encoding, MaxNorm, MinArrivals, OptimiserConfig, Sampler, Schedule, Start, USUAL_RETRIES,
 };
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
@@ -389,6 +389,9 @@ pub struct Federation {
     pub sample: Sampler,
     /// The fewest updates with which a round counts: a number of clients, or a share of the cohort.
     pub min_arrivals: MinArrivals,
+    /// The largest norm of an update: a number, or a multiple of the cohort's median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_norm: Option<MaxNorm>,
     /// How often a round with fewer is repeated, with a new cohort, before the run stops.
     pub retries: u32,
     /// What clients hold before the first round: nothing (`sent`), or the model (`shared`).
@@ -407,6 +410,7 @@ impl Default for Federation {
             names: Vec::new(),
             sample: Sampler::default(),
             min_arrivals: MinArrivals::default(),
+            max_norm: None,
             retries: USUAL_RETRIES,
             start: Start::default(),
             depths: BTreeMap::new(),

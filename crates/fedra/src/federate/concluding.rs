@@ -25,6 +25,7 @@ use fedra_model::hf::Precision;
 use fedra_model::peft::{self, AdapterSaving};
 use fedra_model::{Saving, save};
 use fedra_plan::Scope;
+use std::collections::BTreeMap;
 
 use super::Run;
 
@@ -37,6 +38,7 @@ impl Run<'_> {
         (best_round, listener, meter): (&BestRound, &dyn Listener, &Meter<'_>),
     ) -> Result<Box<Summary>> {
         federation.check_arrivals()?;
+        federation.check_losses()?;
         let Prepared { model, shards, .. } = &self.prepared;
         let mut reports: Vec<RoundReport> = Vec::new();
         let last = federation.completed().0;
@@ -99,6 +101,7 @@ impl Run<'_> {
                 summary.add_scores(&set);
             }
         }
+        check_finite(&summary)?;
         if personal.is_empty() {
             self.by_label(folder, federation.model(), (&mut summary, meter))?;
             self.by_label_at_clients(federation.model(), (&mut summary, meter))?;
@@ -345,4 +348,16 @@ fn own_parts(personal: &Scope) -> String {
          before the first round. Scores are those of the clients' own models",
         sites.join(", ")
     )
+}
+
+/// Refuses to call good what was scored at the end with a loss that is no number.
+fn check_finite(summary: &Summary) -> Result<()> {
+    let is_finite = |scores: &BTreeMap<String, f64>| scores.get("loss").is_none_or(|loss| loss.is_finite());
+    match summary.scores.iter().find(|(_, scores)| !is_finite(scores)) {
+        None => Ok(()),
+        Some((set, _)) => {
+            let of = format!("the {}", set.replace('_', " "));
+            Err(EngineError::LossDiverged { of, round: summary.rounds }.into())
+        }
+    }
 }

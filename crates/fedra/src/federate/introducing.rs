@@ -12,7 +12,7 @@ use crate::process::{available_bytes, resident_bytes};
 use crate::run_memory::RunMemory;
 use fedra_model::Backbone;
 use fedra_plan::ByteCount;
-use fedra_privacy::Budget;
+use fedra_privacy::{Budget, shown};
 
 use super::Run;
 
@@ -60,7 +60,7 @@ impl Run<'_> {
         };
         let over = |budget: Budget| epsilon.is_none_or(|epsilon| epsilon > budget.get());
         Ok(promise.budget.filter(|budget| over(*budget)).map(|budget| {
-            let all = epsilon.map_or("infinity".to_owned(), |epsilon| format!("{epsilon:.3}"));
+            let all = shown::up(epsilon.unwrap_or(f64::INFINITY), 3);
             format!(
                 "warning: all rounds would bring epsilon to {all}, and privacy.epsilon is {budget}: the run \
                  ends before the round that passes it; without privacy.noise the noise is found for all of \

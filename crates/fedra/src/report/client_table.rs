@@ -66,7 +66,7 @@ fn tallies(record: &RunRecord) -> BTreeMap<ClientId, Tally> {
         let before =
             before.flat_map(|attempt| [("", &attempt.failed), ("refused: ", &attempt.refused)]);
         let all = before.chain([("", &report.failed), ("refused: ", &report.refused)]);
-        for (how, Absence { client, reason }) in
+        for (how, Absence { client, reason, diverged: _ }) in
             all.flat_map(|(how, absences)| absences.iter().map(move |absence| (how, absence)))
         {
             let tally = tallies.entry(*client).or_default();

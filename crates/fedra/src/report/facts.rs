@@ -1,7 +1,8 @@
 //! What a researcher looks for first: the score and what it cost.
 
-use fedra_engine::{Bytes, RoundReport, SideMemory};
+use fedra_engine::{Bytes, FAR, RoundReport, SideMemory};
 use fedra_plan::ByteCount;
+use fedra_privacy::shown;
 use fedra_report::{Content, Fact};
 
 use crate::grid::{counted, grouped};
@@ -53,11 +54,13 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     }
     facts.extend(stage(record));
     facts.extend(absences(record));
+    facts.extend(far_updates(record));
     let warnings = record.rounds.last().and_then(|last| last.selection.as_ref());
     let warnings = warnings.iter().flat_map(|selection| &selection.warnings);
     let warnings = warnings.map(|warning| Content::Words(format!("Warning: {}", warning.text)));
     let facts = facts.into_iter().filter(|fact| !fact.value.is_empty()).collect();
-    [Content::Facts(facts)].into_iter().chain(warnings).collect()
+    let far = far_in_words(record).into_iter().map(Content::Words);
+    [Content::Facts(facts)].into_iter().chain(far).chain(warnings).collect()
 }
 
 fn score(record: &RunRecord) -> Fact {
@@ -145,7 +148,7 @@ fn client_memory(record: &RunRecord) -> Option<Fact> {
 fn privacy(record: &RunRecord) -> Fact {
     if let Some(privacy) = record.summary.as_ref().and_then(|summary| summary.privacy.as_ref()) {
         let value = privacy.epsilon.map_or("no bound".to_owned(), |epsilon| {
-            format!("epsilon {:.2}", (epsilon * 100.0).ceil() / 100.0)
+            format!("epsilon {}", shown::up(epsilon, 2))
         });
         return fact("Privacy", value, Some(PrivacySummary::in_words(privacy)));
     }
@@ -153,7 +156,7 @@ fn privacy(record: &RunRecord) -> Fact {
         |report: &RoundReport| report.privacy.as_ref().map(|told| (told.epsilon, told.delta));
     match record.rounds.last().and_then(told) {
         Some((epsilon, delta)) => {
-            let value = format!("epsilon {:.2}", (epsilon * 100.0).ceil() / 100.0);
+            let value = format!("epsilon {}", shown::up(epsilon, 2));
             fact("Privacy", value, Some(format!("so far, at delta {delta}")))
         }
         None if record.has_promise() => {
@@ -180,4 +183,24 @@ fn absences(record: &RunRecord) -> Option<Fact> {
         if record.hides_clients() { "rounds.jsonl has the" } else { "see Clients for the last" };
     let note = format!("of {} asked for; {place} reasons", grouped(asked as u64));
     (missing > 0).then(|| fact("Updates that did not come", grouped(missing as u64), Some(note)))
+}
+
+/// How many updates were far outside their cohort.
+fn far_updates(record: &RunRecord) -> Option<Fact> {
+    let norms = || record.rounds.iter().filter_map(|report| report.norms.as_ref());
+    let far = norms().map(|norms| norms.far.len()).sum::<usize>();
+    let note = format!("beyond {FAR} times the median norm of their round");
+    (far > 0).then(|| fact("Updates far outside their cohort", grouped(far as u64), Some(note)))
+}
+
+/// The first of them, in words.
+fn far_in_words(record: &RunRecord) -> Vec<String> {
+    const MOST: usize = 5;
+    let of_round = |report: &RoundReport| {
+        let round = report.round.0 + 1;
+        let norms = report.norms.iter();
+        let words = norms.flat_map(|norms| norms.in_words(|client| format!("client {client}")));
+        words.map(|far| format!("Warning: round {round}: {far}.")).collect::<Vec<_>>()
+    };
+    record.rounds.iter().flat_map(of_round).take(MOST).collect()
 }

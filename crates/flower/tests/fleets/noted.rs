@@ -110,7 +110,7 @@ impl Fleet for Noted<'_> {
                     reply.correction.as_deref().map(Digest::of),
                     reply.noise.clone(),
                 )),
-                Outcome::Failed(reason) => Err(reason.clone()),
+                Outcome::Failed(failure) => Err(failure.reason.clone()),
             };
             let verdict = arrive(arrival)?;
             let uploads = uploads.get(&client).cloned().unwrap_or_default();

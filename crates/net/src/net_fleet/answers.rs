@@ -1,7 +1,7 @@
 //! What an answer brought, and why it is none where it is not what was asked for.
 
 use bytes::Bytes;
-use fedra_engine::{Outcome, Reply, StepNoise};
+use fedra_engine::{Failure, Outcome, Reply, StepNoise};
 use fedra_plan::{ByteCount, Round};
 use fedra_wire::{ClientId, Measured};
 
@@ -29,17 +29,23 @@ pub(super) fn read_reply(
             let (payload, correction) = (payload.into(), correction.map(Vec::from));
             Outcome::Finished(Reply { payload, correction, seconds, memory, noise })
         }
-        (None, _, _) => Outcome::Failed("sent no update".to_owned()),
+        (None, _, _) => Outcome::Failed("sent no update".into()),
         (Some(_), _, Some(_)) => {
-            Outcome::Failed("sent more than an update and its correction".to_owned())
+            Outcome::Failed("sent more than an update and its correction".into())
         }
     }
+}
+
+/// Why an answer is no update.
+pub(super) fn no_update(answer: Answer, expected: &str) -> Failure {
+    let diverged = matches!(answer, Answer::Failed { diverged: true, .. });
+    Failure { reason: unexpected(answer, expected), diverged }
 }
 
 /// Why an answer is none.
 pub(super) fn unexpected(answer: Answer, expected: &str) -> String {
     let found = match answer {
-        Answer::Failed { reason } => return reason,
+        Answer::Failed { reason, .. } => return reason,
         Answer::Synced => "that it is up to date",
         Answer::Evidence => "scores of blocks",
         Answer::Attention { .. } | Answer::FirstLook => "attention",

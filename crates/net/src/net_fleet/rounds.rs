@@ -11,7 +11,7 @@ use fedra_engine::{
 use fedra_plan::{BlockScores, Scope};
 use fedra_wire::{ClientId, Expectation, Kind, ParamValues, open};
 
-use super::answers::{read_evidence, read_reply, unexpected};
+use super::answers::{no_update, read_evidence, read_reply, unexpected};
 use super::{NetFleet, failure};
 use crate::protocol::{Adapt, Answer, Counts, Label, Request, Step};
 
@@ -86,7 +86,7 @@ impl Fleet for NetFleet {
                 Err(reason) => reason,
             };
             let sent = self.was_delivered(seat, first);
-            let absence = Absence { client: ClientId(seat as u32), reason };
+            let absence = Absence { client: ClientId(seat as u32), reason, diverged: false };
             absent.push(Unsynced { absence, sent });
         }
         Ok(absent)
@@ -174,8 +174,8 @@ impl Fleet for NetFleet {
                 Ok((Answer::Trained { seconds, memory, noise }, payloads)) => {
                     read_reply(payloads, (seconds, memory, noise))
                 }
-                Ok((answer, _)) => Outcome::Failed(unexpected(answer, "an update")),
-                Err(reason) => Outcome::Failed(reason),
+                Ok((answer, _)) => Outcome::Failed(no_update(answer, "an update")),
+                Err(reason) => Outcome::Failed(reason.into()),
             };
             let arrival = Arrival { client: ClientId(seat as u32), outcome };
             self.observer.finished(&self.infos[seat], self.round, &arrival);

@@ -12,6 +12,7 @@ use super::grid::Grid;
 pub struct Tilted {
     grid: Grid,
     logs: Vec<f64>,
+    count: u64,
     steps: f64,
 }
 
@@ -28,7 +29,7 @@ impl Tilted {
     /// Takes the logarithms once.
     pub fn new(grid: Grid, steps: u64) -> Self {
         let logs = grid.masses.iter().map(|mass| mass.ln()).collect();
-        Self { grid, logs, steps: steps as f64 }
+        Self { grid, logs, count: steps, steps: steps as f64 }
     }
 
     /// K and its derivative over all steps.
@@ -65,6 +66,11 @@ impl Tilted {
             }
         }
         circle
+    }
+
+    /// How many.
+    pub fn steps(&self) -> u64 {
+        self.count
     }
 
     /// Mass without any bound, over all steps.

@@ -3,6 +3,7 @@
 //! The window holds epsilon and all that weighs on it. What lies outside is bounded by the sums that
 //! [`super::tilt`] computes anyway and is counted as lost.
 
+use super::composed::Composed;
 use super::tilt::{Cumulants, Tilted, total};
 
 /// The share of delta that tails outside grid and window may have.
@@ -127,26 +128,32 @@ impl Window {
 
     /// The epsilon at which delta of the composed, leaned masses falls to `target`; infinite where masses are
     /// no numbers, or more than the target may be worse than any number.
-    pub fn crossing(&self, composed: &[f64], target: f64) -> f64 {
-        if target.is_nan() || target <= 0.0 {
+    pub fn crossing(&self, composed: &Composed, target: f64) -> f64 {
+        /// More than this in one place is more than delta, whatever the places before it add.
+        const PLENTY: f64 = 1e200;
+        let Composed { masses, error } = composed;
+        if target.is_nan() || target <= 0.0 || !error.is_finite() {
             return f64::INFINITY;
         }
-        let length = composed.len().cast_signed() as i64;
+        let length = masses.len().cast_signed() as i64;
         let shrink = (-self.width).exp();
         let scale = self.cumulant - target.ln();
         // P-mass above a loss, and Q-mass above it times the loss's exponential; delta is 1.
         let (mut mass, mut lower) = (0.0, 0.0);
         for index in (self.low..self.low + length).rev() {
             let loss = index as f64 * self.width;
-            // Rounding may leave a place a little below nothing.
-            let leaned = composed[index.rem_euclid(length) as usize];
-            let leaned = if leaned < 0.0 { 0.0 } else { leaned };
-            let weight = leaned * (scale - self.lambda * loss).exp();
-            mass += weight;
-            lower = (lower + weight) * shrink;
-            if mass.is_nan() {
+            // Rounding may have left a place too low.
+            let leaned = masses[index.rem_euclid(length) as usize] + error;
+            if leaned.is_nan() {
                 return f64::INFINITY;
             }
+            let weight =
+                if leaned > 0.0 { leaned * (scale - self.lambda * loss).exp() } else { 0.0 };
+            if weight > PLENTY {
+                return loss;
+            }
+            mass += weight;
+            lower = (lower + weight) * shrink;
             if mass - lower >= 1.0 {
                 let within = loss - self.width + ((mass - 1.0) / lower).ln();
                 return within.min(loss);

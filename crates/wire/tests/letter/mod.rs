@@ -36,7 +36,7 @@ pub const fn header(encoding: Encoding) -> Header {
         client: ClientId(5),
         examples: 12,
         steps: 4,
-        loss: 0.5,
+        loss: Some(0.5),
     }
 }
 

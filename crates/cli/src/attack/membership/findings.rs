@@ -12,6 +12,7 @@ use fedra_audit::{
 };
 use fedra_compute::Seed;
 use fedra_engine::PrivacyReport;
+use fedra_privacy::shown;
 use fedra_report::{
     Chart, Column, Content, Document, Freshness, Point, Scale, Section, Series, Side, Stroke, Table,
 };
@@ -117,7 +118,7 @@ impl Told {
 
     fn shown_epsilon(&self) -> String {
         let spent = self.privacy.as_ref();
-        spent.map_or_else(|| "none".to_owned(), |spent| format!("{:.2}", spent.epsilon))
+        spent.map_or_else(|| "none".to_owned(), |spent| shown::up(spent.epsilon, 2))
     }
 }
 
@@ -153,7 +154,7 @@ fn lines(attacked: &[Attacked]) -> Result<Vec<String>> {
 /// Prints the table, or a line of JSON for each attack.
 pub fn print(attacked: &[Attacked], json: bool) -> Result<()> {
     if json {
-        lines(attacked)?.iter().for_each(console::data);
+        lines(attacked)?.iter().for_each(console::json);
         return Ok(());
     }
     let (columns, rows) = cells(attacked);

@@ -53,6 +53,7 @@ pub(super) fn recipe(
         sampler: draft.federation.sample,
         conditions: draft.conditions.clone().unwrap_or_default(),
         min_arrivals: draft.federation.min_arrivals,
+        max_norm: draft.federation.max_norm,
         retries: draft.federation.retries,
         depths: depths(draft, model)?,
         evaluation,

@@ -1,0 +1,158 @@
+//! What `--json` prints is JSON, whatever stands in the texts, and nothing that a terminal would obey.
+
+use std::fs;
+
+use fedra_compute::{Device, Seed};
+use fedra_data::{Tokenizer, WordTokenizer};
+use fedra_model::hf::{Companions, Config, LlamaConfig, Precision};
+use fedra_model::{Head, Model, Saving, save};
+use fedra_plan::Round;
+use fedra_privacy::{Delta, Event, Ledger, Promise, Relation, Release, Unit};
+use serde_json::Value;
+
+use crate::place::Place;
+
+/// Directions of text, a deleted letter, an escape, a nothing, a line separator, a quote and a backslash.
+const ODD: &str = "\u{202e}\u{200f}\u{61c}\u{7f}\u{1b}[31m\u{0}\u{9b}2J\u{2028}\"\\";
+
+/// Whether a terminal would obey it.
+fn is_obeyed(character: char) -> bool {
+    let turns = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    let line = matches!(character, '\u{2028}' | '\u{2029}');
+    (character.is_control() && character != '\n') || turns || line
+}
+
+/// One object, and nothing raw in it.
+#[track_caller]
+fn object(place: &Place, arguments: &[&str]) -> Value {
+    let told = place.succeed(arguments);
+    assert!(!told.contains(is_obeyed), "{arguments:?}: {told:?}");
+    serde_json::from_str(&told).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {told:?}"))
+}
+
+/// A decoder that writes words of this list.
+fn decoder(place: &Place, words: &[String]) {
+    let corpus = words.join(" ");
+    let tokenizer = WordTokenizer::grow([corpus.as_str()], 400).unwrap();
+    let config = LlamaConfig {
+        vocab_size: tokenizer.vocabulary_size(),
+        hidden_size: 16,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        head_dim: 8,
+        intermediate_size: 24,
+        max_position_embeddings: 96,
+        eos_token_ids: Vec::new(),
+        ..LlamaConfig::default()
+    };
+    let model = Model::new(Config::Llama(config), Head::Language, None).unwrap();
+    let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
+    let companions = Companions::with_tokenizer(tokenizer.to_json().unwrap().into_bytes()).unwrap();
+    let saving =
+        Saving { precision: Precision::F32, labels: None, problem: None, companions: &companions };
+    save(&place.path("decoder"), &model, &params, &saving).unwrap();
+}
+
+#[test]
+fn a_generation_is_the_text_that_was_written() {
+    let place = Place::new();
+    let words: Vec<String> =
+        (0..60).map(|number| format!("كلمة{number}\u{200f}x\u{7f}\u{202e}")).collect();
+    decoder(&place, &words);
+    let mut odd = 0;
+    for seed in 1..6 {
+        let seed = seed.to_string();
+        let asked = [
+            &["generate", "--model", "decoder", "--max-tokens", "40", "--prompt", "كلمة"][..],
+            &["--temperature", "1.5", "--seed", &seed],
+        ]
+        .concat();
+        let plain = place.succeed(&asked);
+        let told = object(&place, &[&asked[..], &["--json"]].concat());
+        assert_eq!(told["text"].as_str().unwrap(), plain.strip_suffix('\n').unwrap());
+        odd += usize::from(plain.contains(is_obeyed));
+    }
+    assert!(odd > 0, "no generation had a letter that a terminal would obey");
+}
+
+#[test]
+fn what_was_released_is_told_as_it_was_written_down() {
+    let place = Place::new();
+    let promise = Promise {
+        unit: Unit::Example,
+        relation: Relation::AddRemove,
+        delta: Delta::new(1e-5).unwrap(),
+        budget: None,
+    };
+    let mut ledger = Ledger::new(promise).unwrap();
+    let release = Release::NonPrivate { what: format!("scores {ODD}"), why: "أسباب".to_owned() };
+    let (round, mechanism) = (Round(0), "evaluation".to_owned());
+    ledger.append(&[Event { round, mechanism, client: None, input: None, release }]).unwrap();
+    fs::write(place.path("ledger.jsonl"), ledger.to_lines().unwrap()).unwrap();
+    let told = object(&place, &["account", "ledger", "ledger.jsonl", "--json"]);
+    let statement = told["statement"].as_str().unwrap();
+    assert!(statement.contains(&format!("scores {ODD}")) && statement.contains("أسباب"));
+    assert_eq!(told["pld"], Value::Null);
+}
+
+#[test]
+fn labels_of_any_writing_are_scored_by_their_names() {
+    let place = Place::new();
+    let labels = ["حمى\u{200f}", "\u{202e}سعال\u{7f}", "ألم"];
+    let rows: Vec<String> = (0..60)
+        .map(|row| {
+            let text = format!("patient {} has pain {}", row, row % 3);
+            serde_json::json!({ "text": text, "label": labels[row % 3], "site": row % 2 }).to_string()
+        })
+        .collect();
+    fs::write(place.path("rows.jsonl"), rows.join("\n")).unwrap();
+    let experiment = r#"
+seed = 3
+[data]
+path = "rows.jsonl"
+task = "classes"
+columns = { text = "text", labels = "label", client = "site" }
+shares = { central = 0.3, validation = 0.0, test = 0.0 }
+max_tokens = 16
+[model]
+preset = "tiny-encoder"
+blocks = 1
+width = 16
+heads = 2
+vocabulary = 100
+[federation]
+rounds = 1
+[work]
+batch = 8
+optimiser = { name = "adamw", rate = 1e-3 }
+"#;
+    fs::write(place.path("own.toml"), experiment).unwrap();
+    place.succeed(&["run", "own.toml", "--out", "out", "--quiet"]);
+    let told = object(&place, &["evaluate", "--model", "out", "own.toml", "--json"]).to_string();
+    for label in labels {
+        let label = serde_json::to_string(label).unwrap();
+        assert!(told.contains(&label), "{label}: {told}");
+    }
+}
+
+#[test]
+fn quick_commands_print_one_object() {
+    let place = Place::new();
+    for arguments in [
+        &["account", "epsilon", "--q", "0.01", "--sigma", "1", "--steps", "10", "--delta", "1e-5"][..],
+        &["account", "table", "--sigma", "1,2", "--q", "0.01", "--steps", "10", "--delta", "1e-5"],
+        &["bench", "fold", "--updates", "2", "--shape", "tiny"],
+        &["bench", "step", "--shape", "tiny", "--batch", "1", "--seq", "8", "--steps", "1"],
+    ] {
+        let output = place.fedra(&[arguments, &["--json"]].concat());
+        if !output.status.success() {
+            panic!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(serde_json::from_str::<Value>(&told).is_ok_and(|told| told.is_object()), "{told}");
+    }
+}
