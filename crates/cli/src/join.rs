@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -36,9 +37,10 @@ Examples:
       --key north.key --ca certs/ca.pem
 
 The site dials the server and nobody dials it. It works until all rounds are complete; when the
-connection is lost it dials again, with growing waits. What the client keeps between rounds is in
---state: a site that is killed and started again goes on from there. Ctrl-C leaves after the request
-that is worked on.";
+connection is lost it dials again, with growing waits, for ever or for --give-up-after seconds. What
+the client keeps between rounds is in --state: a site that is killed and started again goes on from
+there. Where a second process joins as the same client, the first is told so and ends with status 2.
+Ctrl-C leaves after the request that is worked on.";
 
 /// The whole command.
 #[derive(Args)]
@@ -78,6 +80,11 @@ pub struct Join {
     /// [default: a secret number in --state]
     #[arg(long, value_name = "N")]
     noise_seed: Option<u64>,
+    /// Leave with status 2 once nobody has answered for so long, or at a SuperLink once no run has wanted
+    /// this site for so long [default: never]
+    #[arg(long, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    give_up_after: Option<u64>,
     /// Say nothing but errors
     #[arg(long, short)]
     quiet: bool,
@@ -121,7 +128,8 @@ impl Join {
             }
             Way::SuperLink(endpoint) => {
                 let key = self.node_key(&folder)?;
-                let membership = Membership { endpoint, key, folder: folder.clone(), stock };
+                let (folder, give_up_after) = (folder.clone(), self.patience());
+                let membership = Membership { endpoint, key, folder, stock, give_up_after };
                 fedra_flower::join(&mut site, membership, &listener)
             }
         };
@@ -141,6 +149,11 @@ impl Join {
         }
     }
 
+    /// How long nobody may answer.
+    fn patience(&self) -> Option<Duration> {
+        self.give_up_after.map(Duration::from_secs)
+    }
+
     /// How the server is reached.
     fn way(&self) -> Result<Way> {
         let flags = [(self.node_key.is_some(), "--key"), (self.stock, "--stock")];
@@ -156,7 +169,7 @@ impl Join {
                 bail!("--tls-cert: found a certificate of {found:?}, expected {:?}", self.client);
             }
         }
-        let dialer = Dialer::new(server, &security)?;
+        let dialer = Dialer::new(server, &security)?.giving_up_after(self.patience());
         Ok(Way::Server(Arc::new(Runtime::start()?), dialer))
     }
 
@@ -233,6 +246,14 @@ fn ended(left: Left, listener: &Said) -> ExitCode {
         Left::GaveUp(reason) => {
             console::say(format_args!("error: the server gave up: {reason}"));
             ExitCode::FAILURE
+        }
+        Left::Alone(reason) => {
+            console::say(format_args!("error: {reason}"));
+            console::say(
+                "hint: the federation may have finished without this site; the same command joins again",
+            );
+            // Whoever chose the time wants it to be left alone after it.
+            ExitCode::from(2)
         }
         Left::Stopped => {
             console::say("left; the same command joins again");

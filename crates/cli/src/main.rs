@@ -178,7 +178,10 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
 fn status(error: &anyhow::Error) -> u8 {
     let ours = error.downcast_ref::<fedra::Error>().is_some_and(fedra::Error::is_breakdown);
     let engine = error.downcast_ref::<EngineError>().is_some_and(fedra::error::is_breakdown);
-    if ours || engine { 1 } else { 2 }
+    // Out of descriptors: another start may do better.
+    let machine = error.downcast_ref::<fedra_net::NetError>();
+    let machine = machine.is_some_and(fedra_net::NetError::lacks_descriptors);
+    if ours || engine || machine { 1 } else { 2 }
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode> {

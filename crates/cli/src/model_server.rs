@@ -1,6 +1,5 @@
 //! The middle of a saved decoder, for clients that keep its ends: sessions behind one address.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -93,7 +92,7 @@ pub struct ModelServer<'a> {
     /// Whether its weights are stored as bf16.
     pub bf16: bool,
     /// Where it listens, and to whom.
-    pub listen: (SocketAddr, ServerSecurity),
+    pub listen: ServerOptions,
 }
 
 impl ModelServer<'_> {
@@ -103,15 +102,14 @@ impl ModelServer<'_> {
         if self.bf16 {
             loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
         }
-        let (address, security) = self.listen;
+        let options = self.listen;
         let limits = SessionLimits::default();
         let host = host((&loaded.model, &loaded.params), &cut, identity(self.path)?, limits)?;
         let runtime = Runtime::start()?;
-        let how = match security {
+        let how = match options.security {
             ServerSecurity::Tls(_) => "mutual TLS",
             ServerSecurity::Plain => "no TLS: a client is who it claims to be",
         };
-        let options = ServerOptions::new(address, security);
         let routes = with_sessions(Routes::default(), &host);
         let server = Server::start(&runtime, &options, routes, |address, reason| {
             console::say(format_args!("{address}: {reason}"));

@@ -21,8 +21,8 @@ use fedra_compute::SecretKey;
 use fedra_engine::{EngineError, ParamValues};
 use fedra_flower::{Admission, Apps, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
-    Carrier, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
-    ServerSecurity, Start, with_middle,
+    Capacity, Carrier, Demand, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime,
+    ServerOptions, ServerSecurity, Start, with_middle,
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
@@ -110,6 +110,16 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     grace: u64,
+    /// Before a round with too few updates is repeated (federation.retries): how long clients that are away
+    /// are waited for; twice as long each time, up to ten minutes
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+          value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
+    retry_after: u64,
+    /// With --listen: most connections at a time; each client needs one, and two where the model is cut
+    /// [default: 1000, or what the system allows]
+    #[arg(long, value_name = "N", conflicts_with = "superlink",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: Option<u32>,
     /// Say nothing but errors
     #[arg(long, short)]
     quiet: bool,
@@ -130,14 +140,17 @@ impl Serve {
             (_, Some(endpoint)) => Network::SuperLink(endpoint),
             (None, None) => bail!("found neither --listen nor --superlink"),
         };
+        let capacity = Capacity::of_process(self.max_connections.map(|most| most as usize));
         let Some(file) = &self.file else {
             let Some(path) = &self.model else { bail!("found neither a file nor --model") };
-            let Network::Own(ServerOptions { listen, security, .. }) = network else {
+            let Network::Own(mut listen) = network else {
                 bail!(
                     "--superlink: found --model, expected an experiment: a decoder needs streams"
                 );
             };
-            let (ends, bf16, listen) = (self.ends, self.bf16, (listen, security));
+            let nobody_known = Demand { clients: 0, each: 1 };
+            listen.connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
+            let (ends, bf16) = (self.ends, self.bf16);
             return ModelServer { path, ends, bf16, listen }.run();
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
@@ -155,11 +168,14 @@ impl Serve {
         let seconds = Duration::from_secs;
         let mut sites = Sites {
             network,
+            capacity,
             stock: self.stock,
             keys: self.node_keys.as_deref().map(NodeKeys::open).transpose()?,
             options: FleetOptions {
                 deadline: seconds(self.deadline),
                 grace: seconds(self.grace),
+                retry_after: seconds(self.retry_after),
+                farewell: seconds(self.grace),
                 ..FleetOptions::default()
             },
             start: Start {
@@ -203,6 +219,7 @@ enum Network {
 /// The network behind a federation.
 struct Sites {
     network: Network,
+    capacity: Capacity,
     stock: Vec<(String, u64)>,
     keys: Option<NodeKeys>,
     options: FleetOptions,
@@ -226,13 +243,24 @@ impl Host for Sites {
         }
         let options = self.options.clone();
         let listener = Box::new(Said(self.voice));
-        let refused = |error: fedra_net::NetError| Error::Refused(error.to_string());
+        let refused = |error: fedra_net::NetError| {
+            if error.lacks_descriptors() {
+                // Started again, it may do better.
+                let (doing, reason) = ("meet the sites", error.to_string());
+                return Error::Engine(EngineError::Fleet { doing, reason });
+            }
+            Error::Refused(error.to_string())
+        };
         let mut fleet = match &self.network {
             Network::Own(server) => {
                 let routes = match &middle {
                     None => Routes::default(),
                     Some(middle) => with_middle(Routes::default(), middle, &names),
                 };
+                let each = if middle.is_some() { 2 } else { 1 };
+                let demand = Demand { clients: names.len(), each };
+                let connections = self.capacity.connections(demand).map_err(Error::Refused)?;
+                let server = &ServerOptions { connections, ..server.clone() };
                 let federated = Federated { names, agreement, layout, initial, routes };
                 let fleet =
                     NetFleet::listen(federated, (server, folder), options, listener, central);

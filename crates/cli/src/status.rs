@@ -140,10 +140,13 @@ impl Picture {
         let doing = match (status.phase, self.is_served) {
             (FleetPhase::Waiting, true) => "waits for clients".to_owned(),
             (FleetPhase::Running, true) => format!("round {round}{of} is on"),
+            (FleetPhase::Retrying, true) => {
+                format!("round {round}{of} had too few updates and waits for clients that are away")
+            }
             (FleetPhase::Waiting, false) => {
                 "stopped while it waited for clients: no process is at work here".to_owned()
             }
-            (FleetPhase::Running, false) => {
+            (FleetPhase::Running | FleetPhase::Retrying, false) => {
                 format!("stopped in round {round}{of}: no process is at work here")
             }
             (FleetPhase::Ended, _) if self.is_finished => "is over".to_owned(),
@@ -284,7 +287,10 @@ impl Picture {
             self.status.sites.iter().map(|site| (label(site), value(site))).collect()
         };
         let truth = f64::from;
-        let is_on = self.status.phase == FleetPhase::Running && self.is_served;
+        let is_on = match self.status.phase {
+            FleetPhase::Running | FleetPhase::Retrying => self.is_served,
+            FleetPhase::Waiting | FleetPhase::Ended => false,
+        };
         metric("running", "gauge", "Whether rounds are on.", one(truth(u8::from(is_on))));
         let is_finished = truth(u8::from(self.is_finished));
         metric("finished", "gauge", "Whether the last round is complete.", one(is_finished));

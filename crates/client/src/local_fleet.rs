@@ -389,6 +389,16 @@ impl Fleet for LocalFleet {
         Ok(())
     }
 
+    /// They are all here.
+    fn await_return(
+        &mut self,
+        _absent: &[ClientId],
+        _again: u32,
+        _stop: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn states(&self) -> Vec<StateHandle> {
         self.state_store.states()
     }

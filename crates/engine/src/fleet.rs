@@ -13,6 +13,7 @@
 //!   evaluate  EvaluationRequest   ->   score; Scored
 //!   forget    a part              ->   what clients remember about it is gone
 //!   revoke    clients             ->   their last answers do not count: they go back by one
+//!   await     absent clients      ->   before an attempt is repeated: those who are away may come back
 //! ```
 //!
 //! Every answer is about the model **as the client received it**: through the encoding of downloads,
@@ -90,6 +91,16 @@ pub trait Fleet {
     /// Takes back what the given clients answered last to a request that could be revoked: their
     /// states become what they were before it.
     fn revoke(&mut self, clients: &[ClientId]) -> Result<(), EngineError>;
+
+    /// An attempt at a round brought too few updates and is about to be repeated for the `again`-th time:
+    /// those of the given clients that are away get a chance to come back. How long is the fleet's affair;
+    /// clients of this process are never away. Returns at once when `stop` says so.
+    fn await_return(
+        &mut self,
+        absent: &[ClientId],
+        again: u32,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError>;
 
     /// What the clients of this process keep between rounds, in client order, for a checkpoint or a
     /// branch; clients that keep nothing are absent, and so are clients on other machines, which keep

@@ -191,6 +191,15 @@ impl Fleet for Intruder {
         self.0.revoke(clients)
     }
 
+    fn await_return(
+        &mut self,
+        absent: &[ClientId],
+        again: u32,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        self.0.await_return(absent, again, stop)
+    }
+
     fn states(&self) -> Vec<StateHandle> {
         self.0.states()
     }

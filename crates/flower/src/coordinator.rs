@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fedra_net::{Carrier, FleetListener, NetError, Reception, RunEnd};
+use fedra_net::{Carrier, Fault, FleetListener, NetError, Reception, RunEnd, Standing};
 
 use crate::app::Apps;
 use crate::courier::{Admission, Courier};
@@ -26,6 +26,11 @@ const LOOK: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_millis(100);
 /// How often the fleet is looked at for something to send.
 const TICK: Duration = Duration::from_millis(10);
+/// How often the SuperLink has to say, in a row, that a run is over before it is: one damaged byte in a token
+/// looks the same.
+const DENIALS: u32 = 3;
+/// How long it may answer something else than what was asked for.
+const REFUSING: Duration = Duration::from_mins(1);
 /// The longest wait after the SuperLink could not be reached.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -45,6 +50,7 @@ impl Task {
     ) -> Result<Option<Self>, FlowerError> {
         let (place, kept) = (endpoint.authority(), KeptTask::of(folder));
         let (mut link, mut said) = (None, String::new());
+        let mut standing = Standing::Stranger;
         let mut say = |line: String| {
             if said != line {
                 listener.told(&line);
@@ -72,7 +78,7 @@ impl Task {
                     return Ok(Some(Self { api }));
                 }
                 Ok(Sought::None(unchanged, told)) => {
-                    link = Some(unchanged);
+                    (link, standing) = (Some(unchanged), Standing::Welcomed);
                     let told = told.map(|told| format!("{told}; ")).unwrap_or_default();
                     let app = match apps {
                         Apps::Ours => "the app of `fedra flower app`",
@@ -80,8 +86,10 @@ impl Task {
                     };
                     say(format!("{told}waiting for a run at {place}: `flwr run` with {app}"));
                 }
-                Err(error) if error.is_temporary() => say(format!("{error}; trying again")),
-                Err(error) => return Err(error),
+                Err(error) => match error.fault(standing) {
+                    Fault::Lost => say(format!("{error}; trying again")),
+                    Fault::Refused => return Err(error),
+                },
             }
             std::thread::sleep(LOOK);
         }
@@ -150,9 +158,38 @@ impl Drop for Coordinator {
     }
 }
 
+/// Errors since something went well.
+#[derive(Debug, Default)]
+struct Trouble {
+    is_told: bool,
+    /// How often the SuperLink has said that the run is over, or that it does not know who asks.
+    denials: u32,
+    /// Since when it has answered, and never with what was asked for.
+    refusing: Option<Instant>,
+}
+
+impl Trouble {
+    /// Whether the trouble may pass: a SuperLink that cannot be reached may be back at any time, and an answer
+    /// to a call that was damaged on its way is another one when the call is made again.
+    fn passes(&mut self, error: &FlowerError) -> bool {
+        if error.is_temporary() {
+            self.refusing = None;
+            return true;
+        }
+        if error.is_run_over() || error.is_unauthenticated() {
+            self.denials += 1;
+        }
+        let since = *self.refusing.get_or_insert_with(Instant::now);
+        match error.fault(Standing::Welcomed) {
+            Fault::Lost => self.denials < DENIALS && since.elapsed() < REFUSING,
+            Fault::Refused => false,
+        }
+    }
+}
+
 /// Works until it is told how the run ended, or that this process goes without an end.
 fn carry(mut courier: Courier, orders: &Receiver<(Outcome, String)>) {
-    let mut wait = TICK;
+    let (mut wait, mut trouble) = (TICK, Trouble::default());
     loop {
         match orders.try_recv() {
             Ok((outcome, reason)) => return courier.finish(outcome, &reason),
@@ -160,9 +197,11 @@ fn carry(mut courier: Courier, orders: &Receiver<(Outcome, String)>) {
             Err(TryRecvError::Empty) => {}
         }
         match courier.work() {
-            Ok(()) => wait = TICK,
-            Err(error) if error.is_temporary() => {
-                courier.tell(&format!("{error}; trying again"));
+            Ok(()) => (wait, trouble) = (TICK, Trouble::default()),
+            Err(error) if trouble.passes(&error) => {
+                if !std::mem::replace(&mut trouble.is_told, true) {
+                    courier.tell(&format!("{error}; trying again until it answers"));
+                }
                 wait = (wait * 2).min(LONGEST_WAIT);
             }
             Err(error) => {

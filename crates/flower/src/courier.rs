@@ -432,7 +432,7 @@ impl Courier {
         let client = self.stock.as_mut().and_then(|stock| stock.next(keys));
         let Some(client) = client else { return false };
         let (name, examples) = client.entry();
-        let hello = self.reception.vouch(name, (examples, node));
+        let hello = self.reception.vouch(name, examples);
         let (address, traffic) = (format!("node {node}"), Arc::clone(&guest.traffic));
         let admitted = self.reception.admit(&hello, &Peer { address, names: None, traffic });
         if let Ok(seated) = admitted {

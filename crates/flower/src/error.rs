@@ -1,6 +1,6 @@
 //! What can go wrong between a party and a SuperLink, in sentences for the party.
 
-use fedra_net::NetError;
+use fedra_net::{Fault, NetError, Standing};
 
 /// Why a SuperLink was of no use.
 #[derive(Debug, thiserror::Error)]
@@ -29,18 +29,32 @@ pub enum FlowerError {
         /// Why.
         reason: String,
     },
-    /// TLS was refused by one of the two sides.
+    /// One of the two sides does not take the other's certificate.
     #[error("the SuperLink {superlink}: {reason}")]
-    Tls {
+    Distrusted {
         /// The address.
         superlink: String,
-        /// What is wrong.
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// TLS broke: that port speaks something else, or bytes were damaged on their way.
+    #[error("the SuperLink {superlink}: {reason}")]
+    Garbled {
+        /// The address.
+        superlink: String,
+        /// What was found.
         reason: String,
     },
     /// A SuperLink that nobody has tried with this program.
     #[error("found a SuperLink of version {found}, expected 1.40 to 1.42")]
     Version {
         /// What it says it is.
+        found: String,
+    },
+    /// Something that says nothing of itself.
+    #[error("found a SuperLink of version {found}, expected 1.40 to 1.42")]
+    Undescribed {
+        /// What it said in its place.
         found: String,
     },
     /// It answered, and the answer is no.
@@ -97,21 +111,29 @@ const ACTIVATION_FAILED: u32 = 2004;
 const REGISTRATION_DISABLED: u32 = 2001;
 
 impl FlowerError {
-    /// Whether trying again may help.
-    pub const fn is_temporary(&self) -> bool {
+    /// What it means to whoever wants to stay: the one place where that is decided. What a SuperLink answers to
+    /// a call that was damaged on its way is no decision of anybody's, once it has let this process in.
+    pub const fn fault(&self, standing: Standing) -> Fault {
         match self {
-            Self::Unreachable { .. } => true,
-            Self::Net(error) => error.is_temporary(),
-            Self::Address { .. }
-            | Self::File { .. }
-            | Self::Tls { .. }
-            | Self::Version { .. }
+            Self::Unreachable { .. } => Fault::Lost,
+            Self::Net(error) => error.fault(standing),
+            Self::Garbled { .. }
+            | Self::Undescribed { .. }
             | Self::Denied { .. }
             | Self::Reply { .. }
             | Self::Object { .. }
-            | Self::Unfinished { .. }
-            | Self::NotRegistered => false,
+            | Self::Unfinished { .. } => standing.fault(),
+            Self::Address { .. }
+            | Self::File { .. }
+            | Self::Distrusted { .. }
+            | Self::Version { .. }
+            | Self::NotRegistered => Fault::Refused,
         }
+    }
+
+    /// Whether it is lost for a while to anybody, whoever asked.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.fault(Standing::Stranger) == Fault::Lost
     }
 
     /// Whether a run is over for the SuperLink.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::clock::http_date;
 use crate::error::FlowerError;
@@ -107,15 +107,22 @@ impl Endpoint {
     fn secure(&self, mut socket: TcpStream) -> Result<Socket, FlowerError> {
         let Some((config, name)) = &self.tls else { return Ok(Socket::Plain(socket)) };
         let superlink = || self.authority();
-        let refused = |reason: String| FlowerError::Tls { superlink: superlink(), reason };
+        let garbled = |reason: String| FlowerError::Garbled { superlink: superlink(), reason };
         let mut connection = ClientConnection::new(Arc::clone(config), name.clone())
-            .map_err(|error| refused(error.to_string()))?;
+            .map_err(|error| garbled(error.to_string()))?;
         while connection.is_handshaking() {
             if let Err(error) = connection.complete_io(&mut socket) {
                 let of_tls =
                     error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
                 return Err(match of_tls {
-                    Some(error) => refused(format!("TLS: {error}{}", hint(error))),
+                    Some(error) => {
+                        let reason = format!("TLS: {error}{}", hint(error));
+                        if is_of_certificate(error) {
+                            FlowerError::Distrusted { superlink: superlink(), reason }
+                        } else {
+                            garbled(reason)
+                        }
+                    }
                     None => self.unreachable(&error),
                 });
             }
@@ -125,6 +132,26 @@ impl Endpoint {
 
     pub(crate) fn unreachable(&self, reason: &dyn std::fmt::Display) -> FlowerError {
         FlowerError::Unreachable { superlink: self.authority(), reason: reason.to_string() }
+    }
+}
+
+/// Whether TLS failed over a certificate: the SuperLink's, which this side looked at, or its word about ours.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others are about bytes")]
+fn is_of_certificate(error: &rustls::Error) -> bool {
+    match error {
+        rustls::Error::InvalidCertificate(_) => true,
+        rustls::Error::AlertReceived(alert) => [
+            AlertDescription::BadCertificate,
+            AlertDescription::UnsupportedCertificate,
+            AlertDescription::CertificateRevoked,
+            AlertDescription::CertificateExpired,
+            AlertDescription::CertificateUnknown,
+            AlertDescription::UnknownCA,
+            AlertDescription::AccessDenied,
+            AlertDescription::CertificateRequired,
+        ]
+        .contains(alert),
+        _ => false,
     }
 }
 

@@ -12,7 +12,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fedra_net::{Conversation, Heard, JoinListener, Left, Limits, Message, NetError, Site, limits};
+use fedra_net::{
+    Conversation, Fault, Heard, JoinListener, Left, Limits, Message, NetError, Outage, Site,
+    Standing, limits,
+};
+use fedra_plan::Digest;
+use fedra_seed::Seed;
 
 use crate::arrays::Arrays;
 use crate::envelope::{Envelope, MESSAGE_TYPE, Opened, records};
@@ -25,9 +30,8 @@ use crate::proto::{self, Metadata, ObjectTree};
 use crate::stock::{StockRequest, StockRun};
 use crate::superlink::{Caller, SuperLink};
 
-/// The first wait before the SuperLink is dialled again; it doubles up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(15);
+/// A node that was online for so long did not go offline at once.
+const USEFUL: Duration = Duration::from_secs(5);
 /// It is asked for messages again after a part of the time for which there was none, within bounds: so a
 /// message waits for a sixth of that time at most, and a node that is idle for long costs little: each
 /// question takes the SuperLink some 5 ms. Nothing is urgent before a coordinator has greeted it.
@@ -57,6 +61,9 @@ pub struct Membership {
     pub folder: PathBuf,
     /// How it takes part in a run that is none of ours; absent: not at all.
     pub stock: Option<StockRun>,
+    /// How long nobody may want it before it leaves: no SuperLink answers, or no run asks for it. Absent:
+    /// for ever.
+    pub give_up_after: Option<Duration>,
 }
 
 /// Takes part until the run is over, whatever happens to the connection. An error is one that would
@@ -66,7 +73,7 @@ pub fn join(
     membership: Membership,
     listener: &dyn JoinListener,
 ) -> Result<Left, FlowerError> {
-    let Membership { endpoint, key, folder, stock } = membership;
+    let Membership { endpoint, key, folder, stock, give_up_after } = membership;
     if stock.is_some() {
         StockRun::begin(site)?;
     }
@@ -75,8 +82,10 @@ pub fn join(
     let limits = Limits { bytes: limits.bytes.saturating_mul(2), ..limits };
     let (key, file) = (Arc::new(key), folder.join(NODE_FILE));
     let conversation = Conversation::new(site, listener);
-    let mut node = Node { conversation, limits, stock, run: None, declined: None };
-    let (mut wait, mut inactive): (_, Option<Instant>) = (FIRST_WAIT, None);
+    let (wanted, run, declined) = (Instant::now(), None, None);
+    let mut node = Node { conversation, limits, stock, give_up_after, wanted, run, declined };
+    let mut outage = Outage::new(listener, give_up_after, Seed(secret_of(&key)));
+    let (mut standing, mut inactive): (_, Option<Instant>) = (Standing::Stranger, None);
     loop {
         if listener.stops() {
             return Ok(Left::Stopped);
@@ -84,10 +93,15 @@ pub fn join(
         let before = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
         let online = online((&endpoint, &key), before, listener);
         let ended = online.and_then(|api| {
-            (wait, inactive) = (FIRST_WAIT, None);
+            (standing, inactive) = (Standing::Welcomed, None);
             let kept = std::fs::write(&file, format!("{}\n", api.node_id()));
             kept.map_err(|error| unusable(&file, &error))?;
-            node.serve(api)
+            let (begun, served) = (Instant::now(), node.serve(api));
+            outage.was_there();
+            if begun.elapsed() > USEFUL {
+                outage.was_useful();
+            }
+            served
         });
         let error = match ended {
             Ok(left) => return Ok(left),
@@ -99,10 +113,9 @@ pub fn join(
             let is_known = error.is_unauthenticated();
             return Err(if is_known { error } else { FlowerError::NotRegistered });
         }
-        if !error.is_temporary() && !is_inactive {
+        if error.fault(standing) == Fault::Refused && !is_inactive {
             return Err(error);
         }
-        let seconds = wait.as_secs_f64();
         let why = if error.is_not_activated() {
             "the SuperLink does not let this node come online: its key is not registered there, or another \
              process uses it"
@@ -110,12 +123,17 @@ pub fn join(
         } else {
             error.to_string()
         };
-        listener.told(&format!("{why}; trying again in {seconds:.1} s"));
-        if !rest(wait, listener) {
-            return Ok(Left::Stopped);
+        if let Some(left) = outage.rest(&why) {
+            return Ok(left);
         }
-        wait = (wait * 2).min(LONGEST_WAIT);
     }
+}
+
+/// A number of this node's own from which waits are drawn, so that nodes do not all come back at once.
+fn secret_of(key: &NodeKey) -> u64 {
+    let digest = Digest::of(key.public_pem().as_bytes());
+    let first = digest.as_bytes().first_chunk::<8>();
+    first.map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 /// Brings the node online.
@@ -159,6 +177,9 @@ struct Node<'a> {
     conversation: Conversation<'a>,
     limits: Limits,
     stock: Option<StockRun>,
+    give_up_after: Option<Duration>,
+    /// When somebody last wanted something of it.
+    wanted: Instant,
     /// The run in which it takes part.
     run: Option<u64>,
     /// The run that was last told so.
@@ -190,6 +211,10 @@ impl Node<'_> {
         let mut idle = Instant::now();
         loop {
             let Some(message) = api.next_message()? else {
+                if let Some(left) = self.alone(&mut api)? {
+                    api.deactivate();
+                    return Ok(left);
+                }
                 let first =
                     if self.conversation.is_welcomed() { FIRST_POLL } else { UNSEATED_POLL };
                 let poll = (idle.elapsed() / PART_OF_IDLE).clamp(first, LONGEST_POLL);
@@ -217,8 +242,22 @@ impl Node<'_> {
                 }
                 Err(error) => return Err(error),
             }
-            idle = Instant::now();
+            (idle, self.wanted) = (Instant::now(), Instant::now());
         }
+    }
+
+    /// How it leaves, if no run has wanted it for as long as it waits. One that it takes part in, and that is
+    /// on, may be silent for hours: others work.
+    fn alone(&self, api: &mut FleetApi) -> Result<Option<Left>, FlowerError> {
+        let is_up = |patience: &Duration| self.wanted.elapsed() >= *patience;
+        let Some(patience) = self.give_up_after.filter(is_up) else { return Ok(None) };
+        if let Some(run) = self.run
+            && api.is_on(run)?
+        {
+            return Ok(None);
+        }
+        let seconds = patience.as_secs();
+        Ok(Some(Left::Alone(format!("no run at the SuperLink wanted this site for {seconds} s"))))
     }
 
     /// Answers one message; how all ended, if it has.

@@ -103,7 +103,7 @@ impl SuperLink {
             return Err(endpoint.unreachable(&away));
         }
         let described: Result<Description, _> = serde_json::from_slice(&body);
-        let described = described.map_err(|_| FlowerError::Version {
+        let described = described.map_err(|_| FlowerError::Undescribed {
             found: format!("that says nothing of itself (status {status} at {DESCRIPTION})"),
         })?;
         let version = Version::new(&described.info.version)?;

@@ -12,13 +12,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TryRecvError;
 use tonic::Status;
 
-use crate::error::NetError;
+use crate::error::{Fault, NetError, Standing};
 use crate::frame::{Limits, Message};
 use crate::host::Host;
 use crate::link::{from_meta, to_meta};
 use crate::peer::Peer;
 use crate::protocol::{Asked, Counts, DataDigest, HeldModel, Hello, PROTOCOL, Request, RunEnd};
 use crate::roster::{Event, Outgoing};
+use crate::site::fresh_number;
 
 /// Carries messages between a fleet and its sites until it is dropped.
 pub trait Carrier: Send {
@@ -66,7 +67,7 @@ impl Reception {
 
     /// A hello for a client that cannot say one itself, as of one that agrees to everything and keeps
     /// nothing: whoever runs the federation answers for it.
-    pub fn vouch(&self, client: &str, (examples, process): (u64, u64)) -> Message {
+    pub fn vouch(&self, client: &str, examples: u64) -> Message {
         let digest = Digest::of(client.as_bytes());
         let hello = Hello {
             protocol: PROTOCOL,
@@ -77,7 +78,8 @@ impl Reception {
             model: HeldModel::First,
             run: None,
             kept: Vec::new(),
-            process,
+            // A node that answers for a client again is as good as another one.
+            process: fresh_number(),
         };
         Message { id: 0, meta: to_meta(&hello), payloads: Vec::new() }
     }
@@ -193,9 +195,8 @@ pub fn urgency(message: &Message) -> Urgency {
 /// Whether a site that was hung up on may come again.
 fn over(status: &Status) -> Delivery {
     let reason = status.message().to_owned();
-    if NetError::of_status(status).is_temporary() {
-        Delivery::Over(reason)
-    } else {
-        Delivery::Refused(reason)
+    match NetError::of_status(status).fault(Standing::Welcomed) {
+        Fault::Lost => Delivery::Over(reason),
+        Fault::Refused => Delivery::Refused(reason),
     }
 }

@@ -24,11 +24,12 @@ use serde::{Deserialize, Serialize};
 use tonic::Status;
 
 use crate::dialer::Dialer;
-use crate::error::NetError;
+use crate::error::{Fault, NetError, Standing};
 use crate::frame::{Limits, Message};
 use crate::link::{Link, first_words, from_meta, to_meta};
 use crate::newest::NewestStreams;
 use crate::peer::Peer;
+use crate::processes::Processes;
 use crate::protocol::PROTOCOL;
 use crate::runtime::Runtime;
 use crate::service::Routes;
@@ -48,6 +49,8 @@ pub struct CutHello {
     pub round: Round,
     /// Whether something is learnt from the rows.
     pub trains: bool,
+    /// The number of the process: one whose place another has taken does not get it back here either.
+    pub process: u64,
 }
 
 /// What a frame of rows of this width may weigh.
@@ -62,20 +65,22 @@ pub fn row_limits(width: usize) -> Limits {
 pub fn with_middle(routes: Routes, middle: &Arc<Middle>, names: &[String]) -> Routes {
     let (middle, names) = (Arc::clone(middle), Arc::<[String]>::from(names));
     let streams = Arc::<NewestStreams<(ClientId, bool)>>::default();
-    let traffic = Arc::clone(routes.traffic());
+    let (traffic, processes) = (Arc::clone(routes.traffic()), Arc::clone(routes.processes()));
     let routes = routes.before_middle(&middle);
     routes.with(CUT, move |peer, mut inbound, outbound| {
         let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
         let (streams, traffic) = (Arc::clone(&streams), Arc::clone(&traffic));
+        let processes = Arc::clone(&processes);
         async move {
             let hello = first_words(&mut inbound).await;
-            let (client, purpose) = match hello.and_then(|hello| greeted(&peer, &hello, &names)) {
-                Ok(greeted) => greeted,
-                Err(status) => {
-                    let _gone = outbound.send(Err(status)).await;
-                    return;
-                }
-            };
+            let (client, purpose) =
+                match hello.and_then(|hello| greeted(&peer, &hello, (&names, &processes))) {
+                    Ok(greeted) => greeted,
+                    Err(status) => {
+                        let _gone = outbound.send(Err(status)).await;
+                        return;
+                    }
+                };
             traffic.follow(&names[client.0 as usize], &peer.traffic);
             let handle = tokio::runtime::Handle::current();
             let (both, limits) = ((inbound, outbound), row_limits(middle.width()));
@@ -113,7 +118,7 @@ fn serve(mut link: Link, mut half: LocalPeer<'_>) {
 fn greeted(
     peer: &Peer,
     message: &Message,
-    names: &[String],
+    (names, processes): (&[String], &Processes),
 ) -> Result<(ClientId, Purpose), Status> {
     let hello: CutHello = from_meta("the hello of a cut", message)
         .map_err(|error| Status::failed_precondition(error.to_string()))?;
@@ -126,6 +131,7 @@ fn greeted(
         let told = format!("found the client {:?}, expected one of this run", hello.client);
         return Err(Status::permission_denied(told));
     };
+    processes.check(&hello.client, hello.process)?;
     let purpose =
         if hello.trains { Purpose::Train(hello.round) } else { Purpose::Score(hello.round) };
     Ok((ClientId(number as u32), purpose))
@@ -182,7 +188,8 @@ impl Connect for CutDialer {
             Purpose::Train(round) => (round, true),
             Purpose::Score(round) | Purpose::Probe(round) => (round, false),
         };
-        let hello = CutHello { protocol: PROTOCOL, client: self.client.clone(), round, trains };
+        let (client, process) = (self.client.clone(), self.dialer.process());
+        let hello = CutHello { protocol: PROTOCOL, client, round, trains, process };
         let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(lost)?;
         let hello = Message { id: 0, meta: to_meta(&hello), payloads: Vec::new() };
         link.send(hello).map_err(lost)?;
@@ -236,8 +243,11 @@ impl CutLink {
 
 /// What may be there again is told from what was refused.
 fn lost(error: NetError) -> ClientError {
-    if error.is_temporary() {
-        return ClientError::Unreachable(Box::new(error));
+    // Nobody is asked to work on a cut model before it was welcome.
+    match error.fault(Standing::Welcomed) {
+        Fault::Lost => ClientError::Unreachable(Box::new(error)),
+        Fault::Refused => {
+            ClientError::Peer { reason: format!("the server's half of the model: {error}") }
+        }
     }
-    ClientError::Peer { reason: format!("the server's half of the model: {error}") }
 }

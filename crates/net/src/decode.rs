@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Status;
 
 use crate::dialer::Dialer;
-use crate::error::NetError;
+use crate::error::{Fault, NetError, Standing};
 use crate::frame::{Limits, Message};
 use crate::link::{Link, first_words, from_meta, to_meta};
 use crate::newest::NewestStreams;
@@ -367,7 +367,10 @@ impl NetDecodePeer {
             let (link, position) = loop {
                 match self.dialer.connect() {
                     Ok(made) => break made,
-                    Err(error) if error.is_temporary() && Instant::now() + wait < until => {
+                    Err(error)
+                        if error.fault(Standing::Welcomed) == Fault::Lost
+                            && Instant::now() + wait < until =>
+                    {
                         let seconds = wait.as_secs_f64();
                         let listener = &self.dialer.listener;
                         listener.told(&format!("{error}; trying again in {seconds:.1} s"));

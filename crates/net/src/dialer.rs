@@ -27,7 +27,8 @@ use crate::peer::Traffic;
 use crate::runtime::Runtime;
 use crate::server::{CONNECTION_WINDOW, PING, PONG, STREAM_WINDOW};
 use crate::service::WAITING_FRAMES;
-use crate::tls::{self, ClientSecurity, Party};
+use crate::site::fresh_number;
+use crate::tls::{self, ClientSecurity, Party, TlsFailure};
 use crate::watched::{Failure, FirstByte, Watched};
 
 /// How long a connection may take to be made.
@@ -39,6 +40,8 @@ pub struct Dialer {
     server: String,
     host: ServerName<'static>,
     tls: Option<Arc<ClientConfig>>,
+    process: u64,
+    patience: Option<Duration>,
 }
 
 impl Dialer {
@@ -54,7 +57,25 @@ impl Dialer {
             ClientSecurity::Tls(identity) => Some(identity.client_config()?),
             ClientSecurity::Plain => None,
         };
-        Ok(Self { server: server.to_owned(), host, tls })
+        let (server, process) = (server.to_owned(), fresh_number());
+        Ok(Self { server, host, tls, process, patience: None })
+    }
+
+    /// The same for a site that leaves once nobody has answered for so long; without, it dials for ever.
+    #[must_use]
+    pub const fn giving_up_after(mut self, patience: Option<Duration>) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// How long nobody may answer before a site leaves.
+    pub(crate) const fn patience(&self) -> Option<Duration> {
+        self.patience
+    }
+
+    /// The number of this process, which all of its streams carry.
+    pub(crate) const fn process(&self) -> u64 {
+        self.process
     }
 
     /// The server's address as it was given.
@@ -113,16 +134,19 @@ impl Dialer {
             return self.speak(Watched::expecting(socket, FirstByte::OfHttp2)).await;
         };
         let connector = TlsConnector::from(Arc::clone(config));
-        let tls = connector.connect(self.host.clone(), socket).await.map_err(|error| {
-            let reason = match tls::in_words(&error, Party::Client) {
-                Some(words) => words,
-                None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                    "it ended the connection before TLS began: does that port speak TLS?".to_owned()
-                }
-                None => return self.unreachable(&error.to_string()),
-            };
-            NetError::Tls { server: self.server.clone(), reason }
-        })?;
+        let tls =
+            connector.connect(self.host.clone(), socket).await.map_err(
+                |error| match tls::failure(&error, Party::Client) {
+                    Some(failure) => of_tls(&self.server, failure),
+                    None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                        let reason =
+                            "it ended the connection before TLS began: does that port speak TLS?";
+                        let (server, reason) = (self.server.clone(), reason.to_owned());
+                        NetError::Garbled { server, reason }
+                    }
+                    None => self.unreachable(&error.to_string()),
+                },
+            )?;
         self.speak(Watched::expecting(tls, FirstByte::Any)).await
     }
 
@@ -158,13 +182,20 @@ impl Dialer {
 /// What a failed stream means: what the socket said says more than what became of it above.
 fn explained(server: &str, tls: bool, failure: &Failure, status: &tonic::Status) -> NetError {
     let Some(error) = failure.take() else { return NetError::of_status(status) };
-    let server = server.to_owned();
-    match tls::in_words(&error, Party::Client) {
-        Some(reason) => NetError::Tls { server, reason },
+    match tls::failure(&error, Party::Client) {
+        Some(failure) => of_tls(server, failure),
         None if !tls && error.kind() == std::io::ErrorKind::InvalidData => {
-            NetError::Tls { server, reason: error.to_string() }
+            NetError::Garbled { server: server.to_owned(), reason: error.to_string() }
         }
         None => NetError::Lost(error.to_string()),
+    }
+}
+
+fn of_tls(server: &str, failure: TlsFailure) -> NetError {
+    let server = server.to_owned();
+    match failure {
+        TlsFailure::Certificate(reason) => NetError::Distrusted { server, reason },
+        TlsFailure::Garbled(reason) => NetError::Garbled { server, reason },
     }
 }
 

@@ -31,12 +31,21 @@ pub enum NetError {
         /// Why.
         reason: String,
     },
-    /// TLS was refused by one of the two sides, or one of them does not speak it.
+    /// One of the two sides does not take the other's certificate.
     #[error("{server}: {reason}")]
-    Tls {
+    Distrusted {
         /// The address.
         server: String,
-        /// What is wrong.
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// What came is not what that port was expected to speak: another protocol, or bytes that were damaged on
+    /// their way.
+    #[error("{server}: {reason}")]
+    Garbled {
+        /// The address.
+        server: String,
+        /// What was found.
         reason: String,
     },
     /// A certificate or a key that cannot be used.
@@ -50,6 +59,12 @@ pub enum NetError {
     /// The other side said no, and will say so again.
     #[error("the server refused: {0}")]
     Refused(String),
+    /// The other side could not take what it got, which may not be what was sent.
+    #[error("the server refused: {0}")]
+    Rejected(String),
+    /// Another process has taken this client's place.
+    #[error("{0}")]
+    Replaced(String),
     /// The other side broke the rules of the stream.
     #[error("the other side sent what makes no message: {0}")]
     Frame(#[from] FrameError),
@@ -73,6 +88,14 @@ pub enum NetError {
     /// Somebody asked to stop while something was worked on.
     #[error("stopped while a request was worked on")]
     Stopped,
+    /// A state folder that cannot be used.
+    #[error("--state: {folder}: {reason}")]
+    Folder {
+        /// The folder.
+        folder: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A file or a thread that the system did not give.
     #[error("{doing}: {source}")]
     System {
@@ -83,20 +106,75 @@ pub enum NetError {
     },
 }
 
-impl NetError {
-    /// Whether trying again may help.
-    pub const fn is_temporary(&self) -> bool {
+/// What an error means to whoever wants to stay joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The connection is lost: to dial again may help.
+    Lost,
+    /// It would come again.
+    Refused,
+}
+
+/// Whether the other side has ever let this process in. What is a wrong setting before that (a port that
+/// speaks something else) is a fault of the network afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Not yet.
+    Stranger,
+    /// Yes.
+    Welcomed,
+}
+
+impl Standing {
+    /// What an error means that is a wrong setting to a stranger, and a damaged byte to everybody else.
+    pub const fn fault(self) -> Fault {
         match self {
-            Self::Unreachable { .. } | Self::Lost(_) | Self::Late { .. } => true,
+            Self::Stranger => Fault::Refused,
+            Self::Welcomed => Fault::Lost,
+        }
+    }
+}
+
+impl NetError {
+    /// What it means to whoever wants to stay joined: the one place where that is decided.
+    pub const fn fault(&self, standing: Standing) -> Fault {
+        match self {
+            Self::Unreachable { .. } | Self::Lost(_) | Self::Late { .. } => Fault::Lost,
+            Self::Garbled { .. } | Self::Rejected(_) | Self::Frame(_) | Self::Meaning { .. } => {
+                standing.fault()
+            }
             Self::Listen { .. }
             | Self::Address { .. }
-            | Self::Tls { .. }
+            | Self::Distrusted { .. }
             | Self::Certificate { .. }
             | Self::Refused(_)
+            | Self::Replaced(_)
+            | Self::Folder { .. }
+            | Self::Stopped
+            | Self::System { .. } => Fault::Refused,
+        }
+    }
+
+    /// Whether this process had no file descriptor left, so that the same command may do better another time.
+    pub fn lacks_descriptors(&self) -> bool {
+        match self {
+            Self::System { source, .. } | Self::Listen { source, .. } => {
+                is_out_of_descriptors(source)
+            }
+            Self::Address { .. }
+            | Self::Unreachable { .. }
+            | Self::Distrusted { .. }
+            | Self::Garbled { .. }
+            | Self::Certificate { .. }
+            | Self::Refused(_)
+            | Self::Rejected(_)
+            | Self::Replaced(_)
             | Self::Frame(_)
+            | Self::Lost(_)
+            | Self::Late { .. }
             | Self::Meaning { .. }
             | Self::Stopped
-            | Self::System { .. } => false,
+            | Self::Folder { .. } => false,
         }
     }
 
@@ -104,14 +182,14 @@ impl NetError {
     pub(crate) fn of_status(status: &tonic::Status) -> Self {
         let said = status.message().to_owned();
         match status.code() {
-            tonic::Code::InvalidArgument
-            | tonic::Code::FailedPrecondition
+            tonic::Code::FailedPrecondition
             | tonic::Code::PermissionDenied
             | tonic::Code::Unauthenticated
-            | tonic::Code::AlreadyExists
-            | tonic::Code::OutOfRange
-            | tonic::Code::ResourceExhausted
             | tonic::Code::Unimplemented => Self::Refused(said),
+            tonic::Code::InvalidArgument
+            | tonic::Code::OutOfRange
+            | tonic::Code::ResourceExhausted => Self::Rejected(said),
+            tonic::Code::AlreadyExists => Self::Replaced(said),
             tonic::Code::Ok
             | tonic::Code::Cancelled
             | tonic::Code::Unknown
@@ -121,6 +199,58 @@ impl NetError {
             | tonic::Code::Internal
             | tonic::Code::Unavailable
             | tonic::Code::DataLoss => Self::Lost(said),
+        }
+    }
+}
+
+/// Whether the system, or this process, has no file descriptor left: `ENFILE` and `EMFILE`.
+pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_is_told_from_other_errors_of_the_machine() {
+        let of = |code| NetError::System {
+            doing: "listening".to_owned(),
+            source: std::io::Error::from_raw_os_error(code),
+        };
+        assert!(of(24).lacks_descriptors() && !of(13).lacks_descriptors());
+    }
+
+    #[test]
+    fn only_what_somebody_decided_ends_a_site_that_was_welcome() {
+        let (server, reason) = (|| "s:1".to_owned(), || "r".to_owned());
+        let of = |code| NetError::of_status(&tonic::Status::new(code, "r"));
+        let check = |error: NetError, stranger, welcomed| {
+            assert_eq!(error.fault(Standing::Stranger), stranger, "{error:?}");
+            assert_eq!(error.fault(Standing::Welcomed), welcomed, "{error:?}");
+        };
+        for error in [
+            NetError::Unreachable { server: server(), reason: reason() },
+            NetError::Lost(reason()),
+            of(tonic::Code::Unavailable),
+            of(tonic::Code::Aborted),
+        ] {
+            check(error, Fault::Lost, Fault::Lost);
+        }
+        for error in [
+            NetError::Garbled { server: server(), reason: reason() },
+            NetError::Meaning { what: "a request", reason: reason() },
+            of(tonic::Code::InvalidArgument),
+            of(tonic::Code::OutOfRange),
+        ] {
+            check(error, Fault::Refused, Fault::Lost);
+        }
+        for error in [
+            NetError::Distrusted { server: server(), reason: reason() },
+            of(tonic::Code::FailedPrecondition),
+            of(tonic::Code::AlreadyExists),
+        ] {
+            check(error, Fault::Refused, Fault::Refused);
         }
     }
 }

@@ -1,23 +1,26 @@
 //! Staying joined: dials, talks until the run is over, and dials again when the connection is lost.
+//!
+//! Before the server has let this process in, what does not fit is a wrong setting and ends it at once. After
+//! that a site outlives its network: only what somebody decided ends it (see [`NetError::fault`]).
 
 use std::time::{Duration, Instant};
 
+use fedra_seed::Seed;
+
 use crate::conversation::{Conversation, Heard};
 use crate::dialer::Dialer;
-use crate::error::NetError;
+use crate::error::{Fault, NetError, Standing};
 use crate::frame::Message;
 use crate::link::Link;
+use crate::outage::{GLANCE, Outage};
 use crate::protocol::{JOIN, limits};
 use crate::runtime::Runtime;
 use crate::site::Site;
 
-/// The first wait before dialling again; it doubles up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(15);
-/// How often somebody who wants to stop is heard.
-const GLANCE: Duration = Duration::from_millis(100);
 /// How long a site that cannot go on waits until the server has heard it.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// A connection that lasted so long was of use, whatever was said over it.
+const USEFUL: Duration = Duration::from_secs(5);
 
 /// Those who follow a site from outside.
 pub trait JoinListener {
@@ -35,6 +38,8 @@ pub enum Left {
     Ended(String),
     /// The server said that it cannot go on, and why.
     GaveUp(String),
+    /// Nobody answered for as long as this site wanted to wait.
+    Alone(String),
     /// The listener wanted to stop.
     Stopped,
 }
@@ -46,54 +51,67 @@ pub fn join(
     (runtime, dialer): (&Runtime, &Dialer),
     listener: &dyn JoinListener,
 ) -> Result<Left, NetError> {
-    let mut wait = FIRST_WAIT;
+    site.act_as(dialer.process());
+    let mut outage = Outage::new(listener, dialer.patience(), Seed(dialer.process()));
+    let mut standing = Standing::Stranger;
     loop {
         if listener.stops() {
             return Ok(Left::Stopped);
         }
         let limits = limits(site.client().layout());
-        let mut greeted = false;
+        let (begun, mut came) = (Instant::now(), Came::default());
         let talked = dialer
             .open(runtime, JOIN, limits)
-            .and_then(|mut link| talk(site, &mut link, (listener, &mut greeted)));
-        match talked {
+            .and_then(|mut link| talk(site, &mut link, (listener, &mut came)));
+        let error = match talked {
             Ok(left) => return Ok(left),
             // What it worked on is done again when it is back.
             Err(NetError::Stopped) => return Ok(Left::Stopped),
-            Err(error) if error.is_temporary() => {
-                if greeted {
-                    wait = FIRST_WAIT;
+            Err(error) => error,
+        };
+        if came.is_welcomed {
+            standing = Standing::Welcomed;
+            outage.was_there();
+        }
+        if came.has_answered || (came.is_welcomed && begun.elapsed() > USEFUL) {
+            outage.was_useful();
+        }
+        match error.fault(standing) {
+            Fault::Refused => return Err(error),
+            Fault::Lost => {
+                if let Some(left) = outage.rest(&error.to_string()) {
+                    return Ok(left);
                 }
-                listener.told(&format!("{error}; trying again in {:.1} s", wait.as_secs_f64()));
-                let until = Instant::now() + wait;
-                while Instant::now() < until {
-                    if listener.stops() {
-                        return Ok(Left::Stopped);
-                    }
-                    std::thread::sleep(GLANCE.min(until - Instant::now()));
-                }
-                wait = (wait * 2).min(LONGEST_WAIT);
             }
-            Err(error) => return Err(error),
         }
     }
+}
+
+/// What came of a connection.
+#[derive(Debug, Default)]
+struct Came {
+    is_welcomed: bool,
+    has_answered: bool,
 }
 
 /// One connection, from hello to its end.
 fn talk(
     site: &mut Site,
     link: &mut Link,
-    (listener, greeted): (&dyn JoinListener, &mut bool),
+    (listener, came): (&dyn JoinListener, &mut Came),
 ) -> Result<Left, NetError> {
     let mut conversation = Conversation::new(site, listener);
-    link.send(conversation.hello())?;
+    say(link, conversation.hello())?;
     loop {
         let Some(message) = next(link, listener)? else { return Ok(Left::Stopped) };
         let heard = conversation.hear(&message);
-        *greeted |= conversation.is_welcomed();
+        came.is_welcomed |= conversation.is_welcomed();
         match heard? {
             Heard::Nothing => {}
-            Heard::Answer(answer) => link.send(answer)?,
+            Heard::Answer(answer) => {
+                say(link, answer)?;
+                came.has_answered = true;
+            }
             Heard::Breakdown(answer, broken) => {
                 answer.map_or(Ok(()), |answer| link.send(answer))?;
                 // The server has to hear it before the stream ends.
@@ -101,6 +119,19 @@ fn talk(
                 return Err(broken);
             }
             Heard::Left(left) => return Ok(left),
+        }
+    }
+}
+
+/// Says something. A stream that ended while this site worked says why to whoever reads on: that another
+/// process took its place, for one.
+fn say(link: &mut Link, message: Message) -> Result<(), NetError> {
+    let Err(lost) = link.send(message) else { return Ok(()) };
+    loop {
+        match link.receive(Some(FAREWELL)) {
+            Ok(_unanswered) => {}
+            Err(NetError::Late { .. }) => return Err(lost),
+            Err(why) => return Err(why),
         }
     }
 }

@@ -47,6 +47,9 @@ pub struct Entry {
     pub data: Option<DataDigest>,
     /// Its last answer of an earlier round, and those of the last round, in order.
     pub labels: Vec<Label>,
+    /// Its processes, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<u64>,
 }
 
 /// How the examples of a site that joins are beside those that it took part with.
@@ -121,6 +124,11 @@ impl Journal {
     pub fn note_data(&mut self, name: &str, (counts, data): (Counts, DataDigest)) {
         let entry = self.sites.entry(name.to_owned()).or_default();
         (entry.counts, entry.data) = (counts, Some(data));
+    }
+
+    /// Notes the processes that a site has had.
+    pub fn note_processes(&mut self, name: &str, processes: Vec<u64>) {
+        self.sites.entry(name.to_owned()).or_default().processes = processes;
     }
 
     /// Whether a site has the examples with which it took part before.

@@ -20,6 +20,7 @@ mod protocol;
 
 mod host;
 mod journal;
+mod processes;
 mod roster;
 mod site;
 mod site_state;
@@ -27,7 +28,9 @@ mod site_state;
 mod frame;
 mod link;
 mod newest;
+mod outage;
 
+mod capacity;
 mod dialer;
 mod peer;
 mod server;
@@ -43,6 +46,7 @@ mod secret;
 
 use fedra_engine::durable;
 
+pub use capacity::{Capacity, Demand, USUAL_CONNECTIONS};
 pub use carrier::{Carrier, Delivery, Reception, Room, Seated, Urgency, urgency};
 pub use conversation::{Conversation, Heard};
 pub use cut::{CUT, CutDialer, CutHello, row_limits, with_middle};
@@ -51,7 +55,7 @@ pub use decode::{
     with_sessions,
 };
 pub use dialer::{Dialer, is_loopback};
-pub use error::NetError;
+pub use error::{Fault, NetError, Standing};
 pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part, frames};
 pub use join::{JoinListener, Left, join};
 pub use journal::FILE as JOURNAL;
@@ -60,6 +64,7 @@ pub use net_fleet::{
     Census, CentralTest, EVENTS, Federated, FleetListener, FleetOptions, FleetPhase, FleetStatus,
     NetFleet, STATUS, SiteStatus, Start,
 };
+pub use outage::Outage;
 pub use peer::{Peer, Traffic, WireBytes};
 pub use protocol::{
     Adapt, Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, Label,

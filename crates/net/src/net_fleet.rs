@@ -9,6 +9,7 @@
 
 mod answers;
 mod asking;
+mod away;
 mod options;
 mod rounds;
 mod status;
@@ -118,8 +119,8 @@ impl NetFleet {
     ) -> Result<Self, NetError> {
         let Federated { names, agreement, layout, initial, routes } = federated;
         let journal = Journal::open(folder, fresh_number())?;
-        let mut roster = Roster::new(names.clone(), agreement, (fresh_number(), journal));
-        roster.traffic = Arc::clone(routes.traffic());
+        let shared = (Arc::clone(routes.traffic()), Arc::clone(routes.processes()));
+        let roster = Roster::new(names.clone(), agreement, (fresh_number(), journal), shared);
         let (send, events) = mpsc::unbounded_channel();
         let host = Arc::new(Host::new(roster, send, (limits(&layout), options.memory)));
         let middle = routes.middle().cloned();
@@ -239,7 +240,15 @@ impl NetFleet {
 
     fn end(mut self, how: RunEnd, reason: &str) {
         let end = Request::End { how, reason: reason.to_owned() };
+        let away = self.away(|_| true);
+        self.enter(FleetPhase::Ended);
+        self.host.roster().ended = Some(end.clone());
         self.tell_all(&end);
+        match how {
+            RunEnd::Complete => self.tell_latecomers(away),
+            // Whoever is away waits for a server that can go on.
+            RunEnd::GaveUp => {}
+        }
         let until = Instant::now() + FAREWELL;
         while self.here() > 0 && Instant::now() < until {
             let _left = self.event(until);
@@ -260,19 +269,14 @@ impl NetFleet {
         roster.seats.iter().filter(|seat| seat.connection.is_some()).count()
     }
 
+    /// The clients that are not connected now.
+    pub fn absent(&self) -> Vec<String> {
+        self.away(|_| true).into_iter().map(|seat| self.infos[seat].name.clone()).collect()
+    }
+
     /// Who has not come.
     fn missing(&self) -> String {
-        let roster = self.host.roster();
-        let seats = roster.names.iter().zip(&roster.seats);
-        let names: Vec<&str> = seats
-            .filter(|(_, seat)| seat.connection.is_none())
-            .map(|(name, _)| name.as_str())
-            .collect();
-        let first = names.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
-        match names.len() {
-            0..=MOST_NAMED => first,
-            many => format!("{first} and {} more", many - MOST_NAMED),
-        }
+        self.names_of(&self.away(|_| true))
     }
 
     /// Reads how many examples the sites have that have come so far.

@@ -28,7 +28,7 @@ use crate::frame::{Limits, Message};
 use crate::link::to_meta;
 
 /// The version of what is said here; both sides have to speak the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The method under which a site joins.
 pub const JOIN: &str = "/fedra.v1.Fedra/Join";

@@ -4,6 +4,7 @@
 //! here, under one lock, so that what a site is told when it comes in (which of its answers counts) and
 //! what it is sent afterwards are one story.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +16,10 @@ use crate::frame::Message;
 use crate::journal::{Comparison, Journal};
 use crate::link::to_meta;
 use crate::peer::{ClientTraffic, Peer};
-use crate::protocol::{Agreement, HeldModel, Hello, PROTOCOL, Welcome, disagreement};
+use crate::processes::{Processes, replaced};
+use crate::protocol::{
+    Agreement, Asked, HeldModel, Hello, PROTOCOL, Request, Welcome, disagreement,
+};
 
 /// Everybody.
 #[derive(Debug)]
@@ -29,6 +33,12 @@ pub(crate) struct Roster {
     pub(crate) opened: bool,
     /// What went over each client's connections, rows across a cut included.
     pub(crate) traffic: Arc<ClientTraffic>,
+    /// Which process speaks for each client.
+    pub(crate) processes: Arc<Processes>,
+    /// How the run ended, once it has: whoever joins then is told so.
+    pub(crate) ended: Option<Request>,
+    /// Who was told so when it joined.
+    pub(crate) latecomers: BTreeSet<usize>,
     connections: u64,
 }
 
@@ -101,21 +111,40 @@ impl Roster {
         names: Vec<String>,
         agreement: Agreement,
         (session, journal): (u64, Journal),
+        (traffic, processes): (Arc<ClientTraffic>, Arc<Processes>),
     ) -> Self {
         let seats = names.iter().map(|_| Seat::default()).collect();
-        let (opened, traffic, connections) = (false, Arc::default(), 0);
-        Self { names, agreement, session, journal, seats, opened, traffic, connections }
+        for (name, entry) in &journal.sites {
+            processes.restore(name, &entry.processes);
+        }
+        Self {
+            names,
+            agreement,
+            session,
+            journal,
+            seats,
+            opened: false,
+            traffic,
+            processes,
+            ended: None,
+            latecomers: BTreeSet::new(),
+            connections: 0,
+        }
     }
 
     /// Lets a site in, or says why not. A site that is there already is replaced: its certificate says
-    /// that it is the same party, and an old connection may be dead without anybody having noticed.
+    /// that it is the same party, and an old connection may be dead without anybody having noticed. A
+    /// process that was replaced does not come back.
     pub(crate) fn admit(&mut self, hello: &Hello, peer: &Peer) -> Result<Admitted, Status> {
         let seat = self.seat_of(hello, peer)?;
+        self.processes.check(&hello.client, hello.process)?;
         if let Err(reason) = self.check(hello) {
             self.seats[seat].turn_away(&reason);
             return Err(Status::failed_precondition(reason));
         }
         self.journal.note_data(&hello.client, (hello.counts, hello.data));
+        let processes = self.processes.enter(&hello.client, hello.process);
+        self.journal.note_processes(&hello.client, processes);
         self.connections += 1;
         let number = self.connections;
         let (send, outgoing) = mpsc::unbounded_channel();
@@ -125,17 +154,18 @@ impl Roster {
             let told = if older.process == hello.process {
                 Status::cancelled("replaced by a newer connection of the same process")
             } else {
-                Status::already_exists(format!(
-                    "another process joined as {}: one at a time",
-                    hello.client
-                ))
+                replaced(&hello.client)
             };
             // It may be gone without anybody having noticed.
             let _gone = older.outgoing.send(Outgoing::Refuse(told));
         }
         (place.held, place.lost) = (Some(hello.model), None);
         self.traffic.follow(&hello.client, &peer.traffic);
-        if self.opened {
+        if let Some(end) = &self.ended {
+            let asked = Asked { base: None, request: end.clone() };
+            self.latecomers.insert(seat);
+            self.send(seat, Message { id: 0, meta: to_meta(&asked), payloads: Vec::new() });
+        } else if self.opened {
             self.welcome(seat);
         }
         Ok(Admitted { seat, number, outgoing })

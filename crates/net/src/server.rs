@@ -19,15 +19,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::capacity::USUAL_CONNECTIONS;
 use crate::carrier::Carrier;
 use crate::certs;
-use crate::error::NetError;
+use crate::error::{NetError, is_out_of_descriptors};
 use crate::frame::CHUNK;
 use crate::peer::{Peer, Traffic};
 use crate::protocol::RunEnd;
 use crate::runtime::Runtime;
 use crate::service::Routes;
-use crate::tls::{self, Party, ServerSecurity};
+use crate::tls::{self, Party, ServerSecurity, TlsFailure};
 use crate::watched::Watched;
 
 /// A handshake that takes longer is given up.
@@ -38,6 +39,8 @@ pub(crate) const PONG: Duration = Duration::from_secs(20);
 /// Bytes that may be on their way in one stream, and in all streams of a connection.
 pub(crate) const STREAM_WINDOW: u32 = 4 * CHUNK as u32;
 pub(crate) const CONNECTION_WINDOW: u32 = 2 * STREAM_WINDOW;
+/// A connection that could not be accepted is looked at again after this time.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -59,9 +62,9 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// With room for a thousand connections.
+    /// With room for the usual number of connections.
     pub const fn new(listen: SocketAddr, security: ServerSecurity) -> Self {
-        Self { listen, security, connections: 1000 }
+        Self { listen, security, connections: USUAL_CONNECTIONS }
     }
 }
 
@@ -91,7 +94,7 @@ impl Server {
             listener.local_addr().map_err(|source| NetError::Listen { address: listen, source })?;
         let (stop, stopped) = watch::channel(false);
         let room = Arc::new(Semaphore::new(options.connections));
-        let accepting = Accepting { acceptor, routes, told: Arc::new(told), stopped };
+        let accepting = Accepting { acceptor, routes, told: Arc::new(told), address, stopped };
         runtime.handle().spawn(accepting.run(listener, room));
         Ok(Self { address, stop })
     }
@@ -126,22 +129,32 @@ struct Accepting {
     acceptor: Option<TlsAcceptor>,
     routes: Routes,
     told: Arc<Told>,
+    /// Where it listens.
+    address: SocketAddr,
     stopped: watch::Receiver<bool>,
 }
 
 impl Accepting {
     async fn run(mut self, listener: TcpListener, room: Arc<Semaphore>) {
+        let mut is_told = false;
         loop {
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 _told = self.stopped.changed() => return,
             };
-            let Ok((socket, address)) = accepted else {
-                // Out of file descriptors, or a connection that ended at once: others may do better.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+            let (socket, address) = match accepted {
+                Ok(accepted) => accepted,
+                // Those who are connected lose nothing, and others may do better.
+                Err(error) => {
+                    if is_out_of_descriptors(&error) && !std::mem::replace(&mut is_told, true) {
+                        (self.told)(self.address, &format!("it waits to be accepted: {error}"));
+                    }
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                    continue;
+                }
             };
+            is_told = false;
             let serving = self.clone();
             tokio::spawn(async move {
                 if let Err(reason) = serving.serve(socket, address).await {
@@ -186,8 +199,8 @@ impl Accepting {
                     }
                     Ok(Err((error, socket))) => {
                         turn_away(socket, &[]).await;
-                        return Err(tls::in_words(&error, Party::Server)
-                            .unwrap_or_else(|| error.to_string()));
+                        return Err(tls::failure(&error, Party::Server)
+                            .map_or_else(|| error.to_string(), TlsFailure::into_words));
                     }
                     Ok(Ok(tls)) => tls,
                 };

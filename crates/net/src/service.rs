@@ -20,6 +20,7 @@ use tower_service::Service;
 
 use crate::frame::{Frame, MOST_FRAME};
 use crate::peer::{ClientTraffic, Peer};
+use crate::processes::Processes;
 
 /// Frames that come in.
 pub type Inbound = Streaming<Frame>;
@@ -41,6 +42,7 @@ pub struct Routes {
     handlers: BTreeMap<&'static str, Handler>,
     traffic: Arc<ClientTraffic>,
     middle: Option<Arc<Middle>>,
+    processes: Arc<Processes>,
 }
 
 impl Routes {
@@ -73,6 +75,11 @@ impl Routes {
     /// What goes over clients' connections; a handler that knows whose a stream is notes it there.
     pub(crate) const fn traffic(&self) -> &Arc<ClientTraffic> {
         &self.traffic
+    }
+
+    /// Which process speaks for each client; a handler that knows whose a stream is asks there.
+    pub(crate) const fn processes(&self) -> &Arc<Processes> {
+        &self.processes
     }
 
     /// Answers one HTTP/2 request of a peer.

@@ -93,6 +93,11 @@ impl Site {
         &self.client
     }
 
+    /// Takes the number of the process that dials for it.
+    pub(crate) const fn act_as(&mut self, process: u64) {
+        self.process = process;
+    }
+
     /// What it says when it joins.
     pub fn hello(&self) -> Hello {
         let shard = self.client.shard();
@@ -120,8 +125,8 @@ impl Site {
         let Welcome { run, session, client, label, forgets } = welcome;
         if client != self.client.info().id {
             let own = self.client.info().id;
-            let reason = format!("found the number {client} for this site, expected {own}");
-            return Err(NetError::Meaning { what: "a welcome", reason });
+            let found = format!("found the number {client} for this site, expected {own}");
+            return Err(NetError::Refused(format!("a welcome: {found}")));
         }
         self.state.begin(run)?;
         if self.session != Some(session) {

@@ -245,7 +245,7 @@ fn lock(folder: &Path) -> Result<File, NetError> {
 }
 
 fn refused(folder: &Path, reason: &str) -> NetError {
-    NetError::Meaning { what: "--state", reason: format!("{}: {reason}", folder.display()) }
+    NetError::Folder { folder: folder.display().to_string(), reason: reason.to_owned() }
 }
 
 fn write(kept: &Kept<'_>, layout: &Layout) -> Result<Vec<u8>, String> {

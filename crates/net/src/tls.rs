@@ -142,41 +142,67 @@ impl Party {
     }
 }
 
+/// What TLS said about a connection that it did not make or did not keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TlsFailure {
+    /// One side does not take the other's certificate.
+    Certificate(String),
+    /// Anything else: another protocol, or a byte that was damaged.
+    Garbled(String),
+}
+
+impl TlsFailure {
+    /// For people.
+    pub(crate) fn into_words(self) -> String {
+        match self {
+            Self::Certificate(words) | Self::Garbled(words) => words,
+        }
+    }
+}
+
 /// What TLS said, for the person at this side; `None` when it was not TLS that failed.
 #[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its errors at any time")]
-pub(crate) fn in_words(error: &io::Error, here: Party) -> Option<String> {
+pub(crate) fn failure(error: &io::Error, here: Party) -> Option<TlsFailure> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match inner {
-        rustls::Error::AlertReceived(alert) => alert_in_words(*alert, here),
-        rustls::Error::InvalidCertificate(problem) => certificate_in_words(problem),
-        rustls::Error::InvalidMessage(_) => {
-            "found a peer that does not speak TLS, expected TLS on that port".to_owned()
+        rustls::Error::AlertReceived(alert) => of_alert(*alert, here),
+        rustls::Error::InvalidCertificate(problem) => {
+            TlsFailure::Certificate(certificate_in_words(problem))
         }
+        rustls::Error::InvalidMessage(_) => TlsFailure::Garbled(
+            "found a peer that does not speak TLS, expected TLS on that port".to_owned(),
+        ),
         rustls::Error::NoCertificatesPresented => {
-            "found no certificate, expected one of a client".to_owned()
+            TlsFailure::Certificate("found no certificate, expected one of a client".to_owned())
         }
-        other => format!("TLS: {other}"),
+        other => TlsFailure::Garbled(format!("TLS: {other}")),
     })
 }
 
-/// An alert is the other side's word about this side's certificate.
-fn alert_in_words(alert: AlertDescription, here: Party) -> String {
+/// An alert is the other side's word about this side's certificate, or about what it read.
+fn of_alert(alert: AlertDescription, here: Party) -> TlsFailure {
     let (here, there) = (here.name(), here.other().name());
     let refused = format!("the {there} refused this {here}'s certificate");
-    if alert == AlertDescription::CertificateExpired {
+    let why = if alert == AlertDescription::CertificateExpired {
         // One alert means both.
-        format!("{refused}: it has expired or is not valid yet; are the clocks of both right?")
+        "it has expired or is not valid yet; are the clocks of both right?".to_owned()
     } else if alert == AlertDescription::UnknownCA || alert == AlertDescription::DecryptError {
-        format!("{refused}: it is signed by another CA than the {there}'s --tls-ca")
+        format!("it is signed by another CA than the {there}'s --tls-ca")
     } else if alert == AlertDescription::CertificateRequired {
-        format!("{refused}: none was shown, and one is required")
+        "none was shown, and one is required".to_owned()
     } else if alert == AlertDescription::BadCertificate
         || alert == AlertDescription::UnsupportedCertificate
     {
-        format!("{refused}: it is not one for a {here}, or is for another name")
+        format!("it is not one for a {here}, or is for another name")
+    } else if alert == AlertDescription::CertificateRevoked
+        || alert == AlertDescription::CertificateUnknown
+        || alert == AlertDescription::AccessDenied
+    {
+        format!("{alert:?}")
     } else {
-        format!("the {there} ended TLS: {alert:?}")
-    }
+        return TlsFailure::Garbled(format!("the {there} ended TLS: {alert:?}"));
+    };
+    TlsFailure::Certificate(format!("{refused}: {why}"))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its errors at any time")]
@@ -207,7 +233,7 @@ mod tests {
     fn an_alert_says_whose_certificate_was_refused_and_by_whom() {
         let told = |alert, here| {
             let error = io::Error::other(rustls::Error::AlertReceived(alert));
-            in_words(&error, here).unwrap()
+            failure(&error, here).unwrap().into_words()
         };
         let at_server = told(AlertDescription::UnknownCA, Party::Server);
         assert!(
@@ -218,5 +244,22 @@ mod tests {
         let at_client = told(AlertDescription::CertificateExpired, Party::Client);
         assert!(at_client.starts_with("the server refused this client's certificate"));
         assert!(at_client.contains("has expired or is not valid yet"), "{at_client}");
+    }
+
+    #[test]
+    fn a_damaged_byte_is_nobodys_certificate() {
+        let of = |error: rustls::Error| failure(&io::Error::other(error), Party::Client).unwrap();
+        for damaged in [
+            rustls::Error::DecryptError,
+            rustls::Error::AlertReceived(AlertDescription::BadRecordMac),
+            rustls::Error::AlertReceived(AlertDescription::IllegalParameter),
+            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType),
+        ] {
+            assert!(matches!(of(damaged.clone()), TlsFailure::Garbled(_)), "{damaged}");
+        }
+        let refused = rustls::Error::AlertReceived(AlertDescription::CertificateRevoked);
+        assert!(matches!(of(refused), TlsFailure::Certificate(_)));
+        let expired = rustls::Error::InvalidCertificate(CertificateError::Expired);
+        assert!(matches!(of(expired), TlsFailure::Certificate(_)));
     }
 }

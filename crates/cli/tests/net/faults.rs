@@ -93,3 +93,62 @@ fn a_site_whose_disk_fails_says_so_itself_and_the_others_hear_that_the_run_is_ov
     assert!(!first.1.contains("done") && !first.1.contains("hint:"), "{}", first.1);
     assert_eq!(server.end().0, Some(1));
 }
+
+/// Two processes as one client, each with a folder of its own: the newer stays, the older is told and ends
+/// with a status after which no unit starts it again.
+#[test]
+fn of_two_processes_of_one_client_the_newer_stays() {
+    let place = Place::new();
+    let (server, address) = place.serve("far", &LONG);
+    let mut sites = place.join_all(&address, &LONG);
+    place.wait_for_rounds("far", 2);
+    let line = format!("join --server {address} --client hospital-2 --state state-newer");
+    let newer = place.start(&line, &LONG);
+    let (status, said) = sites.remove(1).end();
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("error: another process joined as hospital-2"), "{said}");
+    // With the folder of a process that is at work there is no second one.
+    let told = place.refusal(&line, &LONG);
+    assert!(told.contains("found another process at work there"), "{told}");
+    server.wait_for("hospital-2 joined");
+    let heard = server.said();
+    server.succeed();
+    newer.succeed();
+    sites.into_iter().for_each(Process::succeed);
+    assert!(heard.matches("it has lost the state that it kept").count() <= 1, "{heard}");
+    let all_came = |report: &serde_json::Value| report["arrived"].as_array().unwrap().len() == 3;
+    assert!(place.log("far").iter().all(all_came));
+}
+
+#[test]
+fn a_site_that_waits_in_vain_leaves_after_the_time_of_its_choice() {
+    let place = Place::new();
+    let line = "join --server 127.0.0.1:1 --client hospital-1 --state state-1 --give-up-after 1";
+    let (status, said) = place.start(line, &[TINY]).end();
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("error: nobody answered for 1 s: cannot reach 127.0.0.1:1"), "{said}");
+    assert_eq!(said.matches("trying again").count(), 1, "{said}");
+}
+
+#[test]
+fn more_clients_than_connections_or_files_are_refused_before_anybody_waits() {
+    let place = Place::new();
+    let line = "serve --listen 127.0.0.1:0 --out far --max-connections 2";
+    let told = place.refusal(line, &[TINY]);
+    let expected = "--max-connections: found 2, expected at least 3 for the experiment's 3 clients";
+    assert!(told.contains(expected), "{told}");
+    let told = place.refusal_with_files(66, "serve --listen 127.0.0.1:0 --out far", &[TINY]);
+    assert!(told.contains("--listen: found room for 2 connections, expected 3"), "{told}");
+    assert!(told.contains("LimitNOFILE="), "{told}");
+    assert!(!place.path("far").join("rounds.jsonl").exists());
+}
+
+/// As a process without a descriptor left: another start may do better, so a unit starts it again.
+#[test]
+fn a_lack_of_descriptors_is_no_refusal() {
+    let place = Place::new();
+    let line = "join --server 127.0.0.1:1 --client hospital-1 --state state-1";
+    let (status, said) = place.end_with_files(7, line, &[TINY]);
+    assert!(said.contains("Too many open files"), "{said}");
+    assert_eq!(status, Some(1), "{said}");
+}

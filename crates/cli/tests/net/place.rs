@@ -50,6 +50,24 @@ impl Place {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
+    /// What becomes of a command that may have so many files open.
+    pub fn end_with_files(&self, files: u32, line: &str, more: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        command.args(["-c", &limited, env!("CARGO_BIN_EXE_fedra")]);
+        command.args(line.split_whitespace()).args(more).current_dir(self.folder.path());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// What a command says that is refused, where it may have so many files open.
+    #[track_caller]
+    pub fn refusal_with_files(&self, files: u32, line: &str, more: &[&str]) -> String {
+        let (status, said) = self.end_with_files(files, line, more);
+        assert_eq!(status, Some(2), "{said}");
+        said
+    }
+
     /// Starts a command.
     pub fn start(&self, line: &str, more: &[&str]) -> Process {
         self.start_into(Stdio::null(), line, more)

@@ -113,6 +113,16 @@ impl Fleet for Sites {
         Ok(())
     }
 
+    /// They are all here.
+    fn await_return(
+        &mut self,
+        _absent: &[ClientId],
+        _again: u32,
+        _stop: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// They keep it themselves.
     fn states(&self) -> Vec<StateHandle> {
         Vec::new()

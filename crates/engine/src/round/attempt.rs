@@ -152,8 +152,12 @@ impl State {
         let mut failed: Vec<FailedAttempt> = Vec::new();
         let mut phases = Phases::default();
         for number in 0..=self.recipe.retries {
-            if number > 0 && stop() {
-                return Ok(None);
+            if let Some(last) = failed.last() {
+                let absent: Vec<ClientId> = last.failed.iter().map(|it| it.client).collect();
+                fleet.await_return(&absent, number, stop)?;
+                if stop() {
+                    return Ok(None);
+                }
             }
             let mut attempt = self.attempt(fleet, seed_of_attempt(self.cohort_seed(), number))?;
             phases += attempt.phases;

@@ -377,6 +377,16 @@ impl Fleet for Quadratics {
         Ok(answers)
     }
 
+    /// They are all here.
+    fn await_return(
+        &mut self,
+        _absent: &[ClientId],
+        _again: u32,
+        _stop: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn states(&self) -> Vec<StateHandle> {
         self.state().into_iter().map(|state| StateHandle::new(Arc::new(state))).collect()
     }

@@ -1,5 +1,5 @@
 //! One suite over all implementations of [`Fleet`](fedra_engine::Fleet): threads of one process, our own
-//! network on loopback, and a real Flower SuperLink.
+//! network on loopback, a stand-in for a Flower SuperLink, and a real one.
 //!
 //! A [case](cases) is written once, over a [`Deployment`]. What it comes to in one process is what it has to
 //! come to everywhere: the bits of the model and the report after every round, and every answer that the
@@ -11,10 +11,18 @@
 
 mod cases;
 mod deployment;
+mod https;
 mod loopback;
 mod noted;
 mod outcome;
+#[expect(dead_code, reason = "the stand-in reads what it needs of the messages")]
+#[path = "../../src/proto.rs"]
+mod proto;
+#[expect(dead_code, reason = "the tests of our own network use more of it")]
+#[path = "../../../net/tests/net/proxy.rs"]
+mod proxy;
 mod sites;
+mod stand_in;
 mod superlink;
 #[path = "../../../net/tests/net/world.rs"]
 mod world;
@@ -68,4 +76,40 @@ on_every_network! {
     crate::cases::absence::restarted as sites_that_are_started_again_between_rounds,
     crate::cases::private::example_level as a_private_federation,
     crate::cases::one_hot::counts as one_hot_updates_show_who_counted_and_how_often,
+}
+
+/// The stand-in is tried with what keeps most state, and with a network that damages what it carries: the
+/// coordinator and its nodes outlive it, and it costs no bit.
+mod at_a_stand_in {
+    use crate::proxy::Weather;
+    use crate::stand_in::StandIn;
+
+    #[test]
+    fn scaffold() {
+        crate::check(crate::cases::methods::scaffold, &StandIn::over(Weather::CALM));
+    }
+
+    #[test]
+    fn sites_that_are_started_again_between_rounds() {
+        crate::check(crate::cases::absence::restarted, &StandIn::over(Weather::CALM));
+    }
+
+    #[test]
+    fn scaffold_over_a_network_that_damages_what_it_carries() {
+        let weather = Weather { seed: 3, apart: 150_000, mishaps: 12 };
+        crate::check(crate::cases::methods::scaffold, &StandIn::over(weather));
+    }
+
+    /// On demand: `FEDRA_MISHAPS` says how many, 200 where it does not, `FEDRA_WEATHER` from which seed.
+    #[test]
+    #[ignore = "takes minutes: long runs over a bad network, see CONTRIBUTING.md"]
+    fn scaffold_for_long_over_a_network_that_damages_what_it_carries() {
+        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        let (first, mishaps) = (number("FEDRA_WEATHER").unwrap_or(1), number("FEDRA_MISHAPS"));
+        for seed in first..first + 10 {
+            let mishaps = mishaps.unwrap_or(200) as usize / 10;
+            let weather = Weather { seed, apart: 100_000, mishaps };
+            crate::check(crate::cases::methods::scaffold, &StandIn::over(weather));
+        }
+    }
 }

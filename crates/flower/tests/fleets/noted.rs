@@ -139,6 +139,15 @@ impl Fleet for Noted<'_> {
         self.fleet.revoke(clients)
     }
 
+    fn await_return(
+        &mut self,
+        absent: &[ClientId],
+        again: u32,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        self.fleet.await_return(absent, again, stop)
+    }
+
     fn states(&self) -> Vec<StateHandle> {
         self.fleet.states()
     }

@@ -129,7 +129,8 @@ impl Deployment for SuperLink {
             let way: Join = Arc::new(move |site: &mut Site, folder: &Path, told: &Told| {
                 let (endpoint, folder) = (endpoint.clone(), folder.to_owned());
                 let key = kept_key(&folder);
-                let membership = Membership { endpoint, key, folder, stock: None };
+                let membership =
+                    Membership { endpoint, key, folder, stock: None, give_up_after: None };
                 join(site, membership, told).map_err(|error| error.to_string())
             });
             (fleet.unwrap(), way)
@@ -139,7 +140,7 @@ impl Deployment for SuperLink {
 }
 
 /// A node that comes back is the same one.
-fn kept_key(folder: &Path) -> NodeKey {
+pub fn kept_key(folder: &Path) -> NodeKey {
     let file = folder.join("node.key");
     if !file.exists() {
         std::fs::write(&file, NodeKey::generate().unwrap()).unwrap();

@@ -11,6 +11,11 @@ pub struct FleetOptions {
     pub deadline: Duration,
     /// How long a site that was lost may be away before it counts as absent.
     pub grace: Duration,
+    /// Before a round with too few updates is repeated for the first time: how long clients that are away
+    /// are waited for. It doubles with each repetition.
+    pub retry_after: Duration,
+    /// After the last round: how long clients that are away are waited for, to tell them that it was.
+    pub farewell: Duration,
     /// Memory for answers that are coming in.
     pub memory: u64,
 }
@@ -20,6 +25,8 @@ impl Default for FleetOptions {
         Self {
             deadline: Duration::from_hours(1),
             grace: Duration::from_secs(30),
+            retry_after: Duration::from_secs(30),
+            farewell: Duration::ZERO,
             memory: 512 << 20,
         }
     }

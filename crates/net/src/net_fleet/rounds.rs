@@ -245,6 +245,15 @@ impl Fleet for NetFleet {
         self.save_journal()
     }
 
+    fn await_return(
+        &mut self,
+        absent: &[ClientId],
+        again: u32,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        self.wait_for_return(absent, again, stop)
+    }
+
     /// They keep it themselves.
     fn states(&self) -> Vec<StateHandle> {
         Vec::new()

@@ -55,6 +55,8 @@ pub enum FleetPhase {
     Waiting,
     /// Rounds are on.
     Running,
+    /// A round had too few updates; clients that are away are waited for before it is repeated.
+    Retrying,
     /// It is over.
     Ended,
 }

@@ -223,7 +223,8 @@ fn greet(address: &str, client: &str, purpose: Purpose) -> (Runtime, Link) {
         Purpose::Train(round) => (round, true),
         Purpose::Score(round) | Purpose::Probe(round) => (round, false),
     };
-    let hello = CutHello { protocol: PROTOCOL, client: client.to_owned(), round, trains };
+    let client = client.to_owned();
+    let hello = CutHello { protocol: PROTOCOL, client, round, trains, process: 1 };
     let meta = serde_json::to_vec(&hello).unwrap().into();
     link.send(Message { id: 0, meta, payloads: Vec::new() }).unwrap();
     (runtime, link)

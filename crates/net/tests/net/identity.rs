@@ -25,8 +25,13 @@ const SOON: Option<Duration> = Some(Duration::from_secs(10));
 /// The hello of a path, by this name.
 fn words(path: &str, client: &str) -> Message {
     let client = client.to_owned();
-    let cut =
-        CutHello { protocol: PROTOCOL, client: client.clone(), round: Round(0), trains: false };
+    let cut = CutHello {
+        protocol: PROTOCOL,
+        client: client.clone(),
+        round: Round(0),
+        trains: false,
+        process: 1,
+    };
     let meta = if path == CUT {
         serde_json::to_vec(&cut).unwrap()
     } else {

@@ -1,52 +1,25 @@
-//! Connections that break in the middle of anything, again and again.
+//! Networks that break, lose and damage what they carry, again and again: sites outlive them.
 
-use std::io::copy;
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::sites::{begin, join_all, options, run};
+use fedra_net::certs::{Authority, Days};
+use fedra_net::{FleetOptions, Left, NetError, ServerSecurity};
+
+use crate::place::Place;
+use crate::proxy::{Mishap, Proxy, Weather};
+use crate::sites::{Joined, begin, join_all, join_all_with, options, run, wait_until};
 use crate::world::{World, recipe};
 
-/// Stands between sites and their server, and cuts what it carries.
-struct Proxy {
-    address: String,
-    carried: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Proxy {
-    fn start(server: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let carried = Arc::<Mutex<Vec<TcpStream>>>::default();
-        let noted = Arc::clone(&carried);
-        std::thread::spawn(move || {
-            for near in listener.incoming() {
-                let (near, far) = (near.unwrap(), TcpStream::connect(&server).unwrap());
-                noted.lock().unwrap().extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
-                for (mut from, mut to) in [
-                    (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                    (far.try_clone().unwrap(), near.try_clone().unwrap()),
-                ] {
-                    std::thread::spawn(move || {
-                        let _cut = copy(&mut from, &mut to);
-                        let _gone = to.shutdown(Shutdown::Both);
-                    });
-                }
-            }
-        });
-        Self { address, carried }
-    }
-
-    /// Cuts everything; says whether there was something to cut.
-    fn cut(&self) -> bool {
-        let mut carried = self.carried.lock().unwrap();
-        let any = !carried.is_empty();
-        for socket in carried.drain(..) {
-            let _gone = socket.shutdown(Shutdown::Both);
-        }
-        any
-    }
+/// Certificates of a server on this machine and of all clients of a world, in their order.
+fn certified(place: &Place, world: &World) -> (ServerSecurity, Vec<ServerSecurity>) {
+    let ours = Authority::generate().unwrap();
+    let server = ours.server(&["127.0.0.1".to_owned()], Days(1)).unwrap();
+    let client = |name: &String| {
+        let signed = ours.client(name, Days(1)).unwrap();
+        ServerSecurity::Tls(place.identity(name, &signed, &ours))
+    };
+    let clients = world.names().iter().map(client).collect();
+    (ServerSecurity::Tls(place.identity("server", &server, &ours)), clients)
 }
 
 #[test]
@@ -57,25 +30,150 @@ fn connections_that_break_again_and_again_cost_no_bit() {
     let near = run(&world, &recipe, &mut world.local(), rounds);
     let place = tempfile::tempdir().unwrap();
     let (mut fleet, told) = world.listen(place.path(), options());
-    let proxy = Proxy::start(fleet.address());
+    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
     let sites = join_all(&world, &proxy.address, place.path());
     begin(&mut fleet);
     let cutting = std::thread::spawn(move || {
         let mut cuts = 0;
         for wait in [10, 290, 310, 330, 280, 305] {
             std::thread::sleep(Duration::from_millis(wait));
-            cuts += u32::from(proxy.cut());
+            cuts += proxy.cut();
         }
-        cuts
+        (cuts, proxy)
     });
     let far = run(&world, &recipe, &mut fleet, rounds);
     assert!(near.0 == far.0 && near.1 == far.1, "{}", told.all());
     assert!(told.has("is gone"), "nothing was cut: {}", told.all());
-    cutting.join().unwrap();
+    let (cuts, _proxy) = cutting.join().unwrap();
+    assert!(cuts > 0);
     fleet.finish("done");
     for site in sites {
-        // One that was away when the run ended never hears of it.
-        site.stop();
-        drop(site.end().unwrap());
+        assert_eq!(site.end().unwrap(), Left::Ended("done".to_owned()));
     }
+}
+
+/// A federation over a bad network under TLS: it ends as in one process, to the bit, and so do its sites.
+fn outlive(weather: Weather, rounds: u32) {
+    let (world, place) = (World::new(3), Place::new());
+    let recipe = recipe("scaffold", "{}", |_| {});
+    let near = run(&world, &recipe, &mut world.local(), rounds);
+    let (security, clients) = certified(&place, &world);
+    let (mut fleet, told) = world.listen_with(security, place.path(), options());
+    let proxy = Proxy::start(&fleet.address(), weather);
+    let sites = join_all_with(&world, &proxy.address, (place.path(), &clients));
+    begin(&mut fleet);
+    let far = run(&world, &recipe, &mut fleet, rounds);
+    let happened = proxy.happened();
+    assert!(near.0 == far.0 && near.1 == far.1, "{weather:?}: {}", told.all());
+    for mishap in Mishap::ALL {
+        assert!(happened.contains(&mishap), "{mishap:?} never happened: {happened:?}");
+    }
+    fleet.finish("done");
+    for site in sites {
+        let all = site.told.clone();
+        let ended = site.end();
+        assert!(matches!(ended, Ok(Left::Ended(_))), "{weather:?}: {ended:?}\n{}", all.all());
+    }
+}
+
+#[test]
+fn a_network_that_damages_what_it_carries_costs_no_bit() {
+    outlive(Weather { seed: 5, apart: 200_000, mishaps: 24 }, 10);
+}
+
+/// On demand: `FEDRA_MISHAPS` says how many, 2000 where it does not, `FEDRA_WEATHER` from which seed.
+#[test]
+#[ignore = "takes minutes: a long run over a bad network, see CONTRIBUTING.md"]
+fn a_network_that_damages_what_it_carries_for_long_costs_no_bit() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let mishaps = number("FEDRA_MISHAPS").unwrap_or(2000);
+    let seed = number("FEDRA_WEATHER").unwrap_or(1) as u64;
+    outlive(Weather { seed, apart: 100_000, mishaps }, mishaps as u32 / 4);
+}
+
+#[test]
+fn a_site_waits_for_a_server_behind_a_forwarder_and_a_stranger_is_told_what_is_wrong() {
+    let (world, place) = (World::new(2), Place::new());
+    let (security, clients) = certified(&place, &world);
+    let (mut fleet, told) = world.listen_with(security, place.path(), options());
+    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let sites = join_all_with(&world, &proxy.address, (place.path(), &clients));
+    begin(&mut fleet);
+    for site in &sites {
+        site.wait_for("joined");
+    }
+    proxy.down(true);
+    for site in &sites {
+        // Whoever was welcome waits, and says so once.
+        site.wait_for("trying again until it answers");
+    }
+    let folder = place.path().join("stranger");
+    let stranger = Joined::start_with(world.client(0), (&proxy.address, &clients[0]), folder);
+    let ended = stranger.end().unwrap_err();
+    assert!(ended.to_string().contains("does that port speak TLS?"), "{ended}");
+    std::thread::sleep(Duration::from_millis(300));
+    proxy.down(false);
+    let outcome = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 2);
+    assert!(outcome.1.iter().all(|report| report.arrived.len() == 2), "{}", told.all());
+    fleet.finish("done");
+    for site in sites {
+        let said = site.told.all();
+        assert_eq!(said.matches("trying again").count(), 1, "{said}");
+        assert_eq!(site.end().unwrap(), Left::Ended("done".to_owned()));
+    }
+}
+
+#[test]
+fn a_certificate_that_is_refused_ends_a_site_that_was_welcome_before() {
+    let (world, place, other) = (World::new(1), Place::new(), Place::new());
+    let (security, clients) = certified(&place, &world);
+    let (fleet, _) = world.listen_with(security, place.path(), options());
+    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let mut fleet = fleet;
+    let site = join_all_with(&world, &proxy.address, (place.path(), &clients)).remove(0);
+    begin(&mut fleet);
+    site.wait_for("joined");
+    // A server of another CA takes the place of the first.
+    let (security, _) = certified(&other, &world);
+    let (second, _) = world.listen_with(security, other.path(), options());
+    proxy.lead_to(&second.address());
+    proxy.cut();
+    let ended = site.end().unwrap_err();
+    assert!(matches!(ended, NetError::Distrusted { .. }), "{ended:?}");
+    assert!(ended.to_string().contains("signed by another CA"), "{ended}");
+    fleet.pause();
+    second.pause();
+}
+
+#[test]
+fn a_site_that_is_away_when_the_run_ends_hears_so_and_one_that_waits_in_vain_leaves() {
+    let (world, place) = (World::new(2), tempfile::tempdir().unwrap());
+    let farewell = FleetOptions { farewell: Duration::from_secs(20), ..options() };
+    let (mut fleet, told) = world.listen(place.path(), farewell);
+    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let near = Joined::start(world.client(0), &fleet.address(), place.path().join("near"));
+    let far = Joined::start(world.client(1), &proxy.address, place.path().join("far"));
+    begin(&mut fleet);
+    far.wait_for("joined");
+    proxy.down(true);
+    far.wait_for("trying again");
+    wait_until("the server has noticed", || fleet.absent() == ["hospital-2"]);
+    let back = told.clone();
+    let returning = std::thread::spawn(move || {
+        wait_until("the server waits", || back.has("waiting for hospital-2"));
+        proxy.down(false);
+        proxy
+    });
+    fleet.finish("all rounds are complete");
+    let _proxy = returning.join().unwrap();
+    let complete = Left::Ended("all rounds are complete".to_owned());
+    assert_eq!(far.end().unwrap(), complete);
+    assert_eq!(near.end().unwrap(), complete);
+
+    let nobody = Proxy::start("127.0.0.1:1", Weather::CALM);
+    nobody.down(true);
+    let folder = place.path().join("alone");
+    let alone = Joined::start_giving_up(world.client(0), &nobody.address, folder);
+    let Left::Alone(reason) = alone.end().unwrap() else { panic!("it did not give up") };
+    assert!(reason.starts_with("nobody answered for 1 s: "), "{reason}");
 }

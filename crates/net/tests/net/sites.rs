@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fedra_client::{Client, Middle, to_values};
 use fedra_compute::Seed;
@@ -68,15 +68,41 @@ pub struct Joined {
 
 impl Joined {
     pub fn start(client: Client, address: &str, folder: PathBuf) -> Self {
-        let (told, address) = (Told::default(), address.to_owned());
+        Self::start_with(client, (address, &ServerSecurity::Plain), folder)
+    }
+
+    pub fn start_with(
+        client: Client,
+        (address, security): (&str, &ServerSecurity),
+        folder: PathBuf,
+    ) -> Self {
+        Self::start_by(client, Dialer::new(address, security).unwrap(), folder)
+    }
+
+    /// One that has a second's patience.
+    pub fn start_giving_up(client: Client, address: &str, folder: PathBuf) -> Self {
+        let dialer = Dialer::new(address, &ServerSecurity::Plain).unwrap();
+        Self::start_by(client, dialer.giving_up_after(Some(Duration::from_secs(1))), folder)
+    }
+
+    fn start_by(client: Client, dialer: Dialer, folder: PathBuf) -> Self {
+        let told = Told::default();
         let listener = told.clone();
         let thread = std::thread::spawn(move || {
             let mut site = Site::new(client, World::agreement(), &folder)?;
             let runtime = Runtime::start()?;
-            let dialer = Dialer::new(&address, &ServerSecurity::Plain)?;
             join(&mut site, (&runtime, &dialer), &listener)
         });
         Self { told, thread }
+    }
+
+    /// Waits until it has said something.
+    pub fn wait_for(&self, part: &str) {
+        wait_until(part, || self.told.has(part));
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
     }
 
     pub fn stop(&self) {
@@ -86,6 +112,28 @@ impl Joined {
     pub fn end(self) -> Result<Left, NetError> {
         self.thread.join().unwrap()
     }
+}
+
+/// Waits as long as anything may take on a busy machine.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_mins(2), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// All sites of a world, each with a certificate.
+pub fn join_all_with(
+    world: &World,
+    address: &str,
+    (folder, securities): (&Path, &[ServerSecurity]),
+) -> Vec<Joined> {
+    let one = |(number, security): (u32, &ServerSecurity)| {
+        let name = &world.shards.clients[number as usize].name;
+        Joined::start_with(world.client(number), (address, security), folder.join(name))
+    };
+    (0..).zip(securities).map(one).collect()
 }
 
 /// All sites of a world.

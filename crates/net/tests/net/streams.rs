@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fedra_net::certs::{Authority, Days};
-use fedra_net::{CHUNK, Dialer, Link, Message, NetError, ServerSecurity};
+use fedra_net::{CHUNK, Dialer, Fault, Link, Message, NetError, ServerSecurity, Standing};
 
 use crate::place::{ECHO, Echo, LIMITS, Place};
 
@@ -119,14 +119,21 @@ fn nobody_there_and_a_wrong_method_are_told_apart() {
     let address = echo.server.address().to_string();
     let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
     let told = dialer.open(&echo.runtime, "/fedra.v1.Fedra/Other", LIMITS).unwrap_err();
-    assert!(!told.is_temporary() && told.to_string().contains(ECHO), "{told}");
+    assert!(
+        told.fault(Standing::Stranger) == Fault::Refused && told.to_string().contains(ECHO),
+        "{told}"
+    );
     let gone = {
         let other = Echo::start(ServerSecurity::Plain);
         other.server.address().to_string()
     };
     let dialer = Dialer::new(&gone, &ServerSecurity::Plain).unwrap();
     let told = dialer.open(&echo.runtime, ECHO, LIMITS).unwrap_err();
-    assert!(matches!(told, NetError::Unreachable { .. }) && told.is_temporary(), "{told}");
+    assert!(
+        matches!(told, NetError::Unreachable { .. })
+            && told.fault(Standing::Stranger) == Fault::Lost,
+        "{told}"
+    );
     for wrong in ["server", "server:x", ":1", "a b:1"] {
         assert!(Dialer::new(wrong, &ServerSecurity::Plain).is_err(), "{wrong}");
     }
