@@ -18,9 +18,9 @@ use fedra_data::printable;
 use crate::console;
 use crate::experiment::Overrides;
 use crate::interrupt;
-use crate::live::{cut, fitted};
+use crate::live::{A_WHILE, cut, fitted};
 use crate::progress::Voice;
-use crate::screen::Line;
+use crate::screen::{self, Line};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -138,6 +138,8 @@ struct Follower {
     voice: Voice,
     state: Arc<Mutex<Overall>>,
     lines: RefCell<Lines>,
+    /// When something within a round was last said, where no line is drawn.
+    said: RefCell<Instant>,
 }
 
 /// The live lines.
@@ -184,7 +186,30 @@ impl Follower {
     fn new(voice: Voice) -> Self {
         let ahead = RunsAhead { what: "", complete: 0, rounds: 0, done: 0 };
         let state = Arc::new(Mutex::new(Overall::new(&ahead)));
-        Self { voice, state, lines: RefCell::default() }
+        let said = RefCell::new(Instant::now());
+        Self { voice, state, lines: RefCell::default(), said }
+    }
+
+    /// Shows what a run told last.
+    fn show(&self, run: &str, told: &str) {
+        let mut lines = self.lines.borrow_mut();
+        if self.voice == Voice::Lively {
+            let shown = format!("  {}  {told}", printable(run));
+            if let Some((_, text)) = lines.runs.get(run) {
+                *locked(text) = shown;
+            } else {
+                let text = Arc::new(Mutex::new(shown));
+                let live = Arc::clone(&text);
+                let line = Line::new(move |width| cut(&locked(&live), width.saturating_sub(1)));
+                lines.runs.insert(run.to_owned(), (line, text));
+            }
+        }
+        if let Some((line, _)) = lines.runs.get(run) {
+            line.draw();
+        }
+        if let Some(line) = &lines.overall {
+            line.draw();
+        }
     }
 
     /// A run is over, however it ended.
@@ -223,23 +248,17 @@ impl CompareListener for Follower {
             let mut state = locked(&self.state);
             state.done = (state.done + 1).min(state.rounds);
         }
-        let mut lines = self.lines.borrow_mut();
-        if self.voice == Voice::Lively {
-            let shown = format!("  {}  {told}", printable(run));
-            if let Some((_, text)) = lines.runs.get(run) {
-                *locked(text) = shown;
-            } else {
-                let text = Arc::new(Mutex::new(shown));
-                let live = Arc::clone(&text);
-                let line = Line::new(move |width| cut(&locked(&live), width.saturating_sub(1)));
-                lines.runs.insert(run.to_owned(), (line, text));
+        self.show(run, told);
+    }
+
+    fn within(&self, run: &str, told: &str) {
+        self.show(run, told);
+        if self.voice == Voice::Lively && !screen::was_live() {
+            let mut said = self.said.borrow_mut();
+            if said.elapsed() >= A_WHILE {
+                *said = Instant::now();
+                console::say(format_args!("{run}: {told}"));
             }
-        }
-        if let Some((line, _)) = lines.runs.get(run) {
-            line.draw();
-        }
-        if let Some(line) = &lines.overall {
-            line.draw();
         }
     }
 

@@ -24,17 +24,25 @@ static TOLD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 /// What is finished before the process stops, if it is not a step.
 static WITHIN: OnceLock<&str> = OnceLock::new();
 
-/// Whether nothing is on that would have to be finished.
-static IDLE: AtomicBool = AtomicBool::new(false);
+/// Whether nothing has to be finished: others are waited for.
+static WAITS: AtomicBool = AtomicBool::new(false);
 
-/// Says whether nothing is on that would have to be finished.
-pub fn idle(is_idle: bool) {
-    IDLE.store(is_idle, Ordering::SeqCst);
+/// Says that nothing has to be finished, unless something is named later: others are waited for.
+pub fn waits_for_others() {
+    WAITS.store(true, Ordering::SeqCst);
 }
 
 /// Says what is finished before the process stops, if it is not a step.
 pub fn within(what: &'static str) {
     let _first = WITHIN.set(what);
+}
+
+/// Whether a comparison holds the other end of standard input.
+static LEASHED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is one of a comparison's.
+pub fn is_on_leash() -> bool {
+    LEASHED.load(Ordering::SeqCst)
 }
 
 /// Whether the process was told to stop.
@@ -46,6 +54,7 @@ pub fn interrupted() -> bool {
 /// Stops after the step that is on once standard input ends: a comparison holds the other end and
 /// lets go of it when it stops or dies.
 pub fn stop_with_standard_input() {
+    LEASHED.store(true, Ordering::SeqCst);
     let listening = std::thread::Builder::new().spawn(|| {
         let _ended = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         TOLD.store(true, Ordering::SeqCst);
@@ -69,16 +78,14 @@ fn listen() -> bool {
         while !signal.load(Ordering::SeqCst) {
             std::thread::sleep(GLANCE);
         }
-        let what = WITHIN.get().unwrap_or(&"step");
         // A second signal ends the process at once, whatever is on the screen then.
         screen::close();
-        if IDLE.load(Ordering::SeqCst) {
-            console::say("\nstopping; press Ctrl-C again to stop at once");
-            return;
-        }
-        console::say(format_args!(
-            "\nstopping after this {what}; press Ctrl-C again to stop at once"
-        ));
+        let after = match (WITHIN.get(), WAITS.load(Ordering::SeqCst)) {
+            (Some(what), _) => format!(" after this {what}"),
+            (None, true) => String::new(),
+            (None, false) => " after this step".to_owned(),
+        };
+        console::say(format_args!("\nstopping{after}; press Ctrl-C again to stop at once"));
     });
     registered.is_ok()
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::experiment::Party;
 use fedra::grid::grouped;
+use fedra::listener::Finishes;
 use fedra::run_files::LEDGER;
 use fedra::{Experiment, Joining};
 use fedra_client::{Agreed, Client, Observer, PrivacyGuard};
@@ -93,7 +94,6 @@ pub struct Join {
 impl Join {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
-        interrupt::within("step, if one is on");
         fedra_compute::Allocator.keep_little();
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let way = self.way()?;
@@ -111,7 +111,14 @@ impl Join {
                 folder.display()
             ));
         }
-        let steps: Arc<dyn Observer> = Arc::new(SiteSteps::new(voice));
+        // Rows that cross a cut are another release each time: what has begun is then finished.
+        let is_counted = experiment.recipe.privacy.is_some() && experiment.recipe.split.is_some();
+        let finishes = if is_counted { Finishes::Round } else { Finishes::Step };
+        interrupt::within(match finishes {
+            Finishes::Step => "step, if one is on",
+            Finishes::Round => "request, if one is on",
+        });
+        let steps: Arc<dyn Observer> = Arc::new(SiteSteps::new(voice, finishes));
         let client = client.with_observer(Arc::clone(&steps));
         let client = self.cut((client, steps), (&way, &experiment), &folder)?;
         let stock = self.stock_run(&experiment, &client)?;

@@ -46,7 +46,7 @@ pub struct RunState {
 }
 
 /// A round that takes longer is heard of once in a while, where no line is drawn.
-const A_WHILE: Duration = Duration::from_mins(1);
+pub const A_WHILE: Duration = Duration::from_mins(1);
 
 impl RunState {
     /// A round is complete.
@@ -113,8 +113,8 @@ impl RunState {
     }
 
     /// The work inside the round in a line, if nothing has been said for a while.
-    pub fn said_in_a_while(&mut self, now: Instant) -> Option<String> {
-        if now.saturating_duration_since(self.said) < A_WHILE {
+    pub fn said_in_a_while(&mut self, now: Instant, a_while: Duration) -> Option<String> {
+        if now.saturating_duration_since(self.said) < a_while {
             return None;
         }
         let within = self.within?;
@@ -324,12 +324,12 @@ mod tests {
         }
         let seconds = |seconds| begun + Duration::from_secs(seconds);
         state.said = begun;
-        assert_eq!(state.said_in_a_while(seconds(59)), None);
-        let said = state.said_in_a_while(seconds(61)).unwrap();
+        assert_eq!(state.said_in_a_while(seconds(59), A_WHILE), None);
+        let said = state.said_in_a_while(seconds(61), A_WHILE).unwrap();
         let expected =
             "fedavg: in round 3/20: step 120/400, 1/8 clients, about 2.3 min left of training";
         assert_eq!(said, expected);
-        assert_eq!(state.said_in_a_while(seconds(100)), None);
+        assert_eq!(state.said_in_a_while(seconds(100), A_WHILE), None);
         let steps = 90;
         state.within = Some(RoundProgress {
             activity: Activity::Evaluating,
@@ -337,7 +337,7 @@ mod tests {
             steps,
             ..training
         });
-        let said = state.said_in_a_while(seconds(200)).unwrap();
+        let said = state.said_in_a_while(seconds(200), A_WHILE).unwrap();
         assert_eq!(said, "fedavg: in round 3/20: evaluating 1/90 examples, 1/8 clients");
     }
 

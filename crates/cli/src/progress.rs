@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fedra::grid::counted;
 use fedra::headline::round_line;
-use fedra::listener::Rounds;
+use fedra::listener::{Finishes, Rounds};
 use fedra::summary::duration;
 use fedra_client::Observer;
 use fedra_data::printable;
@@ -15,7 +15,7 @@ use fedra_plan::{ByteCount, Round};
 
 use crate::console;
 use crate::interrupt;
-use crate::live::{Pace, RunState};
+use crate::live::{A_WHILE, Pace, RunState};
 use crate::screen::{self, Line};
 
 /// How much is said.
@@ -26,6 +26,9 @@ pub enum Voice {
     /// Nothing.
     Quiet,
 }
+
+/// How often a comparison hears how far a round of its run is.
+const OFTEN: Duration = Duration::from_secs(2);
 
 /// Follows one run.
 pub struct Progress {
@@ -42,7 +45,13 @@ pub struct Progress {
 impl Progress {
     /// A live line over all rounds of a run, of which some may be done.
     pub fn new(about: &Rounds<'_>, voice: Voice) -> Self {
-        let Rounds { label, title, done, rounds, clients, cohort } = *about;
+        let Rounds { label, title, done, rounds, clients, cohort, finishes } = *about;
+        match finishes {
+            Finishes::Step => {}
+            Finishes::Round => {
+                interrupt::within("round, which would spend privacy twice if it were repeated")
+            }
+        }
         let state = Arc::new(Mutex::new(RunState {
             label: label.to_owned(),
             done,
@@ -175,7 +184,9 @@ impl Observer for Clients {
             let mut state = locked(&self.state);
             state.within = Some(*progress);
             let is_heard = self.voice == Voice::Lively && !screen::was_live();
-            if is_heard { state.said_in_a_while(Instant::now()) } else { None }
+            // Whoever holds the leash draws a line for this run.
+            let a_while = if interrupt::is_on_leash() { OFTEN } else { A_WHILE };
+            if is_heard { state.said_in_a_while(Instant::now(), a_while) } else { None }
         };
         if let Some(said) = said {
             console::say(said);

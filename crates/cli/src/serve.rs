@@ -233,7 +233,7 @@ impl Host for Sites {
     type Fleet = NetFleet;
 
     fn meet(&mut self, serving: Serving<'_>) -> fedra::Result<Option<(NetFleet, Census)>> {
-        interrupt::idle(true);
+        interrupt::waits_for_others();
         let Serving { names, agreement, layout, initial, middle, central, folder } = serving;
         if let Some(wanted) = self.start.wait_for.filter(|wanted| *wanted > names.len()) {
             let clients = counted(names.len() as u64, "client");
@@ -323,7 +323,6 @@ impl Host for Sites {
         completed: Round,
         observer: Arc<dyn Observer>,
     ) -> Result<(), EngineError> {
-        interrupt::idle(false);
         fleet.open(completed, observer)
     }
 

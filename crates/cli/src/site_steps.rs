@@ -1,8 +1,9 @@
 //! What a site shows of its own work: a live line on a terminal, elsewhere a line once a minute.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use fedra::listener::Finishes;
 use fedra::summary::duration;
 use fedra_client::Observer;
 use fedra_engine::{Arrival, ClientInfo, RoundProgress};
@@ -10,17 +11,15 @@ use fedra_plan::Round;
 
 use crate::console;
 use crate::interrupt;
-use crate::live::fitted;
+use crate::live::{A_WHILE, fitted};
 use crate::progress::Voice;
 use crate::screen::{self, Line};
-
-/// Work that takes longer is heard of once in a while, where no line is drawn.
-const A_WHILE: Duration = Duration::from_mins(1);
 
 /// Follows the client of a site, and stops it on Ctrl-C.
 pub struct SiteSteps {
     state: Arc<Mutex<State>>,
     voice: Voice,
+    finishes: Finishes,
     line: Line,
 }
 
@@ -33,7 +32,7 @@ struct State {
 
 impl SiteSteps {
     /// Nothing is worked on yet.
-    pub fn new(voice: Voice) -> Self {
+    pub fn new(voice: Voice, finishes: Finishes) -> Self {
         let state = State { round: None, work: None, said: Instant::now() };
         let state = Arc::new(Mutex::new(state));
         let line = match voice {
@@ -43,7 +42,7 @@ impl SiteSteps {
             }
             Voice::Quiet => Line::hidden(),
         };
-        Self { state, voice, line }
+        Self { state, voice, finishes, line }
     }
 }
 
@@ -100,7 +99,7 @@ impl Observer for SiteSteps {
     }
 
     fn stops(&self) -> bool {
-        interrupt::interrupted()
+        self.finishes == Finishes::Step && interrupt::interrupted()
     }
 }
 
@@ -117,6 +116,8 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use fedra_engine::Activity;
 

@@ -12,6 +12,7 @@ use fedra_engine::{
     Recipe, SideMemory,
 };
 use fedra_plan::{Round, Scope};
+use fedra_privacy::Unit;
 
 use crate::baseline::Baseline;
 use crate::best::BestRound;
@@ -24,7 +25,7 @@ use crate::fingerprint::Inputs;
 use crate::folder::Folder;
 use crate::forecast;
 use crate::holdings::Holdings;
-use crate::listener::{Heard, Listener, Rounds};
+use crate::listener::{Finishes, Heard, Listener, Rounds, ToTheEnd};
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::private::{self, PrivacySummary};
@@ -376,8 +377,12 @@ impl<'e> Run<'e> {
 
         let label = self.recipe.method.as_str();
         let cohort = self.recipe.sampler.about(clients) as u64;
-        let about = Rounds { label, title: None, done, rounds, clients: &infos, cohort };
-        let observer = listener.begin(&about);
+        let finishes = self.finishes(&federation)?;
+        let about = Rounds { label, title: None, done, rounds, clients: &infos, cohort, finishes };
+        let observer = match finishes {
+            Finishes::Step => listener.begin(&about),
+            Finishes::Round => Arc::new(ToTheEnd(listener.begin(&about))),
+        };
         begin(fleet, Round(done), Arc::clone(&observer))?;
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());
@@ -423,6 +428,17 @@ impl<'e> Run<'e> {
             Err(error) if error.is_stop() => Ok(Ending::Interrupted { rounds: done, of: rounds }),
             other => Ok(Ending::Complete(other.map_err(|error| broken(error, done))?)),
         }
+    }
+
+    /// What is finished before a run stops. Rows that cross a cut, and noise that only this process draws,
+    /// are another release each time that a round is done.
+    fn finishes(&self, federation: &Federation) -> Result<Finishes> {
+        let layout = self.prepared.model.layout();
+        let of_clients = |privacy: &fedra_engine::Privacy| privacy.promise.unit == Unit::Client;
+        let draws_anew =
+            self.recipe.privacy.as_ref().is_some_and(of_clients) && !federation.is_simulated();
+        let is_whole = draws_anew || self.recipe.rows_at_cut(layout)?.is_some();
+        Ok(if is_whole { Finishes::Round } else { Finishes::Step })
     }
 
     /// Whether there is a global model: where every client keeps all of it there is none.

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use fedra_client::Observer;
-use fedra_engine::{ClientInfo, EngineError, ParamValues, RoundReport, Sink};
+use fedra_engine::{
+    Arrival, ClientInfo, EngineError, ParamValues, RoundProgress, RoundReport, Sink,
+};
+use fedra_plan::Round;
 
 /// Follows a run. It is asked and told on the thread that runs the rounds.
 pub trait Listener {
@@ -50,6 +53,17 @@ pub struct Rounds<'a> {
     pub clients: &'a [ClientInfo],
     /// Clients that take part in a round, about: a cohort may be drawn.
     pub cohort: u64,
+    /// What is finished before the run stops.
+    pub finishes: Finishes,
+}
+
+/// What is finished before a run stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finishes {
+    /// The step that is on: the round can be done again, to the same bits.
+    Step,
+    /// The round that is on: done again it would release something anew, and be counted twice.
+    Round,
 }
 
 /// Hears nothing and never stops a run.
@@ -83,5 +97,26 @@ impl Sink for Heard<'_> {
     fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
         self.0.round(report);
         Ok(())
+    }
+}
+
+/// Passes on all but the wish to stop within a round.
+pub(crate) struct ToTheEnd(pub Arc<dyn Observer>);
+
+impl Observer for ToTheEnd {
+    fn started(&self, client: &ClientInfo, round: Round) {
+        self.0.started(client, round);
+    }
+
+    fn finished(&self, client: &ClientInfo, round: Round, arrival: &Arrival) {
+        self.0.finished(client, round, arrival);
+    }
+
+    fn progressed(&self, progress: &RoundProgress) {
+        self.0.progressed(progress);
+    }
+
+    fn stops(&self) -> bool {
+        false
     }
 }

@@ -37,6 +37,8 @@ impl CompareListener for Follower {
         *self.rounds.borrow_mut() += 1;
     }
 
+    fn within(&self, _run: &str, _told: &str) {}
+
     fn complete(&self, run: &str, told: &str) {
         assert!(told.starts_with("round 2/2  loss "), "{told}");
         self.complete.borrow_mut().push(run.to_owned());

@@ -24,7 +24,7 @@ use crate::federate::Run;
 use crate::forecast;
 use crate::grid::counted;
 use crate::headline::headline_of;
-use crate::listener::{Heard, Listener, Rounds};
+use crate::listener::{Finishes, Heard, Listener, Rounds};
 use crate::prepared::Prepared;
 use crate::state_placement::StatePlacement;
 
@@ -204,7 +204,7 @@ impl<'e> Pilot<'e> {
             fleet = placement.furnish(fleet, file)?;
         }
         let clients = &fleet.clients().to_vec()[..];
-        let cohort = clients.len() as u64;
+        let (cohort, finishes) = (clients.len() as u64, Finishes::Step);
         let seed = Seed(self.experiment.draft.seed);
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
         let mut federation = Federation::new(recipe, layout, initial.clone(), seed)?;
@@ -214,7 +214,8 @@ impl<'e> Pilot<'e> {
         let mut kernels = vec![initial.subset(&kernel)];
         let (mut heard, stops) = (Heard(listener), || listener.stops());
         let title = Some("the trunk: everything learns");
-        let about = Rounds { label: "trunk", title, done: 0, rounds: *horizon, clients, cohort };
+        let about =
+            Rounds { label: "trunk", title, done: 0, rounds: *horizon, clients, cohort, finishes };
         fleet = fleet.with_observer(listener.begin(&about));
         for done in 0..*horizon {
             if warmups.contains(&done) {
@@ -242,7 +243,8 @@ impl<'e> Pilot<'e> {
             let title = format!("the branch that froze after {warmup} rounds");
             let label = format!("freeze at {warmup}");
             let (label, title) = (label.as_str(), Some(title.as_str()));
-            let about = Rounds { label, title, done: warmup, rounds: *horizon, clients, cohort };
+            let about =
+                Rounds { label, title, done: warmup, rounds: *horizon, clients, cohort, finishes };
             fleet = fleet.with_observer(listener.begin(&about));
             let against = (&trunk, tolerance);
             let branch = self.branch(&mut fleet, (warmup, &moment), against, listener)?;

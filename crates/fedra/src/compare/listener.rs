@@ -13,6 +13,9 @@ pub trait CompareListener {
     /// A round of the named run is complete.
     fn round(&self, run: &str, told: &str);
 
+    /// How far the round is that the named run is at: `in round 3/20: step 120/400`.
+    fn within(&self, run: &str, told: &str);
+
     /// The named run is complete; what its last round told comes with it.
     fn complete(&self, run: &str, told: &str);
 
@@ -22,7 +25,7 @@ pub trait CompareListener {
     /// The runs that began last are over.
     fn end(&self);
 
-    /// Whether to stop. Runs that are on end after their round.
+    /// Whether to stop. Runs that are on end after their step.
     fn stops(&self) -> bool;
 }
 
@@ -45,6 +48,8 @@ impl CompareListener for Silent {
     fn begin(&self, _runs: &RunsAhead<'_>) {}
 
     fn round(&self, _run: &str, _told: &str) {}
+
+    fn within(&self, _run: &str, _told: &str) {}
 
     fn complete(&self, _run: &str, _told: &str) {}
 

@@ -31,6 +31,8 @@ pub struct Job {
 pub enum News {
     /// A round is complete: `round 3/20` and how it went.
     Round(String),
+    /// How far the round is that is on: `in round 3/20: step 120/400`.
+    Within(String),
     /// It is over.
     Over(Ending),
 }
@@ -87,9 +89,12 @@ impl ProcessPool<'_> {
                     loop {
                         let Some(place) = locked(next).next() else { break };
                         let ending = self.one((place, &jobs[place]), leashes, &|line| {
-                            if let Some(round) = round_of(&line) {
+                            let told = |told: &str| told.to_owned();
+                            let news = round_of(&line).map(told).map(News::Round);
+                            let news = news.or(within_of(&line).map(told).map(News::Within));
+                            if let Some(news) = news {
                                 // Nobody listens once the comparison is over.
-                                let _unheard = sender.send((place, News::Round(round.to_owned())));
+                                let _unheard = sender.send((place, news));
                             }
                         });
                         let ending = match ending {
@@ -199,6 +204,12 @@ fn round_of(line: &str) -> Option<&str> {
     (!method.ends_with(':') && rest.starts_with("round ")).then_some(rest)
 }
 
+/// What a run's line tells of the round that is on, if it does: `METHOD: in round 3/20: ...`.
+fn within_of(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(": ")?;
+    rest.starts_with("in round ").then_some(rest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +219,9 @@ mod tests {
         assert_eq!(round_of("fedavg round 3/20  loss 0.5"), Some("round 3/20  loss 0.5"));
         for line in ["warning: round 3: client 1: late", "note: rounds", "round", ""] {
             assert_eq!(round_of(line), None, "{line}");
+            assert_eq!(within_of(line), None, "{line}");
         }
+        let line = "fedavg: in round 3/20: step 7/40, 1/3 clients";
+        assert_eq!((round_of(line), within_of(line)), (None, Some(&line[8..])));
     }
 }

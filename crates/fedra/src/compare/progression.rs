@@ -266,6 +266,7 @@ impl<'a> Progression<'a> {
                 listener.round(&jobs[place].name, &told);
                 last[place] = told;
             }
+            News::Within(told) => listener.within(&jobs[place].name, &told),
             News::Over(Ending::Complete) => listener.complete(&jobs[place].name, &last[place]),
             News::Over(Ending::Interrupted) => {}
             News::Over(Ending::Failed(reason)) => {

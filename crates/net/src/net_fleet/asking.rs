@@ -135,7 +135,7 @@ impl NetFleet {
             if asked.is_empty() {
                 return Ok(None);
             }
-            if self.listener.stops() {
+            if self.observer.stops() {
                 return Err(self.stopped());
             }
             let now = Instant::now();

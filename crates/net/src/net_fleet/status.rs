@@ -134,6 +134,8 @@ impl NetFleet {
     pub(super) fn publish_in_time(&mut self) {
         if self.publication.is_due() {
             self.publish();
+            // Whoever shows it hears now and then that it goes on.
+            self.tell_progress();
         }
     }
 
@@ -154,7 +156,13 @@ impl NetFleet {
     /// So many clients have been asked for something.
     pub(super) fn begin_work(&mut self, activity: Activity, clients: usize) {
         self.publication.work = Some((activity, Instant::now(), 0, clients as u64));
+        self.publication.has_news = true;
         self.tell_progress();
+    }
+
+    /// What comes now is not counted.
+    pub(super) const fn no_work(&mut self) {
+        self.publication.work = None;
     }
 
     /// One of them is done with it, or not waited for any more.
@@ -162,11 +170,11 @@ impl NetFleet {
         if let Some((_, _, done, _)) = &mut self.publication.work {
             *done += 1;
         }
+        self.publication.has_news = true;
         self.tell_progress();
     }
 
-    fn tell_progress(&mut self) {
-        self.publication.has_news = true;
+    fn tell_progress(&self) {
         if let Some(progress) = self.progress() {
             self.observer.progressed(&progress);
         }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fedra_client::to_values;
-use fedra_client::{Observer, Silent};
+use fedra_client::{Observer, Silent, to_values};
 use fedra_compute::Seed;
 use fedra_engine::{Arrival, ClientInfo, Ends, Federation, RoundProgress, Split, SplitMode};
 use fedra_net::{CutDialer, Dialer, Left, Runtime, ServerSecurity, Start};
