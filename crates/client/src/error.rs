@@ -126,6 +126,7 @@ impl ClientError {
             | Self::Generate { .. }
             | Self::Session(_)
             | Self::Unreachable(_)
+            | Self::Stopped
             | Self::Data(_)
             | Self::Model(_)
             | Self::Plan(_) => false,

@@ -84,7 +84,7 @@ impl<'t> RowLots<'t> {
 
     /// Who a row is, by all that it says.
     pub(crate) fn row(&self, example: &Example) -> Identity {
-        let Example { body, labels, client, split: _, document } = example;
+        let Example { body, labels, client, split: _, document, place: _ } = example;
         let mut sum = Sum::new(&self.key, "row");
         sum.option(client.as_deref());
         sum.option(document.as_deref());

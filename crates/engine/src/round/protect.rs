@@ -1,8 +1,11 @@
 //! A private round: what it releases is announced before it happens, and means are noised before
 //! anybody sees them.
 
+use std::collections::BTreeMap;
+
 use fedra_plan::Digest;
 use fedra_privacy::{Event, Release};
+use fedra_wire::ClientId;
 use serde::Serialize;
 
 use crate::error::EngineError;

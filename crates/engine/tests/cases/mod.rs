@@ -156,6 +156,7 @@ pub fn recipe(
         clipping: ClipRule::Flat,
         noise: NoiseMultiplier::new(noise).expect("legal"),
         cap: None,
+        rows: None,
         selection: PrivateSelection::NoisyUpdate,
         client_scores: false,
     });

@@ -275,7 +275,7 @@ impl Fleet for Quadratics {
         }
         for order in orders {
             if self.mute.contains(&(order.client, order.round)) {
-                let outcome = Outcome::Failed("gone".to_owned());
+                let outcome = Outcome::Failed("gone".into());
                 arrive(Arrival { client: order.client, outcome })?;
                 continue;
             }
