@@ -18,7 +18,7 @@ use crate::drift::{Drift, DriftReport};
 use crate::error::EngineError;
 use crate::fleet::{Absence, Arrival, Failure, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
-use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormReport, median};
+use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport, median};
 use crate::middle::{CrossingBytes, MiddleUpdate};
 use crate::noise_mean::NoiseMean;
 use crate::private_steps::StepNoise;
@@ -329,8 +329,7 @@ impl<'round> Gather<'round> {
 
     /// The limit of a norm, once it is known.
     fn limit(&self) -> Option<f64> {
-        let limit = self.recipe.max_norm?;
-        limit.of(self.norms.as_ref().and_then(median))
+        self.recipe.max_norm?.of(self.norms.as_ref()?)
     }
 
     /// Refuses updates that are too large for their cohort, now that all of it is known.
@@ -372,8 +371,8 @@ impl<'round> Gather<'round> {
         let update = answer.change.opened();
         due.check_claims(update.header())?;
         let norm = self.norms.is_some().then(|| update.norm());
-        if let Some(limit) = self.recipe.max_norm.filter(|limit| !limit.waits_for_all())
-            && let (Above::Refuse, Some(limit), Some(found)) = (limit.above, limit.of(None), norm)
+        if let (Some(found), Some(max_norm)) = (norm, self.recipe.max_norm)
+            && let MaxNorm { limit: NormLimit::Norm(limit), above: Above::Refuse } = max_norm
             && found > limit
         {
             return Err(Refusal::Norm { found, limit });
@@ -423,7 +422,7 @@ impl<'round> Gather<'round> {
             match limit.zip(norm).filter(|(limit, norm)| norm > limit) {
                 None => self.fold(client, &answer),
                 Some((limit, norm)) => {
-                    let change = self.scaled(&answer.change, limit / norm)?;
+                    let change = self.shortened(&answer.change, limit / norm)?;
                     self.fold(client, &Answer { change, ..answer });
                     self.scaled.push(client);
                 }
@@ -433,12 +432,14 @@ impl<'round> Gather<'round> {
     }
 
     /// The same update, shorter.
-    fn scaled(&self, update: &Accepted, factor: f64) -> Result<Accepted, EngineError> {
+    fn shortened(&self, update: &Accepted, factor: f64) -> Result<Accepted, EngineError> {
         let update = update.opened();
         let header = Header { encoding: Encoding::F32, ..*update.header() };
-        let shorter = |values: Vec<f32>| values.into_iter().map(|value| (factor * f64::from(value)) as f32);
-        let values: ParamValues =
-            update.iter().map(|(id, values)| (id, shorter(values).collect::<Vec<f32>>())).collect();
+        let shorter = |value: f32| (factor * f64::from(value)) as f32;
+        let values: ParamValues = update
+            .iter()
+            .map(|(id, values)| (id, values.into_iter().map(shorter).collect::<Vec<f32>>()))
+            .collect();
         let expected = Expectation {
             layout: self.layout,
             kind: header.kind,

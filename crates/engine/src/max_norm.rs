@@ -100,12 +100,17 @@ impl MaxNorm {
         matches!(self.limit, NormLimit::TimesMedian(_))
     }
 
-    /// The limit in a round with this median, which is there once everybody came. Where the median update changes
-    /// nothing there is none.
-    pub(crate) fn of(self, median: Option<f64>) -> Option<f64> {
+    /// Whether an answer may be refused after it was taken.
+    pub(crate) fn refuses_late(self) -> bool {
+        self.waits_for_all() && self.above == Above::Refuse
+    }
+
+    /// The limit in a round whose updates have these norms, all of them where it is a multiple. Where the median
+    /// update changes nothing there is none.
+    pub(crate) fn of(self, norms: &BTreeMap<ClientId, f64>) -> Option<f64> {
         match self.limit {
             NormLimit::Norm(norm) => Some(norm),
-            NormLimit::TimesMedian(times) => median.map(|median| times * median),
+            NormLimit::TimesMedian(times) => median(norms).map(|median| times * median),
         }
     }
 

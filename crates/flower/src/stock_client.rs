@@ -241,7 +241,51 @@ fn written(id: u64, answer: &Answer, payloads: Vec<Bytes>) -> Message {
 
 #[cfg(test)]
 mod tests {
+    use fedra_plan::{ParamId, Part, Role, Shape, Site};
+
     use super::*;
+
+    #[test]
+    fn a_loss_that_is_no_number_is_divergence_and_one_of_zero_is_a_loss() {
+        let id = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
+        let layout = Layout::new([(id, Shape::vector(2))]).unwrap();
+        let names = TensorNames::from([(id, "bias".to_owned())]);
+        let initial = ParamValues::from_iter([(id, vec![1.0, 2.0])]);
+        let clients = vec![("north".to_owned(), 12)];
+        let mut all = StockClients { clients, layout, initial, names };
+        let mut client = all.next(None).unwrap();
+        let mut answer = |values: [f32; 2], loss: Option<f64>| {
+            let (round, encoding) = (Round(0), Encoding::F32);
+            client.training = Some(Training { id: 3, round, encoding });
+            let trained = ParamValues::from_iter([(id, values.to_vec())]);
+            let arrays = Arrays::of_values(&trained, client.shape());
+            let metrics = Fields::default().with(EXAMPLES, 12_i64);
+            let metrics = match loss {
+                None => metrics,
+                Some(loss) => metrics.with("train_loss", loss),
+            };
+            let message = client.reply(Ok((arrays, metrics))).unwrap();
+            let told: Answer = serde_json::from_slice(&message.meta).unwrap();
+            let layout = client.layout.clone();
+            let expected = Expectation {
+                layout: &layout,
+                kind: Kind::Change,
+                encoding,
+                round,
+                client: ClientId(0),
+                scope: None,
+            };
+            let header = message.payloads.first().map(|payload| decode(payload, &expected).unwrap().0);
+            (told, header.map(|header| header.loss))
+        };
+        assert_eq!(answer([1.0, 3.0], None).1, Some(None));
+        assert_eq!(answer([1.0, 3.0], Some(0.0)).1, Some(Some(0.0)));
+        for (values, loss) in [([1.0, 3.0], f64::NAN), ([1.0, 3.0], f64::INFINITY), ([f32::NAN, 1.0], 0.5)] {
+            let (told, header) = answer(values, Some(loss));
+            assert!(matches!(told, Answer::Failed { diverged: true, .. }), "{told:?}");
+            assert_eq!(header, None);
+        }
+    }
 
     #[test]
     fn a_node_stands_for_the_client_of_its_key_or_for_the_first_without_one() {

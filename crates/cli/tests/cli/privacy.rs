@@ -217,7 +217,8 @@ fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     // Whoever replaces it is told what stays spent.
     let over = with(&["run", "tiny.toml", "--out", "whole", "--force"], &["privacy.noise=2"]);
     let heard = place.succeed_and_hear(&over);
-    let told = format!("the epsilon of {:.3} that it spent", epsilon(rounds.len() - 1));
+    let spent = fedra_privacy::shown::up(epsilon(rounds.len() - 1), 3);
+    let told = format!("the epsilon of {spent} that it spent");
     assert!(heard.contains(&told), "{told}: {heard}");
 
     // Nobody goes on with a ledger that somebody shortened.
@@ -229,6 +230,12 @@ fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     let output = place.fedra(&["run", "--resume", "short"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("shortened"), "{said}");
+    // Nor does it pass for the whole where it is only looked at.
+    let looked = place.fedra(&["account", "ledger", "short"]);
+    let said = String::from_utf8(looked.stderr).unwrap();
+    assert!(!looked.status.success() && said.contains("shortened"), "{said}");
+    fs::write(&ledger, &good).unwrap();
+    place.succeed(&["account", "ledger", "short"]);
     fs::write(&ledger, good.replacen("\"noise\":1", "\"noise\":2", 1)).unwrap();
     assert!(!place.fedra(&["account", "ledger", "short"]).status.success());
 }

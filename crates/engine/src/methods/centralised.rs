@@ -31,6 +31,7 @@ impl Centralised {
             sampler: Sampler::All,
             conditions: Conditions { close_with: None, ..base.conditions },
             min_arrivals: MinArrivals::default(),
+            max_norm: None,
             ..base
         }
     }

@@ -201,7 +201,7 @@ impl State {
         (attempt.plans, attempt.selection) = self.plan(fleet, &present)?;
         attempt.phases.probe = watch.lap();
         // Who is too far from its cohort is refused after its answer was taken.
-        let revocable = needed > 1 || self.recipe.max_norm.is_some_and(MaxNorm::waits_for_all);
+        let revocable = needed > 1 || self.recipe.max_norm.is_some_and(MaxNorm::refuses_late);
         let dispatch = self.dispatch(&present, &attempt.plans, (seed, revocable))?;
         let Dispatch { work, requests, absent, corrections } = dispatch;
         self.announce_steps(&requests, &present)?;
