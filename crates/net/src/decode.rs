@@ -207,7 +207,7 @@ fn refusal(error: &SessionError) -> Status {
         SessionError::TooMany { .. } | SessionError::Full { .. } => {
             Status::resource_exhausted(told)
         }
-        SessionError::Open { .. } => Status::already_exists(told),
+        SessionError::Open { .. } => Status::failed_precondition(told),
         SessionError::Unknown { .. }
         | SessionError::Position { .. }
         | SessionError::Rows { .. }

@@ -298,7 +298,7 @@ fn who_does_not_belong_is_told_what_differs() {
         let raw = Raw::dial(&address);
         raw.say(&serde_json::from_str(words).unwrap());
         let told = raw.farewell();
-        assert!(told.contains("found protocol 9, expected 2"), "{told}");
+        assert!(told.contains(&format!("found protocol 9, expected {PROTOCOL}")), "{told}");
     }
     let raw = Raw::dial(&address);
     raw.say(&serde_json::json!({ "name": "hospital-1" }));

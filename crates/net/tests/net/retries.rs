@@ -88,7 +88,8 @@ fn a_round_with_too_few_updates_waits_for_those_who_are_away() {
 fn it_is_given_up_after_growing_waits_and_a_wait_can_be_ended() {
     let world = World::new(2);
     let wait = Duration::from_millis(60);
-    let Away { mut fleet, told, sites, .. } = away(&world, impatient(wait));
+    let Away { place: _place, mut fleet, told, sites, proxy: _proxy } =
+        away(&world, impatient(wait));
     let begun = Instant::now();
     let (ran, _) = attempt(&world, &mut fleet, 2, &|| false);
     assert!(matches!(ran, Err(EngineError::TooFewArrivals { attempts: 3, .. })), "{ran:?}");
@@ -97,7 +98,8 @@ fn it_is_given_up_after_growing_waits_and_a_wait_can_be_ended() {
     drop(fleet);
     sites.iter().for_each(Joined::stop);
 
-    let Away { mut fleet, told, sites, .. } = away(&world, impatient(Duration::from_hours(1)));
+    let Away { place: _place, mut fleet, told, sites, proxy: _proxy } =
+        away(&world, impatient(Duration::from_hours(1)));
     let is_told = AtomicBool::new(false);
     let stop = || {
         is_told.fetch_or(told.has("too few updates"), Ordering::SeqCst);
