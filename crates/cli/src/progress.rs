@@ -46,11 +46,8 @@ impl Progress {
     /// A live line over all rounds of a run, of which some may be done.
     pub fn new(about: &Rounds<'_>, voice: Voice) -> Self {
         let Rounds { label, title, done, rounds, clients, cohort, finishes } = *about;
-        match finishes {
-            Finishes::Step => {}
-            Finishes::Round => {
-                interrupt::within("round, which would spend privacy twice if it were repeated")
-            }
+        if finishes == Finishes::Round {
+            interrupt::within("round, which would spend privacy twice if it were repeated");
         }
         let state = Arc::new(Mutex::new(RunState {
             label: label.to_owned(),

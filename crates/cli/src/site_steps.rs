@@ -11,9 +11,12 @@ use fedra_plan::Round;
 
 use crate::console;
 use crate::interrupt;
-use crate::live::{A_WHILE, fitted};
+use crate::live::{A_WHILE, cut, fitted};
 use crate::progress::Voice;
 use crate::screen::{self, Line};
+
+/// What is shown while nothing is worked on.
+const WAITS: &str = "waiting for the server";
 
 /// Follows the client of a site, and stops it on Ctrl-C.
 pub struct SiteSteps {
@@ -47,10 +50,13 @@ impl SiteSteps {
 }
 
 impl State {
+    /// What it works on; nothing once it is done.
+    fn work(&self) -> Option<RoundProgress> {
+        self.work.filter(|work| work.clients_done < work.clients)
+    }
+
     fn parts(&self) -> Vec<String> {
-        let Some(work) = self.work.filter(|work| work.clients_done < work.clients) else {
-            return vec!["waiting for the server".to_owned()];
-        };
+        let Some(work) = self.work() else { return vec![WAITS.to_owned()] };
         let left = work.left().map(|left| duration(left.as_secs_f64()));
         let parts = [
             self.round.map(|round| format!("round {round}")),
@@ -61,11 +67,10 @@ impl State {
     }
 
     fn line(&self, width: usize) -> String {
-        let share = self.work.filter(|work| work.steps > 0);
-        let share = share.map_or(0.0, |work| work.steps_done as f64 / work.steps as f64);
-        let parts: Vec<(u8, Option<String>)> =
-            (0..).zip(self.parts().into_iter().map(Some)).collect();
-        fitted(&parts, share, width)
+        let Some(work) = self.work() else { return cut(WAITS, width.saturating_sub(1)) };
+        let share = work.steps_done as f64 / work.steps.max(1) as f64;
+        let parts = self.parts().into_iter().map(Some);
+        fitted(&(0..).zip(parts).collect::<Vec<(u8, Option<String>)>>(), share, width)
     }
 
     /// What it is at, if nothing has been said for a while.

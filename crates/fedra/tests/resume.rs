@@ -214,3 +214,21 @@ fn so_does_one_whose_clients_wait_for_each_other_at_a_cut() {
         check_stopped_anywhere(&format!("\n[split]\n{mode}\n"));
     }
 }
+
+#[test]
+fn a_round_that_would_be_counted_twice_is_finished_before_the_run_stops() {
+    let tiny = include_str!("tiny.toml").replace("blocks = 2", "blocks = 3");
+    let noise = "noise = { kind = \"clipped\", norm = 8.0, gradient_norm = 0.01, sigma = 16.0 }";
+    let text = format!("{tiny}\n[split]\nends = \"frozen\"\n{noise}\n[privacy]\ndelta = 1e-3\n");
+    let experiment = Experiment::from_toml(&text, &Overrides::default()).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let (whole, parts) = (place.path().join("whole"), place.path().join("parts"));
+    fedra::run(&experiment, &Output::new(&whole), &Silent).unwrap().complete().unwrap();
+    let ending = fedra::run(&experiment, &Output::new(&parts), &Sudden::after(2)).unwrap();
+    assert!(matches!(ending, Ending::Interrupted { rounds: 1, of: 3 }), "{ending:?}");
+    fedra::resume(&parts, None, &Silent).unwrap();
+    for name in ["ledger.jsonl", "model/model.safetensors"] {
+        let file = |folder: &std::path::Path| fs::read(folder.join(name)).unwrap();
+        assert!(file(&parts) == file(&whole), "{name}");
+    }
+}
