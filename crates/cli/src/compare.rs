@@ -130,6 +130,8 @@ impl Compare {
 fn on_leash(folder: &Path, threads: usize) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["run", "--leash", &threads.to_string(), "--resume"]).arg(folder);
+    // What it says is read line by line.
+    command.env_remove("COLUMNS");
     Ok(command)
 }
 

@@ -96,7 +96,10 @@ fn impossible_claims_are_refused() {
 #[test]
 fn other_rounds_clients_kinds_and_parts_are_refused() {
     check(|order, _| forged(order, |h, _| h.round = h.round.next()), "expected round");
-    check(|order, _| forged(order, |h, _| h.client = ClientId(0)), "from 0: expected 1");
+    check(
+        |order, _| forged(order, |h, _| h.client = ClientId(0)),
+        "sender number 0 in its header: expected 1",
+    );
     check(|order, _| forged(order, |h, _| h.kind = Kind::Values), "expected change");
     check(|order, _| forged(order, |h, _| h.encoding = Encoding::F16), "encoding 1: expected 0");
     let missing = |tensors: &mut ParamValues| {

@@ -28,7 +28,7 @@ fn a_run_in_which_everybody_fails_is_no_success() {
         let expected = match least {
             "1" => {
                 "error: round 1 was given up after 4 attempts: 0 of 3 clients came back at best \
-                 (client 0: failed (simulated)), expected at least 1 (federation.min_arrivals); the \
+                 (hospital-1: failed (simulated)), expected at least 1 (federation.min_arrivals); the \
                  attempts sent 0 B up and "
             }
             _ => "error: no client's update arrived in any of the 3 rounds",

@@ -152,7 +152,7 @@ fn notes_and_errors_break_between_words_at_a_terminal_and_nowhere_in_a_pipe() {
     let Some(shown) = at_terminal(&place, 44, "", arguments) else { return skipped() };
     let piped = text(&place.fedra(&arguments.split(' ').collect::<Vec<_>>()).stderr);
     assert!(piped.lines().any(|line| line.chars().count() > 60), "{piped}");
-    let shown = text(&shown.stdout).replace('\r', "");
+    let shown = screen(&shown.stdout, 44).join("\n");
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(words(&shown), words(&piped));
     for line in shown.lines().filter(|line| line.chars().count() > 44) {

@@ -38,7 +38,7 @@ fn rows(place: &Place) {
     }
     fs::write(place.path("rows.csv"), lines).unwrap();
     let experiment = "\
-        [data]\nsource = 'csv'\npath = 'rows.csv'\ntask = 'classes'\nmax_tokens = 16\n\
+        seed = 3\n[data]\nsource = 'csv'\npath = 'rows.csv'\ntask = 'classes'\nmax_tokens = 16\n\
         partition = { by = 'client' }\n\
         columns = { text = 'text', label = 'label', client = 'client', split = 'split' }\n\
         [model]\npreset = 'tiny-encoder'\nblocks = 2\nwidth = 16\nheads = 2\nvocabulary = 200\n\
@@ -83,7 +83,7 @@ fn tables_and_notes_fit_80_columns() {
 fn what_evaluate_and_compare_print_fits_80_columns_in_a_pipe_too() {
     let place = Place::new();
     rows(&place);
-    let sweep = "method.name=fedavg,local-only,fedprox";
+    let sweep = "method.name=fedavg,local-only,fedadam";
     let arguments = ["compare", "rows.toml", "--sweep", sweep, "--seeds", "1", "--out", "both"];
     let told = place.succeed(&arguments);
     assert_fits(&told, &arguments);
@@ -91,7 +91,7 @@ fn what_evaluate_and_compare_print_fits_80_columns_in_a_pipe_too() {
     for heading in ["score", "difference", "up", "down", "of full", "compute", "rounds", "time"] {
         assert!(told.contains(heading), "{heading}: {told}");
     }
-    let arguments = ["evaluate", "--model", "both/fedavg/seed-0", "rows.toml"];
+    let arguments = ["evaluate", "--model", "both/fedavg/seed-3", "rows.toml"];
     let told = place.succeed(&arguments);
     assert_fits(&told, &arguments);
     assert!(told.contains("true \\ answered") && told.contains("Ward 3"), "{told}");
