@@ -137,7 +137,7 @@ fn what_is_refused_for_its_norm_is_as_if_it_had_not_come() {
         }
     }));
     let mut feedback = recipe("fedavg", "{}");
-    feedback.work.encoding = Encoding::TopK { share: 0.5 };
+    feedback.work.encoding = Encoding::TopK { share: 0.5, feedback: true };
     let expected = train(feedback.clone(), &mut without, 3);
     for limit in [NormLimit::Norm(1e4), NormLimit::TimesMedian(10.0)] {
         let max_norm = Some(MaxNorm { limit, above: Above::Refuse });
