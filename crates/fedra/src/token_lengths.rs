@@ -48,10 +48,10 @@ impl TokenLengths {
     pub fn of_experiment(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
         let (tokenizer, config): (Box<dyn Tokenizer>, Config) = match &experiment.model {
             ModelSource::Fresh(config, Vocabulary::Grown(limit)) => {
-                (Box::new(grow(holdings, *limit)?), config.clone())
+                (Box::new(grow(holdings, *limit)?), Config::clone(config))
             }
             ModelSource::Fresh(config, Vocabulary::Declared(path)) => {
-                (open_tokenizer(path).context("model.tokenizer")?, config.clone())
+                (open_tokenizer(path).context("model.tokenizer")?, Config::clone(config))
             }
             ModelSource::Folder(path) => {
                 let Pretrained { checkpoint, tokenizer } =

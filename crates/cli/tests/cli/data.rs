@@ -279,10 +279,19 @@ fn what_is_odd_about_the_data_is_said_by_every_command() {
         }
     }
     let cut = ["--set", "data.max_tokens=12"];
-    let said = text(&place.fedra(&[&["data", "tiny.toml"], &cut[..]].concat()).stderr);
-    assert!(said.contains("at least") && said.contains("data.max_tokens = 12"), "{said}");
-    let said = text(&place.fedra(&[&["plan", "tiny.toml"], &cut[..]].concat()).stderr);
-    assert!(said.contains("of 71 rows are cut to 12 tokens"), "{said}");
+    let noted = |command: &str| {
+        let said = text(&place.fedra(&[&[command, "tiny.toml"], &cut[..]].concat()).stderr);
+        let mut notes = said.lines().filter(|line| line.contains("are cut to 12 tokens"));
+        let note = notes.next().unwrap_or_else(|| panic!("{command}: {said}")).to_owned();
+        assert_eq!(notes.next(), None, "{command}: {said}");
+        note
+    };
+    let said = noted("data");
+    assert!(
+        said.contains("of 71 rows are cut to 12 tokens (data.max_tokens): 95 % have"),
+        "{said}"
+    );
+    assert_eq!(noted("plan"), said);
 }
 
 #[test]
@@ -299,4 +308,38 @@ fn a_run_stands_beside_the_commonest_label_and_says_when_it_is_no_better() {
     let baseline = &place.summary("runs/rows")["baseline"];
     assert_eq!(baseline["answer"], "always answering \"a\"");
     assert!(baseline["scores"]["central_test"]["macro_f1"].as_f64() > Some(0.0), "{baseline}");
+}
+
+#[test]
+fn rows_without_a_label_are_refused_with_their_lines_or_left_out_and_counted() {
+    let place = Place::new();
+    let labels = ["a", " a", "b", "", "A", "b ", "", "b"];
+    let rows: Vec<(&str, &str)> =
+        labels.iter().enumerate().map(|(row, label)| (*label, ["n", "s"][row % 2])).collect();
+    labelled(&place, &rows);
+    for command in ["data", "plan", "run"] {
+        let said = place.refused(&[command, "rows.toml"]);
+        assert!(
+            said.contains(
+                "rows.jsonl:4: found an empty label, expected a name: 2 of 8 rows lack a text or a label \
+                 (lines 4, 7); data.missing = \"drop\""
+            ),
+            "{said}"
+        );
+    }
+    let drop = ["data", "rows.toml", "--set", "data.missing=drop"];
+    let output = place.fedra(&drop);
+    let said = text(&output.stderr);
+    for note in [
+        "note: blanks around 2 labels were trimmed",
+        "note: 2 rows without a text or a label are left out (data.missing), the first at ",
+        "note: the labels \"A\" (1), \"a\" (2) differ only in case or spelling and count as 2 classes",
+    ] {
+        assert_eq!(said.matches(note).count(), 1, "{note}: {said}");
+    }
+    assert!(text(&output.stdout).contains("rows           6"), "{}", text(&output.stdout));
+    let said = place.refused(&["data", "tiny.toml", "--set", "data.missing=drop"]);
+    assert!(said.contains("data.missing: found a choice, expected it only beside files"), "{said}");
+    let said = place.refused(&["data", "rows.toml", "--set", "data.missing=guess"]);
+    assert!(said.contains("data.missing"), "{said}");
 }

@@ -259,3 +259,34 @@ fn the_quickstart_tells_the_whole_story_in_a_table_a_picture_and_a_page() {
     // A second time replaces the first.
     assert!(place.fedra(&arguments).status.success());
 }
+
+#[test]
+fn a_run_of_the_same_file_with_other_rows_is_no_run_of_this_very_experiment() {
+    let place = Place::new();
+    let rows = |word: &str| {
+        let row = |label: &str, client: &str| {
+            format!(
+                "{{\"text\": \"{word} {label}\", \"label\": \"{label}\", \"client\": \"{client}\"}}\n"
+            )
+        };
+        [row("a", "n"), row("b", "n"), row("a", "s"), row("b", "s")].concat().repeat(4)
+    };
+    let experiment = "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = 'rows.jsonl'\nmax_tokens = 8\n\
+                      [model]\npreset = 'tiny-encoder'\nblocks = 1\nwidth = 8\nheads = 2\n\
+                      [federation]\nrounds = 1\n";
+    fs::write(place.path("rows.toml"), experiment).unwrap();
+    fs::write(place.path("rows.jsonl"), rows("old")).unwrap();
+    place.succeed(&["run", "rows.toml", "--quiet"]);
+    let again = text(&place.fedra(&["run", "rows.toml"]).stderr);
+    assert!(again.contains("a complete run of this very experiment in runs/rows"), "{again}");
+    fs::write(place.path("rows.jsonl"), rows("new")).unwrap();
+    let again = text(&place.fedra(&["run", "rows.toml"]).stderr);
+    assert!(
+        again.contains("a complete run of the same file with other rows in runs/rows"),
+        "{again}"
+    );
+    assert!(!again.contains("very experiment"), "{again}");
+    place.succeed(&["run", "rows.toml", "--quiet", "--force"]);
+    let again = text(&place.fedra(&["run", "rows.toml"]).stderr);
+    assert!(again.contains("a complete run of this very experiment in runs/rows"), "{again}");
+}

@@ -342,3 +342,78 @@ fn what_looks_wrong_in_a_table_is_noted_or_refused_before_a_file_is_written() {
     table("sep.csv", "sep=;\ntext;label", &|row| format!("{};{}\n", words(row), row % 2));
     accepted(&place, &["sep.csv"], &["delimiter = \";\"", "text = \"text\", label = \"label\""]);
 }
+
+#[test]
+fn a_pretrained_model_beside_the_data_is_proposed_and_others_are_named() {
+    let place = Place::new();
+    write_delimited(&place.path("n.csv"), &notes(), ",");
+    let said = place.succeed_and_hear(&["init", "n.csv", "--yes", "--out", "fresh.toml"]);
+    for part in
+        ["no pretrained encoder was found in this folder", "hf download", "know no language"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    place.succeed(&["run", "tiny.toml", "--out", "base", "--quiet"]);
+    fs::create_dir(place.path("models")).unwrap();
+    fs::rename(place.path("base/model"), place.path("models/own")).unwrap();
+    let other = place.path("models/other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("config.json"), "{\"model_type\": \"gpt2\"}").unwrap();
+    fs::write(other.join("model.safetensors"), "").unwrap();
+    let said = place.succeed_and_hear(&["init", "n.csv", "--yes", "--out", "-"]);
+    for part in ["path = \"models/own\"", "proposed\n", "models/other", "cannot be used: "] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("no pretrained"), "{said}");
+    accepted(&place, &["n.csv"], &["path = \"models/own\"", "tokens of this model"]);
+    // What somebody asks for is not searched for.
+    let said = place.succeed(&["init", "n.csv", "--yes", "--preset", "tiny-encoder", "--out", "-"]);
+    assert!(said.contains("preset = \"tiny-encoder\""), "{said}");
+}
+
+#[test]
+fn a_column_that_says_where_a_row_is_from_is_no_label_and_names_are_quoted() {
+    let place = Place::new();
+    fs::create_dir(place.path("sites")).unwrap();
+    for site in ["north", "south"] {
+        let rows: String = (0..40)
+            .map(|row| {
+                format!("the patient reports {},{site},{}\n", DEPARTMENTS[row % 3].0, row % 4)
+            })
+            .collect();
+        fs::write(place.path(&format!("sites/{site}.csv")), format!("note,where,grade\n{rows}"))
+            .unwrap();
+    }
+    let made = place.succeed(&["init", "sites", "--yes", "--out", "-"]);
+    assert!(made.contains("label = \"grade\""), "{made}");
+    // Not every row names its hospital, so it makes no client; it is no label either.
+    let rows: String = (0..60)
+        .map(|row| {
+            let hospital = ["n", "s", ""][row % 3];
+            format!("the patient reports {},{hospital},{}\n", DEPARTMENTS[row % 3].0, row % 4)
+        })
+        .collect();
+    let name = "my $(notes) it's.csv";
+    fs::write(place.path(name), format!("note,hospital code,grade\n{rows}")).unwrap();
+    let said = place.succeed_and_hear(&["init", name, "--yes", "--out", "my notes.toml"]);
+    assert!(said.contains("fedra run 'my notes.toml'"), "{said}");
+    let made = fs::read_to_string(place.path("my notes.toml")).unwrap();
+    assert!(
+        made.contains("label = \"grade\"") && made.contains("fedra data 'my notes.toml'"),
+        "{made}"
+    );
+}
+
+#[test]
+fn rows_without_a_label_are_left_out_only_on_request() {
+    let place = Place::new();
+    let rows: String =
+        (0..60).map(|row| format!("words of row {row},{}\n", ["a", "b", ""][row % 3])).collect();
+    fs::write(place.path("gaps.csv"), format!("text,label\n{rows}")).unwrap();
+    let told = place.refused(&["init", "gaps.csv", "--yes"]);
+    assert!(
+        told.contains("gaps.csv:4: found an empty label") && told.contains("20 of 60 rows"),
+        "{told}"
+    );
+    accepted(&place, &["gaps.csv", "--missing", "drop"], &["missing = \"drop\""]);
+}

@@ -469,3 +469,52 @@ fn a_table_of_answers_has_every_key_whatever_the_order_in_which_rows_have_them()
     let told = text(&refused.stderr);
     assert!(told.contains("found the key \"id\" for the first time"), "{told}");
 }
+
+#[test]
+fn a_run_is_read_by_the_columns_that_it_was_trained_with_and_says_which_model_answers() {
+    let place = Place::new();
+    let mut rows = "id,note,kind,client\n".to_owned();
+    for row in 0..40 {
+        let (kind, client) = (["a", "b", "a"][row % 3], ["north", "south"][row % 2]);
+        let line = format!("{row},the same words,{kind},{client}\n");
+        rows.push_str(&line);
+    }
+    fs::write(place.path("rows.csv"), &rows).unwrap();
+    let experiment = "[data]\nsource = 'csv'\ntask = 'classes'\npath = 'rows.csv'\nmax_tokens = 8\n\
+                      columns = { text = 'note', label = 'kind' }\n\
+                      shares = { central = 0.2, validation = 0.2, test = 0.0 }\n\
+                      [model]\npreset = 'tiny-encoder'\nblocks = 1\nwidth = 8\nheads = 2\n\
+                      [federation]\nrounds = 2\n";
+    fs::write(place.path("rows.toml"), experiment).unwrap();
+    place.succeed(&["run", "rows.toml", "--quiet"]);
+    let ask = |file: &str, more: &[&str]| {
+        place.fedra(&[&["predict", "--model", "runs/rows", "--input", file], more].concat())
+    };
+    let output = ask("rows.csv", &[]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(text(&output.stdout).lines().count(), 40);
+    assert!(said.contains("note: runs/rows/model is used, of the last round (2)"), "{said}");
+    // All texts are the same words, so nothing can be learnt but the commonest label.
+    assert!(said.contains("note: this model is no better than always answering \"a\""), "{said}");
+    let said = text(&ask("rows.csv", &["--best"]).stderr);
+    assert!(said.contains("note: runs/rows/model-best is used, of round "), "{said}");
+    // Another file has another column, which somebody has to name.
+    fs::write(place.path("new.csv"), "id,text\n1,the same words\n").unwrap();
+    let output = ask("new.csv", &[]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains(
+            "new.csv:2: found the columns \"id\", \"text\", expected column \"note\", with which the run was \
+             trained; --column NAME names another"
+        ),
+        "{said}"
+    );
+    assert!(ask("new.csv", &["--column", "text"]).status.success());
+    let output = place.fedra(&["predict", "--model", "runs/rows", "--text", "the same words"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // Labelled rows are found by the same columns.
+    place.succeed(&["evaluate", "--model", "runs/rows", "rows.csv"]);
+    place.succeed(&["evaluate", "--model", "runs/rows/model-best", "rows.csv"]);
+}

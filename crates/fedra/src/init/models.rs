@@ -175,6 +175,11 @@ impl FoundModel {
         Self { path, name, is_cached, shape }
     }
 
+    /// The folder that it lies in; the cache is one.
+    fn place(&self) -> Option<&Path> {
+        if self.is_cached { None } else { self.path.parent() }
+    }
+
     fn shape(&self) -> Option<&ModelShape> {
         self.shape.as_ref().ok()
     }
@@ -185,11 +190,8 @@ impl FoundModel {
 pub fn fitting(found: &[FoundModel], needs_decoder: bool) -> Option<&FoundModel> {
     let fits =
         |model: &&FoundModel| model.shape().is_some_and(|shape| shape.is_decoder == needs_decoder);
-    let place = |model: &FoundModel| {
-        (model.is_cached, if model.is_cached { None } else { model.path.parent() })
-    };
-    let nearest = place(found.iter().find(fits)?);
-    let there = || found.iter().filter(fits).filter(|model| place(model) == nearest);
+    let nearest = found.iter().find(fits)?.place();
+    let there = || found.iter().filter(fits).filter(|model| model.place() == nearest);
     let size = |model: &&FoundModel| model.shape().map_or(0, |shape| shape.parameters);
     let light = there().filter(|model| size(model) <= LIGHT).max_by_key(size);
     light.or_else(|| there().min_by_key(size))
