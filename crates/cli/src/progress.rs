@@ -137,7 +137,10 @@ impl Progress {
             let told = absence.in_words(&self.clients);
             console::say(format_args!("warning: round {round}: {}", printable(&told)));
         }
-        let name = |id| self.names.get(&id).map_or_else(String::new, |name| printable(name).into_owned());
+        let name = |id| {
+            let client = self.clients.iter().find(|client| client.id == id);
+            client.map_or_else(String::new, |client| printable(&client.name).into_owned())
+        };
         for far in report.norms.iter().flat_map(|norms| norms.in_words(name)) {
             console::say(format_args!("warning: round {round}: {far}"));
         }
