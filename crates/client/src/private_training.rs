@@ -59,15 +59,7 @@ impl PrivateTraining {
             let none = SiteNoise { site, numbers: 0, released: 0.0, noise: 0.0 };
             sites.entry(site).or_insert(none).numbers += (rows * cols) as u64;
         }
-        Ok(Self {
-            steps,
-            key: key.clone(),
-            coins,
-            mean,
-            clip: steps.clip,
-            taken: 0,
-            sites,
-        })
+        Ok(Self { steps, key: key.clone(), coins, mean, clip: steps.clip, taken: 0, sites })
     }
 
     /// The examples of the next step: each by a coin of its own, and no more than the cap.

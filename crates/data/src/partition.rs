@@ -295,12 +295,7 @@ fn split_inside(
         };
         part.push(document);
     }
-    Holding {
-        client,
-        train: rows_of(train),
-        validation: rows_of(validation),
-        test: rows_of(test),
-    }
+    Holding { client, train: rows_of(train), validation: rows_of(validation), test: rows_of(test) }
 }
 
 /// Documents by the client that their rows name, in the natural order of names. A client all of whose

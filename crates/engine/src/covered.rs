@@ -51,8 +51,12 @@ impl Recipe {
     fn check_declared_rows(&self, privacy: &Privacy) -> Result<(), EngineError> {
         let Some(rows) = privacy.rows else { return Ok(()) };
         let expected = match () {
-            () if privacy.promise.unit == Unit::Client => "none: it is about rows, not about clients",
-            () if self.split.is_some() => "none beside [split]: every row of a client crosses the cut",
+            () if privacy.promise.unit == Unit::Client => {
+                "none: it is about rows, not about clients"
+            }
+            () if self.split.is_some() => {
+                "none beside [split]: every row of a client crosses the cut"
+            }
             () if privacy.cap.is_some() => {
                 "none beside privacy.cap: how often a batch reaches it follows from the true number"
             }

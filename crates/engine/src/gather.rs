@@ -123,10 +123,7 @@ impl<'round> Gather<'round> {
             };
             let correction = request.correction.is_some();
             let uploads = request.uploads();
-            (
-                request.client,
-                Due { uploads, examples, steps, work: work.clone(), correction },
-            )
+            (request.client, Due { uploads, examples, steps, work: work.clone(), correction })
         };
         Self {
             layout,

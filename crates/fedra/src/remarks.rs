@@ -350,7 +350,10 @@ mod tests {
         let mut data = held(&["a", "b", "a"], &[(&[0, 1], &[2]), (&[], &[])], &[]);
         data.division.clients[1].client = "tiny".to_owned();
         let said = of_data(&data);
-        assert!(said[0].starts_with("note: tiny has no training row and takes no part"), "{said:?}");
+        assert!(
+            said[0].starts_with("note: tiny has no training row and takes no part"),
+            "{said:?}"
+        );
     }
 
     #[test]

@@ -26,7 +26,10 @@ fn row(number: usize) -> String {
     let (one, other) = (words[number % 6], words[number / 6 % 6]);
     // Some rows are the same.
     let text = format!("{label} {one} {other} {}", number / 2 % 40);
-    format!("{{\"text\": {text:?}, \"label\": {label:?}, \"client\": {client:?}}}")
+    format!(
+        "{{\"text\": {text:?}, \"label\": {label:?}, \"client\": {client:?}, \"note\": {}}}",
+        number / 6
+    )
 }
 
 fn place() -> tempfile::TempDir {
@@ -108,7 +111,8 @@ fn check(sets: &[&str]) {
     let mut most = 0.0_f64;
     let mut hold = |neighbour: &[String], what: &str| {
         let moved = moved(&whole, &released(&experiment(place.path(), neighbour, sets)));
-        let changed = moved.iter().filter(|norm| **norm > 0.0).count();
+        // A copy of a row may stand elsewhere in the order in which another client sums.
+        let changed = moved.iter().filter(|norm| **norm > CLIP * ROUNDING).count();
         assert!(changed <= 1, "{what} changes what {changed} clients release: {moved:?}");
         for norm in moved {
             assert!(norm <= CLIP * (1.0 + ROUNDING), "{what} moves a sum by {norm}, not by {CLIP}");
@@ -176,7 +180,7 @@ fn what_counts_other_rows_is_refused_where_single_rows_are_hidden() {
             &[
                 "data.partition={ by = 'dirichlet', alpha = 1.0 }",
                 "federation.clients=3",
-                "data.columns.document='label'",
+                "data.columns.document='note'",
             ],
             "one row less could move the others",
         ),

@@ -48,11 +48,11 @@ fn a_site_looks_at_its_own_rows_without_anybody_elses() {
     fs::write(place.path("rows.jsonl"), [row("heart"), row("lung")].concat().repeat(5)).unwrap();
     let experiment = "\
         [data]\nsource = 'jsonl'\ntask = 'classes'\ntrain = 'rows.jsonl'\ntest = 'at-the-server.jsonl'\n\
-        labels = ['heart', 'lung', 'skin']\nmax_tokens = 8\n[model]\npath = 'base/model'\n\
-        [federation]\nrounds = 1\nnames = ['north', 'west']\n";
+        labels = ['heart', 'lung', 'skin']\nmax_tokens = 8\nshares = { validation = 0.0, test = 0.0 }\n\
+        [model]\npath = 'base/model'\n[federation]\nrounds = 1\nnames = ['north', 'west']\n";
     fs::write(place.path("study.toml"), experiment).unwrap();
     let shown = place.succeed(&["data", "study.toml", "--client", "north"]);
-    assert!(shown.contains("training rows  8") && shown.contains("north"), "{shown}");
+    assert!(shown.contains("training rows  10") && shown.contains("north"), "{shown}");
     let told = place.refused(&["data", "study.toml", "--client", "west"]);
     assert!(told.contains("client: found \"west\", expected one of north"), "{told}");
     let told = place.refused(&["data", "study.toml", "--client", "east"]);

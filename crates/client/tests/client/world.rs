@@ -3,7 +3,7 @@
 use fedra_client::{Examples, LocalFleet, Shards, TrainTask, Writing};
 use fedra_compute::{Device, Params, ThreadPool};
 use fedra_data::{
-    AnswerForm, AnswerRules, Clinic, Encoded, Encoder, LabelSet, Partition, Row, Shares, Table,
+    AnswerForm, AnswerRules, Clinic, Division, Encoded, Encoder, Holding, LabelSet, Row, Table,
     TableBuilder, Target, Task, WordTokenizer,
 };
 use fedra_engine::{
@@ -14,6 +14,7 @@ use fedra_model::{Adapters, Head, Model};
 use fedra_plan::{Cut, Plan, Role, Round, Scope, Site};
 use fedra_seed::Seed;
 use fedra_wire::{Header, Kind, ParamValues, encode};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the clients keep, all at once.
@@ -85,7 +86,7 @@ impl World {
         if in_text && task != Task::Language {
             table = prompted(task, &table);
         }
-        let division = Partition::Client.divide(&table, Shares::default(), 1).unwrap();
+        let division = divided(&table);
         let rules = AnswerRules { max_new_tokens: 8, end: Some(3), ..AnswerRules::default() };
         let encoder = Encoder::new(tokenizer.as_ref(), size.longest).unwrap().with_rules(rules);
         let mut shards = Shards::encode(&encoder, &table, &division).unwrap();
@@ -157,6 +158,27 @@ impl World {
         };
         clients.iter().map(order).collect()
     }
+}
+
+/// Every client's first three notes are for testing everybody, for its validation and for its test: a few
+/// notes are too few to be drawn, and tests count on having some of each.
+fn divided(table: &Table) -> Division {
+    let mut clients: BTreeMap<String, (BTreeMap<String, usize>, Holding)> = BTreeMap::new();
+    let mut central_test = Vec::new();
+    for (row, example) in table.examples.iter().enumerate() {
+        let client = example.client.clone().unwrap();
+        let (notes, holding) = clients.entry(client.clone()).or_default();
+        holding.client = client;
+        let name = example.document.clone().unwrap_or_else(|| row.to_string());
+        let count = notes.len();
+        match *notes.entry(name).or_insert(count) % 16 {
+            0 => central_test.push(row),
+            1 => holding.validation.push(row),
+            2 => holding.test.push(row),
+            _ => holding.train.push(row),
+        }
+    }
+    Division { clients: clients.into_values().map(|(_, held)| held).collect(), central_test }
 }
 
 /// The same notes as prompts with answers of several lengths, or with the words that follow.

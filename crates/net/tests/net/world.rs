@@ -2,12 +2,13 @@
 //!
 //! The suite over all fleets, in another crate, is made of the same.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fedra_client::{Client, LocalFleet, Observer, Shards, to_params, to_values};
 use fedra_compute::{Device, Params, Seed};
-use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
+use fedra_data::{Clinic, Division, Encoder, Holding, Table, Task, WordTokenizer};
 use fedra_engine::methods::Method;
 use fedra_engine::{EngineError, EvaluationSet, OptimiserConfig, Recipe, RoundReport, Sink, Work};
 use fedra_model::hf::{BertConfig, Config};
@@ -27,7 +28,7 @@ impl World {
         let table = clinic.generate(Task::Concepts, 1).unwrap();
         let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
         let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 200).unwrap();
-        let division = Partition::Client.divide(&table, Shares::default(), 1).unwrap();
+        let division = divided(&table);
         let encoder = Encoder::new(&tokenizer, 24).unwrap();
         let shards = Shards::encode(&encoder, &table, &division).unwrap();
         let head = Head::Tokens { classes: table.labels.len() };
@@ -167,4 +168,25 @@ pub fn recipe(name: &str, settings: &str, change: impl Fn(&mut Recipe)) -> Recip
 /// The bits of a model.
 pub fn bits(model: &ParamValues) -> Vec<u32> {
     model.iter().flat_map(|(_, values)| values.iter().map(|value| value.to_bits())).collect()
+}
+
+/// Every client's first three notes are for testing everybody, for its validation and for its test: a few
+/// notes are too few to be drawn, and tests count on having some of each.
+fn divided(table: &Table) -> Division {
+    let mut clients: BTreeMap<String, (BTreeMap<String, usize>, Holding)> = BTreeMap::new();
+    let mut central_test = Vec::new();
+    for (row, example) in table.examples.iter().enumerate() {
+        let client = example.client.clone().unwrap();
+        let (notes, holding) = clients.entry(client.clone()).or_default();
+        holding.client = client;
+        let name = example.document.clone().unwrap_or_else(|| row.to_string());
+        let count = notes.len();
+        match *notes.entry(name).or_insert(count) % 16 {
+            0 => central_test.push(row),
+            1 => holding.validation.push(row),
+            2 => holding.test.push(row),
+            _ => holding.train.push(row),
+        }
+    }
+    Division { clients: clients.into_values().map(|(_, held)| held).collect(), central_test }
 }

@@ -336,7 +336,8 @@ pub(super) fn private_rows(draft: &Draft) -> Result<()> {
         return Err(Complaint::new("data.partition.by", "\"shards\"", expected));
     }
     if let (Some(fewest), Some(_)) = (data.partition.min_examples, privacy.rows) {
-        let expected = "none beside privacy.rows: who is small follows from the true numbers of rows";
+        let expected =
+            "none beside privacy.rows: who is small follows from the true numbers of rows";
         return Err(Complaint::new("data.partition.min_examples", fewest, expected));
     }
     Ok(())
