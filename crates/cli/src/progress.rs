@@ -120,7 +120,8 @@ impl Progress {
             let (client, reason) = (printable(name), &absence.reason);
             console::say(format_args!("warning: round {round}: {client}: {reason}"));
         }
-        let name = |id| self.names.get(&id).map_or_else(String::new, |name| printable(name).into_owned());
+        let name =
+            |id| self.names.get(&id).map_or_else(String::new, |name| printable(name).into_owned());
         for far in report.norms.iter().flat_map(|norms| norms.in_words(name)) {
             console::say(format_args!("warning: round {round}: {far}"));
         }

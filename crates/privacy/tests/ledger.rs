@@ -4,8 +4,8 @@
 
 use fedra_plan::{Digest, Round};
 use fedra_privacy::{
-    Budget, Composition, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Relation, Release,
-    Sampling, SamplingRate, Unit,
+    Budget, Composition, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise,
+    Relation, Release, Sampling, SamplingRate, Unit,
 };
 
 fn promise(budget: Option<f64>) -> Promise {
@@ -229,7 +229,8 @@ fn what_is_counted_up_is_what_all_events_come_to() {
     let mut parts = Ledger::new(promise(None)).unwrap();
     let mut all = Vec::new();
     for round in 0..4 {
-        let some = [of("a", steps(round, 30)), of("b", steps(round, 50 + u64::from(round))), every(round)];
+        let some =
+            [of("a", steps(round, 30)), of("b", steps(round, 50 + u64::from(round))), every(round)];
         parts.append(&some).unwrap();
         all.extend(some);
     }
