@@ -27,7 +27,9 @@ fn read(order: &TrainRequest, payload: &[u8]) -> (Header, ParamValues) {
 fn longer(order: &TrainRequest, reply: Reply, factor: f32, loss: Option<f32>) -> Outcome {
     let (header, mut change) = read(order, &reply.payload);
     for (_, values) in change.iter_mut() {
-        values.iter_mut().for_each(|value| *value *= factor);
+        for value in values.iter_mut() {
+            *value *= factor;
+        }
     }
     let payload = encode(&layout(), &Header { loss, ..header }, &change, None).expect("finite");
     Outcome::Finished(Reply { payload, ..reply })

@@ -74,7 +74,8 @@ impl Composition {
                     self.add_square((reach / noise.get()).powi(2), steps.get());
                 }
                 Sampling::Poisson { .. } | Sampling::CappedPoisson { .. } => {
-                    self.add_phase(Phase { sampling: *sampling, noise: *noise, steps: steps.get() })
+                    let (sampling, noise, steps) = (*sampling, *noise, steps.get());
+                    self.add_phase(Phase { sampling, noise, steps });
                 }
             },
             Release::Gaussian { sensitivity, deviation, count } => {

@@ -195,7 +195,7 @@ fn a_release_that_is_made_again_to_the_same_bits_counts_once() {
 fn a_ledger_that_is_only_looked_at_has_to_lead_past_its_end_too() {
     let (lines, end) = written();
     assert_eq!(Ledger::read(lines.as_bytes(), Some(end)).unwrap().head(), end);
-    let shorter = lines.lines().take(3).map(|line| format!("{line}\n")).collect::<String>();
+    let shorter = lines.lines().take(3).collect::<Vec<_>>().join("\n") + "\n";
     assert_eq!(Ledger::read(shorter.as_bytes(), None).unwrap().events().len(), 2);
     let error = Ledger::read(shorter.as_bytes(), Some(end)).unwrap_err().to_string();
     assert!(error.contains("found 2 entries that do not lead past the 3"), "{error}");
