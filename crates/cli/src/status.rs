@@ -121,7 +121,8 @@ impl Picture {
             self.epsilon = Some(spent.unwrap_or(f64::INFINITY));
         }
         let norms = serde_json::from_value::<NormReport>(report["norms"].clone());
-        self.far.extend(norms.ok().filter(|norms| !norms.far.is_empty()).map(|n| (self.complete, n)));
+        self.far
+            .extend(norms.ok().filter(|norms| !norms.far.is_empty()).map(|n| (self.complete, n)));
         let sets = report["scores"].as_array().map(Vec::as_slice).unwrap_or_default();
         for set in sets {
             let on = set["on"].as_str().unwrap_or_default();

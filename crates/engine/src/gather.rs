@@ -333,8 +333,11 @@ impl<'round> Gather<'round> {
     fn refuse_far(&mut self) {
         let Some(MaxNorm { above: Above::Refuse, .. }) = self.recipe.max_norm else { return };
         let (Some(limit), Some(norms)) = (self.limit(), &self.norms) else { return };
-        let far: Vec<(ClientId, f64)> =
-            norms.iter().filter(|(_, norm)| **norm > limit).map(|(id, norm)| (*id, *norm)).collect();
+        let far: Vec<(ClientId, f64)> = norms
+            .iter()
+            .filter(|(_, norm)| **norm > limit)
+            .map(|(id, norm)| (*id, *norm))
+            .collect();
         for (client, found) in far {
             if self.waiting.remove(client) {
                 self.refuse(client, Refusal::Norm { found, limit }.into());
@@ -348,17 +351,14 @@ impl<'round> Gather<'round> {
         let norms = self.norms.as_ref()?;
         let median = median(norms)?;
         let is_far = |(_, norm): &(&ClientId, &f64)| **norm > FAR * median;
-        let far = norms.iter().filter(is_far).map(|(id, norm)| FarUpdate { client: *id, norm: *norm });
+        let far =
+            norms.iter().filter(is_far).map(|(id, norm)| FarUpdate { client: *id, norm: *norm });
         let report = NormReport { median, far: far.collect(), scaled: self.scaled.clone() };
         (!report.far.is_empty() || !report.scaled.is_empty()).then_some(report)
     }
 
     /// Opens everything in an answer and holds its claims, and its norm, against the request.
-    fn judge(
-        &self,
-        client: ClientId,
-        reply: Reply,
-    ) -> Result<(Answer, Option<f64>), Refusal> {
+    fn judge(&self, client: ClientId, reply: Reply) -> Result<(Answer, Option<f64>), Refusal> {
         let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
         if reply.correction.is_some() != due.correction {
             let (found, expected) = (reply.correction.is_some(), due.correction);
@@ -554,9 +554,10 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let diverged = match &refusal {
             Refusal::Payload(error) => error.is_divergence(),
-            Refusal::Unasked | Refusal::Claim { .. } | Refusal::Extra { .. } | Refusal::Norm { .. } => {
-                false
-            }
+            Refusal::Unasked
+            | Refusal::Claim { .. }
+            | Refusal::Extra { .. }
+            | Refusal::Norm { .. } => false,
         };
         Self { reason: refusal.to_string(), diverged }
     }

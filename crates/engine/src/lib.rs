@@ -85,8 +85,8 @@ pub use fleet::{
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
-pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate, SideMemory};
 pub use max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport};
+pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate, SideMemory};
 pub use min_arrivals::MinArrivals;
 pub use phases::Phases;
 pub use planner::Choice;

@@ -246,7 +246,11 @@ mod tests {
             ("5", NormLimit::Norm(5.0), Above::Scale),
             (r#"{"norm":2.5,"above":"refuse"}"#, NormLimit::Norm(2.5), Above::Refuse),
             (r#"{"times_median":10}"#, NormLimit::TimesMedian(10.0), Above::Scale),
-            (r#"{"times_median":3.5,"above":"refuse"}"#, NormLimit::TimesMedian(3.5), Above::Refuse),
+            (
+                r#"{"times_median":3.5,"above":"refuse"}"#,
+                NormLimit::TimesMedian(3.5),
+                Above::Refuse,
+            ),
         ] {
             let read: MaxNorm = serde_json::from_str(text).unwrap();
             assert_eq!(read, MaxNorm { limit, above }, "{text}");

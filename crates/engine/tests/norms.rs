@@ -27,7 +27,9 @@ fn read(order: &TrainRequest, payload: &[u8]) -> (Header, ParamValues) {
 fn longer(order: &TrainRequest, reply: Reply, factor: f32, loss: Option<f32>) -> Outcome {
     let (header, mut change) = read(order, &reply.payload);
     for (_, values) in change.iter_mut() {
-        values.iter_mut().for_each(|value| *value *= factor);
+        for value in values.iter_mut() {
+            *value *= factor;
+        }
     }
     let payload = encode(&layout(), &Header { loss, ..header }, &change, None).expect("finite");
     Outcome::Finished(Reply { payload, ..reply })
@@ -130,11 +132,9 @@ fn a_multiple_of_the_median_scales_the_giant_alone() {
 #[test]
 fn what_is_refused_for_its_norm_is_as_if_it_had_not_come() {
     let mut without = Quadratics::new(&EXAMPLES);
-    without.tamper = Some(Box::new(|order, reply| {
-        match (order.client, order.round) {
-            (ClientId(1), Round(0)) => vec![Outcome::Failed("gone".into())],
-            _ => vec![longer(order, reply, 1.0, Some(1.0))],
-        }
+    without.tamper = Some(Box::new(|order, reply| match (order.client, order.round) {
+        (ClientId(1), Round(0)) => vec![Outcome::Failed("gone".into())],
+        _ => vec![longer(order, reply, 1.0, Some(1.0))],
     }));
     let mut feedback = recipe("fedavg", "{}");
     feedback.work.encoding = Encoding::TopK { share: 0.5, feedback: true };
@@ -172,8 +172,7 @@ fn limits_that_mean_nothing_or_bound_nothing_are_refused() {
 fn a_loss_of_zero_is_a_loss_and_one_that_is_not_told_is_none() {
     for (loss, expected) in [(Some(0.0), Some(0.0)), (None, None), (Some(2.0), Some(2.0))] {
         let mut fleet = Quadratics::new(&EXAMPLES);
-        fleet.tamper =
-            Some(Box::new(move |order, reply| vec![longer(order, reply, 1.0, loss)]));
+        fleet.tamper = Some(Box::new(move |order, reply| vec![longer(order, reply, 1.0, loss)]));
         let (_, reports) = run(recipe("fedavg", "{}"), &mut fleet, 1);
         assert_eq!(reports[0].loss, expected);
     }

@@ -38,9 +38,10 @@ pub fn round_line(report: &RoundReport, rounds: u32) -> String {
         }
         None => String::new(),
     };
-    let spent = report.privacy.as_ref().map_or(String::new(), |privacy| {
-        format!("  epsilon {}", shown::up(privacy.epsilon, 2))
-    });
+    let spent = report
+        .privacy
+        .as_ref()
+        .map_or(String::new(), |privacy| format!("  epsilon {}", shown::up(privacy.epsilon, 2)));
     format!("round {round}/{rounds}{loss}{score}{spent}")
 }
 

@@ -275,12 +275,15 @@ mod tests {
                 client: ClientId(0),
                 scope: None,
             };
-            let header = message.payloads.first().map(|payload| decode(payload, &expected).unwrap().0);
+            let header =
+                message.payloads.first().map(|payload| decode(payload, &expected).unwrap().0);
             (told, header.map(|header| header.loss))
         };
         assert_eq!(answer([1.0, 3.0], None).1, Some(None));
         assert_eq!(answer([1.0, 3.0], Some(0.0)).1, Some(Some(0.0)));
-        for (values, loss) in [([1.0, 3.0], f64::NAN), ([1.0, 3.0], f64::INFINITY), ([f32::NAN, 1.0], 0.5)] {
+        for (values, loss) in
+            [([1.0, 3.0], f64::NAN), ([1.0, 3.0], f64::INFINITY), ([f32::NAN, 1.0], 0.5)]
+        {
             let (told, header) = answer(values, Some(loss));
             assert!(matches!(told, Answer::Failed { diverged: true, .. }), "{told:?}");
             assert_eq!(header, None);

@@ -15,7 +15,8 @@ use fedra_privacy::{
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let given: Vec<u32> =
         std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let (clients, rounds) = (given.first().copied().unwrap_or(1000), given.get(1).copied().unwrap_or(10));
+    let (clients, rounds) =
+        (given.first().copied().unwrap_or(1000), given.get(1).copied().unwrap_or(10));
     let sizes = given.get(2).copied().unwrap_or(3).max(1);
     let promise = Promise {
         unit: Unit::Example,
@@ -41,7 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut lines = ledger.to_lines()?;
     let begun = Instant::now();
     for round in 0..rounds {
-        let events = (0..clients).map(|client| event(round, client)).collect::<Result<Vec<_>, _>>()?;
+        let events =
+            (0..clients).map(|client| event(round, client)).collect::<Result<Vec<_>, _>>()?;
         let before = Instant::now();
         lines += &ledger.append(&events)?;
         if round == 0 || round + 1 == rounds {

@@ -73,11 +73,10 @@ impl Composition {
                 Sampling::Poisson { rate } if rate.get() >= 1.0 => {
                     self.add_square((reach / noise.get()).powi(2), steps.get());
                 }
-                Sampling::Poisson { .. } | Sampling::CappedPoisson { .. } => self.add_phase(Phase {
-                    sampling: *sampling,
-                    noise: *noise,
-                    steps: steps.get(),
-                }),
+                Sampling::Poisson { .. } | Sampling::CappedPoisson { .. } => {
+                    let (sampling, noise, steps) = (*sampling, *noise, steps.get());
+                    self.add_phase(Phase { sampling, noise, steps });
+                }
             },
             Release::Gaussian { sensitivity, deviation, count } => {
                 self.add_square((sensitivity / deviation).powi(2), count.get());

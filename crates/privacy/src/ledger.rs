@@ -389,11 +389,7 @@ fn json(value: &impl Serialize, line: usize) -> Result<Vec<u8>, PrivacyError> {
     serde_json::to_vec(value).map_err(|error| wrong(line, error.to_string()))
 }
 
-fn write_line(
-    lines: &mut String,
-    value: &impl Serialize,
-    line: usize,
-) -> Result<(), PrivacyError> {
+fn write_line(lines: &mut String, value: &impl Serialize, line: usize) -> Result<(), PrivacyError> {
     let written = serde_json::to_string(value).map_err(|error| wrong(line, error.to_string()))?;
     let _always = writeln!(lines, "{written}");
     Ok(())

@@ -100,7 +100,8 @@ impl Curves {
             self.known.clear();
         }
         let pairs = pairs();
-        let curve: Arc<[f64]> = self.orders.iter().map(|order| divergence(&pairs, *order)).collect();
+        let curve: Arc<[f64]> =
+            self.orders.iter().map(|order| divergence(&pairs, *order)).collect();
         self.known.insert(step, curve.clone());
         curve
     }

@@ -44,7 +44,7 @@ mod tests {
         let mut number = 1e-7_f64;
         while number < 1e6 {
             for places in 0..5 {
-                let unit = 10_f64.powi(-(places as i32));
+                let unit = 10_f64.powf(-(places as f64));
                 let (above, below) = (up(number, places), down(number, places));
                 let (above, below): (f64, f64) = (above.parse().unwrap(), below.parse().unwrap());
                 assert!(above >= number && below <= number, "{number} {places}: {below} {above}");

@@ -205,7 +205,8 @@ fn no_delta_is_so_small_that_the_answer_is_no_bound() {
         let mut with_larger_delta = [0.0; 3];
         for delta in DELTAS {
             let case = format!("q {q} sigma {sigma} delta {delta:e}");
-            let found = steps.map(|steps| pld(Relation::AddRemove, &[sampled(q, sigma, steps)], delta));
+            let found =
+                steps.map(|steps| pld(Relation::AddRemove, &[sampled(q, sigma, steps)], delta));
             let truly = steps.map(|steps| least(q, sigma, steps, delta));
             assert!(found.iter().all(|found| found.is_finite()), "{case}: {found:?}");
             for (found, truly) in found.iter().zip(truly) {
@@ -214,7 +215,10 @@ fn no_delta_is_so_small_that_the_answer_is_no_bound() {
             let rises = |a: f64, b: f64| b >= a * (1.0 - PRECISION);
             assert!(found.is_sorted_by(|a, b| rises(*a, *b)), "{case}, steps {steps:?}: {found:?}");
             let pairs = with_larger_delta.iter().zip(found);
-            assert!(pairs.clone().all(|(a, b)| rises(*a, b)), "{case}: {with_larger_delta:?} {found:?}");
+            assert!(
+                pairs.clone().all(|(a, b)| rises(*a, b)),
+                "{case}: {with_larger_delta:?} {found:?}"
+            );
             with_larger_delta = found;
         }
     }

@@ -4,8 +4,8 @@
 
 use fedra_plan::{Digest, Round};
 use fedra_privacy::{
-    Budget, Composition, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise, Relation, Release,
-    Sampling, SamplingRate, Unit,
+    Budget, Composition, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise,
+    Relation, Release, Sampling, SamplingRate, Unit,
 };
 
 fn promise(budget: Option<f64>) -> Promise {
@@ -195,7 +195,7 @@ fn a_release_that_is_made_again_to_the_same_bits_counts_once() {
 fn a_ledger_that_is_only_looked_at_has_to_lead_past_its_end_too() {
     let (lines, end) = written();
     assert_eq!(Ledger::read(lines.as_bytes(), Some(end)).unwrap().head(), end);
-    let shorter = lines.lines().take(3).map(|line| format!("{line}\n")).collect::<String>();
+    let shorter = lines.lines().take(3).collect::<Vec<_>>().join("\n") + "\n";
     assert_eq!(Ledger::read(shorter.as_bytes(), None).unwrap().events().len(), 2);
     let error = Ledger::read(shorter.as_bytes(), Some(end)).unwrap_err().to_string();
     assert!(error.contains("found 2 entries that do not lead past the 3"), "{error}");
@@ -229,7 +229,8 @@ fn what_is_counted_up_is_what_all_events_come_to() {
     let mut parts = Ledger::new(promise(None)).unwrap();
     let mut all = Vec::new();
     for round in 0..4 {
-        let some = [of("a", steps(round, 30)), of("b", steps(round, 50 + u64::from(round))), every(round)];
+        let some =
+            [of("a", steps(round, 30)), of("b", steps(round, 50 + u64::from(round))), every(round)];
         parts.append(&some).unwrap();
         all.extend(some);
     }

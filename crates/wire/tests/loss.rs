@@ -4,13 +4,14 @@
 
 use fedra_plan::{Layout, ParamId, Part, Role, Round, Shape, Site};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode, encode,
-    norm_ahead,
+    Accepted, ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode,
+    encode, norm_ahead,
 };
 
 fn layout() -> Layout {
     let id = |site| ParamId::new(site, Role::Classifier, Part::Bias);
-    Layout::new([(id(Site::Head), Shape::vector(37)), (id(Site::Block(0)), Shape::vector(5))]).unwrap()
+    Layout::new([(id(Site::Head), Shape::vector(37)), (id(Site::Block(0)), Shape::vector(5))])
+        .unwrap()
 }
 
 fn values() -> ParamValues {
@@ -74,7 +75,11 @@ fn a_payload_of_the_version_before_says_with_zero_that_it_does_not_tell() {
 
 #[test]
 fn the_norm_is_that_of_all_values_in_every_encoding_and_the_same_before_the_check() {
-    let squares = values().iter().flat_map(|(_, values)| values.to_vec()).map(|v| f64::from(v).powi(2)).sum::<f64>();
+    let squares = values()
+        .iter()
+        .flat_map(|(_, values)| values.to_vec())
+        .map(|v| f64::from(v).powi(2))
+        .sum::<f64>();
     for encoding in [Encoding::F32, Encoding::F16, Encoding::Bf16] {
         let payload = encode(&layout(), &header(encoding, None), &values(), None).unwrap();
         let layout = layout();

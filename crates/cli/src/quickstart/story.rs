@@ -80,9 +80,9 @@ impl Story {
                 summary.bytes.down.to_string(),
                 client_memory.to_string(),
                 summary.privacy.as_ref().map_or("none".to_owned(), |privacy| {
-                    privacy.epsilon.map_or("no bound".to_owned(), |e| {
-                        format!("epsilon {}", shown::up(e, 1))
-                    })
+                    privacy
+                        .epsilon
+                        .map_or("no bound".to_owned(), |e| format!("epsilon {}", shown::up(e, 1)))
                 }),
                 duration(summary.seconds),
             ];

@@ -89,7 +89,8 @@ fn what_was_released_is_told_as_it_was_written_down() {
         budget: None,
     };
     let mut ledger = Ledger::new(promise).unwrap();
-    let release = Release::NonPrivate { what: format!("scores {ODD}"), why: "أسباب".to_owned() };
+    let release =
+        Release::NonPrivate { what: format!("scores {ODD}"), why: "أسباب".to_owned() };
     let (round, mechanism) = (Round(0), "evaluation".to_owned());
     ledger.append(&[Event { round, mechanism, client: None, input: None, release }]).unwrap();
     fs::write(place.path("ledger.jsonl"), ledger.to_lines().unwrap()).unwrap();
@@ -106,7 +107,8 @@ fn labels_of_any_writing_are_scored_by_their_names() {
     let rows: Vec<String> = (0..60)
         .map(|row| {
             let text = format!("patient {} has pain {}", row, row % 3);
-            serde_json::json!({ "text": text, "label": labels[row % 3], "site": row % 2 }).to_string()
+            serde_json::json!({ "text": text, "label": labels[row % 3], "site": row % 2 })
+                .to_string()
         })
         .collect();
     fs::write(place.path("rows.jsonl"), rows.join("\n")).unwrap();
@@ -143,7 +145,8 @@ optimiser = { name = "adamw", rate = 1e-3 }
 fn quick_commands_print_one_object() {
     let place = Place::new();
     for arguments in [
-        &["account", "epsilon", "--q", "0.01", "--sigma", "1", "--steps", "10", "--delta", "1e-5"][..],
+        &["account", "epsilon", "--q", "0.01", "--sigma", "1", "--steps", "10", "--delta", "1e-5"]
+            [..],
         &["account", "table", "--sigma", "1,2", "--q", "0.01", "--steps", "10", "--delta", "1e-5"],
         &["bench", "fold", "--updates", "2", "--shape", "tiny"],
         &["bench", "step", "--shape", "tiny", "--batch", "1", "--seq", "8", "--steps", "1"],

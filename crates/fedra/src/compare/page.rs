@@ -134,9 +134,9 @@ fn lines(comparison: &Comparison) -> Grid {
             format!("{:.0}", line.standing.rounds),
             duration(line.seconds),
         ]);
-        cells.extend(epsilon.then(|| {
-            line.epsilon.map_or_else(dash, |epsilon| shown::up(epsilon, 2))
-        }));
+        cells.extend(
+            epsilon.then(|| line.epsilon.map_or_else(dash, |epsilon| shown::up(epsilon, 2))),
+        );
         grid.add(cells);
     }
     grid

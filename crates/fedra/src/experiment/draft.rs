@@ -12,7 +12,8 @@ use fedra_data::{
     PromptTemplate, Shares, Small, Task,
 };
 use fedra_engine::{
-    Conditions, Encoding, MaxNorm, MinArrivals, OptimiserConfig, Sampler, Schedule, Start, USUAL_RETRIES,
+    Conditions, Encoding, MaxNorm, MinArrivals, OptimiserConfig, Sampler, Schedule, Start,
+    USUAL_RETRIES,
 };
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};

@@ -352,7 +352,8 @@ fn own_parts(personal: &Scope) -> String {
 
 /// Refuses to call good what was scored at the end with a loss that is no number.
 fn check_finite(summary: &Summary) -> Result<()> {
-    let is_finite = |scores: &BTreeMap<String, f64>| scores.get("loss").is_none_or(|loss| loss.is_finite());
+    let is_finite =
+        |scores: &BTreeMap<String, f64>| scores.get("loss").is_none_or(|loss| loss.is_finite());
     match summary.scores.iter().find(|(_, scores)| !is_finite(scores)) {
         None => Ok(()),
         Some((set, _)) => {

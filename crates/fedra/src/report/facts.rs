@@ -147,9 +147,9 @@ fn client_memory(record: &RunRecord) -> Option<Fact> {
 
 fn privacy(record: &RunRecord) -> Fact {
     if let Some(privacy) = record.summary.as_ref().and_then(|summary| summary.privacy.as_ref()) {
-        let value = privacy.epsilon.map_or("no bound".to_owned(), |epsilon| {
-            format!("epsilon {}", shown::up(epsilon, 2))
-        });
+        let value = privacy
+            .epsilon
+            .map_or("no bound".to_owned(), |epsilon| format!("epsilon {}", shown::up(epsilon, 2)));
         return fact("Privacy", value, Some(PrivacySummary::in_words(privacy)));
     }
     let told =
