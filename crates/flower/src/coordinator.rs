@@ -172,7 +172,7 @@ impl Trouble {
     /// Whether the trouble may pass: a SuperLink that cannot be reached may be back at any time, and an answer
     /// to a call that was damaged on its way is another one when the call is made again.
     fn passes(&mut self, error: &FlowerError) -> bool {
-        if error.is_temporary() {
+        if error.is_of_connection() {
             self.refusing = None;
             return true;
         }
@@ -215,5 +215,34 @@ fn carry(mut courier: Courier, orders: &Receiver<(Outcome, String)>) {
         while Instant::now() < until {
             std::thread::sleep(GLANCE.min(wait));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_over_when_the_superlink_says_so_again_and_again() {
+        let over = FlowerError::Denied {
+            call: "/v1/runtime/get-nodes",
+            status: 403,
+            code: 2007,
+            detail: "not running".to_owned(),
+        };
+        let mut trouble = Trouble::default();
+        let passed = (0..5).take_while(|_| trouble.passes(&over)).count();
+        assert_eq!(passed, DENIALS as usize - 1);
+        let away = || FlowerError::Unreachable {
+            superlink: "link".to_owned(),
+            reason: "refused".to_owned(),
+        };
+        let mut trouble = Trouble::default();
+        assert!((0..1000).all(|_| trouble.passes(&away())), "it may be back at any time");
+        let damaged =
+            FlowerError::Reply { call: "/v1/runtime/get-nodes", reason: "garbage".to_owned() };
+        assert!(trouble.passes(&damaged), "the same call may do better");
+        trouble.refusing = Instant::now().checked_sub(REFUSING);
+        assert!(trouble.refusing.is_none() || !trouble.passes(&damaged), "not for ever");
     }
 }

@@ -274,13 +274,12 @@ impl Courier {
                     arrived.look = Instant::now() + next_look(arrived.since);
                     left.push_back(Arrived { opened: None, ..arrived });
                 }
-                Err(error) if error.is_temporary() => {
+                Err(error) if error.is_of_connection() || error.is_unauthenticated() => {
                     left.push_back(Arrived { opened: None, ..arrived });
                     left.append(&mut self.inbox);
                     self.inbox = left;
                     return Err(error);
                 }
-                Err(error) if error.is_unauthenticated() => return Err(error),
                 Err(error) => self.fail(arrived.node, &error.to_string()),
             }
         }
@@ -335,7 +334,9 @@ impl Courier {
         let fetched = Arrays::fetch_all(&mut self.api, run, (&arrived.id, layout, names));
         let fetched = match fetched {
             Err(error @ FlowerError::Unfinished { .. }) => return Err(error),
-            Err(error) if error.is_temporary() || error.is_unauthenticated() => return Err(error),
+            Err(error) if error.is_of_connection() || error.is_unauthenticated() => {
+                return Err(error);
+            }
             other => other.map_err(|error| error.to_string()),
         };
         self.api.confirm(&arrived.id)?;

@@ -131,9 +131,10 @@ impl FlowerError {
         }
     }
 
-    /// Whether it is lost for a while to anybody, whoever asked.
-    pub(crate) fn is_temporary(&self) -> bool {
-        self.fault(Standing::Stranger) == Fault::Lost
+    /// Whether the connection failed and nothing was answered, so that the same call may do better: for whoever
+    /// the SuperLink has let in.
+    pub(crate) const fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Garbled { .. })
     }
 
     /// Whether a run is over for the SuperLink.
@@ -154,5 +155,32 @@ impl FlowerError {
     /// Whether it does not take who asks for who it is.
     pub(crate) const fn is_unauthenticated(&self) -> bool {
         matches!(self, Self::Denied { status: 401, .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn once_a_superlink_let_a_node_in_only_what_somebody_decided_ends_it() {
+        let (superlink, reason) = (|| "s:1".to_owned(), || "r".to_owned());
+        let denied = FlowerError::Denied { call: "/v1", status: 500, code: 0, detail: reason() };
+        for damaged in [
+            FlowerError::Garbled { superlink: superlink(), reason: reason() },
+            FlowerError::Undescribed { found: reason() },
+            FlowerError::Reply { call: "/v1", reason: reason() },
+            denied,
+        ] {
+            assert_eq!(damaged.fault(Standing::Stranger), Fault::Refused, "{damaged}");
+            assert_eq!(damaged.fault(Standing::Welcomed), Fault::Lost, "{damaged}");
+        }
+        for refused in [
+            FlowerError::Distrusted { superlink: superlink(), reason: reason() },
+            FlowerError::Version { found: reason() },
+            FlowerError::NotRegistered,
+        ] {
+            assert_eq!(refused.fault(Standing::Welcomed), Fault::Refused, "{refused}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fedra_net::{NetError, is_out_of_descriptors};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -97,6 +98,10 @@ impl Endpoint {
                         .and_then(|()| socket.set_write_timeout(Some(timeout)));
                     ready.map_err(|error| unreachable(&error))?;
                     return self.secure(socket);
+                }
+                Err(source) if is_out_of_descriptors(&source) => {
+                    let doing = format!("dialling {address}");
+                    return Err(NetError::System { doing, source }.into());
                 }
                 Err(error) => last = error,
             }

@@ -199,7 +199,7 @@ impl RuntimeApi {
         let (run_id, message_id) = (self.run, message_id.to_owned());
         let request = ConfirmMessage { node: Some(SELF), run_id, message_id };
         match self.link.call::<Nothing>(CALL, &request) {
-            Err(error) if !error.is_temporary() => Err(error),
+            Err(error) if !error.is_of_connection() => Err(error),
             Ok(_) | Err(_) => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ use tonic::body::Body;
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-use crate::error::NetError;
+use crate::error::{NetError, is_out_of_descriptors};
 use crate::frame::{Frame, Limits, MOST_FRAME};
 use crate::link::Link;
 use crate::peer::Traffic;
@@ -125,9 +125,13 @@ impl Dialer {
 
     /// TCP, TLS where that is asked for, HTTP/2.
     async fn connect(&self, traffic: Arc<Traffic>) -> Result<(Channel, Failure), NetError> {
-        let socket = TcpStream::connect(&self.server)
-            .await
-            .map_err(|error| self.unreachable(&error.to_string()))?;
+        let socket = TcpStream::connect(&self.server).await.map_err(|source| {
+            if is_out_of_descriptors(&source) {
+                // It is this machine that lacks something, and a new process has it.
+                return NetError::System { doing: format!("dialling {}", self.server), source };
+            }
+            self.unreachable(&source.to_string())
+        })?;
         let _as_is = socket.set_nodelay(true);
         let socket = Watched::counted(socket, traffic);
         let Some(config) = &self.tls else {

@@ -204,7 +204,7 @@ impl NetError {
 }
 
 /// Whether the system, or this process, has no file descriptor left: `ENFILE` and `EMFILE`.
-pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+pub fn is_out_of_descriptors(error: &std::io::Error) -> bool {
     cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
 }
 

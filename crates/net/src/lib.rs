@@ -55,7 +55,7 @@ pub use decode::{
     with_sessions,
 };
 pub use dialer::{Dialer, is_loopback};
-pub use error::{Fault, NetError, Standing};
+pub use error::{Fault, NetError, Standing, is_out_of_descriptors};
 pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part, frames};
 pub use join::{JoinListener, Left, join};
 pub use journal::FILE as JOURNAL;

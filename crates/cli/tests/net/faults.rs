@@ -147,8 +147,8 @@ fn more_clients_than_connections_or_files_are_refused_before_anybody_waits() {
 #[test]
 fn a_lack_of_descriptors_is_no_refusal() {
     let place = Place::new();
-    let line = "join --server 127.0.0.1:1 --client hospital-1 --state state-1";
-    let (status, said) = place.end_with_files(7, line, &[TINY]);
+    let line = "join --server 127.0.0.1:1 --client hospital-1 --state state-1 --give-up-after 1";
+    let (status, said) = place.end_with_files(5, line, &[TINY]);
     assert!(said.contains("Too many open files"), "{said}");
     assert_eq!(status, Some(1), "{said}");
 }
