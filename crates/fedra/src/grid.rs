@@ -96,7 +96,9 @@ impl Grid {
         let [first, rest @ ..] = widths.as_mut_slice() else { return String::new() };
         *first = (*first).min((width * 2 / 5).max(LEAST));
         let room = width.saturating_sub(*first + GAP).max(LEAST);
-        rest.iter_mut().for_each(|own| *own = (*own).min(room));
+        for own in rest {
+            *own = (*own).min(room);
+        }
         let mut tables: Vec<Vec<usize>> = vec![vec![0]];
         for column in 1..widths.len() {
             let table = tables.last_mut().expect("there is a first");
