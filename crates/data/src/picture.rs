@@ -120,13 +120,16 @@ impl Division {
     }
 }
 
-/// A name, or its beginning.
+/// A name, or its two ends: names of one kind often begin alike.
 fn shortened(name: &str) -> String {
-    if name.chars().count() <= LONGEST_NAME {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= LONGEST_NAME {
         return name.to_owned();
     }
-    let start: String = name.chars().take(LONGEST_NAME - 2).collect();
-    format!("{start}..")
+    let kept = LONGEST_NAME - 2;
+    let start: String = letters[..kept / 2].iter().collect();
+    let end: String = letters[letters.len() - kept.div_ceil(2)..].iter().collect();
+    format!("{start}..{end}")
 }
 
 /// One line of the picture before it is drawn.

@@ -96,7 +96,9 @@ impl Grid {
         let [first, rest @ ..] = widths.as_mut_slice() else { return String::new() };
         *first = (*first).min((width * 2 / 5).max(LEAST));
         let room = width.saturating_sub(*first + GAP).max(LEAST);
-        rest.iter_mut().for_each(|own| *own = (*own).min(room));
+        for own in rest {
+            *own = (*own).min(room);
+        }
         let mut tables: Vec<Vec<usize>> = vec![vec![0]];
         for column in 1..widths.len() {
             let table = tables.last_mut().expect("there is a first");
@@ -150,19 +152,24 @@ const GAP: usize = 2;
 /// Columns are no narrower than this.
 const LEAST: usize = 8;
 
-/// A cell on lines of a width: broken between words, a longer word cut.
+/// The two ends of a word: names of one kind often begin alike.
+fn shortened(word: &str, width: usize) -> String {
+    let letters: Vec<char> = word.chars().collect();
+    let kept = width.saturating_sub(2).min(letters.len());
+    let start: String = letters[..kept / 2].iter().collect();
+    let end: String = letters[letters.len() - kept.div_ceil(2)..].iter().collect();
+    format!("{start}..{end}")
+}
+
+/// A cell on lines of a width: broken between words, a longer word cut in its middle.
 fn cell_lines(text: &str, width: usize) -> Vec<String> {
     if text.chars().count() <= width {
         return vec![text.to_owned()];
     }
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let word = if word.chars().count() <= width {
-            word.to_owned()
-        } else {
-            let start: String = word.chars().take(width.saturating_sub(2)).collect();
-            format!("{start}..")
-        };
+        let word =
+            if word.chars().count() <= width { word.to_owned() } else { shortened(word, width) };
         let line = lines.last_mut().expect("there is a first");
         if line.is_empty() {
             *line = word;

@@ -90,7 +90,7 @@ impl Prepared {
                 return Err(Complaint::new("model.tokenizer", "nothing", expected).into());
             }
             notes.push(
-                "the vocabulary is grown from all clients' training text, so it names words of it;\n      \
+                "the vocabulary is grown from all clients' training text, so it names words of it; \
                  a folder in model.path brings a vocabulary of its own, and model.tokenizer names one"
                     .to_owned(),
             );

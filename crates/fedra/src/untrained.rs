@@ -40,7 +40,7 @@ pub fn untrained(
         Some(_) | None => "let them learn".to_owned(),
     };
     Ok(Some(format!(
-        "the model starts from fresh weights, and {count} of {of} never learn: {}\n      they stay \
+        "the model starts from fresh weights, and {count} of {of} never learn: {}; they stay \
          as they were drawn; {remedy}, or start from a trained model by model.path",
         in_words(&never, layout)
     )))

@@ -106,7 +106,7 @@ impl Command {
     fn takes(self, word: &str) -> bool {
         let is_argument = word.starts_with('-')
             || word.contains(['/', '='])
-            || word.ends_with(".toml")
+            || word.contains(".toml")
             || word.chars().all(|letter| letter.is_ascii_uppercase());
         match self {
             Self::None => false,

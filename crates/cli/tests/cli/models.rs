@@ -248,7 +248,7 @@ fn fresh_weights_that_never_learn_are_said() {
         text(&output.stderr)
     };
     let safl = ["method.name=safl", "method.k=1"];
-    let embeddings = "never learn: the embeddings\n      they stay as they were drawn; --set \
+    let embeddings = "never learn: the embeddings; they stay as they were drawn; --set \
                       method.embeddings=learn lets embeddings learn, or start from a trained model";
     for command in ["plan", "run"] {
         let said = said(command, &safl);
@@ -260,10 +260,10 @@ fn fresh_weights_that_never_learn_are_said() {
     };
     check(
         &[&safl[..], &["method.selector=first"]].concat(),
-        "never learn: the embeddings, block.1\n",
+        "never learn: the embeddings, block.1;",
     );
-    check(&["model.lora={ rank = 2 }"], "never learn: the embeddings, all blocks\n");
-    check(&["method.name=fedfrozen", "method.warmup=0"], "never learn: query, key\n");
+    check(&["model.lora={ rank = 2 }"], "never learn: the embeddings, all blocks;");
+    check(&["method.name=fedfrozen", "method.warmup=0"], "never learn: query, key;");
     for silent in [
         &[][..],
         &["method.name=safl", "method.k=1", "method.embeddings=learn"],

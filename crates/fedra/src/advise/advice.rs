@@ -159,8 +159,7 @@ impl Advice {
     }
 
     fn candidates(&self) -> Grid {
-        let mut grid =
-            Grid::new([">warm-up", ">score", "against never", "", "bytes saved of the whole run"]);
+        let mut grid = Grid::new([">warm-up", ">score", "against never", "", "saved of all bytes"]);
         for one in &self.candidates {
             let gap = one.gap.map_or(String::new(), |Gap { mean, margin }| match margin {
                 Some(margin) => format!("{mean:+.4} ± {margin:.4}"),

@@ -89,7 +89,7 @@ fn scratch(
             return Err(Complaint::new("--scratch", "none", "a folder, since keep is \"disk\""));
         }
         StateLocation::Disk => listener.note(&format!(
-            "note: up to {} of what {} clients keep, with all branches, stay in memory;\n      \
+            "note: up to {} of what {} clients keep, with all branches, stay in memory; \
                  --scratch DIR lets them lie in a file there",
             placement.total(),
             placement.whose()

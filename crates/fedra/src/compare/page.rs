@@ -121,7 +121,9 @@ fn lines(comparison: &Comparison) -> Grid {
     let costs = headings.iter().position(|heading| *heading == ">up");
     let mut grid = Grid::with(&headings.into_iter().map(str::to_owned).collect::<Vec<_>>());
     // What they reached, and below it what that took.
-    costs.into_iter().for_each(|column| grid.part_at(column));
+    if let Some(column) = costs {
+        grid.part_at(column);
+    }
     for line in &comparison.variants {
         let [score, difference] = score_cells(&line.standing);
         let mut cells = vec![line.name.clone(), score, difference];
