@@ -221,7 +221,7 @@ fn found(sight: &Sight, proposal: &Proposal) -> String {
     };
     for column in sight.survey.columns.iter().take(MOST_COLUMNS) {
         let more = if column.has_more { "> " } else { "" };
-        let name: String = fedra_data::printable(&column.name).chars().take(LONGEST_NAME).collect();
+        let name: String = printable(&column.name).chars().take(LONGEST_NAME).collect();
         grid.row([
             name,
             grouped(column.filled as u64),
