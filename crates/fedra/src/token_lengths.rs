@@ -87,8 +87,8 @@ impl TokenLengths {
     /// The middle, the end of most and the longest, in words.
     pub fn in_words(&self) -> String {
         let at = |share| grouped(self.of_share(share) as u64);
-        let least = if self.is_exact { "" } else { "at least " };
-        format!("{least}median {}, 95 % up to {}, longest {}", at(0.5), at(0.95), at(1.0))
+        let how = if self.is_exact { "" } else { " (words that are cut count once)" };
+        format!("median {}, 95 % up to {}, longest {}{how}", at(0.5), at(0.95), at(1.0))
     }
 
     /// How many examples are cut, and what it would take not to; `None` where none is.
@@ -98,7 +98,7 @@ impl TokenLengths {
         }
         let (cut, all) = (grouped(self.cut as u64), counted(self.lengths.len() as u64, "row"));
         let at = |share| grouped(self.of_share(share) as u64);
-        let least = if self.is_exact { "" } else { "at least " };
+        let or_more = if self.is_exact { "" } else { " or more" };
         let verb = if self.cut == 1 { "is" } else { "are" };
         let more = if self.positions > self.limit {
             format!("; the model reads up to {}", grouped(self.positions as u64))
@@ -106,8 +106,8 @@ impl TokenLengths {
             String::new()
         };
         Some(format!(
-            "note: {cut} of {all} {verb} cut to {} tokens (data.max_tokens): 95 % have up to {least}{}, the \
-             longest has {least}{}{more}",
+            "note: {cut} of {all} {verb} cut to {} tokens (data.max_tokens): 95 % have up to {}{or_more}, \
+             the longest has {}{or_more}{more}",
             self.limit,
             at(0.95),
             at(1.0),
