@@ -77,6 +77,9 @@ pub enum DataError {
         /// The legal values.
         expected: String,
     },
+    /// Whoever follows the work asked for its end.
+    #[error("stopped while rows were prepared")]
+    Stopped,
 }
 
 /// The crate's result.
@@ -102,7 +105,8 @@ impl DataError {
             Self::Io { .. }
             | Self::TooLarge { .. }
             | Self::Example { .. }
-            | Self::Setting { .. } => {}
+            | Self::Setting { .. }
+            | Self::Stopped => {}
         }
         self
     }

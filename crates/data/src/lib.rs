@@ -31,6 +31,7 @@
 mod caught;
 mod dice;
 mod error;
+mod work;
 
 mod table;
 mod task;
@@ -72,3 +73,4 @@ pub use tokenise::{
     SavedTokenizer, Target, Template, Templates, TokenSequence, Tokenizer, Window, WordPlace,
     WordTokenizer, WordWindows, open_tokenizer,
 };
+pub use work::{Preparing, Stage, Work};

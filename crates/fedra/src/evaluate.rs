@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use fedra_client::{Evaluator, Examples, Limits, Scores};
-use fedra_compute::Device;
+use fedra_compute::{Device, ThreadPool};
 use fedra_data::{ByLabel, Calibration, CalibrationScore, Columns, Encoding, Split, Task};
 use fedra_engine::EvaluationSet;
 use fedra_model::hf::config::Problem;
@@ -25,6 +25,7 @@ use crate::flags;
 use crate::grid::{Grid, counted, grouped};
 use crate::headline::set_name;
 use crate::holdings::Holdings;
+use crate::listener::{Listener, followed};
 use crate::predictions::{self, Place};
 use crate::prepared::Prepared;
 use crate::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
@@ -109,28 +110,37 @@ pub fn evaluate(
     choice: &ModelChoice,
     data: &EvaluationData,
     predictions: Option<&mut dyn Write>,
+    listener: &dyn Listener,
 ) -> Result<EvaluationReport> {
     let folders = choice.folders()?;
     let mut notes = Vec::new();
-    let (experiment, holdings) = match data {
-        EvaluationData::Experiment(experiment) => {
-            let experiment = of_experiment(experiment, &folders)?;
-            let holdings = Holdings::of(&experiment)?;
-            (experiment, holdings)
-        }
+    let mut experiment = match data {
+        EvaluationData::Experiment(experiment) => of_experiment(experiment, &folders)?,
         EvaluationData::File(file) => {
             let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
-            let mut holdings = Holdings::of_server(&experiment).map_err(flags::in_flags)?;
-            keep_split(&mut holdings, file)?;
             notes.extend(note);
-            (experiment, holdings)
+            experiment
         }
     };
-    let division = holdings.division.clone();
-    let owners: Vec<Option<String>> =
-        holdings.table.examples.iter().map(|example| example.client.clone()).collect();
+    // Rows are prepared by as many threads as score them.
+    experiment.draft.threads = Some(ThreadPool::current_threads());
     let device = Device::cpu();
-    let prepared = Prepared::of(&experiment, holdings, &device)?;
+    let (prepared, division, owners) = followed(&experiment, listener, |work| {
+        let holdings = match data {
+            EvaluationData::Experiment(_) => Holdings::of_with(&experiment, work)?,
+            EvaluationData::File(file) => {
+                let holdings = Holdings::of_server(&experiment, work);
+                let mut holdings = holdings.map_err(flags::in_flags)?;
+                keep_split(&mut holdings, file)?;
+                holdings
+            }
+        };
+        let division = holdings.division.clone();
+        let owners: Vec<Option<String>> =
+            holdings.table.examples.iter().map(|example| example.client.clone()).collect();
+        let prepared = Prepared::of_part(&experiment, holdings, (&device, None), work)?;
+        Ok((prepared, division, owners))
+    })?;
     let shards = &prepared.shards;
     let evaluator = Evaluator {
         model: &prepared.model,

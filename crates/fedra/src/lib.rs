@@ -92,6 +92,7 @@ pub mod fingerprint;
 pub mod holdings;
 pub mod prepared;
 pub mod pretrained;
+pub mod row_cache;
 pub mod remarks;
 mod untrained;
 

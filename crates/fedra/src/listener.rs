@@ -7,7 +7,11 @@
 use std::sync::Arc;
 
 use fedra_client::Observer;
+use fedra_data::{Preparing, Work};
 use fedra_engine::{ClientInfo, EngineError, ParamValues, RoundReport, Sink};
+
+use crate::error::Result;
+use crate::experiment::Experiment;
 
 /// Follows a run. It is asked and told on the thread that runs the rounds.
 pub trait Listener {
@@ -16,6 +20,12 @@ pub trait Listener {
 
     /// Something that went another way than was asked for.
     fn warn(&self, line: &str);
+
+    /// How far the preparation of rows is: it is told often, and before anything else.
+    fn preparing(&self, step: &Preparing);
+
+    /// The preparation of rows is over, whether or not it came to its end.
+    fn prepared(&self);
 
     /// Rounds are about to begin; the observer that is returned is told about clients at work, on
     /// whatever threads they work.
@@ -30,8 +40,24 @@ pub trait Listener {
     /// The rounds that began last are over.
     fn end(&self);
 
-    /// Whether to stop; it is asked between two rounds, so that what is left is a complete one.
+    /// Whether to stop; it is asked between two rounds, so that what is left is a complete one, and while
+    /// rows are prepared, when nothing is left yet.
     fn stops(&self) -> bool;
+}
+
+/// Prepares rows as an experiment asks, while somebody listens.
+pub(crate) fn followed<T>(
+    experiment: &Experiment,
+    listener: &dyn Listener,
+    prepare: impl FnOnce(&Work<'_>) -> Result<T>,
+) -> Result<T> {
+    let follow = |step: Preparing| {
+        listener.preparing(&step);
+        !listener.stops()
+    };
+    let outcome = prepare(&Work::on(experiment.draft.threads, &follow));
+    listener.prepared();
+    outcome
 }
 
 /// Rounds that are about to begin.
@@ -59,6 +85,10 @@ impl Listener for Silent {
     fn note(&self, _line: &str) {}
 
     fn warn(&self, _line: &str) {}
+
+    fn preparing(&self, _step: &Preparing) {}
+
+    fn prepared(&self) {}
 
     fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         Arc::new(fedra_client::Silent)

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use fedra::client::Observer;
+use fedra::data::Preparing;
 use fedra::engine::{ParamValues, Recipe, RoundReport, ServerRule};
 use fedra::listener::Rounds;
 use fedra::{Ending, Experiment, Listener, Output, Overrides, Resumed, Silent};
@@ -19,6 +20,10 @@ impl Listener for Impatient {
     fn note(&self, _line: &str) {}
 
     fn warn(&self, _line: &str) {}
+
+    fn preparing(&self, _step: &Preparing) {}
+
+    fn prepared(&self) {}
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         assert_eq!(

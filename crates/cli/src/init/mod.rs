@@ -16,6 +16,8 @@ use fedra::init::{Proposal, Sight, Wishes, look, propose, without_ending};
 use fedra_data::Task;
 
 use crate::console;
+use crate::progress::Voice;
+use crate::terminal::Terminal;
 use asking::Asking;
 
 const EXAMPLES: &str = "\
@@ -125,7 +127,9 @@ impl Init {
         };
         let shown = out.display().to_string();
         let stem = out.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let text = proposal.checked(&shown, stem.as_deref().unwrap_or("experiment"))?;
+        let terminal = Terminal::new(if self.quiet { Voice::Quiet } else { Voice::Lively });
+        let stem = stem.as_deref().unwrap_or("experiment");
+        let text = proposal.checked(&shown, stem, &terminal)?;
         if out == Path::new("-") {
             console::bytes(text.as_bytes());
             return Ok(());

@@ -5,17 +5,71 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::Reader;
+use super::batches::{Reading, Rows};
 use super::columns::{Cell, Complaint, Fields};
 use super::nested;
 use super::source::Source;
-use crate::{DataError, Result, TableBuilder};
+use crate::{DataError, Result, Stage, TableBuilder, Work};
 
 /// From here on not every whole number is a floating one.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Reads every line that is not blank.
-pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
+pub(super) fn read(
+    reader: &Reader,
+    (path, work): (&Path, &Work<'_>),
+    builder: &mut TableBuilder,
+) -> Result<()> {
+    if let Some(rows) = &reader.columns.rows {
+        return read_nested(reader, (path, work), rows, builder);
+    }
+    let (mut source, task) = (Source::open(path, reader)?, builder.task());
+    Reading { reader, path, work }.read(
+        builder,
+        |batch| loop {
+            let Some(line) = source.next_line()? else { return Ok(None) };
+            if !line.trim().is_empty() {
+                batch.text.extend_from_slice(line.as_bytes());
+                batch.text.push(b'\n');
+                batch.end_record(source.line());
+                return Ok(Some(source.taken()));
+            }
+        },
+        |batch| {
+            let mut rows = Rows::default();
+            for (line, record) in batch.records() {
+                let row = object(record).and_then(|mut record| reader.row(task, &mut record));
+                match row {
+                    Ok(row) => rows.rows.push((line, row)),
+                    Err((found, expected)) => {
+                        rows.failure = Some(DataError::row(path, line, found, expected));
+                        break;
+                    }
+                }
+            }
+            rows
+        },
+    )
+}
+
+/// The object on a line.
+fn object(line: &[u8]) -> Result<Map<String, Value>, Complaint> {
+    serde_json::from_slice(line).map_err(|error| {
+        let found = format!("{} ({error})", excerpt(&String::from_utf8_lossy(line)));
+        (found, "a JSON object".to_owned())
+    })
+}
+
+/// Reads records that hold a list of rows each, one after another: every row repeats what its record says
+/// once, so what a record becomes is bounded while it is made.
+fn read_nested(
+    reader: &Reader,
+    (path, work): (&Path, &Work<'_>),
+    rows: &str,
+    builder: &mut TableBuilder,
+) -> Result<()> {
     let mut source = Source::open(path, reader)?;
+    let total = std::fs::metadata(path).map_or(0, |file| file.len());
     let mut made = 0;
     while let Some(line) = source.next_line()? {
         if line.trim().is_empty() {
@@ -24,23 +78,10 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
         let complain = |source: &Source, (found, expected): Complaint| {
             DataError::row(source.file(), source.line(), found, expected)
         };
-        let mut record = match serde_json::from_str::<Map<String, Value>>(line) {
-            Ok(record) => record,
-            Err(error) => {
-                let found = format!("{} ({error})", excerpt(line));
-                return Err(complain(&source, (found, "a JSON object".to_owned())));
-            }
-        };
-        let Some(path) = &reader.columns.rows else {
-            let row = reader.row(builder.task(), &mut record);
-            let row = row.map_err(|complaint| complain(&source, complaint))?;
-            reader.push(row, (source.file(), source.line()), builder)?;
-            continue;
-        };
+        let record = object(line.as_bytes()).map_err(|complaint| complain(&source, complaint))?;
         let mut failure = None;
-        let outcome = nested::rows(&record, path, &mut |fields| {
+        let outcome = nested::rows(&record, rows, &mut |fields| {
             let row = reader.row(builder.task(), fields)?;
-            // Every row repeats what its record says once: the copies count too.
             made += row.bytes();
             let limit = reader.limits.expanded_bytes;
             let pushed = if made > limit {
@@ -57,6 +98,7 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
             return Err(error);
         }
         outcome.map_err(|complaint| complain(&source, complaint))?;
+        work.tell(Stage::Reading, source.taken().min(total), total)?;
     }
     Ok(())
 }

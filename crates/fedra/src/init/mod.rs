@@ -23,6 +23,7 @@ use fedra_data::Task;
 use crate::error::{Context, Result};
 use crate::experiment::{Experiment, Overrides};
 use crate::holdings::Holdings;
+use crate::listener::Listener;
 
 pub use self::roles::Roles;
 pub use self::sight::{ClientFile, Sight, look, without_ending};
@@ -102,12 +103,12 @@ impl Proposal {
 
     /// The same, once it has been read back and its rows have been dealt: nothing that a command would
     /// refuse is handed out.
-    pub fn checked(&self, file: &str, name: &str) -> Result<String> {
+    pub fn checked(&self, file: &str, name: &str, listener: &dyn Listener) -> Result<String> {
         let text = self.to_toml(file);
         // No file holds the text yet, so no error shall point into one.
         let experiment = Experiment::from_text(&text, "", name, &Overrides::default())
             .context("the experiment that follows from it is refused")?;
-        Holdings::of(&experiment).context("its rows cannot be used as proposed")?;
+        Holdings::heard(&experiment, listener).context("its rows cannot be used as proposed")?;
         Ok(text)
     }
 }
