@@ -114,7 +114,8 @@ fn whoever_follows_the_reading_hears_of_all_bytes_and_can_end_it() {
     assert!(told.is_sorted() && told.last() == Some(&length), "{:?}", told.last());
 
     let mut builder = TableBuilder::new(Task::Classes);
-    let work = Work::on(Some(2), &|step| step.done < length / 2);
+    let until_half = |step: Preparing| step.done < length / 2;
+    let work = Work::on(Some(2), &until_half);
     let stopped = Reader::default().read_with(&work, (Format::Csv, &path), &mut builder);
     assert!(matches!(stopped, Err(fedra_data::DataError::Stopped)));
     assert!(builder.len() < 15_000, "{}", builder.len());
