@@ -12,6 +12,8 @@ use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printabl
 
 use crate::console;
 use crate::experiment::Written;
+use crate::progress::Voice;
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,15 +50,16 @@ impl Data {
     pub fn run(&self) -> Result<()> {
         let (clients, labels) =
             if self.all { (usize::MAX, usize::MAX) } else { (MOST_CLIENTS, MOST_LABELS) };
+        let terminal = Terminal::new(Voice::Lively);
         let (experiment, holdings) = match &self.client {
             None => {
                 let experiment = self.written.experiment()?;
-                let holdings = Holdings::of(&experiment)?;
+                let holdings = Holdings::heard(&experiment, &terminal)?;
                 (experiment, holdings)
             }
             Some(name) => {
                 let experiment = self.written.experiment_for(Party::Site)?;
-                let holdings = fedra::site::holdings(&experiment, name)?;
+                let holdings = fedra::site::holdings(&experiment, name, &terminal)?;
                 if let Some(others) = remarks::of_others(&holdings, name) {
                     console::say(format_args!("note: {others}"));
                 }

@@ -14,6 +14,8 @@ use fedra_data::{Columns, Encoding, Missing, Split, Task, TextColumns};
 use crate::console;
 use crate::experiment::Overrides;
 use crate::predict::{Chosen, parse_encoding, thread_pool};
+use crate::progress::Voice;
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,8 +91,9 @@ impl Evaluate {
             Some(path) => Some(OutputFile::create("--predictions", path, existing)?),
             None => None,
         };
+        let terminal = Terminal::new(Voice::Lively);
         let written = predictions.as_mut().map(|file| file as &mut dyn Write);
-        let report = fedra::evaluate(&self.model.choice(), &data, written)?;
+        let report = fedra::evaluate(&self.model.choice(), &data, written, &terminal)?;
         if let Some(file) = predictions {
             file.finish()?;
         }

@@ -51,6 +51,12 @@ pub fn interrupted() -> bool {
     *LISTENING && TOLD.load(Ordering::SeqCst)
 }
 
+/// Whether the process was told to stop, for work that leaves nothing behind: signals that nobody listens to
+/// yet keep their usual meaning and end it at once.
+pub fn told() -> bool {
+    TOLD.load(Ordering::SeqCst)
+}
+
 /// Stops after the step that is on once standard input ends: a comparison holds the other end and
 /// lets go of it when it stops or dies.
 pub fn stop_with_standard_input() {

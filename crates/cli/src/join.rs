@@ -26,6 +26,7 @@ use crate::interrupt;
 use crate::progress::Voice;
 use crate::site_steps::SiteSteps;
 use crate::tensor_names::tensor_names;
+use crate::terminal::Terminal;
 use crate::tls::Tls;
 
 const EXAMPLES: &str = "\
@@ -98,7 +99,7 @@ impl Join {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let way = self.way()?;
         let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;
-        let Joining { client, agreement, notes } = fedra::join(&experiment, &self.client)?;
+        let Joining { client, agreement, notes } = fedra::join(&experiment, &self.client, &Terminal::new(voice))?;
         let usual =
             || Path::new("runs").join(format!("{}-{}", experiment.name, file_name(&self.client)));
         let folder = self.state.clone().unwrap_or_else(usual);

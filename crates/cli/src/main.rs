@@ -24,6 +24,7 @@ mod manual;
 mod model_server;
 mod plan;
 mod predict;
+mod preparation;
 mod progress;
 mod quickstart;
 mod report;
@@ -165,8 +166,12 @@ fn command(detail: Detail) -> clap::Command {
 
 fn ended(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
-        console::say(format_args!("error: {}", fedra::error::in_words(error.as_ref())));
         let ours = error.downcast_ref::<fedra::Error>();
+        if ours.is_some_and(fedra::Error::is_stopped) {
+            console::say("stopped while rows were prepared; nothing was written");
+            return ExitCode::from(interrupt::STATUS);
+        }
+        console::say(format_args!("error: {}", fedra::error::in_words(error.as_ref())));
         if let Some(kept) = ours.and_then(fedra::Error::breakdown) {
             console::say(kept);
         }

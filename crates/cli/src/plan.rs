@@ -13,6 +13,8 @@ use fedra_plan::{ByteCount, Layout};
 
 use crate::console;
 use crate::experiment::Written;
+use crate::progress::Voice;
+use crate::terminal::Terminal;
 
 /// How to use the command.
 pub const EXAMPLES: &str = "\
@@ -38,8 +40,9 @@ pub struct Arguments {
 
 /// Prints the plan.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let terminal = Terminal::new(Voice::Lively);
     let wanted = if arguments.cuts { Cuts::All } else { Cuts::Few };
-    let report = fedra::plan_with(&arguments.written.experiment()?, wanted)?;
+    let report = fedra::plan_with(&arguments.written.experiment()?, wanted, &terminal)?;
     report.notes.iter().for_each(console::say);
     console::table(&parts(&report.parts));
     console::data("");
@@ -135,7 +138,7 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
             ),
         ));
     }
-    let crossing = report.least.rounds.first().copied().unwrap_or_default().crossing;
+    let crossing = report.least.first().crossing;
     facts.push((
         "crossing",
         format!(
@@ -174,8 +177,8 @@ fn costs(report: &PlanReport) -> String {
     if recipe.learns.needs_choice() {
         fact("choice", choice(recipe, &report.layout));
     }
-    let first = least.rounds.first().copied().unwrap_or_default();
-    let last = least.rounds.last().copied().unwrap_or_default();
+    let first = least.first();
+    let last = least.last();
     fact("first round", format!("{} up, {} down", first.up, first.down));
     fact("last round", format!("{} up, {} down", last.up, last.down));
     let (total, top) = (least.total(), most.total());

@@ -1,14 +1,18 @@
 //! A run on a terminal: notes and warnings on stderr, a bar or a line a round, and Ctrl-C.
+//!
+//! While rows are prepared there is nothing to finish, so Ctrl-C keeps its usual meaning until rounds begin.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use fedra::listener::{Listener, Rounds};
 use fedra_client::Observer;
+use fedra_data::Preparing;
 use fedra_engine::{ParamValues, RoundReport};
 
 use crate::console;
 use crate::interrupt;
+use crate::preparation::Preparation;
 use crate::progress::{Progress, Voice};
 
 /// Shows a run to whoever started it.
@@ -16,13 +20,15 @@ pub struct Terminal {
     /// What rounds are called instead of by their method.
     name: Option<String>,
     voice: Voice,
+    preparation: RefCell<Option<Preparation>>,
     progress: RefCell<Option<Progress>>,
 }
 
 impl Terminal {
     /// Nothing shown yet.
     pub fn new(voice: Voice) -> Self {
-        Self { name: None, voice, progress: RefCell::new(None) }
+        let (preparation, progress) = (RefCell::new(None), RefCell::new(None));
+        Self { name: None, voice, preparation, progress }
     }
 
     /// The same for one of several runs of a command.
@@ -40,6 +46,20 @@ impl Listener for Terminal {
 
     fn warn(&self, line: &str) {
         console::say(line);
+    }
+
+    fn preparing(&self, step: &Preparing) {
+        if self.voice == Voice::Quiet {
+            return;
+        }
+        let mut preparation = self.preparation.borrow_mut();
+        preparation.get_or_insert_with(|| Preparation::new(*step)).step(*step);
+    }
+
+    fn prepared(&self) {
+        if let Some(preparation) = self.preparation.take() {
+            preparation.finish();
+        }
     }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
@@ -65,6 +85,9 @@ impl Listener for Terminal {
     }
 
     fn stops(&self) -> bool {
-        interrupt::interrupted()
+        match *self.progress.borrow() {
+            Some(_) => interrupt::interrupted(),
+            None => interrupt::told(),
+        }
     }
 }

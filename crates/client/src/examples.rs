@@ -34,9 +34,20 @@ impl Examples {
         encoder: &Encoder<'_>,
         examples: impl IntoIterator<Item = &'e Example>,
     ) -> Result<Self, DataError> {
-        let mut all = Parts::default();
+        let mut encoded = Vec::new();
         for example in examples {
-            for encoded in encoder.encode(example)? {
+            encoded.push((example, encoder.encode(example)?));
+        }
+        Ok(Self::gathered(encoded))
+    }
+
+    /// The sequences of examples, each beside the example that they were made of.
+    pub(crate) fn gathered<'e>(
+        encoded: impl IntoIterator<Item = (&'e Example, Vec<Encoded>)>,
+    ) -> Self {
+        let mut all = Parts::default();
+        for (example, encoded) in encoded {
+            for encoded in encoded {
                 match &example.labels {
                     Labels::PerWord(tags) if encoded.dropped > 0 => {
                         let lost = tags[tags.len() - encoded.dropped..].to_vec();
@@ -53,7 +64,7 @@ impl Examples {
             }
         }
         all.encoded.shrink_to_fit();
-        Ok(Self(Arc::new(all)))
+        Self(Arc::new(all))
     }
 
     /// The sequences.

@@ -1,6 +1,8 @@
 //! Every client's examples, encoded once, and the test set that no client holds.
 
-use fedra_data::{DataError, Division, Encoder, LabelSet, Table, Task};
+use fedra_data::{
+    DataError, Division, Encoded, Encoder, Example, LabelSet, Stage, Table, Task, Work,
+};
 use fedra_engine::EvaluationSet;
 
 use crate::examples::Examples;
@@ -50,19 +52,62 @@ impl Shards {
         table: &Table,
         division: &Division,
     ) -> Result<Self, DataError> {
-        let encode =
-            |rows: &[usize]| Examples::encode(encoder, rows.iter().map(|&r| &table.examples[r]));
+        Self::encode_with(&Work::default(), encoder, (table, division))
+    }
+
+    /// The same for somebody who follows it.
+    pub fn encode_with(
+        work: &Work<'_>,
+        encoder: &Encoder<'_>,
+        (table, division): (&Table, &Division),
+    ) -> Result<Self, DataError> {
+        let rows = Self::used(division);
+        let rows: Vec<&Example> = rows.into_iter().map(|row| &table.examples[row]).collect();
+        let sequences = Self::sequences(work, encoder, &rows)?;
+        Ok(Self::gathered((table, division), sequences))
+    }
+
+    /// The rows of a table that a division hands out, ascending and each once.
+    pub fn used(division: &Division) -> Vec<usize> {
+        let clients = division.clients.iter();
+        let parts = clients.flat_map(|one| [&one.train, &one.validation, &one.test]);
+        let rows = parts.chain([&division.central_test]).flatten().copied();
+        let mut rows: Vec<usize> = rows.collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
+    }
+
+    /// What becomes of each row.
+    pub fn sequences(
+        work: &Work<'_>,
+        encoder: &Encoder<'_>,
+        rows: &[&Example],
+    ) -> Result<Vec<Vec<Encoded>>, DataError> {
+        work.map(Stage::Tokenising, rows, |row| encoder.encode(row))
+    }
+
+    /// The data of a table whose [used](Self::used) rows have become these sequences. A division hands out a
+    /// row once.
+    pub fn gathered((table, division): (&Table, &Division), sequences: Vec<Vec<Encoded>>) -> Self {
+        let (used, mut sequences) = (Self::used(division), sequences);
+        let mut part = |rows: &[usize]| {
+            Examples::gathered(rows.iter().map(|row| {
+                let place = used.binary_search(row).expect("every row of a part is used");
+                (&table.examples[*row], std::mem::take(&mut sequences[place]))
+            }))
+        };
         let mut clients = Vec::with_capacity(division.clients.len());
         for holding in &division.clients {
             clients.push(Shard {
                 name: holding.client.clone(),
-                train: encode(&holding.train)?,
-                validation: encode(&holding.validation)?,
-                test: encode(&holding.test)?,
+                train: part(&holding.train),
+                validation: part(&holding.validation),
+                test: part(&holding.test),
             });
         }
-        let central_test = encode(&division.central_test)?;
-        Ok(Self { task: table.task, labels: table.labels.clone(), clients, central_test })
+        let central_test = part(&division.central_test);
+        Self { task: table.task, labels: table.labels.clone(), clients, central_test }
     }
 
     /// The same data, to be answered in text.

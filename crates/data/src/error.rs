@@ -79,6 +79,9 @@ pub enum DataError {
         /// The legal values.
         expected: String,
     },
+    /// Whoever follows the work asked for its end.
+    #[error("stopped while rows were prepared")]
+    Stopped,
 }
 
 /// The crate's result.
@@ -105,7 +108,8 @@ impl DataError {
             Self::Io { .. }
             | Self::TooLarge { .. }
             | Self::Example { .. }
-            | Self::Setting { .. } => {}
+            | Self::Setting { .. }
+            | Self::Stopped => {}
         }
         self
     }

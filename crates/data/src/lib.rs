@@ -31,6 +31,7 @@
 mod caught;
 mod dice;
 mod error;
+mod work;
 
 mod reading_report;
 mod row_place;
@@ -79,3 +80,4 @@ pub use tokenise::{
     SavedTokenizer, Target, Template, Templates, TokenSequence, Tokenizer, Window, WordPlace,
     WordTokenizer, WordWindows, open_tokenizer,
 };
+pub use work::{Preparing, Stage, Work};

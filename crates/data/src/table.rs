@@ -13,6 +13,7 @@
 //! # Ok::<(), fedra_data::DataError>(())
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -148,10 +149,15 @@ impl Split {
 impl Body {
     /// The body as running text; words are joined by single spaces, two texts by a line end.
     pub fn to_text(&self) -> String {
+        self.as_text().into_owned()
+    }
+
+    /// The same without a copy where it is running text already.
+    pub fn as_text(&self) -> Cow<'_, str> {
         match self {
-            Self::Text(text) => text.clone(),
-            Self::Pair(first, second) => format!("{first}\n{second}"),
-            Self::Words(words) => words.join(" "),
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Pair(first, second) => Cow::Owned(format!("{first}\n{second}")),
+            Self::Words(words) => Cow::Owned(words.join(" ")),
         }
     }
 }

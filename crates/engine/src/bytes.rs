@@ -26,6 +26,25 @@ pub struct Bytes {
     pub crossing: CrossingBytes,
 }
 
+impl Bytes {
+    /// So many times the same.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        // By doubling: fields that are added up in one place are counted here too.
+        let (mut total, mut power, mut left) = (Self::default(), self, count);
+        while left > 0 {
+            if !left.is_multiple_of(2) {
+                total += power;
+            }
+            left /= 2;
+            if left > 0 {
+                power += power;
+            }
+        }
+        total
+    }
+}
+
 impl std::ops::AddAssign for Bytes {
     fn add_assign(&mut self, other: Self) {
         self.up += other.up;

@@ -104,6 +104,12 @@ impl Selection {
         open && (measurements == 0 || round.0.is_multiple_of(self.profile_every.max(1)))
     }
 
+    /// Rounds in which clients measure, of so many in each of which somebody takes part.
+    pub fn due_within(&self, rounds: u32) -> u32 {
+        let due = rounds.div_ceil(self.profile_every.max(1));
+        self.settle.map_or(due, |settle| due.min(settle))
+    }
+
     /// Whether the choice is meant to come to rest.
     pub(crate) fn stands_still(&self) -> bool {
         self.criterion.is_fixed() || self.settle.is_some()

@@ -16,7 +16,7 @@ use crate::prepared::Prepared;
 
 /// Keys of `[data]` that are each party's own: where rows lie, how they are written, what their columns
 /// are called. All others decide what a client trains on or is scored on.
-const OWN_DATA: [&str; 11] = [
+const OWN_DATA: [&str; 12] = [
     "source",
     "path",
     "clients",
@@ -27,6 +27,7 @@ const OWN_DATA: [&str; 11] = [
     "delimiter",
     "encoding",
     "missing",
+    "cache",
     // Compared as a digest: there may be thousands.
     "labels",
 ];

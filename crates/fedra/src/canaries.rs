@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fedra_client::{ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params};
 use fedra_compute::{Device, Generator, Params, Seed};
-use fedra_data::{Encoded, Target};
+use fedra_data::{Encoded, Preparing, Target};
 use fedra_engine::{
     Arrival, ClientId, ClientInfo, ClipRule, LocalRule, OptimiserConfig, Outcome, ParamValues,
     PrivateSteps, RoundProgress, RoundReport, Work,
@@ -373,6 +373,14 @@ impl Listener for Watch<'_> {
 
     fn warn(&self, line: &str) {
         self.listener.warn(line);
+    }
+
+    fn preparing(&self, step: &Preparing) {
+        self.listener.preparing(step);
+    }
+
+    fn prepared(&self) {
+        self.listener.prepared();
     }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {

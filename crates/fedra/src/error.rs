@@ -110,6 +110,27 @@ impl Error {
         }
     }
 
+    /// Whether somebody asked for the end of a preparation: nothing was refused, and nothing written.
+    pub fn is_stopped(&self) -> bool {
+        match self {
+            Self::Data(DataError::Stopped) => true,
+            Self::Within { source, .. } => source.is_stopped(),
+            Self::Data(_)
+            | Self::Complaint(_)
+            | Self::Refused(_)
+            | Self::Model(_)
+            | Self::Compute(_)
+            | Self::Plan(_)
+            | Self::Client(_)
+            | Self::Engine(_)
+            | Self::Io(_)
+            | Self::Json(_)
+            | Self::Toml(_)
+            | Self::Unwritten { .. }
+            | Self::BrokeDown { .. } => false,
+        }
+    }
+
     /// What is kept of a run that ended on its way.
     pub const fn breakdown(&self) -> Option<&Breakdown> {
         match self {

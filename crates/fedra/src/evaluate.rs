@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use fedra_client::{Evaluator, Examples, Limits, Scores};
-use fedra_compute::Device;
+use fedra_compute::{Device, ThreadPool};
 use fedra_data::{
     ByLabel, Calibration, CalibrationScore, Columns, ConfusionMatrix, Encoding, Missing, Split, Task,
 };
@@ -27,6 +27,7 @@ use crate::flags;
 use crate::grid::{Grid, counted, grouped};
 use crate::headline::set_name;
 use crate::holdings::Holdings;
+use crate::listener::{Listener, followed};
 use crate::predictions::{self, Place};
 use crate::prepared::Prepared;
 use crate::remarks;
@@ -115,33 +116,42 @@ pub fn evaluate(
     choice: &ModelChoice,
     data: &EvaluationData,
     predictions: Option<&mut dyn Write>,
+    listener: &dyn Listener,
 ) -> Result<EvaluationReport> {
     let folders = choice.folders()?;
     let run = RunModel::of(choice);
     let mut notes = run.as_ref().map(RunModel::notes).unwrap_or_default();
-    let (experiment, holdings) = match data {
-        EvaluationData::Experiment(experiment) => {
-            let experiment = of_experiment(experiment, &folders)?;
-            let holdings = Holdings::of(&experiment)?;
-            (experiment, holdings)
-        }
+    let mut experiment = match data {
+        EvaluationData::Experiment(experiment) => of_experiment(experiment, &folders)?,
         EvaluationData::File(file) => {
             let file = &with_columns_of(file, run.as_ref());
             let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
-            let mut holdings = Holdings::of_server(&experiment).map_err(flags::in_flags)?;
-            keep_split(&mut holdings, file)?;
             notes.extend(note);
-            (experiment, holdings)
+            experiment
         }
     };
-    let remarks = remarks::of_reading(&holdings).into_iter();
-    let read: Vec<String> =
-        remarks.map(|remark| remark.trim_start_matches("note: ").to_owned()).collect();
-    let division = holdings.division.clone();
-    let owners: Vec<Option<String>> =
-        holdings.table.examples.iter().map(|example| example.client.clone()).collect();
+    // Rows are prepared by as many threads as score them.
+    experiment.draft.threads = Some(ThreadPool::current_threads());
     let device = Device::cpu();
-    let prepared = Prepared::of(&experiment, holdings, &device)?;
+    let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
+        let holdings = match data {
+            EvaluationData::Experiment(_) => Holdings::of_with(&experiment, work)?,
+            EvaluationData::File(file) => {
+                let holdings = Holdings::of_server(&experiment, work);
+                let mut holdings = holdings.map_err(flags::in_flags)?;
+                keep_split(&mut holdings, file)?;
+                holdings
+            }
+        };
+        let division = holdings.division.clone();
+        let owners: Vec<Option<String>> =
+            holdings.table.examples.iter().map(|example| example.client.clone()).collect();
+        let remarks = remarks::of_reading(&holdings).into_iter();
+        let read: Vec<String> =
+            remarks.map(|remark| remark.trim_start_matches("note: ").to_owned()).collect();
+        let prepared = Prepared::of_part(&experiment, holdings, (&device, None), work)?;
+        Ok((prepared, division, owners, read))
+    })?;
     let shards = &prepared.shards;
     let evaluator = Evaluator {
         model: &prepared.model,

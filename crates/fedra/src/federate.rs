@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use fedra_client::{Examples, LocalFleet, Meter, Middle, Observer, to_values};
 use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
+use fedra_data::Work;
 use fedra_engine::{
     Activity, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
     Recipe, SideMemory,
@@ -25,7 +26,7 @@ use crate::fingerprint::Inputs;
 use crate::folder::Folder;
 use crate::forecast;
 use crate::holdings::Holdings;
-use crate::listener::{Finishes, Heard, Listener, Rounds, ToTheEnd};
+use crate::listener::{Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
 use crate::memory;
 use crate::prepared::Prepared;
 use crate::private::{self, PrivacySummary};
@@ -94,15 +95,27 @@ pub struct Run<'e> {
 impl<'e> Run<'e> {
     /// Reads the data, opens the model and settles what is scored.
     pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
-        Self::prepare_on(experiment, Device::cpu())
+        Self::heard(experiment, &Silent)
+    }
+
+    /// The same while somebody listens.
+    pub fn heard(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Self> {
+        Self::prepare_on(experiment, Device::cpu(), listener)
     }
 
     /// The same on a device of which planning needs no numbers.
-    pub(crate) fn prepare_on(experiment: &'e Experiment, device: Device) -> Result<Self> {
-        let holdings = Holdings::of(experiment)?;
-        let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
-        let mut run = Self::with_holdings(experiment, holdings, device)?;
-        (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
+    pub(crate) fn prepare_on(
+        experiment: &'e Experiment,
+        device: Device,
+        listener: &dyn Listener,
+    ) -> Result<Self> {
+        let mut run = followed(experiment, listener, |work| {
+            let holdings = Holdings::of_with(experiment, work)?;
+            let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
+            let mut run = Self::with_holdings(experiment, holdings, (device, work))?;
+            (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
+            Ok(run)
+        })?;
         run.settle().map_err(|error| experiment.origin.point(error))?;
         Ok(run)
     }
@@ -111,15 +124,19 @@ impl<'e> Run<'e> {
     pub(crate) fn with_holdings(
         experiment: &'e Experiment,
         holdings: Holdings,
-        device: Device,
+        how: (Device, &Work<'_>),
     ) -> Result<Self> {
-        let opened = Self::opened(experiment, holdings, device);
+        let opened = Self::opened(experiment, holdings, how);
         opened.map_err(|error| experiment.origin.point(error))
     }
 
-    fn opened(experiment: &'e Experiment, holdings: Holdings, device: Device) -> Result<Self> {
+    fn opened(
+        experiment: &'e Experiment,
+        holdings: Holdings,
+        (device, work): (Device, &Work<'_>),
+    ) -> Result<Self> {
         let inputs = Inputs::of(experiment, &holdings)?;
-        let mut prepared = Prepared::of(experiment, holdings, &device)?;
+        let mut prepared = Prepared::of_part(experiment, holdings, (&device, None), work)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
             prepared.shards = prepared.shards.pooled();

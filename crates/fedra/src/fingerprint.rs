@@ -180,21 +180,7 @@ impl Data {
         }
         for example in &table.examples {
             add_row(&mut rows, example);
-            match &example.labels {
-                Labels::One(label) => labels.numbers(&[*label as usize]),
-                Labels::Choice(choice) => {
-                    labels.numbers(&[choice.label as usize]);
-                    for (label, text) in &choice.candidates {
-                        labels.numbers(&[*label as usize]);
-                        labels.text(text);
-                    }
-                }
-                Labels::Text(text) => labels.text(text),
-                Labels::Many(many) | Labels::PerWord(many) => {
-                    labels.numbers(&many.iter().map(|label| *label as usize).collect::<Vec<_>>());
-                }
-                Labels::Absent => labels.numbers(&[]),
-            }
+            add_labels(&mut labels, &example.labels);
         }
         for holding in &division.clients {
             dealt.text(&holding.client);
@@ -204,6 +190,73 @@ impl Data {
         }
         dealt.numbers(&division.central_test);
         Self { rows: rows.end(), labels: labels.end(), division: dealt.end() }
+    }
+}
+
+fn add_labels(sum: &mut Sum, labels: &Labels) {
+    match labels {
+        Labels::One(label) => sum.numbers(&[*label as usize]),
+        Labels::Choice(choice) => {
+            sum.numbers(&[choice.label as usize]);
+            for (label, text) in &choice.candidates {
+                sum.numbers(&[*label as usize]);
+                sum.text(text);
+            }
+        }
+        Labels::Text(text) => sum.text(text),
+        Labels::Many(many) | Labels::PerWord(many) => {
+            sum.numbers(&many.iter().map(|label| *label as usize).collect::<Vec<_>>());
+        }
+        Labels::Absent => sum.numbers(&[]),
+    }
+}
+
+/// A digest of rows that are tokenised, beside whatever else decides what becomes of them.
+pub(crate) struct RowsDigest(Sum);
+
+impl RowsDigest {
+    /// Before any row.
+    pub fn new(texts: &[&str]) -> Self {
+        let mut sum = Sum::new();
+        sum.count(texts.len());
+        texts.iter().for_each(|text| sum.text(text));
+        Self(sum)
+    }
+
+    /// Some numbers.
+    pub fn numbers(&mut self, numbers: &[usize]) {
+        self.0.numbers(numbers);
+    }
+
+    /// A text.
+    pub fn text(&mut self, text: &str) {
+        self.0.text(text);
+    }
+
+    /// A row: how it is read, and its labels, each kind apart from the others.
+    pub fn add(&mut self, example: &Example) {
+        let (body, kind) = (&example.body, &example.labels);
+        let body = match body {
+            Body::Text(_) => 0,
+            Body::Pair(..) => 1,
+            Body::Words(_) => 2,
+        };
+        let (kind, count) = match kind {
+            Labels::One(_) => (0, 1),
+            Labels::Many(labels) => (1, labels.len()),
+            Labels::PerWord(labels) => (2, labels.len()),
+            Labels::Absent => (3, 0),
+            Labels::Choice(choice) => (4, choice.candidates.len()),
+            Labels::Text(_) => (5, 1),
+        };
+        self.0.numbers(&[body, kind, count]);
+        add_row(&mut self.0, example);
+        add_labels(&mut self.0, &example.labels);
+    }
+
+    /// The digest.
+    pub fn end(self) -> Digest {
+        self.0.end()
     }
 }
 

@@ -1,14 +1,15 @@
 //! The rows of an experiment and who holds them.
 
 use fedra_data::{
-    ChoiceTemplates, DataError, Division, Example, Holding, Limits, Lot, Partition, Reader,
-    RowLots, Split, Table, TableBuilder,
+    ChoiceTemplates, DataError, Division, Example, Holding, Limits, Lot, Partition, Preparing,
+    Reader, RowLots, Split, Table, TableBuilder, Work,
 };
 use fedra_privacy::Unit;
 
 use crate::error::{Context, Error, Result};
 use crate::experiment::{Complaint, DataFile, Experiment, Source, prompt_of};
 use crate::grid::counted;
+use crate::listener::{Listener, Silent, followed};
 
 /// A table and its division over clients, capped as the experiment says. Which rows are left out is drawn
 /// for each row by itself ([`RowLots`]).
@@ -41,19 +42,28 @@ impl Holdings {
 
     /// Reads or writes the rows, and deals them.
     pub fn of(experiment: &Experiment) -> Result<Self> {
-        let dealt = Self::deal(experiment, Sight::Everybody);
+        Self::heard(experiment, &Silent)
+    }
+
+    /// The same while somebody listens.
+    pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
+        followed(experiment, listener, |work| Self::of_with(experiment, work))
+    }
+
+    pub(crate) fn of_with(experiment: &Experiment, work: &Work<'_>) -> Result<Self> {
+        let dealt = Self::deal(experiment, Sight::Everybody, work);
         dealt.map_err(|error| experiment.origin.point(error))
     }
 
     /// The same for the named site, which knows nobody else. Rows that name no client are its own.
-    pub fn of_site(experiment: &Experiment, name: &str) -> Result<Self> {
-        let dealt = Self::deal(experiment, Sight::OneSite(name));
+    pub(crate) fn of_site(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Self> {
+        let dealt = Self::deal(experiment, Sight::OneSite(name), work);
         dealt.map_err(|error| experiment.origin.point(error))
     }
 
-    fn deal(experiment: &Experiment, sight: Sight<'_>) -> Result<Self> {
+    fn deal(experiment: &Experiment, sight: Sight<'_>, work: &Work<'_>) -> Result<Self> {
         let seed = experiment.draft.seed;
-        let mut table = read(experiment)?;
+        let mut table = read(experiment, work)?;
         if let Sight::OneSite(name) = sight
             && table.examples.iter().all(|example| example.client.is_none())
         {
@@ -117,13 +127,13 @@ impl Holdings {
     }
 
     /// What a server has: the central test set, and names that stand for everybody else's rows.
-    pub fn of_server(experiment: &Experiment) -> Result<Self> {
+    pub(crate) fn of_server(experiment: &Experiment, work: &Work<'_>) -> Result<Self> {
         match &experiment.source {
             // Whoever has the seed has all of it.
-            Source::Clinic(_) => return Self::of(experiment),
+            Source::Clinic(_) => return Self::of_with(experiment, work),
             Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
         }
-        let table = read(experiment)?;
+        let table = read(experiment, work)?;
         let mut central_test = (0..table.examples.len()).collect();
         if let Some(most) = experiment.draft.data.max_test {
             let lots = RowLots::new(&table, experiment.draft.seed);
@@ -250,7 +260,7 @@ fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
     Err(Complaint::new("data.partition.by", found, expected).into())
 }
 
-fn read(experiment: &Experiment) -> Result<Table> {
+fn read(experiment: &Experiment, work: &Work<'_>) -> Result<Table> {
     let draft = &experiment.draft;
     let mut builder = TableBuilder::new(experiment.task);
     if let Some(names) = &draft.data.labels {
@@ -265,7 +275,11 @@ fn read(experiment: &Experiment) -> Result<Table> {
             mimic.read(path, Limits::default(), &mut builder).context("data.path")?;
         }
         Source::Files(format, files) => {
-            for DataFile { path, split, client } in files {
+            let length = |file: &DataFile| std::fs::metadata(&file.path).map_or(0, |it| it.len());
+            let total: u64 = files.iter().map(length).sum();
+            let mut before = 0;
+            for file in files {
+                let DataFile { path, split, client } = file;
                 let columns = draft.data.columns.clone();
                 let (delimiter, encoding) = (draft.data.delimiter, draft.data.encoding);
                 let encoding = encoding.unwrap_or_default();
@@ -281,9 +295,15 @@ fn read(experiment: &Experiment) -> Result<Table> {
                 let missing = draft.data.missing.unwrap_or_default();
                 let reader =
                     Reader { columns, prompt, split, client, delimiter, encoding, missing, limits };
-                let before = builder.len();
-                reader.read(*format, path, &mut builder).context(&what)?;
-                if builder.len() == before {
+                let rows_before = builder.len();
+                // Many files are read as one: how far it is, is told of all of them.
+                let follow = |step: Preparing| {
+                    work.tell(step.stage, before + step.done, total).is_ok()
+                };
+                let of_all = Work::on(Some(work.threads()), &follow);
+                reader.read_with(&of_all, (*format, path), &mut builder).context(&what)?;
+                before += length(file);
+                if builder.len() == rows_before {
                     let found = format!("no rows in {}", path.display());
                     return Err(Complaint::new(&what, found, "at least one").into());
                 }

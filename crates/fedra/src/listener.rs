@@ -7,10 +7,14 @@
 use std::sync::Arc;
 
 use fedra_client::Observer;
+use fedra_data::{Preparing, Work};
 use fedra_engine::{
     Arrival, ClientInfo, EngineError, ParamValues, RoundProgress, RoundReport, Sink,
 };
 use fedra_plan::Round;
+
+use crate::error::Result;
+use crate::experiment::Experiment;
 
 /// Follows a run. It is asked and told on the thread that runs the rounds.
 pub trait Listener {
@@ -19,6 +23,12 @@ pub trait Listener {
 
     /// Something that went another way than was asked for.
     fn warn(&self, line: &str);
+
+    /// How far the preparation of rows is: it is told often, and before anything else.
+    fn preparing(&self, step: &Preparing);
+
+    /// The preparation of rows is over, whether or not it came to its end.
+    fn prepared(&self);
 
     /// Rounds are about to begin; the observer that is returned is told about clients at work, on
     /// whatever threads they work.
@@ -33,9 +43,25 @@ pub trait Listener {
     /// The rounds that began last are over.
     fn end(&self);
 
-    /// Whether to stop; it is asked between two rounds. Within one its observer is asked, between two
-    /// steps: what is left are complete rounds either way.
+    /// Whether to stop; it is asked between two rounds, and while rows are prepared, when nothing is left
+    /// yet. Within a round its observer is asked, between two steps: what is left are complete rounds
+    /// either way.
     fn stops(&self) -> bool;
+}
+
+/// Prepares rows as an experiment asks, while somebody listens.
+pub(crate) fn followed<T>(
+    experiment: &Experiment,
+    listener: &dyn Listener,
+    prepare: impl FnOnce(&Work<'_>) -> Result<T>,
+) -> Result<T> {
+    let follow = |step: Preparing| {
+        listener.preparing(&step);
+        !listener.stops()
+    };
+    let outcome = prepare(&Work::on(experiment.draft.threads, &follow));
+    listener.prepared();
+    outcome
 }
 
 /// Rounds that are about to begin.
@@ -74,6 +100,10 @@ impl Listener for Silent {
     fn note(&self, _line: &str) {}
 
     fn warn(&self, _line: &str) {}
+
+    fn preparing(&self, _step: &Preparing) {}
+
+    fn prepared(&self) {}
 
     fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         Arc::new(fedra_client::Silent)

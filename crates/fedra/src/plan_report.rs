@@ -5,7 +5,7 @@
 //! their own ([`crate::memory`]), and of all in one process ([`crate::run_memory`]).
 
 use fedra_compute::Device;
-use fedra_engine::{Bytes, Population, Recipe, SideMemory, Split};
+use fedra_engine::{Population, Recipe, SideMemory, Split};
 use fedra_model::{Head, Model};
 use fedra_plan::{ByteCount, Cut, Layout, Plan, Scope, Side, Site};
 use fedra_wire::payload_length;
@@ -16,8 +16,9 @@ use crate::cutting::{self, CutCosts, Cuts};
 use crate::error::Result;
 use crate::experiment::{Experiment, ModelSource, idle};
 use crate::federate::Run;
-use crate::forecast::Forecast;
+use crate::forecast::{Alike, Forecast};
 use crate::forecast::choices::Overlap;
+use crate::listener::{Listener, Silent};
 use crate::memory;
 use crate::prepared::{Prepared, fresh_bytes};
 use crate::private::PrivacySummary;
@@ -153,13 +154,17 @@ pub struct PartRow {
 
 /// Prepares all that a run would prepare, and foresees its rounds.
 pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
-    plan_with(experiment, Cuts::Few)
+    plan_with(experiment, Cuts::Few, &Silent)
 }
 
-/// The same with these cuts of a model that is cut.
-pub fn plan_with(experiment: &Experiment, cuts: Cuts) -> Result<PlanReport> {
+/// The same with these cuts of a model that is cut, while somebody listens.
+pub fn plan_with(
+    experiment: &Experiment,
+    cuts: Cuts,
+    listener: &dyn Listener,
+) -> Result<PlanReport> {
     let device = if has_large_fresh_weights(experiment) { Device::meta() } else { Device::cpu() };
-    plan_of(&Run::prepare_on(experiment, device)?, cuts)
+    plan_of(&Run::prepare_on(experiment, device, listener)?, cuts)
 }
 
 /// The same for what is prepared already.
@@ -174,22 +179,23 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
     let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
     let clients = &prepared.shards.clients;
-    let kept = least.placement(experiment, prepared);
+    let kept = least.stages.placement(experiment, prepared);
     let largest = |of: &dyn Fn(&Plan) -> ByteCount| {
-        least.stages.iter().map(|(_, plan)| of(plan)).max().unwrap_or_default()
+        least.stages.plans.iter().map(|(_, plan)| of(plan)).max().unwrap_or_default()
     };
-    let sides = side_memory((experiment, prepared, recipe), &least.stages)?;
+    let sides = side_memory((experiment, prepared, recipe), &least.stages.plans)?;
     let (mut saving, mut costs) = (None, Vec::new());
     if let Some(split) = &recipe.split {
         let batches = LargestBatches::of(experiment, prepared, recipe);
-        if let Some((_, plan)) = least.stages.first() {
+        if let Some((_, plan)) = least.stages.plans.first() {
             let SideMemory { client, .. } = batches.sides(model, (recipe, split), plan)?;
             saving = Some(Saving::of((prepared, recipe), (split, plan), (&batches, client))?);
         }
         costs = cutting::costs((experiment, prepared, recipe), &batches, cuts)?;
     }
     let saved = largest(&|plan| memory::saved(model, recipe, plan));
-    let hopeless = |bytes: &Bytes| bytes.full_down == ByteCount(0);
+    let hopeless = |alike: &&Alike| alike.bytes.full_down == ByteCount(0);
+    let hopeless = least.rounds.iter().find(hopeless).map(|alike| alike.from as usize);
     let needs_clients = recipe.population == Population::Federated && recipe.min_arrivals.of(0) > 0;
     Ok(PlanReport {
         name: experiment.name.clone(),
@@ -199,7 +205,7 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
             .chain(run.notes())
             .chain(run.privacy_warning()?)
             .collect(),
-        parts: parts(layout, &least.stages, recipe),
+        parts: parts(layout, &least.stages.plans, recipe),
         clients: clients.len() as u64,
         examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
         steps: clients.iter().map(|shard| recipe.steps(shard.train.len() as u64)).sum(),
@@ -210,9 +216,9 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
         masks: recipe.split.as_ref().map(|_| MaskCosts::of(prepared, recipe)),
         cuts: costs,
         checkpoint: ByteCount(saved.0 + kept.total().0),
-        memory: RunMemory::of(experiment, prepared, recipe, (&kept, &least.stages), resident),
+        memory: RunMemory::of(experiment, prepared, recipe, (&kept, &least.stages.plans), resident),
         kept,
-        hopeless: least.rounds.iter().position(hopeless).filter(|_| needs_clients),
+        hopeless: hopeless.filter(|_| needs_clients),
         has_conditions: experiment.draft.conditions.is_some(),
         recipe: recipe.clone(),
         layout: layout.clone(),

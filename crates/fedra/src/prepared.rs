@@ -4,14 +4,15 @@
 //! vocabulary names words of that text. It is harmless for the synthetic clinic and said aloud for
 //! any other source.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
 use fedra_client::{Shards, Writing};
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{
-    AnswerForm, AnswerRules, Encoded, Encoder, LabelShape, Table, Target, Task, Tokenizer,
-    WordTokenizer, open_tokenizer,
+    AnswerForm, AnswerRules, Encoded, Encoder, Example, LabelShape, SavedTokenizer, Table, Target,
+    Task, Tokenizer, WordTokenizer, Work, open_tokenizer,
 };
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Companions, Config, TrainedHead, WhyFresh};
@@ -28,6 +29,7 @@ use crate::holdings::Holdings;
 use crate::pretrained::Pretrained;
 use crate::process::available_bytes;
 use crate::public_text;
+use crate::row_cache::{RowCache, key_of_sequences, key_of_vocabulary};
 
 /// A model and its examples.
 pub struct Prepared {
@@ -71,7 +73,7 @@ impl Prepared {
     /// Opens or makes the model, and encodes the rows for it. A trained head may number the rows'
     /// labels anew.
     pub fn of(experiment: &Experiment, holdings: Holdings, device: &Device) -> Result<Self> {
-        Self::of_part(experiment, holdings, (device, None))
+        Self::of_part(experiment, holdings, (device, None), &Work::default())
     }
 
     /// The same for a party that holds only a part of the model: the rest is read one site at a time,
@@ -80,6 +82,7 @@ impl Prepared {
         experiment: &Experiment,
         mut holdings: Holdings,
         how: (&Device, Option<PartHeld<'_>>),
+        work: &Work<'_>,
     ) -> Result<Self> {
         let mut notes = Vec::new();
         let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
@@ -98,7 +101,8 @@ impl Prepared {
         check_labels(experiment)?;
         let opened = match &experiment.model {
             ModelSource::Fresh(config, vocabulary) => {
-                fresh(experiment, &holdings, (config, vocabulary), how)?
+                let from = (&holdings, work, &mut notes);
+                fresh(experiment, from, (config, vocabulary), how)?
             }
             ModelSource::Folder(path) => {
                 let table = &mut holdings.table;
@@ -120,8 +124,18 @@ impl Prepared {
             max_new_tokens: rules.max_new_tokens,
             stop: ends_of_text(&model.config()),
         };
-        let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules);
-        let mut shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
+        let cache = RowCache::of(experiment);
+        let key = |rows: &[&Example]| {
+            key_of_sequences(rows, tokenizer.as_ref(), (longest, rules.clone()))
+        };
+        let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
+        let mut shards = match &cache {
+            None => {
+                let rows = (&holdings.table, &holdings.division);
+                Shards::encode_with(work, &encoder, rows)?
+            }
+            Some(cache) => cached(cache, (&holdings, work), &encoder, (&key, &mut notes))?,
+        };
         let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
         if experiment.task == Task::Generation {
             shards = shards.with_writing(&writing);
@@ -175,13 +189,15 @@ fn check_labels(experiment: &Experiment) -> Result<()> {
 /// A preset with fresh weights and a vocabulary of its own.
 fn fresh(
     experiment: &Experiment,
-    holdings: &Holdings,
+    (holdings, work, notes): (&Holdings, &Work<'_>, &mut Vec<String>),
     (config, vocabulary): (&Config, &Vocabulary),
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
     let head = head(experiment.task, holdings.table.labels.len(), Family::of(config))?;
     let tokenizer: Box<dyn Tokenizer> = match vocabulary {
-        Vocabulary::Grown(limit) => Box::new(grow(holdings, *limit)?),
+        Vocabulary::Grown(limit) => {
+            vocabulary(experiment, (holdings, work, notes), *limit)?
+        }
         Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
     };
     let mut config = config.clone();
@@ -426,9 +442,56 @@ fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
     })
 }
 
-/// A vocabulary from the training text.
-pub(crate) fn grow(holdings: &Holdings, limit: usize) -> Result<WordTokenizer> {
+/// The names of tokenised rows, by what they follow from.
+type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Result<Digest>;
+
+/// Everybody's examples as tokens, from the cache if they are there.
+fn cached(
+    cache: &RowCache,
+    (holdings, work): (&Holdings, &Work<'_>),
+    encoder: &Encoder<'_>,
+    (key, notes): (KeyOf<'_>, &mut Vec<String>),
+) -> Result<Shards> {
+    let Holdings { table, division, .. } = holdings;
+    let rows: Vec<&Example> =
+        Shards::used(division).into_iter().map(|row| &table.examples[row]).collect();
+    let key = key(&rows)?;
+    let sequences = if let Some(sequences) = cache.sequences(key, rows.len()) {
+        sequences
+    } else {
+        let sequences = Shards::sequences(work, encoder, &rows)?;
+        notes.extend(cache.unkept(cache.keep_sequences(key, &sequences)));
+        sequences
+    };
+    Ok(Shards::gathered((table, division), sequences))
+}
+
+/// A vocabulary from the training rows, or from the cache if one grew from the same.
+fn vocabulary(
+    experiment: &Experiment,
+    (holdings, work, notes): (&Holdings, &Work<'_>, &mut Vec<String>),
+    limit: usize,
+) -> Result<Box<dyn Tokenizer>> {
+    let texts = training_texts(holdings);
+    let Some(cache) = RowCache::of(experiment) else {
+        return Ok(Box::new(grow(&texts, work, limit)?));
+    };
+    let key = key_of_vocabulary(&texts, limit);
+    if let Some(json) = cache.text(key) {
+        return Ok(Box::new(SavedTokenizer::from_json(Path::new("tokenizer.json"), json)?));
+    }
+    let grown = grow(&texts, work, limit)?;
+    notes.extend(cache.unkept(cache.keep_text(key, &grown.to_json()?)));
+    Ok(Box::new(grown))
+}
+
+/// The text of every training row.
+pub(crate) fn training_texts(holdings: &Holdings) -> Vec<Cow<'_, str>> {
     let rows = holdings.division.clients.iter().flat_map(|holding| &holding.train);
-    let texts: Vec<String> = rows.map(|&row| holdings.table.examples[row].body.to_text()).collect();
-    WordTokenizer::grow(texts.iter().map(String::as_str), limit).context("model.vocabulary")
+    rows.map(|&row| holdings.table.examples[row].body.as_text()).collect()
+}
+
+/// A vocabulary from training text.
+pub(crate) fn grow(texts: &[Cow<'_, str>], work: &Work<'_>, limit: usize) -> Result<WordTokenizer> {
+    WordTokenizer::grow_with(work, texts, limit).context("model.vocabulary")
 }

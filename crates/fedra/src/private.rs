@@ -12,7 +12,7 @@ use fedra_compute::Seed;
 use fedra_data::Task;
 use fedra_engine::{
     BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
-    PrivateSelection, Recipe, RoundReport, SiteNoise, joint_noise, noised_scores,
+    PrivateSelection, Recipe, RoundReport, Sampler, SiteNoise, joint_noise, noised_scores,
 };
 use fedra_plan::{Layout, Round, Rule, Site};
 use fedra_privacy::{
@@ -25,6 +25,7 @@ use crate::census::Census;
 use crate::complaint::Complaint;
 use crate::error::Result;
 use crate::experiment::Experiment;
+use crate::forecast::stretches::stretches;
 
 /// What a run promises and what it spent, or will have spent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -237,7 +238,21 @@ impl Foreseen {
         let chooses = recipe.learns.needs_choice() && recipe.selection.probe.is_some();
         let (mut measured, mut taken) = (0, BTreeMap::<ClientId, (u64, u64)>::new());
         let mut rows = ForeseenRows::default();
-        for round in (0..experiment.rounds).map(Round) {
+        let mut drawn = 0..experiment.rounds;
+        if rounds_are_alike(recipe, chooses) {
+            drawn = 0..0;
+            let cohort = recipe.cohort(seed, Round(0), &ids);
+            if chooses && (!cohort.is_empty() || recipe.measures_unattended()) {
+                measured = recipe.selection.due_within(experiment.rounds);
+            }
+            let took_part = (u64::from(experiment.rounds), u64::from(measured));
+            taken.extend(cohort.iter().map(|client| (*client, took_part)));
+            for stretch in stretches(recipe, experiment.rounds) {
+                let (round, times) = (Round(stretch.start), u64::from(stretch.end - stretch.start));
+                rows.add((recipe, layout), (round, times), (census, &cohort))?;
+            }
+        }
+        for round in drawn.map(Round) {
             let cohort = recipe.cohort(seed, round, &ids);
             let measures = chooses && recipe.selection.is_due(round, measured);
             for client in &cohort {
@@ -247,7 +262,7 @@ impl Foreseen {
             }
             let attended = !cohort.is_empty() || recipe.measures_unattended();
             measured += u32::from(measures && attended);
-            rows.add((recipe, layout), round, (census, &cohort))?;
+            rows.add((recipe, layout), (round, 1), (census, &cohort))?;
         }
         let case = |(client, (updates, measurements)): (&ClientId, &(u64, u64))| {
             let counts = census.clients.get(client.0 as usize)?;
@@ -343,11 +358,11 @@ struct ForeseenRows {
 }
 
 impl ForeseenRows {
-    /// A round with this cohort.
+    /// So many rounds with this cohort, under one rule and with the same cuts.
     fn add(
         &mut self,
         (recipe, layout): (&Recipe, &Layout),
-        round: Round,
+        (round, times): (Round, u64),
         (census, cohort): (&Census, &[ClientId]),
     ) -> Result<()> {
         let Some(split) = &recipe.split else { return Ok(()) };
@@ -368,8 +383,8 @@ impl ForeseenRows {
             let all = self.of_clients.entry(*client).or_default();
             for (mechanism, release) in &*known {
                 match all.iter_mut().find(|(name, _)| name == mechanism) {
-                    Some((_, sum)) => *sum = with_rows_of(sum, release),
-                    None => all.push((mechanism, release.clone())),
+                    Some((_, sum)) => *sum = with_rows_of(sum, &repeated(release, times)),
+                    None => all.push((mechanism, repeated(release, times))),
                 }
             }
         }
@@ -385,6 +400,31 @@ impl ForeseenRows {
             }
         }
         distinct
+    }
+}
+
+/// The rows of so many rounds.
+fn repeated(release: &Release, rounds: u64) -> Release {
+    match (release, NonZeroU64::new(rounds)) {
+        (Release::Gaussian { sensitivity, deviation, count }, Some(rounds)) => Release::Gaussian {
+            sensitivity: *sensitivity,
+            deviation: *deviation,
+            count: count.saturating_mul(rounds),
+        },
+        (other, _) => other.clone(),
+    }
+}
+
+/// Whether one round stands for all: everybody always takes part, or a promise to clients needs to know
+/// nothing of who does.
+fn rounds_are_alike(recipe: &Recipe, chooses: bool) -> bool {
+    let unit = recipe.privacy.as_ref().map(|privacy| privacy.promise.unit);
+    let of_clients = unit == Some(Unit::Client) && recipe.split.is_none();
+    match recipe.sampler {
+        Sampler::All => true,
+        Sampler::Uniform(_) => of_clients,
+        // A cohort may be empty, and then nobody measures.
+        Sampler::Poisson(_) => of_clients && !chooses,
     }
 }
 

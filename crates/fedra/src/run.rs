@@ -107,7 +107,7 @@ fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -
 
 /// Prepares a run, and tells what a person should know about it.
 fn introduced<'e>(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Run<'e>> {
-    let run = Run::prepare(experiment)?;
+    let run = Run::heard(experiment, listener)?;
     let notes = idle(experiment).into_iter().chain(run.notes());
     let notes = notes.chain(run.privacy_warning()?);
     notes.chain(run.memory_warning()?).for_each(|note| listener.note(&note));

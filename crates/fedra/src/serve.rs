@@ -27,7 +27,7 @@ use crate::experiment::{Experiment, idle};
 use crate::federate::{Beginning, Ending, Run};
 use crate::folder::Folder;
 use crate::holdings::Holdings;
-use crate::listener::Listener;
+use crate::listener::{Listener, followed};
 use crate::output_folder;
 use crate::prepared::Prepared;
 use crate::run::Output;
@@ -90,7 +90,7 @@ pub fn serve<H: Host>(
     if !goes_on {
         output_folder::check(path, experiment, *over)?;
     }
-    let mut run = prepare(experiment)?;
+    let mut run = prepare(experiment, listener)?;
     let notes = idle(experiment).into_iter().chain(run.notes()).chain(first_download(&run));
     notes.for_each(|note| listener.note(&note));
     let pool = run.thread_pool()?;
@@ -178,13 +178,16 @@ fn first_download(run: &Run<'_>) -> Option<String> {
 }
 
 /// Opens the model and the central test set; refuses what cannot be known without the sites' rows.
-fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
+fn prepare<'e>(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Run<'e>> {
     check_declared(experiment)?;
     if experiment.recipe.population == Population::Pooled {
         let expected = "a method with clients: nobody sends rows to a server";
         return Err(Complaint::new("method.name", "\"centralised\"", expected).into());
     }
-    Run::with_holdings(experiment, Holdings::of_server(experiment)?, Device::frugal_cpu())
+    followed(experiment, listener, |work| {
+        let holdings = Holdings::of_server(experiment, work)?;
+        Run::with_holdings(experiment, holdings, (Device::frugal_cpu(), work))
+    })
 }
 
 fn central(prepared: &Prepared) -> CentralTest {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use fedra_client::{Evaluator, Examples, Limits, Observer, Shards, to_params};
 use fedra_compute::{Device, Seed};
+use fedra_data::Preparing;
 use fedra_engine::{ParamValues, PrivacyReport, RoundReport};
 use fedra_model::Model;
 use serde::{Deserialize, Serialize};
@@ -287,6 +288,14 @@ impl Listener for Watch<'_> {
 
     fn warn(&self, line: &str) {
         self.listener.warn(line);
+    }
+
+    fn preparing(&self, step: &Preparing) {
+        self.listener.preparing(step);
+    }
+
+    fn prepared(&self) {
+        self.listener.prepared();
     }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {

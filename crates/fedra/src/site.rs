@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use fedra_client::Client;
 use fedra_compute::Device;
-use fedra_data::LabelShape;
+use fedra_data::{LabelShape, Work};
 use fedra_engine::ClientId;
 use fedra_plan::{Layout, Plan, Round, Scope, Side};
 
@@ -17,6 +17,7 @@ use crate::complaint::Complaint;
 use crate::error::Result;
 use crate::experiment::{Experiment, ModelSource, Source, Vocabulary};
 use crate::holdings::Holdings;
+use crate::listener::{Listener, Silent, followed};
 use crate::prepared::{PartHeld, Prepared};
 use crate::remarks;
 use crate::token_lengths::TokenLengths;
@@ -25,7 +26,7 @@ use crate::token_lengths::TokenLengths;
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
 pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
     let device = Device::frugal_cpu();
-    let (prepared, _, _) = prepare(experiment, name, &device)?;
+    let (prepared, _, _) = prepare(experiment, name, &device, &Silent)?;
     client(experiment, (prepared, device), (name, id))
 }
 
@@ -40,9 +41,9 @@ pub struct Joining {
 }
 
 /// The named client of a federation over a network.
-pub fn join(experiment: &Experiment, name: &str) -> Result<Joining> {
+pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Result<Joining> {
     let device = Device::frugal_cpu();
-    let (prepared, names, remarks) = prepare(experiment, name, &device)?;
+    let (prepared, names, remarks) = prepare(experiment, name, &device, listener)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
     let agreement = agreement(experiment, &prepared)?;
     let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
@@ -55,9 +56,17 @@ pub fn join(experiment: &Experiment, name: &str) -> Result<Joining> {
 }
 
 /// The rows of the named site, as it reads them when it joins.
-pub fn holdings(experiment: &Experiment, name: &str) -> Result<Holdings> {
+pub fn holdings(
+    experiment: &Experiment,
+    name: &str,
+    listener: &dyn Listener,
+) -> Result<Holdings> {
+    followed(experiment, listener, |work| read(experiment, name, work))
+}
+
+fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Holdings> {
     check_declared(experiment)?;
-    let holdings = Holdings::of_site(experiment, name)?;
+    let holdings = Holdings::of_site(experiment, name, work)?;
     let declared = &experiment.draft.federation.names;
     if !declared.is_empty() && !declared.iter().any(|other| other == name) {
         let expected = format!("one of {}", declared.join(", "));
@@ -80,8 +89,17 @@ fn prepare(
     experiment: &Experiment,
     name: &str,
     device: &Device,
+    listener: &dyn Listener,
 ) -> Result<(Prepared, Vec<String>, Vec<String>)> {
-    let mut holdings = holdings(experiment, name)?;
+    followed(experiment, listener, |work| prepare_with(experiment, name, (device, work)))
+}
+
+fn prepare_with(
+    experiment: &Experiment,
+    name: &str,
+    (device, work): (&Device, &Work<'_>),
+) -> Result<(Prepared, Vec<String>, Vec<String>)> {
+    let mut holdings = read(experiment, name, work)?;
     let (declared, names) = (&experiment.draft.federation.names, names(&holdings));
     let is_of_files = matches!(experiment.source, Source::Files(..));
     let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
@@ -94,7 +112,7 @@ fn prepare(
     let part = |layout: &Layout| held(experiment, name, layout);
     let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
     let untrained = remarks::without_training(&holdings);
-    let mut prepared = Prepared::of_part(experiment, holdings, (device, part))?;
+    let mut prepared = Prepared::of_part(experiment, holdings, (device, part), work)?;
     prepared.notes.extend(others.into_iter().chain(untrained));
     Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
 }
@@ -109,7 +127,9 @@ fn is_part(experiment: &Experiment) -> bool {
 fn held(experiment: &Experiment, name: &str, layout: &Layout) -> Result<Scope> {
     let Some(split) = &experiment.recipe.split else { return Ok(Scope::everything(layout)) };
     let mut held = Scope::empty();
-    for round in 0..experiment.rounds.saturating_add(1) {
+    // A cut is the same from one move to the next, and what comes after the last round is asked for too.
+    let moves = split.moves.iter().map(|step| step.round.saturating_sub(1));
+    for round in [0].into_iter().chain(moves.filter(|round| *round <= experiment.rounds)) {
         let cut = split.cut(name, Round(round), layout.blocks())?;
         held = held | Plan::new(layout, Scope::empty(), cut)?.held_by(Side::Client);
     }

@@ -4,14 +4,14 @@
 //! encoded as training encodes them, so none of them promises what another takes back.
 
 use fedra_client::{Examples, Shards};
-use fedra_data::{Encoded, Encoder, LabelShape, Tokenizer, open_tokenizer};
+use fedra_data::{Encoded, Encoder, LabelShape, Tokenizer, Work, open_tokenizer};
 use fedra_model::hf::Config;
 
 use crate::error::{Context, Result};
 use crate::experiment::{Experiment, ModelSource, Vocabulary};
 use crate::grid::{counted, grouped};
 use crate::holdings::Holdings;
-use crate::prepared::{answer_rules, grow};
+use crate::prepared::{answer_rules, grow, training_texts};
 use crate::pretrained::Pretrained;
 
 /// The lengths of all examples.
@@ -48,7 +48,7 @@ impl TokenLengths {
     pub fn of_experiment(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
         let (tokenizer, config): (Box<dyn Tokenizer>, Config) = match &experiment.model {
             ModelSource::Fresh(config, Vocabulary::Grown(limit)) => {
-                (Box::new(grow(holdings, *limit)?), Config::clone(config))
+                (Box::new(grow(&training_texts(holdings), &Work::default(), *limit)?), Config::clone(config))
             }
             ModelSource::Fresh(config, Vocabulary::Declared(path)) => {
                 (open_tokenizer(path).context("model.tokenizer")?, Config::clone(config))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fedra::client::Observer;
+use fedra::data::Preparing;
 use fedra::engine::{
     Arrival, ClientInfo, ParamValues, Recipe, RoundProgress, RoundReport, ServerRule,
 };
@@ -23,6 +24,10 @@ impl Listener for Impatient {
     fn note(&self, _line: &str) {}
 
     fn warn(&self, _line: &str) {}
+
+    fn preparing(&self, _step: &Preparing) {}
+
+    fn prepared(&self) {}
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         assert_eq!(

@@ -18,6 +18,8 @@ use fedra_data::{Missing, Task, printable};
 
 use crate::console;
 use crate::evaluate::parse_missing;
+use crate::progress::Voice;
+use crate::terminal::Terminal;
 use asking::Asking;
 
 const EXAMPLES: &str = "\
@@ -124,7 +126,8 @@ impl Init {
         if !self.quiet {
             proposal.notes().iter().for_each(|note| console::say(format_args!("note: {note}")));
         }
-        let proposal = proposal.measured()?;
+        let terminal = Terminal::new(if self.quiet { Voice::Quiet } else { Voice::Lively });
+        let proposal = proposal.measured(&terminal)?;
         let usual = usual_out(data.as_deref());
         let out = match &self.out {
             Some(out) => out.clone(),
@@ -132,7 +135,8 @@ impl Init {
         };
         let shown = out.display().to_string();
         let stem = out.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let text = proposal.checked(&shown, stem.as_deref().unwrap_or("experiment"))?;
+        let stem = stem.as_deref().unwrap_or("experiment");
+        let text = proposal.checked(&shown, stem)?;
         if out == Path::new("-") {
             console::bytes(text.as_bytes());
             return Ok(());

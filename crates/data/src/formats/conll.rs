@@ -8,11 +8,16 @@ use std::path::Path;
 
 use super::Reader;
 use super::source::Source;
-use crate::{DataError, Result, Row, TableBuilder};
+use crate::{DataError, Result, Row, Stage, TableBuilder, Work};
 
 /// Reads sentences as rows; documents without a name are numbered.
-pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
+pub(super) fn read(
+    reader: &Reader,
+    (path, work): (&Path, &Work<'_>),
+    builder: &mut TableBuilder,
+) -> Result<()> {
     let mut source = Source::open(path, reader)?;
+    let total = std::fs::metadata(path).map_or(0, |file| file.len());
     let mut sentence = Sentence::default();
     let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     loop {
@@ -21,6 +26,7 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
         let number = source.line();
         if content.trim().is_empty() {
             sentence.flush(reader, (path, number.saturating_sub(1)), builder)?;
+            work.tell(Stage::Reading, source.taken().min(total), total)?;
             if line.is_none() {
                 return Ok(());
             }

@@ -12,9 +12,10 @@ use std::io::Cursor;
 use std::path::Path;
 
 use super::Reader;
-use super::columns::{Cell, Complaint, Fields};
+use super::batches::{Batch, Reading, Rows};
+use super::columns::{Cell, Complaint, Fields, NoRow};
 use super::source::Source;
-use crate::{DataError, Result, TableBuilder};
+use crate::{DataError, Result, TableBuilder, Task, Work};
 
 /// Delimiters that a header with a single name may stand for.
 const LIKELY: [char; 4] = [',', ';', '\t', '|'];
@@ -22,20 +23,72 @@ const LIKELY: [char; 4] = [',', ';', '\t', '|'];
 /// Reads every record under the header.
 pub(super) fn read(
     reader: &Reader,
-    path: &Path,
+    (path, work): (&Path, &Work<'_>),
     usual: char,
     builder: &mut TableBuilder,
 ) -> Result<()> {
     let mut records = Records::open(path, reader.delimiter.unwrap_or(usual), reader)?;
-    let header = records.header.clone();
-    let hint = records.hint();
-    while let Some(values) = records.next()? {
-        let mut record = Named { header: &header, values };
-        let row = reader.row(builder.task(), &mut record);
-        let row = row.map_err(|no_row| no_row.hinting(&hint));
-        reader.push(row, (path, records.line), builder)?;
+    let (header, hint) = (records.header.clone(), records.hint());
+    let table = Delimited { reader, header: &header, hint: &hint, task: builder.task() };
+    let delimiter = records.delimiter;
+    Reading { reader, path, work }.read(
+        builder,
+        |batch| {
+            let Some(line) = records.raw(&mut batch.text)? else { return Ok(None) };
+            batch.end_record(line);
+            Ok(Some(records.source.taken()))
+        },
+        |batch| table.rows(batch, delimiter),
+    )
+}
+
+/// A table whose records are read apart from its header.
+struct Delimited<'a> {
+    reader: &'a Reader,
+    header: &'a [String],
+    hint: &'a str,
+    task: Task,
+}
+
+impl Delimited<'_> {
+    /// The rows of some records.
+    fn rows(&self, batch: &Batch, delimiter: u8) -> Rows {
+        let mut parser = settings(delimiter).from_reader(batch.text.as_slice());
+        let mut record = csv::StringRecord::new();
+        let row = |&(line, end): &(u64, usize)| {
+            let read = parser.read_record(&mut record).map(drop).map_err(|error| error.to_string());
+            let read = read.and_then(|()| whole(parser.position().byte(), end as u64));
+            let row = match read {
+                Err(found) => Err(NoRow::Wrong((found, RECORD.to_owned()))),
+                Ok(()) if record.len() != self.header.len() => {
+                    let complaint = other_length(record.len(), self.header.len());
+                    Err(NoRow::Wrong(complaint).hinting(self.hint))
+                }
+                Ok(()) => {
+                    let values = record.iter().map(str::to_owned).collect();
+                    let mut record = Named { header: self.header, values };
+                    let row = self.reader.row(self.task, &mut record);
+                    row.map_err(|no_row| no_row.hinting(self.hint))
+                }
+            };
+            (line, row)
+        };
+        batch.ends.iter().map(row).collect()
     }
-    Ok(())
+}
+
+/// What a record should be.
+const RECORD: &str = "a record";
+
+/// A record with another number of fields than the header.
+fn other_length(found: usize, expected: usize) -> Complaint {
+    (format!("{found} fields"), format!("{expected} as in the header"))
+}
+
+/// Refuses a record that the parser ended before its last byte: it takes any carriage return for a line
+/// end, and what is behind it would be taken for another record.
+fn whole(read: u64, end: u64) -> Result<(), String> {
+    if read == end { Ok(()) } else { Err("a carriage return within a line".to_owned()) }
 }
 
 /// Shows every record under the header until that is enough.
@@ -126,8 +179,8 @@ impl Records {
     pub fn next(&mut self) -> Result<Option<Vec<String>>> {
         let Some(record) = self.record()? else { return Ok(None) };
         if record.len() != self.header.len() {
-            let found = format!("{} fields", record.len());
-            let expected = format!("{} as in the header{}", self.header.len(), self.hint());
+            let (found, expected) = other_length(record.len(), self.header.len());
+            let expected = format!("{expected}{}", self.hint());
             return Err(DataError::row(self.source.file(), self.line, found, expected));
         }
         Ok(Some(record))
@@ -141,9 +194,17 @@ impl Records {
     }
 
     fn record(&mut self) -> Result<Option<Vec<String>>> {
-        let mut quotes = Quotes { delimiter: self.delimiter, is_open: false };
         let mut raw = Vec::new();
-        let mut began = None;
+        match self.raw(&mut raw)? {
+            Some(_) => self.parse(raw).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds the bytes of the next record, and a line end behind it; the line on which it began.
+    fn raw(&mut self, raw: &mut Vec<u8>) -> Result<Option<u64>> {
+        let mut quotes = Quotes { delimiter: self.delimiter, is_open: false };
+        let (start, mut began) = (raw.len(), None);
         loop {
             let limit = self.source.record_bytes();
             let Some(line) = self.source.next_line()? else {
@@ -170,9 +231,9 @@ impl Records {
                 return Err(DataError::row(file, line, found, expected));
             }
             if !quotes.is_open {
-                return self.parse(raw).map(Some);
+                return Ok(Some(self.line));
             }
-            if raw.len() as u64 > limit {
+            if (raw.len() - start) as u64 > limit {
                 let (file, line) = (self.source.file().to_owned(), self.line);
                 return Err(DataError::TooLarge { file, line, what: "one record", limit });
             }
@@ -181,11 +242,16 @@ impl Records {
 
     /// The fields of a record that ends where its bytes end.
     fn parse(&mut self, raw: Vec<u8>) -> Result<Vec<String>> {
+        let end = self.parser.position().byte() + raw.len() as u64;
         *self.parser.get_mut() = Cursor::new(raw);
         let mut record = csv::StringRecord::new();
-        self.parser.read_record(&mut record).map_err(|error| {
-            DataError::row(self.source.file(), self.line, error.to_string(), "a record")
-        })?;
+        let read = self.parser.read_record(&mut record).map_err(|error| error.to_string());
+        let read = read.and_then(|_| whole(self.parser.position().byte(), end));
+        if let Err(found) = read {
+            // What is left in the parser is no part of the next record.
+            self.parser = parser(self.delimiter);
+            return Err(DataError::row(self.source.file(), self.line, found, RECORD));
+        }
         Ok(record.iter().map(str::to_owned).collect())
     }
 }
@@ -206,9 +272,13 @@ fn is_delimiter(byte: u8) -> bool {
 
 /// A parser that is fed with one record at a time.
 fn parser(delimiter: u8) -> csv::Reader<Cursor<Vec<u8>>> {
-    let mut parser = csv::ReaderBuilder::new();
-    let parser = parser.has_headers(false).flexible(true).delimiter(delimiter);
-    parser.from_reader(Cursor::default())
+    settings(delimiter).from_reader(Cursor::default())
+}
+
+fn settings(delimiter: u8) -> csv::ReaderBuilder {
+    let mut settings = csv::ReaderBuilder::new();
+    settings.has_headers(false).flexible(true).delimiter(delimiter);
+    settings
 }
 
 /// Follows quotes from line to line.

@@ -5,18 +5,57 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::Reader;
-use super::columns::{Cell, Complaint, Fields};
+use super::batches::Reading;
+use super::columns::{Cell, Complaint, Fields, NoRow};
 use super::json::{self, excerpt};
 use super::nested;
 use super::source::Source;
-use crate::{DataError, Result, Row, TableBuilder};
+use crate::{DataError, Result, Row, Stage, TableBuilder, Work};
 
 /// From here on not every whole number is a floating one.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Reads every line that is not blank.
-pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
+pub(super) fn read(
+    reader: &Reader,
+    (path, work): (&Path, &Work<'_>),
+    builder: &mut TableBuilder,
+) -> Result<()> {
+    if let Some(rows) = &reader.columns.rows {
+        return read_nested(reader, (path, work), rows, builder);
+    }
+    let (mut source, task) = (Source::open(path, reader)?, builder.task());
+    Reading { reader, path, work }.read(
+        builder,
+        |batch| loop {
+            let Some(line) = source.next_line()? else { return Ok(None) };
+            if !line.trim().is_empty() {
+                batch.text.extend_from_slice(line.as_bytes());
+                batch.text.push(b'\n');
+                batch.end_record(source.line());
+                return Ok(Some(source.taken()));
+            }
+        },
+        |batch| {
+            let row = |(line, record): (u64, &[u8])| {
+                let record = json::object(&String::from_utf8_lossy(record)).map_err(NoRow::Wrong);
+                (line, record.and_then(|mut record| reader.row(task, &mut record)))
+            };
+            batch.records().map(row).collect()
+        },
+    )
+}
+
+/// Reads records that hold a list of rows each, one after another: every row repeats what its record says
+/// once, so what a record becomes is bounded while it is made.
+fn read_nested(
+    reader: &Reader,
+    (path, work): (&Path, &Work<'_>),
+    rows: &str,
+    builder: &mut TableBuilder,
+) -> Result<()> {
     let mut source = Source::open(path, reader)?;
+    let total = std::fs::metadata(path).map_or(0, |file| file.len());
     let mut made = 0;
     while let Some(line) = source.next_line()? {
         if line.trim().is_empty() {
@@ -25,17 +64,10 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
         let complain = |source: &Source, (found, expected): Complaint| {
             DataError::row(source.file(), source.line(), found, expected)
         };
-        let record = json::object(line);
-        let mut record = record.map_err(|complaint| complain(&source, complaint))?;
-        let Some(path) = &reader.columns.rows else {
-            let row = reader.row(builder.task(), &mut record);
-            reader.push(row, (source.file(), source.line()), builder)?;
-            continue;
-        };
+        let record = json::object(line).map_err(|complaint| complain(&source, complaint))?;
         let mut failure = None;
-        let outcome = nested::rows(&record, path, &mut |fields| {
+        let outcome = nested::rows(&record, rows, &mut |fields| {
             let row = reader.row(builder.task(), fields);
-            // Every row repeats what its record says once: the copies count too.
             made += row.as_ref().map_or(0, Row::bytes);
             let limit = reader.limits.expanded_bytes;
             let pushed = if made > limit {
@@ -52,6 +84,7 @@ pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> 
             return Err(error);
         }
         outcome.map_err(|complaint| complain(&source, complaint))?;
+        work.tell(Stage::Reading, source.taken().min(total), total)?;
     }
     Ok(())
 }

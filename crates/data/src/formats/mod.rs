@@ -16,6 +16,7 @@
 //! # Ok::<(), fedra_data::DataError>(())
 //! ```
 
+mod batches;
 mod columns;
 mod conll;
 mod delimited;
@@ -46,7 +47,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use self::columns::NoRow;
-use crate::{DataError, Result, Row, Split, TableBuilder, Task};
+use crate::{DataError, Result, Row, Split, TableBuilder, Task, Work};
 
 /// How a source is written, by the name it has in an experiment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,14 +118,24 @@ impl Missing {
 impl Reader {
     /// Reads a file, or a directory where the format is one, into a table.
     pub fn read(&self, format: Format, path: &Path, builder: &mut TableBuilder) -> Result<()> {
+        self.read_with(&Work::default(), (format, path), builder)
+    }
+
+    /// The same for somebody who follows it: he is told how many bytes of the file are read.
+    pub fn read_with(
+        &self,
+        work: &Work<'_>,
+        (format, path): (Format, &Path),
+        builder: &mut TableBuilder,
+    ) -> Result<()> {
         let before = builder.len();
         let left_out = builder.by_file(|builder| match format {
-            Format::JsonLines => json_lines::read(self, path, builder),
-            Format::Csv => delimited::read(self, path, ',', builder),
-            Format::Tsv => delimited::read(self, path, '\t', builder),
-            Format::Conll => conll::read(self, path, builder),
+            Format::JsonLines => json_lines::read(self, (path, work), builder),
+            Format::Csv => delimited::read(self, (path, work), ',', builder),
+            Format::Tsv => delimited::read(self, (path, work), '\t', builder),
+            Format::Conll => conll::read(self, (path, work), builder),
             Format::I2b2 => i2b2::read(self, path, builder),
-            Format::Parquet => parquet::read(self, path, builder),
+            Format::Parquet => parquet::read(self, (path, work), builder),
         })?;
         let kept = (builder.len() - before) as u64;
         if left_out.rows == 0 {

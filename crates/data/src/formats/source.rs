@@ -5,9 +5,11 @@
 //! expanded bytes are counted against a limit, and so is every single record, so that a small
 //! hostile file cannot fill the memory.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,9 @@ impl Default for Limits {
     }
 }
 
+/// Bytes that are asked of the system at a time.
+const READ: usize = 1 << 16;
+
 /// An open text file that knows where it is.
 pub(super) struct Source {
     file: PathBuf,
@@ -42,6 +47,22 @@ pub(super) struct Source {
     line: u64,
     expanded: u64,
     buffer: Vec<u8>,
+    /// Bytes of the file itself, before anything is expanded.
+    taken: Rc<Cell<u64>>,
+}
+
+/// Counts what is read of a file.
+struct Counted {
+    input: Box<dyn Read>,
+    taken: Rc<Cell<u64>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        self.taken.set(self.taken.get() + count as u64);
+        Ok(count)
+    }
 }
 
 impl Source {
@@ -54,16 +75,18 @@ impl Source {
     /// Text that comes from anywhere; `file` is what messages call it.
     pub fn of(input: Box<dyn Read>, file: &Path, settings: &Settings) -> Result<Self> {
         let (limits, encoding) = (settings.limits, settings.encoding);
-        let mut plain = BufReader::new(input);
+        let taken = Rc::default();
+        let mut plain = BufReader::with_capacity(READ, Counted { input, taken: Rc::clone(&taken) });
         let head = plain.fill_buf().map_err(|error| DataError::io("read", file, error))?;
         let reader: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) {
             encoding.decoded(MultiGzDecoder::new(plain))
         } else {
             encoding.decoded(plain)
         };
-        let reader: Box<dyn BufRead> = Box::new(BufReader::new(reader));
+        let reader: Box<dyn BufRead> = Box::new(BufReader::with_capacity(READ, reader));
         let file = file.to_owned();
-        Ok(Self { file, reader, limits, encoding, line: 0, expanded: 0, buffer: Vec::new() })
+        let buffer = Vec::new();
+        Ok(Self { file, reader, limits, encoding, line: 0, expanded: 0, buffer, taken })
     }
 
     /// The next line without its end, or `None` after the last.
@@ -110,6 +133,11 @@ impl Source {
     /// The number of the line read last, from 1.
     pub fn line(&self) -> u64 {
         self.line
+    }
+
+    /// How many bytes of the file are read.
+    pub fn taken(&self) -> u64 {
+        self.taken.get()
     }
 
     /// The file.

@@ -14,7 +14,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::columns::{Cell, Fields};
 use super::encoding::{Encoding, guess};
 use super::{Format, Reader, conll, delimited, json_lines, parquet};
-use crate::{Body, DataError, Labels, Result, TableBuilder, Task};
+use crate::{Body, DataError, Labels, Result, TableBuilder, Task, Work};
 
 /// Different values of a column that are counted one by one.
 const MOST_VALUES: usize = 2000;
@@ -153,7 +153,7 @@ impl Survey {
     /// `CoNLL` has words, tags and perhaps documents and clients, under the names that columns have.
     fn take_words(&mut self, reader: &Reader, path: &Path) -> Result<()> {
         let mut builder = TableBuilder::new(Task::Tokens);
-        conll::read(reader, path, &mut builder)?;
+        conll::read(reader, (path, &Work::default()), &mut builder)?;
         let table = builder.finish();
         self.rows = table.examples.len();
         for example in &table.examples {

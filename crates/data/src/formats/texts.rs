@@ -308,7 +308,8 @@ fn passed_on<S: TextSink>(error: DataError, sink: &mut S) -> Result<(), S::Error
         | DataError::File { .. }
         | DataError::TooLarge { .. }
         | DataError::Example { .. }
-        | DataError::Setting { .. } => Err(error.into()),
+        | DataError::Setting { .. }
+        | DataError::Stopped => Err(error.into()),
     }
 }
 

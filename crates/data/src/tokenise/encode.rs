@@ -103,8 +103,8 @@ impl<'a> Encoder<'a> {
             }
             Labels::PerWord(tags) => Ok(vec![self.words(example, tags)?]),
             Labels::Absent => self.windows(example),
-            Labels::Choice(choice) => Ok(vec![self.choice(&example.body.to_text(), choice)?]),
-            Labels::Text(text) => Ok(vec![self.written(&example.body.to_text(), text)?]),
+            Labels::Choice(choice) => Ok(vec![self.choice(&example.body.as_text(), choice)?]),
+            Labels::Text(text) => Ok(vec![self.written(&example.body.as_text(), text)?]),
         }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Encoder<'a> {
     pub fn sequence(&self, body: &Body) -> Result<TokenSequence> {
         let (template, first, second) = match body {
             Body::Text(_) | Body::Words(_) => {
-                (self.single(), self.tokenizer.pieces(&body.to_text())?, Vec::new())
+                (self.single(), self.tokenizer.pieces(&body.as_text())?, Vec::new())
             }
             Body::Pair(first, second) => {
                 let pair = self.tokenizer.templates().pair.as_ref().ok_or_else(|| {
@@ -150,11 +150,13 @@ impl<'a> Encoder<'a> {
         };
         let (kept, kept_second) = longest_first(first.len(), second.len(), room);
         let dropped = first.len() + second.len() - kept - kept_second;
-        let part = |pieces: &'_ [u32], kept: usize| {
-            let from = if self.tokenizer.keeps_end() { pieces.len() - kept } else { 0 };
-            pieces[from..from + kept].to_vec()
+        let range = |pieces: usize, kept: usize| {
+            let from = if self.tokenizer.keeps_end() { pieces - kept } else { 0 };
+            from..from + kept
         };
-        let (ids, types) = template.fill(&part(&first, kept), &part(&second, kept_second));
+        let first = &first[range(first.len(), kept)];
+        let second = &second[range(second.len(), kept_second)];
+        let (ids, types) = template.fill(first, second);
         if ids.is_empty() {
             let expected = "a text with at least one token: this tokenizer adds none of its own";
             return Err(DataError::setting("text", &format!("{:?}", body.to_text()), expected));
@@ -210,7 +212,7 @@ impl<'a> Encoder<'a> {
     /// opens as the template does; what closes a text stands behind its last piece.
     fn windows(&self, example: &Example) -> Result<Vec<Encoded>> {
         let before = self.single().before();
-        let mut pieces = self.tokenizer.pieces(&example.body.to_text())?;
+        let mut pieces = self.tokenizer.pieces(&example.body.as_text())?;
         if !pieces.is_empty() {
             pieces.extend(self.single().after());
         }

@@ -20,7 +20,8 @@ use std::path::Path;
 
 use super::bert::Bert;
 use super::{PlacedPiece, SavedTokenizer, TOKENIZER, Templates, Tokenizer};
-use crate::{DataError, Result};
+use crate::work::CHUNK;
+use crate::{DataError, Result, Stage, Work};
 
 /// Parts of words are kept up to this many letters.
 const LONGEST_PART: usize = 6;
@@ -36,23 +37,52 @@ pub struct WordTokenizer {
 impl WordTokenizer {
     /// Grows a vocabulary of at most `limit` pieces from texts.
     pub fn grow<'a>(texts: impl IntoIterator<Item = &'a str>, limit: usize) -> Result<Self> {
+        let texts: Vec<&str> = texts.into_iter().collect();
+        Self::grow_with(&Work::default(), &texts, limit)
+    }
+
+    /// The same for somebody who follows it: it looks at every text once.
+    pub fn grow_with<T: AsRef<str> + Sync>(
+        work: &Work<'_>,
+        texts: &[T],
+        limit: usize,
+    ) -> Result<Self> {
         // Before there are pieces, the rules alone tell what a word is.
         let rules = of_pieces(Bert::default().names.to_vec())?;
-        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        for text in texts {
-            rules.inner.words(text, |word| match counts.get_mut(word) {
-                Some(count) => *count += 1,
-                None => {
-                    counts.insert(word.to_owned(), 1);
+        let (mut counts, mut done) = (BTreeMap::<String, u64>::new(), 0);
+        let total = texts.len() as u64;
+        let mut chunks = texts.chunks(CHUNK);
+        work.in_order(
+            || Ok(chunks.next()),
+            |texts| Ok((texts.len(), rules.words(texts)?)),
+            |(texts, words)| {
+                for (word, count) in words {
+                    *counts.entry(word).or_default() += count;
                 }
-            })?;
-        }
+                done += texts as u64;
+                work.tell(Stage::GrowingVocabulary, done, total)
+            },
+        )?;
         let pieces = grown(&counts, limit);
         if pieces.len() > limit {
             let expected = format!("at least {} for the alphabet alone", pieces.len());
             return Err(DataError::setting("vocabulary limit", &limit, expected));
         }
         of_pieces(pieces)
+    }
+
+    /// How often each word stands in some texts.
+    fn words<T: AsRef<str>>(&self, texts: &[T]) -> Result<BTreeMap<String, u64>> {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for text in texts {
+            self.inner.words(text.as_ref(), |word| match counts.get_mut(word) {
+                Some(count) => *count += 1,
+                None => {
+                    counts.insert(word.to_owned(), 1);
+                }
+            })?;
+        }
+        Ok(counts)
     }
 
     /// All pieces by number.

@@ -45,7 +45,7 @@ pub fn advise(
     }
     // What clients keep is there once for every moment that a branch starts from, and once more.
     let moments = 1 + plan.warmups.iter().filter(|warmup| **warmup > 0).count();
-    let run = Run::prepare(&trunk)?;
+    let run = Run::heard(&trunk, listener)?;
     let pilot = Pilot::new(&trunk, &run, plan)?;
     listener.note(&pilot.introduction());
     let (prepared, recipe) = run.parts();

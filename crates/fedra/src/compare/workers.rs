@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use fedra_client::Observer;
+use fedra_data::Preparing;
 use fedra_engine::{ParamValues, RoundReport};
 
 use super::process_pool::{Ending, Job, News, ProcessPool};
@@ -59,6 +60,7 @@ fn here(jobs: &[Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News
                 Ending::Complete
             }
             Ok(Resumed::WentOn(federate::Ending::Interrupted { .. })) => Ending::Interrupted,
+            Err(error) if error.is_stopped() => Ending::Interrupted,
             Err(error) => Ending::Failed(failure(&error)),
         };
         let interrupted = ending == Ending::Interrupted;
@@ -90,6 +92,10 @@ impl Listener for OneOf<'_> {
     fn note(&self, _line: &str) {}
 
     fn warn(&self, _line: &str) {}
+
+    fn preparing(&self, _step: &Preparing) {}
+
+    fn prepared(&self) {}
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         self.rounds.set(rounds.rounds);

@@ -180,6 +180,9 @@ pub struct Data {
     /// Most tokens of an example; the rest is cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<usize>,
+    /// A folder that keeps tokenised rows for the next time; nothing is kept unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<PathBuf>,
     /// The knobs of the synthetic clinic; its hospitals are `federation.clients`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clinic: Option<Clinic>,

@@ -2,8 +2,7 @@
 
 use crate::error::Result;
 use crate::experiment::ModelSource;
-use crate::forecast::Forecast;
-use crate::forecast::choices::Overlap;
+use crate::forecast::stages::Stages;
 use crate::grid::{counted, grouped};
 use crate::plan_report::side_memory;
 use crate::prepared::Prepared;
@@ -73,16 +72,15 @@ impl Run<'_> {
     pub fn memory_warning(&self) -> Result<Option<String>> {
         let before = resident_bytes().zip(available_bytes());
         let (experiment, prepared, recipe) = (self.experiment, &self.prepared, &self.recipe);
-        let forecast = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
-        // A forecast of many clients takes memory, so it is made once, before the rounds. The sides of a cut
-        // are measured.
+        let stages = Stages::of(experiment, prepared, recipe)?;
+        // The sides of a cut are measured.
         if recipe.split.is_none() {
-            let sides = side_memory((experiment, prepared, recipe), &forecast.stages)?;
+            let sides = side_memory((experiment, prepared, recipe), &stages.plans)?;
             let _the_same = self.foreseen.set(sides);
         }
         let Some((held, free)) = before else { return Ok(None) };
-        let placement = forecast.placement(experiment, prepared);
-        let kept = (&placement, &forecast.stages[..]);
+        let placement = stages.placement(experiment, prepared);
+        let kept = (&placement, &stages.plans[..]);
         let needed = RunMemory::of(experiment, prepared, recipe, kept, ByteCount(held)).total();
         Ok((needed.0 > held.saturating_add(free)).then(|| {
             let there = ByteCount(held.saturating_add(free));

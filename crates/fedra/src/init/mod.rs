@@ -24,6 +24,7 @@ use fedra_data::{Missing, Task};
 use crate::error::{Context, Result};
 use crate::experiment::{Experiment, Overrides};
 use crate::holdings::Holdings;
+use crate::listener::Listener;
 use crate::token_lengths::TokenLengths;
 
 pub use self::models::{FoundModel, ModelPlaces, ModelShape};
@@ -108,11 +109,12 @@ impl Proposal {
     /// The same proposal with as many tokens for an example as its rows have, counted with the model's own
     /// tokenizer, as far as the model reads them. The rows are read and dealt for it: nothing that a command
     /// would refuse is handed out.
-    pub fn measured(mut self) -> Result<Self> {
+    pub fn measured(mut self, listener: &dyn Listener) -> Result<Self> {
         let most = self.training.most_tokens(&self.roles);
         self.training.max_tokens.value = most;
         let experiment = self.experiment(&self.to_toml(""), "experiment")?;
-        let holdings = Holdings::of(&experiment).context("its rows cannot be used as proposed")?;
+        let holdings = Holdings::heard(&experiment, listener)
+            .context("its rows cannot be used as proposed")?;
         let lengths = TokenLengths::of_experiment(&experiment, &holdings)
             .context("its rows cannot be cut into tokens")?;
         self.training.fit(&lengths, &self.roles);

@@ -16,6 +16,7 @@ use fedra::headline::round_line;
 use fedra::listener::{Listener, Rounds};
 use fedra::shadow::{Released, ShadowModel, ShadowRequest};
 use fedra_client::Observer;
+use fedra_data::Preparing;
 use fedra_engine::{ParamValues, RoundReport};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -256,6 +257,10 @@ impl Listener for Follower {
             self.say(line);
         }
     }
+
+    fn preparing(&self, _step: &Preparing) {}
+
+    fn prepared(&self) {}
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         self.rounds.set(rounds.rounds);

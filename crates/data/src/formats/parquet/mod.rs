@@ -37,7 +37,8 @@ use self::schema::Column;
 use super::columns::{Cell, Complaint, Fields};
 use super::{Limits, Reader};
 use crate::caught::caught;
-use crate::{DataError, Result, TableBuilder};
+use crate::work::CHUNK;
+use crate::{DataError, Result, Stage, TableBuilder, Work};
 
 /// A footer grows with columns times row groups; this is twenty thousand of them.
 const LARGEST_FOOTER: u64 = 16 << 20;
@@ -46,8 +47,16 @@ const MAGIC: &[u8; 4] = b"PAR1";
 const EXPECTED: &str = "a Parquet file";
 
 /// Reads every row of a file.
-pub(super) fn read(reader: &Reader, path: &Path, builder: &mut TableBuilder) -> Result<()> {
+pub(super) fn read(
+    reader: &Reader,
+    (path, work): (&Path, &Work<'_>),
+    builder: &mut TableBuilder,
+) -> Result<()> {
+    let total = std::fs::metadata(path).map_or(0, |file| file.len());
     each(path, reader.limits, &mut |line, open| {
+        if line.is_multiple_of(CHUNK as u64) {
+            work.tell(Stage::Reading, open.read_of(total, line), total)?;
+        }
         let record = reader.row(builder.task(), open);
         open.check(line, record.is_ok())?;
         reader.push(record, (path, line), builder)
@@ -63,6 +72,8 @@ pub(super) fn each<E: From<DataError>>(
     let mut stored = Stored::open(path)?;
     let footer = stored.footer()?;
     let columns = schema::columns(footer.file_metadata().schema());
+    let all_rows = footer.row_groups().iter().map(RowGroupMetaData::num_rows);
+    let all_rows = all_rows.filter_map(|rows| u64::try_from(rows).ok()).fold(0, u64::saturating_add);
     let mut rows_read = 0;
     let mut expanded = 0;
     for (number, group) in footer.row_groups().iter().enumerate() {
@@ -75,6 +86,7 @@ pub(super) fn each<E: From<DataError>>(
             columns: &columns,
             group,
             rows,
+            all_rows,
             number: number + 1,
             cells: columns.iter().map(|_| None).collect(),
             row: 0,
@@ -222,6 +234,8 @@ pub(super) struct OpenGroup<'a> {
     columns: &'a [Column],
     group: &'a RowGroupMetaData,
     rows: u64,
+    /// Of all groups.
+    all_rows: u64,
     /// From 1.
     number: usize,
     cells: Vec<Option<Cells>>,
@@ -240,6 +254,12 @@ impl OpenGroup<'_> {
     pub fn readable(&self) -> Vec<String> {
         let readable = self.columns.iter().filter(|column| column.leaf.is_ok());
         readable.map(|column| column.name.clone()).collect()
+    }
+
+    /// The share of so many bytes that the rows before one make, about.
+    fn read_of(&self, total: u64, line: u64) -> u64 {
+        let share = u128::from(total) * u128::from(line) / u128::from(self.all_rows.max(1));
+        u64::try_from(share).map_or(total, |share| share.min(total))
     }
 
     /// Refuses a file that is damaged or whose rows grow too large, once a row's fields were taken; a

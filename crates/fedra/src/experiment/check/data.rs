@@ -22,6 +22,12 @@ pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) ->
     own_files(&draft.data)?;
     all_or_parts(&draft.data)?;
     declared_labels(&draft.data, task)?;
+    if let Some(folder) = &mut draft.data.cache {
+        *folder = existing("data.cache", folder)?;
+        if !folder.is_dir() {
+            return Err(Complaint::new("data.cache", folder.display(), "a folder"));
+        }
+    }
     let format = match draft.data.source {
         Written::SyntheticClinic => return clinic(draft, task).map(Source::Clinic),
         Written::Mimic => {
