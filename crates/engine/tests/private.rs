@@ -99,7 +99,6 @@ fn noise_covers_all_that_may_learn_whoever_comes() {
     let (mut fleet, mut before) = (nobody(), initial());
     let (mut squares, mut count) = (0.0_f64, 0.0);
     for round in 1..=300 {
-        // Nobody ever arrives, which a run refuses to call complete.
         federation.advance(&mut fleet, &mut [], 1000, &|| false).unwrap();
         let away = difference(federation.model(), &before);
         for (id, values) in away.iter() {
