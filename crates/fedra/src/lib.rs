@@ -92,8 +92,8 @@ pub mod fingerprint;
 pub mod holdings;
 pub mod prepared;
 pub mod pretrained;
-pub mod row_cache;
 pub mod remarks;
+pub mod row_cache;
 mod untrained;
 
 pub mod folder;

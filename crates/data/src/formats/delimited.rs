@@ -8,7 +8,7 @@
 //! A first line such as `sep=;`, which spreadsheets write, is no record: it says what the delimiter is,
 //! and is believed before anybody else.
 
-use std::io::Cursor;
+use std::io::{Cursor, Read as _};
 use std::path::Path;
 
 use super::Reader;
@@ -55,11 +55,13 @@ impl Delimited<'_> {
     /// The rows of some records, up to the first that is none.
     fn rows(&self, batch: &Batch, delimiter: u8) -> Rows {
         let mut rows = Rows::default();
-        let mut parser = settings(delimiter).from_reader(batch.text.as_slice());
+        let mut parser = settings(delimiter).from_reader(FIRST.chain(batch.text.as_slice()));
         let mut record = csv::StringRecord::new();
+        let _first = parser.read_record(&mut record);
         for &(line, end) in &batch.ends {
             let read = parser.read_record(&mut record).map(drop).map_err(|error| error.to_string());
-            let read = read.and_then(|()| whole(parser.position().byte(), end as u64));
+            let read =
+                read.and_then(|()| whole(parser.position().byte(), (FIRST.len() + end) as u64));
             let refuse = |(found, expected): Complaint| {
                 DataError::row(self.path, line, found, format!("{expected}{}", self.hint))
             };
@@ -85,6 +87,10 @@ impl Delimited<'_> {
         rows
     }
 }
+
+/// Read before a batch: a parser takes a byte order mark for none of the text where it begins, and a batch
+/// begins anywhere.
+const FIRST: &[u8] = b"x\n";
 
 /// What a record should be.
 const RECORD: &str = "a record";
