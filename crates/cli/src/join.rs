@@ -99,7 +99,8 @@ impl Join {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         let way = self.way()?;
         let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;
-        let Joining { client, agreement, notes } = fedra::join(&experiment, &self.client, &Terminal::new(voice))?;
+        let Joining { client, agreement, notes } =
+            fedra::join(&experiment, &self.client, &Terminal::new(voice))?;
         let usual =
             || Path::new("runs").join(format!("{}-{}", experiment.name, file_name(&self.client)));
         let folder = self.state.clone().unwrap_or_else(usual);

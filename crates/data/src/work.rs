@@ -129,8 +129,7 @@ impl<'a> Work<'a> {
             let outcome = if started == 0 {
                 // The system has no more threads: this one is there.
                 drop(queue.to_workers.take());
-                std::iter::from_fn(|| next().transpose())
-                    .try_for_each(|item| take(work(item?)?))
+                std::iter::from_fn(|| next().transpose()).try_for_each(|item| take(work(item?)?))
             } else {
                 queue.run(started * AHEAD, &mut next, &mut take)
             };
@@ -246,7 +245,11 @@ mod tests {
             let mut made = 0;
             let next = || {
                 made += 1;
-                if made > 3 { Err(DataError::setting("item", &3, "no more")) } else { Ok(Some(made)) }
+                if made > 3 {
+                    Err(DataError::setting("item", &3, "no more"))
+                } else {
+                    Ok(Some(made))
+                }
             };
             let taken = RefCell::new(Vec::new());
             let outcome = work.in_order(

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use fedra_data::{
-    Encoder, Format, Preparing, Reader, Stage, Table, TableBuilder, Task, Tokenizer, Work,
-    WordTokenizer,
+    Encoder, Format, Preparing, Reader, Stage, Table, TableBuilder, Task, Tokenizer, WordTokenizer,
+    Work,
 };
 
 fn read(threads: usize, format: Format, path: &Path) -> Result<Table, String> {
@@ -52,7 +52,12 @@ fn the_first_wrong_line_is_named_for_any_number_of_threads() {
         ("rows.csv", Format::Csv, "note,good\n", "\"note\" x,good\n"),
         ("rows.csv", Format::Csv, "note,good\n", "note,\n"),
         ("rows.jsonl", Format::JsonLines, "{\"text\":\"a\",\"label\":\"b\"}\n", "{\"text\":\n"),
-        ("rows.jsonl", Format::JsonLines, "{\"text\":\"a\",\"label\":\"b\"}\n", "{\"text\":\"\"}\n"),
+        (
+            "rows.jsonl",
+            Format::JsonLines,
+            "{\"text\":\"a\",\"label\":\"b\"}\n",
+            "{\"text\":\"\"}\n",
+        ),
     ] {
         let path = folder.path().join(name);
         let header = if name == "rows.csv" { "text,label\n" } else { "" };

@@ -426,7 +426,10 @@ mod tests {
         &["federation.rounds=23", "evaluate.every=4", "federation.start=shared"],
         &["federation.rounds=24", "evaluate.every=5", "method.name=fedper"],
         &["federation.rounds=24", "method.name=fedfrozen", "method.warmup=9"],
-        &["federation.rounds=24", "conditions.away={ \"hospital-1\" = [{ from = 5, to = 11 }], \"hospital-3\" = [{ from = 20 }] }"],
+        &[
+            "federation.rounds=24",
+            "conditions.away={ \"hospital-1\" = [{ from = 5, to = 11 }], \"hospital-3\" = [{ from = 20 }] }",
+        ],
         &["federation.rounds=40", "federation.sample={uniform=2}"],
     ];
 

@@ -297,9 +297,8 @@ fn read(experiment: &Experiment, work: &Work<'_>) -> Result<Table> {
                     Reader { columns, prompt, split, client, delimiter, encoding, missing, limits };
                 let rows_before = builder.len();
                 // Many files are read as one: how far it is, is told of all of them.
-                let follow = |step: Preparing| {
-                    work.tell(step.stage, before + step.done, total).is_ok()
-                };
+                let follow =
+                    |step: Preparing| work.tell(step.stage, before + step.done, total).is_ok();
                 let of_all = Work::on(Some(work.threads()), &follow);
                 reader.read_with(&of_all, (*format, path), &mut builder).context(&what)?;
                 before += length(file);

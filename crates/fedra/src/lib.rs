@@ -93,8 +93,8 @@ pub mod fingerprint;
 pub mod holdings;
 pub mod prepared;
 pub mod pretrained;
-pub mod row_cache;
 pub mod remarks;
+pub mod row_cache;
 pub mod token_lengths;
 mod untrained;
 

@@ -109,7 +109,8 @@ impl RowCache {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let written = options.open(&unfinished).and_then(|file| {
-            let mut out = Summed { out: BufWriter::with_capacity(1 << 18, file), sum: Sha256::new() };
+            let mut out =
+                Summed { out: BufWriter::with_capacity(1 << 18, file), sum: Sha256::new() };
             content(&mut out)?;
             let Summed { mut out, sum } = out;
             out.write_all(&<[u8; DIGEST]>::from(sum.finalize()))?;

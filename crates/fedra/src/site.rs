@@ -56,11 +56,7 @@ pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Res
 }
 
 /// The rows of the named site, as it reads them when it joins.
-pub fn holdings(
-    experiment: &Experiment,
-    name: &str,
-    listener: &dyn Listener,
-) -> Result<Holdings> {
+pub fn holdings(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Result<Holdings> {
     followed(experiment, listener, |work| read(experiment, name, work))
 }
 

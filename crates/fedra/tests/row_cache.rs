@@ -29,7 +29,8 @@ fn prepared(sets: &[&str], cache: Option<&Path>) -> Vec<Examples> {
 
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut found: Vec<PathBuf> = all.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
+    let mut found: Vec<PathBuf> =
+        all.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
     found.sort();
     found
 }

@@ -8,7 +8,7 @@
 //! A first line such as `sep=;`, which spreadsheets write, is no record: it says what the delimiter is,
 //! and is believed before anybody else.
 
-use std::io::Cursor;
+use std::io::{Cursor, Read as _};
 use std::path::Path;
 
 use super::Reader;
@@ -53,11 +53,13 @@ struct Delimited<'a> {
 impl Delimited<'_> {
     /// The rows of some records.
     fn rows(&self, batch: &Batch, delimiter: u8) -> Rows {
-        let mut parser = settings(delimiter).from_reader(batch.text.as_slice());
+        let mut parser = settings(delimiter).from_reader(FIRST.chain(batch.text.as_slice()));
         let mut record = csv::StringRecord::new();
+        let _first = parser.read_record(&mut record);
         let row = |&(line, end): &(u64, usize)| {
             let read = parser.read_record(&mut record).map(drop).map_err(|error| error.to_string());
-            let read = read.and_then(|()| whole(parser.position().byte(), end as u64));
+            let read =
+                read.and_then(|()| whole(parser.position().byte(), (FIRST.len() + end) as u64));
             let row = match read {
                 Err(found) => Err(NoRow::Wrong((found, RECORD.to_owned()))),
                 Ok(()) if record.len() != self.header.len() => {
@@ -76,6 +78,10 @@ impl Delimited<'_> {
         batch.ends.iter().map(row).collect()
     }
 }
+
+/// Read before a batch: a parser takes a byte order mark for none of the text where it begins, and a batch
+/// begins anywhere.
+const FIRST: &[u8] = b"x\n";
 
 /// What a record should be.
 const RECORD: &str = "a record";

@@ -73,7 +73,8 @@ pub(super) fn each<E: From<DataError>>(
     let footer = stored.footer()?;
     let columns = schema::columns(footer.file_metadata().schema());
     let all_rows = footer.row_groups().iter().map(RowGroupMetaData::num_rows);
-    let all_rows = all_rows.filter_map(|rows| u64::try_from(rows).ok()).fold(0, u64::saturating_add);
+    let all_rows =
+        all_rows.filter_map(|rows| u64::try_from(rows).ok()).fold(0, u64::saturating_add);
     let mut rows_read = 0;
     let mut expanded = 0;
     for (number, group) in footer.row_groups().iter().enumerate() {
