@@ -38,6 +38,31 @@ pub struct LeftOut {
     first: Vec<(RowPlace, String, String)>,
 }
 
+impl Trimmed {
+    /// Takes the blanks off a row's names, and counts them.
+    pub(crate) fn of(row: &mut Row) -> Self {
+        let mut trimmed = Self::default();
+        row.labels.iter_mut().for_each(|label| trimmed.labels += trim(label));
+        if let Answers::Choice(answers) = &mut row.answers {
+            answers.iter_mut().for_each(|(label, _)| trimmed.labels += trim(label));
+        }
+        let Self { clients, documents, .. } = &mut trimmed;
+        for (name, count) in [(&mut row.client, clients), (&mut row.document, documents)] {
+            if let Some(text) = name {
+                *count += trim(text);
+            }
+            name.take_if(|text| text.is_empty());
+        }
+        trimmed
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.labels += other.labels;
+        self.clients += other.clients;
+        self.documents += other.documents;
+    }
+}
+
 /// Most places that a complaint names.
 const MOST_PLACES: usize = 4;
 
@@ -87,21 +112,6 @@ impl TableBuilder {
         let file = known.unwrap_or_else(|| Arc::from(file));
         self.file = Some(Arc::clone(&file));
         RowPlace::new(file, line)
-    }
-
-    /// Takes the blanks off a row's names.
-    pub(crate) fn trim(&mut self, row: &mut Row) {
-        let Trimmed { labels, clients, documents } = &mut self.report.trimmed;
-        row.labels.iter_mut().for_each(|label| *labels += trim(label));
-        if let Answers::Choice(answers) = &mut row.answers {
-            answers.iter_mut().for_each(|(label, _)| *labels += trim(label));
-        }
-        for (name, count) in [(&mut row.client, clients), (&mut row.document, documents)] {
-            if let Some(text) = name {
-                *count += trim(text);
-            }
-            name.take_if(|text| text.is_empty());
-        }
     }
 
     /// What a row lacks that the task cannot do without, as (found, expected).

@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataError, LabelSet, LabelShape, ReadingReport, Result, RowPlace, Task, folded};
+use crate::{
+    DataError, LabelSet, LabelShape, ReadingReport, Result, RowPlace, Task, Trimmed, folded,
+};
 
 /// Examples of one task with their labels numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -309,12 +311,13 @@ impl TableBuilder {
 
     /// Adds a row after checking its labels against the task. Blanks around names are no part of them.
     pub fn push(&mut self, mut row: Row) -> Result<()> {
-        self.trim(&mut row);
+        let trimmed = Trimmed::of(&mut row);
         if let Some((found, expected)) = self.complaint(&row) {
             let example = format!("{}", self.rows.len() + 1);
             let task = self.task.name();
             return Err(DataError::Example { example, task, found, expected: expected.into() });
         }
+        self.report.trimmed.add(trimmed);
         for name in &row.labels {
             if !self.names.contains(name) {
                 self.names.insert(name.clone());

@@ -47,7 +47,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use self::columns::NoRow;
-use crate::{DataError, Result, Row, Split, TableBuilder, Task, Work};
+use crate::{DataError, Result, Row, Split, TableBuilder, Task, Trimmed, Work};
 
 /// How a source is written, by the name it has in an experiment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,7 +174,7 @@ impl Reader {
                 return Ok(());
             }
         };
-        builder.trim(&mut row);
+        let trimmed = Trimmed::of(&mut row);
         row.split = row.split.or(self.split);
         row.client = row.client.or_else(|| self.client.clone());
         if let Some((found, expected)) = builder.missing(&row) {
@@ -185,6 +185,7 @@ impl Reader {
             return Err(DataError::row(file, line, found, expected));
         }
         row.place = place;
+        builder.report.trimmed.add(trimmed);
         builder.push(row)
     }
 }
