@@ -29,16 +29,16 @@ fn assert_fits(shown: &str, about: &[&str]) {
 
 /// Rows of clients and labels whose names are long.
 fn rows(place: &Place) {
-    let mut lines = String::from("text,label,client,split\n");
-    for number in 0..120 {
-        let label = number % 9;
-        let client = number % 4;
-        let split = if number % 5 == 0 { "test" } else { "train" };
-        lines += &format!(
+    let row = |number: usize| {
+        let (label, client) = (number % 9, number % 4);
+        let split = if number.is_multiple_of(5) { "test" } else { "train" };
+        format!(
             "word{label} seen {number} times,a-rather-long-name-of-a-label-{label},\
              St. Elisabeth Hospital and Hospice of Ward {client},{split}\n"
-        );
-    }
+        )
+    };
+    let lines: String = (0..120).map(row).collect();
+    let lines = format!("text,label,client,split\n{lines}");
     fs::write(place.path("rows.csv"), lines).unwrap();
     let experiment = "\
         seed = 3\n[data]\nsource = 'csv'\npath = 'rows.csv'\ntask = 'classes'\nmax_tokens = 16\n\
