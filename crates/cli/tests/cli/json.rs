@@ -152,9 +152,8 @@ fn quick_commands_print_one_object() {
         &["bench", "step", "--shape", "tiny", "--batch", "1", "--seq", "8", "--steps", "1"],
     ] {
         let output = place.fedra(&[arguments, &["--json"]].concat());
-        if !output.status.success() {
-            panic!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
         let told = String::from_utf8(output.stdout).unwrap();
         assert!(serde_json::from_str::<Value>(&told).is_ok_and(|told| told.is_object()), "{told}");
     }
