@@ -196,7 +196,7 @@ fn fresh(
     let head = head(experiment.task, holdings.table.labels.len(), Family::of(config))?;
     let tokenizer: Box<dyn Tokenizer> = match vocabulary {
         Vocabulary::Grown(limit) => {
-            vocabulary(experiment, (holdings, work, notes), *limit)?
+            grown_vocabulary(experiment, (holdings, work, notes), *limit)?
         }
         Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
     };
@@ -467,7 +467,7 @@ fn cached(
 }
 
 /// A vocabulary from the training rows, or from the cache if one grew from the same.
-fn vocabulary(
+fn grown_vocabulary(
     experiment: &Experiment,
     (holdings, work, notes): (&Holdings, &Work<'_>, &mut Vec<String>),
     limit: usize,
