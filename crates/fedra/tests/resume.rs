@@ -154,6 +154,10 @@ impl Listener for Sudden {
 
     fn warn(&self, _line: &str) {}
 
+    fn preparing(&self, _step: &Preparing) {}
+
+    fn prepared(&self) {}
+
     fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         Arc::clone(&self.0) as Arc<dyn Observer>
     }
