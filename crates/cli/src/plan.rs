@@ -57,8 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// What each cut would cost in a round in which everybody takes part.
 fn cuts(rows: &[CutCosts], chosen: Ends) -> Grid {
     let mut grid = Grid::new([
-        "first",
-        ">last",
+        "first, last",
         ">client tensors",
         ">server tensors",
         ">parameters up",
@@ -71,8 +70,7 @@ fn cuts(rows: &[CutCosts], chosen: Ends) -> Grid {
         let Ends { first, last } = row.ends;
         let is_chosen = row.ends == chosen;
         grid.row([
-            first.to_string(),
-            last.to_string(),
+            format!("{first}, {last}"),
             row.memory.client.to_string(),
             row.memory.server.to_string(),
             row.parameters_up.to_string(),

@@ -147,29 +147,7 @@ impl Predict {
         for note in run.iter().flat_map(RunModel::notes) {
             console::say(format_args!("note: {note}"));
         }
-        let trained_with = run.as_ref().and_then(RunModel::text_columns);
-        let mut column_hint = "";
-        match (input, &self.texts.input, trained_with) {
-            (TextFormat::Lines, _, _) | (_, None, _) | (_, _, None) => {}
-            (
-                TextFormat::JsonLines | TextFormat::Csv | TextFormat::Tsv | TextFormat::Parquet,
-                Some(_),
-                Some(own),
-            ) => {
-                if columns.is_none() {
-                    columns = Some(own.clone());
-                    column_hint = ", with which the run was trained; --column NAME names another";
-                }
-            }
-        }
-        if let (None, Some(TextColumns::Pair([first, second]))) = (&self.texts.input, trained_with)
-        {
-            console::say(format_args!(
-                "note: the run was trained with pairs of texts ({} and {}), and --text is one text",
-                printable(first),
-                printable(second)
-            ));
-        }
+        let column_hint = self.take_columns_of(run.as_ref(), input, &mut columns);
         if self.multi_label {
             model.read_several()?;
         }
@@ -214,15 +192,7 @@ impl Predict {
             delimiter: self.delimiter,
             column_hint,
         };
-        let stream: Option<Box<dyn io::Read>> = match &self.texts.input {
-            None => {
-                let line = |text: &String| serde_json::json!({ "text": text }).to_string();
-                let lines: Vec<String> = self.texts.text.iter().map(line).collect();
-                Some(Box::new(Cursor::new(lines.join("\n"))))
-            }
-            Some(path) if is_stdin(path) => Some(Box::new(io::stdin())),
-            Some(_) => None,
-        };
+        let stream = self.stream();
         let bad_rows = if self.skip_bad { BadRows::Skip } else { BadRows::Refuse };
         let usual = PredictSettings::default();
         let settings =
@@ -250,6 +220,52 @@ impl Predict {
         let (report, ()) = answered?;
         self.say(&report, start.elapsed().as_secs_f64(), model.longest);
         Ok(())
+    }
+
+    /// Texts that no file holds.
+    fn stream(&self) -> Option<Box<dyn io::Read>> {
+        match &self.texts.input {
+            None => {
+                let line = |text: &String| serde_json::json!({ "text": text }).to_string();
+                let lines: Vec<String> = self.texts.text.iter().map(line).collect();
+                Some(Box::new(Cursor::new(lines.join("\n"))))
+            }
+            Some(path) if is_stdin(path) => Some(Box::new(io::stdin())),
+            Some(_) => None,
+        }
+    }
+
+    /// Where no flag names columns, those that the run was trained with are read; returns what an error adds
+    /// then.
+    fn take_columns_of(
+        &self,
+        run: Option<&RunModel>,
+        input: TextFormat,
+        columns: &mut Option<TextColumns>,
+    ) -> &'static str {
+        let Some(own) = run.and_then(RunModel::text_columns) else { return "" };
+        match (&self.texts.input, own) {
+            (None, TextColumns::Pair([first, second])) => {
+                console::say(format_args!(
+                    "note: the run was trained with pairs of texts ({} and {}), and --text is one text",
+                    printable(first),
+                    printable(second)
+                ));
+                return "";
+            }
+            (None, TextColumns::One(_)) => return "",
+            (Some(_), _) => {}
+        }
+        match input {
+            TextFormat::Lines => "",
+            TextFormat::JsonLines | TextFormat::Csv | TextFormat::Tsv | TextFormat::Parquet => {
+                if columns.is_some() {
+                    return "";
+                }
+                *columns = Some(own.clone());
+                ", with which the run was trained; --column NAME names another"
+            }
+        }
     }
 
     fn say(&self, report: &PredictReport, seconds: f64, longest: usize) {

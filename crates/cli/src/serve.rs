@@ -106,7 +106,7 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = 3600,
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     deadline: u64,
-    /// How long a site that was lost may be away before a round goes on without it
+    /// How long a lost site may be away before it is left out
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     grace: u64,

@@ -25,7 +25,8 @@ fn a_thousand_clients_of_the_tiny_model_fit_in_two_gigabytes() {
     let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
     let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 4096).unwrap();
     let none = Shares { central: 0.0, validation: 0.0, test: 0.0 };
-    let division = Partition::Iid { clients: CLIENTS }.divide(&table, none, 1).unwrap();
+    let division =
+        Partition::Shards { clients: CLIENTS, shards: 1 }.divide(&table, none, 1).unwrap();
     let encoder = Encoder::new(&tokenizer, 32).unwrap();
     let shards = Shards::encode(&encoder, &table, &division).unwrap();
 

@@ -44,7 +44,9 @@ impl Trimmed {
         let mut trimmed = Self::default();
         row.labels.iter_mut().for_each(|label| trimmed.labels += trim(label));
         if let Answers::Choice(answers) = &mut row.answers {
-            answers.iter_mut().for_each(|(label, _)| trimmed.labels += trim(label));
+            for (label, _) in answers {
+                trimmed.labels += trim(label);
+            }
         }
         let Self { clients, documents, .. } = &mut trimmed;
         for (name, count) in [(&mut row.client, clients), (&mut row.document, documents)] {

@@ -195,7 +195,9 @@ mod tests {
 
     fn table(rows: Vec<Row>) -> Table {
         let mut builder = TableBuilder::new(Task::Diagnosis);
-        rows.into_iter().for_each(|row| builder.push(row).expect("legal"));
+        for row in rows {
+            builder.push(row).expect("legal");
+        }
         builder.finish()
     }
 

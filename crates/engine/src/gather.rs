@@ -113,13 +113,12 @@ impl<'round> Gather<'round> {
         let due = |request: &TrainRequest| {
             let examples = examples.get(&request.client).copied().unwrap_or(0);
             let work = &request.work;
-            let steps = match work.private {
+            let steps = if work.private.is_some() {
                 // As many as a declared number of rows takes.
-                Some(_) => work.steps(examples),
-                None => {
-                    let by_one = u64::from(work.epochs).saturating_mul(examples);
-                    work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)))
-                }
+                work.steps(examples)
+            } else {
+                let by_one = u64::from(work.epochs).saturating_mul(examples);
+                work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)))
             };
             let correction = request.correction.is_some();
             let uploads = request.uploads();

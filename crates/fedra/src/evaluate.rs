@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use fedra_client::{Evaluator, Examples, Limits, Scores};
 use fedra_compute::{Device, ThreadPool};
 use fedra_data::{
-    ByLabel, Calibration, CalibrationScore, Columns, ConfusionMatrix, Encoding, Missing, Split, Task,
+    ByLabel, Calibration, CalibrationScore, Columns, ConfusionMatrix, Encoding, Missing, Split,
+    Task,
 };
 use fedra_engine::EvaluationSet;
 use fedra_model::hf::config::Problem;

@@ -114,8 +114,9 @@ impl<'a> Course<'a> {
 
     /// Clients that can be drawn in a round.
     fn here(&self, number: u32) -> Vec<ClientId> {
-        let is_here =
-            |client: &&ClientInfo| self.recipe.conditions.is_here(&client.name, Round(number));
+        let is_here = |client: &&ClientInfo| {
+            client.examples > 0 && self.recipe.conditions.is_here(&client.name, Round(number))
+        };
         self.clients.iter().filter(is_here).map(|client| client.id).collect()
     }
 
@@ -173,7 +174,8 @@ impl Forecast {
             while number < end {
                 let (rule, drawn) = course.round(number);
                 let cohort = course.infos(&drawn);
-                let foreseen = guess.round(&course.choice(&rule, number), &cohort, &course.clients)?;
+                let foreseen =
+                    guess.round(&course.choice(&rule, number), &cohort, &course.clients)?;
                 let draws_nothing = recipe.sampler == Sampler::All
                     && recipe.split.is_none()
                     && !rule.needs_choice();
@@ -412,7 +414,7 @@ mod tests {
     use crate::federate::Run;
 
     fn with_run(sets: &[&str], check: impl FnOnce(&Setting<'_>)) {
-        let overrides = sets.iter().fold(Overrides::default(), |all, set| all.set(*set));
+        let overrides = sets.iter().fold(Overrides::default(), |all, set| all.set(set));
         let text = include_str!("../tests/tiny.toml");
         let experiment = Experiment::from_toml(text, &overrides).unwrap();
         let run = Run::prepare(&experiment).unwrap();

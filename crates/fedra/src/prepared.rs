@@ -195,9 +195,7 @@ fn fresh(
 ) -> Result<Opened> {
     let head = head(experiment.task, holdings.table.labels.len(), Family::of(config))?;
     let tokenizer: Box<dyn Tokenizer> = match vocabulary {
-        Vocabulary::Grown(limit) => {
-            grown_vocabulary(experiment, (holdings, work, notes), *limit)?
-        }
+        Vocabulary::Grown(limit) => grown_vocabulary(experiment, (holdings, work, notes), *limit)?,
         Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
     };
     let mut config = config.clone();

@@ -30,7 +30,7 @@ const FORMAT: &str = "fedra rows 1";
 /// Files that are kept, the least recently used go first.
 const MOST_FILES: usize = 8;
 /// An unfinished file that is older than this was left by a process that is gone.
-const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+const STALE: Duration = Duration::from_hours(24);
 /// Bytes of a file's own digest.
 const DIGEST: usize = 32;
 
@@ -160,7 +160,7 @@ impl Kind {
         let is_digest = digest.len() == 2 * DIGEST && digest.bytes().all(|b| b.is_ascii_hexdigit());
         match rest {
             "rows" | "text" if is_digest => Some(Self::Whole),
-            rest if is_digest && rest.ends_with(".part") => Some(Self::Unfinished),
+            rest if is_digest && rest.strip_suffix(".part").is_some() => Some(Self::Unfinished),
             _ => None,
         }
     }
@@ -181,7 +181,9 @@ pub fn key_of_sequences(
     let mut digest = RowsDigest::new(&[FORMAT, env!("CARGO_PKG_VERSION"), &tokenizer.to_json()?]);
     let end = end.map_or(0, |end| end as usize + 1);
     digest.numbers(&[usize::from(tokenizer.keeps_end()), longest, norm, max_new_tokens, end]);
-    rows.iter().for_each(|row| digest.add(row));
+    for row in rows {
+        digest.add(row);
+    }
     Ok(digest.end())
 }
 
@@ -189,7 +191,9 @@ pub fn key_of_sequences(
 pub fn key_of_vocabulary<T: AsRef<str>>(texts: &[T], limit: usize) -> Digest {
     let mut digest = RowsDigest::new(&[FORMAT, env!("CARGO_PKG_VERSION"), "vocabulary"]);
     digest.numbers(&[limit, texts.len()]);
-    texts.iter().for_each(|text| digest.text(text.as_ref()));
+    for text in texts {
+        digest.text(text.as_ref());
+    }
     digest.end()
 }
 

@@ -47,9 +47,10 @@ impl TokenLengths {
     /// Those of an experiment's rows, by its model's tokenizer and without its weights.
     pub fn of_experiment(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
         let (tokenizer, config): (Box<dyn Tokenizer>, Config) = match &experiment.model {
-            ModelSource::Fresh(config, Vocabulary::Grown(limit)) => {
-                (Box::new(grow(&training_texts(holdings), &Work::default(), *limit)?), Config::clone(config))
-            }
+            ModelSource::Fresh(config, Vocabulary::Grown(limit)) => (
+                Box::new(grow(&training_texts(holdings), &Work::default(), *limit)?),
+                Config::clone(config),
+            ),
             ModelSource::Fresh(config, Vocabulary::Declared(path)) => {
                 (open_tokenizer(path).context("model.tokenizer")?, Config::clone(config))
             }

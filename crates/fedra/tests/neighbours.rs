@@ -46,7 +46,9 @@ fn place() -> tempfile::TempDir {
 /// An experiment over these rows as its file says it: default shares, nothing declared.
 fn experiment(folder: &Path, rows: &[String], sets: &[&str]) -> Experiment {
     let mut text = String::new();
-    rows.iter().for_each(|row| writeln!(text, "{row}").expect("a string takes it"));
+    for row in rows {
+        writeln!(text, "{row}").expect("a string takes it");
+    }
     std::fs::write(folder.join("rows.jsonl"), text).expect("a small file is written");
     let text = format!(
         "[data]\nsource = 'jsonl'\ntask = 'classes'\npath = '{}'\n\

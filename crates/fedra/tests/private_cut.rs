@@ -90,7 +90,7 @@ fn what_is_not_covered_is_refused_under_its_key() {
         ("ends = \"frozen\"", "", "split.noise"),
         ("ends = \"frozen\"\nnoise = { gamma = 1.0 }", "", "split.noise.kind"),
         (&frozen, "noise = 1.0", "privacy.noise"),
-        (&frozen, "noise = 1.0\nunit = \"client\"", "privacy"),
+        (&frozen, "noise = 1.0\nunit = \"client\"", "split"),
         (&frozen, "cap = 2.0", "privacy"),
         (&format!("{frozen}\nmoves = [{{ round = 2, first = 0, last = 1 }}]"), "", "split.ends"),
         (&frozen.replace("sigma", "draw = \"cached\", sigma"), "", "split.noise.draw"),

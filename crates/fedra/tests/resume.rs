@@ -177,11 +177,13 @@ impl Listener for Sudden {
 fn check_stopped_anywhere(more: &str) {
     let tiny = include_str!("tiny.toml").replace("validation = 0.0", "validation = 0.2");
     let tiny = tiny.replace("batch = 8", "batch = 4").replace("blocks = 2", "blocks = 3");
-    let experiment = Experiment::from_toml(&(tiny + more), &Overrides::default()).unwrap();
-    let place = tempfile::tempdir().unwrap();
+    let experiment =
+        Experiment::from_toml(&(tiny + more), &Overrides::default()).expect("it is legal");
+    let place = tempfile::tempdir().expect("there is room");
     let whole = place.path().join("whole");
     let listener = Sudden::after(usize::MAX);
-    fedra::run(&experiment, &Output::new(&whole), &listener).unwrap().complete().unwrap();
+    let ending = fedra::run(&experiment, &Output::new(&whole), &listener).expect("it runs");
+    ending.complete().expect("nobody stops it");
     let all = listener.heard();
     assert!(!whole.join("status.json").exists(), "it goes with the run");
     let file = |folder: &std::path::Path, name: &str| fs::read(folder.join(name)).ok();
@@ -189,13 +191,14 @@ fn check_stopped_anywhere(more: &str) {
     // In the first round, in later ones, in an evaluation, and while the last model is scored.
     for after in [2, all / 4, all / 2, 2 * all / 3, all - 3, all - 1] {
         let parts = place.path().join(after.to_string());
-        let ending = fedra::run(&experiment, &Output::new(&parts), &Sudden::after(after)).unwrap();
+        let ending = fedra::run(&experiment, &Output::new(&parts), &Sudden::after(after));
+        let ending = ending.expect("it runs");
         // Threads that are at work take their step to its end: the last of all may be among these.
         if let Ending::Interrupted { rounds, of } = ending {
             interrupted += 1;
             let log = fs::read_to_string(parts.join("rounds.jsonl")).unwrap_or_default();
             assert_eq!((log.lines().count(), of), (rounds as usize, 3), "{more}, after {after}");
-            let resumed = fedra::resume(&parts, None, &Silent).unwrap();
+            let resumed = fedra::resume(&parts, None, &Silent).expect("it goes on");
             assert!(matches!(resumed, Resumed::WentOn(Ending::Complete(_))), "{more}");
         }
         for name in ["model/model.safetensors", "ledger.jsonl"] {

@@ -23,12 +23,13 @@ fn parts(shards: &Shards) -> Vec<Examples> {
 
 fn prepared(sets: &[&str], cache: Option<&Path>) -> Vec<Examples> {
     let experiment = experiment(sets, cache);
-    let run = Run::prepare(&experiment).unwrap();
+    let run = Run::prepare(&experiment).expect("it is legal");
     parts(&run.parts().0.shards)
 }
 
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let all = fs::read_dir(folder).expect("it is there");
+    let all = all.map(|entry| entry.expect("it is readable").path());
     let mut found: Vec<PathBuf> =
         all.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
     found.sort();

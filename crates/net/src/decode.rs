@@ -207,8 +207,8 @@ fn refusal(error: &SessionError) -> Status {
         SessionError::TooMany { .. } | SessionError::Full { .. } => {
             Status::resource_exhausted(told)
         }
-        SessionError::Open { .. } => Status::failed_precondition(told),
-        SessionError::Unknown { .. }
+        SessionError::Open { .. }
+        | SessionError::Unknown { .. }
         | SessionError::Position { .. }
         | SessionError::Rows { .. }
         | SessionError::NotFinite { .. }

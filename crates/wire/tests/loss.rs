@@ -88,9 +88,7 @@ fn the_norm_is_that_of_all_values_in_every_encoding_and_the_same_before_the_chec
         let accepted = Accepted::open(payload, &expected).unwrap();
         let norm = accepted.opened().norm();
         assert!((norm - squares.sqrt()).abs() < 0.02 * norm, "{encoding:?}: {norm}");
-        match encoding == Encoding::F32 {
-            true => assert_eq!(ahead.map(f64::to_bits), Some(norm.to_bits())),
-            false => assert_eq!(ahead, None),
-        }
+        let expected = (encoding == Encoding::F32).then_some(norm.to_bits());
+        assert_eq!(ahead.map(f64::to_bits), expected);
     }
 }

@@ -181,18 +181,21 @@ fn a_sigterm_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes() {
 #[test]
 fn a_sigint_ends_a_long_round_at_once_and_the_resumed_run_ends_with_the_same_bytes() {
     let place = Place::new();
-    let long = ["run", "tiny.toml", "--set", "work.epochs=1500", "--out"];
+    let long = ["run", "tiny.toml", "--set", "work.epochs=250", "--out"];
     place.succeed(&[&long[..], &["whole", "--quiet"]].concat());
     let mut command = Command::new(FEDRA);
     command.current_dir(place.folder.path()).args(long).arg("parts");
-    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let log = place.path("parts/rounds.jsonl");
     while fs::read_to_string(&log).unwrap_or_default().lines().count() < 1 {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     // The round is on, and so the folder can be asked about it.
-    let told = place.succeed(&["status", "parts"]);
-    assert!(told.starts_with("round 2 of 3 is on; 1 complete; "), "{told}");
+    let mut told = String::new();
+    while !told.starts_with("round 2 of 3 is on; 1 complete; ") {
+        assert!(child.try_wait().unwrap().is_none(), "{told}");
+        told = place.succeed(&["status", "parts"]);
+    }
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     let output = child.wait_with_output().unwrap();

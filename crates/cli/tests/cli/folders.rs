@@ -171,10 +171,16 @@ fn a_run_that_goes_on_has_no_summary_until_it_is_complete() {
     let experiment = fs::read_to_string(&file).unwrap();
     assert!(experiment.contains("rounds = 1\n"), "{experiment}");
     fs::write(&file, experiment.replace("rounds = 1\n", "rounds = 100000\n")).unwrap();
-    // Nobody holds its leash, so it stops after a round.
     let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
-    command.current_dir(place.folder.path()).stdin(Stdio::null());
-    let output = command.args(["run", "--leash", "1", "--resume", "longer"]).output().unwrap();
+    command.current_dir(place.folder.path()).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = command.args(["run", "--leash", "1", "--resume", "longer"]).spawn().unwrap();
+    let summary = place.path("longer/summary.json");
+    while summary.exists() && run.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // Nobody holds its leash any more, so it stops.
+    drop(run.stdin.take());
+    let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     assert!(!place.path("longer/summary.json").exists());
 }

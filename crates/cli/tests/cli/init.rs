@@ -1,5 +1,6 @@
 //! `fedra init`: what it proposes for each task and format, and that `fedra data` and `fedra run` take it.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -365,7 +366,7 @@ fn a_pretrained_model_beside_the_data_is_proposed_and_others_are_named() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!said.contains("no pretrained"), "{said}");
-    accepted(&place, &["n.csv"], &["path = \"models/own\"", "tokens of this model"]);
+    accepted(&place, &["n.csv"], &["path = \"models/own\"", "are cut (the model reads no more)"]);
     // What somebody asks for is not searched for.
     let said = place.succeed(&["init", "n.csv", "--yes", "--preset", "tiny-encoder", "--out", "-"]);
     assert!(said.contains("preset = \"tiny-encoder\""), "{said}");
@@ -376,25 +377,23 @@ fn a_column_that_says_where_a_row_is_from_is_no_label_and_names_are_quoted() {
     let place = Place::new();
     fs::create_dir(place.path("sites")).unwrap();
     for site in ["north", "south"] {
-        let rows: String = (0..40)
-            .map(|row| {
-                format!("the patient reports {},{site},{}\n", DEPARTMENTS[row % 3].0, row % 4)
-            })
-            .collect();
-        fs::write(place.path(&format!("sites/{site}.csv")), format!("note,where,grade\n{rows}"))
-            .unwrap();
+        let mut rows = "note,where,grade\n".to_owned();
+        for row in 0..40 {
+            let (kind, grade) = (DEPARTMENTS[row % 3].0, row % 4);
+            writeln!(rows, "the patient reports {kind},{site},{grade}").unwrap();
+        }
+        fs::write(place.path(&format!("sites/{site}.csv")), rows).unwrap();
     }
     let made = place.succeed(&["init", "sites", "--yes", "--out", "-"]);
     assert!(made.contains("label = \"grade\""), "{made}");
     // Not every row names its hospital, so it makes no client; it is no label either.
-    let rows: String = (0..60)
-        .map(|row| {
-            let hospital = ["n", "s", ""][row % 3];
-            format!("the patient reports {},{hospital},{}\n", DEPARTMENTS[row % 3].0, row % 4)
-        })
-        .collect();
+    let mut rows = "note,hospital code,grade\n".to_owned();
+    for row in 0..60 {
+        let (hospital, kind, grade) = (["n", "s", ""][row % 3], DEPARTMENTS[row % 3].0, row % 4);
+        writeln!(rows, "the patient reports {kind},{hospital},{grade}").unwrap();
+    }
     let name = "my $(notes) it's.csv";
-    fs::write(place.path(name), format!("note,hospital code,grade\n{rows}")).unwrap();
+    fs::write(place.path(name), rows).unwrap();
     let said = place.succeed_and_hear(&["init", name, "--yes", "--out", "my notes.toml"]);
     assert!(said.contains("fedra run 'my notes.toml'"), "{said}");
     let made = fs::read_to_string(place.path("my notes.toml")).unwrap();
@@ -407,9 +406,11 @@ fn a_column_that_says_where_a_row_is_from_is_no_label_and_names_are_quoted() {
 #[test]
 fn rows_without_a_label_are_left_out_only_on_request() {
     let place = Place::new();
-    let rows: String =
-        (0..60).map(|row| format!("words of row {row},{}\n", ["a", "b", ""][row % 3])).collect();
-    fs::write(place.path("gaps.csv"), format!("text,label\n{rows}")).unwrap();
+    let mut rows = "text,label\n".to_owned();
+    for row in 0..60 {
+        writeln!(rows, "words of row {row},{}", ["a", "b", ""][row % 3]).unwrap();
+    }
+    fs::write(place.path("gaps.csv"), rows).unwrap();
     let told = place.refused(&["init", "gaps.csv", "--yes"]);
     assert!(
         told.contains("gaps.csv:4: found an empty label") && told.contains("20 of 60 rows"),

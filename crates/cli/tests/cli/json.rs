@@ -60,9 +60,12 @@ fn decoder(place: &Place, words: &[String]) {
 #[test]
 fn a_generation_is_the_text_that_was_written() {
     let place = Place::new();
-    let words: Vec<String> =
-        (0..60).map(|number| format!("كلمة{number}\u{200f}x\u{7f}\u{202e}")).collect();
+    let words: Vec<String> = (0..60).map(|number| format!("كلمة{number}")).collect();
     decoder(&place, &words);
+    // No vocabulary that grows has such letters, but one that somebody brings may.
+    let file = place.path("decoder/tokenizer.json");
+    let vocabulary = fs::read_to_string(&file).unwrap();
+    fs::write(&file, vocabulary.replace("كلمة", "كلمة\\u200f\\u007f\\u202e")).unwrap();
     let mut odd = 0;
     for seed in 1..6 {
         let seed = seed.to_string();
@@ -115,9 +118,10 @@ fn labels_of_any_writing_are_scored_by_their_names() {
     let experiment = r#"
 seed = 3
 [data]
+source = "jsonl"
 path = "rows.jsonl"
 task = "classes"
-columns = { text = "text", labels = "label", client = "site" }
+columns = { text = "text", label = "label", client = "site" }
 shares = { central = 0.3, validation = 0.0, test = 0.0 }
 max_tokens = 16
 [model]

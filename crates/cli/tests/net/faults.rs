@@ -80,7 +80,8 @@ fn a_site_that_lost_its_folder_says_so_and_takes_part() {
 fn a_site_whose_disk_fails_says_so_itself_and_the_others_hear_that_the_run_is_over() {
     let place = Place::new();
     let all = [&LONG[..], &["--set", "federation.min_arrivals=1.0"]].concat();
-    let (server, address) = place.serve("far", &[&all[..], &["--grace", "1"]].concat());
+    let (server, address) =
+        place.serve("far", &[&all[..], &["--grace", "1", "--retry-after", "1"]].concat());
     std::fs::create_dir_all(place.path("state-2/state-0-trained.fedra.part")).unwrap();
     let sites = place.join_all(&address, &all);
     let mut ends = sites.into_iter().map(Process::end);

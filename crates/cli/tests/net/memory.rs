@@ -13,12 +13,12 @@ const MEETING: f64 = 0.30;
 
 /// What a plan foresees for its cut, client and server.
 fn foreseen(place: &Place, flags: &[&str]) -> [f64; 2] {
-    let output = place.output("plan", flags);
+    let output = place.command("plan", flags).env("COLUMNS", "200").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let row = text.lines().find(|line| line.contains("<- this run")).unwrap();
     let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-    [cells[2], cells[3]].map(bytes)
+    [cells[1], cells[2]].map(bytes)
 }
 
 fn bytes(written: &str) -> f64 {

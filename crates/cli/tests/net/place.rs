@@ -24,7 +24,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    fn command(&self, line: &str, more: &[&str]) -> Command {
+    pub fn command(&self, line: &str, more: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fedra"));
         command.args(line.split_whitespace()).args(more).current_dir(self.folder.path());
         command

@@ -47,7 +47,7 @@ fn the_same_model_has_moved_by_exactly_nothing_and_the_first_look_compares_nothi
 #[test]
 fn from_even_attention_to_a_single_token_is_the_distance_computed_by_hand() {
     // So few notes that every example is in the sample.
-    let world = World::new(Task::Concepts, Size { notes: 6, ..Size::SMALL });
+    let world = World::new(Task::Concepts, Size { notes: 12, ..Size::SMALL });
     let model = to_values(&world.params);
     let key = |part| (0, Role::Key, part);
     // Keys of nothing: every query looks at all n tokens alike, 1/n each.

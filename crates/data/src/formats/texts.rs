@@ -268,12 +268,12 @@ impl TextFile {
             WordsAre::Answered => &["text", "tokens", "words"],
             WordsAre::Joined => &["text"],
         };
-        let mut named = |name: &str| match record.take(name)? {
-            Some(cell) => Ok(cell),
-            None => {
-                let (found, expected) = missing(record, name, None);
-                Err((found, format!("{expected}{}", self.column_hint)))
+        let mut named = |name: &str| {
+            if let Some(cell) = record.take(name)? {
+                return Ok(cell);
             }
+            let (found, expected) = missing(record, name, None);
+            Err((found, format!("{expected}{}", self.column_hint)))
         };
         match &self.columns {
             Some(TextColumns::One(name)) => Ok(self.read_cell(named(name)?)),

@@ -227,12 +227,20 @@ impl Fleet for Quadratics {
         for download in downloads {
             if let Some(sent) = self.away.get(&download.client) {
                 self.seen.0 += if *sent { download.payload.len() as u64 } else { 0 };
-                let absence = Absence { client: download.client, reason: "is not there".into(), diverged: false };
+                let absence = Absence {
+                    client: download.client,
+                    reason: "is not there".into(),
+                    diverged: false,
+                };
                 absent.push(Unsynced { absence, sent: *sent });
                 continue;
             }
             if self.unreachable.contains(&(download.client, download.round)) {
-                let absence = Absence { client: download.client, reason: "no connection".into(), diverged: false };
+                let absence = Absence {
+                    client: download.client,
+                    reason: "no connection".into(),
+                    diverged: false,
+                };
                 absent.push(Unsynced { absence, sent: false });
                 continue;
             }

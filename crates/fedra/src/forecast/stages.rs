@@ -42,7 +42,11 @@ impl Stages {
             for number in stretch {
                 let (rule, drawn) = course.round(number);
                 missing.retain(|client| drawn.binary_search(client).is_err());
-                let foreseen = guess.round(&course.choice(&rule, number), &course.infos(&drawn), &course.clients)?;
+                let foreseen = guess.round(
+                    &course.choice(&rule, number),
+                    &course.infos(&drawn),
+                    &course.clients,
+                )?;
                 let is_known = missing.is_empty() && is_alike(recipe, &rule);
                 stages.note(&setting, (number, rule), (drawn, &foreseen));
                 if is_known {

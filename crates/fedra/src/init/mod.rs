@@ -112,7 +112,7 @@ impl Proposal {
     pub fn measured(mut self, listener: &dyn Listener) -> Result<Self> {
         let most = self.training.most_tokens(&self.roles);
         self.training.max_tokens.value = most;
-        let experiment = self.experiment(&self.to_toml(""), "experiment")?;
+        let experiment = experiment_of(&self.to_toml(""), "experiment")?;
         let holdings = Holdings::heard(&experiment, listener)
             .context("its rows cannot be used as proposed")?;
         let lengths = TokenLengths::of_experiment(&experiment, &holdings)
@@ -124,13 +124,13 @@ impl Proposal {
     /// The text, once it has been read back.
     pub fn checked(&self, file: &str, name: &str) -> Result<String> {
         let text = self.to_toml(file);
-        self.experiment(&text, name)?;
+        experiment_of(&text, name)?;
         Ok(text)
     }
+}
 
-    fn experiment(&self, text: &str, name: &str) -> Result<Experiment> {
-        // No file holds the text yet, so no error shall point into one.
-        Experiment::from_text(text, "", name, &Overrides::default())
-            .context("the experiment that follows from it is refused")
-    }
+/// The experiment that a proposal's text says. No file holds the text yet, so no error shall point into one.
+fn experiment_of(text: &str, name: &str) -> Result<Experiment> {
+    Experiment::from_text(text, "", name, &Overrides::default())
+        .context("the experiment that follows from it is refused")
 }

@@ -150,12 +150,12 @@ impl ModelPlaces {
 
     /// Where it was looked, for people.
     pub fn in_words(&self) -> String {
-        let folders = self.folders.iter().map(|folder| match folder.to_str() {
-            Some(".") => "this folder".to_owned(),
-            _ => {
-                let shown = folder.strip_prefix(".").unwrap_or(folder).display().to_string();
-                printable(&shown).into_owned()
+        let folders = self.folders.iter().map(|folder| {
+            if folder.to_str() == Some(".") {
+                return "this folder".to_owned();
             }
+            let shown = folder.strip_prefix(".").unwrap_or(folder).display().to_string();
+            printable(&shown).into_owned()
         });
         let hub = self.hub.iter().map(|_| "the Hugging Face cache".to_owned());
         folders.chain(hub).collect::<Vec<_>>().join(", ")

@@ -10,7 +10,9 @@ pub fn write(rows: &[Vec<Encoded>], out: &mut dyn Write) -> io::Result<()> {
     number(rows.len() as u64, &mut bytes);
     for row in rows {
         number(row.len() as u64, &mut bytes);
-        row.iter().for_each(|sequence| add(sequence, &mut bytes));
+        for sequence in row {
+            add(sequence, &mut bytes);
+        }
         if bytes.len() > 1 << 15 {
             out.write_all(&bytes)?;
             bytes.clear();
@@ -66,7 +68,9 @@ fn number(mut value: u64, out: &mut Vec<u8>) {
 
 fn list(values: &[u32], out: &mut Vec<u8>) {
     number(values.len() as u64, out);
-    values.iter().for_each(|value| number(u64::from(*value), out));
+    for value in values {
+        number(u64::from(*value), out);
+    }
 }
 
 /// The sequences of all rows, if the bytes are that and nothing more.

@@ -60,7 +60,7 @@ fn away(world: &World, options: FleetOptions) -> Away {
 fn a_round_with_too_few_updates_waits_for_those_who_are_away() {
     let world = World::new(2);
     let Away { place, mut fleet, told, sites, proxy } =
-        away(&world, impatient(Duration::from_secs(60)));
+        away(&world, impatient(Duration::from_mins(1)));
     let (waiting, status) = (told.clone(), place.path().join(STATUS));
     let returning = std::thread::spawn(move || {
         wait_until("the round is to be repeated", || waiting.has("too few updates for round 1"));
