@@ -46,6 +46,9 @@ impl State {
             let client = clients.binary_search_by_key(&id, |client| client.id);
             client.map_or_else(|_| format!("client {id}"), |place| clients[place].name.clone())
         };
+        // Whom a promise hides, it hides here too: how a run ends would tell that a client came.
+        let hidden = self.recipe.client_privacy().is_some();
+        let (arrived, failed) = if hidden { (&[][..], &[][..]) } else { (arrived, failed) };
         let arrived = arrived.iter().map(|id| (words(*id), true));
         let diverged = failed.iter().filter(|absence| absence.diverged);
         let diverged = diverged.map(|absence| (words(absence.client), false));
