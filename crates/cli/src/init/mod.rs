@@ -284,6 +284,7 @@ fn told(proposal: &Proposal, file: &str) -> String {
     let clients = counted(training.clients as u64, "client");
     let clients = match &roles.client {
         Some(client) => format!("{clients}, by column {:?}", client.value),
+        None if proposal.makes_up_clients() => format!("{clients} made up"),
         None => clients,
     };
     format!(

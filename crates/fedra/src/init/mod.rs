@@ -121,6 +121,11 @@ impl Proposal {
         Ok(self)
     }
 
+    /// Whether rows are divided among clients that nobody named.
+    pub fn makes_up_clients(&self) -> bool {
+        self.roles.client.is_none() && !self.sight.is_by_client()
+    }
+
     /// The text, once it has been read back.
     pub fn checked(&self, file: &str, name: &str) -> Result<String> {
         let text = self.to_toml(file);

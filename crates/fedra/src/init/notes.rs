@@ -5,7 +5,7 @@
 
 use fedra_data::{AnswerForm, ColumnSurvey, LabelShape, Missing};
 
-use super::roles::short;
+use super::roles::{is_called_site, short};
 use super::training::ModelChoice;
 use super::{Proposal, Roles, Sight, Wishes};
 use crate::grid::{counted, grouped};
@@ -35,6 +35,7 @@ impl Proposal {
                 LabelShape::PerWord | LabelShape::Absent => {}
             }
         }
+        notes.extend(self.unused_client());
         if let Some(column) = training.few_documents.as_ref() {
             notes.push(format!(
                 "column {:?} has {}, whose rows stay together, so rows are dealt to no more than {}",
@@ -48,6 +49,34 @@ impl Proposal {
             notes.push(fresh(sight, roles));
         }
         notes
+    }
+
+    /// A column that seems to say who holds a row, where clients are made up all the same.
+    fn unused_client(&self) -> Option<String> {
+        let Self { roles, sight, training, wishes } = self;
+        if !self.makes_up_clients() || wishes.clients.is_some() {
+            return None;
+        }
+        let is_used = |name: &str| {
+            roles.label.as_ref().is_some_and(|label| label.value == name)
+                || roles.split.as_ref().is_some_and(|split| split == name)
+        };
+        let columns = sight.survey.columns.iter();
+        let column =
+            columns.filter(|column| !is_used(&column.name)).find(|it| is_called_site(&it.name))?;
+        let empty = sight.survey.rows.saturating_sub(column.filled);
+        let why = if empty > 0 {
+            let all = counted(sight.survey.rows as u64, "row");
+            format!("it is empty in {} of {all}", grouped(empty as u64))
+        } else {
+            "its name or its values leave doubts".to_owned()
+        };
+        Some(format!(
+            "column {:?} seems to say who holds a row, but {why}: rows are divided among {} that are made up; \
+             --client-column COLUMN takes one",
+            short(&column.name),
+            counted(training.clients as u64, "client"),
+        ))
     }
 }
 

@@ -284,12 +284,25 @@ fn label(sight: &Sight, rest: &[&ColumnSurvey], wishes: &Wishes) -> Option<Chose
 /// Whether a column says where a row comes from, which nobody wants to be told by a model: it is called so,
 /// or it has one value in each client's file.
 fn says_site(sight: &Sight, column: &ColumnSurvey) -> bool {
-    let name = column.name.to_lowercase();
-    let mut words = name.split(|c: char| !c.is_alphanumeric());
-    let is_called = words.any(|word| CLIENT.contains(&word));
+    let is_called = is_called_site(&column.name);
     let is_label = called(std::slice::from_ref(column), &LABEL).next().is_some();
     let is_constant = sight.is_by_client() && sight.constant.contains(&column.name);
     (is_called && !is_label) || is_constant
+}
+
+/// Whether one of the words in a column's name is one for who holds a row.
+pub(super) fn is_called_site(name: &str) -> bool {
+    let mut spaced = String::with_capacity(name.len() + 4);
+    let mut before = ' ';
+    for letter in name.chars() {
+        if before.is_lowercase() && letter.is_uppercase() {
+            spaced.push(' ');
+        }
+        spaced.extend(letter.to_lowercase());
+        before = letter;
+    }
+    let mut words = spaced.split(|c: char| !c.is_alphanumeric());
+    words.any(|word| CLIENT.contains(&word))
 }
 
 /// A list of words and a list of tags.
