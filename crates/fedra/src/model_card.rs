@@ -13,7 +13,6 @@ use fedra_privacy::Unit;
 
 use crate::durable;
 use crate::error::{Context, Result};
-use crate::fingerprint::Inputs;
 use crate::grid::{Grid, counted, grouped};
 use crate::summary::{Stopped, Summary};
 
@@ -70,7 +69,7 @@ pub fn card(subject: CardSubject<'_>, summary: &Summary) -> String {
         labels(subject),
         training(summary),
         privacy(summary),
-        inputs(summary.inputs.as_ref()),
+        inputs(summary),
         repeat(subject, summary),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -118,12 +117,16 @@ fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
             )
         }
     };
+    // How many rows there are tells of one row, and at a server of who came: no promise covers it.
+    let rows = match &summary.privacy {
+        None => counted(summary.examples, "training example"),
+        Some(_) => "training examples".to_owned(),
+    };
     format!(
-        "# {}\n\n{what} for the task {}, trained with Fedra across {} that did not share their {}. {round}",
+        "# {}\n\n{what} for the task {}, trained with Fedra across {} that did not share their {rows}. {round}",
         safe(&summary.name),
         subject.task.name(),
         counted(summary.clients as u64, "client"),
-        counted(summary.examples, "training example"),
     )
 }
 
@@ -220,18 +223,24 @@ fn privacy(summary: &Summary) -> String {
     format!("## Privacy\n\n{told}")
 }
 
-fn inputs(inputs: Option<&Inputs>) -> String {
-    let Some(inputs) = inputs else { return String::new() };
-    let mut grid = Grid::new(["what", "SHA-256"]);
-    for (name, digest) in [
-        ("rows", Some(inputs.rows)),
-        ("labels", Some(inputs.labels)),
-        ("division over clients", Some(inputs.division)),
+fn inputs(summary: &Summary) -> String {
+    let Some(inputs) = &summary.inputs else { return String::new() };
+    // Whoever knows all rows but one could try candidates for it against a digest.
+    let of_rows = |digest| summary.privacy.is_none().then_some(digest);
+    let digests = [
+        ("rows", of_rows(inputs.rows)),
+        ("labels", of_rows(inputs.labels)),
+        ("division over clients", of_rows(inputs.division)),
         ("pretrained config", inputs.config),
         ("pretrained weights", inputs.weights),
         ("pretrained tokenizer", inputs.tokenizer),
         ("pretrained adapter", inputs.adapter),
-    ] {
+    ];
+    if digests.iter().all(|(_, digest)| digest.is_none()) {
+        return String::new();
+    }
+    let mut grid = Grid::new(["what", "SHA-256"]);
+    for (name, digest) in digests {
         if let Some(digest) = digest {
             grid.row([name.to_owned(), digest.to_string()]);
         }
@@ -247,9 +256,10 @@ fn repeat(subject: CardSubject<'_>, summary: &Summary) -> String {
         (Holds::Model, _) => "this folder",
         (Holds::Adapter, _) => "these adapters",
     };
+    let told = if summary.privacy.is_none() { " (the digests above tell)" } else { "" };
     format!(
         "## How to repeat and use it\n\nThe run's folder holds `experiment.toml` with every setting. With the same \
-         rows, labels and pretrained files (the digests above tell), on the same kind of processor:\n\n```sh\n\
+         rows, labels and pretrained files{told}, on the same kind of processor:\n\n```sh\n\
          fedra run experiment.toml --out again      # seed {}\n\
          fedra predict --model FOLDER --text TEXT   # FOLDER: {folder}\n\
          fedra evaluate --model FOLDER experiment.toml\n```",

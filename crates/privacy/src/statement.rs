@@ -98,7 +98,7 @@ fn not_covered(promise: &Promise, events: &[Event]) -> String {
             "who takes part, how many rows and tokens a client has (rates, steps and weights follow from that number, as from a public one, unless privacy.rows declares another), how long it works, digests of rows in the run's own files, all of a client's rows together, rows that are only tested on, and other runs on the same rows"
         }
         Unit::Client => {
-            "what the server sees of single updates, the run's own files beside the model and the ledger, which name who took part in which round and what was sent (who reads them loses what sampling adds, and sees who came), how many rows and tokens there are, digests of rows in the run's own files, how long clients work, what a client's own rows tell the client, and other runs with the same clients"
+            "what the server sees of single updates, the run's own files beside the model and the ledger, which name who took part in which round and what was sent (who reads them loses what sampling adds, and sees who came), how many rows and tokens there are, digests of rows in the run's own files, how long clients work, rows of clients that are only tested on (the central test set, where it is taken from them), what a client's own rows tell the client, and other runs with the same clients"
         }
     };
     if named.is_empty() {

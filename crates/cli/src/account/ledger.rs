@@ -42,6 +42,12 @@ impl LedgerOf {
         let file = if self.place.is_dir() { self.place.join(LEDGER) } else { self.place.clone() };
         let ledger = Account::read_ledger(&file)?;
         let spent = ledger.spent()?;
+        if !file.with_extension("end").is_file() {
+            console::say(format_args!(
+                "warning: there is no {} beside it, so nobody can say whether the ledger was shortened",
+                file.with_extension("end").display()
+            ));
+        }
         if self.json {
             let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
             console::json(json!({

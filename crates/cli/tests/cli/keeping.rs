@@ -186,7 +186,7 @@ fn about(plan: &str, name: &str) -> Option<f64> {
 fn more_than_a_gigabyte_goes_to_disk_and_the_plan_says_so() {
     let place = Place::new();
     let plan = |more: &[&str]| {
-        let clients = ["federation.clients=300", "data.partition.by=iid", "data.clinic.notes=400"];
+        let clients = ["federation.clients=300", "data.partition.by=iid", "data.clinic.notes=3000"];
         let model = ["model.width=128", "model.blocks=4", "method.name=scaffold"];
         let all = [&clients[..], &model, more].concat();
         place.succeed(&[&["plan", "tiny.toml"], &sets(&all)[..]].concat())
@@ -219,7 +219,7 @@ fn planned_memory_holds_in_both_places() {
     let planned_and_measured = |method: &str, keep: &str| {
         let (out, keep) = (format!("{method}-{keep}"), format!("keep={keep}"));
         let method = format!("method.name={method}");
-        let clients = ["federation.clients=100", "data.partition.by=iid", "data.clinic.notes=150"];
+        let clients = ["federation.clients=100", "data.partition.by=iid", "data.clinic.notes=800"];
         let model = ["model.width=64", "federation.rounds=2", "threads=1", "work.batch=2"];
         let all = sets(&[&clients[..], &model, &[&method, &keep]].concat());
         let plan = place.succeed(&[&["plan", "tiny.toml"], &all[..]].concat());
