@@ -171,7 +171,7 @@ fn the_plan_counts_what_clients_keep_between_rounds() {
     // Of twenty clients, SCAFFOLD keeps twenty variates and those of the two that are at work or
     // wait: in the line of the run's memory that tells what is kept for clients.
     let kept = |method: &str| {
-        let sets = ["federation.clients=20", "data.clinic.notes=80", "threads=1", method];
+        let sets = ["federation.clients=20", "data.clinic.notes=400", "threads=1", method];
         let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
         let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
         let line = plan.lines().find(|line| line.contains("kept for clients")).unwrap();

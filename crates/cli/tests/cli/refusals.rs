@@ -379,7 +379,7 @@ fn rows_that_cannot_be_used_name_file_line_and_columns() {
             "data.columns.label=kind",
             "rows.jsonl:1: found the columns \"label\", \"text\", expected column \"kind\"",
         ),
-        (row, "seed=1", "data.partition.by: found \"client\", and rows.jsonl:1 names none"),
+        (row, "seed=1", "rows.jsonl:1 names none, expected a client in every row"),
         (row, "data.columns.client=hospital", "expected column \"hospital\""),
         (
             row,
