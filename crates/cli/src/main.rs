@@ -167,7 +167,7 @@ fn command(detail: Detail) -> clap::Command {
 fn ended(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         let ours = error.downcast_ref::<fedra::Error>();
-        if ours.is_some_and(fedra::Error::is_stopped) {
+        if ours.is_some_and(fedra::Error::is_stopped_preparation) {
             console::say("stopped while rows were prepared; nothing was written");
             return ExitCode::from(interrupt::STATUS);
         }

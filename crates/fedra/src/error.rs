@@ -111,10 +111,10 @@ impl Error {
     }
 
     /// Whether somebody asked for the end of a preparation: nothing was refused, and nothing written.
-    pub fn is_stopped(&self) -> bool {
+    pub fn is_stopped_preparation(&self) -> bool {
         match self {
             Self::Data(DataError::Stopped) => true,
-            Self::Within { source, .. } => source.is_stopped(),
+            Self::Within { source, .. } => source.is_stopped_preparation(),
             Self::Data(_)
             | Self::Complaint(_)
             | Self::Refused(_)

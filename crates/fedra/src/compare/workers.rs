@@ -60,7 +60,7 @@ fn here(jobs: &[Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News
                 Ending::Complete
             }
             Ok(Resumed::WentOn(federate::Ending::Interrupted { .. })) => Ending::Interrupted,
-            Err(error) if error.is_stopped() => Ending::Interrupted,
+            Err(error) if error.is_stopped_preparation() => Ending::Interrupted,
             Err(error) => Ending::Failed(failure(&error)),
         };
         let interrupted = ending == Ending::Interrupted;
