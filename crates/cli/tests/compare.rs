@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -339,14 +339,7 @@ fn a_run_that_breaks_down_stops_no_other_and_is_reported() {
     assert!(result["notes"].to_string().contains("failed: fedavg seed 4: "), "{result}");
 }
 
-/// Sends a signal to a process of this test.
-#[cfg(unix)]
-fn signal(signal: &str, process: &str) {
-    assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
-}
-
 #[test]
-#[cfg(unix)]
 fn a_comparison_waits_for_the_run_that_its_killed_predecessor_left_at_work() {
     let place = Place::new();
     let long = ["--seeds", "1", "--set", "work.epochs=300", "--set", "federation.rounds=3"];
@@ -354,22 +347,27 @@ fn a_comparison_waits_for_the_run_that_its_killed_predecessor_left_at_work() {
     let mut first = place.command(&compare);
     let mut first = first.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let run = place.path("runs/compare-tiny/fedavg/seed-3");
-    while !run.join("status.json").exists() {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    // The run does not notice that its comparison is gone before it is let go on.
-    let orphan = fs::read_to_string(run.join("fedra.lock")).unwrap().trim().to_owned();
-    signal("-STOP", &orphan);
+    let wait_until = |there: bool, name: &str| {
+        while run.join(name).exists() != there {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    wait_until(true, "status.json");
     first.kill().unwrap();
     first.wait().unwrap();
+    // Its run notices that and ends. This test takes its place: a run that takes longer to notice.
+    wait_until(false, "fedra.lock");
+    let mut lock = fs::File::create(run.join("fedra.lock")).unwrap();
+    lock.try_lock().unwrap();
+    writeln!(lock, "1234").unwrap();
     let mut second = place.command(&compare);
     let mut second = second.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(second.stderr.take().unwrap()).lines();
-    let expected = format!("fedavg seed 3: waiting for process {orphan}, which is still at work");
-    let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with(&expected)));
-    assert!(said.is_some(), "it did not say for which run it waits");
-    signal("-CONT", &orphan);
-    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let mut lines = BufReader::new(second.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let expected = "fedavg seed 3: waiting for process 1234, which is still at work";
+    assert!(lines.any(|line| line.starts_with(expected)), "it did not say for whom it waits");
+    assert!(!run.join("summary.json").exists());
+    drop(lock);
+    let rest: Vec<String> = lines.collect();
     assert!(second.wait().unwrap().success(), "{rest:?}");
     assert!(run.join("summary.json").is_file());
 }
