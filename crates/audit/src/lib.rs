@@ -28,6 +28,8 @@
 //! Reading order: [`Study`] and [`Finding`]; then [`Search`] and [`Inverter`]. [`MembershipAttack`], then
 //! [`Roc`]. [`CanaryEvidence`], then [`OneRun`].
 
+#![forbid(unsafe_code)]
+
 mod finding;
 mod study;
 

@@ -1,5 +1,7 @@
 //! The `fedra` command.
 
+#![forbid(unsafe_code)]
+
 mod account;
 mod advise;
 mod attack;

@@ -36,6 +36,8 @@
 //! Results do not depend on the number of threads: every draw has a seed of its own, and whatever
 //! is added up is added in the order of clients or of examples.
 
+#![forbid(unsafe_code)]
+
 mod attention;
 mod local_fleet;
 mod shard_digest;

@@ -28,6 +28,8 @@
 //! # Ok::<(), fedra_data::DataError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod caught;
 mod dice;
 mod error;

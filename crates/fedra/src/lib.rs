@@ -51,6 +51,8 @@
 //! [`Listener`], which may also ask a run to stop. Files are written to the folder that the caller
 //! names and nowhere else.
 
+#![forbid(unsafe_code)]
+
 mod complaint;
 pub mod error;
 pub mod experiment;

@@ -13,6 +13,8 @@
 //! Nothing here is asynchronous: a node has one conversation, and a coordinator does one thing at a time
 //! because the SuperLink does.
 
+#![forbid(unsafe_code)]
+
 mod coordinator;
 mod courier;
 mod guest;

@@ -1,5 +1,7 @@
 //! Federated attention small enough for exact arithmetic: what warm-up, freezing and drift do.
 
+#![forbid(unsafe_code)]
+
 mod attention;
 mod bridge;
 mod client;

@@ -11,6 +11,8 @@
 //! together and knows its parameters' [`Layout`](fedra_plan::Layout); [`hf`] reads and writes folders,
 //! [`gguf`] reads a single file as if it were one, and [`peft`] reads and writes adapters alone.
 
+#![forbid(unsafe_code)]
+
 mod batch;
 mod bert;
 mod cache;

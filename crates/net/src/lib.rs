@@ -10,6 +10,8 @@
 //!    └── Link ══ frames ══ Link ──┘            one gRPC stream; chunks, limits, back-pressure
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod carrier;
 mod conversation;
 mod cut;

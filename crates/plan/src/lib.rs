@@ -48,6 +48,8 @@
 //! # Ok::<(), PlanError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod id;
 mod role;
 

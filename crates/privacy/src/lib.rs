@@ -20,6 +20,8 @@
 //! # }
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod calibration;
 pub mod composition;
 pub mod error;

@@ -5,6 +5,8 @@
 //! by hand, because the pictures are few and simple, and a plotting library would be the largest dependency
 //! of the house.
 
+#![forbid(unsafe_code)]
+
 mod axis;
 mod chart;
 mod document;

@@ -224,12 +224,16 @@ fn found(sight: &Sight, proposal: &Proposal) -> String {
         others.into_iter().find(|(_, column)| is(*column)).map_or("", |(role, _)| role)
     };
     for column in sight.survey.columns.iter().take(MOST_COLUMNS) {
-        let more = if column.has_more { "> " } else { "" };
+        // Long values are not kept, so nobody knows how many differ.
+        let different = match column.has_more {
+            true => "many".to_owned(),
+            false => grouped(column.distinct() as u64),
+        };
         let name: String = printable(&column.name).chars().take(LONGEST_NAME).collect();
         grid.row([
             name,
             grouped(column.filled as u64),
-            format!("{more}{}", grouped(column.distinct() as u64)),
+            different,
             format!("{:.1}", column.mean_words()),
             role(&column.name).to_owned(),
         ]);

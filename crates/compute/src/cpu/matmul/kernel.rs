@@ -157,7 +157,11 @@ pub(super) mod x86 {
                     };
                 }
                 rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
-                a = a.map(|pointer| pointer.wrapping_add(step));
+                // A plain loop: `map` of an array is a call unless the whole crate is one codegen unit,
+                // and a call spills every sum.
+                for pointer in &mut a {
+                    *pointer = pointer.wrapping_add(step);
+                }
                 b = b.wrapping_add(tile.b_stride);
             }
             for (r, sum) in sums[..H].iter().enumerate() {
