@@ -354,8 +354,8 @@ vectorised! {
             *x = math::exp(x.mul_add(scale, -log_sum));
         }
         let mean = math::dot(p, ds);
-        for (ds, p) in ds.iter_mut().zip(&*p) {
-            *ds = (*ds - mean) * (p * scale);
+        for i in 0..visible {
+            ds[i] = (ds[i] - mean) * (p[i] * scale);
         }
         p_hidden.fill(0.0);
         ds_hidden.fill(0.0);

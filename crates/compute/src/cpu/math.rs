@@ -94,15 +94,14 @@ pub fn max(x: &[f32]) -> f32 {
 #[inline(always)]
 pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0f32; LANES];
-    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let (x_rest, y_rest) = (xs.remainder(), ys.remainder());
-    for (x, y) in xs.zip(ys) {
+    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for chunk in 0..xs.len().min(ys.len()) {
         for i in 0..LANES {
-            lanes[i] = x[i].mul_add(y[i], lanes[i]);
+            lanes[i] = xs[chunk][i].mul_add(ys[chunk][i], lanes[i]);
         }
     }
-    for (i, (x, y)) in x_rest.iter().zip(y_rest).enumerate() {
-        lanes[i] = x.mul_add(*y, lanes[i]);
+    for i in 0..x_rest.len().min(y_rest.len()) {
+        lanes[i] = x_rest[i].mul_add(y_rest[i], lanes[i]);
     }
     pairwise(lanes, |a, b| a + b)
 }
@@ -110,15 +109,14 @@ pub fn dot(x: &[f32], y: &[f32]) -> f32 {
 #[inline(always)]
 fn reduce(x: &[f32], neutral: f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [neutral; LANES];
-    let chunks = x.chunks_exact(LANES);
-    let rest = chunks.remainder();
+    let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
         for i in 0..LANES {
             lanes[i] = join(lanes[i], chunk[i]);
         }
     }
-    for (lane, x) in lanes.iter_mut().zip(rest) {
-        *lane = join(*lane, *x);
+    for i in 0..rest.len() {
+        lanes[i] = join(lanes[i], rest[i]);
     }
     pairwise(lanes, join)
 }

@@ -56,25 +56,27 @@ vectorised! {
         stats: &mut [f32],
     ) {
         let width = weight.len();
+        let bias = bias.map(|bias| &bias[..width]);
         let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
         for ((x, y), stats) in rows.zip(stats.chunks_exact_mut(2)) {
+            let (x, y) = (&x[..width], &mut y[..width]);
             let mean = match kind {
                 Kind::Layer => math::sum(x) / width as f32,
                 Kind::Root => 0.0,
             };
-            for (y, x) in y.iter_mut().zip(x) {
-                *y = x - mean;
+            for i in 0..width {
+                y[i] = x[i] - mean;
             }
             let inverse = 1.0 / (math::dot(y, y) / width as f32 + epsilon).sqrt();
             match bias {
                 Some(bias) => {
-                    for ((y, w), b) in y.iter_mut().zip(weight).zip(bias) {
-                        *y = (*y * inverse).mul_add(*w, *b);
+                    for i in 0..width {
+                        y[i] = (y[i] * inverse).mul_add(weight[i], bias[i]);
                     }
                 }
                 None => {
-                    for (y, w) in y.iter_mut().zip(weight) {
-                        *y = *y * inverse * w;
+                    for i in 0..width {
+                        y[i] = y[i] * inverse * weight[i];
                     }
                 }
             }
@@ -152,32 +154,28 @@ vectorised! {
         for ((x, stats), (dy, dx)) in rows.zip(gradients) {
             let (mean, inverse) = (stats[0], stats[1]);
             let (mut h_sum, mut hn_sum) = ([0f32; LANES], [0f32; LANES]);
-            let lanes = x.chunks(LANES).zip(dy.chunks(LANES)).zip(saved.weight.chunks(LANES));
-            for ((x, dy), weight) in lanes {
-                let sums = h_sum.iter_mut().zip(&mut hn_sum);
-                for (((x, dy), weight), (h_sum, hn_sum)) in x.iter().zip(dy).zip(weight).zip(sums) {
-                    let h = dy * weight;
-                    *h_sum += h;
-                    *hn_sum = h.mul_add((x - mean) * inverse, *hn_sum);
+            let (x, dy, weight) = (&x[..width], &dy[..width], &saved.weight[..width]);
+            let mut first = 0;
+            while first < width {
+                for lane in 0..LANES.min(width - first) {
+                    let i = first + lane;
+                    let h = dy[i] * weight[i];
+                    h_sum[lane] += h;
+                    hn_sum[lane] = h.mul_add((x[i] - mean) * inverse, hn_sum[lane]);
                 }
+                first += LANES;
             }
             let h_mean = match kind {
                 Kind::Layer => math::sum(&h_sum) / width as f32,
                 Kind::Root => 0.0,
             };
             let hn_mean = math::sum(&hn_sum) / width as f32;
-            let values = x.iter().zip(dy).zip(saved.weight);
-            let slope = |((x, dy), weight): ((&f32, &f32), &f32)| {
-                inverse * (dy * weight - h_mean - (x - mean) * inverse * hn_mean)
+            let slope = |i: usize| {
+                inverse * (dy[i] * weight[i] - h_mean - (x[i] - mean) * inverse * hn_mean)
             };
-            if keep {
-                for (dx, value) in dx.iter_mut().zip(values) {
-                    *dx += slope(value);
-                }
-            } else {
-                for (dx, value) in dx.iter_mut().zip(values) {
-                    *dx = slope(value);
-                }
+            let dx = &mut dx[..width];
+            for i in 0..width {
+                dx[i] = if keep { dx[i] + slope(i) } else { slope(i) };
             }
         }
     }

@@ -44,7 +44,9 @@ fn detect() -> Level {
 /// Compiles a function's loop once per [`Level`] and calls the best one at run time.
 ///
 /// The body must be straight loops over slices whose helpers are `#[inline(always)]`, so that the
-/// compiler can vectorise the inlined whole with the wider instructions.
+/// compiler can vectorise the inlined whole with the wider instructions. Loops over chunks count: `zip` and
+/// the `map` of arrays are calls in a build with several codegen units, which is what a program that uses
+/// this crate gets (`tools/bench-builds`).
 macro_rules! vectorised {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*

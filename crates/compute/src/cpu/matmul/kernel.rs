@@ -138,8 +138,10 @@ pub(super) mod x86 {
             }
             let (row, step) = tile.a_strides;
             // Every third row gets a pointer; its neighbours are reached by address arithmetic.
-            let mut a: [*const f32; HEIGHT.div_ceil(3)] =
-                std::array::from_fn(|i| tile.a.wrapping_add(3 * i * row));
+            let mut a = [tile.a; HEIGHT.div_ceil(3)];
+            for (i, pointer) in a.iter_mut().enumerate() {
+                *pointer = pointer.wrapping_add(3 * i * row);
+            }
             let mut b = tile.b;
             for _ in 0..tile.depth {
                 let left = _mm512_loadu_ps(b);
@@ -157,8 +159,7 @@ pub(super) mod x86 {
                     };
                 }
                 rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
-                // A plain loop: `map` of an array is a call unless the whole crate is one codegen unit,
-                // and a call spills every sum.
+                // Not `map`, which is a call in a build with several codegen units: it would spill every sum.
                 for pointer in &mut a {
                     *pointer = pointer.wrapping_add(step);
                 }
