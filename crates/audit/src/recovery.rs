@@ -3,7 +3,7 @@
 //! Tokens of one line are not independent, so the interval is over lines: that of a ratio of sums,
 //! the tokens that are right over all tokens.
 
-use fedra_data::{Rouge, RougeWords};
+use fedra_data::Rouge;
 use serde::Serialize;
 
 /// Half a 95 % interval in standard errors.
@@ -71,7 +71,7 @@ impl Recovery {
                 self.rare.1 += 1;
             }
         }
-        self.rouge.0 += Rouge::of(&text(truth), &text(found), RougeWords::Plain).longest;
+        self.rouge.0 += Rouge::of(&text(truth), &text(found)).longest;
         self.rouge.1 += 1;
     }
 

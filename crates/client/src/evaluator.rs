@@ -9,7 +9,7 @@
 //! ([`crate::likelihood`]), or the model writes one and words are compared ([`crate::writing`]).
 
 use fedra_compute::{Device, Params, Tape, Tensor};
-use fedra_data::{Encoded, EncodedText, LabelSet, Rouge, RougeWords, Target, Task};
+use fedra_data::{Encoded, EncodedText, LabelSet, Rouge, Target, Task};
 use fedra_model::{Batch, Head, Model};
 
 use crate::error::{ClientError, Result};
@@ -186,7 +186,7 @@ impl Evaluator<'_> {
         let prompts: Vec<&[u32]> = asked.iter().map(|(prompt, _)| *prompt).collect();
         let texts = writing.greedy((self.model, self.device), params, &prompts)?;
         for ((answer, text), (_, reference)) in answers.iter_mut().zip(texts).zip(asked) {
-            answer.rouge = Rouge::of(reference, &text, RougeWords::Plain);
+            answer.rouge = Rouge::of(reference, &text);
         }
         Ok(())
     }

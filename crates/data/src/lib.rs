@@ -72,7 +72,7 @@ pub use row_lots::{Lot, RowLots};
 pub use row_place::RowPlace;
 pub use scores::{
     ByLabel, Calibration, CalibrationBin, CalibrationScore, ConfusionCounts, ConfusionMatrix,
-    LabelScore, OneLabel, Rouge, RougeScore, RougeWords, Span, SpanScore, spans,
+    LabelScore, OneLabel, Rouge, RougeScore, Span, SpanScore, spans,
 };
 pub use small::Small;
 pub use table::{Answers, Body, Choice, Example, Labels, Row, Split, Table, TableBuilder};

@@ -1,4 +1,4 @@
-//! Amounts of bytes, and how many of them an element takes.
+//! Amounts of bytes.
 //!
 //! A byte count is a type of its own so that elements, tensors and bytes cannot be mixed up.
 
@@ -17,31 +17,6 @@ use crate::text::Unreadable;
 )]
 #[serde(transparent)]
 pub struct ByteCount(pub u64);
-
-impl ByteCount {
-    /// What this many elements of the given width take.
-    pub const fn of(elements: u64, width: ElementWidth) -> Self {
-        Self(elements.saturating_mul(width.0 as u64))
-    }
-}
-
-/// How many bytes one element takes on the wire or in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ElementWidth(pub u8);
-
-impl ElementWidth {
-    /// Eight bits.
-    pub const I8: Self = Self(1);
-    /// Half precision.
-    pub const F16: Self = Self(2);
-    /// Brain float: half the width, the range of single precision.
-    pub const BF16: Self = Self(2);
-    /// Single precision.
-    pub const F32: Self = Self(4);
-    /// Double precision.
-    pub const F64: Self = Self(8);
-}
 
 impl Add for ByteCount {
     type Output = Self;
@@ -145,10 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_products_saturate() {
+    fn sums_saturate() {
         let most = ByteCount(u64::MAX);
         assert_eq!([most, ByteCount(1)].into_iter().sum::<ByteCount>(), most);
-        assert_eq!(ByteCount::of(u64::MAX, ElementWidth::F32), most);
-        assert_eq!(ByteCount::of(3, ElementWidth::BF16), ByteCount(6));
     }
 }

@@ -115,14 +115,6 @@ pub enum Crossing {
 }
 
 impl Crossing {
-    /// The side that receives hidden states; the other one receives gradients.
-    pub const fn receiver(self) -> Side {
-        match self {
-            Self::IntoServer { .. } => Side::Server,
-            Self::IntoClient { .. } => Side::Client,
-        }
-    }
-
     /// Whether a site comes before this boundary in the forward pass.
     pub fn comes_after(self, site: Site) -> bool {
         match self {

@@ -8,13 +8,11 @@
 //! and no further. So a cut is crossed backwards exactly when something below it trains, and
 //! gradients pass *through* frozen blocks of the server if the client trains anything beneath.
 
-use crate::bytes::{ByteCount, ElementWidth};
 use crate::cut::{Crossing, Cut, Side};
 use crate::error::PlanError;
 use crate::id::{ParamId, Site};
 use crate::layout::Layout;
 use crate::scope::Scope;
-use crate::traffic::{HiddenStates, Traffic};
 use crate::versions::{Held, Versions};
 
 /// One client's part in one round. Its scopes lie within its layout, what learns lies within what
@@ -136,15 +134,6 @@ impl Plan {
         self.learns.lowest_site()
     }
 
-    /// The lowest site of a side that the backward pass runs through, trained there or merely on
-    /// the way to something lower; `None` if the side takes no part in it.
-    pub fn backward_reaches(&self, side: Side) -> Option<Site> {
-        let lowest = self.lowest_trained()?;
-        let blocks = (0..self.blocks).map(Site::Block);
-        let sites = [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]);
-        sites.skip_while(|site| *site < lowest).find(|site| self.cut.side(*site) == side)
-    }
-
     /// How many leading blocks, after an untrained embedding, nothing in this round changes; their
     /// outputs depend on the input alone. `None` when the embedding trains.
     pub fn frozen_prefix(&self) -> Option<u16> {
@@ -156,50 +145,12 @@ impl Plan {
     }
 }
 
-/// What it costs to send.
-impl Plan {
-    /// The bytes one client moves in a round in which it receives these parameters and passes these
-    /// hidden states.
-    ///
-    /// This counts values only; masks, scores and framing are the encoding's to add.
-    pub fn bytes(
-        &self,
-        layout: &Layout,
-        width: ElementWidth,
-        (downloads, hidden): (&Scope, HiddenStates),
-    ) -> Result<Traffic, PlanError> {
-        self.has.check(layout)?;
-        let parameters = |scope: &Scope| ByteCount::of(scope.elements(layout) as u64, width);
-        let mut traffic = Traffic {
-            parameters_up: parameters(&self.uploads()),
-            parameters_down: parameters(downloads),
-            ..Traffic::default()
-        };
-        let states = ByteCount::of(hidden.elements(), width);
-        for crossing in self.crossings() {
-            match crossing.receiver() {
-                Side::Server => traffic.crossing_up += states,
-                Side::Client => traffic.crossing_down += states,
-            }
-        }
-        for crossing in self.gradient_crossings() {
-            match crossing.receiver() {
-                Side::Server => traffic.crossing_down += states,
-                Side::Client => traffic.crossing_up += states,
-            }
-        }
-        Ok(traffic)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{id, layout};
     use crate::role::Part;
     use crate::round::Round;
-
-    const STATES: HiddenStates = HiddenStates { tokens: 10, width: 4 };
 
     /// Six blocks of which the server holds 2 and 3.
     fn cut_plan(scope: impl FnOnce(&Layout) -> Scope) -> (Layout, Plan) {
@@ -231,29 +182,25 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_backward(lowest: Site, client: Option<Site>, server: Option<Site>, crossed: usize) {
+    fn check_backward(lowest: Site, crossed: usize) {
         let (_, plan) = cut_plan(|layout| Scope::of_sites(layout, [lowest, Site::Head]));
-        assert_eq!(plan.backward_reaches(Side::Client), client);
-        assert_eq!(plan.backward_reaches(Side::Server), server);
         let backward: Vec<Crossing> = plan.crossings().into_iter().rev().take(crossed).collect();
         assert_eq!(plan.gradient_crossings(), backward);
     }
 
     #[test]
     fn gradients_run_down_to_the_lowest_trained_site_and_no_further() {
-        let block = |number| Some(Site::Block(number));
-        check_backward(Site::Head, Some(Site::Head), None, 0);
-        check_backward(Site::Block(4), block(4), None, 0);
-        check_backward(Site::Block(3), block(4), block(3), 1);
-        check_backward(Site::Block(2), block(4), block(2), 1);
-        check_backward(Site::Block(1), block(1), block(2), 2);
-        check_backward(Site::Embedding, Some(Site::Embedding), block(2), 2);
+        check_backward(Site::Head, 0);
+        check_backward(Site::Block(4), 0);
+        check_backward(Site::Block(3), 1);
+        check_backward(Site::Block(2), 1);
+        check_backward(Site::Block(1), 2);
+        check_backward(Site::Embedding, 2);
     }
 
     #[test]
     fn a_plan_that_trains_nothing_has_no_backward_pass() {
         let (_, plan) = cut_plan(|_| Scope::empty());
-        assert_eq!(plan.backward_reaches(Side::Client), None);
         assert_eq!(plan.gradient_crossings(), []);
         assert_eq!(plan.frozen_prefix(), Some(6));
     }
@@ -266,29 +213,6 @@ mod tests {
         assert_eq!(prefix(Site::Block(0)), Some(0));
         assert_eq!(prefix(Site::Block(3)), Some(3));
         assert_eq!(prefix(Site::Head), Some(6));
-    }
-
-    #[test]
-    fn bytes_follow_from_the_plan() {
-        let (layout, plan) = cut_plan(|layout| Scope::of_blocks(layout, [3, 5]));
-        let back = &plan.uploads();
-        let traffic = plan.bytes(&layout, ElementWidth::F32, (back, STATES)).expect("same layout");
-        // Block 5 has 64 elements; block 3 is trained where it lives. Ten tokens of width 4 take
-        // 160 bytes: up and down as states, and up once more as the gradient block 3 needs.
-        let expected = Traffic {
-            parameters_up: ByteCount(256),
-            parameters_down: ByteCount(256),
-            crossing_up: ByteCount(320),
-            crossing_down: ByteCount(160),
-        };
-        assert_eq!(traffic, expected);
-    }
-
-    #[test]
-    fn bytes_under_another_layout_are_refused() {
-        let (_, plan) = cut_plan(Scope::everything);
-        let nothing = &Scope::empty();
-        assert!(plan.bytes(&layout(3), ElementWidth::F32, (nothing, STATES)).is_err());
     }
 
     #[test]

@@ -9,12 +9,11 @@ mod calibration;
 mod labels;
 mod rouge;
 mod spans;
-mod stem;
 
 pub use by_label::{ByLabel, ConfusionMatrix, OneLabel};
 pub use calibration::{Calibration, CalibrationBin, CalibrationScore};
 pub use labels::LabelScore;
-pub use rouge::{Rouge, RougeScore, RougeWords};
+pub use rouge::{Rouge, RougeScore};
 pub use spans::{Span, SpanScore, spans};
 
 use serde::{Deserialize, Serialize};

@@ -8,17 +8,6 @@
 
 use std::collections::BTreeMap;
 
-use super::stem::stem;
-
-/// Which words count as the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RougeWords {
-    /// Equal ones.
-    Plain,
-    /// Those with the same stem; words of up to three letters are left as they are.
-    Stemmed,
-}
-
 /// The three scores of one text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rouge {
@@ -34,12 +23,12 @@ impl Rouge {
     /// The scores of a text against its reference.
     ///
     /// ```
-    /// use fedra_data::{Rouge, RougeWords};
-    /// let score = Rouge::of("the patient has a cough", "a cough, the patient", RougeWords::Plain);
+    /// use fedra_data::Rouge;
+    /// let score = Rouge::of("the patient has a cough", "a cough, the patient");
     /// assert!((score.one - 8.0 / 9.0).abs() < 1e-12);
     /// ```
-    pub fn of(reference: &str, text: &str, words: RougeWords) -> Self {
-        let (reference, text) = (cut(reference, words), cut(text, words));
+    pub fn of(reference: &str, text: &str) -> Self {
+        let (reference, text) = (cut(reference), cut(text));
         let shared = |size| {
             let (mine, others) = (grams(&reference, size), grams(&text, size));
             let common =
@@ -85,17 +74,10 @@ impl RougeScore {
     }
 }
 
-fn cut(text: &str, words: RougeWords) -> Vec<String> {
+fn cut(text: &str) -> Vec<String> {
     let lower = text.to_lowercase();
     let runs = lower.split(|letter: char| !letter.is_ascii_alphanumeric());
-    let runs = runs.filter(|run| !run.is_empty());
-    match words {
-        RougeWords::Plain => runs.map(str::to_owned).collect(),
-        RougeWords::Stemmed => runs
-            .map(|run| if run.len() > 3 { stem(run) } else { run.to_owned() })
-            .filter(|run| !run.is_empty())
-            .collect(),
-    }
+    runs.filter(|run| !run.is_empty()).map(str::to_owned).collect()
 }
 
 fn grams(words: &[String], size: usize) -> BTreeMap<&[String], usize> {
@@ -136,13 +118,13 @@ mod tests {
 
     #[test]
     fn the_scores_of_a_small_pair_are_those_by_hand() {
-        let score = Rouge::of("a b c d", "a c b d e", RougeWords::Plain);
+        let score = Rouge::of("a b c d", "a c b d e");
         assert!((score.one - 2.0 * 0.8 * 1.0 / 1.8).abs() < 1e-12);
         assert_eq!(score.two, 0.0);
         // a b d, or a c d: three of four and of five.
         assert!((score.longest - 2.0 * 0.75 * 0.6 / 1.35).abs() < 1e-12);
-        assert_eq!(Rouge::of("", "", RougeWords::Plain), Rouge::default());
-        assert_eq!(Rouge::of("x", "...", RougeWords::Plain), Rouge::default());
+        assert_eq!(Rouge::of("", ""), Rouge::default());
+        assert_eq!(Rouge::of("x", "..."), Rouge::default());
     }
 
     #[test]
