@@ -56,6 +56,7 @@ pub fn all() -> Vec<Document> {
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "README.md",
+        "SECURITY.md",
         "experiments/README.md",
     ];
     let mut paths: Vec<String> = top.map(str::to_owned).to_vec();
