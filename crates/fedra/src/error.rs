@@ -92,63 +92,19 @@ impl Error {
 
     /// Whether somebody asked to stop within a round, or while its model was scored: no failure.
     pub(crate) fn is_stop(&self) -> bool {
-        match self {
-            Self::Engine(EngineError::Stopped) | Self::Client(ClientError::Stopped) => true,
-            Self::Within { source, .. } | Self::BrokeDown { source, .. } => source.is_stop(),
-            Self::Complaint(_)
-            | Self::Refused(_)
-            | Self::Data(_)
-            | Self::Model(_)
-            | Self::Compute(_)
-            | Self::Plan(_)
-            | Self::Client(_)
-            | Self::Engine(_)
-            | Self::Io(_)
-            | Self::Json(_)
-            | Self::Toml(_)
-            | Self::Unwritten { .. } => false,
-        }
+        matches!(self, Self::Engine(EngineError::Stopped) | Self::Client(ClientError::Stopped))
+            || self.cause().is_some_and(Self::is_stop)
     }
 
     /// Whether somebody asked for the end of a preparation: nothing was refused, and nothing written.
     pub fn is_stopped_preparation(&self) -> bool {
-        match self {
-            Self::Data(DataError::Stopped) => true,
-            Self::Within { source, .. } => source.is_stopped_preparation(),
-            Self::Data(_)
-            | Self::Complaint(_)
-            | Self::Refused(_)
-            | Self::Model(_)
-            | Self::Compute(_)
-            | Self::Plan(_)
-            | Self::Client(_)
-            | Self::Engine(_)
-            | Self::Io(_)
-            | Self::Json(_)
-            | Self::Toml(_)
-            | Self::Unwritten { .. }
-            | Self::BrokeDown { .. } => false,
-        }
+        matches!(self, Self::Data(DataError::Stopped))
+            || self.cause().is_some_and(Self::is_stopped_preparation)
     }
 
     /// What is kept of a run that ended on its way.
     pub const fn breakdown(&self) -> Option<&Breakdown> {
-        match self {
-            Self::BrokeDown { how, .. } => Some(how),
-            Self::Complaint(_)
-            | Self::Refused(_)
-            | Self::Data(_)
-            | Self::Model(_)
-            | Self::Compute(_)
-            | Self::Plan(_)
-            | Self::Client(_)
-            | Self::Engine(_)
-            | Self::Io(_)
-            | Self::Json(_)
-            | Self::Toml(_)
-            | Self::Unwritten { .. }
-            | Self::Within { .. } => None,
-        }
+        if let Self::BrokeDown { how, .. } = self { Some(how) } else { None }
     }
 
     /// The error and its causes in one line ([`in_words`]).
@@ -158,21 +114,15 @@ impl Error {
 
     /// The engine's error, whatever was being done.
     fn engine(&self) -> Option<&EngineError> {
-        match self {
-            Self::Engine(error) => Some(error),
-            Self::Within { source, .. } | Self::BrokeDown { source, .. } => source.engine(),
-            Self::Complaint(_)
-            | Self::Refused(_)
-            | Self::Data(_)
-            | Self::Model(_)
-            | Self::Compute(_)
-            | Self::Plan(_)
-            | Self::Client(_)
-            | Self::Io(_)
-            | Self::Json(_)
-            | Self::Toml(_)
-            | Self::Unwritten { .. } => None,
+        if let Self::Engine(error) = self { Some(error) } else { self.cause()?.engine() }
+    }
+
+    /// The error that this one only adds words to.
+    fn cause(&self) -> Option<&Self> {
+        if let Self::Within { source, .. } | Self::BrokeDown { source, .. } = self {
+            return Some(source);
         }
+        None
     }
 }
 

@@ -19,29 +19,22 @@ const FLAGS: [(&str, &str); 7] = [
 
 /// The same error with flags in the place of keys.
 pub(crate) fn in_flags(error: Error) -> Error {
-    match error {
-        Error::Data(error) => Error::Data(error.in_flags()),
-        // The path is in what follows.
-        Error::Within { what, source } if what == "data.path" => in_flags(*source),
-        Error::Within { what, source } => {
-            Error::Within { what: flag(&what), source: Box::new(in_flags(*source)) }
-        }
-        Error::Complaint(complaint) => {
-            let key = flag(complaint.key());
-            Error::Complaint(complaint.about(key))
-        }
-        other @ (Error::Refused(_)
-        | Error::Model(_)
-        | Error::Compute(_)
-        | Error::Plan(_)
-        | Error::Client(_)
-        | Error::Engine(_)
-        | Error::Io(_)
-        | Error::Json(_)
-        | Error::Toml(_)
-        | Error::Unwritten { .. }
-        | Error::BrokeDown { .. }) => other,
+    if let Error::Data(error) = error {
+        return Error::Data(error.in_flags());
     }
+    if let Error::Complaint(complaint) = error {
+        let key = flag(complaint.key());
+        return Error::Complaint(complaint.about(key));
+    }
+    if let Error::Within { what, source } = error {
+        let source = in_flags(*source);
+        // The path is in what follows.
+        return match what.as_str() {
+            "data.path" => source,
+            what => Error::Within { what: flag(what), source: Box::new(source) },
+        };
+    }
+    error
 }
 
 fn flag(key: &str) -> String {

@@ -174,8 +174,8 @@ vectorised! {
                 inverse * (dy[i] * weight[i] - h_mean - (x[i] - mean) * inverse * hn_mean)
             };
             let dx = &mut dx[..width];
-            for i in 0..width {
-                dx[i] = if keep { dx[i] + slope(i) } else { slope(i) };
+            for (i, dx) in dx.iter_mut().enumerate() {
+                *dx = if keep { *dx + slope(i) } else { slope(i) };
             }
         }
     }

@@ -34,7 +34,6 @@ pub struct Draft {
     /// Who computes: `auto` or `cpu`.
     pub device: String,
     /// How many threads; all cores unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
     /// Where a simulation keeps what its idle clients keep.
     pub keep: Keep,
@@ -54,18 +53,14 @@ pub struct Draft {
     /// How parameters travel.
     pub wire: Wire,
     /// How the model is cut between clients and server; absent: it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitTable>,
     /// When the model is tested.
     pub evaluate: Evaluate,
     /// What goes wrong on purpose; absent: nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
     /// What `fedra compare` varies; a run takes no part of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub compare: Option<CompareTable>,
     /// What is promised to those whose rows are learnt from; absent: nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub privacy: Option<PrivacyTable>,
 }
 
@@ -118,49 +113,35 @@ pub struct Data {
     /// The format, or the clinic that needs no file.
     pub source: Source,
     /// What is to be learnt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
     /// A file with all rows, or the folder of i2b2 or MIMIC-III.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// A file for each client by its name, in place of one with everybody's rows.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub clients: BTreeMap<String, PathBuf>,
     /// A file with rows to learn from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<PathBuf>,
     /// A file with rows to decide on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<PathBuf>,
     /// A file with rows to report on: the central test set.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<PathBuf>,
     /// The names of all labels; those of the rows unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
     /// What stands between the fields of a CSV or TSV file, where it is not the usual character.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delimiter: Option<char>,
     /// How the letters of a text file are written; UTF-8 unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Letters>,
     /// What becomes of rows without a text or a label; they are refused unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
     /// What the model reads, written from columns, for tasks that are answered in text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<PromptTemplate>,
     /// The answers among which a label chooses, for `choice`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<ChoiceTemplates>,
     /// What should be written, for `generation`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<PromptTemplate>,
     /// What likelihoods are divided by before they are compared, for `choice`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub length_norm: Option<LengthNorm>,
     /// Most tokens that are written, for `generation`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
     /// Which column means what.
     pub columns: Columns,
@@ -169,25 +150,18 @@ pub struct Data {
     /// How rows are split where the source does not say.
     pub shares: Shares,
     /// The share of the training rows that is used: the chance with which each of them is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<f64>,
     /// Most training examples at a client; the rest is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_examples: Option<usize>,
     /// Most examples in each test or validation set; the rest is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_test: Option<usize>,
     /// Most tokens of an example; the rest is cut.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<usize>,
     /// A folder that keeps tokenised rows for the next time; nothing is kept unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
     /// The knobs of the synthetic clinic; its hospitals are `federation.clients`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub clinic: Option<Clinic>,
     /// Which notes and codes of MIMIC-III to take.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mimic: Option<Mimic>,
 }
 
@@ -239,16 +213,12 @@ pub struct Partition {
     /// The way.
     pub by: By,
     /// The concentration, for `dirichlet` and `quantity`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
     /// Shards a client, for `shards`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shards: Option<usize>,
     /// Fewest training rows of a client.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_examples: Option<usize>,
     /// What becomes of clients with fewer: `merge` into one called `others`, or `drop`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub small: Option<Small>,
     /// Clients of the source who take no part: none of their rows is trained on or tested on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -277,36 +247,26 @@ pub enum By {
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
     /// A shape by name, with fresh weights.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     /// A folder in Hugging Face layout, or a GGUF file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// Most pieces of the vocabulary grown for a preset.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<usize>,
     /// A tokenizer for a preset, in place of a vocabulary that is grown: a model folder or a
     /// `tokenizer.json`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
     /// Another number of blocks than the preset has.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<usize>,
     /// Another width than the preset has.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<usize>,
     /// Another number of attention heads than the preset has.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<usize>,
     /// Whether a folder's trained head is left aside; kept where its labels are the data's unless
     /// given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<HeadChoice>,
     /// A folder with adapters that the run starts from, in PEFT's layout; beside a path.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<PathBuf>,
     /// Low-rank adapters that learn in place of the model's weights; absent: the weights learn.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<Lora>,
 }
 
@@ -380,10 +340,8 @@ impl Default for Lora {
 #[serde(default, deny_unknown_fields)]
 pub struct Federation {
     /// How many rounds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     /// How many clients; the source's own number unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<usize>,
     /// The clients' names in the order of their numbers, for a server that has nobody's rows; those
     /// of the rows unless given.
@@ -394,7 +352,6 @@ pub struct Federation {
     /// The fewest updates with which a round counts: a number of clients, or a share of the cohort.
     pub min_arrivals: MinArrivals,
     /// The largest norm of an update: a number, or a multiple of the cohort's median.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_norm: Option<MaxNorm>,
     /// How often a round with fewer is repeated, with a new cohort, before the run stops.
     pub retries: u32,
@@ -431,10 +388,8 @@ pub struct Work {
     /// Examples in a step.
     pub batch: u32,
     /// Stops a client's round early.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_steps: Option<u32>,
     /// Scales gradients down to this norm.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f32>,
     /// How a gradient becomes a step.
     pub optimiser: OptimiserConfig,
@@ -495,10 +450,8 @@ pub struct Evaluate {
     pub attention: bool,
     /// Keep the model of the round that did best on the clients' validation examples too; so it is
     /// unless given, where there are such examples.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub best: Option<bool>,
     /// Stop once so many scorings in a row brought nothing better on those examples.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u32>,
     /// Write each example of the central test set with its truth and the last model's answer to
     /// `predictions.jsonl`.

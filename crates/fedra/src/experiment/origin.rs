@@ -47,24 +47,13 @@ impl Origin {
 
     /// The same error with the place of its key, where it is a complaint without one.
     pub fn point(&self, error: Error) -> Error {
-        match error {
-            Error::Complaint(complaint) => Error::Complaint(self.place(complaint)),
-            Error::Within { what, source } => {
-                Error::Within { what, source: Box::new(self.point(*source)) }
-            }
-            other @ (Error::Refused(_)
-            | Error::Data(_)
-            | Error::Model(_)
-            | Error::Compute(_)
-            | Error::Plan(_)
-            | Error::Client(_)
-            | Error::Engine(_)
-            | Error::Io(_)
-            | Error::Json(_)
-            | Error::Toml(_)
-            | Error::Unwritten { .. }
-            | Error::BrokeDown { .. }) => other,
+        if let Error::Complaint(complaint) = error {
+            return Error::Complaint(self.place(complaint));
         }
+        if let Error::Within { what, source } = error {
+            return Error::Within { what, source: Box::new(self.point(*source)) };
+        }
+        error
     }
 
     /// The same complaint with the place of its key.

@@ -17,30 +17,25 @@ pub struct PrivacyTable {
     /// Whose presence is hidden: one example, or a client with all of its.
     pub unit: Unit,
     /// The most that may be spent; noise is found for it unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub epsilon: Option<f64>,
     /// The chance with which the promise may fail.
     pub delta: f64,
     /// How neighbouring datasets differ.
     pub relation: Relation,
     /// Deviation of the noise over the clip norm.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
     /// The norm down to which a contribution is scaled.
     pub clip: f64,
     /// How an example's gradient is scaled down.
     pub clipping: ClipRule,
     /// Batches of more than so many times `work.batch` are cut down.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<f64>,
     /// A public number of training rows of a client, from which rate, steps and weight follow in place of the
     /// true one; only for examples.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<NonZeroU64>,
     /// Where the ranking of blocks comes from, where a method would let clients measure.
     pub selection: PrivateSelection,
     /// Text that anybody may have, in the format of the data, for `selection = "public"`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub public: Option<PathBuf>,
     /// Whether clients score the model on validation and test examples of their own, which nothing hides.
     pub client_scores: bool,

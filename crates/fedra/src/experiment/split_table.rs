@@ -14,13 +14,10 @@ use crate::complaint::Complaint;
 #[serde(default, deny_unknown_fields)]
 pub struct SplitTable {
     /// Blocks behind the embedding that a client keeps (p); 1 unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<u16>,
     /// Blocks in front of the head that a client keeps (q); 1 unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<u16>,
     /// Memory that a client has; as many blocks as fit stay with it, in place of `first` and `last`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_memory: Option<String>,
     /// What the clients of these names keep.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -31,14 +28,12 @@ pub struct SplitTable {
     /// Whom the server serves when.
     pub mode: SplitMode,
     /// With `replicated`: average the copies after every so many steps too.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub average_every: Option<u32>,
     /// Whether the clients' ends are averaged, or each client keeps its own.
     pub ends: EndsAre,
     /// How rows are written.
     pub encoding: RowEncoding,
     /// What is added to rows before they leave a client.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTable>,
 }
 
@@ -62,25 +57,18 @@ pub struct NoiseTable {
     /// Which formula.
     pub kind: Formula,
     /// `relative`: noise in units of the row's root mean square.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gamma: Option<f64>,
     /// `clipped`: the largest norm of a row.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub norm: Option<f64>,
     /// `clipped`: noise in units of that norm.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sigma: Option<f64>,
     /// `absolute`: the mean absolute value of the noise.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
     /// Whether an example meets new noise each time; under a promise it does unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub draw: Option<NoiseDraw>,
     /// Whether gradients that leave a client get it too; they do unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gradients: Option<bool>,
     /// `clipped`: the largest norm of a gradient's row; `norm` unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gradient_norm: Option<f64>,
 }
 
