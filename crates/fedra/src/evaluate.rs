@@ -128,6 +128,10 @@ pub fn evaluate(
             let file = &with_columns_of(file, run.as_ref());
             let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
             notes.extend(note);
+            let is_held_out = matches!(file.split, Some(Split::Validation | Split::Test));
+            notes.extend(
+                run.as_ref().filter(|_| !is_held_out).and_then(|run| run.note_on_file(&file.path)),
+            );
             experiment
         }
     };
@@ -148,8 +152,11 @@ pub fn evaluate(
         let owners: Vec<Option<String>> =
             holdings.table.examples.iter().map(|example| example.client.clone()).collect();
         let remarks = remarks::of_reading(&holdings).into_iter();
-        let read: Vec<String> =
+        let mut read: Vec<String> =
             remarks.map(|remark| remark.trim_start_matches("note: ").to_owned()).collect();
+        if let (EvaluationData::Experiment(_), Some(run)) = (data, &run) {
+            read.extend(run.note_on_rows(&holdings));
+        }
         let prepared = Prepared::of_part(&experiment, holdings, (&device, None), work)?;
         Ok((prepared, division, owners, read))
     })?;

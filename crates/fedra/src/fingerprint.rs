@@ -84,11 +84,30 @@ impl Inputs {
         changed.map(|(what, expected, found)| Change { what, expected, found }).collect()
     }
 
+    /// Which of a run's rows and their division is another here; labels decide about neither.
+    pub(crate) fn other_data(&self, holdings: &Holdings) -> Option<OtherData> {
+        let now = Data::of(holdings);
+        match (self.rows == now.rows, self.division == now.division) {
+            (true, true) => None,
+            (true, false) => Some(OtherData::Division),
+            (false, _) => Some(OtherData::Rows),
+        }
+    }
+
     fn join(data: Data, folder: &Folder, adapter: Option<Digest>) -> Self {
         let Data { rows, labels, division } = data;
         let Folder { config, weights, tokenizer } = *folder;
         Self { rows, labels, division, config, weights, tokenizer, adapter }
     }
+}
+
+/// How data differ from those of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OtherData {
+    /// There are other rows.
+    Rows,
+    /// The same rows are held by others, or for something else.
+    Division,
 }
 
 /// One input that is another than it was.

@@ -297,6 +297,14 @@ fn an_evaluation_gives_the_scores_of_the_run_and_of_each_client() {
     let shown = place.succeed(&arguments[..4]);
     assert!(shown.contains("central test: ") && shown.contains("true \\ answered"), "{shown}");
     assert!(shown.contains("hospital-2"), "{shown}");
+    // Only with the run's own rows, divided as it divided them, is no scored row one that it trained on.
+    let said = place.succeed_and_hear(&arguments[..4]);
+    assert!(!said.contains("trained on"), "{said}");
+    let said = place.succeed_and_hear(&[&arguments[..4], &["--set", "data.shares.test=0.3"]].concat());
+    assert!(said.contains("note: runs/a divided the same rows differently"), "{said}");
+    let said = place.succeed_and_hear(&[&arguments[..4], &["--seed", "4"]].concat());
+    assert!(said.contains("note: these are not the rows that runs/a began with"), "{said}");
+    assert!(said.contains("trained on may be among those that are scored"), "{said}");
 }
 
 #[test]
@@ -336,6 +344,7 @@ fn rows_of_a_file_are_scored_by_their_labels_names_and_strange_labels_are_refuse
     let refused = place.refused(&arguments);
     assert!(refused.contains("the labels are mixed"), "{refused}");
     assert!(refused.contains("answers with stable, worse, better"), "{refused}");
+    assert!(refused.contains("first other label \"mixed\" at "), "{refused}");
     let refused = place.refused(&["evaluate", "--model", &model, "tiny.toml", "--task", "classes"]);
     assert!(refused.contains("--task: found it beside an experiment"), "{refused}");
 }
@@ -516,6 +525,10 @@ fn a_run_is_read_by_the_columns_that_it_was_trained_with_and_says_which_model_an
     let output = place.fedra(&["predict", "--model", "runs/rows", "--text", "the same words"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     // Labelled rows are found by the same columns.
-    place.succeed(&["evaluate", "--model", "runs/rows", "rows.csv"]);
+    let said = place.succeed_and_hear(&["evaluate", "--model", "runs/rows", "rows.csv"]);
+    assert!(said.contains("note: runs/rows took its training rows from this file"), "{said}");
+    fs::copy(place.path("rows.csv"), place.path("copy.csv")).unwrap();
+    let said = place.succeed_and_hear(&["evaluate", "--model", "runs/rows", "copy.csv"]);
+    assert!(!said.contains("took its training rows"), "{said}");
     place.succeed(&["evaluate", "--model", "runs/rows/model-best", "rows.csv"]);
 }
