@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::error::{Context, Result, refuse};
 use crate::experiment::{Experiment, ModelSource, Vocabulary};
 use crate::holdings::Holdings;
+use crate::listener::{Listener, Silent};
 
 /// The inputs of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,12 +147,17 @@ pub struct Fingerprints {
 impl Fingerprints {
     /// The inputs of an experiment; rows and weights are read only once for all that share them.
     pub fn of(&mut self, experiment: &Experiment) -> Result<Inputs> {
+        self.heard(experiment, &Silent)
+    }
+
+    /// The same while somebody listens.
+    pub fn heard(&mut self, experiment: &Experiment, listener: &dyn Listener) -> Result<Inputs> {
         let key = data_key(experiment)?;
         let known = self.data.iter().find(|(known, _)| *known == key).map(|(_, data)| *data);
         let data = if let Some(data) = known {
             data
         } else {
-            let data = Data::of(&Holdings::of(experiment)?);
+            let data = Data::of(&Holdings::heard(experiment, listener)?);
             self.data.push((key, data));
             data
         };
