@@ -92,7 +92,9 @@ fn first_strange(table: &Table, why: &WhyFresh) -> String {
     let WhyFresh::OtherLabels { stored, .. } = why else { return String::new() };
     let strange = |example: &Example| {
         let labels = match &example.labels {
-            Labels::One(label) | Labels::Choice(Choice { label, .. }) => std::slice::from_ref(label),
+            Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
+                std::slice::from_ref(label)
+            }
             Labels::Many(labels) | Labels::PerWord(labels) => labels,
             Labels::Absent | Labels::Text(_) => &[],
         };
