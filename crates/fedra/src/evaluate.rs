@@ -33,6 +33,7 @@ use crate::predictions::{self, Place};
 use crate::prepared::Prepared;
 use crate::remarks;
 use crate::run_model::RunModel;
+use crate::token_lengths::TokenLengths;
 use crate::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
 
 /// The rows that a model is held against.
@@ -200,13 +201,28 @@ pub fn evaluate(
     if reports.is_empty() {
         refuse!("found no test or validation example in the data, expected at least one");
     }
+    let positions = prepared.model.longest();
+    let longest = experiment.draft.data.max_tokens.unwrap_or(positions);
+    let cut = TokenLengths::of(shards, longest, positions).note();
+    let cut = cut.map(|note| {
+        let note = note.trim_start_matches("note: ");
+        match data {
+            EvaluationData::Experiment(_) => note.to_owned(),
+            EvaluationData::File(_) => note.replace("data.max_tokens", "--max-tokens"),
+        }
+    });
     let shown = folders.adapter.as_ref().unwrap_or(&folders.model);
     Ok(EvaluationReport {
         model: shown.display().to_string(),
         task: shards.task,
         labels: shards.labels.names().to_vec(),
         sets: reports,
-        notes: notes.into_iter().chain(read).chain(prepared.notes.iter().cloned()).collect(),
+        notes: notes
+            .into_iter()
+            .chain(read)
+            .chain(prepared.notes.iter().cloned())
+            .chain(cut)
+            .collect(),
     })
 }
 

@@ -155,7 +155,10 @@ fn long_texts_are_cut_aloud_or_read_in_windows_and_words_may_be_given() {
     let long = "chest pain and fever and cough ".repeat(30);
     let model = fixture("sequence_one").display().to_string();
     let told = place.succeed_and_hear(&["predict", "--model", &model, "--text", &long]);
-    assert!(told.contains("note: 1 text is longer than 40 tokens"), "{told}");
+    assert!(told.contains("note: 1 of 1 row is cut to 40 tokens: the rest was not seen"), "{told}");
+    fs::write(place.path("long.csv"), format!("text,label\n{long},stable\nx,worse\n")).unwrap();
+    let scored = place.succeed_and_hear(&["evaluate", "--model", &model, "long.csv"]);
+    assert!(scored.contains("note: 1 of 2 rows is cut to 40 tokens (--max-tokens)"), "{scored}");
     assert!(told.contains("\"truncated\": "), "{told}");
     let model = fixture("words_llama").display().to_string();
     let told: Value =
@@ -204,6 +207,10 @@ fn what_cannot_be_predicted_is_refused_with_its_line() {
         refused(&["--input", "bad.jsonl", "--column", "note"])
             .contains("bad.jsonl:1: found the columns \"text\", expected column \"note\"")
     );
+    let empty = ["predict", "--model", &model, "--input", "empty.csv"];
+    fs::write(place.path("empty.csv"), "text\ncough\n\" \"\n\"\"\n").unwrap();
+    let told = place.succeed_and_hear(&empty);
+    assert!(told.contains("note: 2 of 3 rows have no text, the first at empty.csv:3"), "{told}");
     assert!(refused(&["--input", "bad.docx"]).contains("--input-format: found nothing"));
     assert!(refused(&["--input", "none.csv"]).contains("none.csv"));
     assert!(refused(&["--text", "x", "--threshold", "2"]).contains("--threshold: found 2"));
@@ -211,6 +218,42 @@ fn what_cannot_be_predicted_is_refused_with_its_line() {
     assert!(refused(&["--text", "x", "--max-tokens", "99"]).contains("expected at most 40"));
     let none = place.refused(&["predict", "--model", "nowhere", "--text", "x"]);
     assert!(none.contains("--model: found no nowhere"), "{none}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn answers_that_are_cut_short_leave_nothing_and_a_full_disk_is_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let model = fixture("sequence_one").display().to_string();
+    let full = ["predict", "--model", &model, "--text", "x", "--output", "/dev/full"];
+    let output = place.fedra(&[&full[..], &["--format", "jsonl"]].concat());
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("/dev/full: No space left"), "{said}");
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fedra"))
+        .current_dir(place.folder.path())
+        .args(["predict", "--model", &model, "--input", "-", "--output", "out.jsonl"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Held to the end: whoever waits for a child closes what is left of its input.
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"a note of a patient\n").unwrap();
+    let part = place.path(&format!(".out.jsonl.{}.part", child.id()));
+    let mode = || fs::metadata(&part).map(|found| found.permissions().mode() & 0o777).ok();
+    while mode() != Some(0o600) {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // The signal is listened to once the file is there.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(input);
+    assert!(!part.exists() && !place.path("out.jsonl").exists());
 }
 
 /// Trains the smallest federation, with a test set that the server holds.
@@ -300,7 +343,8 @@ fn an_evaluation_gives_the_scores_of_the_run_and_of_each_client() {
     // Only with the run's own rows, divided as it divided them, is no scored row one that it trained on.
     let said = place.succeed_and_hear(&arguments[..4]);
     assert!(!said.contains("trained on"), "{said}");
-    let said = place.succeed_and_hear(&[&arguments[..4], &["--set", "data.shares.test=0.3"]].concat());
+    let said =
+        place.succeed_and_hear(&[&arguments[..4], &["--set", "data.shares.test=0.3"]].concat());
     assert!(said.contains("note: runs/a divided the same rows differently"), "{said}");
     let said = place.succeed_and_hear(&[&arguments[..4], &["--seed", "4"]].concat());
     assert!(said.contains("note: these are not the rows that runs/a began with"), "{said}");
