@@ -116,10 +116,9 @@ impl RunModel {
         let best = summary.best.as_ref().filter(|best| best.model.is_some());
         Some(match (self.round, best) {
             (WhichRound::Best, Some(best)) => format!(
-                "{shown}/{MODEL_BEST} is used, of round {}, which did best on validation examples ({} {:.3})",
+                "{shown}/{MODEL_BEST} is used, of round {}, which did best on validation examples ({})",
                 best.round + 1,
-                best.name,
-                best.score
+                best.in_words()
             ),
             (WhichRound::Best, None) => return None,
             (WhichRound::Last, Some(best)) if best.round + 1 == last => format!(
@@ -127,10 +126,9 @@ impl RunModel {
             ),
             (WhichRound::Last, Some(best)) => format!(
                 "{shown}/model is used, of the last round ({last}); round {} did best on validation examples \
-                 ({} {:.3}), and --best takes its model",
+                 ({}), and --best takes its model",
                 best.round + 1,
-                best.name,
-                best.score
+                best.in_words()
             ),
             (WhichRound::Last, None) => {
                 format!("{shown}/model is used, of the last round ({last})")
