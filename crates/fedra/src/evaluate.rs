@@ -201,16 +201,6 @@ pub fn evaluate(
     if reports.is_empty() {
         refuse!("found no test or validation example in the data, expected at least one");
     }
-    let positions = prepared.model.longest();
-    let longest = experiment.draft.data.max_tokens.unwrap_or(positions);
-    let cut = TokenLengths::of(shards, longest, positions).note();
-    let cut = cut.map(|note| {
-        let note = note.trim_start_matches("note: ");
-        match data {
-            EvaluationData::Experiment(_) => note.to_owned(),
-            EvaluationData::File(_) => note.replace("data.max_tokens", "--max-tokens"),
-        }
-    });
     let shown = folders.adapter.as_ref().unwrap_or(&folders.model);
     Ok(EvaluationReport {
         model: shown.display().to_string(),
@@ -221,8 +211,24 @@ pub fn evaluate(
             .into_iter()
             .chain(read)
             .chain(prepared.notes.iter().cloned())
-            .chain(cut)
+            .chain(note_on_cut_rows(&prepared, &experiment, data))
             .collect(),
+    })
+}
+
+/// How many rows are cut, in the words of whoever gave the data.
+fn note_on_cut_rows(
+    prepared: &Prepared,
+    experiment: &Experiment,
+    data: &EvaluationData,
+) -> Option<String> {
+    let positions = prepared.model.longest();
+    let longest = experiment.draft.data.max_tokens.unwrap_or(positions);
+    let note = TokenLengths::of(&prepared.shards, longest, positions).note()?;
+    let note = note.trim_start_matches("note: ");
+    Some(match data {
+        EvaluationData::Experiment(_) => note.to_owned(),
+        EvaluationData::File(_) => note.replace("data.max_tokens", "--max-tokens"),
     })
 }
 
