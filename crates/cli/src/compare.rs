@@ -11,6 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use fedra::compare::{CompareListener, CompareRequest, ProcessPool, RunsAhead, WorkPlan, Workers};
 use fedra::grid::counted;
+use fedra::listener::Listener;
 use fedra::run_files::REPORT;
 use fedra::summary::duration;
 use fedra_data::printable;
@@ -21,6 +22,7 @@ use crate::interrupt;
 use crate::live::{A_WHILE, cut, fitted};
 use crate::progress::Voice;
 use crate::screen::{self, Line};
+use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -138,6 +140,8 @@ fn on_leash(folder: &Path, threads: usize) -> std::io::Result<Command> {
 /// Shows the runs of a comparison as they go by: a live line for each that is on, and one for all.
 struct Follower {
     voice: Voice,
+    /// Shows how rows are prepared before the first run.
+    terminal: Terminal,
     state: Arc<Mutex<Overall>>,
     lines: RefCell<Lines>,
     /// When something within a round was last said, where no line is drawn.
@@ -189,7 +193,8 @@ impl Follower {
         let ahead = RunsAhead { what: "", complete: 0, rounds: 0, done: 0 };
         let state = Arc::new(Mutex::new(Overall::new(&ahead)));
         let said = RefCell::new(Instant::now());
-        Self { voice, state, lines: RefCell::default(), said }
+        let terminal = Terminal::new(voice);
+        Self { voice, terminal, state, lines: RefCell::default(), said }
     }
 
     /// Shows what a run told last.
@@ -233,6 +238,10 @@ impl CompareListener for Follower {
         if self.voice == Voice::Lively {
             console::say(line);
         }
+    }
+
+    fn preparation(&self) -> &dyn Listener {
+        &self.terminal
     }
 
     fn begin(&self, runs: &RunsAhead<'_>) {

@@ -13,6 +13,7 @@ use fedra_data::{Columns, Encoding, Missing, Split, Task, TextColumns};
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::interrupt;
 use crate::predict::{Chosen, parse_encoding, thread_pool};
 use crate::progress::Voice;
 use crate::terminal::Terminal;
@@ -91,6 +92,7 @@ impl Evaluate {
             Some(path) => Some(OutputFile::create("--predictions", path, existing)?),
             None => None,
         };
+        interrupt::removes(predictions.as_ref().and_then(OutputFile::part));
         let terminal = Terminal::new(Voice::Lively);
         let written = predictions.as_mut().map(|file| file as &mut dyn Write);
         let report = fedra::evaluate(&self.model.choice(), &data, written, &terminal)?;

@@ -4,6 +4,7 @@
 //! that what is left are complete rounds. Being told twice ends the process at once. SIGHUP keeps its own meaning: who closes a terminal
 //! ends the process, and who begins it with `nohup` does not.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
@@ -69,6 +70,25 @@ pub fn stop_with_standard_input() {
         // Nobody would notice that the comparison is gone: better to stop at once.
         TOLD.store(true, Ordering::SeqCst);
     }
+}
+
+/// Removes a file that is written for another place, if there is one, when the process is told to stop: what
+/// is in it was to be there whole or not at all. The process then ends at once.
+pub fn removes(part: Option<&Path>) {
+    let Some(part) = part.map(Path::to_owned) else { return };
+    let signal = Arc::new(AtomicBool::new(false));
+    for number in [SIGINT, SIGTERM] {
+        // Where it cannot be heard, a signal keeps its usual meaning.
+        let _deaf = flag::register(number, Arc::clone(&signal));
+    }
+    let _unheard = std::thread::Builder::new().spawn(move || {
+        while !signal.load(Ordering::SeqCst) {
+            std::thread::sleep(GLANCE);
+        }
+        screen::close();
+        let _absent = std::fs::remove_file(&part);
+        std::process::exit(STATUS.into());
+    });
 }
 
 fn listen() -> bool {

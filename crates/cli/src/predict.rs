@@ -15,6 +15,7 @@ use fedra::predict::{
     BadRows, OutputFormat, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
 };
 use fedra::run_model::RunModel;
+use fedra::token_lengths::cut_rows;
 use fedra::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
 use fedra_compute::ThreadPool;
 use fedra_data::{Encoding, TextColumns, TextFile, TextFormat, printable};
@@ -22,6 +23,7 @@ use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 
 use crate::console;
+use crate::interrupt;
 use crate::live::cut;
 use crate::screen::{self, Line};
 
@@ -211,6 +213,7 @@ impl Predict {
             Some(path) => {
                 let existing = if self.force { Existing::Replaced } else { Existing::Refused };
                 let output = OutputFile::create("--output", path, existing)?;
+                interrupt::removes(output.part());
                 let writer = PredictionWriter::new(output, writing);
                 let done = model.predict_rows(input, settings, writer, &told);
                 done.and_then(|(report, output)| Ok((report, output.finish()?)))
@@ -277,12 +280,17 @@ impl Predict {
         }
         if report.truncated > 0 {
             console::say(format_args!(
-                "note: {} longer than {longest} tokens: the rest was not seen (`truncated` says of how many \
-                 pieces)",
-                match report.truncated {
-                    1 => "1 text is".to_owned(),
-                    many => format!("{} texts are", grouped(many)),
-                }
+                "note: {}: the rest was not seen (`truncated` says of how many pieces)",
+                cut_rows((report.truncated, report.rows), longest)
+            ));
+        }
+        if report.blank > 0 {
+            let verb = if report.blank == 1 { "has" } else { "have" };
+            console::say(format_args!(
+                "note: {} of {} {verb} no text, the first at {}: the answer to it says nothing",
+                grouped(report.blank),
+                counted(report.rows, "row"),
+                printable(&report.first_blank.to_string())
             ));
         }
         if self.texts.input.is_some() {

@@ -9,7 +9,7 @@ use fedra::federate::Ending;
 use fedra::grid::counted;
 use fedra::output_folder::Over;
 use fedra::run::{Output, Resumed};
-use fedra::run_files::REPORT;
+use fedra::run_files::{EXPERIMENT, REPORT};
 use fedra::shell;
 use fedra::{Experiment, Summary};
 
@@ -50,7 +50,7 @@ pub struct Run {
     #[arg(long)]
     force: bool,
     /// Go on with an interrupted run; a complete one is shown and left as it is
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "sets", "seed", "out", "force"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     resume: Option<PathBuf>,
     /// Run as part of a comparison: with so many threads, until standard input ends
     #[arg(long, value_name = "THREADS", hide = true)]
@@ -69,6 +69,15 @@ impl Run {
         let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
         if self.leash.is_some() {
             interrupt::stop_with_standard_input();
+        }
+        if let (Some(folder), true) = (&self.resume, self.overrides.is_given()) {
+            let held = folder.join(EXPERIMENT);
+            bail!(
+                "--resume: found --set or --seed beside it, expected neither: a run goes on as it began\n\
+                 hint: more rounds are had by raising federation.rounds in {}, and then --resume; any other \
+                 change makes another run",
+                held.display()
+            );
         }
         match (&self.resume, &self.file) {
             (Some(folder), _) => match self

@@ -9,7 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use fedra::run_files::{EXPERIMENT, ROUNDS, STATUS, SUMMARY};
+use fedra::grid::counted;
+use fedra::run_files::{COMPARISON, EXPERIMENT, ROUNDS, STATUS, SUMMARY};
+use fedra::shell;
 use fedra::summary::duration;
 use fedra_engine::{Activity, ClientId, NormReport, RoundProgress};
 use fedra_net::{FleetPhase, FleetStatus, SiteStatus};
@@ -33,7 +35,7 @@ line; what each round came to is in its rounds.jsonl.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Status {
-    /// The folder of a run
+    /// The folder of a run, or of a comparison
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// For people, as one JSON object, or as metrics in Prometheus's text format
@@ -52,6 +54,21 @@ enum Format {
 impl Status {
     /// Runs it.
     pub fn run(self) -> Result<()> {
+        let runs = runs_of_comparison(&self.folder);
+        if let ([first, ..], Format::Text) = (runs.as_slice(), self.format) {
+            console::data(comparison(&self.folder, &runs));
+            let one = self.folder.join(first).display().to_string();
+            let one = shell::quoted(&one);
+            console::say(format_args!("more about one run: fedra status {one}"));
+            return Ok(());
+        }
+        if let [first, ..] = runs.as_slice() {
+            bail!(
+                "{}: found a comparison, expected the folder of one run for this format, such as {}",
+                self.folder.display(),
+                self.folder.join(first).display()
+            );
+        }
         let picture = Picture::read(&self.folder)?;
         match self.format {
             Format::Text => console::data(picture.text().trim_end()),
@@ -60,6 +77,53 @@ impl Status {
         }
         Ok(())
     }
+}
+
+/// Folders of runs below that of a comparison, by name: `VARIANT/seed-N`, and deeper for those that tune.
+fn runs_of_comparison(folder: &Path) -> Vec<PathBuf> {
+    /// `VARIANT/tune/VALUES/seed-N`.
+    const DEEPEST: usize = 4;
+    fn gather(folder: &Path, name: &Path, runs: &mut Vec<PathBuf>) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let (path, name) = (entry.path(), name.join(entry.file_name()));
+            let is_seed = entry.file_name().to_string_lossy().starts_with("seed-");
+            if is_seed && path.join(EXPERIMENT).is_file() {
+                runs.push(name);
+            } else if name.components().count() < DEEPEST {
+                gather(&path, &name, runs);
+            }
+        }
+    }
+    let mut runs = Vec::new();
+    if !folder.join(EXPERIMENT).is_file() {
+        gather(folder, Path::new(""), &mut runs);
+    }
+    runs.sort();
+    runs
+}
+
+/// How the runs of a comparison stand, a line each.
+fn comparison(folder: &Path, runs: &[PathBuf]) -> String {
+    let is_over = |run: &&PathBuf| folder.join(run).join(SUMMARY).is_file();
+    let complete = runs.iter().filter(is_over).count();
+    let doing = match (fedra::is_at_work(folder), folder.join(COMPARISON).is_file()) {
+        (true, _) => "is on",
+        (false, true) => "is over",
+        (false, false) => "stopped before its end: no process is at work here",
+    };
+    let mut text = format!(
+        "a comparison, which {doing}; {} so far, of which {complete} complete",
+        counted(runs.len() as u64, "run")
+    );
+    for run in runs {
+        let stands = match Picture::read(&folder.join(run)) {
+            Ok(picture) => picture.headline(),
+            Err(error) => format!("{error:#}"),
+        };
+        let _ = write!(text, "\n  {}  {}", plain(&run.display().to_string()), plain(&stands));
+    }
+    text
 }
 
 /// All that is known.
@@ -135,8 +199,9 @@ impl Picture {
         }
     }
 
-    fn text(&self) -> String {
-        let Self { status, complete, up, down, age, .. } = self;
+    /// What it is doing, on one line.
+    fn headline(&self) -> String {
+        let Self { status, complete, age, .. } = self;
         let (round, of) = self.round();
         let doing = match (status.phase, self.is_served) {
             (FleetPhase::Waiting, true) => "waits for clients".to_owned(),
@@ -153,7 +218,12 @@ impl Picture {
             (FleetPhase::Ended, _) if self.is_finished => "is over".to_owned(),
             (FleetPhase::Ended, _) => "ended before its last round".to_owned(),
         };
-        let mut text = format!("{doing}; {complete} complete; as of {age} s ago\n");
+        format!("{doing}; {complete} complete; as of {age} s ago")
+    }
+
+    fn text(&self) -> String {
+        let Self { status, up, down, .. } = self;
+        let mut text = format!("{}\n", self.headline());
         if let Some(progress) = self.progress() {
             let _ = writeln!(text, "{}", self.within(progress));
         }

@@ -116,6 +116,18 @@ fn every_variant_runs_with_every_seed_and_the_tables_are_of_their_summaries() {
 }
 
 #[test]
+fn the_status_of_a_comparison_lists_its_runs() {
+    let place = Place::new();
+    place.succeed(&[&TWO[..], &["--seeds", "1", "--quiet", "--out", "out"]].concat());
+    let (told, _) = place.succeed(&["status", "out"]);
+    let first = "a comparison, which is over; 2 runs so far, of which 2 complete\n  fedadam/seed-3  is over; ";
+    assert!(told.starts_with(first) && told.contains("\n  fedavg/seed-3  is over; "), "{told}");
+    let output = place.fedra(&["status", "out", "--format", "json"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("out: found a comparison, expected the folder of one run"), "{said}");
+}
+
+#[test]
 fn what_is_complete_is_not_run_again_and_what_changed_is() {
     let place = Place::new();
     let with = |seeds: &str, more: &[&str]| {

@@ -66,7 +66,7 @@ pub use formats::{
     TextFormat, TextRow, TextSink, Uncoded, WordsAre,
 };
 pub use partition::{Division, Holding, Partition, Shares};
-pub use printable::{printable, printable_json};
+pub use printable::{printable, printable_json, turns_direction};
 pub use reading_report::{LeftOut, ReadingReport, Trimmed, folded};
 pub use row_lots::{Lot, RowLots};
 pub use row_place::RowPlace;

@@ -58,11 +58,17 @@ pub fn printable_json(finished: &str) -> Cow<'_, str> {
 
 /// Control characters, line and paragraph separators, and what turns the direction of text.
 fn is_obeyed(character: char) -> bool {
-    let turns = matches!(
+    character.is_control()
+        || turns_direction(character)
+        || matches!(character, '\u{2028}' | '\u{2029}')
+}
+
+/// Whether a character that nobody sees turns the direction of the text behind it.
+pub fn turns_direction(character: char) -> bool {
+    matches!(
         character,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    );
-    character.is_control() || turns || matches!(character, '\u{2028}' | '\u{2029}')
+    )
 }
 
 #[cfg(test)]

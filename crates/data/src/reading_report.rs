@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Answers, Body, DataError, LabelShape, Row, RowPlace, TableBuilder, Task};
+use crate::{Answers, DataError, LabelShape, Row, RowPlace, TableBuilder, Task};
 
 /// What reading did to the rows of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Trimmed {
     pub clients: u64,
     /// Names of documents.
     pub documents: u64,
+    /// Names of columns.
+    pub columns: u64,
 }
 
 /// Rows without a text or a label.
@@ -62,6 +64,7 @@ impl Trimmed {
         self.labels += other.labels;
         self.clients += other.clients;
         self.documents += other.documents;
+        self.columns += other.columns;
     }
 }
 
@@ -119,12 +122,7 @@ impl TableBuilder {
     /// What a row lacks that the task cannot do without, as (found, expected).
     pub(crate) fn missing(&self, row: &Row) -> Option<(&'static str, &'static str)> {
         let is_blank = |text: &String| text.trim().is_empty();
-        let has_no_text = match &row.body {
-            Body::Text(text) => is_blank(text),
-            Body::Pair(first, second) => is_blank(first) && is_blank(second),
-            Body::Words(words) => words.iter().all(is_blank),
-        };
-        if has_no_text {
+        if row.body.is_blank() {
             return Some(("no text", "at least one word"));
         }
         if let (Task::Generation, Answers::Text(text)) = (self.task(), &row.answers)
@@ -139,6 +137,11 @@ impl TableBuilder {
                 None
             }
         }
+    }
+
+    /// Counts names of columns that had blanks around them.
+    pub(crate) fn trimmed_columns(&mut self, columns: u64) {
+        self.report.trimmed.columns += columns;
     }
 
     /// Counts a row that is no part of the table.
@@ -161,7 +164,7 @@ impl TableBuilder {
 }
 
 /// Takes the blanks off a name; how many names that changed.
-fn trim(name: &mut String) -> u64 {
+pub(crate) fn trim(name: &mut String) -> u64 {
     let trimmed = name.trim();
     if trimmed.len() == name.len() {
         return 0;
@@ -193,7 +196,10 @@ mod tests {
         builder.push(Row::text("x").with_labels(["asthma"]).with_client(" ")).unwrap();
         let table = builder.finish();
         assert_eq!(table.labels.names(), ["Asthma", "asthma"]);
-        assert_eq!(table.reading.trimmed, Trimmed { labels: 2, clients: 5, documents: 4 });
+        assert_eq!(
+            table.reading.trimmed,
+            Trimmed { labels: 2, clients: 5, documents: 4, columns: 0 }
+        );
         assert_eq!(table.examples[0].client.as_deref(), Some("north"));
         assert_eq!(table.examples[4].client, None);
         // Declared names are names too.

@@ -76,7 +76,7 @@ pub struct Example {
 }
 
 /// The input of an example.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
     /// Running text.
     Text(String),
@@ -149,6 +149,16 @@ impl Split {
 }
 
 impl Body {
+    /// Whether there is nothing in it to read.
+    pub fn is_blank(&self) -> bool {
+        let is_blank = |text: &String| text.trim().is_empty();
+        match self {
+            Self::Text(text) => is_blank(text),
+            Self::Pair(first, second) => is_blank(first) && is_blank(second),
+            Self::Words(words) => words.iter().all(is_blank),
+        }
+    }
+
     /// The body as running text; words are joined by single spaces, two texts by a line end.
     pub fn to_text(&self) -> String {
         self.as_text().into_owned()

@@ -131,7 +131,7 @@ fn a_bad_row_names_its_line() {
 fn csv_reads_quotes_commas_line_ends_and_doubled_quotes() {
     let text = "\u{feff}text,label,client\r\n\"a, \"\"b\"\"\r\n\r\nc\",x,h1\r\n d \"e\",y,\r\n\r\n";
     let table = read(Format::Csv, Task::Classes, text).unwrap();
-    assert_eq!(texts(&table), ["a, \"b\"\n\nc", " d \"e\""]);
+    assert_eq!(texts(&table), ["a, \"b\"\r\n\r\nc", " d \"e\""]);
     assert_eq!(table.examples[0].client.as_deref(), Some("h1"));
     assert_eq!(table.examples[1].client, None);
     let table = read(Format::Tsv, Task::Tokens, "text\ttags\nno fever\tO B-problem\n").unwrap();

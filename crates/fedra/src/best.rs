@@ -29,11 +29,17 @@ pub struct Best {
     pub score: f64,
     /// The mean loss there.
     pub loss: f64,
+    /// Whether another round has the same score, and the lower loss or the earlier round decided.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tied: bool,
     /// On whose examples.
     pub on: String,
     /// The folder of its model; absent when there is no global one, or when it was lost.
     pub model: Option<String>,
 }
+
+/// What is said of a best round whose score others have too.
+pub(crate) const TIED: &str = "other rounds equal it, with no lower loss";
 
 /// Follows the validation scores of a run.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +47,15 @@ pub struct BestRound {
     best: Option<Best>,
     /// Scorings since the best.
     idle: u32,
+}
+
+impl Best {
+    /// Its score, and what decided where another round has the same.
+    pub fn in_words(&self) -> String {
+        let Self { name, score, .. } = self;
+        let why = if self.tied { format!("; {TIED}") } else { String::new() };
+        format!("{name} {score:.3}{why}")
+    }
 }
 
 impl BestRound {
@@ -56,13 +71,20 @@ impl BestRound {
                 |best: &Best| score > best.score || score == best.score && loss < best.loss;
             score.is_finite() && loss.is_finite() && self.best.as_ref().is_none_or(better)
         };
+        let ties = |score: f64| self.best.as_ref().is_some_and(|best| best.score == score);
         match headline_of(&set.mean) {
             Some((name, score)) if is_better(score) => {
-                let (name, on) = (name.to_owned(), set_name(on).to_owned());
-                self.best = Some(Best { round, name, score, loss, on, model: None });
+                let (name, on, tied) = (name.to_owned(), set_name(on).to_owned(), ties(score));
+                self.best = Some(Best { round, name, score, loss, tied, on, model: None });
                 self.idle = 0;
             }
-            Some(_) | None => self.idle += 1,
+            other => {
+                let is_tie = other.is_some_and(|(_, score)| ties(score));
+                if let Some(best) = &mut self.best {
+                    best.tied |= is_tie;
+                }
+                self.idle += 1;
+            }
         }
     }
 
@@ -170,11 +192,14 @@ mod tests {
             best_round.note(&report(round, score));
             assert_eq!(best_round.is_at_best(Round(round + 1)), best, "round {round}");
         }
-        let best = best_round.best(Some("model-best")).unwrap();
-        assert_eq!((best.round, best.score, best.loss), (3, 0.5, 0.8));
-        assert_eq!((best.name.as_str(), best.on.as_str()), ("span_f1", "client_validation"));
         // Rounds that were not scored count for nothing.
         assert!(best_round.has_waited(2) && !best_round.has_waited(3));
+        let best = best_round.best(Some("model-best")).unwrap();
+        assert_eq!((best.round, best.score, best.loss), (3, 0.5, 0.8));
+        assert_eq!(best.in_words(), "span_f1 0.500; other rounds equal it, with no lower loss");
+        best_round.note(&report(7, Some((0.6, 0.8))));
+        assert_eq!(best_round.best(None).unwrap().in_words(), "span_f1 0.600");
+        assert_eq!((best.name.as_str(), best.on.as_str()), ("span_f1", "client_validation"));
         let mut unscored = BestRound::default();
         unscored.note(&report(0, None));
         assert_eq!(unscored.best(None), None);

@@ -5,7 +5,7 @@
 //! kept whole, and the run takes over all of its classes: a model that is trained on loses nothing
 //! that it could say.
 
-use fedra_data::{LabelSet, Labels, Table};
+use fedra_data::{Choice, Example, LabelSet, Labels, Table, printable};
 use fedra_model::Classifier;
 use fedra_model::hf::trained::listed;
 use fedra_model::hf::{Answers, Checkpoint, HeadFit, TrainedHead, WhyFresh};
@@ -59,7 +59,7 @@ pub fn settle(
         }
         HeadFit::Fresh(why) if choice == Some(HeadChoice::Trained) => {
             let expected = "a folder with a head that answers with the data's labels";
-            let found = format!("\"trained\", but {why}");
+            let found = format!("\"trained\", but {why}{}", first_strange(table, &why));
             Err(Complaint::new("model.head", found, expected).into())
         }
         HeadFit::Fresh(why) => Ok(Classifier::Fresh(why)),
@@ -85,6 +85,28 @@ pub fn settle(
 fn occurring(table: &Table) -> Vec<String> {
     let counted = table.label_counts().into_iter().zip(table.labels.names());
     counted.filter(|(count, _)| *count > 0).map(|(_, name)| name.clone()).collect()
+}
+
+/// Where the first label stands that a head does not answer with; nothing for rows without a place.
+fn first_strange(table: &Table, why: &WhyFresh) -> String {
+    let WhyFresh::OtherLabels { stored, .. } = why else { return String::new() };
+    let strange = |example: &Example| {
+        let labels = match &example.labels {
+            Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
+                std::slice::from_ref(label)
+            }
+            Labels::Many(labels) | Labels::PerWord(labels) => labels,
+            Labels::Absent | Labels::Text(_) => &[],
+        };
+        let mut names = labels.iter().map(|label| table.labels.name(*label));
+        names.find(|name| stored.iter().all(|other| other != name))
+    };
+    let mut found = table.examples.iter().filter(|example| example.place.get().is_some());
+    let found = found.find_map(|example| Some((strange(example)?, &example.place)));
+    found.map_or(String::new(), |(name, place)| {
+        let (name, place) = (printable(name), place.to_string());
+        format!(" (first other label \"{name}\" at {})", printable(&place))
+    })
 }
 
 /// Gives the rows the numbers that their labels have in another set, which has all of them.

@@ -33,6 +33,7 @@ use crate::predictions::{self, Place};
 use crate::prepared::Prepared;
 use crate::remarks;
 use crate::run_model::RunModel;
+use crate::token_lengths::TokenLengths;
 use crate::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
 
 /// The rows that a model is held against.
@@ -128,6 +129,10 @@ pub fn evaluate(
             let file = &with_columns_of(file, run.as_ref());
             let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
             notes.extend(note);
+            let is_held_out = matches!(file.split, Some(Split::Validation | Split::Test));
+            notes.extend(
+                run.as_ref().filter(|_| !is_held_out).and_then(|run| run.note_on_file(&file.path)),
+            );
             experiment
         }
     };
@@ -148,8 +153,11 @@ pub fn evaluate(
         let owners: Vec<Option<String>> =
             holdings.table.examples.iter().map(|example| example.client.clone()).collect();
         let remarks = remarks::of_reading(&holdings).into_iter();
-        let read: Vec<String> =
+        let mut read: Vec<String> =
             remarks.map(|remark| remark.trim_start_matches("note: ").to_owned()).collect();
+        if let (EvaluationData::Experiment(_), Some(run)) = (data, &run) {
+            read.extend(run.note_on_rows(&holdings));
+        }
         let prepared = Prepared::of_part(&experiment, holdings, (&device, None), work)?;
         Ok((prepared, division, owners, read))
     })?;
@@ -199,7 +207,28 @@ pub fn evaluate(
         task: shards.task,
         labels: shards.labels.names().to_vec(),
         sets: reports,
-        notes: notes.into_iter().chain(read).chain(prepared.notes.iter().cloned()).collect(),
+        notes: notes
+            .into_iter()
+            .chain(read)
+            .chain(prepared.notes.iter().cloned())
+            .chain(note_on_cut_rows(&prepared, &experiment, data))
+            .collect(),
+    })
+}
+
+/// How many rows are cut, in the words of whoever gave the data.
+fn note_on_cut_rows(
+    prepared: &Prepared,
+    experiment: &Experiment,
+    data: &EvaluationData,
+) -> Option<String> {
+    let positions = prepared.model.longest();
+    let longest = experiment.draft.data.max_tokens.unwrap_or(positions);
+    let note = TokenLengths::of(&prepared.shards, longest, positions).note()?;
+    let note = note.trim_start_matches("note: ");
+    Some(match data {
+        EvaluationData::Experiment(_) => note.to_owned(),
+        EvaluationData::File(_) => note.replace("data.max_tokens", "--max-tokens"),
     })
 }
 

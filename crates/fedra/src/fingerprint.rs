@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use crate::error::{Context, Result, refuse};
 use crate::experiment::{Experiment, ModelSource, Vocabulary};
 use crate::holdings::Holdings;
+use crate::listener::{Listener, Silent};
 
 /// The inputs of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,11 +85,30 @@ impl Inputs {
         changed.map(|(what, expected, found)| Change { what, expected, found }).collect()
     }
 
+    /// Which of a run's rows and their division is another here; labels decide about neither.
+    pub(crate) fn other_data(&self, holdings: &Holdings) -> Option<OtherData> {
+        let now = Data::of(holdings);
+        match (self.rows == now.rows, self.division == now.division) {
+            (true, true) => None,
+            (true, false) => Some(OtherData::Division),
+            (false, _) => Some(OtherData::Rows),
+        }
+    }
+
     fn join(data: Data, folder: &Folder, adapter: Option<Digest>) -> Self {
         let Data { rows, labels, division } = data;
         let Folder { config, weights, tokenizer } = *folder;
         Self { rows, labels, division, config, weights, tokenizer, adapter }
     }
+}
+
+/// How data differ from those of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OtherData {
+    /// There are other rows.
+    Rows,
+    /// The same rows are held by others, or for something else.
+    Division,
 }
 
 /// One input that is another than it was.
@@ -127,12 +147,17 @@ pub struct Fingerprints {
 impl Fingerprints {
     /// The inputs of an experiment; rows and weights are read only once for all that share them.
     pub fn of(&mut self, experiment: &Experiment) -> Result<Inputs> {
+        self.heard(experiment, &Silent)
+    }
+
+    /// The same while somebody listens.
+    pub fn heard(&mut self, experiment: &Experiment, listener: &dyn Listener) -> Result<Inputs> {
         let key = data_key(experiment)?;
         let known = self.data.iter().find(|(known, _)| *known == key).map(|(_, data)| *data);
         let data = if let Some(data) = known {
             data
         } else {
-            let data = Data::of(&Holdings::of(experiment)?);
+            let data = Data::of(&Holdings::heard(experiment, listener)?);
             self.data.push((key, data));
             data
         };

@@ -5,9 +5,10 @@
 //! the same run has the same card. It names no file, no folder and no client: a card goes where the
 //! model goes, and a path or the name of a ward is nobody's business there.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
-use fedra_data::{AnswerForm, LabelShape, Task};
+use fedra_data::{AnswerForm, LabelShape, Task, turns_direction};
 use fedra_plan::ByteCount;
 use fedra_privacy::Unit;
 
@@ -277,6 +278,10 @@ fn safe(text: &str) -> String {
             '&' => out.push_str("&amp;"),
             '|' | '*' | '_' | '`' | '[' | ']' | '#' | '\\' | '!' => out.extend(['\\', letter]),
             letter if letter.is_control() => out.push(' '),
+            // By its number, so that one name does not look like another.
+            letter if turns_direction(letter) => {
+                let _ = write!(out, "U+{:04X} ", letter as u32);
+            }
             letter => out.push(letter),
         }
     }
@@ -300,7 +305,7 @@ mod tests {
             Some(Score { name: "macro_f1".into(), value: 0.5, on: "central_test".into() });
         let scores = [("macro_f1".to_owned(), 0.5)].into();
         summary.scores.insert("central_test".into(), scores);
-        let labels = ["<script>".to_owned(), "x_y".to_owned()];
+        let labels = ["<script>".to_owned(), "x_y\u{202e}z".to_owned()];
         let card = card(subject(&labels), &summary);
         assert!(
             card.starts_with(
@@ -309,7 +314,7 @@ mod tests {
         );
         assert!(card.contains("# a &lt;b&gt;\\|x\n"), "{card}");
         assert!(card.contains("| central test | macro_f1 | 0.5000 |"), "{card}");
-        assert!(card.contains("&lt;script&gt;, x\\_y"), "{card}");
+        assert!(card.contains("&lt;script&gt;, x\\_yU+202E z"), "{card}");
         assert!(card.contains("No promise of differential privacy"), "{card}");
         assert!(!card.contains("<script>"));
     }

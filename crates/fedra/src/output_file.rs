@@ -3,7 +3,7 @@
 //! Rows go to a file beside its place, which moves there at the end; a program that stops on the way
 //! leaves neither half a file nor a lost one. A pipe or a device is written as it is.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,15 @@ pub struct OutputFile {
     /// Where it is asked for, as messages name it.
     path: PathBuf,
     /// Where it is written until it is whole; `None` for what is written in place.
-    part: Option<PathBuf>,
+    part: Option<Part>,
+}
+
+/// The file until it is whole: nobody else may read it.
+#[derive(Debug)]
+struct Part {
+    path: PathBuf,
+    /// What a plain file would have here.
+    permissions: Permissions,
 }
 
 impl OutputFile {
@@ -50,9 +58,16 @@ impl OutputFile {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // Of this process alone, so that nobody else's rows or file can be in it.
         let part = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-        let file = File::options().write(true).create_new(true).open(&part);
-        let file = file.with_context(|| format!("{flag}: cannot write {shown}"))?;
-        Ok(Self { file: BufWriter::new(file), path, part: Some(part) })
+        let created = create_private(&part);
+        let (file, permissions) =
+            created.with_context(|| format!("{flag}: cannot write {shown}"))?;
+        let part = Some(Part { path: part, permissions });
+        Ok(Self { file: BufWriter::new(file), path, part })
+    }
+
+    /// Where it is written until it is whole, if not in its place.
+    pub fn part(&self) -> Option<&Path> {
+        self.part.as_ref().map(|part| part.path.as_path())
     }
 
     /// Puts the file in its place.
@@ -64,15 +79,21 @@ impl OutputFile {
         let moved = self
             .file
             .flush()
+            .and_then(|()| self.file.get_ref().set_permissions(part.permissions))
             .and_then(|()| self.file.get_ref().sync_all())
-            .and_then(|()| fs::rename(&part, &self.path));
+            .and_then(|()| fs::rename(&part.path, &self.path));
         if moved.is_err() {
             // What was cut short only takes room.
-            let _absent = fs::remove_file(&part);
+            let _absent = fs::remove_file(&part.path);
         }
         moved.map_err(|source| self.unwritten(source))?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         Ok(durable::sync_folder(folder.unwrap_or(Path::new(".")))?)
+    }
+
+    /// An error that names the file; whoever writes to it need not know its name.
+    fn named(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
     }
 
     fn unwritten(&self, source: io::Error) -> Error {
@@ -82,18 +103,35 @@ impl OutputFile {
 
 impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        let written = self.file.write(bytes);
+        written.map_err(|error| self.named(&error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        let written = self.file.flush();
+        written.map_err(|error| self.named(&error))
     }
+}
+
+/// Creates an empty file that only its owner may read, and says what a plain file would have allowed.
+fn create_private(path: &Path) -> io::Result<(File, Permissions)> {
+    let create = || {
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        options
+    };
+    let permissions = create().open(path)?.metadata()?.permissions();
+    fs::remove_file(path)?;
+    let mut options = create();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    Ok((options.open(path)?, permissions))
 }
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some(part) = self.part.take() {
-            let _absent = fs::remove_file(&part);
+            let _absent = fs::remove_file(&part.path);
         }
     }
 }
@@ -113,6 +151,17 @@ mod tests {
         let mut file = OutputFile::create("--output", &path, Existing::Refused).unwrap();
         file.write_all(b"two").unwrap();
         assert!(!path.exists());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(file.part().unwrap()), 0o600);
+            let plain = folder.path().join("plain");
+            fs::write(&plain, "").unwrap();
+            file.finish().unwrap();
+            assert_eq!(mode(&path), mode(&plain));
+        }
+        #[cfg(not(unix))]
         file.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         let refused =

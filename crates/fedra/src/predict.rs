@@ -19,7 +19,7 @@ pub use prediction::{FoundSpan, LabelProbability, Prediction};
 
 use std::io::{Read, Write};
 
-use fedra_data::{Body, DataError, TextFile, TextFormat, TextRow, TextSink, WordsAre};
+use fedra_data::{Body, DataError, RowPlace, TextFile, TextFormat, TextRow, TextSink, WordsAre};
 
 use crate::error::{Error, Result};
 use crate::flags;
@@ -63,6 +63,10 @@ pub struct PredictReport {
     pub rows: u64,
     /// Rows whose text was longer than the model reads.
     pub truncated: u64,
+    /// Rows that were answered though they have no text.
+    pub blank: u64,
+    /// Where the first of them stands.
+    pub first_blank: RowPlace,
     /// Rows that were left out.
     pub skipped: u64,
     /// What was wrong with the first few of them.
@@ -167,6 +171,13 @@ impl<W: Write + Send> Rows<'_, W> {
                 Ok(prediction) => {
                     self.report.rows += 1;
                     self.report.truncated += u64::from(prediction.truncated() > 0);
+                    if body.is_blank() {
+                        if self.report.blank == 0 {
+                            let file = self.file.path.as_path();
+                            self.report.first_blank = RowPlace::new(file.into(), line);
+                        }
+                        self.report.blank += 1;
+                    }
                     self.output.write(&record, body, &prediction)?;
                 }
                 Err(error) => {

@@ -3,7 +3,8 @@
 //! Nothing here is an error: a label that only test rows have, or rows that are cut, may be meant. So
 //! each is a line of text that `data`, `plan` and `run` print, and no run depends on one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
 
 use fedra_data::{
     Body, Choice, LabelShape, Labels, ReadingReport, RowPlace, Split, Trimmed, folded, printable,
@@ -23,6 +24,8 @@ pub fn of_data(holdings: &Holdings) -> Vec<String> {
         without_training(holdings),
         without_test(holdings),
         without_text(holdings),
+        seen_in_training(holdings),
+        undeclared(holdings),
         not_names(holdings),
     ];
     let found = few_declared(holdings).into_iter().chain(remarks.into_iter().flatten());
@@ -49,8 +52,13 @@ pub fn of_reading(holdings: &Holdings) -> Vec<String> {
 }
 
 fn trimmed_names(trimmed: Trimmed) -> Option<String> {
-    let Trimmed { labels, clients, documents } = trimmed;
-    let counts = [(labels, "label"), (clients, "client name"), (documents, "document name")];
+    let Trimmed { labels, clients, documents, columns } = trimmed;
+    let counts = [
+        (labels, "label"),
+        (clients, "client name"),
+        (documents, "document name"),
+        (columns, "column name"),
+    ];
     let some = counts.into_iter().filter(|(count, _)| *count > 0);
     let some: Vec<String> = some.map(|(count, what)| counted(count, what)).collect();
     let (last, others) = some.split_last()?;
@@ -159,6 +167,27 @@ fn few_declared(holdings: &Holdings) -> Vec<String> {
     remarks
 }
 
+/// Rows without a split in files where other rows have one.
+fn undeclared(holdings: &Holdings) -> Option<String> {
+    let mut files: BTreeMap<&Path, (u64, Vec<&RowPlace>)> = BTreeMap::new();
+    for example in &holdings.table.examples {
+        let Some((file, _)) = example.place.get() else { continue };
+        let (declared, without) = files.entry(file).or_default();
+        match example.split {
+            Some(_) => *declared += 1,
+            None => without.push(&example.place),
+        }
+    }
+    let mixed = files.values().filter(|(declared, _)| *declared > 0);
+    let without: Vec<&RowPlace> = mixed.flat_map(|(_, without)| without).copied().collect();
+    let first = printable(&without.first()?.to_string()).into_owned();
+    let (verb, they) = if without.len() == 1 { ("has", "it is") } else { ("have", "they are") };
+    let rows = counted(without.len() as u64, "row");
+    Some(format!(
+        "{rows} {verb} no split where others do, the first at {first}: {they} divided by data.shares"
+    ))
+}
+
 /// Rows in a site's files that are not its own.
 pub fn of_others(holdings: &Holdings, site: &str) -> Option<String> {
     let clients = holdings.table.examples.iter().filter_map(|example| example.client.as_deref());
@@ -173,15 +202,30 @@ pub fn of_others(holdings: &Holdings, site: &str) -> Option<String> {
 }
 
 fn without_text(holdings: &Holdings) -> Option<String> {
-    let is_blank = |text: &String| text.trim().is_empty();
-    let blank = holdings.table.examples.iter().filter(|example| match &example.body {
-        Body::Text(text) => is_blank(text),
-        Body::Pair(first, second) => is_blank(first) && is_blank(second),
-        Body::Words(words) => words.iter().all(is_blank),
-    });
+    let blank = holdings.table.examples.iter().filter(|example| example.body.is_blank());
     let (blank, all) = (blank.count() as u64, holdings.table.examples.len() as u64);
     let verb = if blank == 1 { "has" } else { "have" };
     (blank > 0).then(|| format!("{} of {} {verb} no text", grouped(blank), counted(all, "row")))
+}
+
+/// Test rows whose very text is also in a training row, of whomever.
+fn seen_in_training(holdings: &Holdings) -> Option<String> {
+    let (division, examples) = (&holdings.division, &holdings.table.examples);
+    let train = division.clients.iter().flat_map(|holding| &holding.train);
+    let train: HashSet<&Body> = train.map(|&row| &examples[row].body).collect();
+    let test = division.clients.iter().flat_map(|holding| &holding.test);
+    let test: Vec<usize> = test.chain(&division.central_test).copied().collect();
+    let is_seen =
+        |row: &&usize| !examples[**row].body.is_blank() && train.contains(&examples[**row].body);
+    let seen = test.iter().filter(is_seen).count() as u64;
+    let verb = if seen == 1 { "has" } else { "have" };
+    (seen > 0).then(|| {
+        format!(
+            "{} of {} {verb} the very text of a training row: scores there say little about new texts",
+            grouped(seen),
+            counted(test.len() as u64, "test row")
+        )
+    })
 }
 
 /// Labels that look like something else than names: a row of zeros and ones, a list as text.
@@ -310,8 +354,9 @@ mod tests {
     /// Rows of one label each; a client holds some for training and some for testing.
     fn held(labels: &[&str], clients: &[(&[usize], &[usize])], central: &[usize]) -> Holdings {
         let mut builder = TableBuilder::new(Task::Classes);
-        for label in labels {
-            builder.push(Row::text("three plain words").with_labels([*label])).unwrap();
+        for (row, label) in labels.iter().enumerate() {
+            let text = format!("three plain words {row}");
+            builder.push(Row::text(text).with_labels([*label])).unwrap();
         }
         let holding = |(train, test): &(&[usize], &[usize])| Holding {
             train: train.to_vec(),
@@ -327,6 +372,15 @@ mod tests {
     fn nothing_is_said_of_data_without_oddities() {
         let data = held(&["a", "b", "a", "b"], &[(&[0, 1], &[2])], &[3]);
         assert_eq!(of_data(&data), Vec::<String>::new());
+    }
+
+    #[test]
+    fn test_rows_with_the_text_of_a_training_row_are_counted() {
+        let mut data = held(&["a", "b", "a", "b"], &[(&[0, 1], &[2])], &[3]);
+        data.table.examples[3].body = data.table.examples[0].body.clone();
+        let expected = "note: 1 of 2 test rows has the very text of a training row: scores there say little \
+                        about new texts";
+        assert_eq!(of_data(&data), [expected]);
     }
 
     #[test]

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 use fedra_data::{Columns, TextColumns};
 
+use crate::fingerprint::{Inputs, OtherData};
+use crate::folder::Folder;
+use crate::holdings::Holdings;
 use crate::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL_BEST, SUMMARY};
 use crate::summary::{Score, Summary};
 use crate::trained_model::{ModelChoice, WhichRound};
@@ -22,6 +25,8 @@ pub struct RunModel {
     is_chosen: bool,
     summary: Option<Summary>,
     columns: Columns,
+    /// The files that its training rows came from.
+    files: Vec<PathBuf>,
 }
 
 impl RunModel {
@@ -39,11 +44,16 @@ impl RunModel {
         };
         let text = fs::read_to_string(run.join(EXPERIMENT)).ok()?;
         let table: toml::Table = text.parse().ok()?;
-        let columns = table.get("data").and_then(|data| data.get("columns")).cloned();
+        let data = |key: &str| table.get("data").and_then(|data| data.get(key));
+        let columns = data("columns").cloned();
         let columns = columns.and_then(|columns| columns.try_into().ok()).unwrap_or_default();
+        let of_clients = data("clients").and_then(toml::Value::as_table).into_iter().flatten();
+        let files = ["path", "train"].into_iter().filter_map(data);
+        let files = files.chain(of_clients.map(|(_, file)| file)).filter_map(toml::Value::as_str);
+        let files = files.map(PathBuf::from).collect();
         let summary = fs::read_to_string(run.join(SUMMARY)).ok();
         let summary = summary.and_then(|text| serde_json::from_str(&text).ok());
-        Some(Self { run, round, is_chosen, summary, columns })
+        Some(Self { run, round, is_chosen, summary, columns, files })
     }
 
     /// The columns of its texts, as its own data had them; `None` where they had their usual names, or
@@ -64,6 +74,35 @@ impl RunModel {
         }
     }
 
+    /// That rows of an experiment that are to be scored may have trained the model: they are others than the
+    /// run's, or divided in another way.
+    pub(crate) fn note_on_rows(&self, holdings: &Holdings) -> Option<String> {
+        let inputs: Inputs = Folder::inputs(&self.run).ok()??;
+        let shown = self.run.display();
+        let found = match inputs.other_data(holdings)? {
+            OtherData::Rows => format!("these are not the rows that {shown} began with"),
+            OtherData::Division => format!(
+                "{shown} divided the same rows differently (another seed, or other shares or clients)"
+            ),
+        };
+        Some(format!(
+            "{found}: rows that the model was trained on may be among those that are scored"
+        ))
+    }
+
+    /// That all rows of a file are scored which the run took its training rows from.
+    pub(crate) fn note_on_file(&self, file: &Path) -> Option<String> {
+        let file = file.canonicalize().ok()?;
+        let is_same = |own: &PathBuf| own.canonicalize().is_ok_and(|own| own == file);
+        self.files.iter().any(is_same).then(|| {
+            format!(
+                "{} took its training rows from this file, so rows that the model was trained on are among \
+                 those that are scored",
+                self.run.display()
+            )
+        })
+    }
+
     /// What to know before its answers are believed, a sentence each.
     pub fn notes(&self) -> Vec<String> {
         self.which().into_iter().chain(self.worth()).collect()
@@ -77,10 +116,9 @@ impl RunModel {
         let best = summary.best.as_ref().filter(|best| best.model.is_some());
         Some(match (self.round, best) {
             (WhichRound::Best, Some(best)) => format!(
-                "{shown}/{MODEL_BEST} is used, of round {}, which did best on validation examples ({} {:.3})",
+                "{shown}/{MODEL_BEST} is used, of round {}, which did best on validation examples ({})",
                 best.round + 1,
-                best.name,
-                best.score
+                best.in_words()
             ),
             (WhichRound::Best, None) => return None,
             (WhichRound::Last, Some(best)) if best.round + 1 == last => format!(
@@ -88,10 +126,9 @@ impl RunModel {
             ),
             (WhichRound::Last, Some(best)) => format!(
                 "{shown}/model is used, of the last round ({last}); round {} did best on validation examples \
-                 ({} {:.3}), and --best takes its model",
+                 ({}), and --best takes its model",
                 best.round + 1,
-                best.name,
-                best.score
+                best.in_words()
             ),
             (WhichRound::Last, None) => {
                 format!("{shown}/model is used, of the last round ({last})")

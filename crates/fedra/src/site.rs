@@ -173,7 +173,10 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
     }
     if experiment.partition.clients().is_some() {
         let expected = "\"client\" at a site: rows are not dealt between machines";
-        return Err(Complaint::new("data.partition.by", "rows dealt anew", expected).into());
+        let hint = "a site's file has its own rows, and --set data.partition.by=client reads them so; `fedra \
+                    run`, and `fedra data` without --client, deal the rows of one machine";
+        let complaint = Complaint::new("data.partition.by", "rows dealt anew", expected);
+        return Err(complaint.with_hint(hint).into());
     }
     if data.shares.central > 0.0 && data.test.is_none() {
         let expected = "0 at a site: the central test set is the server's";

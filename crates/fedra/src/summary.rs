@@ -10,7 +10,7 @@ use fedra_plan::ByteCount;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::baseline::Baseline;
-use crate::best::Best;
+use crate::best::{Best, TIED};
 use crate::fingerprint::Inputs;
 use crate::grid::{Grid, counted, grouped};
 use crate::headline::{headline_of, set_name};
@@ -197,10 +197,9 @@ impl Summary {
         if let Some(best) = &self.best {
             let (round, kept) = (best.round + 1, best.model.as_ref());
             let kept = kept.map_or(String::new(), |model| format!(", kept in {model}"));
-            fact(
-                "best",
-                format!("round {round}: {} {:.3} on validation{kept}", best.name, best.score),
-            );
+            let tied = if best.tied { format!(" ({TIED})") } else { String::new() };
+            let Best { name, score, .. } = best;
+            fact("best", format!("round {round}: {name} {score:.3} on validation{tied}{kept}"));
         }
         match self.stopped {
             None => {}

@@ -97,23 +97,31 @@ impl TokenLengths {
         if self.cut == 0 {
             return None;
         }
-        let (cut, all) = (grouped(self.cut as u64), counted(self.lengths.len() as u64, "row"));
+        let cut = cut_rows((self.cut as u64, self.lengths.len() as u64), self.limit);
         let at = |share| grouped(self.of_share(share) as u64);
         let or_more = if self.is_exact { "" } else { " or more" };
-        let verb = if self.cut == 1 { "is" } else { "are" };
         let more = if self.positions > self.limit {
             format!("; the model reads up to {}", grouped(self.positions as u64))
         } else {
             String::new()
         };
         Some(format!(
-            "note: {cut} of {all} {verb} cut to {} tokens (data.max_tokens): 95 % have up to {}{or_more}, \
-             the longest has {}{or_more}{more}",
-            self.limit,
+            "note: {cut} (data.max_tokens): 95 % have up to {}{or_more}, the longest has {}{or_more}{more}",
             at(0.95),
             at(1.0),
         ))
     }
+}
+
+/// How many of all rows are cut to how many tokens: what every command says of them.
+pub fn cut_rows((cut, all): (u64, u64), limit: usize) -> String {
+    let verb = if cut == 1 { "is" } else { "are" };
+    format!(
+        "{} of {} {verb} cut to {} tokens",
+        grouped(cut),
+        counted(all, "row"),
+        grouped(limit as u64)
+    )
 }
 
 /// Most tokens that a model of this shape reads.

@@ -1,7 +1,7 @@
 //! Sentences on a terminal: lines break between words, and what follows is indented.
 //!
 //! A word is what stands between blanks. A command is copied as a whole, so it is never broken either: text
-//! in backticks, and `fedra` with its flags and files. What is longer than a line by itself stays whole.
+//! in backticks, `fedra` with its flags and files, and an indented line that holds nothing else. What is longer than a line by itself stays whole.
 //! Lines that show a place in a file stay as they are.
 
 /// The text with no line broken inside a word; lines of up to `width` characters, where words allow.
@@ -16,7 +16,7 @@ pub fn wrapped(text: &str, width: usize) -> String {
 }
 
 fn wrapped_line(line: &str, width: usize) -> String {
-    if length(line) <= width || shows_a_place(line) {
+    if length(line) <= width || shows_a_place(line) || is_command(line) {
         return line.to_owned();
     }
     let indent = " ".repeat(hanging(line, width));
@@ -46,6 +46,13 @@ fn shows_a_place(line: &str) -> bool {
     let rest = line.trim_start().trim_start_matches(|letter: char| letter.is_ascii_digit());
     let is_numbered = rest.len() < line.trim_start().len() && rest.starts_with(" |");
     is_numbered || rest.starts_with("-->") || line.trim_start().starts_with('|')
+}
+
+/// A command with a line to itself, which somebody copies however long it is.
+fn is_command(line: &str) -> bool {
+    let inside = line.trim_start_matches(' ');
+    let begins = ["fedra ", "hf ", "pip "].iter().any(|program| inside.starts_with(program));
+    begins && inside.len() < line.len() && !inside.contains("  ")
 }
 
 /// Where lines below the first begin: under the second column of a table of facts, or a little to the right.
@@ -175,6 +182,8 @@ mod tests {
             "{}",
             wrapped(hint, 44)
         );
+        let alone = "  pip install hub && hf download org/name config.json --local-dir models/name";
+        assert_eq!(wrapped(&format!("To get one:\n{alone}"), 30), format!("To get one:\n{alone}"));
     }
 
     #[test]

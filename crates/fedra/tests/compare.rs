@@ -1,10 +1,15 @@
 //! A comparison by a program: its runs are carried out in this process, one after another.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
+use std::sync::Arc;
 
 use fedra::Overrides;
 use fedra::compare::{CompareListener, CompareRequest, RunsAhead, WorkPlan, Workers};
+use fedra::listener::{Listener, Rounds};
+use fedra_client::Observer;
+use fedra_data::Preparing;
+use fedra_engine::{ParamValues, RoundReport};
 
 /// Keeps the names of runs that are complete, and stops after so many rounds.
 struct Follower {
@@ -13,6 +18,7 @@ struct Follower {
     /// Complete runs, rounds that are done and all rounds when it began.
     ahead: RefCell<Option<(u64, u64, u64)>>,
     most: u32,
+    preparation: Prepared,
 }
 
 impl Follower {
@@ -22,12 +28,52 @@ impl Follower {
             rounds: RefCell::default(),
             ahead: RefCell::default(),
             most,
+            preparation: Prepared::default(),
         }
+    }
+}
+
+/// Counts what is told while rows are prepared.
+#[derive(Default)]
+struct Prepared {
+    steps: Cell<usize>,
+    ends: Cell<usize>,
+}
+
+impl Listener for Prepared {
+    fn note(&self, _line: &str) {}
+
+    fn warn(&self, _line: &str) {}
+
+    fn preparing(&self, _step: &Preparing) {
+        self.steps.set(self.steps.get() + 1);
+    }
+
+    fn prepared(&self) {
+        self.ends.set(self.ends.get() + 1);
+    }
+
+    fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        Arc::new(fedra_client::Silent)
+    }
+
+    fn round(&self, _report: &RoundReport) {}
+
+    fn model(&self, _completed: u32, _model: &ParamValues) {}
+
+    fn end(&self) {}
+
+    fn stops(&self) -> bool {
+        false
     }
 }
 
 impl CompareListener for Follower {
     fn note(&self, _line: &str) {}
+
+    fn preparation(&self) -> &dyn Listener {
+        &self.preparation
+    }
 
     fn begin(&self, runs: &RunsAhead<'_>) {
         *self.ahead.borrow_mut() = Some((runs.complete, runs.done, runs.rounds));
@@ -75,6 +121,9 @@ fn runs_in_this_process_are_compared_and_a_stopped_comparison_goes_on() {
     assert!(compare(&stopped).is_none());
     assert_eq!(*stopped.ahead.borrow(), Some((0, 0, 8)));
     assert_eq!(*stopped.complete.borrow(), ["fedavg seed 3"]);
+    // Both variants with the first seed, and the rows of the second once.
+    assert!(stopped.preparation.steps.get() > 0);
+    assert_eq!(stopped.preparation.ends.get(), 3);
 
     let follower = Follower::new(u32::MAX);
     let compared = compare(&follower).expect("nobody stops it");

@@ -267,8 +267,26 @@ pub(crate) fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             // XML has no way to write most control characters.
             control if control.is_control() => out.push(' '),
+            // What turns the direction of text is shown by its number: it could make one name look like another.
+            '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => {
+                let _ = write!(out, "U+{:04X} ", letter as u32);
+            }
             other => out.push(other),
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_and_what_turns_text_around_are_shown_and_not_obeyed() {
+        assert_eq!(escaped("a\u{202e}<b>\u{7}"), "aU+202E &lt;b&gt; ");
+    }
 }

@@ -343,3 +343,30 @@ fn rows_without_a_label_are_refused_with_their_lines_or_left_out_and_counted() {
     let said = place.refused(&["data", "rows.toml", "--set", "data.missing=guess"]);
     assert!(said.contains("data.missing"), "{said}");
 }
+
+#[test]
+fn blanks_around_a_column_a_blank_split_and_test_texts_that_were_trained_on_are_said() {
+    let place = Place::new();
+    let mut rows = "text , label,split\n".to_owned();
+    for row in 0..40 {
+        let split = ["train", "test", "train", ""][row % 4];
+        let line = format!("note {},{},{split}\n", row % 7, ["a", "b"][row % 2]);
+        rows.push_str(&line);
+    }
+    fs::write(place.path("rows.csv"), rows).unwrap();
+    let experiment = "[data]\nsource = 'csv'\ntask = 'classes'\npath = 'rows.csv'\nmax_tokens = 8\n\
+                      partition = { by = 'iid' }\n[model]\npreset = 'tiny-encoder'\n\
+                      [federation]\nrounds = 1\nclients = 2\n";
+    fs::write(place.path("rows.toml"), experiment).unwrap();
+    let said = place.succeed_and_hear(&["data", "rows.toml"]);
+    for note in [
+        "note: blanks around 2 column names were trimmed",
+        "note: 10 rows have no split where others do, the first at ",
+        "have the very text of a training row: scores there say little about new texts",
+    ] {
+        assert_eq!(said.matches(note).count(), 1, "{note}: {said}");
+    }
+    assert!(said.contains("rows.csv:5: they are divided by data.shares"), "{said}");
+    let said = place.refused(&["data", "rows.toml", "--client", "client-1"]);
+    assert!(said.contains("`fedra data` without --client"), "{said}");
+}

@@ -5,10 +5,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use fedra_compute::{Device, Seed};
-use fedra_data::{Tokenizer, WordTokenizer};
-use fedra_model::hf::{Companions, Config, LlamaConfig, Precision};
-use fedra_model::{Head, Model, Saving, save};
 use serde_json::Value;
 
 use crate::place::{Place, text};
@@ -17,26 +13,7 @@ const PROMPT: &str = "no chest pain";
 
 /// A decoder of a few words, in the folder `decoder`.
 fn decoder(place: &Place) {
-    let corpus = ["no chest pain but a cough and some fever since three days"];
-    let tokenizer = WordTokenizer::grow(corpus, 120).unwrap();
-    let config = LlamaConfig {
-        vocab_size: tokenizer.vocabulary_size(),
-        hidden_size: 16,
-        num_hidden_layers: 2,
-        num_attention_heads: 2,
-        num_key_value_heads: 1,
-        head_dim: 8,
-        intermediate_size: 24,
-        max_position_embeddings: 64,
-        eos_token_ids: Vec::new(),
-        ..LlamaConfig::default()
-    };
-    let model = Model::new(Config::Llama(config), Head::Language, None).unwrap();
-    let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
-    let companions = Companions::with_tokenizer(tokenizer.to_json().unwrap().into_bytes()).unwrap();
-    let saving =
-        Saving { precision: Precision::F32, labels: None, problem: None, companions: &companions };
-    save(&place.path("decoder"), &model, &params, &saving).unwrap();
+    place.save_decoder("no chest pain but a cough and some fever since three days");
 }
 
 fn generate<'a>(more: &[&'a str]) -> Vec<&'a str> {

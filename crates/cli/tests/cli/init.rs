@@ -239,6 +239,12 @@ fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
     assert_eq!(fs::read_to_string(place.path("n.toml")).unwrap(), first);
     let shown = place.succeed(&["init", "n.csv", "--yes", "--clients", "2", "--out", "-"]);
     assert!(shown.contains("clients = 2") && shown.contains("[data]"), "{shown}");
+    // Without labels the next token is learnt, which an encoder cannot.
+    fs::write(place.path("texts.csv"), format!("text\n{}", "some words of a note\n".repeat(20)))
+        .unwrap();
+    let refused = place.refused(&["init", "texts.csv", "--yes", "--preset", "tiny-encoder"]);
+    assert!(refused.contains("expected a decoder for the task language"), "{refused}");
+    assert!(!place.path("texts.toml").exists());
 }
 
 #[test]

@@ -2,10 +2,6 @@
 
 use std::fs;
 
-use fedra_compute::{Device, Seed};
-use fedra_data::{Tokenizer, WordTokenizer};
-use fedra_model::hf::{Companions, Config, LlamaConfig, Precision};
-use fedra_model::{Head, Model, Saving, save};
 use fedra_plan::Round;
 use fedra_privacy::{Delta, Event, Ledger, Promise, Relation, Release, Unit};
 use serde_json::Value;
@@ -33,35 +29,11 @@ fn object(place: &Place, arguments: &[&str]) -> Value {
     serde_json::from_str(&told).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {told:?}"))
 }
 
-/// A decoder that writes words of this list.
-fn decoder(place: &Place, words: &[String]) {
-    let corpus = words.join(" ");
-    let tokenizer = WordTokenizer::grow([corpus.as_str()], 400).unwrap();
-    let config = LlamaConfig {
-        vocab_size: tokenizer.vocabulary_size(),
-        hidden_size: 16,
-        num_hidden_layers: 1,
-        num_attention_heads: 2,
-        num_key_value_heads: 1,
-        head_dim: 8,
-        intermediate_size: 24,
-        max_position_embeddings: 96,
-        eos_token_ids: Vec::new(),
-        ..LlamaConfig::default()
-    };
-    let model = Model::new(Config::Llama(config), Head::Language, None).unwrap();
-    let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
-    let companions = Companions::with_tokenizer(tokenizer.to_json().unwrap().into_bytes()).unwrap();
-    let saving =
-        Saving { precision: Precision::F32, labels: None, problem: None, companions: &companions };
-    save(&place.path("decoder"), &model, &params, &saving).unwrap();
-}
-
 #[test]
 fn a_generation_is_the_text_that_was_written() {
     let place = Place::new();
     let words: Vec<String> = (0..60).map(|number| format!("كلمة{number}")).collect();
-    decoder(&place, &words);
+    place.save_decoder(&words.join(" "));
     // No vocabulary that grows has such letters, but one that somebody brings may.
     let file = place.path("decoder/tokenizer.json");
     let vocabulary = fs::read_to_string(&file).unwrap();

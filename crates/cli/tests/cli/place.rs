@@ -4,6 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use fedra_compute::{Device, Seed};
+use fedra_data::{Tokenizer, WordTokenizer};
+use fedra_model::hf::{Companions, Config, LlamaConfig, Precision};
+use fedra_model::{Head, Model, Saving, save};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -50,6 +54,29 @@ impl Place {
         assert_eq!(text(&output.stdout), "");
         assert!(!self.path("runs").exists(), "{arguments:?} wrote something");
         text(&output.stderr)
+    }
+
+    /// Saves a decoder with fresh weights that writes the words of a text, in the folder `decoder`.
+    pub fn save_decoder(&self, words: &str) {
+        let tokenizer = WordTokenizer::grow([words], 400).unwrap();
+        let config = LlamaConfig {
+            vocab_size: tokenizer.vocabulary_size(),
+            hidden_size: 16,
+            num_hidden_layers: 2,
+            num_attention_heads: 2,
+            num_key_value_heads: 1,
+            head_dim: 8,
+            intermediate_size: 24,
+            max_position_embeddings: 64,
+            eos_token_ids: Vec::new(),
+            ..LlamaConfig::default()
+        };
+        let model = Model::new(Config::Llama(config), Head::Language, None).unwrap();
+        let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
+        let companions = tokenizer.to_json().unwrap().into_bytes();
+        let companions = &Companions::with_tokenizer(companions).unwrap();
+        let saving = Saving { precision: Precision::F32, labels: None, problem: None, companions };
+        save(&self.path("decoder"), &model, &params, &saving).unwrap();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

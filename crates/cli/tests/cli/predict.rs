@@ -155,7 +155,10 @@ fn long_texts_are_cut_aloud_or_read_in_windows_and_words_may_be_given() {
     let long = "chest pain and fever and cough ".repeat(30);
     let model = fixture("sequence_one").display().to_string();
     let told = place.succeed_and_hear(&["predict", "--model", &model, "--text", &long]);
-    assert!(told.contains("note: 1 text is longer than 40 tokens"), "{told}");
+    assert!(told.contains("note: 1 of 1 row is cut to 40 tokens: the rest was not seen"), "{told}");
+    fs::write(place.path("long.csv"), format!("text,label\n{long},stable\nx,worse\n")).unwrap();
+    let scored = place.succeed_and_hear(&["evaluate", "--model", &model, "long.csv"]);
+    assert!(scored.contains("note: 1 of 2 rows is cut to 40 tokens (--max-tokens)"), "{scored}");
     assert!(told.contains("\"truncated\": "), "{told}");
     let model = fixture("words_llama").display().to_string();
     let told: Value =
@@ -204,6 +207,10 @@ fn what_cannot_be_predicted_is_refused_with_its_line() {
         refused(&["--input", "bad.jsonl", "--column", "note"])
             .contains("bad.jsonl:1: found the columns \"text\", expected column \"note\"")
     );
+    let empty = ["predict", "--model", &model, "--input", "empty.csv"];
+    fs::write(place.path("empty.csv"), "text\ncough\n\" \"\n\"\"\n").unwrap();
+    let told = place.succeed_and_hear(&empty);
+    assert!(told.contains("note: 2 of 3 rows have no text, the first at empty.csv:3"), "{told}");
     assert!(refused(&["--input", "bad.docx"]).contains("--input-format: found nothing"));
     assert!(refused(&["--input", "none.csv"]).contains("none.csv"));
     assert!(refused(&["--text", "x", "--threshold", "2"]).contains("--threshold: found 2"));
@@ -211,6 +218,42 @@ fn what_cannot_be_predicted_is_refused_with_its_line() {
     assert!(refused(&["--text", "x", "--max-tokens", "99"]).contains("expected at most 40"));
     let none = place.refused(&["predict", "--model", "nowhere", "--text", "x"]);
     assert!(none.contains("--model: found no nowhere"), "{none}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn answers_that_are_cut_short_leave_nothing_and_a_full_disk_is_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let model = fixture("sequence_one").display().to_string();
+    let full = ["predict", "--model", &model, "--text", "x", "--output", "/dev/full"];
+    let output = place.fedra(&[&full[..], &["--format", "jsonl"]].concat());
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("/dev/full: No space left"), "{said}");
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fedra"))
+        .current_dir(place.folder.path())
+        .args(["predict", "--model", &model, "--input", "-", "--output", "out.jsonl"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Held to the end: whoever waits for a child closes what is left of its input.
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"a note of a patient\n").unwrap();
+    let part = place.path(&format!(".out.jsonl.{}.part", child.id()));
+    let mode = || fs::metadata(&part).map(|found| found.permissions().mode() & 0o777).ok();
+    while mode() != Some(0o600) {
+        assert_eq!(child.try_wait().unwrap(), None);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // The signal is listened to once the file is there.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(input);
+    assert!(!part.exists() && !place.path("out.jsonl").exists());
 }
 
 /// Trains the smallest federation, with a test set that the server holds.
@@ -297,6 +340,15 @@ fn an_evaluation_gives_the_scores_of_the_run_and_of_each_client() {
     let shown = place.succeed(&arguments[..4]);
     assert!(shown.contains("central test: ") && shown.contains("true \\ answered"), "{shown}");
     assert!(shown.contains("hospital-2"), "{shown}");
+    // Only with the run's own rows, divided as it divided them, is no scored row one that it trained on.
+    let said = place.succeed_and_hear(&arguments[..4]);
+    assert!(!said.contains("trained on"), "{said}");
+    let said =
+        place.succeed_and_hear(&[&arguments[..4], &["--set", "data.shares.test=0.3"]].concat());
+    assert!(said.contains("note: runs/a divided the same rows differently"), "{said}");
+    let said = place.succeed_and_hear(&[&arguments[..4], &["--seed", "4"]].concat());
+    assert!(said.contains("note: these are not the rows that runs/a began with"), "{said}");
+    assert!(said.contains("trained on may be among those that are scored"), "{said}");
 }
 
 #[test]
@@ -336,6 +388,7 @@ fn rows_of_a_file_are_scored_by_their_labels_names_and_strange_labels_are_refuse
     let refused = place.refused(&arguments);
     assert!(refused.contains("the labels are mixed"), "{refused}");
     assert!(refused.contains("answers with stable, worse, better"), "{refused}");
+    assert!(refused.contains("first other label \"mixed\" at "), "{refused}");
     let refused = place.refused(&["evaluate", "--model", &model, "tiny.toml", "--task", "classes"]);
     assert!(refused.contains("--task: found it beside an experiment"), "{refused}");
 }
@@ -516,6 +569,10 @@ fn a_run_is_read_by_the_columns_that_it_was_trained_with_and_says_which_model_an
     let output = place.fedra(&["predict", "--model", "runs/rows", "--text", "the same words"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     // Labelled rows are found by the same columns.
-    place.succeed(&["evaluate", "--model", "runs/rows", "rows.csv"]);
+    let said = place.succeed_and_hear(&["evaluate", "--model", "runs/rows", "rows.csv"]);
+    assert!(said.contains("note: runs/rows took its training rows from this file"), "{said}");
+    fs::copy(place.path("rows.csv"), place.path("copy.csv")).unwrap();
+    let said = place.succeed_and_hear(&["evaluate", "--model", "runs/rows", "copy.csv"]);
+    assert!(!said.contains("took its training rows"), "{said}");
     place.succeed(&["evaluate", "--model", "runs/rows/model-best", "rows.csv"]);
 }

@@ -281,6 +281,8 @@ fn bad_values_are_refused_before_anything_is_written() {
     assert!(message.starts_with(expected), "{message}");
     let message = place.refused(&["run", "nowhere.toml"]);
     assert!(message.contains("cannot read nowhere.toml"), "{message}");
+    let message = place.refused(&["run", "--resume", "old", "--set", "federation.rounds=9"]);
+    assert!(message.contains("raising federation.rounds in old/experiment.toml"), "{message}");
     let message = place.refused(&["run", "--resume", "nowhere"]);
     assert!(message.contains("expected a run's folder"), "{message}");
 }

@@ -15,6 +15,7 @@ use super::Reader;
 use super::batches::{Batch, Reading, Rows};
 use super::columns::{Cell, Complaint, Fields, NoRow};
 use super::source::Source;
+use crate::reading_report::trim;
 use crate::{DataError, Result, TableBuilder, Task, Work};
 
 /// Delimiters that a header with a single name may stand for.
@@ -29,6 +30,7 @@ pub(super) fn read(
 ) -> Result<()> {
     let mut records = Records::open(path, reader.delimiter.unwrap_or(usual), reader)?;
     let (header, hint) = (records.header.clone(), records.hint());
+    builder.trimmed_columns(records.trimmed);
     let table = Delimited { reader, header: &header, hint: &hint, task: builder.task() };
     let delimiter = records.delimiter;
     Reading { reader, path, work }.read(
@@ -121,7 +123,8 @@ struct Named<'a> {
 
 impl Fields for Named<'_> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
-        let mut columns = self.header.iter().enumerate().filter(|(_, column)| *column == name);
+        let named = name.trim();
+        let mut columns = self.header.iter().enumerate().filter(|(_, column)| *column == named);
         let column = columns.next().map(|(place, _)| place);
         if columns.next().is_some() {
             let found = format!("two columns called {name:?}");
@@ -145,8 +148,10 @@ pub(super) struct Records {
     delimiter: u8,
     /// Fed with one whole record at a time.
     parser: csv::Reader<Cursor<Vec<u8>>>,
-    /// The names in the first record.
+    /// The names in the first record, without blanks around them.
     pub header: Vec<String>,
+    /// How many of them had such blanks.
+    trimmed: u64,
     /// The line on which the last record began.
     pub line: u64,
 }
@@ -165,10 +170,12 @@ impl Records {
                 DataError::setting("delimiter", &format!("{delimiter:?}"), expected)
             })?;
         let parser = parser(delimiter);
-        let mut records = Self { source, delimiter, parser, header: Vec::new(), line: 0 };
+        let (header, trimmed) = (Vec::new(), 0);
+        let mut records = Self { source, delimiter, parser, header, trimmed, line: 0 };
         records.header = records.record()?.ok_or_else(|| {
             DataError::file(records.source.file(), "no lines", "a header with column names")
         })?;
+        records.trimmed = records.header.iter_mut().map(trim).sum();
         Ok(records)
     }
 
@@ -229,7 +236,9 @@ impl Records {
             }
             let checked = quotes.check(line);
             raw.extend_from_slice(line.as_bytes());
-            raw.push(b'\n');
+            // Inside a quoted cell a line's end is part of the cell.
+            let end = if quotes.is_open { self.source.line_end() } else { "\n" };
+            raw.extend_from_slice(end.as_bytes());
             self.line = *began.get_or_insert(self.source.line());
             if let Err(found) = checked {
                 let (file, line) = (self.source.file(), self.source.line());

@@ -130,6 +130,11 @@ impl Source {
         })
     }
 
+    /// What the line read last ended with.
+    pub fn line_end(&self) -> &'static str {
+        if self.buffer.ends_with(b"\r\n") { "\r\n" } else { "\n" }
+    }
+
     /// The number of the line read last, from 1.
     pub fn line(&self) -> u64 {
         self.line

@@ -393,6 +393,12 @@ mod tests {
         assert_eq!(told.rows[0].body, Body::Text("a, b".into()));
         assert!(told.bad[0].starts_with("in:3: found 1 fields"), "{:?}", told.bad);
 
+        // Line ends inside a cell are the cell's; blanks around a column's name are nobody's.
+        let told =
+            read(&file(TextFormat::Csv, Some("note".into())), b"id, note \r\n1,\"a\r\nb\nc\"\r\n");
+        assert_eq!(told.columns, ["id", "note"]);
+        assert_eq!(told.rows[0].body, Body::Text("a\r\nb\nc".into()));
+
         let told = read(&file(TextFormat::Lines, None), b"one\n\nthree\xff\nfour");
         let texts: Vec<String> = told.rows.iter().map(|row| row.body.to_text()).collect();
         assert_eq!((texts, told.bad.len()), (vec!["one".into(), String::new(), "four".into()], 1));

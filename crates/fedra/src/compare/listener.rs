@@ -1,11 +1,14 @@
 //! Those who follow a comparison from outside.
 
-use crate::listener::Silent;
+use crate::listener::{Listener, Silent};
 
 /// Follows the runs of a comparison, of which several may be on at a time.
 pub trait CompareListener {
     /// Something that a person should know.
     fn note(&self, line: &str);
+
+    /// Who follows the rows of the runs while they are read and tokenised, before anything runs.
+    fn preparation(&self) -> &dyn Listener;
 
     /// Runs are about to begin: those that tune, or those that are compared.
     fn begin(&self, runs: &RunsAhead<'_>);
@@ -44,6 +47,10 @@ pub struct RunsAhead<'a> {
 
 impl CompareListener for Silent {
     fn note(&self, _line: &str) {}
+
+    fn preparation(&self) -> &dyn Listener {
+        self
+    }
 
     fn begin(&self, _runs: &RunsAhead<'_>) {}
 

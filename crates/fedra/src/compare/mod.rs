@@ -80,7 +80,7 @@ pub fn compare(
     if out.join(EXPERIMENT).exists() {
         refuse!("--out: found a run in {}, expected a folder of comparisons", out.display());
     }
-    let (fingerprints, notes) = plan.check()?;
+    let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {
         listener.note(note);
     }

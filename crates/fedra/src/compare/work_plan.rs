@@ -8,6 +8,7 @@ use crate::error::{Context, Result};
 use crate::experiment::{Complaint, Experiment, Overrides};
 use crate::federate;
 use crate::fingerprint::Fingerprints;
+use crate::listener::Listener;
 
 /// What is to be compared.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +97,7 @@ impl WorkPlan {
 
     /// Refuses the whole comparison if any of its runs would be refused; otherwise what they learn
     /// from, and what a person should know about them, each note once.
-    pub fn check(&self) -> Result<(Fingerprints, Vec<String>)> {
+    pub fn check(&self, listener: &dyn Listener) -> Result<(Fingerprints, Vec<String>)> {
         let mut notes = Vec::new();
         // Data differ by seed, and a client may be left without rows; many variants share them.
         let mut fingerprints = Fingerprints::default();
@@ -110,10 +111,10 @@ impl WorkPlan {
                 let experiment = self.experiment(variant, &first, *seed)?;
                 if number > 0 {
                     let seed = || format!("{}, seed {seed}", within());
-                    fingerprints.of(&experiment).with_context(seed)?;
+                    fingerprints.heard(&experiment, listener).with_context(seed)?;
                 }
                 if number == 0 {
-                    let run = federate::Run::prepare(&experiment).with_context(within)?;
+                    let run = federate::Run::heard(&experiment, listener).with_context(within)?;
                     notes.extend(
                         run.notes().filter(|note| !notes.contains(note)).collect::<Vec<_>>(),
                     );

@@ -19,10 +19,11 @@ mod writing;
 
 use std::path::PathBuf;
 
-use fedra_data::{Missing, Task};
+use fedra_data::{AnswerForm, Missing, Task};
+use fedra_model::hf::Config;
 
-use crate::error::{Context, Result};
-use crate::experiment::{Experiment, Overrides};
+use crate::error::{Context, Result, refuse};
+use crate::experiment::{Experiment, ModelSource, Overrides};
 use crate::holdings::Holdings;
 use crate::listener::Listener;
 use crate::token_lengths::TokenLengths;
@@ -113,6 +114,7 @@ impl Proposal {
         let most = self.training.most_tokens(&self.roles);
         self.training.max_tokens.value = most;
         let experiment = experiment_of(&self.to_toml(""), "experiment")?;
+        check_preset(&experiment)?;
         let holdings = Holdings::heard(&experiment, listener)
             .context("its rows cannot be used as proposed")?;
         let lengths = TokenLengths::of_experiment(&experiment, &holdings)
@@ -132,6 +134,22 @@ impl Proposal {
         experiment_of(&text, name)?;
         Ok(text)
     }
+}
+
+/// Refuses an encoder with fresh weights for a task that is answered in text.
+fn check_preset(experiment: &Experiment) -> Result<()> {
+    let ModelSource::Fresh(config, _) = &experiment.model else { return Ok(()) };
+    match (&**config, experiment.task.answer_form()) {
+        (Config::Bert(_), AnswerForm::Text) => {}
+        (Config::Bert(_), AnswerForm::Labels) | (Config::Llama(_), _) => return Ok(()),
+    }
+    let preset = experiment.draft.model.preset.as_deref().unwrap_or_default();
+    refuse!(
+        "--preset: found {preset:?}, which is an encoder, expected a decoder for the task {}\n\
+         hint: --preset smollm2 is one, --model DIR takes a pretrained one, and --label COLUMN names a column \
+         with labels, which an encoder can learn",
+        experiment.task.name()
+    )
 }
 
 /// The experiment that a proposal's text says. No file holds the text yet, so no error shall point into one.

@@ -141,9 +141,13 @@ impl ModelPlaces {
             let name = repository.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Some(name) = name.strip_prefix("models--") else { continue };
             let name = name.replace("--", "/");
-            if let Some(path) = snapshot(&repository).filter(|path| is_model(path)) {
-                found.push(FoundModel::open(path, name, true));
-            }
+            found.push(match snapshot(&repository) {
+                Ok(path) => FoundModel::open(path, name, true),
+                Err(reason) => {
+                    let shape = Err(reason.to_owned());
+                    FoundModel { path: repository, name, is_cached: true, shape }
+                }
+            });
         }
         found
     }
@@ -236,18 +240,25 @@ fn is_model(folder: &Path) -> bool {
         })
 }
 
-/// The snapshot of a repository in the cache: that of its branch `main`, or the only one.
-fn snapshot(repository: &Path) -> Option<PathBuf> {
+/// The snapshot of a repository in the cache, that of its branch `main` or the only one; or why there is none
+/// to be used.
+fn snapshot(repository: &Path) -> Result<PathBuf, &'static str> {
     let snapshots = repository.join("snapshots");
-    if let Ok(revision) = fs::read_to_string(repository.join("refs/main")) {
-        let path = snapshots.join(revision.trim());
-        if path.is_dir() {
-            return Some(path);
-        }
+    let revision = fs::read_to_string(repository.join("refs/main")).unwrap_or_default();
+    let main = Some(snapshots.join(revision.trim())).filter(|_| !revision.trim().is_empty());
+    let path = match (main.filter(|path| path.is_dir()), folders_in(&snapshots).as_slice()) {
+        (Some(main), _) => main,
+        (None, [only]) => only.clone(),
+        (None, []) => return Err("its download is not complete: there are no files"),
+        (None, _) => return Err("there are several versions, and none is main"),
+    };
+    if !path.join("config.json").is_file() {
+        return Err("its download is not complete: there is no config.json");
     }
-    match folders_in(&snapshots).as_slice() {
-        [only] => Some(only.clone()),
-        _ => None,
+    if is_model(&path) {
+        Ok(path)
+    } else {
+        Err("its download is not complete: there are no weights")
     }
 }
 
@@ -299,6 +310,7 @@ mod tests {
         put("hub/models--org--two/snapshots/abc", &other);
         put("hub/models--org--two/snapshots/old", &other);
         put("hub/datasets--org--rows/snapshots/abc", &other);
+        put("hub/models--org--half/snapshots/abc", &other[..1]);
         let data = place.path().join("data");
         let places = ModelPlaces {
             folders: vec![data.clone(), data.join("models")],
@@ -306,8 +318,15 @@ mod tests {
         };
         let found = places.search();
         let names: Vec<&str> = found.iter().map(|model| model.name.as_str()).collect();
-        assert_eq!(names, [data.join("models/gpt").to_str().unwrap(), "org/name"]);
-        assert!(found[1].path.ends_with("snapshots/abc") && found[1].is_cached);
+        let gpt = data.join("models/gpt");
+        assert_eq!(names, [gpt.to_str().unwrap(), "org/half", "org/name", "org/two"]);
+        assert!(found[2].path.ends_with("snapshots/abc") && found[2].is_cached);
+        let reasons = [1, 3].map(|place: usize| found[place].shape.as_ref().unwrap_err().as_str());
+        let expected = [
+            "its download is not complete: there are no weights",
+            "there are several versions, and none is main",
+        ];
+        assert_eq!(reasons, expected);
         let reason = found[0].shape.as_ref().unwrap_err();
         assert!(reason.contains("gpt2"), "{reason}");
     }
