@@ -44,6 +44,9 @@ mod node_keys;
 mod openssh;
 
 #[cfg(test)]
+#[path = "../tests/fleets/listener.rs"]
+mod listener;
+#[cfg(test)]
 mod scripted;
 
 mod app;
@@ -60,4 +63,3 @@ pub use node::{Membership, join};
 pub use node_keys::NodeKeys;
 pub use stock::StockRun;
 pub use stock_client::StockClients;
-pub use superlink::Version;
