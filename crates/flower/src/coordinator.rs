@@ -63,7 +63,7 @@ impl Task {
             }
             let reached = match link.take() {
                 Some(link) => Ok(link),
-                None => SuperLink::reach(endpoint, Caller::Anybody).map(|(link, _)| link),
+                None => SuperLink::reach(endpoint, Caller::Anybody, &|line| listener.told(line)),
             };
             let before = kept.read(&place);
             let how = if before.is_some() { "goes on with" } else { "coordinates" };

@@ -45,11 +45,15 @@ pub enum FlowerError {
         /// What was found.
         reason: String,
     },
-    /// A SuperLink that nobody has tried with this program.
-    #[error("found a SuperLink of version {found}, expected 1.40 to 1.42")]
+    /// A SuperLink that nobody has tried with this program, and that does not speak the protocol.
+    #[error(
+        "found a SuperLink of version {found} that does not know {call}, expected 1.40 to 1.42"
+    )]
     Version {
         /// What it says it is.
         found: String,
+        /// What was asked.
+        call: &'static str,
     },
     /// Something that says nothing of itself.
     #[error("found a SuperLink of version {found}, expected 1.40 to 1.42")]
@@ -177,7 +181,7 @@ mod tests {
         }
         for refused in [
             FlowerError::Distrusted { superlink: superlink(), reason: reason() },
-            FlowerError::Version { found: reason() },
+            FlowerError::Version { found: reason(), call: "/v1" },
             FlowerError::NotRegistered,
         ] {
             assert_eq!(refused.fault(Standing::Welcomed), Fault::Refused, "{refused}");

@@ -186,7 +186,7 @@ fn run_of(message: &Message) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use bytes::Bytes;
     use prost::Message as _;
@@ -203,7 +203,7 @@ mod tests {
 
     fn online(endpoint: &Endpoint) -> Result<FleetApi, FlowerError> {
         let key = Arc::new(NodeKey::read(&NodeKey::generate()?).unwrap());
-        let (link, _) = SuperLink::reach(endpoint, Caller::Node(Arc::clone(&key)))?;
+        let link = SuperLink::reach(endpoint, Caller::Node(Arc::clone(&key)), &|_| ())?;
         FleetApi::activate(link, &key, None)
     }
 
@@ -218,13 +218,34 @@ mod tests {
     }
 
     #[test]
-    fn a_superlink_of_another_version_is_refused_and_so_is_what_is_none() {
+    fn a_superlink_of_another_version_is_tried_and_what_does_not_answer_is_refused() {
         let told = |scene: Scene| {
             let endpoint = serve(move |_, _| scene.clone());
             online(&endpoint).err().unwrap().to_string()
         };
-        let old = told(described("1.39.1"));
-        assert_eq!(old, "found a SuperLink of version 1.39.1, expected 1.40 to 1.42");
+        assert_eq!(
+            told(described("1.39.1")),
+            "found a SuperLink of version 1.39.1 that does not know /v1/fleet/activate-node, \
+             expected 1.40 to 1.42"
+        );
+        for (version, warnings) in [("1.42.0", 0), ("1.43.0", 1), ("2.0.0", 1)] {
+            let answered = AtomicBool::new(false);
+            let endpoint = serve(move |path, _| match path {
+                "/openapi.json" => described(version),
+                _ if answered.swap(true, Ordering::Relaxed) => (404, Vec::new()),
+                _ => well(&NODE),
+            });
+            let told = AtomicUsize::new(0);
+            let tell = |line: &str| {
+                assert!(line.contains(version) && line.contains("1.40 to 1.42"), "{line}");
+                told.fetch_add(1, Ordering::Relaxed);
+            };
+            let mut link = SuperLink::reach(&endpoint, Caller::Anybody, &tell).unwrap();
+            assert_eq!(told.into_inner(), warnings);
+            assert_eq!(link.call::<Node>("/v1/fleet/activate-node", &NODE).unwrap(), NODE);
+            let later = link.call::<Node>("/v1/fleet/activate-node", &NODE).unwrap_err();
+            assert!(matches!(later, FlowerError::Denied { status: 404, .. }), "{later}");
+        }
         for none in [(404, b"not here".to_vec()), (200, b"{}".to_vec()), (200, vec![0xff])] {
             let said = told(none);
             assert!(said.contains("that says nothing of itself"), "{said}");

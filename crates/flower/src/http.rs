@@ -1,21 +1,22 @@
-//! HTTP/1.1 with one server, for code that blocks.
+//! HTTP/1.1 with one SuperLink, for code that blocks.
 //!
-//! A SuperLink is asked one thing at a time with a body of known length, and answers in the same way. So
-//! this is a socket, a few headers and limits, without a pool or a router; a declared length is an
-//! allocation within those limits only.
+//! `ureq` speaks it. Here is what a SuperLink may cost, in time and in bytes, and what a failure means to whoever
+//! asked.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use fedra_net::{NetError, is_out_of_descriptors};
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{AlertDescription, RootCertStore};
+use ureq::http::header::{CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use ureq::http::{Request, Uri};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Agent, Error, SendBody};
 
-use crate::clock::http_date;
 use crate::error::FlowerError;
 
 /// What is said of a connection that is over before the reply.
@@ -27,47 +28,44 @@ const IDLE: Duration = Duration::from_secs(3);
 /// Most bytes of a reply's head.
 const MOST_HEAD: usize = 64 << 10;
 /// Most bytes of a reply's body: an object has 5 MiB at most, and a little around it.
-const MOST_BODY: usize = 16 << 20;
+const MOST_BODY: u64 = 16 << 20;
 
 /// Where a SuperLink is, and how it shows who it is.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    host: String,
-    port: u16,
-    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    authority: String,
+    tls: Option<TlsConfig>,
 }
 
 impl Endpoint {
     /// Reads an address such as `http://127.0.0.1:8000` or `https://link.example:8000`; the latter needs
     /// the certificate of the CA that signed the SuperLink's.
     pub fn new(url: &str, ca: Option<&Path>) -> Result<Self, FlowerError> {
-        let expected = "an address such as https://link.example:8000";
-        let wrong = || FlowerError::Address { found: url.to_owned(), expected };
-        let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
-        let place = rest.strip_suffix('/').unwrap_or(rest);
-        let (host, port) = place.rsplit_once(':').ok_or_else(wrong)?;
-        let port: u16 = port.parse().map_err(|_| wrong())?;
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        if bare.is_empty() || bare.contains(['/', '@', '?', '#', ' ', '\r', '\n']) {
-            return Err(wrong());
+        let wrong = |expected| FlowerError::Address { found: url.to_owned(), expected };
+        let address = || wrong("an address such as https://link.example:8000");
+        let uri: Uri = url.parse().map_err(|_| address())?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(address());
+        };
+        let has_more = url.trim_end_matches('/') != format!("{scheme}://{authority}");
+        let is_place = !authority.host().is_empty() && authority.port_u16().is_some();
+        if has_more || !is_place || authority.as_str().contains('@') {
+            return Err(address());
         }
         let tls = match (scheme, ca) {
-            ("https", Some(ca)) => {
-                let name = ServerName::try_from(bare.to_owned()).map_err(|_| wrong())?;
-                Some((client_config(ca)?, name))
-            }
+            ("https", Some(ca)) => Some(tls_config(ca)?),
             ("http", None) => None,
             ("https", None) => {
-                let expected = "--ca with the certificate of the CA that signed the SuperLink's";
-                return Err(FlowerError::Address { found: url.to_owned(), expected });
+                return Err(wrong(
+                    "--ca with the certificate of the CA that signed the SuperLink's",
+                ));
             }
             ("http", Some(_)) => {
-                let expected = "an address that begins with https:// beside --ca";
-                return Err(FlowerError::Address { found: url.to_owned(), expected });
+                return Err(wrong("an address that begins with https:// beside --ca"));
             }
-            _ => return Err(wrong()),
+            _ => return Err(address()),
         };
-        Ok(Self { host: bare.to_owned(), port, tls })
+        Ok(Self { authority: authority.to_string(), tls })
     }
 
     /// Whether what is said to it is encrypted.
@@ -77,66 +75,20 @@ impl Endpoint {
 
     /// The host and the port.
     pub fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-
-    fn connect(&self, timeout: Duration) -> Result<Socket, FlowerError> {
-        let unreachable = |error: &dyn std::fmt::Display| self.unreachable(error);
-        let addresses = (self.host.as_str(), self.port).to_socket_addrs();
-        let addresses = addresses.map_err(|error| unreachable(&error))?;
-        let mut last = io::Error::other("its name has no address");
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, CONNECT) {
-                Ok(socket) => {
-                    let ready = socket
-                        .set_nodelay(true)
-                        .and_then(|()| socket.set_read_timeout(Some(timeout)))
-                        .and_then(|()| socket.set_write_timeout(Some(timeout)));
-                    ready.map_err(|error| unreachable(&error))?;
-                    return self.secure(socket);
-                }
-                Err(source) if is_out_of_descriptors(&source) => {
-                    let doing = format!("dialling {address}");
-                    return Err(NetError::System { doing, source }.into());
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(unreachable(&last))
-    }
-
-    fn secure(&self, mut socket: TcpStream) -> Result<Socket, FlowerError> {
-        let Some((config, name)) = &self.tls else { return Ok(Socket::Plain(socket)) };
-        let superlink = || self.authority();
-        let garbled = |reason: String| FlowerError::Garbled { superlink: superlink(), reason };
-        let mut connection = ClientConnection::new(Arc::clone(config), name.clone())
-            .map_err(|error| garbled(error.to_string()))?;
-        while connection.is_handshaking() {
-            if let Err(error) = connection.complete_io(&mut socket) {
-                let of_tls =
-                    error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-                return Err(match of_tls {
-                    Some(error) => {
-                        let reason = format!("TLS: {error}{}", hint(error));
-                        if is_of_certificate(error) {
-                            FlowerError::Distrusted { superlink: superlink(), reason }
-                        } else {
-                            garbled(reason)
-                        }
-                    }
-                    None => self.unreachable(&error),
-                });
-            }
-        }
-        Ok(Socket::Tls(Box::new(StreamOwned::new(connection, socket))))
+        self.authority.clone()
     }
 
     pub(crate) fn unreachable(&self, reason: &dyn std::fmt::Display) -> FlowerError {
         FlowerError::Unreachable { superlink: self.authority(), reason: reason.to_string() }
+    }
+
+    fn broken(&self, error: &rustls::Error) -> FlowerError {
+        let (superlink, reason) = (self.authority(), format!("TLS: {error}{}", hint(error)));
+        if is_of_certificate(error) {
+            FlowerError::Distrusted { superlink, reason }
+        } else {
+            FlowerError::Garbled { superlink, reason }
+        }
     }
 }
 
@@ -174,7 +126,7 @@ const fn hint(error: &rustls::Error) -> &'static str {
     }
 }
 
-fn client_config(ca: &Path) -> Result<Arc<ClientConfig>, FlowerError> {
+fn tls_config(ca: &Path) -> Result<TlsConfig, FlowerError> {
     let unusable =
         |reason: String| FlowerError::File { file: format!("--ca {}", ca.display()), reason };
     let read = CertificateDer::pem_file_iter(ca).and_then(Iterator::collect);
@@ -182,54 +134,24 @@ fn client_config(ca: &Path) -> Result<Arc<ClientConfig>, FlowerError> {
     if found.is_empty() {
         return Err(unusable("found no certificate, expected one in PEM".to_owned()));
     }
-    let mut roots = RootCertStore::empty();
-    for certificate in found {
-        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    for certificate in &found {
+        let added = RootCertStore::empty().add(certificate.clone());
+        added.map_err(|error| unusable(error.to_string()))?;
     }
+    let found: Vec<Certificate<'static>> =
+        found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
-}
-
-enum Socket {
-    Plain(TcpStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
-}
-
-impl Read for Socket {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(socket) => socket.read(into),
-            Self::Tls(socket) => socket.read(into),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(socket) => socket.write(bytes),
-            Self::Tls(socket) => socket.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(socket) => socket.flush(),
-            Self::Tls(socket) => socket.flush(),
-        }
-    }
+    Ok(TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&found))
+        .unversioned_rustls_crypto_provider(provider)
+        .build())
 }
 
 /// A connection that is made when it is needed.
 pub(crate) struct Http {
     endpoint: Endpoint,
     timeout: Duration,
-    open: Option<(Socket, Instant)>,
+    agent: Agent,
 }
 
 /// What is asked.
@@ -244,14 +166,24 @@ pub(crate) struct Ask<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Seconds since 1970.
-    pub(crate) date: Option<u64>,
+    pub(crate) date: Option<SystemTime>,
     pub(crate) body: Vec<u8>,
 }
 
 impl Http {
-    pub(crate) const fn new(endpoint: Endpoint, timeout: Duration) -> Self {
-        Self { endpoint, timeout, open: None }
+    pub(crate) fn new(endpoint: Endpoint, timeout: Duration) -> Self {
+        let config = Agent::config_builder()
+            .tls_config(endpoint.tls.clone().unwrap_or_default())
+            .proxy(None)
+            .max_redirects(0)
+            .http_status_as_error(false)
+            .max_response_header_size(MOST_HEAD)
+            .max_idle_age(IDLE)
+            .timeout_connect(Some(CONNECT))
+            .timeout_per_read(Some(timeout))
+            .timeout_per_write(Some(timeout));
+        let agent = config.build().new_agent();
+        Self { endpoint, timeout, agent }
     }
 
     pub(crate) const fn endpoint(&self) -> &Endpoint {
@@ -259,140 +191,127 @@ impl Http {
     }
 
     /// Asks once. An error says nothing about whether the server heard it.
-    pub(crate) fn ask(&mut self, ask: &Ask<'_>) -> Result<Reply, FlowerError> {
-        let kept = self.open.take().filter(|(_, since)| since.elapsed() < IDLE);
-        let mut socket = match kept {
-            Some((socket, _)) => socket,
-            None => self.endpoint.connect(self.timeout)?,
+    pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Reply, FlowerError> {
+        self.exchange(ask).map_err(|error| self.in_words(error))
+    }
+
+    fn exchange(&self, ask: &Ask<'_>) -> Result<Reply, Error> {
+        let scheme = if self.endpoint.is_encrypted() { "https" } else { "http" };
+        let uri = format!("{scheme}://{}{}", self.endpoint.authority, ask.path);
+        let mut request = Request::builder().method(ask.method).uri(uri);
+        for (name, value) in ask.headers {
+            request = request.header(*name, value);
+        }
+        let mut reply = if ask.body.is_empty() {
+            self.agent.run(request.body(())?)?
+        } else {
+            let length: usize = ask.body.iter().map(|piece| piece.len()).sum();
+            let mut pieces: Box<dyn Read + '_> = Box::new(io::empty());
+            for piece in ask.body {
+                pieces = Box::new(pieces.chain(*piece));
+            }
+            let body = SendBody::from_reader(&mut pieces);
+            self.agent.run(request.header(CONTENT_LENGTH, length).body(body)?)?
         };
-        let lines: Vec<String> =
-            ask.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let headers = lines.concat();
-        let (host, length) =
-            (self.endpoint.authority(), ask.body.iter().map(|piece| piece.len()).sum::<usize>());
-        let head = format!(
-            "{} {} HTTP/1.1\r\n{headers}host: {host}\r\ncontent-length: {length}\r\n\r\n",
-            ask.method, ask.path
-        );
-        let sent = socket
-            .write_all(head.as_bytes())
-            .and_then(|()| ask.body.iter().try_for_each(|piece| socket.write_all(piece)))
-            .and_then(|()| socket.flush());
-        sent.map_err(|error| self.endpoint.unreachable(&in_words(&error, self.timeout)))?;
-        let read = read_reply(&mut socket);
-        let (reply, stays) =
-            read.map_err(|error| self.endpoint.unreachable(&in_words(&error, self.timeout)))?;
-        if stays {
-            self.open = Some((socket, Instant::now()));
+        let headers = reply.headers();
+        let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
+            // It would be over where the connection is, and nobody could tell a part from the whole.
+            return Err(io::Error::other("found a reply without a length").into());
         }
-        Ok(reply)
+        // At once: a vector that grows as bytes come is twice as large in the end.
+        let length = reply.body().content_length().unwrap_or(0).min(MOST_BODY);
+        let mut body = Vec::with_capacity(length as usize);
+        reply.body_mut().with_config().limit(MOST_BODY).reader().read_to_end(&mut body)?;
+        Ok(Reply { status: reply.status().as_u16(), date, body })
     }
-}
 
-fn in_words(error: &io::Error, timeout: Duration) -> String {
-    let kind = error.kind();
-    if kind == io::ErrorKind::WouldBlock || kind == io::ErrorKind::TimedOut {
-        return format!("it did not answer within {} s", timeout.as_secs());
-    }
-    if kind == io::ErrorKind::UnexpectedEof || kind == io::ErrorKind::ConnectionReset {
-        return ENDED.to_owned();
-    }
-    error.to_string()
-}
-
-/// Reads one reply, and whether another may follow on the same connection.
-fn read_reply(socket: &mut impl Read) -> io::Result<(Reply, bool)> {
-    let wrong = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 16 << 10];
-    let end = loop {
-        let read = socket.read(&mut buffer)?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let from = bytes.len().saturating_sub(3);
-        bytes.extend_from_slice(&buffer[..read]);
-        if let Some(at) = bytes[from..].windows(4).position(|four| four == b"\r\n\r\n") {
-            break from + at;
-        }
-        if bytes.len() > MOST_HEAD {
-            return Err(wrong(format!("found a head of more than {MOST_HEAD} bytes")));
-        }
-    };
-    let head = std::str::from_utf8(&bytes[..end])
-        .map_err(|_| wrong("found a head that is no text".to_owned()))?;
-    let mut lines = head.split("\r\n");
-    let first = lines.next().unwrap_or_default();
-    let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-    let status = status.ok_or_else(|| wrong(format!("found {first:?}, expected HTTP/1.1")))?;
-    let (mut length, mut date, mut stays) = (None, None, true);
-    for line in lines {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let value = value.trim();
-        match name.trim().to_ascii_lowercase().as_str() {
-            "content-length" => length = value.parse::<usize>().ok(),
-            "date" => date = http_date(value),
-            "connection" if value.eq_ignore_ascii_case("close") => stays = false,
-            _ => {}
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others say enough")]
+    fn in_words(&self, error: Error) -> FlowerError {
+        let silent = |limit: Duration| {
+            self.endpoint.unreachable(&format!("it did not answer within {} s", limit.as_secs()))
+        };
+        match error {
+            Error::Timeout(ureq::Timeout::Connect) => silent(CONNECT),
+            Error::Timeout(_) => silent(self.timeout),
+            Error::Rustls(error) => self.endpoint.broken(&error),
+            Error::Io(source) if is_out_of_descriptors(&source) => {
+                let doing = format!("dialling {}", self.endpoint.authority);
+                NetError::System { doing, source }.into()
+            }
+            Error::Io(error) => {
+                let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref());
+                match (of_tls, error.kind()) {
+                    (Some(error), _) => self.endpoint.broken(error),
+                    (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                        self.endpoint.unreachable(&ENDED)
+                    }
+                    (None, _) => self.endpoint.unreachable(&error),
+                }
+            }
+            other => self.endpoint.unreachable(&other),
         }
     }
-    let length = length.ok_or_else(|| {
-        wrong("found a reply without a length, expected content-length".to_owned())
-    })?;
-    if length > MOST_BODY {
-        return Err(wrong(format!("found {length} bytes, expected at most {MOST_BODY}")));
-    }
-    let mut body = bytes.split_off(end + 4);
-    if body.len() > length {
-        return Err(wrong("found more than the reply's length".to_owned()));
-    }
-    let due = length - body.len();
-    // At once: a vector that grows as bytes come is twice as large in the end.
-    body.reserve_exact(due);
-    if socket.take(due as u64).read_to_end(&mut body)? < due {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok((Reply { status, date, body }, stays))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
     use super::*;
 
-    /// Hands out its bytes a few at a time.
-    struct Slow<'a>(&'a [u8]);
-
-    impl Read for Slow<'_> {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            let most = self.0.len().min(into.len()).min(3);
-            into[..most].copy_from_slice(&self.0[..most]);
-            self.0 = &self.0[most..];
-            Ok(most)
-        }
+    /// What is made of these bytes in the place of a reply.
+    fn told(bytes: &[u8]) -> Result<Reply, FlowerError> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut socket, _) = listener.accept().unwrap();
+                let mut asked = [0; 4096];
+                assert!(socket.read(&mut asked).unwrap() > 0);
+                for piece in bytes.chunks(bytes.len() / 50 + 1) {
+                    // Whoever has read enough goes.
+                    let _sent = socket.write_all(piece).and_then(|()| socket.flush());
+                }
+            });
+            let http = Http::new(Endpoint::new(&url, None).unwrap(), Duration::from_secs(5));
+            http.ask(&Ask { method: "GET", path: "/", headers: &[], body: &[] })
+        })
     }
 
     #[test]
     fn a_reply_is_read_however_it_is_cut() {
         let text = b"HTTP/1.1 401 Unauthorized\r\nDate: Mon, 16 Nov 2026 13:06:41 GMT\r\n\
                      Content-Length: 5\r\nconnection: close\r\n\r\nhello";
-        let (reply, stays) = read_reply(&mut Slow(text)).unwrap();
+        let date = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_794_834_401));
         let body = b"hello".to_vec();
-        assert_eq!(reply, Reply { status: 401, date: Some(1_794_834_401), body });
-        assert!(!stays);
+        assert_eq!(told(text).unwrap(), Reply { status: 401, date, body: body.clone() });
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                        2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+        assert_eq!(told(chunked).unwrap(), Reply { status: 200, date: None, body });
     }
 
     #[test]
-    fn a_hostile_reply_is_an_error_and_takes_no_memory() {
-        let told = |text: &[u8]| read_reply(&mut &*text).unwrap_err().to_string();
-        assert!(told(b"").contains("unexpected end of file"));
-        assert!(told(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort").contains("unexpected"));
-        assert!(told(b"HTTP/1.1 200 OK\r\n\r\n").contains("without a length"));
+    fn a_hostile_reply_is_a_lost_connection() {
+        for (bytes, expected) in [
+            (&b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort"[..], ENDED),
+            (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel", ENDED),
+            (b"HTTP/1.1 200 OK\r\n\r\nany length", "without a length"),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n", ENDED),
+            (b"SSH-2.0-OpenSSH\r\n\r\n", "protocol"),
+            (b"HTTP/1.1 2\xff0\r\n\r\n", "protocol"),
+        ] {
+            let error = told(bytes).unwrap_err();
+            assert!(matches!(error, FlowerError::Unreachable { .. }), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        let long = [&b"HTTP/1.1 200 OK\r\nx: "[..], &vec![b'x'; 200 << 10]].concat();
+        assert!(told(&long).is_err());
         let giant = b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n";
-        assert!(told(giant).contains("expected at most"));
-        assert!(told(b"SSH-2.0-OpenSSH\r\n\r\n").contains("expected HTTP/1.1"));
-        assert!(told(b"HTTP/1.1 2\xff0\r\n\r\n").contains("no text"));
-        assert!(told(&vec![b'x'; 200 << 10]).contains("found a head of more"));
-        assert!(told(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nabc").contains("more than"));
+        let giant = [&giant[..], &vec![b'x'; MOST_BODY as usize + 1]].concat();
+        assert!(told(&giant).unwrap_err().to_string().contains("larger than"));
     }
 
     #[test]
@@ -406,7 +325,19 @@ mod tests {
         assert!(told("https://link:8000").contains("expected --ca"));
         let absent = Endpoint::new("https://link:8000", Some(Path::new("no/such.pem")));
         assert!(absent.unwrap_err().to_string().starts_with("--ca no/such.pem: "));
-        for wrong in ["link:8000", "http://link", "ftp://link:1", "http://:1", "http://a/b:1"] {
+        for wrong in [
+            "link:8000",
+            "http://link",
+            "ftp://link:1",
+            "http://:1",
+            "http://a/b:1",
+            "http://a:1/b",
+            "http://a@b:1",
+            "http://a:1/?b",
+            "http://a:1#b",
+            "http://a:70000",
+            "http://a b:1",
+        ] {
             assert!(told(wrong).contains("expected an address such as"), "{wrong}");
         }
     }

@@ -46,6 +46,9 @@ mod node_keys;
 mod openssh;
 
 #[cfg(test)]
+#[path = "../tests/fleets/listener.rs"]
+mod listener;
+#[cfg(test)]
 mod scripted;
 
 mod app;
@@ -62,4 +65,3 @@ pub use node::{Membership, join};
 pub use node_keys::NodeKeys;
 pub use stock::StockRun;
 pub use stock_client::StockClients;
-pub use superlink::Version;

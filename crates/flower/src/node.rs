@@ -142,13 +142,8 @@ fn online(
     before: Option<u64>,
     listener: &dyn JoinListener,
 ) -> Result<FleetApi, FlowerError> {
-    let (link, behind) = SuperLink::reach(endpoint, Caller::Node(Arc::clone(key)))?;
-    if let Some(behind) = behind {
-        let (seconds, how) = (behind.abs(), if behind > 0.0 { "behind" } else { "ahead of" });
-        listener.told(&format!(
-            "warning: this machine's clock is {seconds:.0} s {how} the SuperLink's, whose time is used"
-        ));
-    }
+    let caller = Caller::Node(Arc::clone(key));
+    let link = SuperLink::reach(endpoint, caller, &|line| listener.told(line))?;
     let api = FleetApi::activate(link, key, before)?;
     listener.told(&format!("online at {} as node {}", endpoint.authority(), api.node_id()));
     Ok(api)

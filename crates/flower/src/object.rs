@@ -8,6 +8,7 @@
 //! name is the one that was meant, no tree of objects can run in circles, and equal content is stored once.
 
 use bytes::Bytes;
+use fedra_plan::Digest;
 use fedra_wire::digests_side_by_side;
 use ring::digest::{Context, SHA256};
 
@@ -238,7 +239,7 @@ fn digests(objects: &[Vec<Bytes>]) -> Vec<String> {
     let messages: Vec<(&[u8], &[u8])> =
         parts.iter().map(|(front, body)| (&front[..], *body)).collect();
     let mut names: Vec<String> =
-        digests_side_by_side(&messages).iter().map(|digest| in_hexadecimals(digest)).collect();
+        digests_side_by_side(&messages).into_iter().map(hexadecimal).collect();
     names.extend(objects[names.len()..].iter().map(|pieces| digest(pieces)));
     names
 }
@@ -248,17 +249,11 @@ fn digest(pieces: &[Bytes]) -> String {
     for piece in pieces {
         context.update(piece);
     }
-    in_hexadecimals(context.finish().as_ref())
+    hexadecimal(context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
-fn in_hexadecimals(digest: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(64);
-    for byte in digest {
-        // Writing to a string cannot fail.
-        let _written = write!(text, "{byte:02x}");
-    }
-    text
+fn hexadecimal(digest: [u8; 32]) -> String {
+    Digest::from_bytes(digest).to_string()
 }
 
 /// Enough of a foreign text to recognise it.

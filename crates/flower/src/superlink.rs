@@ -26,17 +26,19 @@ const MOST_WORDS: usize = 300;
 
 /// A version of Flower.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version(String);
+struct Version(String);
 
 impl Version {
-    /// A version that this program was tried with.
-    pub fn new(text: &str) -> Result<Self, FlowerError> {
-        let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
+    /// What of a SuperLink's own word can stand in a header and in a sentence.
+    fn new(text: &str) -> Self {
+        Self(text.chars().filter(char::is_ascii_graphic).take(40).collect())
+    }
+
+    /// Whether this program was tried with it.
+    fn is_known(&self) -> bool {
+        let mut parts = self.0.split('.').map(|part| part.parse::<u32>().ok());
         let (major, minor) = (parts.next().flatten(), parts.next().flatten());
-        match (major, minor) {
-            (Some(1), Some(40..=42)) => Ok(Self(text.to_owned())),
-            _ => Err(FlowerError::Version { found: text.chars().take(40).collect() }),
-        }
+        matches!((major, minor), (Some(1), Some(40..=42)))
     }
 }
 
@@ -56,6 +58,8 @@ pub(crate) struct SuperLink {
     http: Http,
     caller: Caller,
     version: Version,
+    /// Whether it speaks the protocol: it is of a version that does, or has answered a call.
+    answers: bool,
     clock: Clock,
 }
 
@@ -81,12 +85,12 @@ struct Problem {
 }
 
 impl SuperLink {
-    /// Finds out whether it is one that can be spoken to. Says how far this machine's clock is behind,
-    /// where that matters.
+    /// Finds out whether it is one that can be spoken to. Says what a person may want to know of it.
     pub(crate) fn reach(
         endpoint: &Endpoint,
         caller: Caller,
-    ) -> Result<(Self, Option<f64>), FlowerError> {
+        tell: &dyn Fn(&str),
+    ) -> Result<Self, FlowerError> {
         #[derive(Deserialize)]
         struct Description {
             info: Info,
@@ -95,7 +99,7 @@ impl SuperLink {
         struct Info {
             version: String,
         }
-        let mut http = Http::new(endpoint.clone(), CALL);
+        let http = Http::new(endpoint.clone(), CALL);
         let ask = Ask { method: "GET", path: DESCRIPTION, headers: &[], body: &[] };
         let asked = http.ask(&ask);
         let Reply { status, date, body } = asked.map_err(|error| hinted(error, endpoint))?;
@@ -106,10 +110,22 @@ impl SuperLink {
         let described = described.map_err(|_| FlowerError::Undescribed {
             found: format!("that says nothing of itself (status {status} at {DESCRIPTION})"),
         })?;
-        let version = Version::new(&described.info.version)?;
+        let version = Version::new(&described.info.version);
+        let answers = version.is_known();
+        if !answers {
+            tell(&format!(
+                "warning: the SuperLink is of version {}, and fedra was tried with 1.40 to 1.42",
+                version.0
+            ));
+        }
         let mut clock = Clock::default();
-        let behind = clock.set(date);
-        Ok((Self { http, caller, version, clock }, behind))
+        if let Some(behind) = clock.set(date) {
+            let (seconds, how) = (behind.abs(), if behind > 0.0 { "behind" } else { "ahead of" });
+            tell(&format!(
+                "warning: this machine's clock is {seconds:.0} s {how} the SuperLink's, whose time is used"
+            ));
+        }
+        Ok(Self { http, caller, version, answers, clock })
     }
 
     /// The same SuperLink over another connection, whose calls take at most so long.
@@ -118,6 +134,7 @@ impl SuperLink {
             http: Http::new(self.http.endpoint().clone(), timeout),
             caller: self.caller.clone(),
             version: self.version.clone(),
+            answers: self.answers,
             clock: self.clock,
         }
     }
@@ -169,10 +186,21 @@ impl SuperLink {
         if let Some(away) = unavailable(status) {
             return Err(self.http.endpoint().unreachable(&away));
         }
+        let other = || FlowerError::Version { found: self.version.0.clone(), call: path };
         if status == 200 {
             // What is large in it is a part of these bytes, not a copy.
-            return R::decode(Bytes::from(body))
-                .map_err(|error| FlowerError::Reply { call: path, reason: error.to_string() });
+            let reply = match R::decode(Bytes::from(body)) {
+                Ok(reply) => reply,
+                Err(_) if !self.answers => return Err(other()),
+                Err(error) => {
+                    return Err(FlowerError::Reply { call: path, reason: error.to_string() });
+                }
+            };
+            self.answers = true;
+            return Ok(reply);
+        }
+        if !self.answers && matches!(status, 404 | 405 | 410 | 415 | 422 | 501) {
+            return Err(other());
         }
         let problem: Problem = serde_json::from_slice(&body)
             .unwrap_or(Problem { code: 0, detail: serde_json::Value::Null });
@@ -224,7 +252,8 @@ mod tests {
         let silent = std::thread::spawn(move || drop(listener.accept()));
         let key = NodeKey::read(&NodeKey::generate().unwrap()).unwrap();
         let reach = |url: &str, key| {
-            SuperLink::reach(&Endpoint::new(url, None).unwrap(), Caller::Node(key)).err().unwrap()
+            let endpoint = Endpoint::new(url, None).unwrap();
+            SuperLink::reach(&endpoint, Caller::Node(key), &|_| ()).err().unwrap()
         };
         let key = Arc::new(key);
         let told = reach(&url, Arc::clone(&key)).to_string();
@@ -240,16 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_were_not_tried_are_refused() {
+    fn a_version_is_known_or_tried() {
         for known in ["1.40.0", "1.41.2", "1.42.0", "1.42.1.dev20261101"] {
-            assert!(Version::new(known).is_ok(), "{known}");
+            assert!(Version::new(known).is_known(), "{known}");
         }
-        for other in ["1.39.9", "1.43.0", "2.40.0", "", "one", "1.4"] {
-            let told = Version::new(other).unwrap_err().to_string();
-            assert_eq!(
-                told,
-                format!("found a SuperLink of version {other}, expected 1.40 to 1.42")
-            );
+        for other in ["1.39.9", "1.43.0", "2.40.0", "", "one", "1.4", "1.42x"] {
+            assert!(!Version::new(other).is_known(), "{other}");
         }
+        assert_eq!(Version::new("2\r\nx: y\u{fc}").0, "2x:y");
     }
 }

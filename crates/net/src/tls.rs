@@ -51,7 +51,7 @@ impl Identity {
             .map_err(|error| unusable(&error))?;
         let (chain, key) = self.pair()?;
         let mut config = ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| unusable(&error))?
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
@@ -64,7 +64,7 @@ impl Identity {
     pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, NetError> {
         let (chain, key) = self.pair()?;
         let mut config = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| unusable(&self.ca, &error))?
             .with_root_certificates(self.roots()?)
             .with_client_auth_cert(chain, key)

@@ -12,6 +12,7 @@
 mod cases;
 mod deployment;
 mod https;
+mod listener;
 mod loopback;
 mod noted;
 mod outcome;

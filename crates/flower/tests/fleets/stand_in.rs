@@ -14,7 +14,7 @@ use fedra_net::certs::{Authority, Days};
 use fedra_net::{Carrier, FleetOptions, NetFleet, Routes, Runtime, Site};
 
 use crate::deployment::{Clients, Deployment, Opened};
-use crate::https::{Answer, Https};
+use crate::https::{Answer, listen_with};
 use crate::proto::{
     AcquiredTask, ActivateNode, ConfirmMessage, Error, Message, Metadata, Node, NodeInfo, Nodes,
     Nothing, ObjectTree, PullAppMessages, PullMessages, PullObject, PulledAppMessages,
@@ -56,9 +56,8 @@ impl Deployment for StandIn {
             let ca = folder.join("ca.pem");
             std::fs::write(&ca, authority.signed(Days(1)).unwrap().certificate).unwrap();
             let link = Arc::new(Mutex::new(Link::default()));
-            let server =
-                Https::start(&authority, move |path, body| link.lock().unwrap().answer(path, body));
-            let proxy = Proxy::start(&server.address, self.weather);
+            let answer = move |path: &str, body: &[u8]| link.lock().unwrap().answer(path, body);
+            let proxy = Proxy::start(&listen_with(&authority, answer), self.weather);
             let url = format!("https://{}", proxy.address);
             let endpoint = Endpoint::new(&url, Some(&ca)).unwrap();
             let task = Task::acquire(&endpoint, (Apps::Any, folder), told).unwrap().unwrap();

@@ -50,7 +50,8 @@ fn step_over(mut bytes: &[u8], most: u64) -> Option<&[u8]> {
     Some(bytes)
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+/// A number in as many bytes as it needs, seven bits in each.
+pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;

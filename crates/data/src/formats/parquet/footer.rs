@@ -6,6 +6,7 @@
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use super::Complaint;
+use super::delta::varint;
 
 /// The footer's own deepest nesting is about eight.
 const DEEPEST: u32 = 32;
@@ -128,15 +129,7 @@ impl Walk<'_> {
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+        varint(&mut self.bytes)
     }
 }
 
