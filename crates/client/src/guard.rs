@@ -71,7 +71,7 @@ impl PrivacyGuard {
         if self.agreed.noise.is_some_and(|least| private.noise < least) {
             return Err(refused("less noise than was agreed on", "at least privacy.noise"));
         }
-        let counted = private.release(work, examples);
+        let counted = work.release(&private, examples);
         let counted =
             counted.map_err(|error| ClientError::Privacy { reason: error.to_string() })?;
         let Some(release) = counted else { return Ok(()) };

@@ -50,9 +50,9 @@ impl PrivateTraining {
         params: &Params,
     ) -> Result<Self> {
         let examples = task.examples.len() as u64;
-        let mean = steps.mean_batch(task.work, examples) as f64;
+        let mean = steps.mean_batch(task.work.batch, examples) as f64;
         let cap = steps.cap.map(|cap| (cap * mean).ceil() as usize);
-        let coins = Coins::new(task.examples, key, (steps.rate(task.work, examples), cap));
+        let coins = Coins::new(task.examples, key, (steps.rate(task.work.batch, examples), cap));
         let mut sites: BTreeMap<Site, SiteNoise> = BTreeMap::new();
         for id in task.scope {
             let (site, (rows, cols)) = (id.site, params.get(id)?.shape());

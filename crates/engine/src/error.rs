@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use fedra_plan::{Digest, PlanError, Probe};
+use fedra_plan::{ByteCount, Digest, PlanError, Probe};
 use fedra_wire::{ClientId, WireError};
-
-use crate::bytes::Bytes;
 
 /// Why an experiment cannot start, or a round cannot end.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +104,7 @@ pub enum EngineError {
         "round {round} was given up after {}: {arrived} of {} came back at best{reason}, \
          expected at least {expected} (federation.min_arrivals); the attempts sent {} up and {} down\n\
          hint: {}",
-        counted(*attempts, "attempt"), counted(*cohort, "client"), bytes.up, bytes.down, advice(*diverged)
+        counted(*attempts, "attempt"), counted(*cohort, "client"), up, down, advice(*diverged)
     )]
     TooFewArrivals {
         /// The round, counted from 1 as people count.
@@ -119,8 +117,10 @@ pub enum EngineError {
         cohort: usize,
         /// Updates that it needed.
         expected: usize,
-        /// What all attempts sent.
-        bytes: Box<Bytes>,
+        /// What all attempts sent to the server.
+        up: ByteCount,
+        /// What they sent to clients.
+        down: ByteCount,
         /// Why a client of it is missing, with a blank before it; empty when nobody was asked.
         reason: String,
         /// Whether its numbers have left the finite ones.

@@ -14,12 +14,13 @@ use fedra_wire::{
 };
 
 use crate::adapter_mean::{AdapterMean, AdapterReport, Products};
+use crate::bytes::CrossingBytes;
 use crate::drift::{Drift, DriftReport};
 use crate::error::EngineError;
 use crate::fleet::{Absence, Arrival, Failure, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
 use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport, median};
-use crate::middle::{CrossingBytes, MiddleUpdate};
+use crate::middle::MiddleUpdate;
 use crate::noise_mean::NoiseMean;
 use crate::private_steps::StepNoise;
 use crate::recipe::{Pace, Recipe};

@@ -72,7 +72,7 @@ mod error;
 pub use adapter_mean::{AdapterMean, AdapterReport};
 pub use attention::{AttentionDrift, SHIFT_BYTES};
 pub use branch::Moment;
-pub use bytes::Bytes;
+pub use bytes::{Bytes, CrossingBytes};
 pub use client_state::{AttentionMemory, ClientState};
 pub use conditions::{Away, Conditions, Slow};
 pub use drift::{Drift, DriftReport, RoleDrift, RoleGroup};
@@ -88,7 +88,7 @@ pub use fleet::{
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
 pub use max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport};
-pub use middle::{CrossingBytes, MiddleHost, MiddleUpdate, SideMemory};
+pub use middle::{MiddleHost, MiddleUpdate, SideMemory};
 pub use min_arrivals::MinArrivals;
 pub use phases::Phases;
 pub use planner::Choice;

@@ -19,6 +19,7 @@ use fedra_plan::ByteCount;
 use fedra_wire::{ClientId, ParamValues};
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::CrossingBytes;
 use crate::error::EngineError;
 use crate::fleet::{TrainRequest, Verdict};
 
@@ -65,53 +66,4 @@ pub struct SideMemory {
     pub client: ByteCount,
     /// The server.
     pub server: ByteCount,
-}
-
-/// Bytes that crossed a cut, by kind; up is from clients to the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CrossingBytes {
-    /// Hidden states from clients.
-    pub hidden_up: ByteCount,
-    /// Hidden states to clients.
-    pub hidden_down: ByteCount,
-    /// Gradients from clients.
-    pub gradient_up: ByteCount,
-    /// Gradients to clients.
-    pub gradient_down: ByteCount,
-    /// Headers and lengths from clients.
-    pub metadata_up: ByteCount,
-    /// Headers to clients.
-    pub metadata_down: ByteCount,
-    /// Exchanges: a frame there and one back.
-    pub exchanges: u64,
-}
-
-impl CrossingBytes {
-    /// Everything from clients to the server.
-    pub fn up(&self) -> ByteCount {
-        self.hidden_up + self.gradient_up + self.metadata_up
-    }
-
-    /// Everything from the server to clients.
-    pub fn down(&self) -> ByteCount {
-        self.hidden_down + self.gradient_down + self.metadata_down
-    }
-
-    /// Whether nothing crossed.
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl std::ops::AddAssign for CrossingBytes {
-    fn add_assign(&mut self, other: Self) {
-        self.hidden_up += other.hidden_up;
-        self.hidden_down += other.hidden_down;
-        self.gradient_up += other.gradient_up;
-        self.gradient_down += other.gradient_down;
-        self.metadata_up += other.metadata_up;
-        self.metadata_down += other.metadata_down;
-        self.exchanges += other.exchanges;
-    }
 }

@@ -10,7 +10,7 @@
 //! and, where `n < B`, the divisor follow from it. All that follows
 //! from `g` (momentum, local rules, encodings, means, choices) costs nothing more.
 //!
-//! Plain data, like all of [`Work`]: clients carry it out, the ledger hears what it releases.
+//! Plain data, like all of [`Work`](crate::Work): clients carry it out, the ledger hears what it releases.
 
 use std::num::NonZeroU64;
 
@@ -18,8 +18,6 @@ use fedra_plan::Site;
 use fedra_privacy::calibration::beside_count;
 use fedra_privacy::{NoiseMultiplier, PrivacyError, Release, Sampling, SamplingRate};
 use serde::{Deserialize, Serialize};
-
-use crate::work::Work;
 
 /// How a client's steps hide its examples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,19 +76,19 @@ impl PrivateSteps {
     }
 
     /// The mean size of a batch: what a sum of gradients is divided by.
-    pub fn mean_batch(&self, work: &Work, examples: u64) -> u64 {
-        u64::from(work.batch).min(self.public_rows(examples))
+    pub fn mean_batch(&self, batch: u32, examples: u64) -> u64 {
+        u64::from(batch).min(self.public_rows(examples))
     }
 
     /// The chance with which an example is in a batch.
-    pub fn rate(&self, work: &Work, examples: u64) -> f64 {
-        self.mean_batch(work, examples) as f64 / self.public_rows(examples).max(1) as f64
+    pub fn rate(&self, batch: u32, examples: u64) -> f64 {
+        self.mean_batch(batch, examples) as f64 / self.public_rows(examples).max(1) as f64
     }
 
     /// How a client with so many examples draws its batches.
-    pub fn sampling(&self, work: &Work, examples: u64) -> Result<Sampling, PrivacyError> {
-        let mean = self.mean_batch(work, examples);
-        let rate = SamplingRate::new(self.rate(work, examples))?;
+    pub fn sampling(&self, batch: u32, examples: u64) -> Result<Sampling, PrivacyError> {
+        let mean = self.mean_batch(batch, examples);
+        let rate = SamplingRate::new(self.rate(batch, examples))?;
         let most = self.cap.map(|cap| (cap * mean as f64).ceil() as u64);
         Ok(match (most.and_then(NonZeroU64::new), NonZeroU64::new(examples)) {
             (Some(cap), Some(population)) if cap < population => {
@@ -100,11 +98,14 @@ impl PrivateSteps {
         })
     }
 
-    /// What a round of work releases about the examples of a client; `None` where it makes no step.
-    pub fn release(&self, work: &Work, examples: u64) -> Result<Option<Release>, PrivacyError> {
-        let steps = work.steps(self.public_rows(examples));
+    /// What so many steps release about the examples of a client; `None` where there are none.
+    pub fn release(
+        &self,
+        (batch, steps): (u32, u64),
+        examples: u64,
+    ) -> Result<Option<Release>, PrivacyError> {
         let Some(steps) = NonZeroU64::new(steps) else { return Ok(None) };
-        let (sampling, noise) = (self.sampling(work, examples)?, self.noise);
+        let (sampling, noise) = (self.sampling(batch, examples)?, self.noise);
         Ok(Some(Release::SampledGaussian { sampling, noise, steps }))
     }
 }
@@ -145,11 +146,6 @@ impl SiteNoise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::OptimiserConfig;
-
-    fn work(batch: u32) -> Work {
-        Work { batch, ..Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 }) }
-    }
 
     fn steps(cap: Option<f64>) -> PrivateSteps {
         let noise = NoiseMultiplier::new(1.0).expect("legal");
@@ -158,25 +154,23 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_mean_batch_over_the_examples_and_at_most_one() {
-        let rate =
-            |examples| steps(None).sampling(&work(16), examples).expect("legal").rate().get();
+        let rate = |examples| steps(None).sampling(16, examples).expect("legal").rate().get();
         assert_eq!((rate(160), rate(16), rate(5)), (0.1, 1.0, 1.0));
     }
 
     #[test]
     fn a_declared_number_of_rows_stands_for_the_clients_own() {
         let declared = PrivateSteps { rows: NonZeroU64::new(160), ..steps(None) };
-        let usual = steps(None).release(&work(16), 160).expect("legal");
+        let usual = steps(None).release((16, 10), 160).expect("legal");
         for examples in [1, 100, 159, 160, 161, 4000] {
-            assert_eq!(declared.release(&work(16), examples).expect("legal"), usual);
-            let work = Work { private: Some(declared), ..work(16) };
-            assert_eq!((work.steps(examples), declared.mean_batch(&work, examples)), (10, 16));
+            assert_eq!(declared.release((16, 10), examples).expect("legal"), usual);
+            assert_eq!(declared.mean_batch(16, examples), 16);
         }
     }
 
     #[test]
     fn a_cap_is_accounted_where_it_can_be_reached() {
-        let cap = |examples| match steps(Some(1.5)).sampling(&work(16), examples) {
+        let cap = |examples| match steps(Some(1.5)).sampling(16, examples) {
             Ok(Sampling::CappedPoisson { cap, population, .. }) => {
                 Some((cap.get(), population.get()))
             }

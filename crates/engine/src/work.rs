@@ -4,6 +4,7 @@
 //! carried out by any kind of client.
 
 use fedra_plan::{Layout, Plan, Probe, Round, Scope, Side, Visits};
+use fedra_privacy::{PrivacyError, Release};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
@@ -133,6 +134,16 @@ impl Work {
         let pass = examples.div_ceil(u64::from(self.batch.max(1)));
         let all = u64::from(self.epochs).saturating_mul(pass);
         self.max_steps.map_or(all, |limit| all.min(u64::from(limit)))
+    }
+
+    /// What a round of such steps releases about the examples of a client; `None` where it makes no step.
+    pub fn release(
+        &self,
+        private: &PrivateSteps,
+        examples: u64,
+    ) -> Result<Option<Release>, PrivacyError> {
+        let steps = self.steps(private.public_rows(examples));
+        private.release((self.batch, steps), examples)
     }
 
     /// The work of one round: the same, at that round's rate.

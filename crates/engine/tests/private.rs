@@ -259,7 +259,7 @@ fn private_steps_are_ordered_from_clients_and_announced_for_each_of_them() {
         let name = event.client.as_deref().expect("about one client");
         let client = fleet.clients().iter().find(|client| client.name == name).unwrap();
         let private = federation.recipe().private_steps().unwrap();
-        let expected = private.release(&work, client.examples).unwrap().unwrap();
+        let expected = work.release(&private, client.examples).unwrap().unwrap();
         assert_eq!(event.release, expected, "{name}");
     }
     assert!(spent(&reports).is_sorted_by(|one, next| one < next));

@@ -141,7 +141,7 @@ impl CanaryRun {
     pub fn weight(&self, client: usize) -> f64 {
         let examples = self.examples(client);
         let steps = self.work.steps(self.steps.public_rows(examples));
-        self.steps.rate(&self.work, examples) * (steps as f64).sqrt()
+        self.steps.rate(self.work.batch, examples) * (steps as f64).sqrt()
     }
 
     fn examples(&self, client: usize) -> u64 {
@@ -163,9 +163,9 @@ impl CanaryRun {
             let read = Reader { model, device: &device, params: &params, scope, reading, clip };
             let OptimiserConfig::Sgd { rate, .. } = self.work.at(*round).solver else { continue };
             let examples = self.examples(place);
-            let mean = self.steps.mean_batch(&self.work, examples) as f64;
+            let mean = self.steps.mean_batch(self.work.batch, examples) as f64;
             let steps = self.work.steps(self.steps.public_rows(examples)) as f64;
-            let (share, root) = (self.steps.rate(&self.work, examples), steps.sqrt());
+            let (share, root) = (self.steps.rate(self.work.batch, examples), steps.sqrt());
             let scale = -mean / (f64::from(rate) * clip * root);
             let mut released: Vec<f32> =
                 flat(update).map(|value| (f64::from(value) * scale) as f32).collect();

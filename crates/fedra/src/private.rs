@@ -335,7 +335,7 @@ impl Foreseen {
         for (number, case) in self.cases.iter().enumerate() {
             let name = || Some(number.to_string());
             let examples = case.examples;
-            if let Some(once) = steps.release(&recipe.work, examples)? {
+            if let Some(once) = recipe.work.release(&steps, examples)? {
                 release(EXAMPLE_GRADIENTS, name(), times(once, case.updates));
             }
             if let (Some(noise), Some(count)) = (gaussian, NonZeroU64::new(case.measurements)) {

@@ -88,7 +88,7 @@ fn released(experiment: &Experiment) -> Vec<(String, Vec<f64>)> {
             key: Some(&key),
         };
         let change = trainer.train(&mut prepared.params.clone(), &task).expect("it trains").change;
-        let mean = steps.mean_batch(&work, shard.train.len() as u64) as f64;
+        let mean = steps.mean_batch(work.batch, shard.train.len() as u64) as f64;
         let scale = mean / f64::from(work.solver.rate());
         let numbers = change.iter().flat_map(|(_, values): (ParamId, &[f32])| values.to_vec());
         all.push((shard.name.clone(), numbers.map(|value| f64::from(value) * scale).collect()));

@@ -418,17 +418,14 @@ fn gave_up(round: Round, failed: &[FailedAttempt], clients: &[ClientInfo]) -> En
     // One whose numbers ran away says most: the same rounds would end in the same way again.
     let first = absent.clone().next();
     let reason = absent.find(|absence| absence.diverged).or(first);
-    let mut bytes = Bytes::default();
-    for attempt in failed {
-        bytes += attempt.bytes;
-    }
     EngineError::TooFewArrivals {
         round: round.0 + 1,
         attempts: failed.len(),
         arrived: best.map_or(0, |best| best.arrived.len()),
         cohort: best.map_or(0, |best| best.cohort.len()),
         expected: best.map_or(0, |best| best.needed),
-        bytes: Box::new(bytes),
+        up: failed.iter().map(|attempt| attempt.bytes.up).sum(),
+        down: failed.iter().map(|attempt| attempt.bytes.down).sum(),
         diverged: reason.is_some_and(|absence| absence.diverged),
         reason: reason.map_or(String::new(), |absence| format!(" ({})", absence.in_words(clients))),
     }

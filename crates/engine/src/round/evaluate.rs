@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use fedra_plan::ByteCount;
 use fedra_wire::ClientId;
 
+use crate::bytes::CrossingBytes;
 use crate::error::EngineError;
 use crate::fleet::{Absence, Adaptation, ClientInfo, EvaluationRequest, EvaluationSet, Fleet};
-use crate::middle::{CrossingBytes, MiddleHost};
+use crate::middle::MiddleHost;
 use crate::recipe::Population;
 use crate::report::SetScores;
 use crate::round::sync::sent_bytes;

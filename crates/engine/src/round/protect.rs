@@ -50,7 +50,7 @@ impl State {
         for request in requests {
             let Some(client) = cohort.get(&request.client) else { continue };
             // The norm may have adapted; the promise does not depend on it.
-            let Some(release) = steps.release(&request.work, client.examples)? else { continue };
+            let Some(release) = request.work.release(&steps, client.examples)? else { continue };
             let (learns, keeps) = (request.plan.learns(), request.plan.keeps());
             let asked = (request.client, request.seed.0, learns, keeps, &request.work);
             events.push(Event {
