@@ -98,6 +98,7 @@ pub mod row_cache;
 pub mod token_lengths;
 mod untrained;
 
+mod far_updates;
 pub mod folder;
 mod lock;
 pub mod output_folder;
