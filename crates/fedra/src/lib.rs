@@ -78,6 +78,7 @@ pub mod plan_report;
 pub mod shadow;
 
 pub mod canaries;
+pub mod held_ledger;
 pub mod private;
 mod public_text;
 
