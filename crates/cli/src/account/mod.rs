@@ -31,7 +31,7 @@ Examples:
   fedra account sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-5 --phase sigma=20,steps=1
 
 The second leaves room for another release, whose noise is fixed. The noise is rounded up. Below a delta of
-1e-100 it is the noise that rdp asks for, which is up to some tenths more than pld would.";
+1e-100 it is the noise that rdp asks for, which may be a fifth more than pld would.";
 
 const STEPS: &str = "\
 Example:
@@ -42,7 +42,7 @@ Example:
   fedra account table --sigma 0.5,1,2,4 --q 0.01 --steps 1000 --delta 1e-5";
 
 /// Below this delta the noise that rdp asks for is enough of an answer: a search by pld would take half a minute, and
-/// save about a tenth of it.
+/// save about a fifth of the noise.
 const TINY: f64 = 1e-100;
 
 /// What is asked.
