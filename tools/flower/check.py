@@ -226,6 +226,45 @@ def an_app_of_flowers_own_takes_part_in_our_fedavg(fedra):
         print(f"    two rounds moved one number by {moved[0]:.4f}, expected {share:.4f}")
 
 
+def weights_of_1e14_are_reported_and_a_limit_survives_them(fedra):
+    """A client in Python beside two of ours sends finite weights of 1e14. Without a limit the run tells of it, in the
+    log, among the events and in `fedra status`, and does not end well if its loss is no number; with one it does."""
+    with Place(fedra) as place:
+        place.certificates()
+        link = place.superlink(free_port(), secure=True)
+        place.stock_key("hospital-1")
+        place.node_key("hospital-2")
+        place.node_key("hospital-3")
+        place.supernode(link, "supernode", key="keys/hospital-1")
+        app = place.neighbour()
+        for name, limit in (("open", []), ("limited", ["--set", "federation.max_norm={ times_median = 2.0 }"])):
+            flags = [TINY, "--set", "threads=1", "--set", "federation.rounds=1", *limit]
+            more = ["--stock", "hospital-1=20", "--node-keys", "keys", "--out", name]
+            serve = place.start(f"serve-{name}", [place.fedra, "serve", *flags, *link.flags, *more])
+            for number in (2, 3):
+                more = ["--key", f"keys/hospital-{number}.key", "--state", f"{name}-{number}"]
+                command = [place.fedra, "join", *flags, *link.flags, "--client", f"hospital-{number}", *more]
+                place.start(f"{name}-{number}", command)
+            place.flower_run(app, {"examples": 20, "scale": 1e14})
+            status, said = serve.end(), serve.said()
+            assert "hospital-1: the update has norm" in said, said
+            events = [json.loads(line) for line in place.path(f"{name}/events.jsonl").read_text().splitlines()]
+            far = [event for event in events if event["event"] == "far_update"]
+            assert far and all(event["client"] == "hospital-1" for event in far), far
+            assert far[0]["scaled"] == bool(limit) and far[0]["norm"] > 1e13 * far[0]["median"], far
+            assert f"fedra_far_updates {len(far)}" in place.fed("status", name, "--format", "prometheus")
+            if limit:
+                assert status == 0, said
+                assert max(abs(it).max() for it in place.arrays("limited/model/model.safetensors").values()) < 1e3
+            else:
+                if status == 0:
+                    scores = json.loads(place.path("open/summary.json").read_text())["scores"]
+                    assert all(numpy.isfinite(scores[on]["loss"]) for on in scores), scores
+                else:
+                    assert "no finite number" in said or "no longer finite" in said, said
+                print(f"    without a limit it ended with {status}")
+
+
 def a_clock_that_is_ten_minutes_off_is_said_and_does_no_harm(fedra):
     """Nodes whose clocks are behind and ahead use the SuperLink's time."""
     if not shutil.which("faketime"):
@@ -371,6 +410,7 @@ USUAL = [
     *faults.USUAL,
 ]
 LONG = [
+    weights_of_1e14_are_reported_and_a_limit_survives_them,
     a_coordinator_that_was_killed_goes_on_in_another_run,
     a_superlink_that_was_killed_comes_back_with_its_database,
     a_run_that_was_stopped_goes_on_in_another_one,

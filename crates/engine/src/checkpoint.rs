@@ -165,6 +165,20 @@ pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, En
     Ok(Some(loaded))
 }
 
+/// Where the ledger ended when the checkpoint in a directory was written; `None` when there is no checkpoint, or
+/// no ledger.
+pub(crate) fn ledger_head(directory: &Path) -> Result<Option<Head>, EngineError> {
+    /// The part of the notes that is asked for.
+    #[derive(Deserialize)]
+    struct Ended {
+        #[serde(default)]
+        ledger: Option<Head>,
+    }
+    let Some(sections) = Sections::open(&directory.join(FILE), MAGIC)? else { return Ok(None) };
+    let notes = serde_json::from_slice::<Ended>(&sections.read(0)?);
+    Ok(notes.map_err(|error| sections.refuse(error.to_string()))?.ledger)
+}
+
 impl Loaded {
     /// What the clients kept, read one after another.
     pub(crate) fn states(

@@ -90,7 +90,7 @@ pub enum EngineError {
         "the run is over, and the loss of {of} is no finite number since round {round}: the model has diverged, or an \
          update has wrecked it\n\
          hint: `fedra report` draws the losses and names updates far outside their cohort; a lower work.optimiser.rate, \
-         or federation.max_norm, may help"
+         or federation.max_norm (for client-level privacy, a lower privacy.clip in its place), may help"
     )]
     LossDiverged {
         /// A client or a set of examples, in words.

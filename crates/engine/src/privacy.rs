@@ -30,6 +30,7 @@ use fedra_seed::SecretKey;
 use fedra_wire::{Mean, Opened};
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint;
 use crate::durable;
 use crate::error::EngineError;
 use crate::private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
@@ -114,7 +115,12 @@ pub fn joint_noise(
     one: NoiseMultiplier,
     other: NoiseMultiplier,
 ) -> Result<NoiseMultiplier, PrivacyError> {
-    NoiseMultiplier::new((one.get().powi(-2) + other.get().powi(-2)).powf(-0.5))
+    let joint = (one.get().powi(-2) + other.get().powi(-2)).powf(-0.5);
+    NoiseMultiplier::new(joint).map_err(|_| PrivacyError::Number {
+        name: "privacy.noise and privacy.selection.gaussian.noise of one round",
+        found: format!("{one} and {other}, as little as {joint:.1e} alone"),
+        expected: "together as much as 0.001 alone",
+    })
 }
 
 /// The part of a promise that concerns one unit.
@@ -301,10 +307,13 @@ impl Account {
     }
 
     /// Reads the ledger in a file, to look at it; refuses one that was edited, and one that does not lead past
-    /// the end that was written down beside it.
+    /// the end that was written down beside it, or, without that, past the checkpoint beside it.
     pub fn read_ledger(file: &Path) -> Result<Ledger, EngineError> {
         // The end first: a run that is at work writes its ledger before its end.
-        let end = end_of(file)?;
+        let end = match end_of(file)? {
+            None => checkpoint::ledger_head(&file.with_file_name(""))?,
+            end => end,
+        };
         Ledger::read(open(file)?, end).map_err(|error| failure(file, &error.to_string()))
     }
 

@@ -259,6 +259,7 @@ fn most_of(name: &str) -> Option<u64> {
 /// Rust's names of types in the words of a person who writes TOML.
 fn type_in_words(expected: &str) -> &str {
     match expected {
+        "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number from 1",
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
         "i32" | "i64" => "a whole number",
         "f32" | "f64" => "a number",

@@ -22,6 +22,7 @@ use crate::client_names::ClientNames;
 use crate::cutting;
 use crate::error::{Breakdown, Context, Result};
 use crate::experiment::{Complaint, Experiment, complaint_of};
+use crate::far_updates::FarUpdates;
 use crate::fingerprint::Inputs;
 use crate::folder::Folder;
 use crate::forecast;
@@ -407,8 +408,9 @@ impl<'e> Run<'e> {
         let mut spent = false;
         while done < rounds && !self.has_waited(&best_round) && !stops() {
             // One round at a time, because what follows a round's checkpoint is done here.
+            let mut far_updates = FarUpdates { folder: folder.path(), clients: &infos };
             let sinks: &mut [&mut dyn fedra_engine::Sink] =
-                &mut [&mut log, &mut files, &mut best_round, &mut heard];
+                &mut [&mut log, &mut files, &mut best_round, &mut far_updates, &mut heard];
             let complete = federation.advance(fleet, sinks, rounds, &stops);
             if let (Err(EngineError::OverBudget { reason }), true) = (&complete, done > 0) {
                 listener.warn(&format!("warning: the run ends here: {reason}"));

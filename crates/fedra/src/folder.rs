@@ -36,6 +36,7 @@ use crate::durable;
 use crate::error::{Context, Result, refuse};
 use crate::experiment::Experiment;
 use crate::fingerprint::{Change, Inputs};
+use crate::held_ledger;
 use crate::lock::Lock;
 use crate::model_card;
 use crate::regular_file;
@@ -193,9 +194,14 @@ impl Folder {
         Ok(Self { path: path.to_owned(), flag: "--out", lock: None, made: Vec::new() })
     }
 
-    /// The summary, if all rounds that the experiment asks for are in it.
+    /// The summary, if all rounds that the experiment asks for are in it; refuses a private run whose ledger is
+    /// not whole.
     pub fn complete(&self, experiment: &Experiment) -> Result<Option<Summary>> {
-        Self::summary(&self.path, experiment)
+        let summary = Self::summary(&self.path, experiment)?;
+        if summary.as_ref().is_some_and(|summary| summary.privacy.is_some()) {
+            held_ledger::read(&self.path.join(LEDGER))?;
+        }
+        Ok(summary)
     }
 
     fn summary(path: &Path, experiment: &Experiment) -> Result<Option<Summary>> {

@@ -80,6 +80,7 @@ pub mod plan_report;
 pub mod shadow;
 
 pub mod canaries;
+pub mod held_ledger;
 pub mod private;
 mod public_text;
 
@@ -100,6 +101,7 @@ pub mod row_cache;
 pub mod token_lengths;
 mod untrained;
 
+mod far_updates;
 pub mod folder;
 mod lock;
 pub mod output_folder;

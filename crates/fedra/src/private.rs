@@ -113,12 +113,17 @@ pub fn settle(
 ) -> Result<()> {
     let Some(privacy) = &recipe.privacy else { return Ok(()) };
     let Promise { unit, delta, budget, .. } = privacy.promise;
-    let units = match unit {
-        Unit::Example => census.examples(),
-        Unit::Client => census.clients.len() as u64,
+    let clients = census.clients.len() as u64;
+    let (units, which) = match (unit, privacy.rows) {
+        // The true number is not to be told, and whether it is too large would tell of it.
+        (Unit::Example, Some(rows)) => {
+            (rows.get().saturating_mul(clients), "that privacy.rows declares")
+        }
+        (Unit::Example, None) => (census.examples(), "there are"),
+        (Unit::Client, _) => (clients, "there are"),
     };
     if units > 0 && delta.below_one_of(units).is_err() {
-        let expected = format!("below one of the {units} {unit}s there are: 1 / {units}");
+        let expected = format!("below one of the {units} {unit}s {which}: 1 / {units}");
         return Err(Complaint::new("privacy.delta", delta, expected).into());
     }
     let noise = experiment.draft.privacy.as_ref().and_then(|table| table.noise);

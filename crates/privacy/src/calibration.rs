@@ -69,22 +69,24 @@ pub fn smallest(
     NoiseMultiplier::new(high)
 }
 
-/// The most steps with this noise that stay within `epsilon`; `schedule.steps` is not read.
+/// Steps are counted up to here.
+pub const MOST_STEPS: u64 = 1 << 40;
+
+/// The most steps with this noise that stay within `epsilon`, at most [`MOST_STEPS`]; `schedule.steps` is not read.
 pub fn steps(
     epsilon: Budget,
     noise: NoiseMultiplier,
     schedule: &Schedule,
 ) -> Result<NonZeroU64, PrivacyError> {
-    const MOST: u64 = 1 << 40;
     let holds = |steps: u64| {
         let Some(steps) = NonZeroU64::new(steps) else { return Ok(true) };
         Ok(Schedule { steps, ..*schedule }.epsilon(noise)? <= epsilon.get())
     };
     let (mut low, mut high) = (0, 1);
-    while high < MOST && holds(high)? {
+    while high <= MOST_STEPS && holds(high)? {
         (low, high) = (high, 2 * high);
     }
-    while high - low > 1 {
+    while low < MOST_STEPS && high - low > 1 {
         let middle = low + (high - low) / 2;
         if holds(middle)? { low = middle } else { high = middle }
     }

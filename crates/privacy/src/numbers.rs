@@ -23,7 +23,7 @@ macro_rules! checked {
                 if test(value) {
                     return Ok(Self(value));
                 }
-                let found = value.to_string();
+                let found = in_short(value);
                 Err(PrivacyError::Number { name: $label, found, expected: $expected })
             }
 
@@ -49,11 +49,9 @@ macro_rules! checked {
 
         impl fmt::Display for $name {
             fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                // A delta of 1e-300 is no use as three hundred zeros.
-                if self.0 != 0.0 && self.0.abs() < 1e-3 && formatter.precision().is_none() {
-                    fmt::LowerExp::fmt(&self.0, formatter)
-                } else {
-                    fmt::Display::fmt(&self.0, formatter)
+                match formatter.precision() {
+                    None => formatter.write_str(&in_short(self.0)),
+                    Some(_) => fmt::Display::fmt(&self.0, formatter),
                 }
             }
         }
@@ -78,7 +76,7 @@ checked!(
     /// The chance with which the promise may fail.
     Delta,
     "delta",
-    "a probability between 0 and 1, without either",
+    "a probability of at least 2.3e-308 and below 1",
     |value| (f64::MIN_POSITIVE..1.0).contains(&value)
 );
 checked!(
@@ -89,6 +87,12 @@ checked!(
     |value| value > 0.0 && value.is_finite()
 );
 
+/// A number as people write it: 1e-300 is no use as three hundred zeros.
+fn in_short(value: f64) -> String {
+    let is_long = value != 0.0 && value.is_finite() && !(1e-3..1e15).contains(&value.abs());
+    if is_long { format!("{value:e}") } else { value.to_string() }
+}
+
 /// Below this, one step alone has an epsilon of half a million, and its numbers overflow.
 pub const SMALLEST_NOISE: f64 = 1e-3;
 
@@ -98,7 +102,7 @@ impl Delta {
         if self.0 * (units as f64) < 1.0 {
             return Ok(self);
         }
-        let found = format!("{} for {units} units", self.0);
+        let found = format!("{self} for {units} units");
         let expected =
             "less than 1/N: at 1/N, publishing one unit's data outright is within the promise";
         Err(PrivacyError::Number { name: "delta", found, expected })
@@ -125,6 +129,16 @@ mod tests {
         }
         let error = SamplingRate::new(2.0).unwrap_err().to_string();
         assert_eq!(error, "sampling rate q: found 2, expected a probability above 0 and at most 1");
+        for (error, found) in [
+            (SamplingRate::new(1e300).map(drop), "found 1e300, expected"),
+            (
+                Delta::new(1e-308).map(drop),
+                "found 1e-308, expected a probability of at least 2.3e-308",
+            ),
+        ] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(found), "{error}");
+        }
     }
 
     #[test]

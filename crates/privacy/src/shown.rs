@@ -12,7 +12,16 @@
 //! ```
 
 /// The least number with so many places that is not below `epsilon`.
+///
+/// One that has none of these places keeps three digits, so that it cannot be taken for nothing, or for far more.
 pub fn up(epsilon: f64, places: usize) -> String {
+    let least = 10_f64.powi(-i32::try_from(places).unwrap_or(i32::MAX));
+    if epsilon > 0.0 && epsilon < least {
+        let nearest = format!("{epsilon:.2e}");
+        // Half of a last digit is at most half a hundredth.
+        let is_bound = nearest.parse().is_ok_and(|read: f64| read >= epsilon);
+        return if is_bound { nearest } else { format!("{:.2e}", 1.0051 * epsilon) };
+    }
     toward(epsilon, places, 1.0)
 }
 
@@ -62,6 +71,7 @@ mod tests {
         }
         assert_eq!(up(-0.0, 1), "0.0");
         assert_eq!(up(2.99, 0), "3");
+        assert_eq!([up(1e-12, 3), up(1.2341e-5, 3)], ["1.00e-12", "1.24e-5"]);
         assert_eq!(up(2.000_000_01, 4), "2.0001");
     }
 }

@@ -114,6 +114,9 @@ fn noise_and_steps_for_a_wish_keep_it_and_little_less_would_not() {
 
     let steps = calibration::steps(wish, noise, &schedule(1)).unwrap().get();
     assert!((1000..=1003).contains(&steps), "{steps}");
+    let hidden = NoiseMultiplier::new(1e9).unwrap();
+    let counted = calibration::steps(wish, hidden, &schedule(1)).unwrap().get();
+    assert_eq!(counted, calibration::MOST_STEPS, "no more are counted");
     let error = calibration::steps(Budget::new(1e-6).unwrap(), noise, &schedule(1)).unwrap_err();
     assert!(error.to_string().contains("one step with noise"), "{error}");
 }

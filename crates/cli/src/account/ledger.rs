@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 use fedra::grid::{Grid, counted};
+use fedra::held_ledger;
 use fedra::private::{SIMULATED, ratio};
-use fedra::run_files::{EXPERIMENT, LEDGER, ROUNDS, SITES};
-use fedra_engine::{Account, RoundReport, SiteNoise};
+use fedra::run_files::{CHECKPOINT, EXPERIMENT, LEDGER, ROUNDS, SITES, SUMMARY};
+use fedra_engine::{RoundReport, SiteNoise};
 use fedra_plan::Site;
 use fedra_privacy::{Ledger, Release, Sampling};
 use serde_json::json;
@@ -23,7 +24,7 @@ Examples:
 
 Tells what was promised, what was released by which part of the program, and, for a run, how large the
 signal was beside the noise, round by round. An edited, reordered or shortened ledger is refused: where it ends
-is in ledger.end beside it.";
+is in ledger.end beside it, or else in the run's checkpoint and summary.";
 
 /// Reads a ledger.
 #[derive(Args)]
@@ -40,11 +41,14 @@ impl LedgerOf {
     /// Prints it.
     pub fn run(&self) -> Result<()> {
         let file = if self.place.is_dir() { self.place.join(LEDGER) } else { self.place.clone() };
-        let ledger = Account::read_ledger(&file)?;
+        let ledger = held_ledger::read(&file)?;
         let spent = ledger.spent()?;
         if !file.with_extension("end").is_file() {
+            let known =
+                [CHECKPOINT, SUMMARY].iter().any(|name| file.with_file_name(name).is_file());
+            let missing = if known { "entries after the last complete round" } else { "entries" };
             console::say(format_args!(
-                "warning: there is no {} beside it, so nobody can say whether the ledger was shortened",
+                "warning: there is no {} beside it, so nobody can say whether {missing} were removed",
                 file.with_extension("end").display()
             ));
         }

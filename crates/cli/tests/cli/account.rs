@@ -49,6 +49,16 @@ fn noise_and_steps_for_a_wished_epsilon_keep_it() {
     assert!(found["sigma_rdp"].as_f64().unwrap() > found["sigma"].as_f64().unwrap());
     let found = json("steps --epsilon 1.829 --sigma 1 --q 0.01 --delta 1e-5");
     assert!((997..=1003).contains(&found["steps"].as_u64().unwrap()), "{found}");
+    assert_eq!(found["at_least"], false);
+    // A delta for which a search by pld would take half a minute.
+    let found = json("sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-300");
+    assert_eq!(found["sigma"], found["sigma_rdp"]);
+    assert!(found["pld"].as_f64().unwrap() <= 3.0, "{found}");
+    // Where counting ends.
+    let run = "account steps --epsilon 3 --sigma 1e9 --q 0.01 --delta 1e-5";
+    let words: Vec<&str> = run.split(' ').collect();
+    let text = Place::new().succeed(&words);
+    assert!(text.starts_with("steps  at least 1,099,511,627,776"), "{text}");
 }
 
 #[test]
@@ -74,7 +84,7 @@ fn promises_that_mean_nothing_are_refused_with_a_reason() {
         (run.replace("--steps 10", "--steps 0"), "--steps: found 0, expected at least 1"),
         (run.replace("1e-5", "0"), "delta: found 0, expected a probability"),
         (run.replace("1e-5", "1"), "delta: found 1,"),
-        (format!("{run} --examples 100000"), "delta: found 0.00001 for 100000 units"),
+        (format!("{run} --examples 100000"), "delta: found 1e-5 for 100000 units"),
         (format!("{run} --cap 5"), "--examples"),
         (run.replace("--steps 10", ""), "found a part of --q, --sigma and --steps"),
         (format!("{run} --phase q=0.1,noise=2"), "--phase: found \"noise=2\""),

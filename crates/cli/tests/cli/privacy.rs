@@ -121,6 +121,15 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         ("privacy.noise=1\nprivacy.delta=0", "privacy.delta: found 0, expected"),
         ("privacy.noise=1\nprivacy.delta=0.5", "privacy.delta: found 0.5, expected below one of"),
         (
+            "privacy.noise=1\nprivacy.delta=0.4\nprivacy.rows=10",
+            "privacy.delta: found 0.4, expected below one of the 30 examples that privacy.rows declares",
+        ),
+        (
+            "privacy.noise=1\nprivacy.rows=0",
+            "privacy.rows: found 0, expected a whole number from 1",
+        ),
+        ("privacy.noise=1\nprivacy.delta=1e-308", "privacy.delta: found 1e-308, expected a"),
+        (
             "privacy.noise=1\nprivacy.unit=client\nprivacy.delta=0.4",
             "privacy.delta: found 0.4, expected below one of the 3 clients",
         ),
@@ -222,11 +231,12 @@ fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     assert!(heard.contains(&told), "{told}: {heard}");
 
     // Nobody goes on with a ledger that somebody shortened.
+    let summary = fs::read(place.path("short").join("summary.json")).unwrap();
     fs::remove_file(place.path("short").join("summary.json")).unwrap();
     let ledger = place.path("short").join("ledger.jsonl");
     let good = fs::read_to_string(&ledger).unwrap();
     let lines: Vec<&str> = good.lines().collect();
-    fs::write(&ledger, lines[..lines.len() - 1].join("\n")).unwrap();
+    fs::write(&ledger, lines[..3].join("\n")).unwrap();
     let output = place.fedra(&["run", "--resume", "short"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("shortened"), "{said}");
@@ -234,8 +244,30 @@ fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     let looked = place.fedra(&["account", "ledger", "short"]);
     let said = String::from_utf8(looked.stderr).unwrap();
     assert!(!looked.status.success() && said.contains("shortened"), "{said}");
+    // Without its end it is held against the checkpoint; without that, against the summary.
+    let folder = place.path("short");
+    fs::remove_file(folder.join("ledger.end")).unwrap();
+    place.refused(&["account", "ledger", "short"]);
+    place.refused(&["run", "--resume", "short"]);
+    fs::write(folder.join("summary.json"), &summary).unwrap();
+    place.refused(&["run", "--resume", "short"]);
+    fs::remove_file(folder.join("checkpoint.fedra")).unwrap();
+    let said = place.refused(&["account", "ledger", "short"]);
+    assert!(said.contains("2 rounds in summary.json: the ledger was shortened"), "{said}");
+    place.refused(&["run", "--resume", "short"]);
     fs::write(&ledger, &good).unwrap();
-    place.succeed(&["account", "ledger", "short"]);
+    place.succeed(&["run", "--resume", "short"]);
+    let told = place.succeed_and_hear(&["account", "ledger", "short"]);
+    assert!(told.contains("entries after the last complete round were removed"), "{told}");
     fs::write(&ledger, good.replacen("\"noise\":1", "\"noise\":2", 1)).unwrap();
     assert!(!place.fedra(&["account", "ledger", "short"]).status.success());
+}
+
+#[test]
+fn who_clips_at_far_too_large_a_norm_is_told_what_helps() {
+    let place = Place::new();
+    let sets = ["privacy.unit=client", "privacy.noise=1", "privacy.clip=1e6"];
+    let output = place.fedra(&with(&["run", "tiny.toml", "--quiet", "--out", "far"], &sets));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("a lower privacy.clip"), "{said}");
 }
