@@ -225,10 +225,8 @@ fn found(sight: &Sight, proposal: &Proposal) -> String {
     };
     for column in sight.survey.columns.iter().take(MOST_COLUMNS) {
         // Long values are not kept, so nobody knows how many differ.
-        let different = match column.has_more {
-            true => "many".to_owned(),
-            false => grouped(column.distinct() as u64),
-        };
+        let counted = || grouped(column.distinct() as u64);
+        let different = if column.has_more { "many".to_owned() } else { counted() };
         let name: String = printable(&column.name).chars().take(LONGEST_NAME).collect();
         grid.row([
             name,
