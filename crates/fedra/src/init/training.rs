@@ -11,12 +11,14 @@ use super::roles::{MOST_LISTED, short};
 use super::{Chosen, Roles, Sight, Wishes};
 use crate::error::{Context, Result, refuse};
 use crate::grid::grouped;
-use crate::token_lengths::TokenLengths;
+use crate::token_lengths::{TokenLengths, cut_rows};
 
 /// Clients that rows are dealt to where nobody says who holds them.
 const MADE_UP: usize = 4;
-/// Local steps that a client takes in all, about.
-const STEPS: usize = 400;
+/// Local steps that a client takes in all, about, with fresh weights.
+const FRESH_STEPS: usize = 400;
+/// The same with pretrained weights, which have little left to learn.
+const PRETRAINED_STEPS: usize = 150;
 /// Steps after which a client's round is cut short.
 const MOST_STEPS: usize = 200;
 /// From here on low-rank adapters learn in place of the weights.
@@ -125,7 +127,8 @@ impl Training {
         let max_steps = (steps > 2 * MOST_STEPS).then_some(MOST_STEPS);
         let each = max_steps.unwrap_or(steps);
         let usual = || {
-            let rounds = (STEPS / each).clamp(5, 30) as u32;
+            let all = if is_fresh { FRESH_STEPS } else { PRETRAINED_STEPS };
+            let rounds = (all / each).clamp(5, 30) as u32;
             let why = format!("about {} steps a round at each client", grouped(each as u64));
             Chosen::new(rounds, why)
         };
@@ -176,11 +179,8 @@ impl Training {
         } else {
             let reads =
                 if most == self.positions { "the model reads no more" } else { "more takes long" };
-            format!(
-                "{} of {} rows are longer and are cut ({reads}): 95 % have up to {usual} tokens",
-                grouped(lengths.cut as u64),
-                grouped(lengths.len() as u64)
-            )
+            let cut = cut_rows((lengths.cut as u64, lengths.len() as u64), value);
+            format!("{cut} ({reads}): 95 % have up to {usual} tokens")
         };
         self.max_tokens = Chosen::new(value, why);
     }
