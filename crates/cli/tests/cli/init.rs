@@ -372,7 +372,11 @@ fn a_pretrained_model_beside_the_data_is_proposed_and_others_are_named() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!said.contains("no pretrained"), "{said}");
-    accepted(&place, &["n.csv"], &["path = \"models/own\"", "are cut (the model reads no more)"]);
+    accepted(
+        &place,
+        &["n.csv"],
+        &["path = \"models/own\"", "are cut to 32 tokens (the model reads no more)"],
+    );
     // What somebody asks for is not searched for.
     let said = place.succeed(&["init", "n.csv", "--yes", "--preset", "tiny-encoder", "--out", "-"]);
     assert!(said.contains("preset = \"tiny-encoder\""), "{said}");
