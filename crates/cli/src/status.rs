@@ -99,6 +99,12 @@ fn runs_of_comparison(folder: &Path) -> Vec<PathBuf> {
     if !folder.join(EXPERIMENT).is_file() {
         gather(folder, Path::new(""), &mut runs);
     }
+    // A folder above or below that of a comparison is none.
+    runs.retain(|run| match run.components().count() {
+        2 => true,
+        DEEPEST => run.components().nth(1).is_some_and(|part| part.as_os_str() == "tune"),
+        _ => false,
+    });
     runs.sort();
     runs
 }

@@ -125,6 +125,11 @@ fn the_status_of_a_comparison_lists_its_runs() {
     let output = place.fedra(&["status", "out", "--format", "json"]);
     let said = text(&output.stderr);
     assert!(said.contains("out: found a comparison, expected the folder of one run"), "{said}");
+    // The folders above and below it are no comparisons.
+    for other in [".", "out/fedavg"] {
+        let output = place.fedra(&["status", other]);
+        assert_eq!(output.status.code(), Some(2), "{other}: {}", text(&output.stdout));
+    }
 }
 
 #[test]

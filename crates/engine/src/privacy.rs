@@ -257,9 +257,20 @@ impl Account {
         Ok(Self { ledger: Ledger::new(promise)?, file: None, written: false })
     }
 
-    /// Goes on with the ledger in a file, or begins it.
+    /// Goes on with the ledger in a file, or begins it. Both files are there from the start, so a ledger
+    /// without its end may have been shortened: it is refused.
     pub fn open(promise: Promise, file: PathBuf) -> Result<Self, EngineError> {
         let mut account = Self::new(promise)?;
+        if file.exists() && end_of(&file)?.is_none() {
+            let end = file.with_extension(END);
+            return Err(failure(
+                &file,
+                &format!(
+                    "found no {} beside it, expected both: nobody can say whether entries were removed",
+                    end.display()
+                ),
+            ));
+        }
         account.write_to(file);
         account.resume_unfinished()?;
         if !account.written {

@@ -88,7 +88,8 @@ impl Inputs {
     /// Which of a run's rows and their division is another here; labels decide about neither.
     pub(crate) fn other_data(&self, holdings: &Holdings) -> Option<OtherData> {
         let now = Data::of(holdings);
-        match (self.rows == now.rows, self.division == now.division) {
+        let are_same = self.rows == now.rows && self.labels == now.labels;
+        match (are_same, self.division == now.division) {
             (true, true) => None,
             (true, false) => Some(OtherData::Division),
             (false, _) => Some(OtherData::Rows),
@@ -105,7 +106,7 @@ impl Inputs {
 /// How data differ from those of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherData {
-    /// There are other rows.
+    /// There are other rows, or other labels of them.
     Rows,
     /// The same rows are held by others, or for something else.
     Division,

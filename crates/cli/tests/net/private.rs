@@ -58,7 +58,12 @@ fn a_site_does_not_go_on_without_its_key_or_its_ledger() {
         site.succeed();
     }
     let state = place.path("state-1");
-    for (lost, said) in [("noise.key", "no noise.key"), ("ledger.jsonl", "no ledger.jsonl")] {
+    let parts = [
+        ("noise.key", "no noise.key"),
+        ("ledger.jsonl", "no ledger.jsonl"),
+        ("ledger.end", "nobody can say whether entries were removed"),
+    ];
+    for (lost, said) in parts {
         let kept = fs::read(state.join(lost)).unwrap();
         fs::remove_file(state.join(lost)).unwrap();
         let (status, heard) = place.join(1, &address, &flags).end();
