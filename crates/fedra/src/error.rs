@@ -98,8 +98,11 @@ impl Error {
 
     /// Whether somebody asked for the end of a preparation: nothing was refused, and nothing written.
     pub fn is_stopped_preparation(&self) -> bool {
+        // Not through a breakdown: a run that began has written something.
+        if let Self::Within { source, .. } = self {
+            return source.is_stopped_preparation();
+        }
         matches!(self, Self::Data(DataError::Stopped))
-            || self.cause().is_some_and(Self::is_stopped_preparation)
     }
 
     /// What is kept of a run that ended on its way.
