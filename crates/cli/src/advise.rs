@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use fedra::advise::AdviceRequest;
+use fedra::study::advise::AdviceRequest;
 
 use crate::console;
 use crate::experiment::Written;

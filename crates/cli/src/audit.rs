@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use fedra::canaries::{CanaryRun, Reading};
-use fedra::grid::Grid;
-use fedra::private::PrivacySummary;
+use fedra::forecast::private::PrivacySummary;
+use fedra::study::canaries::{CanaryRun, Reading};
+use fedra::text::grid::Grid;
 use fedra_audit::{CanaryEvidence, CanaryFinding, Trust};
 use fedra_privacy::shown;
 use serde::Serialize;

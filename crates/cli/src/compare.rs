@@ -9,11 +9,13 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use fedra::compare::{CompareListener, CompareRequest, ProcessPool, RunsAhead, WorkPlan, Workers};
-use fedra::grid::counted;
-use fedra::listener::Listener;
-use fedra::run_files::REPORT;
-use fedra::summary::duration;
+use fedra::folder::run_files::REPORT;
+use fedra::folder::summary::duration;
+use fedra::run::listener::Listener;
+use fedra::study::compare::{
+    CompareListener, CompareRequest, ProcessPool, RunsAhead, WorkPlan, Workers,
+};
+use fedra::text::grid::counted;
 use fedra_data::printable;
 
 use crate::console;

@@ -11,8 +11,8 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use console_terminal::Term;
-use fedra::grid::Grid;
-use fedra::wrap::wrapped;
+use fedra::text::grid::Grid;
+use fedra::text::wrap::wrapped;
 use fedra_data::{printable, printable_json};
 
 use crate::screen;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use fedra::grid::grouped;
+use fedra::text::grid::grouped;
 use fedra_model::gguf;
 use fedra_model::hf::Precision;
 

@@ -3,11 +3,11 @@
 use anyhow::Result;
 use clap::Args;
 use fedra::Experiment;
-use fedra::experiment::Party;
-use fedra::grid::{Grid, grouped};
-use fedra::holdings::Holdings;
-use fedra::remarks;
-use fedra::token_lengths::TokenLengths;
+use fedra::config::Party;
+use fedra::prepare::holdings::Holdings;
+use fedra::prepare::remarks;
+use fedra::prepare::token_lengths::TokenLengths;
+use fedra::text::grid::{Grid, grouped};
 use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printable};
 
 use crate::console;
@@ -59,7 +59,7 @@ impl Data {
             }
             Some(name) => {
                 let experiment = self.written.experiment_for(Party::Site)?;
-                let holdings = fedra::site::holdings(&experiment, name, &terminal)?;
+                let holdings = fedra::run::site::holdings(&experiment, name, &terminal)?;
                 if let Some(others) = remarks::of_others(&holdings, name) {
                     console::say(format_args!("note: {others}"));
                 }

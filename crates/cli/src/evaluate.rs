@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use fedra::Experiment;
-use fedra::evaluate::{DataFile, EvaluationData};
-use fedra::experiment::draft::Source;
-use fedra::output_file::{Existing, OutputFile};
+use fedra::apply::evaluate::{DataFile, EvaluationData};
+use fedra::apply::output_file::{Existing, OutputFile};
+use fedra::config::draft::Source;
 use fedra_data::{Columns, Encoding, Missing, Split, Task, TextColumns};
 
 use crate::console;

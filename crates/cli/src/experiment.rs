@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fedra::Experiment;
-use fedra::experiment::Party;
+use fedra::config::Party;
 
 /// A file and what overrides it.
 #[derive(Args, Clone, Debug)]

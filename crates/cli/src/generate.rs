@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::pretrained::Pretrained;
+use fedra::prepare::pretrained::Pretrained;
 use fedra_client::Perturbation;
 use fedra_client::generate::{
     CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Reader, Sampling,

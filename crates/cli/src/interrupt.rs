@@ -15,7 +15,7 @@ use signal_hook::flag;
 use crate::{console, screen};
 
 /// The status of a process that was told to stop, which a comparison knows its runs by.
-pub const STATUS: u8 = fedra::compare::INTERRUPTED;
+pub const STATUS: u8 = fedra::study::compare::INTERRUPTED;
 
 /// How often it is looked whether there is something to say.
 const GLANCE: Duration = Duration::from_millis(50);

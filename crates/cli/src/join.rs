@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::experiment::Party;
-use fedra::grid::grouped;
-use fedra::listener::Finishes;
-use fedra::run_files::LEDGER;
+use fedra::config::Party;
+use fedra::folder::run_files::LEDGER;
+use fedra::run::listener::Finishes;
+use fedra::text::grid::grouped;
 use fedra::{Experiment, Joining};
 use fedra_client::{Agreed, Client, Observer, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};

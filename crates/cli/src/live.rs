@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use fedra::headline::headline;
-use fedra::summary::duration;
+use fedra::folder::summary::duration;
+use fedra::text::headline::headline;
 use fedra_data::printable;
 use fedra_engine::{Activity, RoundProgress, RoundReport};
 use fedra_plan::ByteCount;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::fingerprint;
+use fedra::prepare::fingerprint;
 use fedra_client::generate::{DecodeSessions, Gathering, SessionLimits, SharedSessions};
 use fedra_compute::{Device, Params, Seed};
 use fedra_model::hf::Checkpoint;

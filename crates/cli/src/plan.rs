@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use fedra::cutting::{CutCosts, Cuts, describe};
-use fedra::grid::{Grid, counted, grouped};
-use fedra::plan_report::{PartRow, PlanReport};
-use fedra::run_memory::RunMemory;
-use fedra::state_placement::StateLocation;
-use fedra::summary::travelled;
+use fedra::folder::summary::travelled;
+use fedra::forecast::cutting::{CutCosts, Cuts, describe};
+use fedra::forecast::run_memory::RunMemory;
+use fedra::forecast::state_placement::StateLocation;
+use fedra::run::plan_report::{PartRow, PlanReport};
+use fedra::text::grid::{Grid, counted, grouped};
 use fedra_engine::{Begins, Bytes, Ends, Masks, Move, Recipe};
 use fedra_plan::{ByteCount, Layout};
 

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::grid::{counted, grouped};
-use fedra::output_file::{Existing, OutputFile};
-use fedra::predict::{
+use fedra::apply::output_file::{Existing, OutputFile};
+use fedra::apply::predict::{
     BadRows, OutputFormat, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
 };
-use fedra::run_model::RunModel;
-use fedra::token_lengths::cut_rows;
-use fedra::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
+use fedra::apply::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
+use fedra::folder::run_model::RunModel;
+use fedra::prepare::token_lengths::cut_rows;
+use fedra::text::grid::{counted, grouped};
 use fedra_compute::ThreadPool;
 use fedra_data::{Encoding, TextColumns, TextFile, TextFormat, printable};
 use serde::Deserialize as _;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fedra::grid::grouped;
-use fedra::summary::duration;
+use fedra::folder::summary::duration;
+use fedra::text::grid::grouped;
 use fedra_data::{Preparing, Stage};
 use fedra_plan::ByteCount;
 

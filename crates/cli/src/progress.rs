@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fedra::grid::counted;
-use fedra::headline::round_line;
-use fedra::listener::{Finishes, Rounds};
-use fedra::summary::duration;
+use fedra::folder::summary::duration;
+use fedra::run::listener::{Finishes, Rounds};
+use fedra::text::grid::counted;
+use fedra::text::headline::round_line;
 use fedra_client::Observer;
 use fedra_data::printable;
 use fedra_engine::{Arrival, ClientInfo, RoundProgress, RoundReport, WarningKind};

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::Args;
 use fedra::error::in_words;
-use fedra::grid::counted;
+use fedra::folder::run_files::{COMPARISON, EXPERIMENT};
 use fedra::report::Written;
-use fedra::run_files::{COMPARISON, EXPERIMENT};
+use fedra::text::grid::counted;
 
 use crate::console;
 

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use fedra::federate::Ending;
-use fedra::grid::counted;
-use fedra::output_folder::Over;
-use fedra::run::{Output, Resumed};
-use fedra::run_files::{EXPERIMENT, REPORT};
-use fedra::shell;
+use fedra::folder::output_folder::Over;
+use fedra::folder::run_files::{EXPERIMENT, REPORT};
+use fedra::run::federate::Ending;
+use fedra::run::start::{Output, Resumed};
+use fedra::text::grid::counted;
+use fedra::text::shell;
 use fedra::{Experiment, Summary};
 
 use crate::console;

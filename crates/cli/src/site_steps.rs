@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use fedra::listener::Finishes;
-use fedra::summary::duration;
+use fedra::folder::summary::duration;
+use fedra::run::listener::Finishes;
 use fedra_client::Observer;
 use fedra_engine::{Arrival, ClientInfo, RoundProgress};
 use fedra_plan::Round;

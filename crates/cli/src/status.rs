@@ -9,10 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use fedra::grid::counted;
-use fedra::run_files::{COMPARISON, EXPERIMENT, ROUNDS, STATUS, SUMMARY};
-use fedra::shell;
-use fedra::summary::duration;
+use fedra::folder::run_files::{COMPARISON, EXPERIMENT, ROUNDS, STATUS, SUMMARY};
+use fedra::folder::summary::duration;
+use fedra::text::grid::counted;
+use fedra::text::shell;
 use fedra_engine::{Activity, ClientId, NormReport, RoundProgress};
 use fedra_net::{FleetPhase, FleetStatus, SiteStatus};
 use fedra_plan::{ByteCount, Round};

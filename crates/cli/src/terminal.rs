@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use fedra::listener::{Listener, Rounds};
+use fedra::run::listener::{Listener, Rounds};
 use fedra_client::Observer;
 use fedra_data::Preparing;
 use fedra_engine::{ParamValues, RoundReport};

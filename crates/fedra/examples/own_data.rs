@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
+use fedra::config::draft::{Data, Draft, Federation, Model, Work};
 use fedra::data::{Row, Shares, Table, TableBuilder, Task};
-use fedra::experiment::draft::{Data, Draft, Federation, Model, Work};
 use fedra::{Experiment, Output, Silent, Summary};
 
 /// Messages of three shops, each with its own way to write.

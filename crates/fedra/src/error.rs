@@ -14,8 +14,8 @@ use fedra_engine::EngineError;
 use fedra_model::ModelError;
 use fedra_plan::PlanError;
 
-use crate::complaint::Complaint;
-use crate::run_files::SITES;
+use crate::config::complaint::Complaint;
+use crate::folder::run_files::SITES;
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

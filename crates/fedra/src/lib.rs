@@ -1,9 +1,9 @@
 //! Federated fine-tuning of Transformers across parties that may not share their data.
 //!
 //! An [`Experiment`] says who holds which rows, which model learns and by which method. It comes from a
-//! TOML file, from a text, or from values ([`experiment::Draft`]). [`plan()`] says what it would send and
+//! TOML file, from a text, or from values ([`config::Draft`]). [`plan()`] says what it would send and
 //! cost, [`run()`] runs it in a folder, [`compare()`] runs several of them over seeds,
-//! [`advise()`] finds out when to freeze a part, and [`shadow`] trains models on halves of the rows for
+//! [`advise()`] finds out when to freeze a part, and [`study::shadow`] trains models on halves of the rows for
 //! attacks that ask who was there. Three hospitals learn to mark problems, tests and
 //! treatments in notes that no patient wrote:
 //!
@@ -53,78 +53,22 @@
 
 #![forbid(unsafe_code)]
 
-mod complaint;
+pub mod config;
 pub mod error;
-pub mod experiment;
-
-pub mod agreement;
-pub mod census;
-pub mod client_names;
-pub mod federate;
-pub mod listener;
+pub mod prepare;
 pub mod run;
-pub mod serve;
-pub mod site;
 
-pub mod evaluate;
-mod flags;
-pub mod init;
-pub mod output_file;
-pub mod predict;
-mod predictions;
-pub mod trained_model;
-
-pub mod advise;
-pub mod compare;
-pub mod plan_report;
-pub mod shadow;
-
-pub mod canaries;
-pub mod held_ledger;
-pub mod private;
-mod public_text;
-
-pub mod baseline;
-pub mod best;
-pub mod headline;
-pub mod model_card;
-pub mod report;
-pub mod summary;
-
-mod classes;
-pub mod fingerprint;
-pub mod holdings;
-pub mod prepared;
-pub mod pretrained;
-pub mod remarks;
-pub mod row_cache;
-pub mod token_lengths;
-mod untrained;
-
-mod far_updates;
 pub mod folder;
-mod lock;
-pub mod output_folder;
-pub mod round_files;
-mod round_log;
-pub mod run_files;
-pub mod run_model;
-mod run_status;
-pub mod shell;
-
-mod activations;
-mod cut_memory;
-pub mod cutting;
 pub mod forecast;
-pub mod memory;
-pub mod run_memory;
-pub mod state_placement;
-pub mod state_size;
+pub mod report;
 
-pub mod grid;
+pub mod init;
+pub mod study;
+
+pub mod apply;
+
 pub mod process;
-mod regular_file;
-pub mod wrap;
+pub mod text;
 
 /// The engine: recipes, rounds, reports.
 pub use fedra_engine as engine;
@@ -147,21 +91,19 @@ pub use fedra_client as client;
 /// Tensors and devices.
 pub use fedra_compute as compute;
 
-use fedra_engine::durable;
-
-pub use advise::advise;
-pub use compare::compare;
-pub use complaint::Complaint;
+pub use apply::evaluate::evaluate;
+pub use apply::trained_model::{ModelChoice, TrainedModel};
+pub use config::complaint::Complaint;
+pub use config::{Experiment, Overrides};
 pub use error::{Error, Result};
-pub use evaluate::evaluate;
-pub use experiment::{Experiment, Overrides};
-pub use federate::{Ending, Run};
-pub use listener::{Listener, Silent};
-pub use lock::is_at_work;
-pub use output_folder::Over;
-pub use plan_report::{PlanReport, plan, plan_of, plan_with};
-pub use run::{Output, Resumed, prepare, resume, resume_with, run};
-pub use serve::serve;
-pub use site::{Joining, join, site};
-pub use summary::Summary;
-pub use trained_model::{ModelChoice, TrainedModel};
+pub use folder::lock::is_at_work;
+pub use folder::output_folder::Over;
+pub use folder::summary::Summary;
+pub use run::federate::{Ending, Run};
+pub use run::listener::{Listener, Silent};
+pub use run::plan_report::{PlanReport, plan, plan_of, plan_with};
+pub use run::serve::serve;
+pub use run::site::{Joining, join, site};
+pub use run::start::{Output, Resumed, prepare, resume, resume_with, run};
+pub use study::advise::advise;
+pub use study::compare::compare;

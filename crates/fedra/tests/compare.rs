@@ -5,8 +5,8 @@ use std::fs;
 use std::sync::Arc;
 
 use fedra::Overrides;
-use fedra::compare::{CompareListener, CompareRequest, RunsAhead, WorkPlan, Workers};
-use fedra::listener::{Listener, Rounds};
+use fedra::run::listener::{Listener, Rounds};
+use fedra::study::compare::{CompareListener, CompareRequest, RunsAhead, WorkPlan, Workers};
 use fedra_client::Observer;
 use fedra_data::Preparing;
 use fedra_engine::{ParamValues, RoundReport};

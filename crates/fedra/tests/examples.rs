@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use fedra::engine::Recipe;
-use fedra::output_folder::Over;
+use fedra::folder::output_folder::Over;
 use fedra::{Experiment, Output, Overrides, Silent};
 
 #[test]

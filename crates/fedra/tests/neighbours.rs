@@ -8,9 +8,9 @@ use fedra::client::{Correction, TrainTask, Trainer};
 use fedra::compute::{Device, SecretKey, Seed};
 use fedra::data::{Tokenizer as _, WordTokenizer};
 use fedra::engine::Work;
-use fedra::holdings::Holdings;
 use fedra::plan::{ByteCount, ParamId, Scope};
-use fedra::prepared::Prepared;
+use fedra::prepare::holdings::Holdings;
+use fedra::prepare::prepared::Prepared;
 use fedra::{Experiment, Overrides};
 
 const CLIENTS: [&str; 3] = ["east", "north", "west"];

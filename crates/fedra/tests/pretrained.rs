@@ -15,7 +15,7 @@ use fedra::compute::{Device, Seed};
 use fedra::data::{Encoder, open_tokenizer};
 use fedra::model::hf::{Config, LlamaConfig};
 use fedra::model::{Head, Model, gguf, hf::Precision, load};
-use fedra::pretrained::Pretrained;
+use fedra::prepare::pretrained::Pretrained;
 use fedra::{Experiment, Output, Overrides, Silent};
 use gguf_writer::{GgufFile, Value};
 

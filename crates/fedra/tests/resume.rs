@@ -10,7 +10,7 @@ use fedra::data::Preparing;
 use fedra::engine::{
     Arrival, ClientInfo, ParamValues, Recipe, RoundProgress, RoundReport, ServerRule,
 };
-use fedra::listener::Rounds;
+use fedra::run::listener::Rounds;
 use fedra::{Ending, Experiment, Listener, Output, Overrides, Resumed, Silent};
 use fedra_plan::Round;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fedra::client::{Examples, Shards};
-use fedra::row_cache::RowCache;
+use fedra::prepare::row_cache::RowCache;
 use fedra::{Experiment, Overrides, Run};
 
 fn experiment(sets: &[&str], cache: Option<&Path>) -> Experiment {

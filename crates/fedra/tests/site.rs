@@ -6,8 +6,8 @@ use std::path::Path;
 use fedra::client::to_values;
 use fedra::data::{Tokenizer as _, WordTokenizer};
 use fedra::engine::ClientId;
-use fedra::holdings::Holdings;
-use fedra::prepared::Prepared;
+use fedra::prepare::holdings::Holdings;
+use fedra::prepare::prepared::Prepared;
 use fedra::{Experiment, Overrides};
 
 const CLIENTS: [&str; 3] = ["east", "north", "west"];
@@ -146,7 +146,7 @@ fn a_declared_tokenizer_is_saved_whole_and_a_change_of_it_is_seen() {
     let text = r#"{"tokenizer_class": "BertTokenizer", "truncation_side": "left"}"#;
     std::fs::write(&config, text).unwrap();
     let all = experiment(place.path(), "all.jsonl", &[]).unwrap();
-    let inputs = || fedra::fingerprint::Fingerprints::default().of(&all).unwrap();
+    let inputs = || fedra::prepare::fingerprint::Fingerprints::default().of(&all).unwrap();
     let before = inputs();
     let folder = place.path().join("run");
     fedra::run(&all, &fedra::Output::new(&folder), &fedra::Silent).unwrap();

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use fedra::grid::{Grid, counted};
-use fedra::held_ledger;
-use fedra::private::{SIMULATED, ratio};
-use fedra::run_files::{CHECKPOINT, EXPERIMENT, LEDGER, ROUNDS, SITES, SUMMARY};
+use fedra::folder::held_ledger;
+use fedra::folder::run_files::{CHECKPOINT, EXPERIMENT, LEDGER, ROUNDS, SITES, SUMMARY};
+use fedra::forecast::private::{SIMULATED, ratio};
+use fedra::text::grid::{Grid, counted};
 use fedra_engine::{RoundReport, SiteNoise};
 use fedra_plan::Site;
 use fedra_privacy::{Ledger, Release, Sampling};

@@ -5,7 +5,7 @@ mod run;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use fedra::grid::{Grid, grouped};
+use fedra::text::grid::{Grid, grouped};
 use fedra_privacy::calibration::{self, Schedule};
 use fedra_privacy::rdp::Orders;
 use fedra_privacy::{Budget, NoiseMultiplier, Spent, shown};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fedra::Experiment;
-use fedra::experiment::ModelSource;
-use fedra::holdings::Holdings;
+use fedra::config::ModelSource;
+use fedra::prepare::holdings::Holdings;
 use fedra_compute::Seed;
 use fedra_data::Tokenizer;
 

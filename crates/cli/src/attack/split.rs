@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use fedra::grid::grouped;
-use fedra::pretrained::Pretrained;
+use fedra::prepare::pretrained::Pretrained;
+use fedra::text::grid::grouped;
 use fedra_audit::{Attack, Decoder, FineTuning, Grid, Knowledge, PublicText, Study, Verdict};
 use fedra_compute::{Device, Seed};
 use fedra_engine::{NoiseDraw, NoiseKind};

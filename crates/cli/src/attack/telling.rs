@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fedra::grid::Grid;
+use fedra::text::grid::Grid;
 use fedra_audit::{Attack, Finding, Knowledge, Setting, Verdict};
 use fedra_engine::{NoiseDraw, NoiseKind};
 use fedra_report::{Chart, Document, Freshness, Point, Scale, Series, Stroke};

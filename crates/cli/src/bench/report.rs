@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::stopwatch::Cost;
 use crate::console;
-use fedra::grid::grouped;
+use fedra::text::grid::grouped;
 
 /// The result of a bench; `Work` is what was done, and so many.
 #[derive(Serialize)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use fedra::grid::grouped;
+use fedra::text::grid::grouped;
 use fedra_compute::Seed;
 use fedra_engine::{
     Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState, Download, EngineError,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use fedra::init::{ModelChoice, Proposal, Sight, Wishes, propose};
-use fedra::shell;
+use fedra::text::shell;
 use fedra_data::{Format, Task};
 
 use super::{TASKS, parse_task};

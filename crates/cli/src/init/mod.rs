@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::grid::{Grid, counted, grouped};
 use fedra::init::{ModelChoice, Proposal, Sight, Wishes, look, propose, without_ending};
-use fedra::shell;
+use fedra::text::grid::{Grid, counted, grouped};
+use fedra::text::shell;
 use fedra_data::{Missing, Task, printable};
 
 use crate::console;

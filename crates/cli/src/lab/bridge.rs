@@ -46,7 +46,7 @@ impl Bridge {
     pub fn run(self) -> Result<()> {
         let begun = Instant::now();
         let shown = self.file.display();
-        let mut setting: BridgeSetting = fedra::experiment::read_setting(&self.file)?;
+        let mut setting: BridgeSetting = fedra::config::read_setting(&self.file)?;
         setting.seed = self.seed.unwrap_or(setting.seed);
         setting.check().with_context(|| shown.to_string())?;
         let plots = Plots::create(&self.out)?;

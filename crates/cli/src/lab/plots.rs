@@ -12,7 +12,7 @@ use fedra_report::{
 use serde_json::Value;
 
 use crate::console;
-use fedra::grid::Grid;
+use fedra::text::grid::Grid;
 
 /// A folder that exists, so that a mistyped path is refused before the work.
 pub struct Plots {

@@ -12,13 +12,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::cutting::Cuts;
-use fedra::federate::{Ending, Run};
-use fedra::folder::Folder;
-use fedra::output_folder::{self, Over};
+use fedra::folder::output_folder::{self, Over};
+use fedra::folder::run_folder::Folder;
+use fedra::folder::summary::duration;
+use fedra::forecast::cutting::Cuts;
 use fedra::process::forget_peak;
 use fedra::report::{self, Variant};
-use fedra::summary::duration;
+use fedra::run::federate::{Ending, Run};
 use fedra::{Experiment, Overrides, Summary};
 
 use crate::console;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use fedra::Summary;
-use fedra::grid::Grid;
+use fedra::folder::summary::duration;
 use fedra::pages::{Content, PlotRow, RowPlot};
-use fedra::summary::duration;
+use fedra::text::grid::Grid;
 use fedra_plan::ByteCount;
 use fedra_privacy::shown;
 

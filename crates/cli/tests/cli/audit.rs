@@ -3,8 +3,8 @@
 //! A broken run is one that is held to the promise of another: nothing in the program can be switched
 //! to break it.
 
-use fedra::canaries::{CanaryRun, Reading};
-use fedra::private::PrivacySummary;
+use fedra::forecast::private::PrivacySummary;
+use fedra::study::canaries::{CanaryRun, Reading};
 use fedra::{Experiment, Overrides, Silent};
 use fedra_audit::{CanaryEvidence, CanaryFinding, Trust};
 use serde_json::Value;

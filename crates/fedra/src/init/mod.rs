@@ -22,11 +22,11 @@ use std::path::PathBuf;
 use fedra_data::{AnswerForm, Missing, Task};
 use fedra_model::hf::Config;
 
+use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Result, refuse};
-use crate::experiment::{Experiment, ModelSource, Overrides};
-use crate::holdings::Holdings;
-use crate::listener::Listener;
-use crate::token_lengths::TokenLengths;
+use crate::prepare::holdings::Holdings;
+use crate::prepare::token_lengths::TokenLengths;
+use crate::run::listener::Listener;
 
 pub use self::models::{FoundModel, ModelPlaces, ModelShape};
 pub use self::roles::Roles;

@@ -16,9 +16,9 @@ use fedra_model::{Head, Model};
 
 use super::ClientFile;
 use crate::error::Result;
-use crate::grid::grouped;
-use crate::pretrained::Pretrained;
-use crate::token_lengths::positions;
+use crate::prepare::pretrained::Pretrained;
+use crate::prepare::token_lengths::positions;
+use crate::text::grid::grouped;
 
 /// Most folders of one place that are looked into.
 const MOST_FOLDERS: usize = 200;

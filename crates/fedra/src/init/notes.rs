@@ -8,8 +8,8 @@ use fedra_data::{AnswerForm, ColumnSurvey, LabelShape, Missing};
 use super::roles::{is_called_site, short};
 use super::training::ModelChoice;
 use super::{Proposal, Roles, Sight, Wishes};
-use crate::grid::{counted, grouped};
-use crate::remarks::NO_VALUES;
+use crate::prepare::remarks::NO_VALUES;
+use crate::text::grid::{counted, grouped};
 
 /// Labels from which on a label for every other row is no label.
 const MANY_LABELS: usize = 20;

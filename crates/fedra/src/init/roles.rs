@@ -8,7 +8,7 @@ use fedra_data::{ColumnSurvey, Format, LabelShape, Split, Task, printable};
 
 use super::{Chosen, Sight, Wishes};
 use crate::error::{Result, refuse};
-use crate::grid::grouped;
+use crate::text::grid::grouped;
 
 /// Names of columns that are read.
 const TEXT: [&str; 14] = [

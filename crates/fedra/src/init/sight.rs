@@ -8,7 +8,7 @@ use fedra_data::{FoundFormat, Reader, Survey};
 
 use super::models::{FoundModel, ModelPlaces};
 use crate::error::{Context, Result, refuse};
-use crate::grid::counted;
+use crate::text::grid::counted;
 
 /// Most rows of a file that are looked at.
 const MOST_ROWS: usize = 200_000;

@@ -10,8 +10,8 @@ use super::models::{self, ModelShape};
 use super::roles::{MOST_LISTED, short};
 use super::{Chosen, Roles, Sight, Wishes};
 use crate::error::{Context, Result, refuse};
-use crate::grid::grouped;
-use crate::token_lengths::{TokenLengths, cut_rows};
+use crate::prepare::token_lengths::{TokenLengths, cut_rows};
+use crate::text::grid::grouped;
 
 /// Clients that rows are dealt to where nobody says who holds them.
 const MADE_UP: usize = 4;

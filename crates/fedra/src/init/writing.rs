@@ -7,8 +7,8 @@ use fedra_data::{Format, LabelShape, Missing, Task, printable};
 use super::roles::short;
 use super::training::ModelChoice;
 use super::{Proposal, Sight};
-use crate::grid::{counted, grouped};
-use crate::shell;
+use crate::text::grid::{counted, grouped};
+use crate::text::shell;
 
 /// Letters of a line of comments.
 const WIDTH: usize = 96;

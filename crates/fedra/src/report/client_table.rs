@@ -11,11 +11,11 @@ use fedra_data::printable;
 use fedra_engine::{Absence, ClientId};
 use fedra_report::{Column, Content, Side, Table};
 
-use crate::client_names::NamedClient;
-use crate::grid::{counted, grouped};
+use crate::folder::client_names::NamedClient;
+use crate::folder::run_files::{CLIENTS, ROUNDS};
 use crate::report::facts::spoken;
 use crate::report::record::{RunRecord, set_in_words};
-use crate::run_files::{CLIENTS, ROUNDS};
+use crate::text::grid::{counted, grouped};
 
 /// Clients that fit on a page.
 const ROWS: usize = 100;

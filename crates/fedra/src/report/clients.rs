@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use fedra_engine::{ClientId, EvaluationSet};
 use fedra_report::{Chart, Content, PlotRow, Point, RowPlot, Scale, Series, Stroke};
 
-use crate::client_names::ClientNames;
-use crate::grid::counted;
+use crate::folder::client_names::ClientNames;
 use crate::report::curves::finite;
 use crate::report::facts::spoken;
 use crate::report::record::{RunRecord, set_in_words};
+use crate::text::grid::counted;
 
 /// Lines that can be told apart.
 const LINES: usize = 8;

@@ -7,14 +7,14 @@ use fedra_report::{
     Chart, Content, Document, Freshness, PlotRow, Point, RowPlot, Scale, Section, Series, Stroke,
 };
 
-use crate::compare::{Comparison, Judged, Line, Page};
 use crate::error::{Context, Result, in_words};
-use crate::grid::counted;
-use crate::headline::set_name;
+use crate::folder::run_files::{COMPARISON, EXPERIMENT, REPORT};
 use crate::report::curves::unit_of;
 use crate::report::facts::spoken;
 use crate::report::record::{Detail, RunRecord};
-use crate::run_files::{COMPARISON, EXPERIMENT, REPORT};
+use crate::study::compare::{Comparison, Judged, Line, Page};
+use crate::text::grid::counted;
+use crate::text::headline::set_name;
 
 /// Variants whose lines can be told apart.
 const LINES: usize = 8;

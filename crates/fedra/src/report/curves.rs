@@ -3,9 +3,9 @@
 use fedra_engine::{EvaluationSet, RoundReport, SetScores};
 use fedra_report::{Chart, Content, Point, Scale, Series, Stroke};
 
-use crate::headline::{headline, headline_of, set_name};
 use crate::report::facts::spoken;
 use crate::report::record::{RunRecord, counted, set_in_words};
+use crate::text::headline::{headline, headline_of, set_name};
 
 const SETS: [EvaluationSet; 3] =
     [EvaluationSet::CentralTest, EvaluationSet::ClientTest, EvaluationSet::ClientValidation];

@@ -4,9 +4,9 @@ use fedra_engine::{Ends, Split};
 use fedra_plan::{ByteCount, Round};
 use fedra_report::{Content, Holder, Part, PartsDrawing, PartsRow};
 
-use crate::grid::counted;
 use crate::report::facts::total_bytes;
 use crate::report::record::RunRecord;
+use crate::text::grid::counted;
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;

@@ -5,10 +5,10 @@ use fedra_plan::ByteCount;
 use fedra_privacy::shown;
 use fedra_report::{Content, Fact};
 
-use crate::grid::{counted, grouped};
-use crate::private::PrivacySummary;
+use crate::folder::summary::{Stopped, Summary, duration, travelled};
+use crate::forecast::private::PrivacySummary;
 use crate::report::record::{RunRecord, set_in_words};
-use crate::summary::{Stopped, Summary, duration, travelled};
+use crate::text::grid::{counted, grouped};
 
 fn fact(name: &str, value: impl Into<String>, note: Option<String>) -> Fact {
     Fact { name: name.to_owned(), value: value.into(), note }

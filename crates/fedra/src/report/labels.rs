@@ -3,8 +3,8 @@
 use fedra_data::{ByLabel, ConfusionMatrix};
 use fedra_report::{CellFace, Column, Content, HeatCell, HeatMap, PlotRow, RowPlot, Side, Table};
 
-use crate::grid::grouped;
 use crate::report::record::RunRecord;
+use crate::text::grid::grouped;
 
 /// Labels that fit on a chart.
 const CHARTED: usize = 30;

@@ -27,9 +27,9 @@ use std::path::{Path, PathBuf};
 
 use fedra_report::{Document, Freshness, Section};
 
-use crate::durable;
 use crate::error::{Context, Error, Result, refuse};
-use crate::run_files::{COMPARISON, EXPERIMENT, REPORT};
+use crate::folder::run_files::{COMPARISON, EXPERIMENT, REPORT};
+use fedra_engine::durable;
 
 pub use comparison::{Variant, side_by_side};
 pub use record::{Detail, RunRecord};

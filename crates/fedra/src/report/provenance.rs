@@ -3,8 +3,8 @@
 use fedra_plan::Digest;
 use fedra_report::{Column, Content, Folded, Side, Table};
 
+use crate::folder::run_files::{EXPERIMENT, SITES};
 use crate::report::record::RunRecord;
-use crate::run_files::{EXPERIMENT, SITES};
 
 /// The command, the digests, the experiment.
 pub(super) fn contents(record: &RunRecord) -> Vec<Content> {

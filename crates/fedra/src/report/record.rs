@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use fedra_engine::{EvaluationSet, LogMark, RoundReport, SetScores};
 
-use crate::client_names::ClientNames;
+use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Error, Result, refuse};
-use crate::experiment::{Experiment, ModelSource, Overrides};
-use crate::fingerprint::Inputs;
-use crate::grid;
-use crate::headline::{headline, headline_of};
-use crate::regular_file;
-use crate::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
-use crate::summary::Summary;
+use crate::folder::client_names::ClientNames;
+use crate::folder::regular_file;
+use crate::folder::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
+use crate::folder::summary::Summary;
+use crate::prepare::fingerprint::Inputs;
+use crate::text::grid;
+use crate::text::headline::{headline, headline_of};
 
 /// How much of each round is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

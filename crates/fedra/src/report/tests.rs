@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::run_files::{CLIENTS, INPUTS, ROUNDS, SUMMARY};
-use crate::summary::Summary;
+use crate::folder::run_files::{CLIENTS, INPUTS, ROUNDS, SUMMARY};
+use crate::folder::summary::Summary;
 
 /// A round in which nothing was measured that need not be.
 fn plain(round: u32) -> Value {

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use fedra::grid::Grid;
-use fedra::shadow::{Released, ShadowModel};
+use fedra::study::shadow::{Released, ShadowModel};
+use fedra::text::grid::Grid;
 use fedra_audit::{
     Estimate, MembershipAttack, MembershipFinding, Observed, Roc, ScoredRow, most_found,
 };

@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::compare::{CompareRequest, Variant, WorkPlan};
-use fedra::headline::round_line;
-use fedra::listener::{Listener, Rounds};
-use fedra::shadow::{Released, ShadowModel, ShadowRequest};
+use fedra::run::listener::{Listener, Rounds};
+use fedra::study::compare::{CompareRequest, Variant, WorkPlan};
+use fedra::study::shadow::{Released, ShadowModel, ShadowRequest};
+use fedra::text::headline::round_line;
 use fedra_client::Observer;
 use fedra_data::Preparing;
 use fedra_engine::{ParamValues, RoundReport};

@@ -1,0 +1,558 @@
+//! A trained model against labelled rows: all scores, by label and by client, and whether its
+//! probabilities mean what they say.
+//!
+//! The rows are those of an experiment, dealt and cut as a run of it would, or those of one file. The
+//! model is put in the place of the experiment's own, so reading, splitting and counting are the code
+//! that a run goes through, and the same model has the same scores. Its labels are found by their
+//! names; a label that it cannot answer is refused with both lists.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use fedra_client::{Evaluator, Examples, Limits, Scores};
+use fedra_compute::{Device, ThreadPool};
+use fedra_data::{
+    ByLabel, Calibration, CalibrationScore, Columns, ConfusionMatrix, Encoding, Missing, Split,
+    Task,
+};
+use fedra_engine::EvaluationSet;
+use fedra_model::hf::config::Problem;
+use fedra_model::hf::{Answers, Config};
+use serde::Serialize;
+
+use crate::apply::flags;
+use crate::apply::predictions::{self, Place};
+use crate::apply::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
+use crate::config::Experiment;
+use crate::config::draft::{Data, Draft, Federation, HeadChoice, Model as ModelTable, Source};
+use crate::error::{Context, Error, Result, refuse};
+use crate::folder::run_model::RunModel;
+use crate::prepare::holdings::Holdings;
+use crate::prepare::prepared::Prepared;
+use crate::prepare::remarks;
+use crate::prepare::token_lengths::TokenLengths;
+use crate::run::listener::{Listener, followed};
+use crate::text::grid::{Grid, counted, grouped};
+use crate::text::headline::set_name;
+
+/// The rows that a model is held against.
+#[derive(Clone, Debug)]
+pub enum EvaluationData {
+    /// Those of an experiment: its central test set, and the validation and test sets of its clients.
+    Experiment(Box<Experiment>),
+    /// All of a file, or one split of it.
+    File(Box<DataFile>),
+}
+
+/// A file of labelled rows.
+#[derive(Clone, Debug)]
+pub struct DataFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// How it is written.
+    pub source: Source,
+    /// What is asked; what the model's head answers unless given.
+    pub task: Option<Task>,
+    /// Which column means what.
+    pub columns: Columns,
+    /// How its letters are written, for text files.
+    pub encoding: Option<Encoding>,
+    /// What stands between fields, where it is not the usual character.
+    pub delimiter: Option<char>,
+    /// What becomes of rows without a text or a label.
+    pub missing: Option<Missing>,
+    /// Only rows of this split.
+    pub split: Option<Split>,
+    /// Most tokens of a row; as many as the model reads unless given.
+    pub max_tokens: Option<usize>,
+}
+
+/// What an evaluation came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct EvaluationReport {
+    /// The folder of the model.
+    pub model: String,
+    /// What was asked.
+    pub task: Task,
+    /// The model's labels.
+    pub labels: Vec<String>,
+    /// The sets that have examples.
+    pub sets: BTreeMap<String, SetReport>,
+    /// What a person should know, a line each.
+    pub notes: Vec<String>,
+}
+
+/// The scores on one set.
+#[derive(Clone, Debug, Serialize)]
+pub struct SetReport {
+    /// How many examples.
+    pub examples: u64,
+    /// Every score, all examples as one set.
+    pub scores: BTreeMap<String, f64>,
+    /// Label by label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_label: Option<ByLabel>,
+    /// What its probabilities are worth; absent where answers are text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
+    /// Each client's own scores, where clients are told apart.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clients: BTreeMap<String, ClientReport>,
+}
+
+/// The scores on one client's examples.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientReport {
+    /// How many examples.
+    pub examples: u64,
+    /// Every score.
+    pub scores: BTreeMap<String, f64>,
+}
+
+/// The name of the set that a file's rows make.
+const ROWS: &str = "rows";
+
+/// Scores a model, and writes each example's truth and answer where that is asked for.
+pub fn evaluate(
+    choice: &ModelChoice,
+    data: &EvaluationData,
+    predictions: Option<&mut dyn Write>,
+    listener: &dyn Listener,
+) -> Result<EvaluationReport> {
+    let folders = choice.folders()?;
+    let run = RunModel::of(choice);
+    let mut notes = run.as_ref().map(RunModel::notes).unwrap_or_default();
+    let mut experiment = match data {
+        EvaluationData::Experiment(experiment) => of_experiment(experiment, &folders)?,
+        EvaluationData::File(file) => {
+            let file = &with_columns_of(file, run.as_ref());
+            let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
+            notes.extend(note);
+            let is_held_out = matches!(file.split, Some(Split::Validation | Split::Test));
+            notes.extend(
+                run.as_ref().filter(|_| !is_held_out).and_then(|run| run.note_on_file(&file.path)),
+            );
+            experiment
+        }
+    };
+    // Rows are prepared by as many threads as score them.
+    experiment.draft.threads = Some(ThreadPool::current_threads());
+    let device = Device::cpu();
+    let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
+        let holdings = match data {
+            EvaluationData::Experiment(_) => Holdings::of_with(&experiment, work)?,
+            EvaluationData::File(file) => {
+                let holdings = Holdings::of_server(&experiment, work);
+                let mut holdings = holdings.map_err(flags::in_flags)?;
+                keep_split(&mut holdings, file)?;
+                holdings
+            }
+        };
+        let division = holdings.division.clone();
+        let owners: Vec<Option<String>> =
+            holdings.table.examples.iter().map(|example| example.client.clone()).collect();
+        let remarks = remarks::of_reading(&holdings).into_iter();
+        let mut read: Vec<String> =
+            remarks.map(|remark| remark.trim_start_matches("note: ").to_owned()).collect();
+        if let (EvaluationData::Experiment(_), Some(run)) = (data, &run) {
+            read.extend(run.note_on_rows(&holdings));
+        }
+        let prepared = Prepared::of_part(&experiment, holdings, (&device, None), work)?;
+        Ok((prepared, division, owners, read))
+    })?;
+    let shards = &prepared.shards;
+    let evaluator = Evaluator {
+        model: &prepared.model,
+        device: &device,
+        task: shards.task,
+        labels: &shards.labels,
+        tokens: Limits::default().tokens,
+    };
+    let mut sets = Sets { prepared: &prepared, evaluator, predictions, reports: BTreeMap::new() };
+    match data {
+        EvaluationData::Experiment(_) => {
+            let central = (&shards.central_test, &division.central_test[..]);
+            sets.add(set_name(EvaluationSet::CentralTest), None, central)?;
+            for (shard, holding) in shards.clients.iter().zip(&division.clients) {
+                for (on, examples, rows) in [
+                    (EvaluationSet::ClientValidation, &shard.validation, &holding.validation),
+                    (EvaluationSet::ClientTest, &shard.test, &holding.test),
+                ] {
+                    sets.add(set_name(on), Some(&shard.name), (examples, rows))?;
+                }
+            }
+        }
+        EvaluationData::File(_) => {
+            for (client, places) in by_client(&owners, &division.central_test, &shards.central_test)
+            {
+                let kept: Vec<bool> =
+                    (0..shards.central_test.len()).map(|place| places.contains(&place)).collect();
+                let examples = shards.central_test.kept(&kept);
+                let rows: Vec<usize> = places
+                    .iter()
+                    .filter_map(|&place| division.central_test.get(place).copied())
+                    .collect();
+                sets.add(ROWS, client.as_deref(), (&examples, &rows))?;
+            }
+        }
+    }
+    let reports = sets.finish();
+    if reports.is_empty() {
+        refuse!("found no test or validation example in the data, expected at least one");
+    }
+    let shown = folders.adapter.as_ref().unwrap_or(&folders.model);
+    Ok(EvaluationReport {
+        model: shown.display().to_string(),
+        task: shards.task,
+        labels: shards.labels.names().to_vec(),
+        sets: reports,
+        notes: notes
+            .into_iter()
+            .chain(read)
+            .chain(prepared.notes.iter().cloned())
+            .chain(note_on_cut_rows(&prepared, &experiment, data))
+            .collect(),
+    })
+}
+
+/// How many rows are cut, in the words of whoever gave the data.
+fn note_on_cut_rows(
+    prepared: &Prepared,
+    experiment: &Experiment,
+    data: &EvaluationData,
+) -> Option<String> {
+    let positions = prepared.model.longest();
+    let longest = experiment.draft.data.max_tokens.unwrap_or(positions);
+    let note = TokenLengths::of(&prepared.shards, longest, positions).note()?;
+    let note = note.trim_start_matches("note: ");
+    Some(match data {
+        EvaluationData::Experiment(_) => note.to_owned(),
+        EvaluationData::File(_) => note.replace("data.max_tokens", "--max-tokens"),
+    })
+}
+
+/// Scores of sets as they grow, client by client.
+struct Sets<'a, 'w> {
+    prepared: &'a Prepared,
+    evaluator: Evaluator<'a>,
+    predictions: Option<&'w mut dyn Write>,
+    reports: BTreeMap<String, Growing>,
+}
+
+struct Growing {
+    scores: Scores,
+    calibration: CalibrationScore,
+    clients: BTreeMap<String, ClientReport>,
+}
+
+impl Sets<'_, '_> {
+    /// Adds the examples of one holder to a set.
+    fn add(
+        &mut self,
+        set: &str,
+        client: Option<&str>,
+        (examples, rows): (&Examples, &[usize]),
+    ) -> Result<()> {
+        if examples.is_empty() {
+            return Ok(());
+        }
+        let params = &self.prepared.params;
+        let mut calibration = CalibrationScore::default();
+        let scores = if self.evaluator.can_examine() {
+            let (mut written, labels) = (Ok(()), self.evaluator.labels);
+            let predictions = &mut self.predictions;
+            let scores = self.evaluator.examine(params, examples, &mut |examined| {
+                predictions::calibrate(&mut calibration, &examined);
+                if let (Some(out), Ok(())) = (predictions.as_deref_mut(), &written) {
+                    let row = rows.get(examined.example).copied().unwrap_or(examined.example);
+                    let line = predictions::line(Place { set, client, row }, &examined, labels);
+                    written = writeln!(out, "{line}");
+                }
+            })?;
+            written.map_err(|source| {
+                let what = "the predictions".to_owned();
+                Error::Unwritten { what, source }
+            })?;
+            scores
+        } else {
+            if self.predictions.is_some() {
+                refuse!(
+                    "--predictions: found the task {}, expected one whose labels a head answers",
+                    self.evaluator.task.name()
+                );
+            }
+            self.evaluator.score(params, examples)?
+        };
+        let empty = || Growing {
+            scores: Scores::new(self.evaluator.task, self.evaluator.labels),
+            calibration: CalibrationScore::default(),
+            clients: BTreeMap::new(),
+        };
+        let growing = self.reports.entry(set.to_owned()).or_insert_with(empty);
+        growing.scores.merge(&scores);
+        growing.calibration.merge(&calibration);
+        if let Some(client) = client {
+            let report = ClientReport { examples: scores.examples(), scores: named(&scores) };
+            growing.clients.insert(client.to_owned(), report);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> BTreeMap<String, SetReport> {
+        let labels = self.evaluator.labels;
+        let report = |(set, growing): (String, Growing)| {
+            let Growing { scores, calibration, clients } = growing;
+            let report = SetReport {
+                examples: scores.examples(),
+                scores: named(&scores),
+                by_label: scores.by_label(labels),
+                calibration: calibration.calibration(),
+                clients,
+            };
+            (set, report)
+        };
+        self.reports.into_iter().map(report).collect()
+    }
+}
+
+fn named(scores: &Scores) -> BTreeMap<String, f64> {
+    scores.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Which places of a set belong to which client; all to nobody where a row may be several examples.
+fn by_client(
+    owners: &[Option<String>],
+    rows: &[usize],
+    examples: &Examples,
+) -> BTreeMap<Option<String>, std::collections::BTreeSet<usize>> {
+    let mut places: BTreeMap<Option<String>, std::collections::BTreeSet<usize>> = BTreeMap::new();
+    if rows.len() != examples.len() {
+        places.insert(None, (0..examples.len()).collect());
+        return places;
+    }
+    for (place, &row) in rows.iter().enumerate() {
+        places.entry(owners.get(row).cloned().flatten()).or_default().insert(place);
+    }
+    places
+}
+
+fn keep_split(holdings: &mut Holdings, file: &DataFile) -> Result<()> {
+    let Some(split) = file.split else { return Ok(()) };
+    let examples = &holdings.table.examples;
+    holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
+    if holdings.division.central_test.is_empty() {
+        refuse!(
+            "--split: found no such row in {}, expected at least one: the column \"split\" says which are",
+            file.path.display()
+        );
+    }
+    Ok(())
+}
+
+/// The experiment with this model in place of its own, and nothing of how it learnt.
+fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experiment> {
+    let Draft { name, seed, threads, data, federation, .. } = given.draft.clone();
+    let Federation { clients, names, .. } = federation;
+    let federation = Federation { rounds: Some(1), clients, names, ..Federation::default() };
+    let model = model_table(folders, given.task);
+    Experiment::new(Draft { name, seed, threads, data, model, federation, ..Draft::default() })
+}
+
+/// The file with the columns that the model's run was trained with, where none are named.
+fn with_columns_of(file: &DataFile, run: Option<&RunModel>) -> DataFile {
+    let has_columns = match file.source {
+        Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet => true,
+        Source::Conll | Source::I2b2 | Source::Mimic | Source::SyntheticClinic | Source::Rows => {
+            false
+        }
+    };
+    let mut file = file.clone();
+    if let Some(run) = run.filter(|_| has_columns) {
+        file.columns = run.fill(file.columns);
+    }
+    file
+}
+
+/// An experiment whose data are one file, and what a person should know about its task.
+fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Option<String>)> {
+    let config = Config::open(&folders.model).context("--model")?;
+    let (task, note) = match file.task {
+        Some(task) => (task, None),
+        None => task_of(&config, folders)?,
+    };
+    let positions = match &config {
+        Config::Bert(bert) => bert.max_position_embeddings,
+        Config::Llama(llama) => llama.max_position_embeddings,
+    };
+    let data = Data {
+        source: file.source,
+        task: Some(task),
+        path: Some(file.path.clone()),
+        columns: file.columns.clone(),
+        encoding: file.encoding,
+        delimiter: file.delimiter,
+        missing: file.missing,
+        max_tokens: Some(file.max_tokens.unwrap_or(positions)),
+        ..Data::default()
+    };
+    let federation = Federation { rounds: Some(1), ..Federation::default() };
+    let model = model_table(folders, task);
+    let experiment = Experiment::new(Draft { data, model, federation, ..Draft::default() })?;
+    Ok((experiment, note))
+}
+
+fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
+    let has_head = task.answer_form() == fedra_data::AnswerForm::Labels;
+    ModelTable {
+        path: Some(folders.model.clone()),
+        adapter: folders.adapter.clone(),
+        head: has_head.then_some(HeadChoice::Trained),
+        ..ModelTable::default()
+    }
+}
+
+/// What a model's head answers; that of adapters is in their own folder.
+fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
+    let (answers, problem) = if let Some(adapter) = &folders.adapter {
+        let told = AdapterAnswers::of(adapter, config).context("--task: found nothing")?;
+        (Some(told.answers), told.problem)
+    } else {
+        let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
+        (answers, config.labels().and_then(|labels| labels.problem))
+    };
+    let note =
+        |adapter: &PathBuf| format!("{}; --task diagnosis reads several", one_label_note(adapter));
+    match (answers, problem) {
+        (Some(Answers::Tokens), _) => Ok((Task::Tokens, None)),
+        (Some(Answers::Sequences), Some(Problem::MultiLabel)) => Ok((Task::Diagnosis, None)),
+        (Some(Answers::Sequences), Some(Problem::SingleLabel | Problem::Regression)) => {
+            Ok((Task::Classes, None))
+        }
+        (Some(Answers::Sequences), None) => Ok((Task::Classes, folders.adapter.as_ref().map(note))),
+        (None, _) => refuse!(
+            "--task: found nothing, and config.json of {} names no head that classifies, expected classes, \
+             diagnosis, tokens or another task",
+            folders.model.display()
+        ),
+    }
+}
+
+impl EvaluationReport {
+    /// The report for people, on lines of so many characters: a part for each set.
+    pub fn text(&self, width: usize) -> String {
+        let set = |(name, set): (&String, &SetReport)| set.text(name, width);
+        let parts: Vec<String> = self.sets.iter().map(set).collect();
+        parts.join("\n\n")
+    }
+}
+
+/// Most labels that a matrix for people has.
+const MOST_LABELS: usize = 12;
+/// Most labels and clients that are listed one by one.
+const MOST_LINES: usize = 40;
+
+impl SetReport {
+    fn text(&self, name: &str, width: usize) -> String {
+        let title = format!("{}: {}", name.replace('_', " "), counted(self.examples, "example"));
+        let mut parts = Vec::new();
+        let mut grid = Grid::new(["score", ">value"]);
+        for (name, value) in &self.scores {
+            grid.row([name.clone(), format!("{value:.4}")]);
+        }
+        if let Some(calibration) = &self.calibration {
+            grid.row(["calibration error".into(), format!("{:.4}", calibration.expected_error)]);
+            grid.row(["brier".into(), format!("{:.4}", calibration.brier)]);
+        }
+        parts.push(format!("{title}\n{}", grid.within(width)));
+        if let Some(by_label) = &self.by_label {
+            parts.push(labels_text(by_label, width));
+            parts.extend(
+                by_label.confusion.as_ref().map(|confusion| confusion_text(confusion, width)),
+            );
+        }
+        if self.clients.len() > 1 {
+            parts.push(self.clients_text(width));
+        }
+        parts.join("\n\n")
+    }
+
+    fn clients_text(&self, width: usize) -> String {
+        let first = self.clients.values().next().map(|client| &client.scores);
+        let names: Vec<String> =
+            first.map_or(Vec::new(), |scores| scores.keys().cloned().collect());
+        let headings = ["client".to_owned(), ">examples".to_owned()];
+        let mut grid = Grid::with(
+            &headings
+                .into_iter()
+                .chain(names.iter().map(|name| format!(">{name}")))
+                .collect::<Vec<_>>(),
+        );
+        for (client, report) in self.clients.iter().take(MOST_LINES) {
+            let value = |name: &String| {
+                report.scores.get(name).map_or(String::new(), |value| format!("{value:.4}"))
+            };
+            let cells = [client.clone(), grouped(report.examples)];
+            grid.add(cells.into_iter().chain(names.iter().map(value)).collect());
+        }
+        with_rest(grid.within(width), self.clients.len(), "clients")
+    }
+}
+
+fn labels_text(by_label: &ByLabel, width: usize) -> String {
+    let mut grid = Grid::new(["label", ">precision", ">recall", ">f1", ">support"]);
+    for one in by_label.labels.iter().take(MOST_LINES) {
+        let number = |value: f64| format!("{value:.4}");
+        let support = grouped(one.support);
+        grid.row([
+            one.label.clone(),
+            number(one.precision),
+            number(one.recall),
+            number(one.f1),
+            support,
+        ]);
+    }
+    with_rest(grid.within(width), by_label.labels.len(), "labels")
+}
+
+fn confusion_text(confusion: &ConfusionMatrix, width: usize) -> String {
+    let count = confusion.labels.len();
+    if count > MOST_LABELS {
+        return format!("{count} labels: --json has the table of which was taken for which");
+    }
+    let named = confusion_grid(confusion, |_, label| (label.to_owned(), label.to_owned()));
+    let fits = named.lines().iter().all(|line| line.chars().count() <= width);
+    if fits {
+        return named.to_string();
+    }
+    // Long names side by side: columns have the numbers of their rows.
+    let numbered = confusion_grid(confusion, |number, label| {
+        (format!("{number} {label}"), number.to_string())
+    });
+    numbered.within(width)
+}
+
+/// The matrix with what a label is called as a row and as a column, by its number from 1.
+fn confusion_grid(
+    ConfusionMatrix { labels, counts }: &ConfusionMatrix,
+    name: impl Fn(usize, &str) -> (String, String),
+) -> Grid {
+    let names: Vec<(String, String)> =
+        (1..).zip(labels).map(|(number, label)| name(number, label)).collect();
+    let headings: Vec<String> = std::iter::once("true \\ answered".to_owned())
+        .chain(names.iter().map(|(_, column)| format!(">{column}")))
+        .collect();
+    let mut grid = Grid::with(&headings);
+    for ((label, _), row) in names.iter().zip(counts) {
+        let cells = std::iter::once(label.clone()).chain(row.iter().map(|count| grouped(*count)));
+        grid.add(cells.collect());
+    }
+    grid
+}
+
+fn with_rest(text: String, all: usize, what: &str) -> String {
+    if all <= MOST_LINES {
+        return text;
+    }
+    format!("{text}\nand {} more {what}: --json has them all", grouped((all - MOST_LINES) as u64))
+}

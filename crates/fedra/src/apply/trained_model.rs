@@ -1,0 +1,372 @@
+//! A model that has learnt, opened to be applied: a run's folder, a model folder, or adapters over
+//! their base.
+//!
+//! Nothing is drawn anew here. A head that is not in the folder is an error, because a random one
+//! would answer all the same.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use fedra_client::Predictor;
+use fedra_compute::{Device, Params, Seed};
+use fedra_data::{LabelSet, Tokenizer};
+use fedra_model::hf::config::Problem;
+use fedra_model::hf::{Answers, Architecture, Checkpoint, Config, TrainedHead, WhyFresh};
+use fedra_model::peft::AdapterFolder;
+use fedra_model::{Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
+use fedra_plan::ParamId;
+use serde_json::Value;
+
+use crate::error::{Context, Result, refuse};
+use crate::folder::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
+use crate::prepare::pretrained::Pretrained;
+
+/// Which model is meant.
+#[derive(Clone, Debug)]
+pub struct ModelChoice {
+    /// The folder of a run, a model or adapters.
+    pub path: PathBuf,
+    /// Which of a run's two models.
+    pub round: WhichRound,
+    /// The model that adapters belong to, where it is not where they say.
+    pub base: Option<PathBuf>,
+}
+
+/// Which of a run's models.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhichRound {
+    /// That of the last round.
+    #[default]
+    Last,
+    /// That of the round that did best on validation examples.
+    Best,
+}
+
+/// The folders that a choice comes down to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelFolders {
+    /// A whole model, or the base of adapters.
+    pub model: PathBuf,
+    /// Adapters over it.
+    pub adapter: Option<PathBuf>,
+}
+
+/// How a head's outputs are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Exactly one label a text.
+    OneLabel,
+    /// Any number of labels a text.
+    SeveralLabels,
+    /// One label a word.
+    Words,
+}
+
+/// A model with its labels and its tokenizer.
+pub struct TrainedModel {
+    /// The structure.
+    pub model: Model,
+    /// The numbers.
+    pub params: Params,
+    /// The names of its outputs, in their order.
+    pub labels: Vec<String>,
+    /// How its outputs are read.
+    pub reading: Reading,
+    /// What cuts texts.
+    pub tokenizer: Box<dyn Tokenizer>,
+    /// Most tokens of a sequence, as its tokenizer's configuration and its positions say.
+    pub longest: usize,
+    /// What a person should know, a line each.
+    pub notes: Vec<String>,
+    device: Device,
+}
+
+/// Tokens in a batch: few enough that what a block makes of them stays near the core that works on them.
+const TOKENS: usize = 512;
+/// What marks a folder of adapters.
+const ADAPTER_CONFIG: &str = "adapter_config.json";
+
+impl ModelChoice {
+    /// The folders behind it.
+    pub fn folders(&self) -> Result<ModelFolders> {
+        let shown = self.path.display();
+        if !self.path.exists() {
+            refuse!("--model: found no {shown}, expected the folder of a run or of a model");
+        }
+        let mut path = self.path.clone();
+        if path.join(EXPERIMENT).is_file() {
+            path = match self.round {
+                WhichRound::Last => path.join(MODEL),
+                WhichRound::Best => path.join(MODEL_BEST),
+            };
+            if !path.is_dir() {
+                let why = match self.round {
+                    WhichRound::Last => "it is not complete, or every client keeps its own model",
+                    WhichRound::Best => "it did not follow its best round",
+                };
+                refuse!("--model: found no {} in the run, expected one: {why}", path.display());
+            }
+        } else if self.round == WhichRound::Best {
+            refuse!("--best: found {shown}, expected the folder of a run, which has {EXPERIMENT}");
+        }
+        if path.join(ADAPTER_CONFIG).is_file() {
+            let base = match &self.base {
+                Some(base) => base.clone(),
+                None => declared_base(&path)?,
+            };
+            return Ok(ModelFolders { model: base, adapter: Some(path) });
+        }
+        if let Some(base) = &self.base {
+            refuse!(
+                "--base: found {} beside a whole model in {}, expected it only for a folder of adapters",
+                base.display(),
+                path.display()
+            );
+        }
+        Ok(ModelFolders { model: path, adapter: None })
+    }
+}
+
+/// Where adapters say that their base lies: a path as it is, or beside them.
+fn declared_base(adapter: &Path) -> Result<PathBuf> {
+    let file = adapter.join(ADAPTER_CONFIG);
+    let config = read_json(&file)?;
+    let Some(name) = config["base_model_name_or_path"].as_str().filter(|name| !name.is_empty())
+    else {
+        refuse!("{}: found no base_model_name_or_path, expected one, or --base", file.display());
+    };
+    let places = [PathBuf::from(name), adapter.join(name)];
+    match places.into_iter().find(|place| place.exists()) {
+        Some(place) => Ok(place),
+        None => refuse!(
+            "{}: base_model_name_or_path: found {name:?}, which is not here, expected the folder of the model \
+             that the adapters belong to\nhint: --base DIR names it",
+            file.display()
+        ),
+    }
+}
+
+impl TrainedModel {
+    /// Opens and reads the folders.
+    pub fn open(folders: &ModelFolders) -> Result<Self> {
+        let device = Device::cpu();
+        let Pretrained { checkpoint, tokenizer } =
+            Pretrained::open(&folders.model).context("--model")?;
+        let mut notes = Vec::new();
+        let (loaded, labels, reading) = match &folders.adapter {
+            None => whole(&checkpoint, &folders.model, &device)?,
+            Some(adapter) => {
+                adapted(&checkpoint, (&folders.model, adapter), (&device, &mut notes))?
+            }
+        };
+        let Loaded { model, params, companions, .. } = loaded;
+        let vocabulary = model.config().vocabulary();
+        if tokenizer.highest_id() as usize >= vocabulary {
+            refuse!(
+                "{}: found a tokenizer with ids up to {}, expected ids below the {vocabulary} rows of the \
+                 model's embedding",
+                folders.model.display(),
+                tokenizer.highest_id()
+            );
+        }
+        let declared = companions.get("tokenizer_config.json").and_then(|bytes| {
+            let config: Value = serde_json::from_slice(bytes).ok()?;
+            // Some files say 1e30 for no bound.
+            config["model_max_length"].as_f64().filter(|length| *length >= 3.0)
+        });
+        let positions = model.longest();
+        let longest = declared.map_or(positions, |length| positions.min(length as usize));
+        Ok(Self { model, params, labels, reading, tokenizer, longest, notes, device })
+    }
+
+    /// Reads its outputs as any number of labels a text, whatever the folder says.
+    pub fn read_several(&mut self) -> Result<()> {
+        match self.reading {
+            Reading::OneLabel | Reading::SeveralLabels => {
+                self.reading = Reading::SeveralLabels;
+                self.notes.clear();
+                Ok(())
+            }
+            Reading::Words => {
+                refuse!("--multi-label: found a head for words, expected one for whole texts")
+            }
+        }
+    }
+
+    /// What applies it.
+    pub fn predictor(&self) -> Predictor<'_> {
+        Predictor {
+            model: &self.model,
+            params: &self.params,
+            device: &self.device,
+            tokenizer: self.tokenizer.as_ref(),
+            longest: self.longest,
+            tokens: TOKENS,
+        }
+    }
+
+    /// Whether the labels of words mark spans, as `B-` and `I-` do.
+    pub fn marks_spans(&self) -> bool {
+        fedra_client::marks_spans(&LabelSet::new(self.labels.iter().cloned()))
+    }
+}
+
+/// A model folder with its own head.
+fn whole(
+    checkpoint: &Checkpoint,
+    path: &Path,
+    device: &Device,
+) -> Result<(Loaded, Vec<String>, Reading)> {
+    let shown = path.display();
+    let config = checkpoint.config();
+    let answers = match config.architecture() {
+        Some(architecture) => match architecture.answers() {
+            Some(answers) => answers,
+            None if architecture == Architecture::LlamaForCausalLM => refuse!(
+                "{shown}: found a decoder that writes text, expected a head that classifies\n\
+                 hint: fedra generate --model {shown} --prompt TEXT"
+            ),
+            None => refuse!(
+                "{shown}: found {}, which has no head that classifies, expected a fine-tuned model",
+                architecture.class_name()
+            ),
+        },
+        None => refuse!(
+            "{shown}: config.json: architectures: found none that is known, expected a class for sequence or \
+             token classification"
+        ),
+    };
+    let names = match checkpoint.trained_head(answers)? {
+        TrainedHead::Named(names) => names,
+        TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),
+        TrainedHead::OtherTask(task) => {
+            refuse!("{shown}: found a head for {task}, expected one that classifies")
+        }
+        TrainedHead::Absent => refuse!("{shown}: found no trained head, expected one"),
+    };
+    let problem = config.labels().and_then(|labels| labels.problem);
+    let rows = Classifier::Rows((0..names.len()).collect());
+    let head = head(answers, names.len(), config);
+    let wanted = Wanted { head, classifier: rows, adapters: None };
+    let loaded = load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("--model")?;
+    let fresh: Vec<ParamId> = loaded.report.fresh.iter().map(|fresh| fresh.id).collect();
+    if let Some(id) = fresh.first() {
+        refuse!("{shown}: found no {id}, expected a whole head");
+    }
+    let reading = reading(answers, problem, names.len());
+    Ok((loaded, names, reading))
+}
+
+/// What the head beside adapters answers, as their folder or the run around it says.
+pub(crate) struct AdapterAnswers {
+    /// Whole texts or words.
+    pub answers: Answers,
+    /// How outputs are read; unknown for adapters that come from elsewhere.
+    pub problem: Option<Problem>,
+}
+
+impl AdapterAnswers {
+    /// Reads the folder of adapters over a model of this shape.
+    pub fn of(path: &Path, base: &Config) -> Result<Self> {
+        let adapter = AdapterFolder::open(path, base).context("--model")?;
+        let shown = path.display();
+        let config = read_json(&path.join(ADAPTER_CONFIG))?;
+        let answers = match config["task_type"].as_str() {
+            Some("SEQ_CLS") => Answers::Sequences,
+            Some("TOKEN_CLS") => Answers::Tokens,
+            Some("CAUSAL_LM") => refuse!(
+                "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
+            ),
+            Some(_) | None => refuse!(
+                "{shown}: {ADAPTER_CONFIG}: task_type: found {}, expected \"SEQ_CLS\" or \"TOKEN_CLS\"",
+                config["task_type"]
+            ),
+        };
+        // Adapters of earlier versions do not say it; the whole model beside them in a run does.
+        let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
+        let beside = || {
+            path.file_name().filter(|name| is_of_run(name))?;
+            let model = Config::open(&path.parent()?.join(MODEL)).ok()?;
+            model.labels().and_then(|labels| labels.problem)
+        };
+        Ok(Self { answers, problem: adapter.problem().or_else(beside) })
+    }
+}
+
+/// Adapters, and the head that learnt with them, over their base.
+fn adapted(
+    checkpoint: &Checkpoint,
+    (base, path): (&Path, &Path),
+    (device, notes): (&Device, &mut Vec<String>),
+) -> Result<(Loaded, Vec<String>, Reading)> {
+    let adapter = AdapterFolder::open(path, checkpoint.config()).context("--model")?;
+    let shown = path.display();
+    let AdapterAnswers { answers, problem } = AdapterAnswers::of(path, checkpoint.config())?;
+    let names = match adapter.trained_head() {
+        TrainedHead::Named(names) => names,
+        TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),
+        TrainedHead::Absent | TrainedHead::OtherTask(_) => {
+            refuse!(
+                "{shown}: found adapters without a head, expected the head that learnt with them"
+            )
+        }
+    };
+    let head = head(answers, names.len(), checkpoint.config());
+    let wanted = Wanted {
+        head,
+        classifier: Classifier::Fresh(WhyFresh::Asked),
+        adapters: Some(adapter.adapters().clone()),
+    };
+    let mut loaded = load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("--base")?;
+    let rows = Classifier::Rows((0..names.len()).collect());
+    let Loaded { model, params, .. } = &mut loaded;
+    let taken: BTreeSet<ParamId> =
+        adapter.load((model, params), &rows, device).context("--model")?;
+    let fresh = loaded.report.fresh.iter().map(|fresh| fresh.id);
+    if let Some(id) = fresh.into_iter().find(|id| !taken.contains(id)) {
+        refuse!("{shown}: found no {id}, neither there nor in {}, expected one", base.display());
+    }
+    if answers == Answers::Sequences && problem.is_none() && names.len() > 1 {
+        notes.push(one_label_note(path));
+    }
+    let reading = reading(answers, problem, names.len());
+    Ok((loaded, names, reading))
+}
+
+/// What is said of adapters that do not tell how their labels are read.
+pub(crate) fn one_label_note(path: &Path) -> String {
+    format!(
+        "{} does not say whether a text has one label or several; it is read as one",
+        path.display()
+    )
+}
+
+fn head(answers: Answers, classes: usize, config: &Config) -> Head {
+    let pooler = match config {
+        Config::Bert(_) => true,
+        Config::Llama(_) => false,
+    };
+    match answers {
+        Answers::Sequences => Head::Sequence { classes, pooler },
+        Answers::Tokens => Head::Tokens { classes },
+    }
+}
+
+/// As `transformers` reads them: one output alone is a label that is there or not.
+fn reading(answers: Answers, problem: Option<Problem>, classes: usize) -> Reading {
+    match (answers, problem) {
+        (Answers::Tokens, _) => Reading::Words,
+        (Answers::Sequences, Some(Problem::MultiLabel)) => Reading::SeveralLabels,
+        (Answers::Sequences, _) if classes == 1 => Reading::SeveralLabels,
+        (Answers::Sequences, Some(Problem::SingleLabel | Problem::Regression) | None) => {
+            Reading::OneLabel
+        }
+    }
+}
+
+fn read_json(path: &Path) -> Result<Value> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let read = serde_json::from_str(&text);
+    read.with_context(|| format!("{}: found no JSON, expected an object", path.display()))
+}

@@ -1,0 +1,499 @@
+//! An experiment as it is written: every key of the TOML file, with its default.
+//!
+//! A draft has the right words and types and nothing more is known about it; [`super::Experiment`]
+//! is what it becomes when its values make sense together. It is also what `experiment.toml` in an
+//! output folder holds, with all defaults filled in, so that file runs again as it stands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use fedra_data::{
+    ChoiceTemplates, Clinic, Columns, Encoding as Letters, LengthNorm, Mimic, Missing,
+    PromptTemplate, Shares, Small, Task,
+};
+use fedra_engine::{
+    Conditions, Encoding, MaxNorm, MinArrivals, OptimiserConfig, Sampler, Schedule, Start,
+    USUAL_RETRIES,
+};
+use fedra_plan::Role;
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use super::privacy_table::PrivacyTable;
+use super::split_table::SplitTable;
+use crate::folder::round_files::LogFormat;
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Draft {
+    /// What the run is called; the file's name unless given.
+    pub name: Option<String>,
+    /// Where every draw starts.
+    pub seed: u64,
+    /// Who computes: `auto` or `cpu`.
+    pub device: String,
+    /// How many threads; all cores unless given.
+    pub threads: Option<usize>,
+    /// Where a simulation keeps what its idle clients keep.
+    pub keep: Keep,
+    /// Where rounds are logged beside `rounds.jsonl`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub log: BTreeSet<LogFormat>,
+    /// What is learnt from.
+    pub data: Data,
+    /// What learns.
+    pub model: Model,
+    /// Who takes part, and how often.
+    pub federation: Federation,
+    /// What a client does in a round.
+    pub work: Work,
+    /// The method's name and its settings.
+    pub method: Method,
+    /// How parameters travel.
+    pub wire: Wire,
+    /// How the model is cut between clients and server; absent: it is not.
+    pub split: Option<SplitTable>,
+    /// When the model is tested.
+    pub evaluate: Evaluate,
+    /// What goes wrong on purpose; absent: nothing.
+    pub conditions: Option<Conditions>,
+    /// What `fedra compare` varies; a run takes no part of it.
+    pub compare: Option<CompareTable>,
+    /// What is promised to those whose rows are learnt from; absent: nothing.
+    pub privacy: Option<PrivacyTable>,
+}
+
+impl Draft {
+    /// What an experiment is called that neither its text nor a file names.
+    pub(super) const UNNAMED: &str = "experiment";
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            name: None,
+            seed: 1,
+            device: "auto".to_owned(),
+            threads: None,
+            keep: Keep::default(),
+            log: BTreeSet::new(),
+            data: Data::default(),
+            model: Model::default(),
+            federation: Federation::default(),
+            work: Work::default(),
+            method: Method::default(),
+            wire: Wire::default(),
+            split: None,
+            evaluate: Evaluate::default(),
+            conditions: None,
+            compare: None,
+            privacy: None,
+        }
+    }
+}
+
+/// Where idle clients' states lie; changes memory and time and no result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// In memory, unless it is too much ([`crate::forecast::state_placement`]).
+    #[default]
+    Auto,
+    /// In memory.
+    Memory,
+    /// In a scratch file in the run's folder.
+    Disk,
+}
+
+/// `[data]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// The format, or the clinic that needs no file.
+    pub source: Source,
+    /// What is to be learnt.
+    pub task: Option<Task>,
+    /// A file with all rows, or the folder of i2b2 or MIMIC-III.
+    pub path: Option<PathBuf>,
+    /// A file for each client by its name, in place of one with everybody's rows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub clients: BTreeMap<String, PathBuf>,
+    /// A file with rows to learn from.
+    pub train: Option<PathBuf>,
+    /// A file with rows to decide on.
+    pub validation: Option<PathBuf>,
+    /// A file with rows to report on: the central test set.
+    pub test: Option<PathBuf>,
+    /// The names of all labels; those of the rows unless given.
+    pub labels: Option<Vec<String>>,
+    /// What stands between the fields of a CSV or TSV file, where it is not the usual character.
+    pub delimiter: Option<char>,
+    /// How the letters of a text file are written; UTF-8 unless given.
+    pub encoding: Option<Letters>,
+    /// What becomes of rows without a text or a label; they are refused unless given.
+    pub missing: Option<Missing>,
+    /// What the model reads, written from columns, for tasks that are answered in text.
+    pub prompt: Option<PromptTemplate>,
+    /// The answers among which a label chooses, for `choice`.
+    pub answers: Option<ChoiceTemplates>,
+    /// What should be written, for `generation`.
+    pub target: Option<PromptTemplate>,
+    /// What likelihoods are divided by before they are compared, for `choice`.
+    pub length_norm: Option<LengthNorm>,
+    /// Most tokens that are written, for `generation`.
+    pub max_new_tokens: Option<usize>,
+    /// Which column means what.
+    pub columns: Columns,
+    /// How rows find their client.
+    pub partition: Partition,
+    /// How rows are split where the source does not say.
+    pub shares: Shares,
+    /// The share of the training rows that is used: the chance with which each of them is.
+    pub sample: Option<f64>,
+    /// Most training examples at a client; the rest is left out.
+    pub max_examples: Option<usize>,
+    /// Most examples in each test or validation set; the rest is left out.
+    pub max_test: Option<usize>,
+    /// Most tokens of an example; the rest is cut.
+    pub max_tokens: Option<usize>,
+    /// A folder that keeps tokenised rows for the next time; nothing is kept unless given.
+    pub cache: Option<PathBuf>,
+    /// The knobs of the synthetic clinic; its hospitals are `federation.clients`.
+    pub clinic: Option<Clinic>,
+    /// Which notes and codes of MIMIC-III to take.
+    pub mimic: Option<Mimic>,
+}
+
+/// Where rows come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Notes that no patient wrote.
+    #[default]
+    SyntheticClinic,
+    /// One JSON object a line.
+    Jsonl,
+    /// Comma-separated, with a header.
+    Csv,
+    /// Tab-separated, with a header.
+    Tsv,
+    /// Parquet.
+    Parquet,
+    /// One word a line.
+    Conll,
+    /// The folder of i2b2 2010.
+    #[serde(rename = "i2b2-2010")]
+    I2b2,
+    /// The folder of MIMIC-III.
+    #[serde(rename = "mimic-iii")]
+    Mimic,
+    /// Rows of a program: a file that says so cannot be run again without that program.
+    #[serde(rename = "rows-of-a-program", skip_deserializing)]
+    Rows,
+}
+
+impl Source {
+    /// Whether rows come from files that hold rows and nothing else.
+    pub(super) const fn is_files(self) -> bool {
+        match self {
+            Self::Jsonl | Self::Csv | Self::Tsv | Self::Parquet | Self::Conll | Self::I2b2 => true,
+            Self::SyntheticClinic | Self::Mimic | Self::Rows => false,
+        }
+    }
+
+    /// How rows of a program are written down.
+    pub(super) const ROWS: &str = "rows-of-a-program";
+}
+
+/// How rows find their client; how many clients there are is `federation.clients`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Partition {
+    /// The way.
+    pub by: By,
+    /// The concentration, for `dirichlet` and `quantity`.
+    pub alpha: Option<f64>,
+    /// Shards a client, for `shards`.
+    pub shards: Option<usize>,
+    /// Fewest training rows of a client.
+    pub min_examples: Option<usize>,
+    /// What becomes of clients with fewer: `merge` into one called `others`, or `drop`.
+    pub small: Option<Small>,
+    /// Clients of the source who take no part: none of their rows is trained on or tested on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub leave_out: Vec<String>,
+}
+
+/// The ways to deal rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// As the source says.
+    #[default]
+    Client,
+    /// At random, each client with the same chance.
+    Iid,
+    /// Label by label in drawn shares.
+    Dirichlet,
+    /// A few labels each.
+    Shards,
+    /// At random, with drawn chances.
+    Quantity,
+}
+
+/// `[model]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// A shape by name, with fresh weights.
+    pub preset: Option<String>,
+    /// A folder in Hugging Face layout, or a GGUF file.
+    pub path: Option<PathBuf>,
+    /// Most pieces of the vocabulary grown for a preset.
+    pub vocabulary: Option<usize>,
+    /// A tokenizer for a preset, in place of a vocabulary that is grown: a model folder or a
+    /// `tokenizer.json`.
+    pub tokenizer: Option<PathBuf>,
+    /// Another number of blocks than the preset has.
+    pub blocks: Option<usize>,
+    /// Another width than the preset has.
+    pub width: Option<usize>,
+    /// Another number of attention heads than the preset has.
+    pub heads: Option<usize>,
+    /// Whether a folder's trained head is left aside; kept where its labels are the data's unless
+    /// given.
+    pub head: Option<HeadChoice>,
+    /// A folder with adapters that the run starts from, in PEFT's layout; beside a path.
+    pub adapter: Option<PathBuf>,
+    /// Low-rank adapters that learn in place of the model's weights; absent: the weights learn.
+    pub lora: Option<Lora>,
+}
+
+/// `[model] head`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeadChoice {
+    /// Drawn anew whatever the folder has.
+    Fresh,
+    /// The folder's, or an error: never drawn anew.
+    Trained,
+}
+
+/// `[model] lora`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Lora {
+    /// Rank of the correction.
+    pub rank: usize,
+    /// The correction is multiplied by alpha / rank.
+    pub alpha: f32,
+    /// The projections that get an adapter, in every block.
+    pub roles: Vec<Role>,
+    /// How adapters of several clients become one.
+    pub mean: LoraMean,
+    /// Whether the head learns beside the adapters.
+    #[serde(skip_serializing_if = "LoraHead::is_usual")]
+    pub head: LoraHead,
+}
+
+/// `model.lora.head`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoraHead {
+    /// It learns.
+    #[default]
+    Learns,
+    /// It stays as it is, with the norm in front of it.
+    Frozen,
+}
+
+impl LoraHead {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// `model.lora.mean`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoraMean {
+    /// Each factor by itself, which is not the mean of the corrections.
+    #[default]
+    Separate,
+    /// The first factor stays as it was drawn; the mean of the second is then exact.
+    FreezeA,
+    /// The mean of the corrections, factored again.
+    Exact,
+}
+
+impl Default for Lora {
+    fn default() -> Self {
+        let (roles, mean) = (vec![Role::Query, Role::Value], LoraMean::Separate);
+        Self { rank: 8, alpha: 16.0, roles, mean, head: LoraHead::Learns }
+    }
+}
+
+/// `[federation]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Federation {
+    /// How many rounds.
+    pub rounds: Option<u32>,
+    /// How many clients; the source's own number unless given.
+    pub clients: Option<usize>,
+    /// The clients' names in the order of their numbers, for a server that has nobody's rows; those
+    /// of the rows unless given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Who takes part in a round.
+    pub sample: Sampler,
+    /// The fewest updates with which a round counts: a number of clients, or a share of the cohort.
+    pub min_arrivals: MinArrivals,
+    /// The largest norm of an update: a number, or a multiple of the cohort's median.
+    pub max_norm: Option<MaxNorm>,
+    /// How often a round with fewer is repeated, with a new cohort, before the run stops.
+    pub retries: u32,
+    /// What clients hold before the first round: nothing (`sent`), or the model (`shared`).
+    pub start: Start,
+    /// How many of the blocks a client has, by name; all of them unless given. `default` may say
+    /// the model's own number.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub depths: BTreeMap<String, u16>,
+}
+
+impl Default for Federation {
+    fn default() -> Self {
+        Self {
+            rounds: None,
+            clients: None,
+            names: Vec::new(),
+            sample: Sampler::default(),
+            min_arrivals: MinArrivals::default(),
+            max_norm: None,
+            retries: USUAL_RETRIES,
+            start: Start::default(),
+            depths: BTreeMap::new(),
+        }
+    }
+}
+
+/// `[work]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Work {
+    /// Passes over a client's examples.
+    pub epochs: u32,
+    /// Examples in a step.
+    pub batch: u32,
+    /// Stops a client's round early.
+    pub max_steps: Option<u32>,
+    /// Scales gradients down to this norm.
+    pub clip: Option<f32>,
+    /// How a gradient becomes a step.
+    pub optimiser: OptimiserConfig,
+    /// The rate over the rounds.
+    pub schedule: Schedule,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
+        let optimiser =
+            OptimiserConfig::AdamW { rate: 1e-3, beta1, beta2, epsilon, weight_decay: 0.01 };
+        let schedule = Schedule::Constant;
+        Self { epochs: 1, batch: 16, max_steps: None, clip: None, optimiser, schedule }
+    }
+}
+
+/// `[method]`: a name, and settings that only the method itself knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Method {
+    /// The name.
+    #[serde(default = "fedavg")]
+    pub name: String,
+    /// All other keys.
+    #[serde(flatten)]
+    pub settings: Table,
+}
+
+impl Default for Method {
+    fn default() -> Self {
+        Self { name: fedavg(), settings: Table::new() }
+    }
+}
+
+fn fedavg() -> String {
+    "fedavg".to_owned()
+}
+
+/// `[wire]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wire {
+    /// How changes are written on the way up.
+    pub encoding: Encoding,
+    /// How values are written on the way down.
+    pub download: Encoding,
+}
+
+/// `[evaluate]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evaluate {
+    /// Every so many rounds; the last is always tested.
+    pub every: u32,
+    /// Measure how far the clients of each round go apart; methods that need it do so anyway.
+    pub drift: bool,
+    /// Follow the attention of the model on a fixed sample of each client's training examples.
+    pub attention: bool,
+    /// Keep the model of the round that did best on the clients' validation examples too; so it is
+    /// unless given, where there are such examples.
+    pub best: Option<bool>,
+    /// Stop once so many scorings in a row brought nothing better on those examples.
+    pub patience: Option<u32>,
+    /// Write each example of the central test set with its truth and the last model's answer to
+    /// `predictions.jsonl`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub predictions: bool,
+}
+
+impl Default for Evaluate {
+    fn default() -> Self {
+        let (best, patience) = (None, None);
+        Self { every: 1, drift: false, attention: false, best, patience, predictions: false }
+    }
+}
+
+/// `[compare]`: what `fedra compare` does with a file beyond running it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CompareTable {
+    /// How many seeds, from the experiment's own upwards.
+    pub seeds: Option<u32>,
+    /// With how many of them a tuned value is chosen.
+    pub tune_seeds: Option<u32>,
+    /// What the others are held against.
+    pub baseline: Option<String>,
+    /// Sets of overrides with a name, for methods with settings of their own.
+    pub variants: Vec<NamedVariant>,
+    /// Keys and the values they take, in all combinations.
+    pub sweep: Table,
+    /// Keys whose value each variant chooses for itself.
+    pub tune: Table,
+}
+
+/// One entry of `compare.variants`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedVariant {
+    /// What it is called.
+    pub name: String,
+    /// Keys with their values; a table replaces a table.
+    #[serde(default)]
+    pub set: Table,
+    /// Keys that are tuned for it alone, or in another grid than the others'.
+    #[serde(default)]
+    pub tune: Table,
+}

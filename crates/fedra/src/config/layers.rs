@@ -1,0 +1,176 @@
+//! One table out of several layers: the file, `--set key=value`, `--seed`, and `${VARIABLES}`.
+//!
+//! Layers are joined before anything is checked, so that a value is judged the same wherever it
+//! came from and a later layer may mend an earlier one. Words where a table with nothing but a name
+//! would do (`method = "fedavg"`, `base = "fedadam"`) are spelt out here too, so that everybody behind
+//! this, and the `experiment.toml` of a run, knows one spelling only.
+
+use toml::{Table, Value};
+
+use super::origin::excerpt;
+use crate::config::complaint::Complaint;
+use crate::error::{Context, Error, Result};
+
+/// Reads the text of an experiment file.
+pub fn parse(text: &str, file: &str) -> Result<Table> {
+    text.parse::<Table>().map_err(|error| {
+        let place = match error.span() {
+            Some(span) => format!("\n{}", excerpt(file, text, &span)),
+            None => String::new(),
+        };
+        // A parser that found several things wrong says them in several lines.
+        let message = error.message().trim().replace('\n', "; ");
+        Error::Refused(format!("{file}: found TOML that cannot be read: {message}{place}"))
+    })
+}
+
+/// Puts one `key=value` into a table; dots in the key name tables inside tables.
+///
+/// The value is read as TOML, and as plain text where that fails: quotes are a nuisance in a shell.
+pub fn set(table: &mut Table, assignment: &str) -> Result<()> {
+    let (key, value) = assignment
+        .split_once('=')
+        .filter(|(key, _)| !key.trim().is_empty())
+        .with_context(|| format!("--set {assignment}: expected key=value"))?;
+    put(table, key.trim(), value_of(value.trim()))
+}
+
+/// A value on the command line: TOML where it can be, text where not.
+pub fn value_of(text: &str) -> Value {
+    match format!("value = {text}").parse::<Table>() {
+        Ok(mut read) if read.len() == 1 => read.remove("value").expect("it was just spelt"),
+        Ok(_) | Err(_) => Value::String(text.to_owned()),
+    }
+}
+
+/// Puts a value into a table; dots in the key name tables inside tables.
+pub fn put(table: &mut Table, key: &str, value: Value) -> Result<()> {
+    let mut names: Vec<&str> = key.split('.').map(str::trim).collect();
+    let last = names.pop().expect("a split has at least one part");
+    let mut place = table;
+    for name in names {
+        let inner = place.entry(name).or_insert_with(|| Value::Table(Table::new()));
+        place = match inner {
+            Value::Table(inner) => inner,
+            other @ (Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)) => {
+                return Err(Complaint::new(
+                    key,
+                    format!("{name} = {other}"),
+                    "a table of that name",
+                )
+                .into());
+            }
+        };
+    }
+    place.insert(last.to_owned(), value);
+    Ok(())
+}
+
+/// Replaces `${NAME}` by the environment's value in every text of a table.
+pub fn expand(table: &mut Table) -> Result<(), Complaint> {
+    expand_with(table, &|name| std::env::var(name).ok())
+}
+
+fn expand_with(
+    table: &mut Table,
+    look_up: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), Complaint> {
+    for (key, value) in table.iter_mut() {
+        expand_value(value, look_up).map_err(|complaint| complaint.within(key))?;
+    }
+    Ok(())
+}
+
+fn expand_value(
+    value: &mut Value,
+    look_up: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), Complaint> {
+    match value {
+        Value::String(text) => *text = expanded(text, look_up)?,
+        Value::Array(items) => {
+            items.iter_mut().try_for_each(|item| expand_value(item, look_up))?;
+        }
+        Value::Table(table) => expand_with(table, look_up)?,
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {}
+    }
+    Ok(())
+}
+
+fn expanded(text: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<String, Complaint> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, tail)) = after.split_once('}') else {
+            return Err(Complaint::new("", format!("{text:?}"), "a } after ${"));
+        };
+        let Some(value) = look_up(name) else {
+            let hint = format!("export {name}=DIR, or replace the key with --set");
+            let expected = format!("the environment variable {name} to be set");
+            return Err(Complaint::new("", format!("{text:?}"), expected).with_hint(hint));
+        };
+        out.push_str(before);
+        out.push_str(&value);
+        rest = tail;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Spells out the method and all methods beneath it.
+pub fn spell_out(table: &mut Table) {
+    let mut place = table.get_mut("method");
+    while let Some(value) = place {
+        if let Value::String(name) = value {
+            let named = Table::from_iter([("name".to_owned(), Value::String(name.clone()))]);
+            *value = Value::Table(named);
+        }
+        place = value.as_table_mut().and_then(|method| method.get_mut("base"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_value_is_toml_where_it_can_be_and_text_where_not() {
+        let mut table = Table::new();
+        for assignment in ["a.b=3", "a.c=1e-3", "name=my run", "a.d={ uniform = 4 }", "e=x = y"] {
+            set(&mut table, assignment).unwrap();
+        }
+        let expected = "name = 'my run'\ne = 'x = y'\n[a]\nb = 3\nc = 1e-3\nd = { uniform = 4 }";
+        assert_eq!(table, expected.parse::<Table>().unwrap());
+        assert!(set(&mut table, "a.b.c=1").unwrap_err().to_string().contains("a table"));
+        assert!(set(&mut table, "rounds").is_err());
+    }
+
+    #[test]
+    fn variables_are_replaced_and_a_missing_one_is_named() {
+        let look_up = |name: &str| (name == "DATA").then(|| "/d".to_owned());
+        assert_eq!(expanded("${DATA}/x/${DATA}", &look_up).unwrap(), "/d/x//d");
+        let complaint = expanded("${OTHER}/x", &look_up).unwrap_err().within("path");
+        assert!(complaint.to_string().starts_with("path: found \"${OTHER}/x\""), "{complaint}");
+        assert!(expanded("${DATA", &look_up).is_err());
+    }
+    #[track_caller]
+    fn check(short: &str, long: &str) {
+        let mut table: Table = short.parse().expect("TOML");
+        spell_out(&mut table);
+        assert_eq!(table, long.parse::<Table>().expect("TOML"));
+    }
+
+    #[test]
+    fn a_word_is_a_method_without_settings_at_every_depth() {
+        check("method = 'fedavg'", "method = { name = 'fedavg' }");
+        check(
+            "method = { name = 'fedfrozen', base = { name = 'safl', base = 'fedadam' } }",
+            "method = { name = 'fedfrozen', base = { name = 'safl', base = { name = 'fedadam' } } }",
+        );
+        check("seed = 1", "seed = 1");
+    }
+}

@@ -1,0 +1,320 @@
+//! From a file, a text or a draft to an [`Experiment`].
+
+use std::path::Path;
+
+use super::checked::Experiment;
+use super::draft::{Draft, Source};
+use super::origin::Origin;
+use super::{catalogue, check, kind, layers, reading};
+use crate::config::complaint::Complaint;
+use crate::error::Result;
+
+impl Experiment {
+    /// Reads and checks a file.
+    pub fn open(file: &Path, overrides: &Overrides) -> Result<Self> {
+        let text = kind::text_of(file)?;
+        let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        Self::from_text(&text, &file.display().to_string(), &stem, overrides)
+    }
+
+    /// Reads and checks the text of a file; `name` is what it is called if it does not say.
+    pub fn from_text(text: &str, file: &str, name: &str, overrides: &Overrides) -> Result<Self> {
+        let origin = Origin::new(file, text, overrides);
+        let point = |error| origin.point(error);
+        let (mut draft, written) = draft_of(text, file, overrides).map_err(point)?;
+        draft.name.get_or_insert_with(|| name.to_owned());
+        let method = draft.method.name.clone();
+        let checked = check::check(draft, None)
+            .map_err(|complaint| left_over(complaint, written.as_ref(), &method));
+        let experiment = checked.map_err(|complaint| origin.place(complaint))?;
+        Ok(Self { origin, ..experiment })
+    }
+
+    /// Reads and checks a file for one party of a federation over a network: the files of the others
+    /// need not be there. The central test set is the server's, all other rows are the sites'.
+    pub fn open_for(file: &Path, party: Party, overrides: &Overrides) -> Result<Self> {
+        let text = kind::text_of(file)?;
+        let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        let origin = Origin::new(&file.display().to_string(), &text, overrides);
+        let checked = Self::read_for(&text, (file, &stem), party, overrides);
+        let experiment = checked.map_err(|error| origin.point(error))?;
+        Ok(Self { origin, ..experiment })
+    }
+
+    fn read_for(
+        text: &str,
+        (file, stem): (&Path, &str),
+        party: Party,
+        overrides: &Overrides,
+    ) -> Result<Self> {
+        let (mut draft, written) = draft_of(text, &file.display().to_string(), overrides)?;
+        draft.name.get_or_insert_with(|| stem.to_owned());
+        let method = draft.method.name.clone();
+        let data = &mut draft.data;
+        if draft.federation.names.is_empty() {
+            // Files that are named by their clients name the clients.
+            draft.federation.names = data.clients.keys().cloned().collect();
+        }
+        let clients = std::mem::take(&mut data.clients);
+        if party == Party::Site
+            && !clients.is_empty()
+            && data.path.is_none()
+            && data.train.is_none()
+        {
+            let expected = "data.path: a site has its own file alone, as in --set data.path=FILE";
+            return Err(Complaint::new("data.clients", "files of all clients", expected).into());
+        }
+        match party {
+            Party::Server if data.source.is_files() => {
+                if draft.federation.names.is_empty() {
+                    let expected = "the names of all clients: a server does not see their rows";
+                    return Err(Complaint::new("federation.names", "nothing", expected).into());
+                }
+                (data.path, data.train, data.validation) = (None, None, None);
+            }
+            Party::Site if data.test.take().is_some() => data.shares.central = 0.0,
+            Party::Server | Party::Site => {}
+        }
+        Ok(check::check(draft, None)
+            .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
+    }
+
+    /// Reads and checks an experiment that no file holds; it is called `experiment` unless it says.
+    pub fn from_toml(text: &str, overrides: &Overrides) -> Result<Self> {
+        Self::from_text(text, "the experiment", Draft::UNNAMED, overrides)
+    }
+
+    /// Checks an experiment that was written as a value.
+    pub fn new(mut draft: Draft) -> Result<Self> {
+        draft.name.get_or_insert_with(|| Draft::UNNAMED.to_owned());
+        Ok(check::check(draft, None)?)
+    }
+
+    /// Whether a text spells an experiment, however little sense its values make here and now.
+    pub fn is_spelt(text: &str) -> bool {
+        layers::parse(text, "").is_ok_and(|mut table| {
+            // Rows of a program are written down and never read.
+            if let Some(data) = table.get_mut("data").and_then(toml::Value::as_table_mut)
+                && data.get("source").and_then(toml::Value::as_str) == Some(Source::ROWS)
+            {
+                data.remove("source");
+            }
+            reading::read::<Draft>(table).is_ok()
+        })
+    }
+
+    /// `FedFrozen` as the file says, or over the file's method, in its first stage for all rounds.
+    pub fn warming_up(&self) -> Result<Self> {
+        let mut draft = self.draft.clone();
+        let settings = &mut draft.method.settings;
+        if draft.method.name == "fedfrozen" {
+            // They say when to freeze, which the number of rounds now does.
+            for key in ["plateau", "patience", "disagreement"] {
+                settings.remove(key);
+            }
+        } else {
+            let mut base = std::mem::take(settings);
+            base.insert("name".to_owned(), draft.method.name.clone().into());
+            settings.insert("base".to_owned(), base.into());
+            "fedfrozen".clone_into(&mut draft.method.name);
+        }
+        draft.method.settings.insert("warmup".to_owned(), i64::from(self.rounds).into());
+        Ok(check::check(draft, self.own_rows())?)
+    }
+}
+
+/// Whose machine an experiment is read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// Coordinates and holds the central test set.
+    Server,
+    /// Holds one client's rows.
+    Site,
+}
+
+impl Draft {
+    /// Reads a text without asking whether its values make sense together.
+    pub fn from_toml(text: &str, overrides: &Overrides) -> Result<Self> {
+        Ok(draft_of(text, "the experiment", overrides)?.0)
+    }
+}
+
+/// What overrides the keys of a file.
+///
+/// ```
+/// let overrides = fedra::Overrides::default().set("work.epochs=2").set("method.name=fedprox").seed(7);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    sets: Vec<String>,
+    seed: Option<u64>,
+    /// Values that need no parsing any more, over those that do.
+    assigned: Vec<(String, toml::Value)>,
+}
+
+impl Overrides {
+    /// These assignments, and this seed instead of the file's.
+    pub fn new(sets: Vec<String>, seed: Option<u64>) -> Self {
+        Self { sets, seed, assigned: Vec::new() }
+    }
+
+    /// The same with one more key, as in `method.k=3`; of two assignments to a key the later counts.
+    pub fn set(mut self, assignment: &str) -> Self {
+        self.sets.push(assignment.to_owned());
+        self
+    }
+
+    /// The same with this seed.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// The assignments as given, and the values that a comparison puts over them.
+    pub(super) fn given(&self) -> (&[String], &[(String, toml::Value)]) {
+        (&self.sets, &self.assigned)
+    }
+
+    /// The same with more values over them, and with this seed.
+    pub fn with(&self, assigned: &[(String, toml::Value)], seed: u64) -> Self {
+        let assigned = [&self.assigned, assigned].concat();
+        Self { sets: self.sets.clone(), seed: Some(seed), assigned }
+    }
+}
+
+/// The draft that a text and what overrides it spell, and the method as the text alone has it.
+fn draft_of(text: &str, file: &str, overrides: &Overrides) -> Result<(Draft, Option<toml::Value>)> {
+    let mut table = layers::parse(text, file)?;
+    kind::check_experiment(&table, file)?;
+    layers::spell_out(&mut table);
+    let written = table.get("method").cloned();
+    for assignment in &overrides.sets {
+        layers::set(&mut table, assignment)?;
+    }
+    for (key, value) in &overrides.assigned {
+        layers::put(&mut table, key, value.clone())?;
+    }
+    if let Some(seed) = overrides.seed {
+        layers::set(&mut table, &format!("seed={seed}"))?;
+    }
+    layers::spell_out(&mut table);
+    layers::expand(&mut table)?;
+    let draft = reading::read(table).map_err(catalogue::advise::<Draft>)?;
+    Ok((draft, written))
+}
+
+/// Where only the name of the method was replaced, the settings of the old one are still there:
+/// says so, and how to be rid of them. Otherwise says whose setting it is.
+fn left_over(complaint: Complaint, written: Option<&toml::Value>, method: &str) -> Complaint {
+    let unknown = complaint.unknown_key().and_then(|key| key.strip_prefix("method."));
+    let written = written.and_then(toml::Value::as_table);
+    let (Some(key), Some(written)) = (unknown, written) else {
+        return catalogue::advise_method(complaint);
+    };
+    let old = written.get("name").and_then(toml::Value::as_str).unwrap_or("fedavg");
+    if old == method || !written.contains_key(key) {
+        return catalogue::advise_method(complaint);
+    }
+    let hint = format!(
+        "the file sets {key} for {old}; --set 'method={{ name = \"{method}\" }}' replaces the whole \
+         table"
+    );
+    complaint.with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fedra_engine::methods::Method;
+
+    const WHOLE: &str = r#"
+        name = "clinic-safl"
+        seed = 1
+        device = "auto"
+        [data]
+        source = "synthetic-clinic"
+        task = "concepts"
+        partition = { by = "client" }
+        [model]
+        preset = "tiny-encoder"
+        [federation]
+        rounds = 12
+        clients = 8
+        sample = "all"
+        [work]
+        epochs = 1
+        batch = 16
+        optimiser = { name = "adamw", rate = 1e-3, weight_decay = 0.01 }
+        [method]
+        name = "fedavg"
+        [wire]
+        encoding = "f32"
+    "#;
+
+    fn read(text: &str, sets: &[&str]) -> Result<Experiment> {
+        let sets = sets.iter().map(|&set| set.to_owned()).collect();
+        Experiment::from_text(text, "x.toml", "x", &Overrides::new(sets, None))
+    }
+
+    #[track_caller]
+    fn refused(sets: &[&str], expected: &str) {
+        let error = read(WHOLE, sets).expect_err("it should be refused");
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn the_resolved_file_spells_the_same_experiment() {
+        let sets = ["federation.sample={ uniform = 4 }", "data.max_examples=9", "work.clip=1.5"];
+        let experiment = read(WHOLE, &sets).unwrap();
+        let again = read(&experiment.to_toml().unwrap(), &[]).unwrap();
+        assert_eq!(again.draft, experiment.draft);
+    }
+
+    #[test]
+    fn every_bad_value_is_named_with_its_key() {
+        refused(
+            &["federation.ronuds=3"],
+            "federation.ronuds: found an unknown key, expected a known one\n\
+             hint: did you mean federation.rounds?",
+        );
+        refused(
+            &["federation.rounds=many"],
+            "federation.rounds: found \"many\", expected a whole number, 0 or more",
+        );
+        refused(&["federation.rounds=0"], "federation.rounds: found 0, expected at least 1");
+        refused(
+            &["data.task=concept"],
+            "data.task: found \"concept\", expected concepts, diagnosis, classes, tokens, language, choice or generation\n\
+             hint: the nearest is \"concepts\"",
+        );
+        refused(
+            &["federation.sample={ uniform = 9 }"],
+            "federation.sample.uniform: found 9, expected from 1 to the 8 clients",
+        );
+        refused(
+            &["work.optimiser.raet=1"],
+            "work.optimiser.raet: found an unknown key, expected a known one\n\
+             hint: did you mean work.optimiser.rate?",
+        );
+        let names = Method::NAMES.join(", ");
+        refused(
+            &["method.name=fedporx"],
+            &format!(
+                "method.name: found \"fedporx\", expected {names}\n\
+                 hint: the nearest is \"fedprox\""
+            ),
+        );
+        refused(
+            &["method.name=fedprox", "method.nu=1"],
+            "method.nu: found an unknown key, expected a known one\nhint: did you mean method.mu?",
+        );
+        refused(
+            &["work.optimiser.rate=-1.0"],
+            "work.optimiser.rate: found -1, expected a finite number, 0 or more",
+        );
+        refused(&["device=cuda:0"], "device: found \"cuda:0\", expected auto or cpu");
+        refused(
+            &["data.source=jsonl"],
+            "data.path: found nothing, expected a file (or data.train and data.test)",
+        );
+    }
+}

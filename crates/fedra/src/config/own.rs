@@ -1,0 +1,48 @@
+//! What a program brings itself: rows that no file holds, and a method that has no name in a file.
+//!
+//! `experiment.toml` of such a run says so, and cannot be run again by a file alone: the source or
+//! the method that it names is refused, and never taken for another one.
+
+use std::sync::Arc;
+
+use fedra_data::Table;
+use fedra_engine::methods::Method;
+use fedra_engine::{Population, Recipe};
+
+use super::check;
+use super::checked::Experiment;
+use super::draft::{self, Draft};
+use crate::config::complaint::Complaint;
+use crate::error::Result;
+
+impl Experiment {
+    /// Checks a draft over rows of the program's own. The task is that of the rows; whose they are
+    /// and which split they belong to is what each row says, unless `data.partition` deals them anew.
+    pub fn of_rows(mut draft: Draft, rows: Table) -> Result<Self> {
+        draft.data.source = draft::Source::Rows;
+        draft.data.task = Some(rows.task);
+        draft.name.get_or_insert_with(|| Draft::UNNAMED.to_owned());
+        Ok(check::check(draft, Some(Arc::new(rows)))?)
+    }
+
+    /// The same experiment by another recipe, which is a method of the program's own and must have
+    /// a name of its own.
+    pub fn with_recipe(mut self, recipe: Recipe) -> Result<Self> {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let is_name = !recipe.method.is_empty() && recipe.method.chars().all(plain);
+        if !is_name || Method::NAMES.contains(&recipe.method.as_str()) {
+            let expected = "a name of letters, digits, - and _ that no other method has";
+            let found = format!("{:?}", recipe.method);
+            return Err(Complaint::new("method.name", found, expected).into());
+        }
+        let clients = match recipe.population {
+            Population::Pooled => 1,
+            Population::Federated => self.draft.federation.clients.unwrap_or(usize::MAX),
+        };
+        recipe.check(clients).map_err(check::complaint)?;
+        let name = recipe.method.clone();
+        self.draft.method = draft::Method { name, settings: toml::Table::new() };
+        self.recipe = recipe;
+        Ok(self)
+    }
+}

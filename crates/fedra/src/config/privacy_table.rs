@@ -1,0 +1,116 @@
+//! `[privacy]`: a promise, as written.
+
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use fedra_engine::{ClipRule, NoiseMultiplier, Privacy, PrivateSelection};
+use fedra_privacy::{Budget, Delta, PrivacyError, Promise, Relation, Unit};
+use serde::{Deserialize, Serialize};
+
+use crate::config::complaint::Complaint;
+use crate::config::split_table::NoiseTable;
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PrivacyTable {
+    /// Whose presence is hidden: one example, or a client with all of its.
+    pub unit: Unit,
+    /// The most that may be spent; noise is found for it unless given.
+    pub epsilon: Option<f64>,
+    /// The chance with which the promise may fail.
+    pub delta: f64,
+    /// How neighbouring datasets differ.
+    pub relation: Relation,
+    /// Deviation of the noise over the clip norm.
+    pub noise: Option<f64>,
+    /// The norm down to which a contribution is scaled.
+    pub clip: f64,
+    /// How an example's gradient is scaled down.
+    pub clipping: ClipRule,
+    /// Batches of more than so many times `work.batch` are cut down.
+    pub cap: Option<f64>,
+    /// A public number of training rows of a client, from which rate, steps and weight follow in place of the
+    /// true one; only for examples.
+    pub rows: Option<NonZeroU64>,
+    /// Where the ranking of blocks comes from, where a method would let clients measure.
+    pub selection: PrivateSelection,
+    /// Text that anybody may have, in the format of the data, for `selection = "public"`.
+    pub public: Option<PathBuf>,
+    /// Whether clients score the model on validation and test examples of their own, which nothing hides.
+    pub client_scores: bool,
+}
+
+impl Default for PrivacyTable {
+    fn default() -> Self {
+        Self {
+            unit: Unit::Example,
+            epsilon: None,
+            delta: 1e-5,
+            relation: Relation::AddRemove,
+            noise: None,
+            clip: 1.0,
+            clipping: ClipRule::Flat,
+            cap: None,
+            rows: None,
+            selection: PrivateSelection::NoisyUpdate,
+            public: None,
+            client_scores: false,
+        }
+    }
+}
+
+impl PrivacyTable {
+    /// The promise as the engine takes it. Where noise is still to be found, one stands for it.
+    pub fn privacy(&self) -> Result<Privacy, Complaint> {
+        if self.epsilon.is_none() && self.noise.is_none() {
+            let expected = "the most that may be spent, such as 8.0, or privacy.noise";
+            return Err(Complaint::new("privacy.epsilon", "nothing", expected));
+        }
+        self.with_noise(self.noise.unwrap_or(1.0), self.clip)
+    }
+
+    /// The promise beside a cut: rows have their own norm and noise, and nothing is left to find.
+    pub fn privacy_of_rows(&self, rows: NoiseTable) -> Result<Privacy, Complaint> {
+        if let Some(noise) = self.noise {
+            let expected = "none beside [split]: the noise of rows is split.noise.sigma";
+            return Err(Complaint::new("privacy.noise", noise, expected));
+        }
+        // What is wrong with split.noise is said there.
+        let sigma = rows.sigma.filter(|sigma| NoiseMultiplier::new(*sigma).is_ok()).unwrap_or(1.0);
+        self.with_noise(sigma, rows.norm.unwrap_or(1.0))
+    }
+
+    fn with_noise(&self, noise: f64, clip: f64) -> Result<Privacy, Complaint> {
+        if self.public.is_some() && self.selection != PrivateSelection::Public {
+            let expected = "it beside privacy.selection = \"public\"";
+            return Err(Complaint::new("privacy.public", "a file", expected));
+        }
+        let budget = self.epsilon.map(|epsilon| number("privacy.epsilon", Budget::new(epsilon)));
+        let noise = number("privacy.noise", NoiseMultiplier::new(noise))?;
+        Ok(Privacy {
+            promise: Promise {
+                unit: self.unit,
+                relation: self.relation,
+                delta: number("privacy.delta", Delta::new(self.delta))?,
+                budget: budget.transpose()?,
+            },
+            clip,
+            clipping: self.clipping,
+            noise,
+            cap: self.cap,
+            rows: self.rows,
+            selection: self.selection,
+            client_scores: self.client_scores,
+        })
+    }
+}
+
+/// A number that privacy has no use for, under its key.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others are not about one number")]
+fn number<T>(key: &'static str, read: Result<T, PrivacyError>) -> Result<T, Complaint> {
+    read.map_err(|error| match error {
+        PrivacyError::Number { found, expected, .. } => Complaint::new(key, found, expected),
+        other => Complaint::sentence(key, other),
+    })
+}

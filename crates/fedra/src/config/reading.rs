@@ -1,0 +1,223 @@
+//! TOML values into types, with complaints that name the whole key.
+//!
+//! The `toml` crate knows lines, but an experiment may come from a file, from `--set` and from the
+//! quickstart at once, and then only the key says where a value belongs. So this reader walks a
+//! finished table and puts the path in front of whatever serde complains about.
+
+use serde::de::value::StringDeserializer;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer,
+    MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
+};
+use serde::forward_to_deserialize_any;
+use toml::{Table, Value};
+
+use crate::config::complaint::Complaint;
+
+/// The value that a table spells.
+pub fn read<T: DeserializeOwned>(table: Table) -> Result<T, Complaint> {
+    T::deserialize(spelt(table))
+}
+
+/// A table as something that a type can be read from.
+pub fn spelt(table: Table) -> Spelt {
+    Spelt(Value::Table(table))
+}
+
+/// A value on its way to a type.
+pub struct Spelt(Value);
+
+impl<'de> Deserializer<'de> for Spelt {
+    type Error = Complaint;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Complaint> {
+        match self.0 {
+            Value::String(text) => visitor.visit_string(text),
+            Value::Integer(number) => match u64::try_from(number) {
+                Ok(number) => visitor.visit_u64(number),
+                Err(_) => visitor.visit_i64(number),
+            },
+            Value::Float(number) => visitor.visit_f64(number),
+            Value::Boolean(truth) => visitor.visit_bool(truth),
+            Value::Datetime(_) => {
+                Err(Complaint::invalid_type(Unexpected::Other("a date"), &visitor))
+            }
+            Value::Array(items) => visitor.visit_seq(Items { rest: items.into_iter(), place: 0 }),
+            Value::Table(table) => visitor.visit_map(Keys { rest: table.into_iter(), value: None }),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Complaint> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Complaint> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Complaint> {
+        match self.0 {
+            Value::Table(_) => self.deserialize_any(visitor),
+            other @ (Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)) => {
+                let keys = fields.join(", ");
+                Err(Complaint::new("", other, format!("a table with keys out of {keys}")))
+            }
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Complaint> {
+        // A type may say better than its words how it is written.
+        let told = (&visitor as &dyn Expected).to_string();
+        let told = Some(told).filter(|told| !told.starts_with("enum "));
+        let words = || told.unwrap_or_else(|| format!("one of {}", variants.join(", ")));
+        match self.0 {
+            Value::String(word) => visitor.visit_enum(Choice { word, value: None }),
+            Value::Table(table) if table.len() == 1 => {
+                let (word, value) = table.into_iter().next().expect("it has one entry");
+                visitor.visit_enum(Choice { word, value: Some(value) })
+            }
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)
+            | Value::Table(_) => Err(Complaint::new("", self.0, words())),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map identifier ignored_any
+    }
+}
+
+struct Keys {
+    rest: toml::map::IntoIter<String, Value>,
+    value: Option<(String, Value)>,
+}
+
+impl<'de> MapAccess<'de> for Keys {
+    type Error = Complaint;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Complaint> {
+        let Some((key, value)) = self.rest.next() else { return Ok(None) };
+        self.value = Some((key.clone(), value));
+        let key: StringDeserializer<Complaint> = key.into_deserializer();
+        seed.deserialize(key).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Complaint> {
+        let (key, value) = self.value.take().expect("a key comes before its value");
+        let found = value.clone();
+        // A tagged table would take a number for the place of a word, and a list for its values.
+        if key == "name" && !value.is_str() {
+            return Err(Complaint::new(&key, value, "a word in quotes"));
+        }
+        if matches!(key.as_str(), "optimiser" | "base" | "method") && value.is_array() {
+            return Err(Complaint::new(&key, value, "a word or a table with a name"));
+        }
+        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.finding(&found).within(&key))
+    }
+}
+
+struct Items {
+    rest: std::vec::IntoIter<Value>,
+    place: usize,
+}
+
+impl<'de> SeqAccess<'de> for Items {
+    type Error = Complaint;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Complaint> {
+        let Some(item) = self.rest.next() else { return Ok(None) };
+        let place = format!("[{}]", self.place);
+        self.place += 1;
+        let found = item.clone();
+        seed.deserialize(Spelt(item))
+            .map(Some)
+            .map_err(|complaint| complaint.finding(&found).within(&place))
+    }
+}
+
+/// A word, or a word with a value: `"all"` or `{ uniform = 4 }`.
+struct Choice {
+    word: String,
+    value: Option<Value>,
+}
+
+impl<'de> EnumAccess<'de> for Choice {
+    type Error = Complaint;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Complaint> {
+        let word: StringDeserializer<Complaint> = self.word.clone().into_deserializer();
+        Ok((seed.deserialize(word)?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Choice {
+    type Error = Complaint;
+
+    fn unit_variant(self) -> Result<(), Complaint> {
+        match self.value {
+            None => Ok(()),
+            Some(value) => {
+                let found = format!("{{ {} = {value} }}", self.word);
+                Err(Complaint::new("", found, format!("the word {:?} alone", self.word)))
+            }
+        }
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Complaint> {
+        let Some(value) = self.value else {
+            let expected = format!("{{ {} = ... }}", self.word);
+            return Err(Complaint::new("", format!("{:?}", self.word), expected));
+        };
+        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.within(&self.word))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Complaint> {
+        Err(Complaint::invalid_type(Unexpected::TupleVariant, &visitor))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Complaint> {
+        let Some(value) = self.value else {
+            let expected = (&visitor as &dyn Expected).to_string();
+            return Err(Complaint::new("", format!("{:?}", self.word), expected));
+        };
+        if !value.is_table() {
+            let expected = (&visitor as &dyn Expected).to_string();
+            return Err(Complaint::new(&self.word, value, expected));
+        }
+        Spelt(value).deserialize_any(visitor).map_err(|complaint| complaint.within(&self.word))
+    }
+}

@@ -1,0 +1,17 @@
+//! A run's folder: who may write to it, which files it holds, and what they say when they are read again.
+
+pub mod best;
+pub mod client_names;
+pub(crate) mod far_updates;
+pub mod held_ledger;
+pub(crate) mod lock;
+pub mod model_card;
+pub mod output_folder;
+pub(crate) mod regular_file;
+pub mod round_files;
+pub(crate) mod round_log;
+pub mod run_files;
+pub mod run_folder;
+pub mod run_model;
+pub(crate) mod run_status;
+pub mod summary;

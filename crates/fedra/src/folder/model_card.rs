@@ -1,0 +1,330 @@
+//! A model card: the `README.md` of a saved model folder, for whoever finds the folder without the run.
+//!
+//! It says what was learnt by which method, what travelled, what was promised to whom, how good the
+//! model is, and how to repeat the run. It is made from the run's summary alone and has no time in it, so
+//! the same run has the same card. It names no file, no folder and no client: a card goes where the
+//! model goes, and a path or the name of a ward is nobody's business there.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use fedra_data::{AnswerForm, LabelShape, Task, turns_direction};
+use fedra_plan::ByteCount;
+use fedra_privacy::Unit;
+
+use crate::error::{Context, Result};
+use crate::folder::summary::{Stopped, Summary};
+use crate::text::grid::{Grid, counted, grouped};
+use fedra_engine::durable;
+
+/// The file in a model folder.
+pub const FILE: &str = "README.md";
+
+/// What a card is about beside the run's summary.
+#[derive(Clone, Copy, Debug)]
+pub struct CardSubject<'a> {
+    /// What the model was taught.
+    pub task: Task,
+    /// The labels that it answers with.
+    pub labels: &'a [String],
+    /// What the folder holds.
+    pub holds: Holds,
+    /// Whose model it is.
+    pub round: CardRound,
+}
+
+/// What a folder holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// A whole model.
+    Model,
+    /// Adapters and a head, for a base that lies elsewhere.
+    Adapter,
+}
+
+/// The round that a model comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CardRound {
+    /// The last one.
+    Last,
+    /// The one that did best on validation examples.
+    Best,
+}
+
+/// Most labels that a card lists.
+const MOST_LABELS: usize = 200;
+
+/// Writes the card of a folder.
+pub fn write(folder: &Path, subject: CardSubject<'_>, summary: &Summary) -> Result<()> {
+    let path = folder.join(FILE);
+    let written = durable::write(&path, card(subject, summary).as_bytes());
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The text of a card.
+pub fn card(subject: CardSubject<'_>, summary: &Summary) -> String {
+    let parts = [
+        front_matter(subject),
+        introduction(subject, summary),
+        scores(subject, summary),
+        labels(subject),
+        training(summary),
+        privacy(summary),
+        inputs(summary),
+        repeat(subject, summary),
+    ];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{}\n", parts.join("\n\n"))
+}
+
+/// The few keys that Hugging Face needs to show the folder in the right place.
+fn front_matter(subject: CardSubject<'_>) -> String {
+    let library = match subject.holds {
+        Holds::Model => "transformers",
+        Holds::Adapter => "peft",
+    };
+    let pipeline = match (subject.task.answer_form(), subject.task.shape()) {
+        (AnswerForm::Text, _) => "text-generation",
+        (AnswerForm::Labels, LabelShape::PerWord) => "token-classification",
+        (AnswerForm::Labels, LabelShape::One | LabelShape::Many | LabelShape::Absent) => {
+            "text-classification"
+        }
+    };
+    format!(
+        "---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- federated-learning\n- fedra\n---"
+    )
+}
+
+fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
+    let what = match subject.holds {
+        Holds::Model => "A model",
+        Holds::Adapter => "Low-rank adapters and a head",
+    };
+    let round = match (subject.round, &summary.best) {
+        (CardRound::Best, Some(best)) => format!(
+            "It is the model of round {} of {}, the best on the clients' validation examples.",
+            best.round + 1,
+            summary.rounds
+        ),
+        (CardRound::Best, None) | (CardRound::Last, _) => {
+            let early = match summary.stopped {
+                None => "",
+                Some(Stopped::Patience(_)) => ", which stopped early because nothing better came",
+                Some(Stopped::Budget) => ", which stopped before its privacy budget was passed",
+            };
+            format!(
+                "It is the model after the last of {}{early}.",
+                counted(u64::from(summary.rounds), "round")
+            )
+        }
+    };
+    // How many rows there are tells of one row, and at a server of who came: no promise covers it.
+    let rows = match &summary.privacy {
+        None => counted(summary.examples, "training example"),
+        Some(_) => "training examples".to_owned(),
+    };
+    format!(
+        "# {}\n\n{what} for the task {}, trained with Fedra across {} that did not share their {rows}. {round}",
+        safe(&summary.name),
+        subject.task.name(),
+        counted(summary.clients as u64, "client"),
+    )
+}
+
+fn scores(subject: CardSubject<'_>, summary: &Summary) -> String {
+    if subject.round == CardRound::Best {
+        let Some(best) = &summary.best else { return String::new() };
+        return format!(
+            "## Scores\n\n{} {:.4} on the clients' validation examples, by which the round was chosen. The run's \
+             summary has the scores of its last round.",
+            best.name, best.score
+        );
+    }
+    if summary.scores.is_empty() {
+        return "## Scores\n\nThere were no test examples.".to_owned();
+    }
+    let mut grid = Grid::new(["set", "score", ">value"]);
+    for (set, scores) in &summary.scores {
+        for (name, value) in scores {
+            grid.row([set.replace('_', " "), name.clone(), format!("{value:.4}")]);
+        }
+    }
+    let mut parts = vec![format!("## Scores\n\n{}", grid.markdown())];
+    for (set, by_label) in &summary.by_label {
+        let mut grid = Grid::new(["label", ">precision", ">recall", ">F1", ">support"]);
+        for one in by_label.labels.iter().take(MOST_LABELS) {
+            let number = |value: f64| format!("{value:.4}");
+            let cells = [number(one.precision), number(one.recall), number(one.f1)];
+            let [precision, recall, f1] = cells;
+            grid.row([safe(&one.label), precision, recall, f1, grouped(one.support)]);
+        }
+        parts.push(format!("By label on the {}:\n\n{}", set.replace('_', " "), grid.markdown()));
+    }
+    if let Some(baseline) = &summary.baseline {
+        let value = summary
+            .score
+            .as_ref()
+            .and_then(|score| Some((score, baseline.score(&score.on, &score.name)?)));
+        parts.extend(value.map(|(score, value)| {
+            format!(
+                "Without a model ({}) the {} on the {} is {value:.4}.",
+                safe(&baseline.answer),
+                score.name,
+                score.on.replace('_', " ")
+            )
+        }));
+    }
+    parts.join("\n\n")
+}
+
+fn labels(subject: CardSubject<'_>) -> String {
+    if subject.labels.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<String> =
+        subject.labels.iter().take(MOST_LABELS).map(|name| safe(name)).collect();
+    let more = match subject.labels.len().saturating_sub(MOST_LABELS) {
+        0 => String::new(),
+        more => format!(" and {} more", grouped(more as u64)),
+    };
+    format!("## Labels\n\n{}{more}", shown.join(", "))
+}
+
+fn training(summary: &Summary) -> String {
+    let bytes = &summary.bytes;
+    let all = ByteCount(bytes.full_up.0.saturating_add(bytes.full_down.0));
+    let sent = ByteCount(bytes.up.0.saturating_add(bytes.down.0));
+    let mut grid = Grid::new(["", ""]);
+    let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
+    fact("method", safe(&summary.method));
+    fact("rounds", summary.rounds.to_string());
+    fact("seed", summary.seed.to_string());
+    fact("parameters", grouped(summary.parameters));
+    // A card goes where the model goes, and what was sent tells how many came.
+    let hides_clients =
+        summary.privacy.as_ref().is_some_and(|privacy| privacy.promise.unit == Unit::Client);
+    if !hides_clients {
+        fact("bytes up", grouped(bytes.up.0));
+        fact("bytes down", grouped(bytes.down.0));
+        fact("all bytes", format!("{sent}; every parameter in f32 each round would be {all}"));
+    }
+    if let Some(noise) = &summary.noise {
+        fact("noise", safe(noise));
+    }
+    format!("## How it was trained\n\n{}", grid.markdown())
+}
+
+fn privacy(summary: &Summary) -> String {
+    let told = match &summary.privacy {
+        None => "No promise of differential privacy was made: the weights may tell about single training \
+                 examples."
+            .to_owned(),
+        Some(privacy) => safe(&privacy.statement),
+    };
+    format!("## Privacy\n\n{told}")
+}
+
+fn inputs(summary: &Summary) -> String {
+    let Some(inputs) = &summary.inputs else { return String::new() };
+    // Whoever knows all rows but one could try candidates for it against a digest.
+    let of_rows = |digest| summary.privacy.is_none().then_some(digest);
+    let digests = [
+        ("rows", of_rows(inputs.rows)),
+        ("labels", of_rows(inputs.labels)),
+        ("division over clients", of_rows(inputs.division)),
+        ("pretrained config", inputs.config),
+        ("pretrained weights", inputs.weights),
+        ("pretrained tokenizer", inputs.tokenizer),
+        ("pretrained adapter", inputs.adapter),
+    ];
+    if digests.iter().all(|(_, digest)| digest.is_none()) {
+        return String::new();
+    }
+    let mut grid = Grid::new(["what", "SHA-256"]);
+    for (name, digest) in digests {
+        if let Some(digest) = digest {
+            grid.row([name.to_owned(), digest.to_string()]);
+        }
+    }
+    format!(
+        "## What it learned from\n\nDigests of content: no file is named here.\n\n{}",
+        grid.markdown()
+    )
+}
+
+fn repeat(subject: CardSubject<'_>, summary: &Summary) -> String {
+    let folder = match (subject.holds, subject.round) {
+        (Holds::Model, _) => "this folder",
+        (Holds::Adapter, _) => "these adapters",
+    };
+    let told = if summary.privacy.is_none() { " (the digests above tell)" } else { "" };
+    format!(
+        "## How to repeat and use it\n\nThe run's folder holds `experiment.toml` with every setting. With the same \
+         rows, labels and pretrained files{told}, on the same kind of processor:\n\n```sh\n\
+         fedra run experiment.toml --out again      # seed {}\n\
+         fedra predict --model FOLDER --text TEXT   # FOLDER: {folder}\n\
+         fedra evaluate --model FOLDER experiment.toml\n```",
+        summary.seed
+    )
+}
+
+/// A name out of a file as plain text of a page: no markup, no HTML, one line.
+fn safe(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '|' | '*' | '_' | '`' | '[' | ']' | '#' | '\\' | '!' => out.extend(['\\', letter]),
+            letter if letter.is_control() => out.push(' '),
+            // By its number, so that one name does not look like another.
+            letter if turns_direction(letter) => {
+                let _ = write!(out, "U+{:04X} ", letter as u32);
+            }
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::summary::Score;
+
+    fn subject(labels: &[String]) -> CardSubject<'_> {
+        CardSubject { task: Task::Classes, labels, holds: Holds::Model, round: CardRound::Last }
+    }
+
+    #[test]
+    fn a_card_tells_what_the_summary_tells_and_markup_stays_text() {
+        let mut summary = Summary::of_nothing(4);
+        summary.name = "a <b>|x".to_owned();
+        summary.score =
+            Some(Score { name: "macro_f1".into(), value: 0.5, on: "central_test".into() });
+        let scores = [("macro_f1".to_owned(), 0.5)].into();
+        summary.scores.insert("central_test".into(), scores);
+        let labels = ["<script>".to_owned(), "x_y\u{202e}z".to_owned()];
+        let card = card(subject(&labels), &summary);
+        assert!(
+            card.starts_with(
+                "---\nlibrary_name: transformers\npipeline_tag: text-classification\n"
+            )
+        );
+        assert!(card.contains("# a &lt;b&gt;\\|x\n"), "{card}");
+        assert!(card.contains("| central test | macro_f1 | 0.5000 |"), "{card}");
+        assert!(card.contains("&lt;script&gt;, x\\_yU+202E z"), "{card}");
+        assert!(card.contains("No promise of differential privacy"), "{card}");
+        assert!(!card.contains("<script>"));
+    }
+
+    #[test]
+    fn the_card_of_adapters_and_of_another_task_says_so() {
+        let front = |task, holds| front_matter(CardSubject { task, holds, ..subject(&[]) });
+        assert!(front(Task::Concepts, Holds::Adapter).contains("peft\npipeline_tag: token-class"));
+        assert!(front(Task::Choice, Holds::Model).contains("pipeline_tag: text-generation"));
+        let card = card(subject(&[]), &Summary::of_nothing(1));
+        assert!(!card.contains("## Labels") && !card.contains("## What it learned from"), "{card}");
+    }
+}

@@ -1,0 +1,278 @@
+//! Whether a run may begin in a folder.
+//!
+//! A result may be hours of work, so a folder that holds one is refused unless somebody says that
+//! it may be replaced, and even then only what a run wrote is taken for a run: its files are read,
+//! because names prove nothing. Folders in which our names stand without one (a `model/` of
+//! somebody's own) are refused whatever is said.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use fedra_engine::RoundReport;
+use fedra_privacy::{Ledger, shown};
+
+use crate::config::{Complaint, Experiment, ModelSource};
+use crate::error::{Result, refuse};
+use crate::folder::lock::Lock;
+use crate::folder::regular_file;
+use crate::folder::run_files::{
+    BEST, CHECKPOINT, CLIENTS, EXPERIMENT, FOLDERS, INPUTS, LEDGER, REPORT, ROUNDS, ROUNDS_CSV,
+    ROUNDS_PARQUET, SITES, SUMMARY, TENSORBOARD,
+};
+use crate::folder::run_folder;
+use crate::folder::summary::Summary;
+use crate::prepare::fingerprint::Inputs;
+use crate::prepare::holdings::Holdings;
+
+/// How a checkpoint of any version begins.
+const CHECKPOINT_MAGIC: [u8; 4] = *b"FDCK";
+
+/// What may be written over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Nothing.
+    Nothing,
+    /// An earlier run of the same name: a command that keeps its own folder begins again.
+    Namesake,
+    /// Any run.
+    AnyRun,
+}
+
+/// Refuses a folder in which the experiment may not begin.
+pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
+    Lock::check(path, "--out")?;
+    check_held(path, experiment, over)
+}
+
+/// The same for a folder whose lock is held by this process.
+pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
+    let shown = path.display();
+    if path.exists() && !path.is_dir() {
+        refuse!("--out: found the file {shown}, expected a folder");
+    }
+    run_folder::check_model(path)?;
+    let has = |name: &str| path.join(name).exists();
+    let files = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT];
+    let others = [INPUTS, CLIENTS, BEST, REPORT, ROUNDS_CSV, ROUNDS_PARQUET];
+    let mut names = files.into_iter().chain(FOLDERS).chain(others).filter(|name| has(name));
+    // Events of other programs stay beside ours; only those of a run are anybody's result here.
+    let events = || (!run_folder::event_files(path).is_empty()).then_some(TENSORBOARD);
+    let Some(found) = names.next().or_else(events) else {
+        return Ok(());
+    };
+    let same = is_written(path, experiment);
+    let begun_only = FOLDERS.iter().chain(&[SUMMARY, CHECKPOINT]).all(|name| !has(name));
+    if same && begun_only {
+        // Not one round was complete, so nothing is lost.
+        return Ok(());
+    }
+    let free = next_free(path);
+    let free = free.display();
+    if !holds_run(path, begun_only) {
+        if let Some(damage) = damage(path) {
+            refuse!(
+                "--out: found {EXPERIMENT} in {shown} with {damage}, expected the experiment of a run, or a \
+                 free folder\nhint: put the file right, or --out {free}"
+            );
+        }
+        refuse!(
+            "--out: found {found} in {shown} but no run that wrote it, expected a free folder\n\
+             hint: --out {free}"
+        );
+    }
+    check_model(path, experiment)?;
+    match over {
+        Over::AnyRun => return Ok(()),
+        Over::Namesake if name_in(path).as_ref() == Some(&experiment.name) => return Ok(()),
+        Over::Namesake => refuse!(
+            "--out: found a run of another experiment in {shown}, expected a free folder\n\
+             hint: another --out"
+        ),
+        Over::Nothing => {}
+    }
+    let whose = match (same, has(SITES)) {
+        (false, _) => Whose::Another,
+        // A server has no rows that it could compare.
+        (true, true) => Whose::SameFile,
+        (true, false) => Whose::of(path, experiment),
+    };
+    if let Whose::OtherInputs(what) = &whose {
+        let kind = if has(SUMMARY) { "a complete run" } else { "an unfinished run" };
+        refuse!(
+            "--out: found {kind} of the same file with other {what} in {shown}, expected a free folder\n\
+             hint: --out {free} keeps both, --force replaces it"
+        );
+    }
+    let whose = whose.in_words();
+    if has(SUMMARY) {
+        refuse!(
+            "--out: found a complete run {whose}in {shown}, expected a free folder\n\
+             hint: --out {free} keeps both, --force replaces it"
+        );
+    }
+    if has(SITES) {
+        refuse!(
+            "--out: found an unfinished run over a network {whose}in {shown}, expected a free folder or this very \
+             experiment\n\
+             hint: the `fedra serve` command with which it began goes on with it ({shown}/{EXPERIMENT} has all of \
+             its settings), --out {free} keeps both, --force replaces it"
+        );
+    }
+    refuse!(
+        "--out: found an unfinished run {whose}in {shown}, expected a free folder\n\
+         hint: fedra run --resume {shown} goes on with it, --out {free} keeps both, --force \
+         replaces it"
+    )
+}
+
+/// Whose run a folder holds.
+enum Whose {
+    /// Another experiment's.
+    Another,
+    /// One of a file with the same words; what it learned from was not compared.
+    SameFile,
+    /// The same, from the same rows and weights.
+    Same,
+    /// One of a file with the same words that learned from something else.
+    OtherInputs(String),
+}
+
+impl Whose {
+    /// Compares what the run began with and what the experiment would begin with now. Data that cannot
+    /// be read are the run's to complain about.
+    fn of(path: &Path, experiment: &Experiment) -> Self {
+        let Ok(Some(held)) = run_folder::Folder::inputs(path) else { return Self::SameFile };
+        let now = Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
+        let Ok(now) = now else { return Self::SameFile };
+        let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
+        match changes.split_last() {
+            None => Self::Same,
+            Some((only, [])) => Self::OtherInputs((*only).to_owned()),
+            Some((last, others)) => Self::OtherInputs(format!("{} and {last}", others.join(", "))),
+        }
+    }
+
+    fn in_words(&self) -> &'static str {
+        match self {
+            Self::Another | Self::OtherInputs(_) => "",
+            Self::SameFile => "of the same file ",
+            Self::Same => "of this very experiment ",
+        }
+    }
+}
+
+/// What a person should know before a private run is replaced: its ledger goes, and what it spent stays spent.
+pub fn forgotten_ledger(path: &Path) -> Option<String> {
+    let lines = BufReader::new(fs::File::open(path.join(LEDGER)).ok()?);
+    let ledger = Ledger::read(lines, None).ok().filter(|ledger| !ledger.events().is_empty())?;
+    let spent = shown::up(ledger.spent().map_or(f64::INFINITY, |spent| spent.pld), 3);
+    Some(format!(
+        "warning: the private run in {} is replaced, and its ledger with it: the epsilon of {spent} that it spent on \
+         its rows stays spent, and runs on the same rows add up",
+        path.display()
+    ))
+}
+
+/// Whether a run wrote what the folder holds: its experiment can be read, and so can its summary,
+/// the first line of its log or the start of its checkpoint. Where it has only begun, an empty log
+/// will do: there is nothing else to lose.
+fn holds_run(path: &Path, begun_only: bool) -> bool {
+    let text = |name: &str| regular_file::read_to_string(&path.join(name)).ok();
+    let open = |name: &str| regular_file::open(&path.join(name)).map(BufReader::new);
+    let summed =
+        || text(SUMMARY).is_some_and(|summary| serde_json::from_str::<Summary>(&summary).is_ok());
+    let logged = || {
+        let mut line = String::new();
+        match open(ROUNDS).and_then(|mut log| log.read_line(&mut line)) {
+            Ok(0) => begun_only,
+            Ok(_) => serde_json::from_str::<RoundReport>(&line).is_ok(),
+            Err(_) => false,
+        }
+    };
+    let kept = || {
+        let mut start = [0; 4];
+        let read = open(CHECKPOINT).and_then(|mut checkpoint| checkpoint.read_exact(&mut start));
+        read.is_ok() && start == CHECKPOINT_MAGIC
+    };
+    let spelt = text(EXPERIMENT).is_some_and(|experiment| Experiment::is_spelt(&experiment));
+    spelt && (summed() || logged() || kept())
+}
+
+/// What is wrong with the folder's experiment, where it has one that nobody can read.
+fn damage(path: &Path) -> Option<String> {
+    let file = path.join(EXPERIMENT);
+    let text = match regular_file::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => return Some(format!("what cannot be read ({error})")),
+    };
+    match text.parse::<toml::Table>() {
+        Err(error) => Some(format!("TOML that cannot be read ({})", error.message())),
+        Ok(_) if Experiment::is_spelt(&text) => None,
+        Ok(_) => Some("keys that no experiment has".to_owned()),
+    }
+}
+
+/// Whether the folder's experiment is, to the letter, the one that would be written.
+fn is_written(path: &Path, experiment: &Experiment) -> bool {
+    let held = fs::read_to_string(path.join(EXPERIMENT));
+    matches!((held, experiment.to_toml()), (Ok(held), Ok(new)) if held == new)
+}
+
+/// A run may not replace the model that it starts from.
+fn check_model(path: &Path, experiment: &Experiment) -> Result<()> {
+    let ModelSource::Folder(model) = &experiment.model else { return Ok(()) };
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let adapter = experiment.draft.model.adapter.as_ref().map(|path| ("model.adapter", path));
+    for (key, model) in [("model.path", model)].into_iter().chain(adapter) {
+        if FOLDERS.iter().any(|name| real(model) == real(&path.join(name))) {
+            let expected = "a model outside of the folder that the run writes to (--out)";
+            return Err(Complaint::new(key, model.display(), expected).into());
+        }
+    }
+    Ok(())
+}
+
+fn name_in(path: &Path) -> Option<String> {
+    let table: toml::Table = fs::read_to_string(path.join(EXPERIMENT)).ok()?.parse().ok()?;
+    table.get("name")?.as_str().map(str::to_owned)
+}
+
+/// The folder's name with the first number behind it that is not taken.
+fn next_free(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_else(|| "run".to_owned());
+    let numbered = |number: u32| path.with_file_name(format!("{name}-{number}"));
+    (2..=u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use crate::folder::run_files::MODEL;
+
+    #[test]
+    fn a_namesake_may_be_replaced_and_the_model_that_is_started_from_may_not() {
+        let named = |name: &str| {
+            let sets = vec![format!("name={name}")];
+            let text = include_str!("../../tests/tiny.toml");
+            Experiment::from_text(text, "tiny.toml", "tiny", &Overrides::new(sets, None)).unwrap()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let first = named("quickstart-fedavg");
+        fs::write(folder.path().join(EXPERIMENT), first.to_toml().unwrap()).unwrap();
+        let summary = serde_json::to_string(&Summary::of_nothing(3)).unwrap();
+        fs::write(folder.path().join(SUMMARY), summary).unwrap();
+        assert!(check(folder.path(), &first, Over::Namesake).is_ok());
+        assert!(check(folder.path(), &first, Over::Nothing).is_err());
+        assert!(check(folder.path(), &named("other"), Over::Namesake).is_err());
+        assert!(check(folder.path(), &named("other"), Over::AnyRun).is_ok());
+
+        let mut second = named("other");
+        second.model = ModelSource::Folder(folder.path().join(MODEL));
+        let refused = check(folder.path(), &second, Over::AnyRun).unwrap_err();
+        assert!(refused.to_string().starts_with("model.path: found"), "{refused}");
+    }
+}

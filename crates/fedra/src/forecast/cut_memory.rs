@@ -1,0 +1,268 @@
+//! Tensor memory of both sides of a cut, foreseen for the batches that a run will have.
+//!
+//! What a batch takes is found by a rehearsal ([`Rehearsal`]): the run's own steps on a device without
+//! numbers. Here it is decided which batches stand for a run: the largest ones, drawn as the clients
+//! will draw them. Where rows must not matter, because a server has none, it is a batch of the longest
+//! sequences.
+
+use fedra_client::{Examples, Limits, Rehearsal, evaluation_batches};
+use fedra_compute::Seed;
+use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
+use fedra_engine::{EvaluationSet, Recipe, Sampler, SideMemory, Split};
+use fedra_model::{Head, Model};
+use fedra_plan::{ByteCount, Plan, Round};
+
+use crate::config::Experiment;
+use crate::error::Result;
+use crate::forecast::traffic::crossing::client_seed;
+use crate::prepare::prepared::Prepared;
+
+/// Rounds whose batches are drawn to see how large they get.
+const DRAWS: u32 = 4;
+
+/// The batches by which memory is foreseen, and who has them.
+pub struct LargestBatches {
+    task: Task,
+    labels: LabelSet,
+    /// The largest steps of training.
+    steps: Vec<LargestStep>,
+    scored: Vec<Encoded>,
+    /// Clients of a round.
+    clients: u64,
+}
+
+/// A step with the most tokens.
+#[derive(Clone, Debug, Default)]
+struct LargestStep {
+    /// How many steps have been taken with it: an optimiser has no moments in the first.
+    taken: u64,
+    /// One client's batch.
+    batch: Vec<Encoded>,
+    tokens: usize,
+    /// Lengths of everybody's sequences.
+    joined: Vec<usize>,
+}
+
+impl LargestBatches {
+    /// Those of the clients' rows.
+    pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Self {
+        let shards = &prepared.shards;
+        let seed = Seed(experiment.draft.seed);
+        let clients = cohort(recipe, shards.clients.len() as u64);
+        let limit = recipe.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
+        let [mut first, mut later] =
+            [1, 2].map(|taken| LargestStep { taken, ..LargestStep::default() });
+        for round in 0..experiment.rounds.min(DRAWS) {
+            let mut steps: Vec<Vec<Vec<usize>>> = Vec::new();
+            for (number, shard) in (0_u64..).zip(&shards.clients) {
+                let encoded = shard.train.encoded();
+                let lengths: Vec<usize> = encoded.iter().map(|example| example.ids.len()).collect();
+                let order = client_seed(seed, Round(round), number).of("order");
+                let draw = |draw| epoch(&lengths, recipe.work.batch as usize, order.with(draw).0);
+                let batches = (0..u64::from(recipe.work.epochs)).flat_map(draw).take(limit);
+                for (step, batch) in batches.enumerate() {
+                    let into = if step == 0 { &mut first } else { &mut later };
+                    into.see(&batch, (encoded, &lengths));
+                    steps.resize(steps.len().max(step + 1), Vec::new());
+                    steps[step].push(batch.iter().map(|&place| lengths[place]).collect());
+                }
+            }
+            for (step, all) in steps.into_iter().enumerate() {
+                let into = if step == 0 { &mut first } else { &mut later };
+                into.see_joined(largest_of(all, clients));
+            }
+        }
+        let mut scored = LargestStep::default();
+        for on in &recipe.evaluation.on {
+            for shard in &shards.clients {
+                let examples: &Examples = match on {
+                    EvaluationSet::CentralTest => continue,
+                    EvaluationSet::ClientTest => &shard.test,
+                    EvaluationSet::ClientValidation => &shard.validation,
+                };
+                let encoded = examples.encoded();
+                let length = |example: &Encoded| example.scored_lengths().into_iter().sum();
+                let lengths: Vec<usize> = encoded.iter().map(length).collect();
+                for batch in evaluation_batches(&lengths, Limits::default().tokens) {
+                    scored.see(&batch, (encoded, &lengths));
+                }
+            }
+        }
+        Self {
+            task: shards.task,
+            labels: shards.labels.clone(),
+            steps: [first, later].into_iter().filter(|step| !step.batch.is_empty()).collect(),
+            scored: scored.batch,
+            clients,
+        }
+    }
+
+    /// Sequences as long as the experiment allows, of which every token is another one and labelled.
+    pub fn full(experiment: &Experiment, model: &Model, recipe: &Recipe) -> Self {
+        let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest());
+        let words = model.config().vocabulary().max(1);
+        let sequence = |number: usize| Encoded {
+            ids: (0..longest).map(|place| ((number * longest + place) % words) as u32).collect(),
+            types: Vec::new(),
+            target: match model.head() {
+                Head::Sequence { .. } => Target::One(0),
+                Head::Tokens { .. } | Head::Language | Head::Bare => {
+                    Target::PerToken(vec![Some(0); longest])
+                }
+            },
+            dropped: 0,
+        };
+        Self {
+            task: experiment.task,
+            labels: LabelSet::default(),
+            steps: vec![LargestStep {
+                taken: 2,
+                batch: (0..recipe.work.batch as usize).map(sequence).collect(),
+                tokens: longest * recipe.work.batch as usize,
+                joined: vec![longest; recipe.work.batch as usize],
+            }],
+            scored: Vec::new(),
+            clients: 1,
+        }
+    }
+
+    /// The most tensor memory of both sides under a plan with a cut.
+    pub fn sides(
+        &self,
+        model: &Model,
+        (recipe, split): (&Recipe, &Split),
+        plan: &Plan,
+    ) -> Result<SideMemory> {
+        // A server begins with the whole model, of which it then keeps the blocks between.
+        let mut server = ByteCount(4 * model.layout().elements() as u64);
+        for step in &self.steps {
+            server = server.max(self.rehearsal(model, (recipe, split), (plan, step)).server()?);
+        }
+        Ok(SideMemory { client: self.client(model, (recipe, split), plan)?, server })
+    }
+
+    /// The most tensor memory of a client.
+    pub fn client(
+        &self,
+        model: &Model,
+        (recipe, split): (&Recipe, &Split),
+        plan: &Plan,
+    ) -> Result<ByteCount> {
+        let mut most = ByteCount(0);
+        for step in &self.steps {
+            most = most.max(self.rehearsal(model, (recipe, split), (plan, step)).client()?);
+        }
+        Ok(most)
+    }
+
+    fn rehearsal<'a>(
+        &'a self,
+        model: &'a Model,
+        (recipe, split): (&'a Recipe, &'a Split),
+        (plan, step): (&'a Plan, &'a LargestStep),
+    ) -> Rehearsal<'a> {
+        Rehearsal {
+            model,
+            plan,
+            split,
+            work: &recipe.work,
+            task: self.task,
+            labels: &self.labels,
+            batch: &step.batch,
+            steps: step.taken,
+            scored: &self.scored,
+            clients: self.clients,
+            joined: &step.joined,
+        }
+    }
+}
+
+/// Clients of a round, at the most or about.
+fn cohort(recipe: &Recipe, clients: u64) -> u64 {
+    match recipe.sampler {
+        Sampler::All => clients,
+        Sampler::Uniform(count) => u64::from(count).min(clients),
+        Sampler::Poisson(probability) => (probability * clients as f64).ceil() as u64,
+    }
+}
+
+/// The sequences of as many clients as take part, those with the most tokens.
+fn largest_of(mut step: Vec<Vec<usize>>, clients: u64) -> Vec<usize> {
+    step.sort_by_key(|lengths| std::cmp::Reverse(lengths.iter().sum::<usize>()));
+    step.truncate(clients as usize);
+    step.concat()
+}
+
+impl LargestStep {
+    /// Keeps the batch with the most tokens.
+    fn see(&mut self, batch: &[usize], (encoded, lengths): (&[Encoded], &[usize])) {
+        let tokens = batch.iter().map(|&place| lengths[place]).sum();
+        if tokens > self.tokens {
+            self.tokens = tokens;
+            self.batch = batch.iter().map(|&place| encoded[place].clone()).collect();
+        }
+    }
+
+    /// Keeps the sequences with the most tokens.
+    fn see_joined(&mut self, lengths: Vec<usize>) {
+        if lengths.iter().sum::<usize>() > self.joined.iter().sum() {
+            self.joined = lengths;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fedra_compute::ThreadPool;
+    use fedra_engine::{Ends, OptimiserConfig, Work};
+    use fedra_model::{Adapters, Preset};
+    use fedra_plan::{Cut, Part, Role, Scope, Side};
+
+    use super::*;
+
+    /// One sequence of so many tokens, of which every one is predicted.
+    fn batches(tokens: usize) -> LargestBatches {
+        let ids = (0..tokens as u32).collect();
+        let target = Target::PerToken(vec![Some(0); tokens]);
+        let batch = vec![Encoded { ids, types: Vec::new(), target, dropped: 0 }];
+        LargestBatches {
+            task: Task::Language,
+            labels: LabelSet::default(),
+            steps: vec![LargestStep { taken: 2, batch, tokens, joined: vec![tokens] }],
+            scored: Vec::new(),
+            clients: 1,
+        }
+    }
+
+    #[test]
+    fn a_client_with_a_block_at_each_end_of_llama2_saves_what_the_page_says() {
+        let adapters = Adapters::new(8, 16.0, [Role::Query, Role::Value]).unwrap();
+        let model = Model::new(Preset::Llama2.config(), Head::Language, Some(adapters)).unwrap();
+        let layout = model.layout();
+        let plain = layout.iter().filter(|(id, _)| matches!(id.part, Part::Weight | Part::Bias));
+        assert_eq!(plain.map(|(_, shape)| shape.elements()).sum::<usize>(), 6_738_415_616);
+        let learns = Scope::of_parts(layout, [Part::LoraA, Part::LoraB]);
+        let optimiser = OptimiserConfig::AdamW {
+            rate: 2e-4,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+        };
+        let recipe = Recipe::new(Work::new(optimiser));
+        let split = Split::new(Ends { first: 1, last: 1 });
+        let cut = Plan::new(layout, learns.clone(), Cut::keep(1, 1, 32).unwrap()).unwrap();
+        let whole = Plan::new(layout, learns, Cut::none()).unwrap();
+        let weights = cut.held_by(Side::Client).elements(layout) as f64 / layout.elements() as f64;
+        assert_eq!(format!("{:.1}", 100.0 * (1.0 - weights)), "90.1");
+        let saved = |tokens| {
+            let batches = batches(tokens);
+            let held = |plan| batches.client(&model, (&recipe, &split), plan).unwrap().0 as f64;
+            format!("{:.1}", 100.0 * (1.0 - held(&cut) / held(&whole)))
+        };
+        // Attention takes its workspace a thread.
+        let all = || [saved(128), saved(512), saved(2048)];
+        let found = ThreadPool::new(2).unwrap().install(all);
+        assert_eq!(found, ["86.9", "87.3", "88.5"]);
+    }
+}

@@ -1,0 +1,190 @@
+//! What a cut costs: memory at either side, bytes and round trips, for one cut or for all of them.
+//!
+//! A client that says how much memory it has gets the cut that leaves it the most blocks within
+//! that; the blocks are dealt to both ends alike, the first end before the last.
+
+use fedra_compute::Seed;
+use fedra_engine::{CrossingBytes, Ends, Recipe, RowPrivacy, SideMemory, Split, SplitMode};
+use fedra_model::Model;
+use fedra_plan::{ByteCount, Cut, Plan, Round, Rule, Scope, Site};
+
+use crate::config::Experiment;
+use crate::config::complaint::Complaint;
+use crate::config::split_table::EndsAre;
+use crate::error::Result;
+use crate::forecast::cut_memory::LargestBatches;
+use crate::forecast::memory;
+use crate::forecast::traffic::crossing::{self, Batches};
+use crate::prepare::prepared::Prepared;
+
+/// What a cut makes of a round in which everybody takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutCosts {
+    /// The cut.
+    pub ends: Ends,
+    /// The most tensor memory of a client and of the server: what the reports of a run measure.
+    pub memory: SideMemory,
+    /// Changes of the clients' ends on their way up.
+    pub parameters_up: ByteCount,
+    /// What crosses the cut in training.
+    pub crossing: CrossingBytes,
+}
+
+/// Settles what of a cut depends on the model: ends that follow from a memory, and whose they are.
+pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Result<()> {
+    let (Some(table), Some(split)) = (&experiment.draft.split, &recipe.split) else {
+        return Ok(());
+    };
+    if let Some(budget) = table.memory()? {
+        let ends = within(budget, (recipe, experiment), model)?;
+        recipe.split = Some(Split { ends, ..split.clone() });
+    }
+    let longest = experiment.draft.data.max_tokens.unwrap_or(usize::MAX).min(model.longest());
+    if let Some(split) = &mut recipe.split {
+        let blocks = model.layout().blocks();
+        recipe.personal = personal(experiment, split.ends, blocks);
+        recipe.learns = learning(experiment, split.ends, blocks);
+        if recipe.privacy.is_some() {
+            let longest = u32::try_from(longest).unwrap_or(u32::MAX);
+            split.privacy = RowPrivacy::Accounted { longest };
+        }
+    }
+    Ok(())
+}
+
+/// What learns in a model that is cut there.
+fn learning(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
+    let of_method = experiment.recipe.learns.clone();
+    match experiment.draft.split.as_ref().map(|table| table.ends) {
+        None | Some(EndsAre::Shared | EndsAre::Personal) => of_method,
+        Some(EndsAre::Frozen) => of_method - sites(ends, blocks),
+    }
+}
+
+/// What a client has of a model that is cut there.
+fn sites(Ends { first, last }: Ends, blocks: u16) -> Rule {
+    let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
+    Rule::Sites(own.map(Site::Block).chain([Site::Embedding, Site::Head]).collect())
+}
+
+/// What never leaves a client whose model is cut there.
+fn personal(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
+    let of_method = experiment.recipe.personal.clone();
+    match experiment.draft.split.as_ref().map(|table| table.ends) {
+        None | Some(EndsAre::Shared | EndsAre::Frozen) => of_method,
+        Some(EndsAre::Personal) => Rule::Union(vec![of_method, sites(ends, blocks)]),
+    }
+}
+
+/// The cut that leaves a client the most blocks within a memory.
+fn within(
+    budget: ByteCount,
+    (recipe, experiment): (&Recipe, &Experiment),
+    model: &Model,
+) -> Result<Ends> {
+    let blocks = model.layout().blocks();
+    // Near and far have to find the same cut, and a server has no rows.
+    let batches = LargestBatches::full(experiment, model, recipe);
+    let needed = |kept: u16| {
+        let ends = Ends { first: kept.div_ceil(2), last: kept / 2 };
+        let recipe = &Recipe { learns: learning(experiment, ends, blocks), ..recipe.clone() };
+        let plan = plan_of(recipe, model, ends)?;
+        let split = Split::new(ends);
+        let tensors = batches.client(model, (recipe, &split), &plan)?;
+        let memory = memory::client_of_cut(tensors, model, (recipe, experiment), &plan);
+        Ok::<_, crate::error::Error>((ends, memory))
+    };
+    let mut fits = None;
+    for kept in 0..blocks {
+        let (ends, memory) = needed(kept)?;
+        if memory <= budget {
+            fits = Some(ends);
+        }
+    }
+    if let Some(ends) = fits {
+        return Ok(ends);
+    }
+    let expected = format!("at least {}, for embedding and head alone", needed(0)?.1);
+    Err(Complaint::new("split.client_memory", budget, expected).into())
+}
+
+/// A client's plan under a cut.
+fn plan_of(recipe: &Recipe, model: &Model, Ends { first, last }: Ends) -> Result<Plan> {
+    let layout = model.layout();
+    let learns = learns(recipe, model)?;
+    let cut = Cut::keep(first, last, layout.blocks())?;
+    Ok(Plan::new(layout, learns, cut)?.keeping(&recipe.personal.select(layout)?))
+}
+
+/// What learns in the first round; of blocks that are chosen, as many from the first on.
+fn learns(recipe: &Recipe, model: &Model) -> Result<Scope> {
+    let rule = recipe.learns_in(Round(0));
+    let chosen = (0..recipe.selection.k.min(model.layout().blocks())).collect();
+    Ok(rule.select_with(model.layout(), &chosen)?)
+}
+
+/// Which cuts are gone through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cuts {
+    /// All, of a model of few blocks; of a deeper one, those with equal ends and the chosen one.
+    #[default]
+    Few,
+    /// All.
+    All,
+}
+
+/// Blocks of a model beyond which it has many cuts.
+const FEW_BLOCKS: u16 = 8;
+
+/// The costs of the cuts of the model, by first and then last.
+pub fn costs(
+    (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
+    largest: &LargestBatches,
+    cuts: Cuts,
+) -> Result<Vec<CutCosts>> {
+    let Some(split) = &recipe.split else { return Ok(Vec::new()) };
+    let (model, clients) = (&prepared.model, &prepared.shards.clients);
+    let blocks = model.layout().blocks();
+    let seed = Seed(experiment.draft.seed);
+    let batches: Vec<Batches> = (0_u64..)
+        .zip(clients)
+        .map(|(number, shard)| {
+            let seed = crossing::client_seed(seed, Round(0), number);
+            Batches::of_training(&recipe.work, shard.train.encoded(), seed)
+        })
+        .collect();
+    let is_shown = |ends: &Ends| {
+        cuts == Cuts::All || blocks <= FEW_BLOCKS || ends.first == ends.last || *ends == split.ends
+    };
+    let ends = (0..blocks)
+        .flat_map(|first| (0..blocks - first).map(move |last| Ends { first, last }))
+        .filter(is_shown);
+    let costs = |ends: Ends| {
+        let split = Split { ends, ..split.clone() };
+        let personal = personal(experiment, ends, blocks);
+        let learns = learning(experiment, ends, blocks);
+        let recipe = Recipe { split: Some(split.clone()), personal, learns, ..recipe.clone() };
+        let plan = plan_of(&recipe, model, ends)?;
+        let mut all = CrossingBytes::default();
+        for batches in &batches {
+            all += batches.crossing((&plan, &split), model.width(), recipe.work.clip.is_some());
+        }
+        let up = fedra_wire::payload_length(model.layout(), &plan.uploads(), recipe.work.encoding);
+        Ok(CutCosts {
+            ends,
+            memory: largest.sides(model, (&recipe, &split), &plan)?,
+            parameters_up: ByteCount(up as u64 * clients.len() as u64),
+            crossing: all,
+        })
+    };
+    ends.map(costs).collect()
+}
+
+/// How the server serves its clients, for people.
+pub const fn describe(mode: SplitMode) -> &'static str {
+    match mode {
+        SplitMode::Sequential => "one copy of the middle, clients in turn",
+        SplitMode::Batched => "one copy of the middle, all clients in one step",
+        SplitMode::Replicated => "a copy of the middle for each client",
+    }
+}

@@ -1,0 +1,469 @@
+//! What a private run will have spent, told before it begins, and the noise that a wished epsilon needs.
+//!
+//! Which clients take part in which rounds follows from the seed, and what each of them releases from its
+//! number of examples: so the ledger of the whole run can be written beforehand. Only clients that fail
+//! make the real one shorter, and only rounds that have to be drawn again make it longer.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::num::NonZeroU64;
+
+use fedra_compute::Seed;
+use fedra_data::Task;
+use fedra_engine::{
+    BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
+    PrivateSelection, Recipe, RoundReport, Sampler, SiteNoise, joint_noise, noised_scores,
+};
+use fedra_plan::{Layout, Round, Rule, Site};
+use fedra_privacy::{
+    Event, Ledger, NO_PROTECTION, NoiseMultiplier, PrivacyError, Promise, Release, Spent, Unit,
+    calibration, shown,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Experiment;
+use crate::config::complaint::Complaint;
+use crate::error::Result;
+use crate::forecast::traffic::stretches::stretches;
+use crate::prepare::census::Census;
+
+/// What a run promises and what it spent, or will have spent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PrivacySummary {
+    /// Epsilon at the end, by privacy loss distributions; absent where something has no bound.
+    pub epsilon: Option<f64>,
+    /// The same by Rényi divergences.
+    pub epsilon_rdp: Option<f64>,
+    /// The promise: unit, relation, delta and budget.
+    pub promise: Promise,
+    /// Deviation of the noise over the clip norm.
+    pub noise: f64,
+    /// The clip norm.
+    pub clip: f64,
+    /// Signal and noise of what was released, site by site, in the mean over the rounds in which the site
+    /// learned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<SiteNoise>,
+    /// Whether all noise follows from the experiment's seed.
+    #[serde(default)]
+    pub simulated: bool,
+    /// What is promised and what is not, for people.
+    pub statement: String,
+}
+
+/// What a simulation's ledger is worth.
+pub const SIMULATED: &str = "This was a simulation: its noise and its coins follow from the experiment's seed, so \
+    whoever has the run's folder can take them off. The numbers are those of a federation whose parties \
+    draw their own (fedra serve and fedra join).";
+
+impl PrivacySummary {
+    /// How large the signal was beside the noise, for a table.
+    pub fn signal_in_words(&self) -> Option<String> {
+        if self.sites.is_empty() {
+            return None;
+        }
+        let word = |site: &SiteNoise| format!("{} {}", site.site, ratio(site));
+        let words: Vec<String> = self.sites.iter().map(word).collect();
+        Some(format!("of the noise: {}", words.join(", ")))
+    }
+
+    /// The same with the means over the rounds of these reports.
+    #[must_use]
+    pub fn over(mut self, reports: &[RoundReport]) -> Self {
+        let mut sums: BTreeMap<Site, (SiteNoise, f64)> = BTreeMap::new();
+        let told = reports.iter().filter_map(|report| report.privacy.as_ref());
+        for site in told.flat_map(|privacy| &privacy.sites) {
+            let none = SiteNoise { released: 0.0, noise: 0.0, ..*site };
+            let (sum, count) = sums.entry(site.site).or_insert((none, 0.0));
+            (sum.released, sum.noise) = (sum.released + site.released, sum.noise + site.noise);
+            *count += 1.0;
+        }
+        let mean = |(sum, count): (SiteNoise, f64)| SiteNoise {
+            released: sum.released / count,
+            noise: sum.noise / count,
+            ..sum
+        };
+        self.sites = sums.into_values().map(mean).collect();
+        self
+    }
+
+    /// The words for a table.
+    pub fn in_words(&self) -> String {
+        let Promise { unit, relation, delta, budget } = self.promise;
+        let spent = match self.epsilon {
+            Some(epsilon) => format!("epsilon {}", shown::up(epsilon, 3)),
+            None => "no bound".to_owned(),
+        };
+        let budget = budget.map_or(String::new(), |budget| format!(" of {budget}"));
+        let worth = match self.epsilon {
+            Some(epsilon) if epsilon <= NO_PROTECTION => "",
+            Some(_) | None => " (this is no protection)",
+        };
+        let simulated = if self.simulated { "; noise from the seed" } else { "" };
+        format!("{spent}{budget} at delta {delta}, {unit}-level, {relation}{simulated}{worth}")
+    }
+}
+
+/// Settles what depends on how much each client has: refuses a delta that is too large for it, and finds
+/// the noise for a wished epsilon.
+pub fn settle(
+    recipe: &mut Recipe,
+    experiment: &Experiment,
+    (census, layout): (&Census, &Layout),
+) -> Result<()> {
+    let Some(privacy) = &recipe.privacy else { return Ok(()) };
+    let Promise { unit, delta, budget, .. } = privacy.promise;
+    let clients = census.clients.len() as u64;
+    let (units, which) = match (unit, privacy.rows) {
+        // The true number is not to be told, and whether it is too large would tell of it.
+        (Unit::Example, Some(rows)) => {
+            (rows.get().saturating_mul(clients), "that privacy.rows declares")
+        }
+        (Unit::Example, None) => (census.examples(), "there are"),
+        (Unit::Client, _) => (clients, "there are"),
+    };
+    if units > 0 && delta.below_one_of(units).is_err() {
+        let expected = format!("below one of the {units} {unit}s {which}: 1 / {units}");
+        return Err(Complaint::new("privacy.delta", delta, expected).into());
+    }
+    let noise = experiment.draft.privacy.as_ref().and_then(|table| table.noise);
+    // Beside a cut the noise is that of its rows, and whatever it comes to is told.
+    if let (Some(budget), None, None) = (budget, noise, &recipe.split) {
+        let foreseen = Foreseen::of(recipe, experiment, (census, layout))?;
+        let found = calibration::smallest(budget, |noise| {
+            Ok(foreseen.spent(&with_noise(recipe, noise))?.pld)
+        });
+        let found = found.map_err(|error| Complaint::sentence("privacy.epsilon", error))?;
+        *recipe = with_noise(recipe, found);
+    }
+    Ok(())
+}
+
+/// What a person should know about the unit of a promise.
+pub fn unit_note(experiment: &Experiment) -> Option<String> {
+    let promise = experiment.recipe.privacy.as_ref()?.promise;
+    (promise.unit == Unit::Example && experiment.task == Task::Language).then(|| {
+        "the promise is to each window of data.max_tokens tokens; a text that fills several windows is \
+         several examples"
+            .to_owned()
+    })
+}
+
+/// What a promise about examples takes for public, where nothing else is declared.
+pub fn rows_note(experiment: &Experiment) -> Option<String> {
+    let steps = experiment.recipe.private_steps()?;
+    steps.rows.is_none().then(|| {
+        "each client's number of training rows is treated as public: rates, steps and weights follow from it;\n      \
+         privacy.rows declares a number in its place"
+            .to_owned()
+    })
+}
+
+/// What a run will have spent at its end if nobody fails.
+pub fn foreseen(
+    recipe: &Recipe,
+    experiment: &Experiment,
+    (census, layout): (&Census, &Layout),
+) -> Result<Option<PrivacySummary>> {
+    let Some(privacy) = &recipe.privacy else { return Ok(None) };
+    let spent = Foreseen::of(recipe, experiment, (census, layout))?.spent(recipe);
+    let spent = spent.map_err(EngineError::from)?;
+    Ok(Some(PrivacySummary::new(privacy, spent, String::new())))
+}
+
+impl PrivacySummary {
+    /// What was spent under a promise.
+    pub fn new(privacy: &Privacy, spent: Spent, statement: String) -> Self {
+        let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
+        Self {
+            epsilon: finite(spent.pld),
+            epsilon_rdp: finite(spent.rdp),
+            promise: privacy.promise,
+            noise: privacy.noise.get(),
+            clip: privacy.clip,
+            sites: Vec::new(),
+            simulated: false,
+            statement,
+        }
+    }
+}
+
+/// The norm of the signal over that of the noise; chance can hide a small one.
+pub fn ratio(site: &SiteNoise) -> String {
+    if site.signal_square() <= 0.0 || site.noise <= 0.0 {
+        return "0".to_owned();
+    }
+    format!("{:.2}", (site.signal_square() / site.noise).sqrt())
+}
+
+fn with_noise(recipe: &Recipe, noise: NoiseMultiplier) -> Recipe {
+    let mut recipe = recipe.clone();
+    if let Some(privacy) = &mut recipe.privacy {
+        privacy.noise = noise;
+    }
+    recipe
+}
+
+/// A client that takes part in so many rounds and measures in some of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Case {
+    examples: u64,
+    updates: u64,
+    measurements: u64,
+}
+
+/// How often clients of each size take part.
+struct Foreseen {
+    cases: Vec<Case>,
+    /// Rounds of the run in which clients measure, and all.
+    measured: u64,
+    rounds: u64,
+    blocks: u16,
+    /// Whether clients have examples to score the model on.
+    scored: bool,
+    /// What the rows of clients tell where the model is cut, all rounds together.
+    rows: Vec<RowReleases>,
+}
+
+/// Releases of one client's rows, each with its mechanism.
+type RowReleases = Vec<(&'static str, Release)>;
+
+impl Foreseen {
+    fn of(
+        recipe: &Recipe,
+        experiment: &Experiment,
+        (census, layout): (&Census, &Layout),
+    ) -> Result<Self> {
+        let seed = Seed(experiment.draft.seed);
+        let ids: Vec<ClientId> = (0_u32..)
+            .zip(&census.clients)
+            .filter(|(_, client)| client.train > 0)
+            .map(|(number, _)| ClientId(number))
+            .collect();
+        let chooses = recipe.learns.needs_choice() && recipe.selection.probe.is_some();
+        let (mut measured, mut taken) = (0, BTreeMap::<ClientId, (u64, u64)>::new());
+        let mut rows = ForeseenRows::default();
+        let mut drawn = 0..experiment.rounds;
+        if rounds_are_alike(recipe, chooses) {
+            drawn = 0..0;
+            let cohort = recipe.cohort(seed, Round(0), &ids);
+            if chooses && (!cohort.is_empty() || recipe.measures_unattended()) {
+                measured = recipe.selection.due_within(experiment.rounds);
+            }
+            let took_part = (u64::from(experiment.rounds), u64::from(measured));
+            taken.extend(cohort.iter().map(|client| (*client, took_part)));
+            for stretch in stretches(recipe, experiment.rounds) {
+                let (round, times) = (Round(stretch.start), u64::from(stretch.end - stretch.start));
+                rows.add((recipe, layout), (round, times), (census, &cohort))?;
+            }
+        }
+        for round in drawn.map(Round) {
+            let cohort = recipe.cohort(seed, round, &ids);
+            let measures = chooses && recipe.selection.is_due(round, measured);
+            for client in &cohort {
+                let (updates, measurements) = taken.entry(*client).or_default();
+                *updates += 1;
+                *measurements += u64::from(measures);
+            }
+            let attended = !cohort.is_empty() || recipe.measures_unattended();
+            measured += u32::from(measures && attended);
+            rows.add((recipe, layout), (round, 1), (census, &cohort))?;
+        }
+        let case = |(client, (updates, measurements)): (&ClientId, &(u64, u64))| {
+            let counts = census.clients.get(client.0 as usize)?;
+            Some(Case { examples: counts.train, updates: *updates, measurements: *measurements })
+        };
+        let mut cases: Vec<Case> = taken.iter().filter_map(case).collect();
+        if recipe.population == Population::Pooled {
+            let (examples, updates) = (census.examples(), u64::from(experiment.rounds));
+            cases = vec![Case { examples, updates, measurements: 0 }];
+        }
+        cases.sort_unstable();
+        cases.dedup();
+        let (measured, rounds) = (u64::from(measured), u64::from(experiment.rounds));
+        let others = census.clients.iter().any(|client| client.test + client.validation > 0);
+        let (blocks, scored, rows) = (layout.blocks(), others, rows.distinct());
+        Ok(Self { cases, measured, rounds, blocks, scored, rows })
+    }
+
+    /// What was spent in the end, by the worst-off client.
+    fn spent(&self, recipe: &Recipe) -> Result<Spent, PrivacyError> {
+        let Some(privacy) = &recipe.privacy else { return Ok(NOTHING) };
+        // Nothing is refused here: whoever asks compares.
+        let mut ledger = Ledger::new(Promise { budget: None, ..privacy.promise })?;
+        ledger.append(&self.events(recipe, privacy)?)?;
+        ledger.spent()
+    }
+
+    /// One event for each different case: clients of one size spend alike.
+    fn events(&self, recipe: &Recipe, privacy: &Privacy) -> Result<Vec<Event>, PrivacyError> {
+        let mut events = Vec::new();
+        let mut release = |mechanism: &str, client: Option<String>, release| {
+            let (round, mechanism) = (Round(0), mechanism.to_owned());
+            events.push(Event { round, mechanism, client, input: None, release });
+        };
+        let gaussian = match privacy.selection {
+            PrivateSelection::Gaussian { noise } => Some(noise),
+            PrivateSelection::NoisyUpdate
+            | PrivateSelection::Public
+            | PrivateSelection::PrivateUnaccounted => None,
+        };
+        if privacy.selection == PrivateSelection::PrivateUnaccounted && self.measured > 0 {
+            let (what, why) = ("block scores".to_owned(), "they are exact".to_owned());
+            release(BLOCK_SCORES, None, Release::NonPrivate { what, why });
+        }
+        if privacy.promise.unit == Unit::Client {
+            if privacy.client_scores && self.scored {
+                let (what, why) = ("scores".to_owned(), "they are exact".to_owned());
+                release("evaluation", None, Release::NonPrivate { what, why });
+            }
+            let sampling =
+                Privacy::sampling(recipe.sampler).map_err(|error| PrivacyError::Unreachable {
+                    wish: "privacy for clients".to_owned(),
+                    reason: error.to_string(),
+                })?;
+            let measured = if gaussian.is_some() { self.measured } else { 0 };
+            let joint = gaussian.map_or(Ok(privacy.noise), |of| joint_noise(privacy.noise, of))?;
+            for (steps, noise) in [(measured, joint), (self.rounds - measured, privacy.noise)] {
+                if let Some(steps) = NonZeroU64::new(steps) {
+                    release("updates", None, Release::SampledGaussian { sampling, noise, steps });
+                }
+            }
+            return Ok(events);
+        }
+        for (number, rows) in self.rows.iter().enumerate() {
+            for (mechanism, of_rows) in rows {
+                release(mechanism, Some(number.to_string()), of_rows.clone());
+            }
+        }
+        let Some(steps) = recipe.private_steps() else { return Ok(events) };
+        for (number, case) in self.cases.iter().enumerate() {
+            let name = || Some(number.to_string());
+            let examples = case.examples;
+            if let Some(once) = recipe.work.release(&steps, examples)? {
+                release(EXAMPLE_GRADIENTS, name(), times(once, case.updates));
+            }
+            if let (Some(noise), Some(count)) = (gaussian, NonZeroU64::new(case.measurements)) {
+                let most = u64::from(recipe.selection.profile_examples);
+                let looked = (self.blocks, examples.min(most));
+                release(BLOCK_SCORES, name(), noised_scores(noise, looked, count));
+            }
+        }
+        Ok(events)
+    }
+}
+
+/// What rows at a cut will have told, client by client.
+#[derive(Default)]
+struct ForeseenRows {
+    of_clients: BTreeMap<ClientId, RowReleases>,
+    /// Of clients with this cut and so many examples, under the rule of the round before.
+    known: BTreeMap<(Ends, u64), RowReleases>,
+    rule: Option<Rule>,
+}
+
+impl ForeseenRows {
+    /// So many rounds with this cohort, under one rule and with the same cuts.
+    fn add(
+        &mut self,
+        (recipe, layout): (&Recipe, &Layout),
+        (round, times): (Round, u64),
+        (census, cohort): (&Census, &[ClientId]),
+    ) -> Result<()> {
+        let Some(split) = &recipe.split else { return Ok(()) };
+        let rule = Some(recipe.learns_in(round));
+        if self.rule != rule {
+            (self.known, self.rule) = (BTreeMap::new(), rule);
+        }
+        for client in cohort {
+            let Some(counts) = census.clients.get(client.0 as usize) else { continue };
+            let key = (split.ends_of(&counts.name, round), counts.train);
+            let known = match self.known.entry(key) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let who = (counts.name.as_str(), round);
+                    place.insert(recipe.foreseen_rows(who, counts.train, layout)?)
+                }
+            };
+            let all = self.of_clients.entry(*client).or_default();
+            for (mechanism, release) in &*known {
+                match all.iter_mut().find(|(name, _)| name == mechanism) {
+                    Some((_, sum)) => *sum = with_rows_of(sum, &repeated(release, times)),
+                    None => all.push((mechanism, repeated(release, times))),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each different case once: clients of one size spend alike.
+    fn distinct(self) -> Vec<RowReleases> {
+        let mut distinct: Vec<RowReleases> = Vec::new();
+        for releases in self.of_clients.into_values() {
+            if !distinct.contains(&releases) {
+                distinct.push(releases);
+            }
+        }
+        distinct
+    }
+}
+
+/// The rows of so many rounds.
+fn repeated(release: &Release, rounds: u64) -> Release {
+    match (release, NonZeroU64::new(rounds)) {
+        (Release::Gaussian { sensitivity, deviation, count }, Some(rounds)) => Release::Gaussian {
+            sensitivity: *sensitivity,
+            deviation: *deviation,
+            count: count.saturating_mul(rounds),
+        },
+        (other, _) => other.clone(),
+    }
+}
+
+/// Whether one round stands for all: everybody always takes part, or a promise to clients needs to know
+/// nothing of who does.
+fn rounds_are_alike(recipe: &Recipe, chooses: bool) -> bool {
+    let unit = recipe.privacy.as_ref().map(|privacy| privacy.promise.unit);
+    let of_clients = unit == Some(Unit::Client) && recipe.split.is_none();
+    match recipe.sampler {
+        Sampler::All => true,
+        Sampler::Uniform(_) => of_clients,
+        // A cohort may be empty, and then nobody measures.
+        Sampler::Poisson(_) => of_clients && !chooses,
+    }
+}
+
+/// The rows of both: they have one norm and one noise.
+fn with_rows_of(sum: &Release, more: &Release) -> Release {
+    match (sum, more) {
+        (
+            Release::Gaussian { sensitivity, deviation, count },
+            Release::Gaussian { count: others, .. },
+        ) => Release::Gaussian {
+            sensitivity: *sensitivity,
+            deviation: *deviation,
+            count: count.saturating_add(others.get()),
+        },
+        (sum, _) => sum.clone(),
+    }
+}
+
+/// Whether what clients keep to themselves was trained without noise under a promise, so that nobody may
+/// be told how good it is.
+pub fn hides_own_parts(recipe: &Recipe, layout: &Layout) -> Result<bool> {
+    let Some(privacy) = &recipe.privacy else { return Ok(false) };
+    Ok(privacy.promise.unit == Unit::Client || recipe.ends_learn(layout)? == EndsLearn::Yes)
+}
+
+/// The same release so many times.
+fn times(release: Release, rounds: u64) -> Release {
+    match release {
+        Release::SampledGaussian { sampling, noise, steps } => {
+            let all = NonZeroU64::new(rounds).map_or(steps, |rounds| steps.saturating_mul(rounds));
+            Release::SampledGaussian { sampling, noise, steps: all }
+        }
+        Release::Gaussian { .. } | Release::Tree { .. } | Release::NonPrivate { .. } => release,
+    }
+}
+
+const NOTHING: Spent = Spent { pld: 0.0, rdp: 0.0, order: 0.0 };

@@ -1,0 +1,583 @@
+//! What a run learns from, as digests: a run is the same run only with the same inputs.
+//!
+//! What is hashed is content and not where it lies: rows as they were read, in their order, whatever
+//! format they had; weights and tokenizer as the bytes of their files. A moved file is the same, and
+//! a file in which one label was changed is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use fedra_compute::Params;
+use fedra_data::{Body, Example, Labels, Split};
+use fedra_plan::Digest;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::config::{Experiment, ModelSource, Vocabulary};
+use crate::error::{Context, Result, refuse};
+use crate::prepare::holdings::Holdings;
+use crate::run::listener::{Listener, Silent};
+
+/// The inputs of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inputs {
+    /// What is read, whose it is and which part of the data it belongs to, row by row.
+    pub rows: Digest,
+    /// The names of the labels, and those of each row.
+    pub labels: Digest,
+    /// Which rows each client holds, and what for.
+    pub division: Digest,
+    /// `config.json` of the model folder; absent for a preset and for a GGUF file.
+    pub config: Option<Digest>,
+    /// The weights of the model folder, or the whole of a GGUF file; absent where they are drawn.
+    pub weights: Option<Digest>,
+    /// The tokenizer of the model folder; absent where it is grown from the rows, and for a GGUF
+    /// file.
+    pub tokenizer: Option<Digest>,
+    /// The adapters that it starts from; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<Digest>,
+}
+
+impl Inputs {
+    /// Hashes what an experiment starts from.
+    pub fn of(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
+        Ok(Self::join(Data::of(holdings), &Folder::of(&experiment.model)?, adapter(experiment)?))
+    }
+
+    /// Takes note that clients learn from some of their examples only.
+    pub(crate) fn keep(&mut self, kept: &[Vec<bool>]) {
+        let mut digest = Sum::new();
+        digest.text(&self.division.to_string());
+        for client in kept {
+            digest.numbers(&client.iter().map(|kept| usize::from(*kept)).collect::<Vec<_>>());
+        }
+        self.division = digest.end();
+    }
+
+    /// Takes note of rows that were put between those of the clients.
+    pub(crate) fn add(&mut self, what: &str) {
+        let mut digest = Sum::new();
+        digest.text(&self.rows.to_string());
+        digest.text(what);
+        self.rows = digest.end();
+    }
+
+    /// What is another than it was, with both digests.
+    pub fn changes(&self, now: &Self) -> Vec<Change> {
+        let some = |digest: &Digest| Some(*digest);
+        let pairs = [
+            ("rows", some(&self.rows), some(&now.rows)),
+            ("labels", some(&self.labels), some(&now.labels)),
+            ("division", some(&self.division), some(&now.division)),
+            ("config", self.config, now.config),
+            ("weights", self.weights, now.weights),
+            ("tokenizer", self.tokenizer, now.tokenizer),
+            ("adapter", self.adapter, now.adapter),
+        ];
+        // A row's place follows from the row: another division beside other rows says nothing more.
+        let other_rows = self.rows != now.rows || self.labels != now.labels;
+        let counts = |what: &str| !(other_rows && what == "division");
+        let changed = pairs.into_iter().filter(|(what, was, is)| was != is && counts(what));
+        changed.map(|(what, expected, found)| Change { what, expected, found }).collect()
+    }
+
+    /// Which of a run's rows and their division is another here; labels decide about neither.
+    pub(crate) fn other_data(&self, holdings: &Holdings) -> Option<OtherData> {
+        let now = Data::of(holdings);
+        let are_same = self.rows == now.rows && self.labels == now.labels;
+        match (are_same, self.division == now.division) {
+            (true, true) => None,
+            (true, false) => Some(OtherData::Division),
+            (false, _) => Some(OtherData::Rows),
+        }
+    }
+
+    fn join(data: Data, folder: &Folder, adapter: Option<Digest>) -> Self {
+        let Data { rows, labels, division } = data;
+        let Folder { config, weights, tokenizer } = *folder;
+        Self { rows, labels, division, config, weights, tokenizer, adapter }
+    }
+}
+
+/// How data differ from those of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OtherData {
+    /// There are other rows, or other labels of them.
+    Rows,
+    /// The same rows are held by others, or for something else.
+    Division,
+}
+
+/// One input that is another than it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its name.
+    pub what: &'static str,
+    /// What the run began with.
+    pub expected: Option<Digest>,
+    /// What there is now.
+    pub found: Option<Digest>,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Enough of a digest to see that two differ; the files have all of it.
+        let short = |digest: Option<Digest>| match digest {
+            Some(digest) => digest.to_string()[..16].to_owned(),
+            None => "none".to_owned(),
+        };
+        let (found, expected) = (short(self.found), short(self.expected));
+        write!(formatter, "other {} (found {found}, expected {expected})", self.what)
+    }
+}
+
+/// What decides about the rows of an experiment: its `[data]`, how many clients, and the seed.
+type DataKey = (toml::Value, Option<usize>, u64);
+
+/// The inputs of many experiments, of which most share theirs.
+#[derive(Debug, Default)]
+pub struct Fingerprints {
+    data: Vec<(DataKey, Data)>,
+    folders: BTreeMap<PathBuf, Folder>,
+}
+
+impl Fingerprints {
+    /// The inputs of an experiment; rows and weights are read only once for all that share them.
+    pub fn of(&mut self, experiment: &Experiment) -> Result<Inputs> {
+        self.heard(experiment, &Silent)
+    }
+
+    /// The same while somebody listens.
+    pub fn heard(&mut self, experiment: &Experiment, listener: &dyn Listener) -> Result<Inputs> {
+        let key = data_key(experiment)?;
+        let known = self.data.iter().find(|(known, _)| *known == key).map(|(_, data)| *data);
+        let data = if let Some(data) = known {
+            data
+        } else {
+            let data = Data::of(&Holdings::heard(experiment, listener)?);
+            self.data.push((key, data));
+            data
+        };
+        let folder = match &experiment.model {
+            ModelSource::Fresh(_, Vocabulary::Grown(_)) => Folder::default(),
+            // Only its tokenizer counts, and a few files are soon read.
+            ModelSource::Fresh(_, Vocabulary::Declared(_)) => Folder::of(&experiment.model)?,
+            ModelSource::Folder(path) => {
+                let known = self.folders.get(path).copied();
+                let folder = known.map_or_else(|| Folder::of(&experiment.model), Ok)?;
+                self.folders.insert(path.clone(), folder);
+                folder
+            }
+        };
+        Ok(Inputs::join(data, &folder, adapter(experiment)?))
+    }
+
+    /// Takes note of inputs that were found out elsewhere.
+    pub fn note(&mut self, experiment: &Experiment, inputs: &Inputs) -> Result<()> {
+        let key = data_key(experiment)?;
+        if self.data.iter().all(|(known, _)| *known != key) {
+            let Inputs { rows, labels, division, .. } = *inputs;
+            self.data.push((key, Data { rows, labels, division }));
+        }
+        Ok(())
+    }
+}
+
+fn data_key(experiment: &Experiment) -> Result<DataKey> {
+    let draft = &experiment.draft;
+    Ok((toml::Value::try_from(&draft.data)?, draft.federation.clients, draft.seed))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Data {
+    rows: Digest,
+    labels: Digest,
+    division: Digest,
+}
+
+impl Data {
+    fn of(holdings: &Holdings) -> Self {
+        let Holdings { table, division, .. } = holdings;
+        let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
+        labels.count(table.labels.names().len());
+        for name in table.labels.names() {
+            labels.text(name);
+        }
+        for example in &table.examples {
+            add_row(&mut rows, example);
+            add_labels(&mut labels, &example.labels);
+        }
+        for holding in &division.clients {
+            dealt.text(&holding.client);
+            for part in [&holding.train, &holding.validation, &holding.test] {
+                dealt.numbers(part);
+            }
+        }
+        dealt.numbers(&division.central_test);
+        Self { rows: rows.end(), labels: labels.end(), division: dealt.end() }
+    }
+}
+
+fn add_labels(sum: &mut Sum, labels: &Labels) {
+    match labels {
+        Labels::One(label) => sum.numbers(&[*label as usize]),
+        Labels::Choice(choice) => {
+            sum.numbers(&[choice.label as usize]);
+            for (label, text) in &choice.candidates {
+                sum.numbers(&[*label as usize]);
+                sum.text(text);
+            }
+        }
+        Labels::Text(text) => sum.text(text),
+        Labels::Many(many) | Labels::PerWord(many) => {
+            sum.numbers(&many.iter().map(|label| *label as usize).collect::<Vec<_>>());
+        }
+        Labels::Absent => sum.numbers(&[]),
+    }
+}
+
+/// A digest of rows that are tokenised, beside whatever else decides what becomes of them.
+pub(crate) struct RowsDigest(Sum);
+
+impl RowsDigest {
+    /// Before any row.
+    pub fn new(texts: &[&str]) -> Self {
+        let mut sum = Sum::new();
+        sum.count(texts.len());
+        for text in texts {
+            sum.text(text);
+        }
+        Self(sum)
+    }
+
+    /// Some numbers.
+    pub fn numbers(&mut self, numbers: &[usize]) {
+        self.0.numbers(numbers);
+    }
+
+    /// A text.
+    pub fn text(&mut self, text: &str) {
+        self.0.text(text);
+    }
+
+    /// A row: how it is read, and its labels, each kind apart from the others.
+    pub fn add(&mut self, example: &Example) {
+        let (body, kind) = (&example.body, &example.labels);
+        let body = match body {
+            Body::Text(_) => 0,
+            Body::Pair(..) => 1,
+            Body::Words(_) => 2,
+        };
+        let (kind, count) = match kind {
+            Labels::One(_) => (0, 1),
+            Labels::Many(labels) => (1, labels.len()),
+            Labels::PerWord(labels) => (2, labels.len()),
+            Labels::Absent => (3, 0),
+            Labels::Choice(choice) => (4, choice.candidates.len()),
+            Labels::Text(_) => (5, 1),
+        };
+        self.0.numbers(&[body, kind, count]);
+        add_row(&mut self.0, example);
+        add_labels(&mut self.0, &example.labels);
+    }
+
+    /// The digest.
+    pub fn end(self) -> Digest {
+        self.0.end()
+    }
+}
+
+fn add_row(sum: &mut Sum, example: &Example) {
+    match &example.body {
+        Body::Text(text) => sum.text(text),
+        Body::Pair(first, second) => {
+            sum.text(first);
+            sum.text(second);
+        }
+        Body::Words(words) => {
+            sum.count(words.len());
+            for word in words {
+                sum.text(word);
+            }
+        }
+    }
+    let split = example.split.map(|split| match split {
+        Split::Train => "train",
+        Split::Validation => "validation",
+        Split::Test => "test",
+    });
+    for name in [example.client.as_deref(), split, example.document.as_deref()] {
+        sum.count(usize::from(name.is_some()));
+        sum.text(name.unwrap_or_default());
+    }
+}
+
+/// The files of a model folder that decide what a run starts from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Folder {
+    config: Option<Digest>,
+    weights: Option<Digest>,
+    tokenizer: Option<Digest>,
+}
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+const TOKENIZER: [&str; 4] =
+    ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"];
+
+impl Folder {
+    fn of(model: &ModelSource) -> Result<Self> {
+        let path = match model {
+            ModelSource::Fresh(_, Vocabulary::Grown(_)) => return Ok(Self::default()),
+            ModelSource::Fresh(_, Vocabulary::Declared(path)) => {
+                let tokenizer = files(path, TOKENIZER.map(str::to_owned))?;
+                return Ok(Self { tokenizer, ..Self::default() });
+            }
+            ModelSource::Folder(path) => path,
+        };
+        if path.is_file() {
+            // One file is all three, under whatever name.
+            let digest = of_file(path).with_context(|| format!("cannot read {}", path.display()));
+            return Ok(Self { weights: Some(digest?), ..Self::default() });
+        }
+        Ok(Self {
+            config: files(path, ["config.json".to_owned()])?,
+            weights: files(path, weights(path)?)?,
+            tokenizer: files(path, TOKENIZER.map(str::to_owned))?,
+        })
+    }
+}
+
+/// The adapters that an experiment starts from.
+fn adapter(experiment: &Experiment) -> Result<Option<Digest>> {
+    let names = || fedra_model::peft::files().map(str::to_owned);
+    let dir = experiment.draft.model.adapter.as_deref();
+    dir.map_or(Ok(None), |dir| files(dir, names()))
+}
+
+/// The part of an index of shards that names them.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The weights' files: one, or the index and every shard that it names.
+fn weights(folder: &Path) -> Result<Vec<String>> {
+    let index = folder.join(INDEX);
+    if folder.join(SINGLE).is_file() || !index.is_file() {
+        return Ok(vec![SINGLE.to_owned()]);
+    }
+    let shown = index.display();
+    let text = fs::read_to_string(&index).with_context(|| format!("cannot read {shown}"))?;
+    let index: Index = serde_json::from_str(&text).with_context(|| format!("reading {shown}"))?;
+    let shards: BTreeSet<String> = index.weight_map.into_values().collect();
+    Ok([INDEX.to_owned()].into_iter().chain(shards).collect())
+}
+
+/// The digest of those files of a folder that are there, each with its name.
+fn files(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<Option<Digest>> {
+    let (mut sum, mut any) = (Sum::new(), false);
+    for name in names {
+        let path = folder.join(&name);
+        if !path.is_file() {
+            continue;
+        }
+        any = true;
+        sum.text(&name);
+        sum.file(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    Ok(any.then(|| sum.end()))
+}
+
+/// The digest of one file.
+pub fn of_file(path: &Path) -> std::io::Result<Digest> {
+    let mut sum = Sum::new();
+    sum.file(path)?;
+    Ok(sum.end())
+}
+
+/// The digest of some names in their order.
+pub fn of_texts(texts: &[String]) -> Digest {
+    let mut sum = Sum::new();
+    sum.count(texts.len());
+    for text in texts {
+        sum.text(text);
+    }
+    sum.end()
+}
+
+/// The digest of a file that is in memory.
+pub fn of_bytes(bytes: &[u8]) -> Digest {
+    let mut sum = Sum::new();
+    sum.count(bytes.len());
+    sum.0.update(bytes);
+    sum.end()
+}
+
+/// The digest of a saved model's weights: of a folder's files, or of one GGUF file.
+pub fn of_model(path: &Path) -> Result<Digest> {
+    let found = if path.is_file() {
+        Some(of_file(path).with_context(|| format!("cannot read {}", path.display()))?)
+    } else {
+        files(path, weights(path)?)?
+    };
+    let Some(found) = found else {
+        refuse!("{}: found no weights, expected a model folder", path.display());
+    };
+    Ok(found)
+}
+
+/// The digest of every parameter's name and bits.
+pub fn of_params(params: &Params) -> Digest {
+    let mut weights = WeightsDigest::default();
+    weights.add(params);
+    weights.end()
+}
+
+/// The digest of weights that come part by part, in the order of their sites: that of all at once.
+pub struct WeightsDigest(Sum);
+
+impl Default for WeightsDigest {
+    fn default() -> Self {
+        Self(Sum::new())
+    }
+}
+
+impl WeightsDigest {
+    /// Adds the parameters that follow those before.
+    pub fn add(&mut self, params: &Params) {
+        let mut buffer = Vec::new();
+        for (id, tensor) in params.iter() {
+            self.0.text(&id.to_string());
+            for values in tensor.to_host().chunks(1 << 18) {
+                buffer.clear();
+                buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                self.0.0.update(&buffer);
+            }
+        }
+    }
+
+    /// The digest of all of them.
+    pub fn end(self) -> Digest {
+        self.0.end()
+    }
+}
+
+/// SHA-256 over values that cannot run into each other: each has its length before it.
+struct Sum(Sha256);
+
+impl Sum {
+    fn new() -> Self {
+        Self(Sha256::new())
+    }
+
+    fn count(&mut self, count: usize) {
+        self.0.update((count as u64).to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.count(text.len());
+        self.0.update(text.as_bytes());
+    }
+
+    fn numbers(&mut self, numbers: &[usize]) {
+        self.count(numbers.len());
+        for number in numbers {
+            self.count(*number);
+        }
+    }
+
+    fn file(&mut self, path: &Path) -> std::io::Result<()> {
+        let mut file = File::open(path)?;
+        self.0.update(file.metadata()?.len().to_le_bytes());
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let read = file.read(&mut buffer)?;
+            if read == 0 {
+                return Ok(());
+            }
+            self.0.update(&buffer[..read]);
+        }
+    }
+
+    fn end(self) -> Digest {
+        Digest::from_bytes(self.0.finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+
+    fn inputs(folder: &Path, name: &str, rows: &str) -> Inputs {
+        let file = folder.join(name);
+        fs::write(&file, rows).unwrap();
+        let source = file.extension().unwrap().to_string_lossy().into_owned();
+        let text = format!(
+            "[data]\nsource = '{source}'\ntask = 'classes'\npath = '{}'\n[federation]\nrounds = 1\n",
+            file.display()
+        );
+        let experiment =
+            Experiment::from_text(&text, "x.toml", "x", &Overrides::default()).unwrap();
+        Inputs::of(&experiment, &Holdings::of(&experiment).unwrap()).unwrap()
+    }
+
+    fn rows(change: &dyn Fn(usize, &mut [String; 3])) -> Vec<[String; 3]> {
+        let row = |number: usize| {
+            let label = ["good", "bad"][number % 2].to_owned();
+            let mut row = [format!("note {number}"), label, format!("home-{}", number % 4)];
+            change(number, &mut row);
+            row
+        };
+        (0..40).map(row).collect()
+    }
+
+    fn jsonl(rows: &[[String; 3]]) -> String {
+        let line = |[text, label, client]: &[String; 3]| {
+            format!("{}\n", serde_json::json!({ "text": text, "label": label, "client": client }))
+        };
+        rows.iter().map(line).collect()
+    }
+
+    #[test]
+    fn content_counts_and_neither_place_nor_format() {
+        let folder = tempfile::tempdir().unwrap();
+        let same = rows(&|_, _| {});
+        let first = inputs(folder.path(), "a.jsonl", &jsonl(&same));
+        assert_eq!(inputs(folder.path(), "moved.jsonl", &jsonl(&same)), first);
+        let csv: String = same.iter().map(|row| row.join(",") + "\n").collect();
+        assert_eq!(inputs(folder.path(), "a.csv", &format!("text,label,client\n{csv}")), first);
+        assert_eq!((first.config, first.weights, first.tokenizer), (None, None, None));
+    }
+
+    #[test]
+    fn each_change_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = inputs(folder.path(), "a.jsonl", &jsonl(&rows(&|_, _| {})));
+        let changed = |change: &dyn Fn(usize, &mut [String; 3])| -> Vec<&str> {
+            let now = inputs(folder.path(), "b.jsonl", &jsonl(&rows(change)));
+            first.changes(&now).iter().map(|change| change.what).collect()
+        };
+        let flip = |_: usize, row: &mut [String; 3]| {
+            row[1] = if row[1] == "good" { "bad" } else { "good" }.to_owned();
+        };
+        assert_eq!(changed(&flip), ["labels"]);
+        let one = |number: usize, row: &mut [String; 3]| {
+            if number == 7 {
+                row[0].push('!');
+            }
+        };
+        assert_eq!(changed(&one), ["rows"]);
+        let mut turned = rows(&|_, _| {});
+        turned.swap(0, 4);
+        let now = inputs(folder.path(), "c.jsonl", &jsonl(&turned));
+        assert_eq!(first.changes(&now)[0].what, "rows");
+        let words = first.changes(&now)[0].to_string();
+        assert!(words.starts_with("other rows (found ") && words.contains(", expected "));
+    }
+}

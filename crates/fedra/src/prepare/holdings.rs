@@ -1,0 +1,313 @@
+//! The rows of an experiment and who holds them.
+
+use fedra_data::{
+    ChoiceTemplates, DataError, Division, Example, Holding, Limits, Lot, Partition, Preparing,
+    Reader, RowLots, Split, Table, TableBuilder, Work,
+};
+use fedra_privacy::Unit;
+
+use crate::config::{Complaint, DataFile, Experiment, Source, prompt_of};
+use crate::error::{Context, Error, Result};
+use crate::run::listener::{Listener, Silent, followed};
+use crate::text::grid::counted;
+
+/// A table and its division over clients, capped as the experiment says. Which rows are left out is drawn
+/// for each row by itself ([`RowLots`]).
+pub struct Holdings {
+    /// All rows.
+    pub table: Table,
+    /// Who holds which.
+    pub division: Division,
+    /// How many clients were too small to stand alone.
+    pub small: usize,
+}
+
+impl Holdings {
+    /// What one client has, without the rows of others that its files may have too.
+    pub fn only(mut self, client: &str) -> Self {
+        self.division.clients.retain(|holding| holding.client == client);
+        self.division.central_test.clear();
+        let mut rows = Vec::new();
+        for holding in &mut self.division.clients {
+            for part in [&mut holding.train, &mut holding.validation, &mut holding.test] {
+                for row in part {
+                    rows.push(self.table.examples[*row].clone());
+                    *row = rows.len() - 1;
+                }
+            }
+        }
+        self.table.examples = rows;
+        self
+    }
+
+    /// Reads or writes the rows, and deals them.
+    pub fn of(experiment: &Experiment) -> Result<Self> {
+        Self::heard(experiment, &Silent)
+    }
+
+    /// The same while somebody listens.
+    pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
+        followed(experiment, listener, |work| Self::of_with(experiment, work))
+    }
+
+    pub(crate) fn of_with(experiment: &Experiment, work: &Work<'_>) -> Result<Self> {
+        let dealt = Self::deal(experiment, Sight::Everybody, work);
+        dealt.map_err(|error| experiment.origin.point(error))
+    }
+
+    /// The same for the named site, which knows nobody else. Rows that name no client are its own.
+    pub(crate) fn of_site(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Self> {
+        let dealt = Self::deal(experiment, Sight::OneSite(name), work);
+        dealt.map_err(|error| experiment.origin.point(error))
+    }
+
+    fn deal(experiment: &Experiment, sight: Sight<'_>, work: &Work<'_>) -> Result<Self> {
+        let seed = experiment.draft.seed;
+        let mut table = read(experiment, work)?;
+        if let Sight::OneSite(name) = sight
+            && table.examples.iter().all(|example| example.client.is_none())
+        {
+            table.examples.iter_mut().for_each(|example| example.client = Some(name.to_owned()));
+        }
+        leave_out(&mut table, &experiment.draft.data.partition.leave_out)?;
+        if table.examples.is_empty() {
+            return Err(Complaint::new("data", "no rows", "at least one").into());
+        }
+        let division = experiment.partition.divide(&table, experiment.draft.data.shares, seed);
+        let mut division = division.map_err(|error| {
+            if let DataError::Setting { name, found, expected } = error {
+                return Error::from(Complaint::new(&key_of(name), found, expected));
+            }
+            error.into()
+        })?;
+        let partition = &experiment.draft.data.partition;
+        let dealt = division.clients.len();
+        let mut small = 0;
+        if let Some(fewest) = partition.min_examples {
+            small = division.without_small(fewest, partition.small.unwrap_or_default());
+            if division.clients.is_empty() {
+                let expected = "a number that some client reaches";
+                return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
+            }
+        }
+        match sight {
+            Sight::Everybody => check_clients(experiment, &mut division.clients, dealt)?,
+            Sight::OneSite(_) => {}
+        }
+        check_private(experiment, &table)?;
+        let data = &experiment.draft.data;
+        let lots = RowLots::new(&table, seed);
+        for holding in &mut division.clients {
+            if let Some(share) = data.sample {
+                keep(&mut holding.train, (&lots, "sample"), Few::Share(share));
+            }
+            for (rows, most, part) in [
+                (&mut holding.train, data.max_examples, "cap train"),
+                (&mut holding.validation, data.max_test, "cap validation"),
+                (&mut holding.test, data.max_test, "cap test"),
+            ] {
+                if let Some(most) = most {
+                    keep(rows, (&lots, part), Few::Most(most));
+                }
+            }
+        }
+        if let Some(most) = data.max_test {
+            keep(&mut division.central_test, (&lots, "cap central"), Few::Most(most));
+        }
+        if matches!(sight, Sight::Everybody)
+            && division.clients.iter().all(|holding| holding.train.is_empty())
+        {
+            let found = "no training row at any client";
+            let hint = "where a row goes is drawn for each row by itself; with few rows, lower \
+                        data.shares or declare a split (data.columns.split, data.train)";
+            let complaint = Complaint::new("data", found, "at least one");
+            return Err(complaint.with_hint(hint).into());
+        }
+        Ok(Self { table, division, small })
+    }
+
+    /// What a server has: the central test set, and names that stand for everybody else's rows.
+    pub(crate) fn of_server(experiment: &Experiment, work: &Work<'_>) -> Result<Self> {
+        match &experiment.source {
+            // Whoever has the seed has all of it.
+            Source::Clinic(_) => return Self::of_with(experiment, work),
+            Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
+        }
+        let table = read(experiment, work)?;
+        let mut central_test = (0..table.examples.len()).collect();
+        if let Some(most) = experiment.draft.data.max_test {
+            let lots = RowLots::new(&table, experiment.draft.seed);
+            keep(&mut central_test, (&lots, "cap central"), Few::Most(most));
+        }
+        let nobodys = |name: &String| Holding { client: name.clone(), ..Holding::default() };
+        let clients = experiment.draft.federation.names.iter().map(nobodys).collect();
+        Ok(Self { table, division: Division { clients, central_test }, small: 0 })
+    }
+}
+
+/// Takes the rows of some clients away.
+fn leave_out(table: &mut Table, clients: &[String]) -> Result<()> {
+    let is_of = |example: &Example, name: &String| example.client.as_ref() == Some(name);
+    let has_rows = |name: &&String| table.examples.iter().any(|example| is_of(example, name));
+    if let Some(absent) = clients.iter().find(|name| !has_rows(name)) {
+        let expected = "only clients that the data have";
+        let found = format!("{absent:?}");
+        return Err(Complaint::new("data.partition.leave_out", found, expected).into());
+    }
+    table.examples.retain(|example| !clients.iter().any(|name| is_of(example, name)));
+    Ok(())
+}
+
+/// How much of the data is there to be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight<'a> {
+    Everybody,
+    OneSite(&'a str),
+}
+
+/// Refuses other clients than the experiment's, and puts them in its order. Before small ones were
+/// joined there were so many.
+fn check_clients(experiment: &Experiment, clients: &mut [Holding], dealt: usize) -> Result<()> {
+    let federation = &experiment.draft.federation;
+    if let Some(expected) = federation.clients
+        && expected != clients.len()
+        && expected != dealt
+    {
+        let found = format!("{} in the data", counted(clients.len() as u64, "client"));
+        let hint = "leave the key out to take them all, or deal rows anew by data.partition";
+        let complaint = Complaint::new("federation.clients", found, expected);
+        return Err(complaint.with_hint(hint).into());
+    }
+    let names = &federation.names;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let refuse = |found: String, expected: &str| {
+        Err(Complaint::new("federation.names", found, expected).into())
+    };
+    let place = |name: &str| names.iter().position(|other| other == name);
+    if let Some(stranger) = clients.iter().find(|one| place(&one.client).is_none()) {
+        return refuse(format!("no {:?}", stranger.client), "every client of the data");
+    }
+    let has_rows = |name: &&String| clients.iter().any(|one| one.client == **name);
+    if let Some(absent) = names.iter().find(|name| !has_rows(name)) {
+        return refuse(format!("{absent:?}"), "only clients that the data have");
+    }
+    clients.sort_by_key(|one| place(&one.client));
+    Ok(())
+}
+
+/// The key of an experiment that stands behind a setting of a division.
+fn key_of(setting: &str) -> String {
+    match setting {
+        "clients" => "federation.clients".to_owned(),
+        "alpha" | "shards" => format!("data.partition.{setting}"),
+        "central" | "validation" | "test" => format!("data.shares.{setting}"),
+        "validation + test" => "data.shares.validation".to_owned(),
+        other => format!("data.{other}"),
+    }
+}
+
+/// How few rows are kept.
+#[derive(Clone, Copy)]
+enum Few {
+    /// At most so many.
+    Most(usize),
+    /// Each with this chance.
+    Share(f64),
+}
+
+/// Keeps the rows with the lowest lots, in their order. A lot is the row's own, so one row more takes the
+/// place of at most one other, and under a share of none.
+fn keep(rows: &mut Vec<usize>, (lots, purpose): (&RowLots<'_>, &str), few: Few) {
+    let drawn = lots.of(purpose, rows);
+    let is_kept: Box<dyn Fn(&Lot) -> bool> = match few {
+        Few::Most(most) if most >= rows.len() => return,
+        Few::Most(most) => {
+            let mut lowest = drawn.clone();
+            let (_, bound, _) = lowest.select_nth_unstable(most);
+            let bound = *bound;
+            Box::new(move |lot| *lot < bound)
+        }
+        Few::Share(share) => Box::new(move |lot| lot.unit() < share),
+    };
+    let mut drawn = drawn.iter();
+    rows.retain(|_| drawn.next().is_some_and(&is_kept));
+}
+
+/// Refuses to place documents by what most of their rows say, where single rows are hidden: one row less
+/// could move all others of its document.
+fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
+    let privacy = experiment.recipe.privacy.as_ref();
+    let hides_rows = privacy.is_some_and(|privacy| privacy.promise.unit == Unit::Example);
+    match experiment.partition {
+        Partition::Dirichlet { .. } if hides_rows => {}
+        Partition::Dirichlet { .. }
+        | Partition::Client
+        | Partition::Iid { .. }
+        | Partition::Shards { .. }
+        | Partition::Quantity { .. } => return Ok(()),
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let place = |example: &Example| Some((example.client.clone(), example.document.clone()?));
+    let Some(twice) = table.examples.iter().filter_map(place).find(|it| !seen.insert(it.clone()))
+    else {
+        return Ok(());
+    };
+    let found = format!("\"dirichlet\" with several rows in the document {:?}", twice.1);
+    let expected = "\"client\", \"iid\" or \"quantity\" where single rows are hidden: a document goes by the \
+                    labels of all its rows, so one row less could move the others";
+    Err(Complaint::new("data.partition.by", found, expected).into())
+}
+
+fn read(experiment: &Experiment, work: &Work<'_>) -> Result<Table> {
+    let draft = &experiment.draft;
+    let mut builder = TableBuilder::new(experiment.task);
+    if let Some(names) = &draft.data.labels {
+        builder = builder.with_labels(names.iter().cloned());
+    } else if let Some(names) = draft.data.answers.as_ref().and_then(ChoiceTemplates::labels) {
+        builder = builder.with_labels(names);
+    }
+    match &experiment.source {
+        Source::Rows(rows) => return Ok(Table::clone(rows)),
+        Source::Clinic(clinic) => return Ok(clinic.generate(experiment.task, draft.seed)?),
+        Source::Mimic(mimic, path) => {
+            mimic.read(path, Limits::default(), &mut builder).context("data.path")?;
+        }
+        Source::Files(format, files) => {
+            let length = |file: &DataFile| std::fs::metadata(&file.path).map_or(0, |it| it.len());
+            let total: u64 = files.iter().map(length).sum();
+            let mut before = 0;
+            for file in files {
+                let DataFile { path, split, client } = file;
+                let columns = draft.data.columns.clone();
+                let (delimiter, encoding) = (draft.data.delimiter, draft.data.encoding);
+                let encoding = encoding.unwrap_or_default();
+                let (split, client) = (*split, client.clone());
+                let what = match (split, &client) {
+                    (None, None) => "data.path".to_owned(),
+                    (None, Some(client)) => format!("data.clients.{client}"),
+                    (Some(Split::Train), _) => "data.train".to_owned(),
+                    (Some(Split::Validation), _) => "data.validation".to_owned(),
+                    (Some(Split::Test), _) => "data.test".to_owned(),
+                };
+                let (prompt, limits) = (prompt_of(&draft.data), Limits::default());
+                let missing = draft.data.missing.unwrap_or_default();
+                let reader =
+                    Reader { columns, prompt, split, client, delimiter, encoding, missing, limits };
+                let rows_before = builder.len();
+                // Many files are read as one: how far it is, is told of all of them.
+                let follow =
+                    |step: Preparing| work.tell(step.stage, before + step.done, total).is_ok();
+                let of_all = Work::on(Some(work.threads()), &follow);
+                reader.read_with(&of_all, (*format, path), &mut builder).context(&what)?;
+                before += length(file);
+                if builder.len() == rows_before {
+                    let found = format!("no rows in {}", path.display());
+                    return Err(Complaint::new(&what, found, "at least one").into());
+                }
+            }
+        }
+    }
+    Ok(builder.finish())
+}

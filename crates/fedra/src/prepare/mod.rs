@@ -1,0 +1,14 @@
+//! What a run starts from: each client's rows, the tokenizer, the model, and digests of all of them.
+
+pub mod baseline;
+pub mod census;
+mod classes;
+pub mod fingerprint;
+pub mod holdings;
+pub mod prepared;
+pub mod pretrained;
+pub(crate) mod public_text;
+pub mod remarks;
+pub mod row_cache;
+pub mod token_lengths;
+pub(crate) mod untrained;

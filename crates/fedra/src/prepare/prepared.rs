@@ -1,0 +1,495 @@
+//! Everything a federation starts from: the model, its first weights and the clients' tokens.
+//!
+//! A preset has no tokenizer, so one is grown from the training text. That is a release: the
+//! vocabulary names words of that text. It is harmless for the synthetic clinic and said aloud for
+//! any other source.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+use fedra_client::{Shards, Writing};
+use fedra_compute::{Device, Params, Seed};
+use fedra_data::{
+    AnswerForm, AnswerRules, Encoded, Encoder, Example, LabelShape, SavedTokenizer, Table, Target,
+    Task, Tokenizer, WordTokenizer, Work, open_tokenizer,
+};
+use fedra_model::hf::config::Problem;
+use fedra_model::hf::{Companions, Config, TrainedHead, WhyFresh};
+use fedra_model::peft::AdapterFolder;
+use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part};
+use fedra_plan::{ByteCount, Digest, Layout, ParamId, Scope, Site};
+
+use crate::config::{Complaint, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
+use crate::error::{Context, Result};
+use crate::prepare::classes;
+use crate::prepare::fingerprint::WeightsDigest;
+use crate::prepare::holdings::Holdings;
+use crate::prepare::pretrained::Pretrained;
+use crate::prepare::public_text;
+use crate::prepare::row_cache::{RowCache, key_of_sequences, key_of_vocabulary};
+use crate::process::available_bytes;
+use crate::text::grid::grouped;
+
+/// A model and its examples.
+pub struct Prepared {
+    /// The structure.
+    pub model: Model,
+    /// The weights before round 0, as far as they are held here.
+    pub params: Params,
+    /// The digest of all of them, where only a part is held.
+    pub first_weights: Option<Digest>,
+    /// The tokenizer and what else stands beside the weights.
+    pub companions: Companions,
+    /// Everybody's examples as tokens.
+    pub shards: Shards,
+    /// The row of the data that each example of the central test set was, where it was one.
+    pub central_rows: Vec<usize>,
+    /// Public rows to measure blocks on, where clients may not.
+    pub public: Vec<Encoded>,
+    /// How a sequence head's outputs are read.
+    pub problem: Option<Problem>,
+    /// What a person should know before it runs: parts of a folder that were drawn anew or left
+    /// aside, weights that will never learn. A line each.
+    pub notes: Vec<String>,
+}
+
+/// A model with its first weights.
+struct Opened {
+    model: Model,
+    params: Params,
+    companions: Companions,
+    tokenizer: Box<dyn Tokenizer>,
+    first_weights: Option<Digest>,
+}
+
+/// Which parameters are read.
+type Kept<'a> = &'a dyn Fn(ParamId) -> bool;
+
+/// Which part of a model is to be held, by its layout.
+pub type PartHeld<'a> = &'a dyn Fn(&Layout) -> Result<Scope>;
+
+impl Prepared {
+    /// Opens or makes the model, and encodes the rows for it. A trained head may number the rows'
+    /// labels anew.
+    pub fn of(experiment: &Experiment, holdings: Holdings, device: &Device) -> Result<Self> {
+        Self::of_part(experiment, holdings, (device, None), &Work::default())
+    }
+
+    /// The same for a party that holds only a part of the model: the rest is read one site at a time,
+    /// for its digest, and never held.
+    pub fn of_part(
+        experiment: &Experiment,
+        mut holdings: Holdings,
+        how: (&Device, Option<PartHeld<'_>>),
+        work: &Work<'_>,
+    ) -> Result<Self> {
+        let mut notes = Vec::new();
+        let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
+        if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
+            if experiment.recipe.privacy.is_some() {
+                let expected = "it, or model.path, under privacy: a vocabulary that is grown names words of \
+                                clients' rows, and no promise covers that";
+                return Err(Complaint::new("model.tokenizer", "nothing", expected).into());
+            }
+            notes.push(
+                "the vocabulary is grown from all clients' training text, so it names words of it; \
+                 a folder in model.path brings a vocabulary of its own, and model.tokenizer names one"
+                    .to_owned(),
+            );
+        }
+        check_labels(experiment)?;
+        let opened = match &experiment.model {
+            ModelSource::Fresh(config, vocabulary) => {
+                let from = (&holdings, work, &mut notes);
+                fresh(experiment, from, (config, vocabulary), how)?
+            }
+            ModelSource::Folder(path) => {
+                let table = &mut holdings.table;
+                open(experiment, path, (table, &mut notes), how)?
+            }
+        };
+        let Opened { model, params, companions, tokenizer, first_weights } = opened;
+        let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest());
+        let tokenizer: Arc<dyn Tokenizer> = tokenizer.into();
+        let rules = answer_rules(experiment, &model.config());
+        if experiment.task == Task::Generation && rules.end.is_none() {
+            notes.push(
+                "config.json names no eos_token_id: every text is written up to data.max_new_tokens"
+                    .to_owned(),
+            );
+        }
+        let writing = Writing {
+            tokenizer: Arc::clone(&tokenizer),
+            max_new_tokens: rules.max_new_tokens,
+            stop: ends_of_text(&model.config()),
+        };
+        let cache = RowCache::of(experiment);
+        let key = |rows: &[&Example]| {
+            key_of_sequences(rows, tokenizer.as_ref(), (longest, rules.clone()))
+        };
+        let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
+        let mut shards = match &cache {
+            None => {
+                let rows = (&holdings.table, &holdings.division);
+                Shards::encode_with(work, &encoder, rows)?
+            }
+            Some(cache) => cached(cache, (&holdings, work), &encoder, (&key, &mut notes))?,
+        };
+        let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
+        if experiment.task == Task::Generation {
+            shards = shards.with_writing(&writing);
+        }
+        let vocabulary = model.config().vocabulary();
+        within_embedding(experiment, &shards, vocabulary)?;
+        if tokenizer.vocabulary_size() > vocabulary {
+            notes.push(format!(
+                "the tokenizer has {} pieces and the model's embedding {} rows; no row of the data \
+                 uses the others",
+                grouped(tokenizer.vocabulary_size() as u64),
+                grouped(vocabulary as u64)
+            ));
+        }
+        let problem = problem(experiment.task);
+        let central_rows = holdings.division.central_test;
+        Ok(Self {
+            model,
+            params,
+            first_weights,
+            companions,
+            shards,
+            central_rows,
+            public,
+            problem,
+            notes,
+        })
+    }
+}
+
+/// Refuses to find out from clients' rows, under a promise, which labels there are: the model would name
+/// them.
+fn check_labels(experiment: &Experiment) -> Result<()> {
+    let data = &experiment.draft.data;
+    let from_rows = match &experiment.source {
+        Source::Files(..) | Source::Rows(_) | Source::Mimic(..) => {
+            data.labels.is_none() && data.answers.is_none()
+        }
+        Source::Clinic(_) => false,
+    };
+    let has_labels = experiment.task.shape() != LabelShape::Absent
+        && experiment.task.answer_form() == AnswerForm::Labels;
+    if experiment.recipe.privacy.is_none() || !from_rows || !has_labels {
+        return Ok(());
+    }
+    let expected = "the names of all labels under privacy: those that are found in clients' rows would be \
+                    released with the model";
+    Err(Complaint::new("data.labels", "nothing", expected).into())
+}
+
+/// A preset with fresh weights and a vocabulary of its own.
+fn fresh(
+    experiment: &Experiment,
+    (holdings, work, notes): (&Holdings, &Work<'_>, &mut Vec<String>),
+    (config, vocabulary): (&Config, &Vocabulary),
+    (device, part): (&Device, Option<PartHeld<'_>>),
+) -> Result<Opened> {
+    let head = head(experiment.task, holdings.table.labels.len(), Family::of(config))?;
+    let tokenizer: Box<dyn Tokenizer> = match vocabulary {
+        Vocabulary::Grown(limit) => grown_vocabulary(experiment, (holdings, work, notes), *limit)?,
+        Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
+    };
+    let mut config = config.clone();
+    if let Config::Bert(bert) = &mut config {
+        bert.vocab_size = tokenizer.vocabulary_size();
+    }
+    let companions = match vocabulary {
+        Vocabulary::Declared(path) => Companions::open(path).context("model.tokenizer")?,
+        Vocabulary::Grown(_) => Companions::default(),
+    };
+    let companions = match companions.tokenizer() {
+        Some(_) => companions,
+        None => Companions::with_tokenizer(tokenizer.to_json()?.into_bytes())?,
+    };
+    let model = Model::new(config, head, adapters(experiment)?).context("model")?;
+    let seed = weights_seed(experiment);
+    let Some(part) = part else {
+        check_room(&model, device)?;
+        let params = model.fresh_params(device, seed)?;
+        return Ok(Opened { model, params, companions, tokenizer, first_weights: None });
+    };
+    let held = part(model.layout())?;
+    let made = |keep: Kept<'_>| Ok(model.fresh_part(device, seed, keep)?);
+    let first_weights = Some(digest_by_site(model.layout(), &made)?);
+    let params = made(&|id| held.contains(id))?;
+    Ok(Opened { model, params, companions, tokenizer, first_weights })
+}
+
+/// Refuses fresh weights that do not fit into memory, before the system ends the process for them.
+fn check_room(model: &Model, device: &Device) -> Result<()> {
+    let weights = fresh_bytes(model);
+    match available_bytes() {
+        Some(free) if device.has_numbers() && weights.0 > free => {
+            let found = format!("a model of {weights} of weights");
+            let expected = format!(
+                "at most the {} of memory that are free here; `fedra plan` needs no weights",
+                ByteCount(free)
+            );
+            Err(Complaint::new("model.preset", found, expected).into())
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What the weights of a model take.
+pub fn fresh_bytes(model: &Model) -> ByteCount {
+    ByteCount(4 * model.layout().elements() as u64)
+}
+
+/// A folder or a GGUF file with its tokenizer, and with a head for the task.
+fn open(
+    experiment: &Experiment,
+    path: &Path,
+    (table, notes): (&mut Table, &mut Vec<String>),
+    (device, part): (&Device, Option<PartHeld<'_>>),
+) -> Result<Opened> {
+    let Pretrained { checkpoint, tokenizer } = Pretrained::open(path).context("model.path")?;
+    let family = Family::of(checkpoint.config());
+    let adapter = match &experiment.draft.model.adapter {
+        Some(dir) => {
+            let opened = AdapterFolder::open(dir, checkpoint.config());
+            Some(opened.context("model.adapter")?)
+        }
+        None => None,
+    };
+    let (task, choice) = (experiment.task, experiment.draft.model.head);
+    let classifier = match head(task, 1, family)?.answers() {
+        Some(answers) => {
+            let opened = (&checkpoint, adapter.as_ref());
+            let declared = experiment.draft.data.labels.as_deref();
+            classes::settle(opened, (answers, choice), (table, declared), notes)?
+        }
+        None => match choice {
+            None => Classifier::Stored,
+            Some(HeadChoice::Fresh | HeadChoice::Trained) => {
+                let expected = "it only for a task with labels";
+                return Err(Complaint::new("model.head", "a choice", expected).into());
+            }
+        },
+    };
+    let has_own_head = |adapter: &&AdapterFolder| adapter.trained_head() != TrainedHead::Absent;
+    let trained = match adapter.as_ref().filter(has_own_head) {
+        Some(adapter) => adapter.problem(),
+        None => checkpoint.config().labels().and_then(|labels| labels.problem),
+    };
+    if let (Classifier::Rows(_), Some(trained), Some(read)) = (&classifier, trained, problem(task))
+        && trained != read
+    {
+        let (trained, read) = (trained.name(), read.name());
+        notes.push(format!("the folder's head was trained for {trained} and is read as {read}"));
+    }
+    let head = head(task, table.labels.len(), family)?;
+    let in_base = match adapter.as_ref().filter(has_own_head) {
+        Some(_) => Classifier::Fresh(WhyFresh::Asked),
+        None => classifier.clone(),
+    };
+    let wanted = Wanted { head, classifier: in_base, adapters: adapters(experiment)? };
+    let how = (device, weights_seed(experiment));
+    // Adapters of a folder are written over weights that have to be there.
+    let part = part.filter(|_| adapter.is_none());
+    let (held, first_weights) = match part {
+        None => (None, None),
+        Some(part) => {
+            let config = checkpoint.config().clone();
+            let layout = Model::new(config, head, wanted.adapters.clone())?.layout().clone();
+            let read = |keep: Kept<'_>| {
+                let loaded = load_part(&checkpoint, wanted.clone(), how, keep);
+                Ok(loaded.context("model.path")?.params)
+            };
+            (Some(part(&layout)?), Some(digest_by_site(&layout, &read)?))
+        }
+    };
+    let is_held = |id| held.as_ref().is_none_or(|held| held.contains(id));
+    let loaded = load_part(&checkpoint, wanted, how, is_held).context("model.path")?;
+    let Loaded { model, mut params, companions, mut report } = loaded;
+    if let Some(adapter) = &adapter {
+        let taken = adapter.load((&model, &mut params), &classifier, device);
+        let taken = taken.context("model.adapter")?;
+        report.fresh.retain(|fresh| !taken.contains(&fresh.id));
+        report.classifier = classifier;
+    }
+    notes.extend(report.lines());
+    Ok(Opened { model, params, companions, tokenizer, first_weights })
+}
+
+/// The digest of all weights, of which one site after another is there.
+fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) -> Result<Digest> {
+    let mut digest = WeightsDigest::default();
+    let blocks = (0..layout.blocks()).map(Site::Block);
+    for site in [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]) {
+        digest.add(&read(&|id| id.site == site)?);
+    }
+    Ok(digest.end())
+}
+
+/// How answers in text are cut, ended and compared.
+pub(crate) fn answer_rules(experiment: &Experiment, config: &Config) -> AnswerRules {
+    let (data, usual) = (&experiment.draft.data, AnswerRules::default());
+    let end = ends_of_text(config).first().copied();
+    AnswerRules {
+        length_norm: data.length_norm.unwrap_or(usual.length_norm),
+        max_new_tokens: data.max_new_tokens.unwrap_or(usual.max_new_tokens),
+        end,
+    }
+}
+
+/// The tokens that end a text.
+fn ends_of_text(config: &Config) -> Vec<u32> {
+    match config {
+        Config::Llama(config) => config.eos_token_ids.clone(),
+        Config::Bert(_) => Vec::new(),
+    }
+}
+
+/// How a sequence head's outputs are read.
+fn problem(task: Task) -> Option<Problem> {
+    match task.shape() {
+        LabelShape::One if task.answer_form() == AnswerForm::Text => None,
+        LabelShape::One => Some(Problem::SingleLabel),
+        LabelShape::Many => Some(Problem::MultiLabel),
+        LabelShape::PerWord | LabelShape::Absent => None,
+    }
+}
+
+fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
+    let Some(lora) = &experiment.draft.model.lora else { return Ok(None) };
+    Ok(Some(Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())?))
+}
+
+fn weights_seed(experiment: &Experiment) -> Seed {
+    Seed(experiment.draft.seed).of("weights")
+}
+
+/// Refuses tokens that the embedding has no row for, before anything trains on the others.
+fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize) -> Result<()> {
+    let (key, hint) = match experiment.model {
+        ModelSource::Folder(_) => {
+            ("model.path", "the tokenizer is not the one that the weights were trained with")
+        }
+        ModelSource::Fresh(..) => ("model.tokenizer", "its ids have gaps: not every id is a piece"),
+    };
+    let whole = |name: &str| format!("a row of {name}");
+    let central = ("a row of the central test set".to_owned(), &shards.central_test);
+    let sets = shards.clients.iter().flat_map(|shard| {
+        [&shard.train, &shard.validation, &shard.test]
+            .map(|examples| (whole(&shard.name), examples))
+    });
+    for (whose, examples) in sets.chain([central]) {
+        let beyond = |id: &&u32| **id as usize >= vocabulary;
+        let mut ids = examples.encoded().iter().flat_map(|encoded| {
+            let candidates = match &encoded.target {
+                Target::Choice(choice) => choice.candidates.as_slice(),
+                Target::One(_) | Target::Many(_) | Target::PerToken(_) | Target::Text(_) => &[],
+            };
+            encoded.ids.iter().chain(candidates.iter().flat_map(|candidate| &candidate.ids))
+        });
+        if let Some(id) = ids.find(beyond) {
+            let found = format!("token {id} in {whose}");
+            let expected = format!("less than {vocabulary}, the rows of the model's embedding");
+            return Err(Complaint::new(key, found, expected).with_hint(hint).into());
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Family {
+    Encoder,
+    Decoder,
+}
+
+impl Family {
+    const fn of(config: &Config) -> Self {
+        match config {
+            Config::Bert(_) => Self::Encoder,
+            Config::Llama(_) => Self::Decoder,
+        }
+    }
+}
+
+/// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
+fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
+    if task.answer_form() == AnswerForm::Text {
+        return match family {
+            Family::Decoder => Ok(Head::Language),
+            Family::Encoder => {
+                let found = format!("{:?}", task.name());
+                let expected = "a task with labels of its own, or a decoder in model.path";
+                Err(Complaint::new("data.task", found, expected).into())
+            }
+        };
+    }
+    Ok(match (task.shape(), family) {
+        (LabelShape::PerWord, Family::Encoder | Family::Decoder) => Head::Tokens { classes },
+        (LabelShape::One | LabelShape::Many, Family::Encoder) => {
+            Head::Sequence { classes, pooler: true }
+        }
+        (LabelShape::One | LabelShape::Many, Family::Decoder) => {
+            Head::Sequence { classes, pooler: false }
+        }
+        (LabelShape::Absent, Family::Encoder | Family::Decoder) => Head::Language,
+    })
+}
+
+/// The names of tokenised rows, by what they follow from.
+type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Result<Digest>;
+
+/// Everybody's examples as tokens, from the cache if they are there.
+fn cached(
+    cache: &RowCache,
+    (holdings, work): (&Holdings, &Work<'_>),
+    encoder: &Encoder<'_>,
+    (key, notes): (KeyOf<'_>, &mut Vec<String>),
+) -> Result<Shards> {
+    let Holdings { table, division, .. } = holdings;
+    let rows: Vec<&Example> =
+        Shards::used(division).into_iter().map(|row| &table.examples[row]).collect();
+    let key = key(&rows)?;
+    let sequences = if let Some(sequences) = cache.sequences(key, rows.len()) {
+        sequences
+    } else {
+        let sequences = Shards::sequences(work, encoder, &rows)?;
+        notes.extend(cache.unkept(cache.keep_sequences(key, &sequences)));
+        sequences
+    };
+    Ok(Shards::gathered((table, division), sequences))
+}
+
+/// A vocabulary from the training rows, or from the cache if one grew from the same.
+fn grown_vocabulary(
+    experiment: &Experiment,
+    (holdings, work, notes): (&Holdings, &Work<'_>, &mut Vec<String>),
+    limit: usize,
+) -> Result<Box<dyn Tokenizer>> {
+    let texts = training_texts(holdings);
+    let Some(cache) = RowCache::of(experiment) else {
+        return Ok(Box::new(grow(&texts, work, limit)?));
+    };
+    let key = key_of_vocabulary(&texts, limit);
+    if let Some(json) = cache.text(key) {
+        return Ok(Box::new(SavedTokenizer::from_json(Path::new("tokenizer.json"), json)?));
+    }
+    let grown = grow(&texts, work, limit)?;
+    notes.extend(cache.unkept(cache.keep_text(key, &grown.to_json()?)));
+    Ok(Box::new(grown))
+}
+
+/// The text of every training row.
+pub(crate) fn training_texts(holdings: &Holdings) -> Vec<Cow<'_, str>> {
+    let rows = holdings.division.clients.iter().flat_map(|holding| &holding.train);
+    rows.map(|&row| holdings.table.examples[row].body.as_text()).collect()
+}
+
+/// A vocabulary from training text.
+pub(crate) fn grow(texts: &[Cow<'_, str>], work: &Work<'_>, limit: usize) -> Result<WordTokenizer> {
+    WordTokenizer::grow_with(work, texts, limit).context("model.vocabulary")
+}

@@ -1,0 +1,90 @@
+//! Text that anybody may have, on which a server measures blocks where no promise covers what clients
+//! would measure.
+//!
+//! The synthetic clinic writes notes of hospitals that are no clients; for rows of files a file of public rows
+//! is named.
+
+use fedra_client::{Prober, to_params};
+use fedra_compute::{Device, Seed};
+use fedra_data::{Encoded, Encoder, Example, LabelSet, Reader, Table, TableBuilder};
+use fedra_engine::{EngineError, ParamValues, PrivateSelection, PublicText};
+use fedra_model::Model;
+use fedra_plan::{BlockScores, Probe};
+
+use crate::config::complaint::Complaint;
+use crate::config::{Experiment, Source, prompt_of};
+use crate::error::{Context, Result};
+
+/// The public rows that a run needs, as tokens; none where it needs none. Labels are those of the clients'
+/// table.
+pub fn rows(
+    experiment: &Experiment,
+    (encoder, labels): (&Encoder<'_>, &LabelSet),
+) -> Result<Vec<Encoded>> {
+    let recipe = &experiment.recipe;
+    let public = |selection: PrivateSelection| selection == PrivateSelection::Public;
+    let wanted = recipe.privacy.as_ref().is_some_and(|privacy| public(privacy.selection));
+    if !wanted || recipe.selection.probe.is_none() {
+        return Ok(Vec::new());
+    }
+    let draft = &experiment.draft;
+    let file = draft.privacy.as_ref().and_then(|privacy| privacy.public.as_ref());
+    let table: Table = match (&experiment.source, file) {
+        (Source::Files(format, _), Some(path)) => {
+            let mut builder =
+                TableBuilder::new(experiment.task).with_labels(labels.names().iter().cloned());
+            let (columns, prompt) = (draft.data.columns.clone(), prompt_of(&draft.data));
+            let (delimiter, encoding) =
+                (draft.data.delimiter, draft.data.encoding.unwrap_or_default());
+            let missing = draft.data.missing.unwrap_or_default();
+            let reader =
+                Reader { columns, prompt, delimiter, encoding, missing, ..Reader::default() };
+            reader.read(*format, path, &mut builder).context("privacy.public")?;
+            builder.finish()
+        }
+        (Source::Clinic(clinic), None) => {
+            clinic.generate(experiment.task, Seed(draft.seed).of("public").0)?
+        }
+        (Source::Clinic(_), Some(_)) => {
+            let expected = "none beside the synthetic clinic, which writes public notes itself";
+            return Err(Complaint::new("privacy.public", "a file", expected).into());
+        }
+        (Source::Files(..) | Source::Mimic(..) | Source::Rows(_), _) => {
+            let expected = "a file of public rows in the format of the data, or another \
+                            privacy.selection";
+            return Err(Complaint::new("privacy.public", "nothing", expected).into());
+        }
+    };
+    let most = recipe.selection.profile_examples as usize;
+    let chosen = table.examples.iter().take(most).map(|example: &Example| encoder.encode(example));
+    let rows: Vec<Encoded> = chosen.collect::<Result<Vec<_>, _>>()?.concat();
+    if rows.is_empty() {
+        return Err(Complaint::new("privacy.public", "no rows", "at least one").into());
+    }
+    Ok(rows)
+}
+
+/// A model's structure and the rows to measure it on.
+#[derive(Debug)]
+pub struct PublicRows {
+    /// The structure.
+    pub model: Model,
+    /// Who computes.
+    pub device: Device,
+    /// The names of labels.
+    pub labels: LabelSet,
+    /// The rows.
+    pub rows: Vec<Encoded>,
+}
+
+impl PublicText for PublicRows {
+    fn probe(&self, probe: Probe, model: &ParamValues) -> Result<BlockScores, EngineError> {
+        let prober = Prober { model: &self.model, device: &self.device, labels: &self.labels };
+        let scores = to_params(&self.device, self.model.layout(), model)
+            .and_then(|params| prober.probe(&params, probe, ("public text", &self.rows)));
+        scores.map_err(|error| EngineError::Fleet {
+            doing: "measure blocks on public text",
+            reason: error.to_string(),
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! How long examples are, in tokens of the model that reads them, and how many of them are cut.
+//!
+//! `fedra init`, `fedra data`, `fedra plan` and `fedra run` all count here, on examples that were
+//! encoded as training encodes them, so none of them promises what another takes back.
+
+use fedra_client::{Examples, Shards};
+use fedra_data::{Encoded, Encoder, LabelShape, Tokenizer, Work, open_tokenizer};
+use fedra_model::hf::Config;
+
+use crate::config::{Experiment, ModelSource, Vocabulary};
+use crate::error::{Context, Result};
+use crate::prepare::holdings::Holdings;
+use crate::prepare::prepared::{answer_rules, grow, training_texts};
+use crate::prepare::pretrained::Pretrained;
+use crate::text::grid::{counted, grouped};
+
+/// The lengths of all examples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenLengths {
+    /// Tokens of each example before it was cut, ascending. Where words have labels, a word that was
+    /// cut away counts as one token.
+    lengths: Vec<usize>,
+    /// Examples that lost something.
+    pub cut: usize,
+    /// Most tokens of an example, as the experiment says.
+    pub limit: usize,
+    /// Most tokens that the model can read.
+    pub positions: usize,
+    /// Whether lengths are exact.
+    is_exact: bool,
+}
+
+impl TokenLengths {
+    /// Those of examples that were encoded to at most `limit` tokens, for a model that reads `positions`.
+    pub fn of(shards: &Shards, limit: usize, positions: usize) -> Self {
+        let clients = shards.clients.iter();
+        let parts = clients.flat_map(|shard| [&shard.train, &shard.validation, &shard.test]);
+        let encoded = || parts.clone().chain([&shards.central_test]).flat_map(Examples::encoded);
+        let whole = |example: &Encoded| example.ids.len() + example.dropped;
+        let mut lengths: Vec<usize> = encoded().map(whole).collect();
+        lengths.sort_unstable();
+        let cut = encoded().filter(|example| example.dropped > 0).count();
+        let is_exact = cut == 0 || shards.task.shape() != LabelShape::PerWord;
+        Self { lengths, cut, limit, positions, is_exact }
+    }
+
+    /// Those of an experiment's rows, by its model's tokenizer and without its weights.
+    pub fn of_experiment(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
+        let (tokenizer, config): (Box<dyn Tokenizer>, Config) = match &experiment.model {
+            ModelSource::Fresh(config, Vocabulary::Grown(limit)) => (
+                Box::new(grow(&training_texts(holdings), &Work::default(), *limit)?),
+                Config::clone(config),
+            ),
+            ModelSource::Fresh(config, Vocabulary::Declared(path)) => {
+                (open_tokenizer(path).context("model.tokenizer")?, Config::clone(config))
+            }
+            ModelSource::Folder(path) => {
+                let Pretrained { checkpoint, tokenizer } =
+                    Pretrained::open(path).context("model.path")?;
+                (tokenizer, checkpoint.config().clone())
+            }
+        };
+        let positions = positions(&config);
+        let limit = experiment.draft.data.max_tokens.unwrap_or(positions);
+        let encoder = Encoder::new(tokenizer.as_ref(), limit)?;
+        let encoder = encoder.with_rules(answer_rules(experiment, &config));
+        let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
+        Ok(Self::of(&shards, limit, positions))
+    }
+
+    /// The number of tokens that a share of the examples does not pass.
+    pub fn of_share(&self, share: f64) -> usize {
+        let place = (share * self.lengths.len() as f64).ceil() as usize;
+        let place = place.clamp(1, self.lengths.len().max(1)) - 1;
+        self.lengths.get(place).copied().unwrap_or(0)
+    }
+
+    /// How many examples there are.
+    pub fn len(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
+    /// The middle, the end of most and the longest, in words.
+    pub fn in_words(&self) -> String {
+        let at = |share| grouped(self.of_share(share) as u64);
+        let how = if self.is_exact { "" } else { " (words that are cut count once)" };
+        format!("median {}, 95 % up to {}, longest {}{how}", at(0.5), at(0.95), at(1.0))
+    }
+
+    /// How many examples are cut, and what it would take not to; `None` where none is.
+    pub fn note(&self) -> Option<String> {
+        if self.cut == 0 {
+            return None;
+        }
+        let cut = cut_rows((self.cut as u64, self.lengths.len() as u64), self.limit);
+        let at = |share| grouped(self.of_share(share) as u64);
+        let or_more = if self.is_exact { "" } else { " or more" };
+        let more = if self.positions > self.limit {
+            format!("; the model reads up to {}", grouped(self.positions as u64))
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "note: {cut} (data.max_tokens): 95 % have up to {}{or_more}, the longest has {}{or_more}{more}",
+            at(0.95),
+            at(1.0),
+        ))
+    }
+}
+
+/// How many of all rows are cut to how many tokens: what every command says of them.
+pub fn cut_rows((cut, all): (u64, u64), limit: usize) -> String {
+    let verb = if cut == 1 { "is" } else { "are" };
+    format!(
+        "{} of {} {verb} cut to {} tokens",
+        grouped(cut),
+        counted(all, "row"),
+        grouped(limit as u64)
+    )
+}
+
+/// Most tokens that a model of this shape reads.
+pub fn positions(config: &Config) -> usize {
+    match config {
+        Config::Bert(bert) => bert.max_position_embeddings,
+        Config::Llama(llama) => llama.max_position_embeddings,
+    }
+}

@@ -1,0 +1,473 @@
+//! A whole federation in one process, from an experiment to its output folder.
+
+mod concluding;
+mod introducing;
+
+use std::sync::{Arc, OnceLock};
+
+use fedra_client::{Examples, LocalFleet, Meter, Middle, Observer, to_values};
+use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
+use fedra_data::Work;
+use fedra_engine::{
+    Activity, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
+    Recipe, SideMemory,
+};
+use fedra_plan::{Round, Scope};
+use fedra_privacy::Unit;
+
+use crate::config::{Complaint, Experiment, complaint_of};
+use crate::error::{Breakdown, Context, Result};
+use crate::folder::best::BestRound;
+use crate::folder::client_names::ClientNames;
+use crate::folder::far_updates::FarUpdates;
+use crate::folder::round_files::RoundFiles;
+use crate::folder::round_log::{self, RoundLog};
+use crate::folder::run_files::{EARLY, LEDGER, ROUNDS, SCRATCH};
+use crate::folder::run_folder::Folder;
+use crate::folder::run_status::RunStatus;
+use crate::folder::summary::Summary;
+use crate::forecast::cutting;
+use crate::forecast::memory;
+use crate::forecast::private::{self, PrivacySummary};
+use crate::forecast::traffic;
+use crate::prepare::baseline::Baseline;
+use crate::prepare::census::Census;
+use crate::prepare::fingerprint::Inputs;
+use crate::prepare::holdings::Holdings;
+use crate::prepare::prepared::Prepared;
+use crate::prepare::public_text::PublicRows;
+use crate::prepare::remarks;
+use crate::prepare::token_lengths::TokenLengths;
+use crate::prepare::untrained::untrained;
+use crate::run::listener::{Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
+use concluding::write_page;
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// All rounds are complete.
+    Complete(Box<Summary>),
+    /// It was asked to stop, and can go on.
+    Interrupted {
+        /// Rounds that are complete.
+        rounds: u32,
+        /// Rounds in all.
+        of: u32,
+    },
+}
+
+impl Ending {
+    /// The summary of a run that is complete.
+    pub fn complete(self) -> Option<Summary> {
+        match self {
+            Self::Complete(summary) => Some(*summary),
+            Self::Interrupted { .. } => None,
+        }
+    }
+}
+
+/// Whether a fleet could begin.
+type Begun = Result<(), EngineError>;
+
+/// What a federation begins with beside its experiment.
+pub(crate) struct Beginning {
+    /// The values that all start from.
+    pub initial: ParamValues,
+    /// The server's half of a cut model.
+    pub middle: Option<Arc<Middle>>,
+    /// Where the server's noise comes from; a simulation's follows from its seed.
+    pub noise: Option<SecretKey>,
+}
+
+/// A federation that is ready to start.
+pub struct Run<'e> {
+    experiment: &'e Experiment,
+    pub(crate) prepared: Prepared,
+    recipe: Recipe,
+    device: Device,
+    inputs: Inputs,
+    baseline: Option<Baseline>,
+    remarks: Vec<String>,
+    census: Census,
+    /// What each side would hold, once it was foreseen.
+    foreseen: OnceLock<SideMemory>,
+}
+
+impl<'e> Run<'e> {
+    /// Reads the data, opens the model and settles what is scored.
+    pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
+        Self::heard(experiment, &Silent)
+    }
+
+    /// The same while somebody listens.
+    pub fn heard(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Self> {
+        Self::prepare_on(experiment, Device::cpu(), listener)
+    }
+
+    /// The same on a device of which planning needs no numbers.
+    pub(crate) fn prepare_on(
+        experiment: &'e Experiment,
+        device: Device,
+        listener: &dyn Listener,
+    ) -> Result<Self> {
+        let mut run = followed(experiment, listener, |work| {
+            let holdings = Holdings::of_with(experiment, work)?;
+            let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
+            let mut run = Self::with_holdings(experiment, holdings, (device, work))?;
+            (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
+            Ok(run)
+        })?;
+        run.settle().map_err(|error| experiment.origin.point(error))?;
+        Ok(run)
+    }
+
+    /// Opens the model for these rows; what is scored waits for a census of everybody's examples.
+    pub(crate) fn with_holdings(
+        experiment: &'e Experiment,
+        holdings: Holdings,
+        how: (Device, &Work<'_>),
+    ) -> Result<Self> {
+        let opened = Self::opened(experiment, holdings, how);
+        opened.map_err(|error| experiment.origin.point(error))
+    }
+
+    fn opened(
+        experiment: &'e Experiment,
+        holdings: Holdings,
+        (device, work): (Device, &Work<'_>),
+    ) -> Result<Self> {
+        let inputs = Inputs::of(experiment, &holdings)?;
+        let mut prepared = Prepared::of_part(experiment, holdings, (&device, None), work)?;
+        let mut recipe = experiment.recipe.clone();
+        if recipe.population == Population::Pooled {
+            prepared.shards = prepared.shards.pooled();
+        }
+        recipe.check(prepared.shards.clients.len())?;
+        if let Some(budget) = recipe.selection.budget.take() {
+            let k = memory::blocks_within(budget, &prepared.model, (&recipe, experiment))?;
+            recipe.selection.k = k;
+            recipe.check(prepared.shards.clients.len()).map_err(complaint_of)?;
+        }
+        cutting::settle(&mut recipe, experiment, &prepared.model)?;
+        let names: Vec<&str> =
+            prepared.shards.clients.iter().map(|shard| shard.name.as_str()).collect();
+        recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
+        recipe.fits(prepared.model.layout())?;
+        prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
+        prepared.notes.extend(private::unit_note(experiment));
+        prepared.notes.extend(private::rows_note(experiment));
+        let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
+        let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
+        let remarks = lengths.note().into_iter().collect();
+        let (census, baseline) = (Census::of(&prepared.shards), None);
+        let foreseen = OnceLock::new();
+        Ok(Self {
+            experiment,
+            prepared,
+            recipe,
+            device,
+            inputs,
+            baseline,
+            remarks,
+            census,
+            foreseen,
+        })
+    }
+
+    /// Takes another census than that of its own rows, and settles what is scored by it.
+    pub(crate) fn take_census(&mut self, census: Census) -> Result<()> {
+        self.census = census;
+        self.settle()
+    }
+
+    /// Settles what depends on everybody's examples: what is scored, and the noise of a private run.
+    fn settle(&mut self) -> Result<()> {
+        self.recipe.evaluation.on = self.sets()?;
+        let had = (&self.census, self.prepared.model.layout());
+        private::settle(&mut self.recipe, self.experiment, had)
+    }
+
+    /// What a private run will have spent at its end.
+    pub fn privacy(&self) -> Result<Option<PrivacySummary>> {
+        let had = (&self.census, self.prepared.model.layout());
+        private::foreseen(&self.recipe, self.experiment, had)
+    }
+
+    /// Leaves each client only some of its examples to learn from: those for which its list says
+    /// `true`. Its inputs are then others too, so that nobody goes on with it as the whole.
+    pub(crate) fn keep_examples(&mut self, kept: &[Vec<bool>]) -> Result<()> {
+        for (shard, kept) in self.prepared.shards.clients.iter_mut().zip(kept) {
+            shard.train = shard.train.kept(kept);
+        }
+        self.inputs.keep(kept);
+        self.take_census(Census::of(&self.prepared.shards))
+    }
+
+    /// Gives each client more examples to learn from, which no data hold. Its inputs are then others
+    /// too.
+    pub(crate) fn add_examples(&mut self, more: &[Examples]) -> Result<()> {
+        for (shard, more) in self.prepared.shards.clients.iter_mut().zip(more) {
+            shard.train.extend_from(more);
+        }
+        self.inputs.add(&format!("{more:?}"));
+        self.take_census(Census::of(&self.prepared.shards))
+    }
+
+    /// The experiment, and who computes.
+    pub(crate) fn made_of(&self) -> (&'e Experiment, &Device) {
+        (self.experiment, &self.device)
+    }
+
+    /// What its scores are to be compared with.
+    pub fn baseline(&self) -> Option<&Baseline> {
+        self.baseline.as_ref()
+    }
+
+    /// What it starts from, and the recipe it follows.
+    pub fn parts(&self) -> (&Prepared, &Recipe) {
+        (&self.prepared, &self.recipe)
+    }
+
+    /// The experiment.
+    pub(crate) const fn experiment(&self) -> &'e Experiment {
+        self.experiment
+    }
+
+    /// What it learns from, as digests.
+    pub const fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// The sets of examples that there are. Where clients keep parameters of their own, the global
+    /// model alone answers nothing: its central score waits for the end.
+    fn sets(&self) -> Result<Vec<EvaluationSet>> {
+        let shards = &self.prepared.shards;
+        let mut sets = Vec::new();
+        if !shards.central_test.is_empty() && self.personal()?.is_empty() {
+            sets.push(EvaluationSet::CentralTest);
+        }
+        if self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
+            self.check_undecided()?;
+            return Ok(sets);
+        }
+        let clients = &self.census.clients;
+        if clients.iter().any(|client| client.test > 0) {
+            sets.push(EvaluationSet::ClientTest);
+        }
+        let validation = clients.iter().any(|client| client.validation > 0);
+        let evaluate = &self.experiment.draft.evaluate;
+        for (key, asked) in
+            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
+        {
+            if asked && !validation {
+                let expected = format!("examples for evaluate.{key} to decide by: above 0");
+                let found = "no validation example at any client";
+                return Err(Complaint::new("data.shares.validation", found, expected).into());
+            }
+        }
+        if validation && (evaluate.best != Some(false) || evaluate.patience.is_some()) {
+            sets.push(EvaluationSet::ClientValidation);
+        }
+        Ok(sets)
+    }
+
+    /// Refuses to decide by clients' own examples where these say nothing.
+    fn check_undecided(&self) -> Result<()> {
+        let evaluate = &self.experiment.draft.evaluate;
+        for (key, asked) in
+            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
+        {
+            if asked {
+                let expected = "it beside privacy.client_scores = true, because validation examples of \
+                                clients would decide, and no promise covers them";
+                return Err(Complaint::new(&format!("evaluate.{key}"), "given", expected).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn personal(&self) -> Result<Scope> {
+        let layout = self.prepared.model.layout();
+        Ok(self.recipe.personal.select(layout)?)
+    }
+
+    /// The threads that the experiment asks for; `None` when it leaves that to the machine.
+    pub fn thread_pool(&self) -> Result<Option<ThreadPool>> {
+        let Some(threads) = self.experiment.draft.threads else { return Ok(None) };
+        let pool = ThreadPool::new(threads);
+        pool.map(Some).with_context(|| format!("threads: cannot start {threads} of them"))
+    }
+
+    /// Runs the rounds in a folder, from its checkpoint if it has one.
+    pub fn run(
+        mut self,
+        folder: &Folder,
+        pool: Option<&ThreadPool>,
+        listener: &dyn Listener,
+    ) -> Result<Ending> {
+        // The first weights are the fleet's from here on: what a download changes is not kept twice.
+        let params = std::mem::take(&mut self.prepared.params);
+        match pool {
+            Some(pool) => pool.install(|| self.run_here(params, folder, listener)),
+            None => self.run_here(params, folder, listener),
+        }
+    }
+
+    /// All clients in this process.
+    fn run_here(&self, params: Params, folder: &Folder, listener: &dyn Listener) -> Result<Ending> {
+        let Prepared { model, shards, .. } = &self.prepared;
+        folder.settle_inputs(&self.inputs)?;
+        let placement = traffic::placement(self.experiment, &self.prepared, &self.recipe)?;
+        let initial = to_values(&params);
+        let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
+            .with_depths(&self.recipe.depths)?;
+        // A simulation has to repeat: its noise hides nothing from who knows the seed.
+        let secret = SecretKey::simulated(Seed(self.experiment.draft.seed).of("examples"));
+        let fleet = fleet.with_secret(&secret);
+        let mut fleet = placement.furnish(fleet, &folder.path().join(SCRATCH))?;
+        let middle = self.middle(fleet.clients());
+        if let Some(middle) = &middle {
+            let seed = Seed(self.experiment.draft.seed).of("noise");
+            fleet = fleet.with_middle(Arc::clone(middle), seed);
+        }
+        let begin = |fleet: &mut LocalFleet, completed: Round, observer: Arc<dyn Observer>| {
+            fleet.observe(Arc::new(RunStatus::begin(folder.path(), completed, observer)));
+            Ok(())
+        };
+        let beginning = Beginning { initial, middle, noise: None };
+        self.rounds((&mut fleet, begin), beginning, folder, listener)
+    }
+
+    /// What the server measures blocks on.
+    fn public_rows(&self) -> PublicRows {
+        let Prepared { model, shards, public, .. } = &self.prepared;
+        let (model, device) = (model.clone(), self.device.clone());
+        PublicRows { model, device, labels: shards.labels.clone(), rows: public.clone() }
+    }
+
+    /// The server's half of a cut model, for these clients.
+    pub(crate) fn middle(&self, clients: &[ClientInfo]) -> Option<Arc<Middle>> {
+        let split = self.recipe.split.clone()?;
+        let model = (self.prepared.model.clone(), self.device.clone());
+        Some(Arc::new(Middle::new(model, split, clients)))
+    }
+
+    /// Runs the rounds over any fleet, which begins once it is known how many are complete.
+    pub(crate) fn rounds<F: Fleet>(
+        &self,
+        (fleet, begin): (&mut F, impl FnOnce(&mut F, Round, Arc<dyn Observer>) -> Begun),
+        Beginning { initial, middle, noise }: Beginning,
+        folder: &Folder,
+        listener: &dyn Listener,
+    ) -> Result<Ending> {
+        let (clients, rounds) = (self.census.clients.len(), self.experiment.rounds);
+        let seed = Seed(self.experiment.draft.seed);
+        folder.settle_inputs(&self.inputs)?;
+        let layout = self.prepared.model.layout().clone();
+        let mut federation = Federation::new(self.recipe.clone(), layout, initial, seed)?;
+        if let Some(middle) = middle {
+            federation.with_middle(middle);
+        }
+        federation.keep_checkpoints(folder.path());
+        federation.spill_to(folder.path().join(EARLY));
+        federation.keep_ledger(folder.path().join(LEDGER));
+        if let Some(key) = noise {
+            federation.with_noise(key);
+        }
+        if !self.prepared.public.is_empty() {
+            federation.with_public_text(Arc::new(self.public_rows()));
+        }
+        if !federation.resume(folder.path(), fleet)? {
+            round_log::check_begun(&folder.path().join(ROUNDS))?;
+        }
+        let mut done = federation.completed().0;
+        let mut best_round = BestRound::default();
+        let mut files = RoundFiles::new(folder.path(), &self.experiment.draft.log);
+        let mut log = RoundLog::open(folder.path(), federation.log(), &mut |report| {
+            best_round.note(&report);
+            files.recall(&report);
+        })?;
+        // What can be refused has been: from here on the folder is this run's.
+        folder.forget_summary()?;
+        files.begin()?;
+        let mut infos = fleet.clients().to_vec();
+        folder.write_clients(&ClientNames::of(&infos, &self.census))?;
+
+        let label = self.recipe.method.as_str();
+        let cohort = self.recipe.sampler.about(clients) as u64;
+        let finishes = self.finishes(&federation)?;
+        let about = Rounds { label, title: None, done, rounds, clients: &infos, cohort, finishes };
+        let observer = match finishes {
+            Finishes::Step => listener.begin(&about),
+            Finishes::Round => Arc::new(ToTheEnd(listener.begin(&about))),
+        };
+        begin(fleet, Round(done), Arc::clone(&observer))?;
+        let (mut heard, stops) = (Heard(listener), || listener.stops());
+        let broken = |error, done| Breakdown::of(error, (done, rounds), folder.path());
+        self.keep_best(folder, &federation, &best_round).map_err(|error| broken(error, done))?;
+        let mut spent = false;
+        while done < rounds && !self.has_waited(&best_round) && !stops() {
+            // One round at a time, because what follows a round's checkpoint is done here.
+            let mut far_updates = FarUpdates { folder: folder.path(), clients: &infos };
+            let sinks: &mut [&mut dyn fedra_engine::Sink] =
+                &mut [&mut log, &mut files, &mut best_round, &mut far_updates, &mut heard];
+            let complete = federation.advance(fleet, sinks, rounds, &stops);
+            if let (Err(EngineError::OverBudget { reason }), true) = (&complete, done > 0) {
+                listener.warn(&format!("warning: the run ends here: {reason}"));
+                spent = true;
+                break;
+            }
+            if !complete.map_err(|error| broken(error.into(), done))? {
+                break;
+            }
+            done = federation.completed().0;
+            if fleet.clients() != infos {
+                // Somebody has come since, and told how many rows it has.
+                infos = fleet.clients().to_vec();
+                let names = ClientNames::of(&infos, &self.census);
+                folder.write_clients(&names).map_err(|error| broken(error, done))?;
+            }
+            listener.model(done, federation.model());
+            self.keep_best(folder, &federation, &best_round)
+                .map_err(|error| broken(error, done))?;
+        }
+        listener.end();
+        files.finish().map_err(|error| broken(error, done))?;
+        if done < rounds && !self.has_waited(&best_round) && !spent {
+            write_page(folder, listener);
+            return Ok(Ending::Interrupted { rounds: done, of: rounds });
+        }
+        let meter = Meter::new(&*observer, Activity::Evaluating, (0, 0));
+        let concluded =
+            self.conclude(folder, (&federation, fleet), (&best_round, listener, &meter));
+        // A run that ended badly is looked at too.
+        write_page(folder, listener);
+        match concluded {
+            // All rounds are kept: what is missing are scores and the summary.
+            Err(error) if error.is_stop() => Ok(Ending::Interrupted { rounds: done, of: rounds }),
+            other => Ok(Ending::Complete(other.map_err(|error| broken(error, done))?)),
+        }
+    }
+
+    /// What is finished before a run stops. Rows that cross a cut, and noise that only this process draws,
+    /// are another release each time that a round is done.
+    fn finishes(&self, federation: &Federation) -> Result<Finishes> {
+        let layout = self.prepared.model.layout();
+        let of_clients = |privacy: &fedra_engine::Privacy| privacy.promise.unit == Unit::Client;
+        let draws_anew =
+            self.recipe.privacy.as_ref().is_some_and(of_clients) && !federation.is_simulated();
+        let is_whole = draws_anew || self.recipe.rows_at_cut(layout)?.is_some();
+        Ok(if is_whole { Finishes::Round } else { Finishes::Step })
+    }
+
+    /// Whether there is a global model: where every client keeps all of it there is none.
+    fn shares_a_model(&self) -> Result<bool> {
+        Ok(self.personal()?.len() < self.prepared.model.layout().len())
+    }
+
+    /// Whether the run is to stop early.
+    fn has_waited(&self, best_round: &BestRound) -> bool {
+        let patience = self.experiment.draft.evaluate.patience;
+        patience.is_some_and(|patience| best_round.has_waited(patience))
+    }
+}

@@ -1,0 +1,364 @@
+//! What a run leaves when its rounds are over: the models, the scores, the summary, the page.
+
+use crate::apply::predictions::{self, Place};
+use crate::config::ModelSource;
+use crate::error::{Context, Result};
+use crate::folder::best::{self, BestRound};
+use crate::folder::model_card::{self, CardRound, CardSubject, Holds};
+use crate::folder::round_log::{self};
+use crate::folder::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, ROUNDS};
+use crate::folder::run_folder::Folder;
+use crate::folder::summary::{Stopped, Summary};
+use crate::forecast::private::{self, PrivacySummary, SIMULATED};
+use crate::prepare::prepared::Prepared;
+use crate::process::peak_resident_bytes;
+use crate::report;
+use crate::run::listener::Listener;
+use crate::text::headline::set_name;
+use fedra_client::{Evaluator, Examined, Examples, Limits, Meter, Scores, to_params};
+use fedra_data::Task;
+use fedra_engine::{
+    Bytes, EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores,
+    SideMemory,
+};
+use fedra_model::hf::Precision;
+use fedra_model::peft::{self, AdapterSaving};
+use fedra_model::{Saving, save};
+use fedra_plan::Scope;
+use std::collections::BTreeMap;
+
+use super::Run;
+
+impl Run<'_> {
+    /// What the rounds came to, and their model.
+    pub(super) fn conclude(
+        &self,
+        folder: &Folder,
+        (federation, fleet): (&Federation, &mut impl Fleet),
+        (best_round, listener, meter): (&BestRound, &dyn Listener, &Meter<'_>),
+    ) -> Result<Box<Summary>> {
+        federation.check_arrivals()?;
+        federation.check_losses()?;
+        let Prepared { model, shards, .. } = &self.prepared;
+        let mut reports: Vec<RoundReport> = Vec::new();
+        let last = federation.completed().0;
+        round_log::read(&folder.path().join(ROUNDS), federation.log(), &mut |mut report| {
+            // Only the last scores are summed up; those of all clients and rounds take much room.
+            if report.round.0 + 1 < last {
+                report.scores = Vec::new();
+            }
+            reports.push(report);
+        })?;
+        let personal = self.personal()?;
+        let patience = self.experiment.draft.evaluate.patience;
+        let mut summary = Summary {
+            name: self.experiment.name.clone(),
+            method: self.recipe.method.clone(),
+            seed: self.experiment.draft.seed,
+            rounds: self.experiment.rounds,
+            score: None,
+            scores: BTreeMap::new(),
+            by_label: BTreeMap::new(),
+            best: best_round.best(self.best_model(folder, best_round, listener)),
+            stopped: None,
+            bytes: Bytes::default(),
+            privacy: self.spent(federation)?.map(|spent| spent.over(&reports)),
+            noise: self.noise(),
+            multiply_adds: 0,
+            model: self.shares_a_model()?.then(|| MODEL.to_owned()),
+            inputs: Some(self.inputs.clone()),
+            log: federation.log(),
+            tokens: self.census.mean_tokens(),
+            stage: None,
+            seconds: 0.0,
+            peak_rss_bytes: 0,
+            foreseen_memory: self.foreseen_memory(&reports),
+            clients: self.census.clients.len(),
+            examples: self.census.examples(),
+            parameters: model.layout().elements() as u64,
+            // What the commonest answer scores is a count of clients' labels.
+            baseline: self.baseline.clone().filter(|_| self.recipe.privacy.is_none()),
+        }
+        .add_up(&reports);
+        if federation.completed().0 < self.experiment.rounds {
+            let waited = patience.filter(|patience| best_round.has_waited(*patience));
+            summary.stopped = Some(waited.map_or(Stopped::Budget, Stopped::Patience));
+        }
+        // Where nothing is decided by it within a run, it is asked for once.
+        let on = EvaluationSet::ClientValidation;
+        let hidden = self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores);
+        let has_some = !hidden && self.census.clients.iter().any(|client| client.validation > 0);
+        if has_some
+            && !self.recipe.evaluation.on.contains(&on)
+            && let Some(set) = federation.examine(fleet, on)?
+        {
+            summary.add_scores(&set);
+        }
+        let hidden = private::hides_own_parts(&self.recipe, model.layout())?;
+        if !personal.is_empty() && !shards.central_test.is_empty() && !hidden {
+            // Clients on other machines keep their own parameters, and nobody else can score them.
+            if let Some(set) = self.central_scores(fleet, federation.model(), meter)? {
+                summary.add_scores(&set);
+            }
+        }
+        check_finite(&summary)?;
+        if personal.is_empty() {
+            self.by_label(folder, federation.model(), (&mut summary, meter))?;
+            self.by_label_at_clients(federation.model(), (&mut summary, meter))?;
+        }
+        if summary.model.is_some() {
+            self.save(folder, (MODEL, ADAPTER), federation.model())?;
+            self.write_cards(folder, &summary)?;
+            if !personal.is_empty() {
+                listener.warn(&own_parts(&personal));
+            }
+        }
+        summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
+        folder.write_summary(&summary)?;
+        Ok(Box::new(summary))
+    }
+
+    /// What each side would hold on a machine of its own; `None` where that was measured, and where clients
+    /// are elsewhere, whose batches nobody here has seen.
+    fn foreseen_memory(&self, reports: &[RoundReport]) -> Option<SideMemory> {
+        let measured = reports.iter().any(|report| report.memory.is_some());
+        let elsewhere = self.prepared.shards.clients.iter().all(|shard| shard.train.is_empty());
+        self.foreseen.get().copied().filter(|_| !measured && !elsewhere)
+    }
+
+    /// What was promised and spent.
+    pub(super) fn spent(&self, federation: &Federation) -> Result<Option<PrivacySummary>> {
+        let (Some(privacy), Some(ledger)) = (&self.recipe.privacy, federation.ledger()) else {
+            return Ok(None);
+        };
+        let spent = ledger.spent().map_err(EngineError::from)?;
+        let mut statement = ledger.statement().map_err(EngineError::from)?;
+        let simulated = federation.is_simulated();
+        if simulated {
+            statement = format!("{statement} {SIMULATED}");
+        }
+        Ok(Some(PrivacySummary { simulated, ..PrivacySummary::new(privacy, spent, statement) }))
+    }
+
+    /// The noise of rows that cross a cut, for people.
+    pub(super) fn noise(&self) -> Option<String> {
+        self.recipe.split.as_ref()?.describe_noise()
+    }
+
+    /// Saves the model if the round that it comes from is the best so far.
+    pub(super) fn keep_best(
+        &self,
+        folder: &Folder,
+        federation: &Federation,
+        best_round: &BestRound,
+    ) -> Result<()> {
+        let wanted = self.experiment.draft.evaluate.best != Some(false);
+        if !wanted || !best_round.is_at_best(federation.completed()) || !self.shares_a_model()? {
+            return Ok(());
+        }
+        best::forget(folder.path())?;
+        self.save(folder, (MODEL_BEST, ADAPTER_BEST), federation.model())?;
+        best::remember(folder.path(), federation.completed().0 - 1)
+    }
+
+    /// The folder of the best model, if it is there; somebody may have taken it away.
+    pub(super) fn best_model(
+        &self,
+        folder: &Folder,
+        best_round: &BestRound,
+        listener: &dyn Listener,
+    ) -> Option<&'static str> {
+        let wanted = self.experiment.draft.evaluate.best != Some(false);
+        let round =
+            best_round.round().filter(|_| wanted && self.shares_a_model().unwrap_or(false))?;
+        if best::is_held(folder.path(), round) {
+            return Some(MODEL_BEST);
+        }
+        listener.warn(&format!(
+            "warning: the model of round {}, the best on validation examples, is no longer in \
+             {MODEL_BEST}",
+            round + 1
+        ));
+        None
+    }
+
+    /// Every client's own model on the central test set; their mean is what a client can expect.
+    pub(super) fn central_scores(
+        &self,
+        fleet: &impl Fleet,
+        global: &ParamValues,
+        meter: &Meter<'_>,
+    ) -> Result<Option<SetScores>> {
+        let Prepared { model, shards, .. } = &self.prepared;
+        let evaluator = self.evaluator();
+        let mut each = Vec::new();
+        for kept in fleet.states() {
+            let state = kept.state()?;
+            let mut own = global.clone();
+            own.absorb(state.personal.clone());
+            let params = to_params(&self.device, model.layout(), &own)?;
+            let scores = evaluator.score_counted(&params, &shards.central_test, meter)?;
+            each.push(scores.scored(Some(state.client)));
+        }
+        let set = || SetScores::new(EvaluationSet::CentralTest, each.clone());
+        Ok((!each.is_empty()).then(set))
+    }
+
+    /// How the last model does on the central test set label by label, and what it answers to each
+    /// example where that is asked for.
+    pub(super) fn by_label(
+        &self,
+        folder: &Folder,
+        model: &ParamValues,
+        (summary, meter): (&mut Summary, &Meter<'_>),
+    ) -> Result<()> {
+        let Prepared { shards, central_rows, .. } = &self.prepared;
+        let evaluator = self.evaluator();
+        let labelled = evaluator.can_examine() || shards.task == Task::Choice;
+        let wanted = self.experiment.draft.evaluate.predictions;
+        if shards.central_test.is_empty() || !(labelled || wanted) {
+            return Ok(());
+        }
+        let params = to_params(&self.device, self.prepared.model.layout(), model)?;
+        let on = set_name(EvaluationSet::CentralTest);
+        let scores = if wanted {
+            let mut lines: Vec<String> = Vec::new();
+            let mut each = |examined: Examined| {
+                let row = central_rows.get(examined.example).copied();
+                let place = Place { set: on, client: None, row: row.unwrap_or(examined.example) };
+                let line = predictions::line(place, &examined, &shards.labels);
+                lines.push(format!("{line}\n"));
+            };
+            let each: &mut dyn FnMut(Examined) = &mut each;
+            let scores = evaluator.examine_counted(&params, &shards.central_test, (meter, each));
+            let scores = scores.context("evaluate.predictions")?;
+            folder.write_predictions(&lines.concat())?;
+            scores
+        } else {
+            evaluator.score_counted(&params, &shards.central_test, meter)?
+        };
+        let by_label = scores.by_label(&shards.labels);
+        summary.by_label.extend(by_label.map(|by_label| (on.to_owned(), by_label)));
+        Ok(())
+    }
+
+    /// The same on the clients' test sets as one set, where there is no central one. It takes rows of
+    /// clients, so it is there only where their rows are in this process, and never in a private run:
+    /// what is true and answered at clients is nothing that its promise covers.
+    fn by_label_at_clients(
+        &self,
+        model: &ParamValues,
+        (summary, meter): (&mut Summary, &Meter<'_>),
+    ) -> Result<()> {
+        let Prepared { shards, .. } = &self.prepared;
+        let evaluator = self.evaluator();
+        let labelled = evaluator.can_examine() || shards.task == Task::Choice;
+        let tests = shards.clients.iter().map(|shard| &shard.test);
+        if !shards.central_test.is_empty()
+            || self.recipe.privacy.is_some()
+            || !labelled
+            || tests.clone().all(Examples::is_empty)
+        {
+            return Ok(());
+        }
+        let params = to_params(&self.device, self.prepared.model.layout(), model)?;
+        let mut all = Scores::new(shards.task, &shards.labels);
+        for test in tests.filter(|test| !test.is_empty()) {
+            all.merge(&evaluator.score_counted(&params, test, meter)?);
+        }
+        let by_label = all.by_label(&shards.labels);
+        let on = set_name(EvaluationSet::ClientTest).to_owned();
+        summary.by_label.extend(by_label.map(|by_label| (on, by_label)));
+        Ok(())
+    }
+
+    /// Puts a card into every model folder that the run has written.
+    pub(super) fn write_cards(&self, folder: &Folder, summary: &Summary) -> Result<()> {
+        let Prepared { shards, .. } = &self.prepared;
+        let has_best = summary.best.as_ref().is_some_and(|best| best.model.is_some());
+        for (name, holds, round) in [
+            (MODEL, Holds::Model, CardRound::Last),
+            (ADAPTER, Holds::Adapter, CardRound::Last),
+            (MODEL_BEST, Holds::Model, CardRound::Best),
+            (ADAPTER_BEST, Holds::Adapter, CardRound::Best),
+        ] {
+            let path = folder.path().join(name);
+            if path.is_dir() && (round == CardRound::Last || has_best) {
+                let labels = shards.labels.names();
+                let subject = CardSubject { task: shards.task, labels, holds, round };
+                model_card::write(&path, subject, summary)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn evaluator(&self) -> Evaluator<'_> {
+        let Prepared { model, shards, .. } = &self.prepared;
+        Evaluator {
+            model,
+            device: &self.device,
+            task: shards.task,
+            labels: &shards.labels,
+            tokens: Limits::default().tokens,
+        }
+    }
+
+    /// Saves the whole model, and beside it the adapters of a model that others have too.
+    pub(super) fn save(
+        &self,
+        folder: &Folder,
+        (name, adapter): (&str, &str),
+        tensors: &ParamValues,
+    ) -> Result<()> {
+        let Prepared { model, companions, shards, problem, .. } = &self.prepared;
+        let params = to_params(&self.device, model.layout(), tensors)?;
+        let labels = Some(shards.labels.names().to_vec()).filter(|names| !names.is_empty());
+        if let (ModelSource::Folder(base), Some(_)) = (&self.experiment.model, model.adapters()) {
+            let base = base.to_string_lossy();
+            let saving =
+                AdapterSaving { base: Some(&base), labels: labels.as_deref(), problem: *problem };
+            peft::save(&folder.path().join(adapter), model, &params, saving)
+                .context("cannot save the adapters")?;
+        }
+        let saving = Saving { precision: Precision::F32, labels, problem: *problem, companions };
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot make the folder {}", path.display()))?;
+        let saved = save(&path, model, &params, &saving).context("cannot save the model");
+        drop(params);
+        self.device.rest();
+        saved
+    }
+}
+
+/// Writes the page. It is made from files that are all there, so that a run does not fail over it.
+pub(super) fn write_page(folder: &Folder, listener: &dyn Listener) {
+    if let Err(error) = report::write_run(folder.path()) {
+        listener.warn(&format!("warning: there is no page of this run: {}", error.in_words()));
+    }
+}
+
+/// What a model folder lacks where clients keep parameters of their own.
+fn own_parts(personal: &Scope) -> String {
+    let sites: std::collections::BTreeSet<String> =
+        personal.iter().map(|id| id.site.to_string()).collect();
+    let sites: Vec<String> = sites.into_iter().collect();
+    format!(
+        "the folder {MODEL} is nobody's whole model: {} stay with each client, and there they are as \
+         before the first round. Scores are those of the clients' own models",
+        sites.join(", ")
+    )
+}
+
+/// Refuses to call good what was scored at the end with a loss that is no number.
+fn check_finite(summary: &Summary) -> Result<()> {
+    let is_finite =
+        |scores: &BTreeMap<String, f64>| scores.get("loss").is_none_or(|loss| loss.is_finite());
+    match summary.scores.iter().find(|(_, scores)| !is_finite(scores)) {
+        None => Ok(()),
+        Some((set, _)) => {
+            let of = format!("the {}", set.replace('_', " "));
+            Err(EngineError::LossDiverged { of, round: summary.rounds }.into())
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a person should know before the rounds begin.
+
+use crate::config::ModelSource;
+use crate::error::Result;
+use crate::forecast::private::PrivacySummary;
+use crate::forecast::run_memory::RunMemory;
+use crate::forecast::traffic::stages::Stages;
+use crate::prepare::prepared::Prepared;
+use crate::process::{available_bytes, resident_bytes};
+use crate::run::plan_report::side_memory;
+use crate::text::grid::{counted, grouped};
+use fedra_model::Backbone;
+use fedra_plan::ByteCount;
+use fedra_privacy::{Budget, shown};
+
+use super::Run;
+
+impl Run<'_> {
+    /// What is about to learn from what, in a sentence.
+    pub fn introduction(&self) -> String {
+        let Prepared { model, shards, .. } = &self.prepared;
+        let parameters = grouped(model.layout().elements() as u64);
+        let examples: usize = shards.clients.iter().map(|shard| shard.train.len()).sum();
+        let parties = self.experiment.draft.federation.clients.unwrap_or(shards.clients.len());
+        format!(
+            "{} with {} training examples, {} for testing; {} of {} blocks and {parameters} \
+             parameters",
+            counted(parties as u64, "client"),
+            grouped(examples as u64),
+            grouped(shards.central_test.len() as u64),
+            self.model_in_words(),
+            model.blocks(),
+        )
+    }
+
+    /// Which kind of model learns, and where it comes from.
+    pub(super) fn model_in_words(&self) -> String {
+        let kind = match self.prepared.model.backbone() {
+            Backbone::Bert(_) => "encoder",
+            Backbone::Llama(_) => "decoder",
+        };
+        match &self.experiment.model {
+            ModelSource::Fresh(..) => format!("a fresh {kind}"),
+            ModelSource::Folder(path) => format!("the {kind} in {}", path.display()),
+        }
+    }
+
+    /// What a person should know before it runs, a line each: about the model, and what is odd about
+    /// the data.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        let about_model = self.prepared.notes.iter().map(|note| format!("note: {note}"));
+        about_model.chain(self.remarks.iter().cloned())
+    }
+
+    /// A warning when the budget does not bear all rounds.
+    pub fn privacy_warning(&self) -> Result<Option<String>> {
+        let Some(PrivacySummary { epsilon, promise, .. }) = self.privacy()? else {
+            return Ok(None);
+        };
+        let over = |budget: Budget| epsilon.is_none_or(|epsilon| epsilon > budget.get());
+        Ok(promise.budget.filter(|budget| over(*budget)).map(|budget| {
+            let all = shown::up(epsilon.unwrap_or(f64::INFINITY), 3);
+            format!(
+                "warning: all rounds would bring epsilon to {all}, and privacy.epsilon is {budget}: the run \
+                 ends before the round that passes it; without privacy.noise the noise is found for all of \
+                 them"
+            )
+        }))
+    }
+
+    /// A warning when the run will need more memory than there is.
+    pub fn memory_warning(&self) -> Result<Option<String>> {
+        let before = resident_bytes().zip(available_bytes());
+        let (experiment, prepared, recipe) = (self.experiment, &self.prepared, &self.recipe);
+        let stages = Stages::of(experiment, prepared, recipe)?;
+        // The sides of a cut are measured.
+        if recipe.split.is_none() {
+            let sides = side_memory((experiment, prepared, recipe), &stages.plans)?;
+            let _the_same = self.foreseen.set(sides);
+        }
+        let Some((held, free)) = before else { return Ok(None) };
+        let placement = stages.placement(experiment, prepared);
+        let kept = (&placement, &stages.plans[..]);
+        let needed = RunMemory::of(experiment, prepared, recipe, kept, ByteCount(held)).total();
+        Ok((needed.0 > held.saturating_add(free)).then(|| {
+            let there = ByteCount(held.saturating_add(free));
+            format!(
+                "warning: the run needs about {needed} of memory and {there} are there: it may be \
+                 ended by the system; fewer threads, a smaller work.batch or data.max_tokens need less"
+            )
+        }))
+    }
+}

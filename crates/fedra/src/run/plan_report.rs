@@ -1,0 +1,303 @@
+//! What an experiment would train, send and cost. Nothing is trained.
+//!
+//! Bytes are foreseen to the last one ([`crate::forecast::traffic`]); where they depend on how far choices
+//! overlap, they are a range. Memory is an estimate: of a client and a server that have machines of
+//! their own ([`crate::forecast::memory`]), and of all in one process ([`crate::forecast::run_memory`]).
+
+use fedra_compute::Device;
+use fedra_engine::{Population, Recipe, SideMemory, Split};
+use fedra_model::{Head, Model};
+use fedra_plan::{ByteCount, Cut, Layout, Plan, Scope, Side, Site};
+use fedra_wire::payload_length;
+
+use crate::config::{Experiment, ModelSource, idle};
+use crate::error::Result;
+use crate::forecast::activations::BatchSize;
+use crate::forecast::cut_memory::LargestBatches;
+use crate::forecast::cutting::{self, CutCosts, Cuts};
+use crate::forecast::memory;
+use crate::forecast::private::PrivacySummary;
+use crate::forecast::run_memory::{RunMemory, largest_batch};
+use crate::forecast::state_placement::StatePlacement;
+use crate::forecast::traffic::choices::Overlap;
+use crate::forecast::traffic::{Alike, Forecast};
+use crate::prepare::prepared::{Prepared, fresh_bytes};
+use crate::process::resident_bytes;
+use crate::run::federate::Run;
+use crate::run::listener::{Listener, Silent};
+
+/// What a run of an experiment would do.
+pub struct PlanReport {
+    /// The experiment's name.
+    pub name: String,
+    /// How many rounds it has.
+    pub rounds: u32,
+    /// The method.
+    pub recipe: Recipe,
+    /// The parameters of the model.
+    pub layout: Layout,
+    /// What a person should know before it runs.
+    pub notes: Vec<String>,
+    /// What learns and travels, stage by stage and site by site.
+    pub parts: Vec<PartRow>,
+    /// Clients.
+    pub clients: u64,
+    /// Their training examples.
+    pub examples: u64,
+    /// Steps of a round in which all take part.
+    pub steps: u64,
+    /// Its rounds if choices overlap as much as they can: the least that it sends.
+    pub least: Forecast,
+    /// Its rounds if they overlap as little as they can: the most.
+    pub most: Forecast,
+    /// What a client on a machine of its own holds at most, about: in training, or as its first model comes.
+    pub client_memory: ByteCount,
+    /// What a server on a machine of its own holds, about.
+    pub server_memory: ByteCount,
+    /// What is promised and will have been spent, in a private run.
+    pub privacy: Option<PrivacySummary>,
+    /// What lengths take in place of masks, where it is cut.
+    pub masks: Option<MaskCosts>,
+    /// What a cut spares a client, where it is cut.
+    pub saving: Option<Saving>,
+    /// What every cut of the model would cost, where it is cut.
+    pub cuts: Vec<CutCosts>,
+    /// What clients keep between rounds, and where.
+    pub kept: StatePlacement,
+    /// The length of a checkpoint, about.
+    pub checkpoint: ByteCount,
+    /// What all of it takes in one process.
+    pub memory: RunMemory,
+    /// The first round, counted from 0, in which every attempt draws too few clients.
+    pub hopeless: Option<usize>,
+    /// Whether clients fail or are late on purpose, which no forecast follows.
+    pub has_conditions: bool,
+}
+
+/// Bytes a sample, in the mean over the clients' examples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MaskCosts {
+    /// One length, and the sample's share of a frame's header.
+    pub lengths: f64,
+    /// One byte for each pair of tokens of a sample.
+    pub mask: f64,
+}
+
+impl MaskCosts {
+    fn of(prepared: &Prepared, recipe: &Recipe) -> Self {
+        let lengths = || {
+            let all = prepared.shards.clients.iter().flat_map(|shard| shard.train.encoded());
+            all.map(|example| example.ids.len() as f64)
+        };
+        let count = lengths().count().max(1) as f64;
+        let header = fedra_wire::FRAME_HEADER as f64 / f64::from(recipe.work.batch);
+        Self { lengths: 4.0 + header, mask: lengths().map(|one| one * one).sum::<f64>() / count }
+    }
+}
+
+/// A client of a cut model beside one that trains the whole model, on the same batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saving {
+    /// The most tensor memory of the client.
+    pub client: ByteCount,
+    /// The same without a cut.
+    pub whole: ByteCount,
+    /// Weights that the client holds.
+    pub client_weights: u64,
+    /// All weights.
+    pub whole_weights: u64,
+}
+
+impl Saving {
+    fn of(
+        (prepared, recipe): (&Prepared, &Recipe),
+        (split, plan): (&Split, &Plan),
+        (largest, client): (&LargestBatches, ByteCount),
+    ) -> Result<Self> {
+        let (model, layout) = (&prepared.model, prepared.model.layout());
+        let uncut = Plan::new(layout, plan.learns().clone(), Cut::none())?.keeping(plan.keeps());
+        Ok(Self {
+            client,
+            whole: largest.client(model, (recipe, split), &uncut)?,
+            client_weights: plan.held_by(Side::Client).elements(layout) as u64,
+            whole_weights: layout.elements() as u64,
+        })
+    }
+
+    /// How much less the client holds, as a share.
+    pub fn memory(&self) -> f64 {
+        1.0 - self.client.0 as f64 / self.whole.0 as f64
+    }
+
+    /// The same of weights alone.
+    pub fn weights(&self) -> f64 {
+        1.0 - self.client_weights as f64 / self.whole_weights as f64
+    }
+}
+
+/// A site of the model in a stage of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartRow {
+    /// The round that the stage begins in, counted from 0.
+    pub from: u32,
+    /// The site; none for the whole model.
+    pub site: Option<Site>,
+    /// Its parameters.
+    pub parameters: u64,
+    /// Those that learn.
+    pub learn: u64,
+    /// Those that travel.
+    pub travel: u64,
+    /// What they take on the way up, without header and bitmap, which belong to no site.
+    pub bytes_up: ByteCount,
+}
+
+/// Prepares all that a run would prepare, and foresees its rounds.
+pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
+    plan_with(experiment, Cuts::Few, &Silent)
+}
+
+/// The same with these cuts of a model that is cut, while somebody listens.
+pub fn plan_with(
+    experiment: &Experiment,
+    cuts: Cuts,
+    listener: &dyn Listener,
+) -> Result<PlanReport> {
+    let device = if has_large_fresh_weights(experiment) { Device::meta() } else { Device::cpu() };
+    plan_of(&Run::prepare_on(experiment, device, listener)?, cuts)
+}
+
+/// The same for what is prepared already.
+pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
+    // Before the forecasts take memory of their own.
+    let resident = ByteCount(resident_bytes().unwrap_or(0));
+    let (experiment, device) = run.made_of();
+    let (prepared, recipe) = run.parts();
+    let unmade = if device.has_numbers() { ByteCount(0) } else { fresh_bytes(&prepared.model) };
+    let resident = resident + unmade;
+    let (model, layout) = (&prepared.model, prepared.model.layout());
+    let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
+    let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
+    let clients = &prepared.shards.clients;
+    let kept = least.stages.placement(experiment, prepared);
+    let largest = |of: &dyn Fn(&Plan) -> ByteCount| {
+        least.stages.plans.iter().map(|(_, plan)| of(plan)).max().unwrap_or_default()
+    };
+    let sides = side_memory((experiment, prepared, recipe), &least.stages.plans)?;
+    let (mut saving, mut costs) = (None, Vec::new());
+    if let Some(split) = &recipe.split {
+        let batches = LargestBatches::of(experiment, prepared, recipe);
+        if let Some((_, plan)) = least.stages.plans.first() {
+            let SideMemory { client, .. } = batches.sides(model, (recipe, split), plan)?;
+            saving = Some(Saving::of((prepared, recipe), (split, plan), (&batches, client))?);
+        }
+        costs = cutting::costs((experiment, prepared, recipe), &batches, cuts)?;
+    }
+    let saved = largest(&|plan| memory::saved(model, recipe, plan));
+    let hopeless = |alike: &&Alike| alike.bytes.full_down == ByteCount(0);
+    let hopeless = least.rounds.iter().find(hopeless).map(|alike| alike.from as usize);
+    let needs_clients = recipe.population == Population::Federated && recipe.min_arrivals.of(0) > 0;
+    Ok(PlanReport {
+        name: experiment.name.clone(),
+        rounds: experiment.rounds,
+        notes: idle(experiment)
+            .into_iter()
+            .chain(run.notes())
+            .chain(run.privacy_warning()?)
+            .collect(),
+        parts: parts(layout, &least.stages.plans, recipe),
+        clients: clients.len() as u64,
+        examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
+        steps: clients.iter().map(|shard| recipe.steps(shard.train.len() as u64)).sum(),
+        client_memory: sides.client,
+        server_memory: sides.server,
+        saving,
+        privacy: run.privacy()?,
+        masks: recipe.split.as_ref().map(|_| MaskCosts::of(prepared, recipe)),
+        cuts: costs,
+        checkpoint: ByteCount(saved.0 + kept.total().0),
+        memory: RunMemory::of(experiment, prepared, recipe, (&kept, &least.stages.plans), resident),
+        kept,
+        hopeless: hopeless.filter(|_| needs_clients),
+        has_conditions: experiment.draft.conditions.is_some(),
+        recipe: recipe.clone(),
+        layout: layout.clone(),
+        least,
+        most,
+    })
+}
+
+/// What a client and a server on machines of their own hold at most, about.
+pub(crate) fn side_memory(
+    (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
+    stages: &[(u32, Plan)],
+) -> Result<SideMemory> {
+    let model = &prepared.model;
+    let batches =
+        recipe.split.as_ref().map(|it| (it, LargestBatches::of(experiment, prepared, recipe)));
+    let batch = match largest_batch(model, &prepared.shards, (recipe, experiment)) {
+        none if none == BatchSize::default() => memory::full_batch(model, (recipe, experiment)),
+        largest => largest,
+    };
+    let mut most = SideMemory { client: ByteCount(0), server: ByteCount(0) };
+    for (_, plan) in stages {
+        let cohort = recipe.sampler.about(prepared.shards.clients.len());
+        let server = memory::server(model, recipe, plan, cohort);
+        let held = match &batches {
+            None => {
+                let client = memory::client(model, (recipe, experiment), (plan, batch));
+                SideMemory { client, server }
+            }
+            Some((split, batches)) => {
+                let tensors = batches.sides(model, (recipe, split), plan)?;
+                let of = (recipe, experiment);
+                let client = memory::client_of_cut(tensors.client, model, of, plan);
+                SideMemory { client, server: tensors.server + server }
+            }
+        };
+        most.client =
+            most.client.max(held.client).max(memory::receiving(model, recipe.start, plan));
+        most.server = most.server.max(held.server);
+    }
+    Ok(most)
+}
+
+/// Whether a model begins with weights of its own that nobody should have to make for a plan.
+fn has_large_fresh_weights(experiment: &Experiment) -> bool {
+    const LARGE: usize = 1 << 28;
+    match &experiment.model {
+        ModelSource::Folder(_) => false,
+        ModelSource::Fresh(config, _) => Model::new((**config).clone(), Head::Bare, None)
+            .is_ok_and(|model| model.layout().elements() > LARGE),
+    }
+}
+
+/// What each site holds, what of it learns, what travels.
+fn parts(layout: &Layout, stages: &[(u32, Plan)], recipe: &Recipe) -> Vec<PartRow> {
+    let mut rows = Vec::new();
+    let blocks = (0..layout.blocks()).map(Site::Block);
+    let sites: Vec<Site> =
+        [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]).collect();
+    for (from, plan) in stages {
+        let row = |site: Option<Site>| {
+            let whole = site
+                .map_or_else(|| Scope::everything(layout), |site| Scope::of_sites(layout, [site]));
+            let (learns, travels) = (&whole & plan.learns(), &whole & &plan.uploads());
+            let pooled = recipe.population == Population::Pooled;
+            let travels = if pooled { Scope::empty() } else { travels };
+            let count = |scope: &Scope| scope.elements(layout) as u64;
+            let frame = payload_length(layout, &Scope::empty(), recipe.work.encoding);
+            let length = payload_length(layout, &travels, recipe.work.encoding) - frame;
+            PartRow {
+                from: *from,
+                site,
+                parameters: count(&whole),
+                learn: count(&learns),
+                travel: count(&travels),
+                bytes_up: ByteCount(length as u64),
+            }
+        };
+        rows.extend(sites.iter().map(|site| row(Some(*site))).chain([row(None)]));
+    }
+    rows
+}

@@ -1,0 +1,229 @@
+//! A federation whose clients are on other machines: preparation without anybody's rows, and the same
+//! rounds in the same kind of folder as a run in one process.
+//!
+//! The network is the caller's: this crate hands over what sites have to be told and checked against,
+//! and gets a [`Fleet`] back. A server that was stopped or killed goes on from its folder when it is
+//! started again in the same way.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::path::Path;
+use std::sync::Arc;
+
+use fedra_client::{
+    ClientError, Evaluator, Limits, Meter, Middle, Observer, Shard, to_params, to_values,
+};
+use fedra_compute::{Device, SecretKey, ThreadPool};
+use fedra_engine::{
+    Activity, ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored, Start,
+};
+use fedra_plan::{ByteCount, Layout, Round};
+
+use crate::config::complaint::Complaint;
+use crate::config::{Experiment, idle};
+use crate::error::Result;
+use crate::folder::output_folder;
+use crate::folder::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
+use crate::folder::run_folder::Folder;
+use crate::prepare::census::Census;
+use crate::prepare::holdings::Holdings;
+use crate::prepare::prepared::Prepared;
+use crate::run::agreement::agreement;
+use crate::run::federate::{Beginning, Ending, Run};
+use crate::run::listener::{Listener, followed};
+use crate::run::site::check_declared;
+use crate::run::start::Output;
+
+/// Scores the server's exact model on the central test set; whoever observes it may stop it.
+pub type CentralTest = Box<dyn FnMut(&ParamValues, &dyn Observer) -> Result<Scored, EngineError>>;
+
+/// What a network needs to know of a federation.
+pub struct Serving<'a> {
+    /// The clients, in the order of their numbers.
+    pub names: Vec<String>,
+    /// What every site has to have alike.
+    pub agreement: BTreeMap<String, String>,
+    /// The shared model.
+    pub layout: Layout,
+    /// The values that all start from.
+    pub initial: ParamValues,
+    /// The server's half of the model, where it is cut.
+    pub middle: Option<Arc<Middle>>,
+    /// Scores on the server's own set.
+    pub central: CentralTest,
+    /// The run's folder.
+    pub folder: &'a Path,
+}
+
+/// Whoever connects a federation to its sites.
+pub trait Host {
+    /// The sites.
+    type Fleet: Fleet;
+
+    /// Waits for sites; `None` when it was told to stop instead.
+    fn meet(&mut self, serving: Serving<'_>) -> Result<Option<(Self::Fleet, Census)>>;
+
+    /// A key of this process alone, from the system's own generator: the server's noise comes from it.
+    fn secret(&mut self) -> Result<SecretKey>;
+
+    /// Begins, or goes on after so many complete rounds.
+    fn begin(
+        &mut self,
+        fleet: &mut Self::Fleet,
+        completed: Round,
+        observer: Arc<dyn Observer>,
+    ) -> Result<(), EngineError>;
+
+    /// The rounds are over, or are to go on some other time.
+    fn end(&mut self, fleet: Self::Fleet, ending: &Result<Ending>);
+}
+
+/// Serves an experiment in a folder; one that holds the same experiment unfinished is gone on with.
+pub fn serve<H: Host>(
+    experiment: &Experiment,
+    output: &Output,
+    listener: &dyn Listener,
+    host: &mut H,
+) -> Result<Ending> {
+    let Output { folder: path, over } = output;
+    let goes_on = is_unfinished(path, experiment);
+    if !goes_on {
+        output_folder::check(path, experiment, *over)?;
+    }
+    let mut run = prepare(experiment, listener)?;
+    let notes = idle(experiment).into_iter().chain(run.notes()).chain(first_download(&run));
+    notes.for_each(|note| listener.note(&note));
+    let pool = run.thread_pool()?;
+    let folder = if goes_on {
+        let mut folder = Folder::of(path, experiment)?;
+        folder.lock()?;
+        folder
+    } else {
+        let folder = Folder::claim(path)?;
+        output_folder::check_held(path, experiment, *over)?;
+        if let Some(told) = output_folder::forgotten_ledger(path) {
+            listener.warn(&told);
+        }
+        folder.begin(experiment)?;
+        folder
+    };
+    let ended = rounds(&mut run, (&folder, pool.as_ref()), listener, host);
+    if !goes_on && ended.as_ref().is_err_and(|error| !error.is_breakdown()) {
+        folder.abandon();
+    }
+    ended
+}
+
+fn rounds<H: Host>(
+    run: &mut Run<'_>,
+    (folder, pool): (&Folder, Option<&ThreadPool>),
+    listener: &dyn Listener,
+    host: &mut H,
+) -> Result<Ending> {
+    let experiment = run.experiment();
+    let facts = agreement(experiment, &run.prepared)?;
+    let initial = to_values(&std::mem::take(&mut run.prepared.params));
+    run.made_of().1.rest();
+    let Prepared { model, shards, .. } = &run.prepared;
+    let client = |(number, shard): (u32, &Shard)| ClientInfo {
+        id: ClientId(number),
+        name: shard.name.clone(),
+        examples: 0,
+    };
+    let clients: Vec<ClientInfo> = (0..).zip(&shards.clients).map(client).collect();
+    let middle = run.middle(&clients);
+    let serving = Serving {
+        names: shards.clients.iter().map(|shard| shard.name.clone()).collect(),
+        agreement: facts,
+        layout: model.layout().clone(),
+        initial: initial.clone(),
+        middle: middle.clone(),
+        central: central(&run.prepared),
+        folder: folder.path(),
+    };
+    let Some((mut fleet, census)) = host.meet(serving)? else {
+        let rounds = complete_rounds(folder.path());
+        return Ok(Ending::Interrupted { rounds, of: experiment.rounds });
+    };
+    run.take_census(census)?;
+    run.privacy_warning()?.iter().for_each(|warning| listener.note(warning));
+    let noise = host.secret()?;
+    let ended = {
+        let begin = |fleet: &mut H::Fleet, completed: Round, observer: Arc<dyn Observer>| {
+            host.begin(fleet, completed, observer)
+        };
+        let beginning = Beginning { initial, middle, noise: Some(noise) };
+        let go = || run.rounds((&mut fleet, begin), beginning, folder, listener);
+        match pool {
+            Some(pool) => pool.install(go),
+            None => go(),
+        }
+    };
+    host.end(fleet, &ended);
+    ended
+}
+
+/// What a first download costs that nobody needs: sites with other first weights are refused.
+fn first_download(run: &Run<'_>) -> Option<String> {
+    const WORTH_SAYING: u64 = 10_000_000;
+    let bytes = ByteCount(4 * run.prepared.model.layout().elements() as u64);
+    let recipe = &run.experiment().recipe;
+    let is_sent = recipe.start == Start::Sent && recipe.split.is_none();
+    (is_sent && bytes.0 >= WORTH_SAYING).then(|| {
+        format!(
+            "note: every site has the first model and is sent it all the same, {bytes} each: \
+             federation.start = \"shared\" saves that, and as much memory"
+        )
+    })
+}
+
+/// Opens the model and the central test set; refuses what cannot be known without the sites' rows.
+fn prepare<'e>(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Run<'e>> {
+    check_declared(experiment)?;
+    if experiment.recipe.population == Population::Pooled {
+        let expected = "a method with clients: nobody sends rows to a server";
+        return Err(Complaint::new("method.name", "\"centralised\"", expected).into());
+    }
+    followed(experiment, listener, |work| {
+        let holdings = Holdings::of_server(experiment, work)?;
+        Run::with_holdings(experiment, holdings, (Device::frugal_cpu(), work))
+    })
+}
+
+fn central(prepared: &Prepared) -> CentralTest {
+    let (model, shards) = (prepared.model.clone(), prepared.shards.clone());
+    Box::new(move |values, observer| {
+        let device = Device::frugal_cpu();
+        let evaluator = Evaluator {
+            model: &model,
+            device: &device,
+            task: shards.task,
+            labels: &shards.labels,
+            tokens: Limits::default().tokens,
+        };
+        let counts = (0, shards.central_test.len() as u64);
+        let meter = Meter::new(observer, Activity::Evaluating, counts);
+        let scored = to_params(&device, model.layout(), values)
+            .and_then(|params| evaluator.score_counted(&params, &shards.central_test, &meter));
+        scored.map(|scores| scores.scored(None)).map_err(|error| {
+            if matches!(error, ClientError::Stopped) {
+                return EngineError::Stopped;
+            }
+            EngineError::Fleet { doing: "evaluate the model", reason: error.to_string() }
+        })
+    })
+}
+
+/// Whether a folder holds this experiment, begun and not complete.
+fn is_unfinished(path: &Path, experiment: &Experiment) -> bool {
+    let has = |name: &str| path.join(name).exists();
+    let Ok(folder) = Folder::of(path, experiment) else { return false };
+    [EXPERIMENT, CHECKPOINT, SITES].into_iter().all(has)
+        && folder.complete(experiment).is_ok_and(|it| it.is_none())
+}
+
+/// The rounds in a folder's log; for people.
+fn complete_rounds(folder: &Path) -> u32 {
+    let Ok(file) = std::fs::File::open(folder.join(ROUNDS)) else { return 0 };
+    std::io::BufReader::new(file).lines().count() as u32
+}

@@ -1,0 +1,200 @@
+//! One client of a federation, made from its own rows alone.
+//!
+//! A site sees no row of anybody else, so what all have to agree on comes from a declared place: labels
+//! from `data.labels` (or from a source that knows them), the vocabulary from the model's folder or
+//! `model.tokenizer`. What a site would have to find out from everybody's rows is refused.
+
+use std::collections::BTreeMap;
+
+use fedra_client::Client;
+use fedra_compute::Device;
+use fedra_data::{LabelShape, Work};
+use fedra_engine::ClientId;
+use fedra_plan::{Layout, Plan, Round, Scope, Side};
+
+use crate::config::complaint::Complaint;
+use crate::config::{Experiment, ModelSource, Source, Vocabulary};
+use crate::error::Result;
+use crate::prepare::holdings::Holdings;
+use crate::prepare::prepared::{PartHeld, Prepared};
+use crate::prepare::remarks;
+use crate::prepare::token_lengths::TokenLengths;
+use crate::run::agreement::agreement;
+use crate::run::listener::{Listener, Silent, followed};
+
+/// The named client with its rows, its tokens and the weights that all start from. It gives the
+/// answers, to the bit, that it gives in a run of the whole federation in one process.
+pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
+    let device = Device::frugal_cpu();
+    let (prepared, _, _) = prepare(experiment, name, &device, &Silent)?;
+    client(experiment, (prepared, device), (name, id))
+}
+
+/// A client of a federation over a network.
+pub struct Joining {
+    /// The client, under the number that the experiment gives it.
+    pub client: Client,
+    /// What it has to have alike with the server.
+    pub agreement: BTreeMap<String, String>,
+    /// What a person should know of its rows and its model.
+    pub notes: Vec<String>,
+}
+
+/// The named client of a federation over a network.
+pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Result<Joining> {
+    let device = Device::frugal_cpu();
+    let (prepared, names, remarks) = prepare(experiment, name, &device, listener)?;
+    let place = names.iter().position(|other| other == name).unwrap_or_default();
+    let agreement = agreement(experiment, &prepared)?;
+    let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
+    let notes = prepared.notes.iter().map(|note| format!("note: {note}"));
+    let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
+    let notes = notes.chain(remarks).chain(lengths.note()).collect();
+    let id = ClientId(place as u32);
+    let client = client(experiment, (prepared, device), (name, id))?;
+    Ok(Joining { client, agreement, notes })
+}
+
+/// The rows of the named site, as it reads them when it joins.
+pub fn holdings(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Result<Holdings> {
+    followed(experiment, listener, |work| read(experiment, name, work))
+}
+
+fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Holdings> {
+    check_declared(experiment)?;
+    let holdings = Holdings::of_site(experiment, name, work)?;
+    let declared = &experiment.draft.federation.names;
+    if !declared.is_empty() && !declared.iter().any(|other| other == name) {
+        let expected = format!("one of {}", declared.join(", "));
+        return Err(Complaint::new("--client", format!("{name:?}"), expected).into());
+    }
+    if !holdings.division.clients.iter().any(|holding| holding.client == name) {
+        let names = names(&holdings);
+        let expected = format!("one of {}", names.join(", "));
+        return Err(Complaint::new("client", format!("{name:?}"), expected).into());
+    }
+    Ok(holdings)
+}
+
+fn names(holdings: &Holdings) -> Vec<String> {
+    holdings.division.clients.iter().map(|holding| holding.client.clone()).collect()
+}
+
+/// What the site has, the names of all clients as far as they are known, and what is odd about its rows.
+fn prepare(
+    experiment: &Experiment,
+    name: &str,
+    device: &Device,
+    listener: &dyn Listener,
+) -> Result<(Prepared, Vec<String>, Vec<String>)> {
+    followed(experiment, listener, |work| prepare_with(experiment, name, (device, work)))
+}
+
+fn prepare_with(
+    experiment: &Experiment,
+    name: &str,
+    (device, work): (&Device, &Work<'_>),
+) -> Result<(Prepared, Vec<String>, Vec<String>)> {
+    let mut holdings = read(experiment, name, work)?;
+    let (declared, names) = (&experiment.draft.federation.names, names(&holdings));
+    let is_of_files = matches!(experiment.source, Source::Files(..));
+    let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
+    // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
+    if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
+        holdings.division.clients.retain(|holding| holding.client == name);
+        holdings.division.central_test.clear();
+    }
+    let remarks = remarks::of_reading(&holdings);
+    let part = |layout: &Layout| held(experiment, name, layout);
+    let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
+    let untrained = remarks::without_training(&holdings);
+    let mut prepared = Prepared::of_part(experiment, holdings, (device, part), work)?;
+    prepared.notes.extend(others.into_iter().chain(untrained));
+    Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
+}
+
+/// Whether the site holds only a part of the model. Where a memory decides on the cut it is the
+/// server's to say, and nothing is given away.
+fn is_part(experiment: &Experiment) -> bool {
+    experiment.draft.split.as_ref().is_some_and(|split| split.client_memory.is_none())
+}
+
+/// What of a cut model lives with a client, in any round.
+fn held(experiment: &Experiment, name: &str, layout: &Layout) -> Result<Scope> {
+    let Some(split) = &experiment.recipe.split else { return Ok(Scope::everything(layout)) };
+    let mut held = Scope::empty();
+    // A cut is the same from one move to the next, and what comes after the last round is asked for too.
+    let moves = split.moves.iter().map(|step| step.round.saturating_sub(1));
+    for round in [0].into_iter().chain(moves.filter(|round| *round <= experiment.rounds)) {
+        let cut = split.cut(name, Round(round), layout.blocks())?;
+        held = held | Plan::new(layout, Scope::empty(), cut)?.held_by(Side::Client);
+    }
+    Ok(held)
+}
+
+fn client(
+    experiment: &Experiment,
+    (prepared, device): (Prepared, Device),
+    (name, id): (&str, ClientId),
+) -> Result<Client> {
+    let Prepared { model, params, shards, .. } = prepared;
+    let labels = (shards.task, shards.labels);
+    let own = shards.clients.into_iter().find(|shard| shard.name == name);
+    let shard = own.unwrap_or_default();
+    let client = Client::of_part(id, shard, labels, (model, params), device)?;
+    let client = if is_part(experiment) {
+        let held = held(experiment, name, client.layout())?;
+        client.holding(&held)
+    } else {
+        client
+    };
+    Ok(match experiment.recipe.depths.get(name) {
+        Some(depth) => client.with_depth(*depth)?,
+        None => client,
+    })
+}
+
+/// Refuses what one site, or a server without rows, cannot know.
+pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
+    let data = &experiment.draft.data;
+    match &experiment.source {
+        // Whoever has the seed has all of it.
+        Source::Clinic(_) => return Ok(()),
+        Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
+    }
+    if let Some(fewest) = data.partition.min_examples {
+        let expected = "it only where all rows are: a site does not know who else is small";
+        return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
+    }
+    if let Some(name) = data.partition.leave_out.first() {
+        let expected = "it only where all rows are: whoever takes no part does not join";
+        let found = format!("{name:?}");
+        return Err(Complaint::new("data.partition.leave_out", found, expected).into());
+    }
+    if experiment.partition.clients().is_some() {
+        let expected = "\"client\" at a site: rows are not dealt between machines";
+        let hint = "a site's file has its own rows, and --set data.partition.by=client reads them so; `fedra \
+                    run`, and `fedra data` without --client, deal the rows of one machine";
+        let complaint = Complaint::new("data.partition.by", "rows dealt anew", expected);
+        return Err(complaint.with_hint(hint).into());
+    }
+    if data.shares.central > 0.0 && data.test.is_none() {
+        let expected = "0 at a site: the central test set is the server's";
+        return Err(Complaint::new("data.shares.central", data.shares.central, expected).into());
+    }
+    let has_labels = experiment.task.shape() != LabelShape::Absent;
+    // A program that makes its rows declares their labels with them (`TableBuilder::with_labels`).
+    let in_rows = matches!(experiment.source, Source::Rows(_));
+    let in_answers = data.answers.as_ref().is_some_and(|answers| answers.labels().is_some());
+    if has_labels && !in_rows && !in_answers && data.labels.is_none() {
+        let expected = "the names of all labels: one site's rows may lack some";
+        return Err(Complaint::new("data.labels", "nothing", expected).into());
+    }
+    match &experiment.model {
+        ModelSource::Fresh(_, Vocabulary::Grown(_)) => {
+            let expected = "a tokenizer that all sites have: a vocabulary grown here is no other's";
+            Err(Complaint::new("model.tokenizer", "nothing", expected).into())
+        }
+        ModelSource::Fresh(_, Vocabulary::Declared(_)) | ModelSource::Folder(_) => Ok(()),
+    }
+}

@@ -1,0 +1,115 @@
+//! A run in its folder, from the first check to the summary.
+//!
+//! What can be refused is refused before anything is written, and what was written for a run that is
+//! refused after all is taken back.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{Experiment, idle};
+use crate::error::{Result, refuse};
+use crate::folder::lock::Lock;
+use crate::folder::output_folder::{self, Over};
+use crate::folder::run_files::SITES;
+use crate::folder::run_folder::Folder;
+use crate::folder::summary::Summary;
+use crate::run::federate::{Ending, Run};
+use crate::run::listener::Listener;
+
+/// Where a run goes, and what it may write over there.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The folder; it is made.
+    pub folder: PathBuf,
+    /// What may be replaced in it.
+    pub over: Over,
+}
+
+impl Output {
+    /// A folder that is free, or not there yet.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), over: Over::Nothing }
+    }
+}
+
+/// Reads the data, opens the model and settles what is scored; nothing is written.
+pub fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
+    Run::prepare(experiment)
+}
+
+/// Runs an experiment in a folder. What a person should know is told to the listener first.
+pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) -> Result<Ending> {
+    let Output { folder: path, over } = output;
+    output_folder::check(path, experiment, *over)?;
+    // Data and model are opened before anything is written.
+    let run = introduced(experiment, listener)?;
+    let pool = run.thread_pool()?;
+    let folder = Folder::claim(path)?;
+    // Another run may have come and gone while data and model were opened.
+    output_folder::check_held(path, experiment, *over)?;
+    if let Some(told) = output_folder::forgotten_ledger(path) {
+        listener.warn(&told);
+    }
+    folder.begin(experiment)?;
+    let ended = run.run(&folder, pool.as_ref(), listener);
+    // What is refused leaves nothing behind.
+    if ended.as_ref().is_err_and(|error| !error.is_breakdown()) {
+        folder.abandon();
+    }
+    ended
+}
+
+/// What became of an earlier run.
+#[derive(Debug)]
+pub enum Resumed {
+    /// It was complete, and nothing was changed.
+    WasComplete(Box<Summary>),
+    /// It went on.
+    WentOn(Ending),
+}
+
+/// Goes on with the run in a folder, to the same bytes as one that was never stopped. The number of
+/// threads may be another than the experiment's.
+pub fn resume(path: &Path, threads: Option<usize>, listener: &dyn Listener) -> Result<Resumed> {
+    let (folder, mut experiment) = Folder::open(path)?;
+    if threads.is_some() {
+        experiment.draft.threads = threads;
+    }
+    go_on(folder, &experiment, listener)
+}
+
+/// The same for an experiment with rows or a method of the program's own, which the folder names and
+/// cannot bring.
+pub fn resume_with(
+    experiment: &Experiment,
+    path: &Path,
+    listener: &dyn Listener,
+) -> Result<Resumed> {
+    go_on(Folder::of(path, experiment)?, experiment, listener)
+}
+
+fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -> Result<Resumed> {
+    Lock::check(folder.path(), "--resume")?;
+    if let Some(summary) = folder.complete(experiment)? {
+        return Ok(Resumed::WasComplete(Box::new(summary)));
+    }
+    if folder.path().join(SITES).exists() {
+        let shown = folder.path().display();
+        refuse!(
+            "--resume: found a run over a network in {shown}, expected one whose clients are all here: \
+             sites keep their own states\nhint: the same `fedra serve` command goes on with it"
+        );
+    }
+    folder.lock()?;
+    let run = introduced(experiment, listener)?;
+    let pool = run.thread_pool()?;
+    run.run(&folder, pool.as_ref(), listener).map(Resumed::WentOn)
+}
+
+/// Prepares a run, and tells what a person should know about it.
+fn introduced<'e>(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Run<'e>> {
+    let run = Run::heard(experiment, listener)?;
+    let notes = idle(experiment).into_iter().chain(run.notes());
+    let notes = notes.chain(run.privacy_warning()?);
+    notes.chain(run.memory_warning()?).for_each(|note| listener.note(&note));
+    Ok(run)
+}

@@ -1,0 +1,99 @@
+//! After how many rounds `FedFrozen` should freeze query and key, if at all.
+//!
+//! What a warm-up of W rounds is worth is measured and not inferred: the method beneath runs as the
+//! trunk, and from some of its rounds a branch goes on with query and key frozen. Trunk and branch
+//! meet again in the last round and are compared client by client, on what the clients put aside to
+//! validate ([`decision`]). Nothing is left behind, and the test sets are thrown away before the first
+//! round, so nothing can look at them ([`pilot`]).
+
+pub mod advice;
+pub mod decision;
+pub mod pilot;
+mod pilot_plan;
+
+pub use advice::Advice;
+pub use pilot_plan::{AdviceRequest, PilotPlan};
+
+use std::path::PathBuf;
+
+use crate::config::{Complaint, Experiment, Keep};
+use crate::error::Result;
+use crate::folder::run_files::SCRATCH;
+use crate::forecast::state_placement::{StateLocation, StatePlacement};
+use crate::forecast::traffic;
+use crate::run::federate::Run;
+use crate::run::listener::Listener;
+use pilot::{Outcome, Pilot};
+
+/// Runs a pilot, and says what it measured and what follows from it; `None` when it was asked to
+/// stop, for advice needs the whole pilot.
+pub fn advise(
+    experiment: &Experiment,
+    asked: &AdviceRequest,
+    listener: &dyn Listener,
+) -> Result<Option<Advice>> {
+    if experiment.recipe.privacy.is_some() {
+        let expected =
+            "none: every pilot is a run of its own on the same rows, and no promise covers them";
+        return Err(Complaint::new("privacy", "a promise", expected).into());
+    }
+    let trunk = experiment.warming_up()?;
+    let plan = PilotPlan::new(&trunk, asked)?;
+    if let Some(folder) = asked.scratch.as_ref().filter(|folder| !folder.is_dir()) {
+        let expected = "a folder that exists";
+        return Err(Complaint::new("--scratch", folder.display(), expected).into());
+    }
+    // What clients keep is there once for every moment that a branch starts from, and once more.
+    let moments = 1 + plan.warmups.iter().filter(|warmup| **warmup > 0).count();
+    let run = Run::heard(&trunk, listener)?;
+    let pilot = Pilot::new(&trunk, &run, plan)?;
+    listener.note(&pilot.introduction());
+    let (prepared, recipe) = run.parts();
+    let placement = traffic::placement(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
+    let scratch = scratch(asked, placement, &trunk, listener)?;
+    let scratch = scratch.as_ref().map(|(placement, file)| (placement, file.as_path()));
+    let outcome = match run.thread_pool()? {
+        Some(pool) => pool.install(|| pilot.run(listener, scratch)),
+        None => pilot.run(listener, scratch),
+    };
+    match outcome? {
+        Outcome::Complete(measured) => {
+            Advice::of(experiment, &trunk, (&pilot, *measured)).map(Some)
+        }
+        Outcome::Interrupted => Ok(None),
+    }
+}
+
+/// The file for what clients keep. Without a folder that the user named it stays in memory: a pilot
+/// writes nothing of its own accord.
+fn scratch(
+    asked: &AdviceRequest,
+    placement: StatePlacement,
+    trunk: &Experiment,
+    listener: &dyn Listener,
+) -> Result<Option<(StatePlacement, PathBuf)>, Complaint> {
+    if placement.each.bytes().0 == 0 {
+        return Ok(None);
+    }
+    if let Some(folder) = &asked.scratch {
+        let most = placement.scratch();
+        listener
+            .note(&format!("note: a scratch file in {} grows to {most} at most", folder.display()));
+        // Others may use the folder for the same.
+        let file = folder.join(format!("{SCRATCH}.{}", std::process::id()));
+        return Ok(Some((StatePlacement { location: StateLocation::Disk, ..placement }, file)));
+    }
+    match placement.location {
+        StateLocation::Memory => {}
+        StateLocation::Disk if trunk.draft.keep == Keep::Disk => {
+            return Err(Complaint::new("--scratch", "none", "a folder, since keep is \"disk\""));
+        }
+        StateLocation::Disk => listener.note(&format!(
+            "note: up to {} of what {} clients keep, with all branches, stay in memory; \
+                 --scratch DIR lets them lie in a file there",
+            placement.total(),
+            placement.whose()
+        )),
+    }
+    Ok(None)
+}

@@ -1,0 +1,408 @@
+//! A private run with canaries among its clients' rows, and what a curious server saw of them.
+//!
+//! A canary is a row of the client whose tokens and labels are drawn at random: nobody has its like, so
+//! its gradient is large and its own. Each is put among the rows that the client learns from, or not, by
+//! a coin. The run is an ordinary one, by the same code as any other. The server keeps what it sees
+//! anyway, the model of each round and every client's update, and reads the noised sums back from them:
+//!
+//! ```text
+//! update = - rate (sum of clipped gradients + sigma C z) / B
+//! ```
+//! That holds exactly for one plain SGD step a round and closely for a few; other work is refused. What
+//! the promise speaks of is the noised sum, whatever is made of it afterwards.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fedra_client::{ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params};
+use fedra_compute::{Device, Generator, Params, Seed};
+use fedra_data::{Encoded, Preparing, Target};
+use fedra_engine::{
+    Arrival, ClientId, ClientInfo, ClipRule, LocalRule, OptimiserConfig, Outcome, ParamValues,
+    PrivateSteps, RoundProgress, RoundReport, Work,
+};
+use fedra_model::Model;
+use fedra_plan::{ByteCount, Round, Scope};
+use fedra_wire::{Encoding, Expectation, Kind, open};
+
+use crate::config::Experiment;
+use crate::config::complaint::Complaint;
+use crate::error::{Context, Result};
+use crate::folder::run_folder::Folder;
+use crate::forecast::private::PrivacySummary;
+use crate::run::federate::{Ending, Run};
+use crate::run::listener::{Listener, Rounds};
+
+/// A run that was watched.
+pub struct CanaryRun {
+    /// What it promises and has spent.
+    pub privacy: PrivacySummary,
+    /// The orders that its clients' steps were made under.
+    pub steps: PrivateSteps,
+    model: Model,
+    work: Work,
+    clients: Vec<CanaryClient>,
+    /// The model before each round.
+    models: Vec<ParamValues>,
+    updates: BTreeMap<(Round, ClientId), ParamValues>,
+}
+
+/// A client and its canaries.
+pub struct CanaryClient {
+    /// Its own rows.
+    rows: Examples,
+    canaries: Vec<Encoded>,
+    /// Whether each canary was among what it learnt from.
+    pub coins: Vec<bool>,
+}
+
+/// How a server reads what clients sent: it need not believe that they did as they were told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reading {
+    /// Gradients were clipped as promised.
+    Clipped,
+    /// They were not clipped at all.
+    Unclipped,
+}
+
+impl Reading {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Clipped, Self::Unclipped];
+}
+
+/// What a server knows of one release of one client.
+pub struct Sight {
+    /// Which client.
+    pub client: usize,
+    /// The noised sum over the clip norm, less what the client's own rows gave, for one step's noise.
+    pub released: Vec<f32>,
+    /// The canaries' gradients over the clip norm, clipped or not, one after another.
+    pub gradients: Vec<f32>,
+}
+
+impl CanaryRun {
+    /// Runs the experiment with so many canaries; `None` when it was asked to stop on the way.
+    pub fn run(
+        experiment: &Experiment,
+        canaries: usize,
+        scratch: &Path,
+        listener: &dyn Listener,
+    ) -> Result<Option<Self>> {
+        let mut run = Run::prepare(experiment)?;
+        let steps = check(&run)?;
+        let model = run.parts().0.model.clone();
+        let clients = planted(&run, canaries, Seed(experiment.draft.seed).of("canaries"))?;
+        let inside = |client: &CanaryClient| -> Examples {
+            let both = client.canaries.iter().zip(&client.coins);
+            both.filter(|(_, inside)| **inside).map(|(canary, _)| canary.clone()).collect()
+        };
+        run.add_examples(&clients.iter().map(inside).collect::<Vec<_>>())?;
+        let steps = run.parts().1.private_steps().unwrap_or(steps);
+        let work = run.parts().1.work.clone();
+        let first = fedra_client::to_values(&run.parts().0.params);
+        let pool = run.thread_pool()?;
+        let folder = Folder::create(scratch, experiment)?;
+        let watch = Watch { listener, server: Arc::default(), models: Mutex::new(vec![first]) };
+        let ended = run.run(&folder, pool.as_ref(), &watch);
+        folder.abandon();
+        if scratch.exists() {
+            fs::remove_dir_all(scratch)
+                .with_context(|| format!("cannot remove {}", scratch.display()))?;
+        }
+        let Ending::Complete(summary) = ended? else { return Ok(None) };
+        let Some(privacy) = summary.privacy else { return Err(not_private()) };
+        let payloads = std::mem::take(&mut *held(&watch.server.payloads));
+        let mut updates = BTreeMap::new();
+        for ((round, client), payload) in payloads {
+            let expected = Expectation {
+                layout: model.layout(),
+                kind: Kind::Change,
+                encoding: Encoding::F32,
+                round,
+                client,
+                scope: None,
+            };
+            let opened = open(&payload, &expected).map_err(ClientError::from)?;
+            updates.insert((round, client), opened.tensors());
+        }
+        let models = watch.models.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Some(Self { privacy, steps, model, work, clients, models, updates }))
+    }
+
+    /// Its clients and their canaries.
+    pub fn clients(&self) -> &[CanaryClient] {
+        &self.clients
+    }
+
+    /// By how much a canary counts in a sight of a client: the share of steps that it is in, for one
+    /// step's noise.
+    pub fn weight(&self, client: usize) -> f64 {
+        let examples = self.examples(client);
+        let steps = self.work.steps(self.steps.public_rows(examples));
+        self.steps.rate(self.work.batch, examples) * (steps as f64).sqrt()
+    }
+
+    fn examples(&self, client: usize) -> u64 {
+        let CanaryClient { rows, coins, .. } = &self.clients[client];
+        (rows.len() + coins.iter().filter(|inside| **inside).count()) as u64
+    }
+
+    /// Hands over every release as the server reads it, under the clip norm that was promised.
+    pub fn sights(
+        &self,
+        (reading, clip): (Reading, f64),
+        see: &mut dyn FnMut(Sight) -> Result<()>,
+    ) -> Result<()> {
+        let device = Device::cpu();
+        for ((round, client), update) in &self.updates {
+            let (place, scope) = (client.0 as usize, update.scope());
+            let params = to_params(&device, self.model.layout(), &self.models[round.0 as usize])?;
+            let model = &self.model;
+            let read = Reader { model, device: &device, params: &params, scope, reading, clip };
+            let OptimiserConfig::Sgd { rate, .. } = self.work.at(*round).solver else { continue };
+            let examples = self.examples(place);
+            let mean = self.steps.mean_batch(self.work.batch, examples) as f64;
+            let steps = self.work.steps(self.steps.public_rows(examples)) as f64;
+            let (share, root) = (self.steps.rate(self.work.batch, examples), steps.sqrt());
+            let scale = -mean / (f64::from(rate) * clip * root);
+            let mut released: Vec<f32> =
+                flat(update).map(|value| (f64::from(value) * scale) as f32).collect();
+            let CanaryClient { rows, canaries, .. } = &self.clients[place];
+            for row in rows.encoded() {
+                let own = read.gradient(row)?;
+                let part = (share * root) as f32;
+                released.iter_mut().zip(own).for_each(|(sum, one)| *sum -= part * one);
+            }
+            let mut gradients = Vec::with_capacity(canaries.len() * released.len());
+            for canary in canaries {
+                gradients.extend(read.gradient(canary)?);
+            }
+            see(Sight { client: place, released, gradients })?;
+        }
+        Ok(())
+    }
+}
+
+/// Gradients of single rows at one model.
+struct Reader<'a> {
+    model: &'a Model,
+    device: &'a Device,
+    params: &'a Params,
+    scope: Scope,
+    reading: Reading,
+    clip: f64,
+}
+
+impl Reader<'_> {
+    /// The gradient of a row over the clip norm: one plain step at rate one is its negative.
+    fn gradient(&self, row: &Encoded) -> Result<Vec<f32>> {
+        let work =
+            Work { batch: 1, ..Work::new(OptimiserConfig::Sgd { rate: 1.0, weight_decay: 0.0 }) };
+        let trainer = Trainer { model: self.model, device: self.device, cache: ByteCount(0) };
+        let task = TrainTask {
+            client: "the auditor",
+            examples: std::slice::from_ref(row),
+            scope: &self.scope,
+            work: &work,
+            correction: Correction::Nothing,
+            seed: Seed(0),
+            key: None,
+        };
+        let mut params = self.params.clone();
+        let change = trainer.train(&mut params, &task)?.change;
+        let square: f64 = flat(&change).map(|value| f64::from(value).powi(2)).sum();
+        let factor = match self.reading {
+            Reading::Clipped => -1.0 / square.sqrt().max(self.clip),
+            Reading::Unclipped => -1.0 / self.clip,
+        };
+        Ok(flat(&change).map(|value| (f64::from(value) * factor) as f32).collect())
+    }
+}
+
+fn flat(values: &ParamValues) -> impl Iterator<Item = f32> + '_ {
+    values.iter().flat_map(|(_, values)| values.iter().copied())
+}
+
+/// Refuses what cannot be audited in this way.
+fn check(run: &Run<'_>) -> Result<PrivateSteps> {
+    let (_, recipe) = run.parts();
+    let Some(steps) = recipe.private_steps() else { return Err(not_private()) };
+    let refused = |key: &str, found: String, expected: &str| -> Result<PrivateSteps> {
+        Err(Complaint::new(key, found, format!("{expected} for an audit")).into())
+    };
+    let Work { solver, local, clip, encoding, .. } = &recipe.work;
+    match solver {
+        OptimiserConfig::Sgd { weight_decay, .. } if *weight_decay == 0.0 => {}
+        OptimiserConfig::Sgd { .. }
+        | OptimiserConfig::Momentum { .. }
+        | OptimiserConfig::AdamW { .. } => {
+            let expected = "{ name = \"sgd\", rate = 0.1 }, from whose steps sums can be read";
+            return refused("work.optimiser", "another one".to_owned(), expected);
+        }
+    }
+    if *local != LocalRule::Plain {
+        return refused("method", "a local rule".to_owned(), "a method without one");
+    }
+    if let Some(norm) = clip {
+        return refused("work.clip", norm.to_string(), "none beside privacy.clip");
+    }
+    if *encoding != Encoding::F32 {
+        return refused("wire.encoding", encoding.to_string(), "\"f32\"");
+    }
+    if steps.clipping != ClipRule::Flat {
+        return refused("privacy.clipping", format!("{:?}", steps.clipping), "\"flat\"");
+    }
+    if recipe.split.is_some() {
+        return refused("split", "a cut model".to_owned(), "a whole one");
+    }
+    Ok(steps)
+}
+
+fn not_private() -> crate::error::Error {
+    let expected = "a promise to examples: [privacy] with unit = \"example\"";
+    Complaint::new("privacy", "none", expected).into()
+}
+
+/// Canaries for each client, as many for each as can be.
+fn planted(run: &Run<'_>, canaries: usize, seed: Seed) -> Result<Vec<CanaryClient>> {
+    let prepared = run.parts().0;
+    let (shards, words) = (&prepared.shards, prepared.model.config().vocabulary());
+    let count = shards.clients.len();
+    if canaries < count {
+        let expected = format!("at least one for each of {count} clients");
+        return Err(Complaint::new("--canaries", canaries, expected).into());
+    }
+    let classes = shards.labels.len().max(1);
+    let mut clients = Vec::with_capacity(count);
+    for (place, shard) in shards.clients.iter().enumerate() {
+        let mut generator = seed.with(place as u64).generator();
+        let own = canaries / count + usize::from(place < canaries % count);
+        let mut drawn = Vec::with_capacity(own);
+        for _ in 0..own {
+            let form = &shard.train.encoded()[generator.below(shard.train.len())];
+            drawn.push(canary(form, (words, classes), &mut generator)?);
+        }
+        let coins = (0..own).map(|_| generator.uniform() < 0.5).collect();
+        clients.push(CanaryClient { rows: shard.train.clone(), canaries: drawn, coins });
+    }
+    Ok(clients)
+}
+
+/// A row of the same form with random tokens and labels; what stands at both ends stays.
+fn canary(
+    form: &Encoded,
+    (words, classes): (usize, usize),
+    generator: &mut Generator,
+) -> Result<Encoded> {
+    let mut canary = form.clone();
+    let last = canary.ids.len().saturating_sub(1);
+    for id in canary.ids.iter_mut().take(last).skip(1) {
+        *id = generator.below(words) as u32;
+    }
+    match &mut canary.target {
+        Target::One(class) => *class = generator.below(classes) as u32,
+        Target::Many(codes) => {
+            *codes = (0..classes as u32).filter(|_| generator.uniform() < 0.5).collect();
+        }
+        Target::PerToken(labels) => {
+            for label in labels.iter_mut().flatten() {
+                *label = generator.below(classes) as u32;
+            }
+        }
+        Target::Choice(_) | Target::Text(_) => {
+            let expected = "a task with labels, for canaries with random ones";
+            return Err(Complaint::new("data.task", "answers in text", expected).into());
+        }
+    }
+    Ok(canary)
+}
+
+/// What a server sees of clients' answers.
+#[derive(Default)]
+struct Server {
+    payloads: Mutex<BTreeMap<(Round, ClientId), Vec<u8>>>,
+    /// Whoever else follows the clients.
+    follower: OnceLock<Arc<dyn Observer>>,
+}
+
+impl Server {
+    fn followers(&self) -> impl Iterator<Item = &Arc<dyn Observer>> {
+        self.follower.get().into_iter()
+    }
+}
+
+impl Observer for Server {
+    fn started(&self, client: &ClientInfo, round: Round) {
+        self.followers().for_each(|follower| follower.started(client, round));
+    }
+
+    fn progressed(&self, progress: &RoundProgress) {
+        self.followers().for_each(|follower| follower.progressed(progress));
+    }
+
+    fn stops(&self) -> bool {
+        self.followers().any(|follower| follower.stops())
+    }
+
+    fn finished(&self, client: &ClientInfo, round: Round, arrival: &Arrival) {
+        self.followers().for_each(|follower| follower.finished(client, round, arrival));
+        if let Outcome::Finished(reply) = &arrival.outcome {
+            held(&self.payloads).insert((round, client.id), reply.payload.clone());
+        }
+    }
+}
+
+/// A lock whose holder cannot have left half a change behind.
+fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps the models of all rounds, and lets somebody else follow too.
+struct Watch<'a> {
+    listener: &'a dyn Listener,
+    server: Arc<Server>,
+    models: Mutex<Vec<ParamValues>>,
+}
+
+impl Listener for Watch<'_> {
+    fn note(&self, line: &str) {
+        self.listener.note(line);
+    }
+
+    fn warn(&self, line: &str) {
+        self.listener.warn(line);
+    }
+
+    fn preparing(&self, step: &Preparing) {
+        self.listener.preparing(step);
+    }
+
+    fn prepared(&self) {
+        self.listener.prepared();
+    }
+
+    fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        // A run begins its rounds once.
+        let _first = self.server.follower.set(self.listener.begin(rounds));
+        Arc::clone(&self.server) as Arc<dyn Observer>
+    }
+
+    fn round(&self, report: &RoundReport) {
+        self.listener.round(report);
+    }
+
+    fn model(&self, completed: u32, model: &ParamValues) {
+        self.listener.model(completed, model);
+        held(&self.models).push(model.clone());
+    }
+
+    fn end(&self) {
+        self.listener.end();
+    }
+
+    fn stops(&self) -> bool {
+        self.listener.stops()
+    }
+}

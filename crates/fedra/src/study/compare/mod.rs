@@ -1,0 +1,118 @@
+//! Several experiments over seeds, side by side.
+//!
+//! ```text
+//! files, [compare], --sweep, --tune --> variants x seeds --> checked, all of them
+//!     --> tuning runs (validation examples) --> runs --> Comparison --> compare.json, compare.md
+//! ```
+//!
+//! Every run is an ordinary run in an ordinary folder. What is complete is not run again, what was
+//! interrupted goes on, and what has changed in the file, the data or the weights runs anew.
+
+mod comparison;
+mod listener;
+mod page;
+mod process_pool;
+mod progression;
+mod results;
+mod statistics;
+mod tune;
+mod variants;
+mod work_plan;
+mod workers;
+mod written;
+
+pub use comparison::{Comparison, Judged, Line, Row, Standing};
+pub use listener::{CompareListener, RunsAhead};
+pub use page::Page;
+pub use process_pool::{INTERRUPTED, ProcessPool};
+pub use statistics::{Average, Verdict, quantile};
+pub use variants::{Assignment, Variant};
+pub use work_plan::{CompareRequest, WorkPlan};
+pub use workers::Workers;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Context, Result, refuse};
+use crate::folder::lock::Lock;
+use crate::folder::run_files::{COMPARISON, EXPERIMENT};
+use crate::folder::run_folder::Folder;
+use crate::report;
+use comparison::Entry;
+use fedra_engine::durable;
+use progression::Progression;
+use results::RunResult;
+
+/// What came of a comparison.
+pub struct Compared {
+    /// The numbers, which are in `compare.json` too.
+    pub comparison: Comparison,
+    /// Runs that broke down, in words.
+    pub failures: Vec<String>,
+}
+
+impl Compared {
+    /// The text of `compare.json`.
+    pub fn json(&self) -> Result<String> {
+        let mut json = serde_json::to_string_pretty(&self.comparison)?;
+        json.push('\n');
+        Ok(json)
+    }
+
+    /// The tables.
+    pub fn page(&self) -> Page {
+        Page::of(&self.comparison)
+    }
+}
+
+/// Runs what is missing in a folder and compares; `None` when it was asked to stop, and then the same
+/// call goes on where it was.
+pub fn compare(
+    plan: &WorkPlan,
+    out: &Path,
+    workers: &Workers<'_>,
+    listener: &dyn CompareListener,
+) -> Result<Option<Compared>> {
+    if out.exists() && !out.is_dir() {
+        refuse!("--out: found the file {}, expected a folder", out.display());
+    }
+    Lock::check(out, "--out")?;
+    if out.join(EXPERIMENT).exists() {
+        refuse!("--out: found a run in {}, expected a folder of comparisons", out.display());
+    }
+    let (fingerprints, notes) = plan.check(listener.preparation())?;
+    for note in &notes {
+        listener.note(note);
+    }
+    // Held until the tables are written.
+    let _held = Folder::claim(out)?;
+
+    let mut progression = Progression::new(plan, (out, fingerprints), listener);
+    let Some(done) = progression.run(workers)? else { return Ok(None) };
+
+    let mut entries = Vec::new();
+    for (variant, ((place, folders), baseline)) in
+        plan.variants.iter().zip(done.folders.iter().enumerate().zip(&plan.baselines))
+    {
+        let read = |(seed, folder): (&u64, &PathBuf)| Ok((*seed, RunResult::read(folder)?));
+        entries.push(Entry {
+            name: variant.name.clone(),
+            tuned: done.chosen[place].clone(),
+            baseline: *baseline,
+            runs: folders.iter().map(read).collect::<Result<BTreeMap<_, _>>>()?,
+        });
+    }
+    let mut comparison = Comparison::of(&plan.name, &plan.seeds, &entries);
+    comparison.notes.extend(done.notes);
+    let compared = Compared { comparison, failures: done.failures };
+    let (json, page) = (compared.json()?, compared.page().markdown());
+    for (name, text) in [(COMPARISON, json), ("compare.md", page)] {
+        durable::write(&out.join(name), text.as_bytes())
+            .with_context(|| format!("cannot write {name}"))?;
+    }
+    if let Err(error) = report::write_comparison(out) {
+        listener
+            .note(&format!("warning: there is no page of this comparison: {}", error.in_words()));
+    }
+    Ok(Some(compared))
+}

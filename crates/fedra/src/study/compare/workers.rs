@@ -1,0 +1,116 @@
+//! Who carries out the runs of a comparison: this process one after another, or others side by side.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use fedra_client::Observer;
+use fedra_data::Preparing;
+use fedra_engine::{ParamValues, RoundReport};
+
+use super::process_pool::{Ending, Job, News, ProcessPool};
+use crate::error::Error;
+use crate::process::forget_peak;
+use crate::run::federate;
+use crate::run::listener::{Listener, Rounds};
+use crate::run::start::{Resumed, resume};
+use crate::text::headline::round_line;
+
+/// Who carries out the runs. Either way they come to the same bytes.
+#[derive(Clone, Copy)]
+pub enum Workers<'a> {
+    /// This process, one run after another.
+    Here,
+    /// Processes of their own: memory is given back after each, its peak is the run's alone, and a run
+    /// that breaks down takes no other with it.
+    Processes(ProcessPool<'a>),
+}
+
+impl Workers<'_> {
+    /// Runs that are on at a time.
+    pub const fn at_a_time(&self) -> usize {
+        match self {
+            Self::Here => 1,
+            Self::Processes(pool) => pool.jobs,
+        }
+    }
+
+    /// Carries out the jobs in order and passes on what they tell, with their place in the list.
+    /// Says whether all were begun and none was interrupted.
+    pub fn run(
+        &self,
+        jobs: &[Job],
+        stops: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(usize, News),
+    ) -> bool {
+        match self {
+            Self::Here => here(jobs, stops, tell),
+            Self::Processes(pool) => pool.run(jobs, stops, tell),
+        }
+    }
+}
+
+fn here(jobs: &[Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News)) -> bool {
+    let tell = RefCell::new(tell);
+    for (place, job) in jobs.iter().enumerate() {
+        forget_peak();
+        let round = |told: String| (tell.borrow_mut())(place, News::Round(told));
+        let listener = OneOf { stops, round: &round, rounds: Cell::new(0) };
+        let ending = match resume(&job.folder, job.threads, &listener) {
+            Ok(Resumed::WasComplete(_) | Resumed::WentOn(federate::Ending::Complete(_))) => {
+                Ending::Complete
+            }
+            Ok(Resumed::WentOn(federate::Ending::Interrupted { .. })) => Ending::Interrupted,
+            Err(error) if error.is_stopped_preparation() => Ending::Interrupted,
+            Err(error) => Ending::Failed(failure(&error)),
+        };
+        let interrupted = ending == Ending::Interrupted;
+        (tell.borrow_mut())(place, News::Over(ending));
+        if interrupted {
+            return false;
+        }
+    }
+    true
+}
+
+/// The words that a process of its own would leave.
+fn failure(error: &Error) -> String {
+    match error.breakdown() {
+        Some(kept) => format!("{}\n{kept}", error.in_words()),
+        None => error.in_words(),
+    }
+}
+
+/// Listens to one run on behalf of the comparison.
+struct OneOf<'a> {
+    stops: &'a dyn Fn() -> bool,
+    round: &'a dyn Fn(String),
+    rounds: Cell<u32>,
+}
+
+impl Listener for OneOf<'_> {
+    /// What is worth a note was told when all runs were checked.
+    fn note(&self, _line: &str) {}
+
+    fn warn(&self, _line: &str) {}
+
+    fn preparing(&self, _step: &Preparing) {}
+
+    fn prepared(&self) {}
+
+    fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        self.rounds.set(rounds.rounds);
+        Arc::new(fedra_client::Silent)
+    }
+
+    fn round(&self, report: &RoundReport) {
+        (self.round)(round_line(report, self.rounds.get()));
+    }
+
+    fn model(&self, _completed: u32, _model: &ParamValues) {}
+
+    fn end(&self) {}
+
+    fn stops(&self) -> bool {
+        (self.stops)()
+    }
+}

@@ -1,0 +1,6 @@
+//! Several runs for one answer: comparisons over seeds, advice on freezing, shadow models and canaries for attacks.
+
+pub mod advise;
+pub mod canaries;
+pub mod compare;
+pub mod shadow;

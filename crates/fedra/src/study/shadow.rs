@@ -1,0 +1,325 @@
+//! Models trained on random halves of every client's examples, for attacks that ask who was there.
+//!
+//! Everything but the halves is the same in all of them: data, first weights, vocabulary, rounds. That
+//! is what a server knows of its own federation, so its shadow models may start there too. A coin for
+//! each example and model decides, so that in each model members and others differ by nothing else.
+//! The unit is an example as it is trained on: a row, or one window of a longer text.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use fedra_client::{Evaluator, Examples, Limits, Observer, Shards, to_params};
+use fedra_compute::{Device, Seed};
+use fedra_data::Preparing;
+use fedra_engine::{ParamValues, PrivacyReport, RoundReport};
+use fedra_model::Model;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Experiment;
+use crate::config::complaint::Complaint;
+use crate::error::{Context, Result, refuse};
+use crate::folder::run_folder::Folder;
+use crate::prepare::fingerprint::Inputs;
+use crate::run::federate::{Ending, Run};
+use crate::run::listener::{Listener, Rounds};
+
+/// Which model of a run is given away.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Released {
+    /// The last one.
+    Final,
+    /// The first whose test score is at least this.
+    AtScore(f64),
+}
+
+/// One of several models that differ by their halves.
+#[derive(Clone, Copy, Debug)]
+pub struct ShadowRequest<'a> {
+    /// What is trained.
+    pub experiment: &'a Experiment,
+    /// Which half: another number draws other coins.
+    pub number: u64,
+    /// Which model is given away.
+    pub released: Released,
+    /// Where the run's files are kept while it trains; they are removed afterwards.
+    pub scratch: &'a Path,
+}
+
+/// A model, as far as an attack needs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShadowModel {
+    /// The experiment, as a file that repeats it.
+    pub experiment: String,
+    /// What it learnt from; the division is that of its half.
+    pub inputs: Inputs,
+    /// Which half.
+    pub number: u64,
+    /// Which model was given away.
+    pub released: Released,
+    /// Rounds behind it.
+    pub rounds: u32,
+    /// Whether the score that was asked for was reached; always so for the last model.
+    pub is_reached: bool,
+    /// Its score on test examples, where there are some.
+    pub score: Option<TestScore>,
+    /// What the run promises and has spent up to then, where it is private.
+    pub privacy: Option<PrivacyReport>,
+    /// Whether it learnt from each example, clients in order.
+    pub members: Vec<bool>,
+    /// Its loss on each, the mean over the example's targets.
+    pub losses: Vec<f64>,
+}
+
+/// How good a model is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestScore {
+    /// The score's name.
+    pub name: String,
+    /// Its value.
+    pub value: f64,
+}
+
+impl ShadowModel {
+    /// Refuses, before anything is written, what could not be trained or asked.
+    pub fn check(experiment: &Experiment, released: Released) -> Result<()> {
+        let subject = Subject::of(&Run::prepare(experiment)?)?;
+        subject.check(released)
+    }
+
+    /// Trains one, and asks it for its losses; `None` when it was asked to stop on the way.
+    pub fn train(request: &ShadowRequest<'_>, listener: &dyn Listener) -> Result<Option<Self>> {
+        let ShadowRequest { experiment, number, released, scratch } = *request;
+        let mut run = Run::prepare(experiment)?;
+        let subject = Subject::of(&run)?;
+        subject.check(released)?;
+        let halves = halves(&subject.shards, Seed(experiment.draft.seed), number)?;
+        run.keep_examples(&halves)?;
+        let inputs = run.inputs().clone();
+        let pool = run.thread_pool()?;
+        let folder = Folder::create(scratch, experiment)?;
+        let watch = Watch::new(&subject, released, listener);
+        let ended = run.run(&folder, pool.as_ref(), &watch);
+        folder.abandon();
+        if scratch.exists() {
+            fs::remove_dir_all(scratch)
+                .with_context(|| format!("cannot remove {}", scratch.display()))?;
+        }
+        let privacy = watch.privacy.take();
+        let Seen { model, rounds, is_reached } = watch.seen()?;
+        match ended? {
+            Ending::Complete(_) => {}
+            Ending::Interrupted { .. } if is_reached => {}
+            Ending::Interrupted { .. } => return Ok(None),
+        }
+        let Some(model) = model else { refuse!("found no round, expected at least one") };
+        let losses = subject.losses(&model)?;
+        let score = subject.score(&model)?;
+        let (members, losses) = halves
+            .into_iter()
+            .flatten()
+            .zip(losses)
+            .filter_map(|(is_member, loss)| Some((is_member, loss?)))
+            .unzip();
+        Ok(Some(Self {
+            experiment: experiment.to_toml()?,
+            inputs,
+            number,
+            released,
+            rounds,
+            is_reached: is_reached || released == Released::Final,
+            score,
+            privacy,
+            members,
+            losses,
+        }))
+    }
+
+    /// Whether this is the model that is asked for, from a file of an earlier call. Data that have
+    /// changed since make it another one.
+    pub fn answers(&self, request: &ShadowRequest<'_>) -> Result<bool> {
+        let ShadowRequest { experiment, number, released, .. } = *request;
+        if (self.number, self.released) != (number, released)
+            || self.experiment != experiment.to_toml()?
+        {
+            return Ok(false);
+        }
+        let mut run = Run::prepare(experiment)?;
+        let halves = halves(&run.parts().0.shards, Seed(experiment.draft.seed), number)?;
+        run.keep_examples(&halves)?;
+        Ok(self.inputs == *run.inputs())
+    }
+}
+
+/// A coin for each example to learn from, client by client.
+fn halves(shards: &Shards, seed: Seed, number: u64) -> Result<Vec<Vec<bool>>> {
+    let seed = seed.of("members").with(number);
+    let mut halves = Vec::with_capacity(shards.clients.len());
+    for (client, shard) in shards.clients.iter().enumerate() {
+        let mut generator = seed.with(client as u64).generator();
+        let half: Vec<bool> = (0..shard.train.len()).map(|_| generator.uniform() < 0.5).collect();
+        if !half.contains(&true) {
+            refuse!(
+                "found no example in half {number} of {}, which has {}, expected at least one\n\
+                 hint: more rows for each client, or another seed",
+                shard.name,
+                half.len()
+            );
+        }
+        halves.push(half);
+    }
+    Ok(halves)
+}
+
+/// What is asked of a model that was given away.
+struct Subject {
+    model: Model,
+    shards: Shards,
+    test: Examples,
+}
+
+impl Subject {
+    fn of(run: &Run<'_>) -> Result<Self> {
+        let (prepared, recipe) = run.parts();
+        if !recipe.personal.select(prepared.model.layout())?.is_empty() {
+            let expected = "a method in which clients share the whole model";
+            let found = "parameters that stay with each client";
+            return Err(Complaint::new("method", found, expected).into());
+        }
+        let shards = prepared.shards.clone();
+        let mut test = shards.central_test.clone();
+        if test.is_empty() {
+            shards.clients.iter().for_each(|shard| test.extend_from(&shard.test));
+        }
+        Ok(Self { model: prepared.model.clone(), shards, test })
+    }
+
+    fn check(&self, released: Released) -> Result<()> {
+        match released {
+            Released::AtScore(_) if self.test.is_empty() => {
+                let expected = "test examples for --at-score: above 0";
+                Err(Complaint::new("data.shares.central", "no test example", expected).into())
+            }
+            Released::AtScore(_) | Released::Final => Ok(()),
+        }
+    }
+
+    fn evaluator<'a>(&'a self, device: &'a Device) -> Evaluator<'a> {
+        Evaluator {
+            model: &self.model,
+            device,
+            task: self.shards.task,
+            labels: &self.shards.labels,
+            tokens: Limits::default().tokens,
+        }
+    }
+
+    fn score(&self, model: &ParamValues) -> Result<Option<TestScore>> {
+        if self.test.is_empty() {
+            return Ok(None);
+        }
+        let device = Device::cpu();
+        let params = to_params(&device, self.model.layout(), model)?;
+        let scores = self.evaluator(&device).score(&params, &self.test)?;
+        let (name, value) = scores.headline();
+        Ok(Some(TestScore { name: name.to_owned(), value }))
+    }
+
+    /// The loss on everybody's examples; none for one without a target.
+    fn losses(&self, model: &ParamValues) -> Result<Vec<Option<f64>>> {
+        let device = Device::cpu();
+        let params = to_params(&device, self.model.layout(), model)?;
+        let evaluator = self.evaluator(&device);
+        let mut losses = Vec::new();
+        for shard in &self.shards.clients {
+            losses.extend(evaluator.losses(&params, &shard.train)?);
+        }
+        Ok(losses)
+    }
+}
+
+/// Follows a run up to the model that is given away.
+struct Watch<'a> {
+    subject: &'a Subject,
+    released: Released,
+    listener: &'a dyn Listener,
+    seen: RefCell<Result<Seen>>,
+    privacy: RefCell<Option<PrivacyReport>>,
+    is_over: Cell<bool>,
+}
+
+#[derive(Default)]
+struct Seen {
+    model: Option<ParamValues>,
+    rounds: u32,
+    is_reached: bool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(subject: &'a Subject, released: Released, listener: &'a dyn Listener) -> Self {
+        let seen = RefCell::new(Ok(Seen::default()));
+        let (privacy, is_over) = (RefCell::default(), Cell::new(false));
+        Self { subject, released, listener, seen, privacy, is_over }
+    }
+
+    fn seen(self) -> Result<Seen> {
+        self.seen.into_inner()
+    }
+
+    fn look(&self, completed: u32, model: &ParamValues) -> Result<Seen> {
+        let is_reached = match self.released {
+            Released::Final => false,
+            Released::AtScore(least) => {
+                self.subject.score(model)?.is_some_and(|score| score.value >= least)
+            }
+        };
+        Ok(Seen { model: Some(model.clone()), rounds: completed, is_reached })
+    }
+}
+
+impl Listener for Watch<'_> {
+    fn note(&self, line: &str) {
+        self.listener.note(line);
+    }
+
+    fn warn(&self, line: &str) {
+        self.listener.warn(line);
+    }
+
+    fn preparing(&self, step: &Preparing) {
+        self.listener.preparing(step);
+    }
+
+    fn prepared(&self) {
+        self.listener.prepared();
+    }
+
+    fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        self.listener.begin(rounds)
+    }
+
+    fn round(&self, report: &RoundReport) {
+        self.listener.round(report);
+        let spent = report.privacy.clone();
+        self.privacy.replace(spent.map(|spent| PrivacyReport { sites: Vec::new(), ..spent }));
+    }
+
+    fn model(&self, completed: u32, model: &ParamValues) {
+        self.listener.model(completed, model);
+        let seen = self.look(completed, model);
+        self.is_over.set(seen.as_ref().map_or(true, |seen| seen.is_reached));
+        *self.seen.borrow_mut() = seen;
+    }
+
+    fn end(&self) {
+        self.listener.end();
+    }
+
+    fn stops(&self) -> bool {
+        self.is_over.get() || self.listener.stops()
+    }
+}
