@@ -218,7 +218,7 @@ impl Join {
         if recipe.privacy.is_some() {
             bail!("--stock: found [privacy], expected none: nobody there keeps its promise");
         }
-        let (names, seed) = (tensor_names(client.layout())?, Seed(experiment.draft.seed));
+        let (names, seed) = (tensor_names(client.layout())?, experiment.seed);
         Ok(Some(StockRun { recipe: recipe.clone(), seed, names }))
     }
 

@@ -175,7 +175,12 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
         }
         console::say(format_args!("error: {}", fedra::error::in_words(error.as_ref())));
         if let Some(kept) = ours.and_then(fedra::Error::breakdown) {
-            console::say(kept);
+            let again = if kept.is_served {
+                "the same fedra serve command".to_owned()
+            } else {
+                format!("fedra run --resume {}", kept.folder.display())
+            };
+            console::say(format_args!("hint: {kept}; once this is fixed, {again} resumes the run"));
         }
         ExitCode::from(status(&error))
     })

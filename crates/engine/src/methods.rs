@@ -122,11 +122,24 @@ impl Method {
         name: &str,
         settings: D,
     ) -> Result<Self, EngineError> {
-        let wrong = |error: D::Error| EngineError::MethodSettings {
+        let read = Self::read(name, settings).ok_or_else(|| EngineError::UnknownMethod {
+            found: name.to_owned(),
+            expected: Self::NAMES.join(", "),
+        })?;
+        let method = read.map_err(|error| EngineError::MethodSettings {
             method: name.to_owned(),
             reason: error.to_string(),
-        };
-        let method = match name {
+        })?;
+        method.check()?;
+        Ok(method)
+    }
+
+    /// The same with the reader's own error, and unchecked; `None` if no method has the name.
+    pub fn read<'de, D: Deserializer<'de>>(
+        name: &str,
+        settings: D,
+    ) -> Option<Result<Self, D::Error>> {
+        Some(match name {
             "centralised" => Deserialize::deserialize(settings).map(Self::Centralised),
             "local-only" => Deserialize::deserialize(settings).map(Self::LocalOnly),
             "fedavg" => Deserialize::deserialize(settings).map(Self::FedAvg),
@@ -142,20 +155,12 @@ impl Method {
             "fedbabu" => Deserialize::deserialize(settings).map(Self::FedBabu),
             "fedfrozen" => Deserialize::deserialize(settings).map(Self::FedFrozen),
             "safl" => Deserialize::deserialize(settings).map(Self::Safl),
-            found => {
-                return Err(EngineError::UnknownMethod {
-                    found: found.to_owned(),
-                    expected: Self::NAMES.join(", "),
-                });
-            }
-        };
-        let method = method.map_err(wrong)?;
-        method.check()?;
-        Ok(method)
+            _ => return None,
+        })
     }
 
     /// Refuses settings that contradict each other, and a method beneath that makes no sense there.
-    fn check(&self) -> Result<(), EngineError> {
+    pub fn check(&self) -> Result<(), EngineError> {
         if let Self::FedFrozen(method) = self {
             return method.check();
         }

@@ -5,7 +5,7 @@
 //! kept, and what is kept is said, with how to go on from it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fedra_client::ClientError;
 use fedra_compute::ComputeError;
@@ -158,38 +158,34 @@ pub fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
 /// How far a run came that could not go on.
 #[derive(Clone, Debug)]
 pub struct Breakdown {
-    rounds: u32,
-    of: u32,
-    /// The command that goes on.
-    again: String,
+    /// Rounds that are kept.
+    pub rounds: u32,
+    /// Rounds in all.
+    pub of: u32,
+    /// The run's folder, from which it can be resumed.
+    pub folder: PathBuf,
+    /// Whether its clients are elsewhere.
+    pub is_served: bool,
 }
 
 impl Breakdown {
     /// An error on the way, with how many of how many rounds the folder keeps; a refusal stays one.
     pub(crate) fn of(error: Error, (rounds, of): (u32, u32), folder: &Path) -> Error {
-        match error.engine() {
-            // The same rounds would diverge again.
-            Some(engine) if engine.is_divergence() => error,
-            Some(engine) if !is_breakdown(engine) => error,
-            Some(_) | None => {
-                let again = if folder.join(SITES).exists() {
-                    "the same fedra serve command".to_owned()
-                } else {
-                    format!("fedra run --resume {}", folder.display())
-                };
-                let how = Self { rounds, of, again };
-                Error::BrokeDown { how, source: Box::new(error) }
-            }
+        // The same rounds would diverge again.
+        let ends = |engine: &EngineError| engine.is_divergence() || !is_breakdown(engine);
+        if error.engine().is_some_and(ends) {
+            return error;
         }
+        let is_served = folder.join(SITES).exists();
+        let how = Self { rounds, of, folder: folder.to_owned(), is_served };
+        Error::BrokeDown { how, source: Box::new(error) }
     }
 }
 
-/// What is kept, and what to do next: it stands behind the error, as hints do.
 impl fmt::Display for Breakdown {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, of, again } = self;
-        let kept = format!("{rounds} of {of} rounds are kept");
-        write!(formatter, "hint: {kept}; once this is mended, {again} goes on")
+        let Self { rounds, of, folder, .. } = self;
+        write!(formatter, "{rounds} of {of} rounds are kept in {}", folder.display())
     }
 }
 

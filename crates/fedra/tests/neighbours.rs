@@ -174,9 +174,9 @@ fn what_counts_other_rows_is_refused_where_single_rows_are_hidden() {
         (&["data.max_examples=20"][..], "data.sample = 0.5 uses a share of the rows"),
         (
             &["data.partition={ by = 'shards', shards = 2 }", "federation.clients=3"],
-            "shards are cut by counting",
+            "they are cut by counting",
         ),
-        (&["data.partition.min_examples=20"], "none beside privacy.rows"),
+        (&["data.partition.min_examples=20"], "cannot be combined with privacy.rows"),
         (&["privacy.cap=1.5"], "none beside privacy.cap"),
         (&["privacy.unit='client'"], "it is about rows, not about clients"),
         (

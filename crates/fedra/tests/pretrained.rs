@@ -164,7 +164,7 @@ fn a_run_goes_on_from_the_adapters_and_the_head_of_another() {
     let other = refused(&format!("{again}\nlora = {{ rank = 3 }}"));
     assert!(other.starts_with("model.lora: found other adapters"), "{other}");
     let alone = refused(&format!("adapter = '{}'", adapter.display()));
-    assert!(alone.contains("it only beside model.path"), "{alone}");
+    assert!(alone.contains("applies only with model.path"), "{alone}");
     let config = adapter.join("adapter_config.json");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("\"bias\"", "\"use_dora\": true,\n  \"bias\"")).unwrap();

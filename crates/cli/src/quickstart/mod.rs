@@ -166,7 +166,7 @@ impl Quickstart {
         let unchanged = ["work.optimiser.rate=0.0", "work.max_steps=1", "federation.rounds=1"];
         let unchanged = unchanged.iter().fold(common.clone(), |all, one| all.set(one));
         let first = read(story::UNCHANGED, &unchanged)?;
-        let (seed, table) = (first.draft.seed, first.compare.clone().unwrap_or_default());
+        let (seed, table) = (first.seed.0, first.compare.clone().unwrap_or_default());
         let mut all = vec![(story::UNCHANGED.to_owned(), first)];
         for variant in table.variants {
             let assigned: Vec<_> = variant.set.into_iter().collect();
@@ -194,7 +194,7 @@ impl Quickstart {
 }
 
 /// The rounds of one run in its folder; `None` if it was interrupted.
-fn rounds(name: &str, run: Run<'_>, folder: &Folder, voice: Voice) -> Result<Option<Summary>> {
+fn rounds(name: &str, run: Run, folder: &Folder, voice: Voice) -> Result<Option<Summary>> {
     match run.run(folder, None, &Terminal::named(name, voice))? {
         Ending::Complete(summary) => Ok(Some(*summary)),
         Ending::Interrupted { .. } => Ok(None),

@@ -102,8 +102,8 @@ fn pairs_of_texts_in_another_encoding_are_learnt_and_saved_with_their_tokenizer(
         ("data.encoding=koi8", "data.encoding: found \"koi8\", expected"),
         ("data.delimiter=ab", "data.delimiter: found"),
         ("data.delimiter=\u{a7}", "expected one ASCII character"),
-        ("data.source=parquet", "data.delimiter: found ';', expected it only beside"),
-        ("data.task=language", "data.columns.text: found the two columns"),
+        ("data.source=parquet", "data.delimiter applies only with data.source"),
+        ("data.task=language", "data.columns.text: pairs of texts are for"),
         ("data.columns.text=[\"question\"]", "data.columns.text: found"),
         ("data.columns.text=[\"label\", \"label\"]", "expected two columns"),
     ] {
@@ -339,7 +339,7 @@ fn rows_without_a_label_are_refused_with_their_lines_or_left_out_and_counted() {
     }
     assert!(text(&output.stdout).contains("rows           6"), "{}", text(&output.stdout));
     let said = place.refused(&["data", "tiny.toml", "--set", "data.missing=drop"]);
-    assert!(said.contains("data.missing: found a choice, expected it only beside files"), "{said}");
+    assert!(said.contains("data.missing applies only to files"), "{said}");
     let said = place.refused(&["data", "rows.toml", "--set", "data.missing=guess"]);
     assert!(said.contains("data.missing"), "{said}");
 }

@@ -74,8 +74,8 @@ fn a_full_disk_ends_a_run_with_a_sentence_and_it_goes_on_to_the_same_bytes() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     let expected = "error: a round report could not be written: parts/rounds.jsonl: File too large";
     assert!(said.starts_with(expected), "{said}");
-    assert!(said.contains(" of 150 rounds are kept; once this is mended, "), "{said}");
-    assert!(said.contains("fedra run --resume parts goes on"), "{said}");
+    assert!(said.contains(" of 150 rounds are kept in parts; once this is fixed, "), "{said}");
+    assert!(said.contains("fedra run --resume parts resumes the run"), "{said}");
     assert!(!place.path("parts/summary.json").exists());
 
     place.succeed(&["run", "--resume", "parts", "--quiet"]);
@@ -150,7 +150,7 @@ fn a_file_that_may_not_grow_is_a_sentence_and_a_status() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("error: writing short/") && said.contains("File too large"), "{said}");
-    assert!(said.contains("once this is mended, fedra run --resume short goes on"), "{said}");
+    assert!(said.contains("once this is fixed, fedra run --resume short resumes"), "{said}");
 }
 
 #[test]

@@ -199,7 +199,10 @@ fn hospitals_may_have_a_file_each() {
     assert!(!made.contains("client ="), "{made}");
     let refused = place.fedra(&["run", "made.toml", "--set", "data.path=hospitals/east.csv"]);
     let said = text(&refused.stderr);
-    assert!(said.contains("data.path: found ") && said.contains("beside data.clients"), "{said}");
+    assert!(
+        said.contains("data.clients cannot be combined with data.path or data.train"),
+        "{said}"
+    );
 }
 
 #[test]

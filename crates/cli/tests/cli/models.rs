@@ -211,7 +211,7 @@ fn a_head_that_contradicts_its_labels_is_refused_unless_a_new_one_is_asked_for()
     place.succeed(&["plan", "second.toml", "--set", "model.head=fresh"]);
     let message = place.fedra(&["plan", "first.toml", "--set", "model.head=fresh"]);
     let message = text(&message.stderr);
-    assert!(message.contains("model.head: found a choice, expected it only beside"), "{message}");
+    assert!(message.contains("model.head applies only with model.path"), "{message}");
 }
 
 #[test]

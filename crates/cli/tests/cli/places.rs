@@ -25,7 +25,7 @@ fn values_keys_and_words_are_shown_with_their_line() {
     check(
         "clients = 3",
         "clents = 3",
-        "federation.clents: found an unknown key, expected a known one\n   --> x.toml:20:1\n   |\n\
+        "federation.clents: unknown key\n   --> x.toml:20:1\n   |\n\
          20 | clents = 3\n   | ^^^^^^\nhint: did you mean federation.clients?",
     );
     check(
@@ -37,7 +37,7 @@ fn values_keys_and_words_are_shown_with_their_line() {
     check(
         "rounds = 3\n",
         "",
-        "federation.rounds: found nothing, expected at least 1\n   --> x.toml:18:2\n   |\n\
+        "federation.rounds is missing: expected at least 1\n   --> x.toml:18:2\n   |\n\
          18 | [federation]\n   |  ^^^^^^^^^^",
     );
 }
@@ -47,7 +47,7 @@ fn what_only_the_data_show_is_placed_too() {
     check(
         "clients = 3",
         "clients = 3\nnames = [\"a\", \"b\", \"c\"]",
-        "federation.names: found a list, expected none: the synthetic clinic names its hospitals\n   \
+        "federation.names cannot be combined with the synthetic clinic, which names its hospitals\n   \
          --> x.toml:21:9\n   |\n21 | names = [\"a\", \"b\", \"c\"]\n   |         ^^^^^^^^^^^^^^^",
     );
     let place = Place::new();

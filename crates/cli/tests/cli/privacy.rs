@@ -114,7 +114,7 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
 fn what_no_promise_covers_is_refused_with_the_reason() {
     let place = Place::new();
     for (sets, expected) in [
-        ("privacy.clip=1", "privacy.epsilon: found nothing, expected the most that may be spent"),
+        ("privacy.clip=1", "privacy.epsilon is missing: expected the most that may be spent"),
         ("privacy.epsilon=0", "privacy.epsilon: found 0, expected"),
         ("privacy.epsilon=-1", "privacy.epsilon: found -1, expected"),
         ("privacy.noise=0", "privacy.noise: found 0, expected"),
@@ -161,7 +161,7 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         ("privacy.noise=1\nprivacy.sigma=1", "privacy.sigma"),
         ("privacy.noise=1\nevaluate.attention=true", "evaluate.attention tells"),
         ("privacy.noise=1\nevaluate.best=true", "evaluate.best: found given, expected it beside"),
-        ("privacy.noise=1\nprivacy.public=\"rows.jsonl\"", "privacy.public: found a file"),
+        ("privacy.noise=1\nprivacy.public=\"rows.jsonl\"", "privacy.public applies only with"),
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.prune={ heads = 0.5 }",
             "the heads that are sent follow from what clients measured",

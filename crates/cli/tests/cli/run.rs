@@ -202,7 +202,7 @@ fn every_experiment_of_the_repository_is_understood() {
         command.env("FEDRA_DATA", &nowhere).env("FEDRA_MODELS", &nowhere).arg("data").arg(&file);
         let output = command.output().unwrap();
         // Real data are not here; that they are missing is the last thing to be found wrong.
-        let missing = text(&output.stderr).contains("expected a file or folder that exists");
+        let missing = text(&output.stderr).contains("there is no file or folder");
         assert!(output.status.success() || missing, "{file:?}: {}", text(&output.stderr));
     }
 }

@@ -69,14 +69,17 @@ fn what_a_task_in_text_lacks_or_ignores_is_refused_by_its_key() {
     let (choice, generation) = ("task = 'choice'", "task = 'generation'");
     let target = "target = '{home}'";
     for (keys, expected) in [
-        (&[choice, YES_NO][..], "data.prompt: found nothing, expected a template"),
-        (&[choice, PROMPT], "data.answers: found nothing, expected a text for each label"),
+        (&[choice, YES_NO][..], "data.prompt is missing: expected a template"),
+        (&[choice, PROMPT], "data.answers is missing: expected a text for each label"),
         (&[choice, "prompt = 'Hello'", YES_NO], "expected at least one column in braces"),
         (&[choice, "prompt = '{story.text'", YES_NO], "expected a column between braces"),
-        (&[choice, PROMPT, "answers = ['yes']"], "data.answers: found one, expected at least two"),
-        (&[choice, PROMPT, YES_NO, target], "data.target: found a value, expected it only beside"),
+        (&[choice, PROMPT, "answers = ['yes']"], "data.answers: found 1, expected at least 2"),
+        (&[choice, PROMPT, YES_NO, target], "data.target applies only to the task generation"),
         (&[choice, PROMPT, YES_NO, "max_new_tokens = 3"], "data.max_new_tokens"),
-        (&[choice, PROMPT, YES_NO, "labels = ['true', 'false']"], "data.answers names the labels"),
+        (
+            &[choice, PROMPT, YES_NO, "labels = ['true', 'false']"],
+            "data.labels cannot be combined with data.answers",
+        ),
         (&[choice, PROMPT, YES_NO, "length_norm = 'words'"], "data.length_norm"),
         (
             &[choice, PROMPT, "answers = { true = 'yes', other = 'no' }"],
@@ -92,21 +95,21 @@ fn what_a_task_in_text_lacks_or_ignores_is_refused_by_its_key() {
         ),
         (
             &[choice, PROMPT, YES_NO, "columns = { label = 'glad', text = 'home' }"],
-            "data.prompt names the columns",
+            "data.columns.text cannot be combined with data.prompt",
         ),
         (
             &[choice, PROMPT, YES_NO, "columns = { label = 'glad', rows = 'home' }"],
             "no list in \"home\"",
         ),
-        (&[generation, PROMPT], "data.target: found nothing"),
-        (&[generation, PROMPT, target, YES_NO], "data.answers: found a value"),
+        (&[generation, PROMPT], "data.target is missing"),
+        (&[generation, PROMPT, target, YES_NO], "data.answers applies only to the task choice"),
         (
             &[generation, PROMPT, target, "max_new_tokens = 96"],
             "less than the 96 of data.max_tokens",
         ),
         (
             &["task = 'classes'", PROMPT],
-            "data.prompt: found a value, expected it only beside a task",
+            "data.prompt applies only to the tasks choice and generation",
         ),
     ] {
         experiment(&place, "", keys);

@@ -223,7 +223,7 @@ fn note_on_cut_rows(
     data: &EvaluationData,
 ) -> Option<String> {
     let positions = prepared.model.longest();
-    let longest = experiment.draft.data.max_tokens.unwrap_or(positions);
+    let longest = experiment.max_tokens;
     let note = TokenLengths::of(&prepared.shards, longest, positions).note()?;
     let note = note.trim_start_matches("note: ");
     Some(match data {

@@ -24,7 +24,7 @@ pub(crate) fn in_flags(error: Error) -> Error {
     }
     if let Error::Complaint(complaint) = error {
         let key = flag(complaint.key());
-        return Error::Complaint(complaint.about(key));
+        return Error::Complaint(complaint.with_key(key));
     }
     if let Error::Within { what, source } = error {
         let source = in_flags(*source);

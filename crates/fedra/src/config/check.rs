@@ -7,17 +7,18 @@ mod recipe;
 mod values;
 
 pub use prompts::prompt;
-pub use recipe::complaint;
+pub use recipe::{check as check_recipe, complaint};
 
 use std::sync::Arc;
 
-use fedra_compute::ThreadPool;
+use fedra_compute::{Seed, ThreadPool};
 use fedra_data::{AnswerForm, Table, Task};
 
-use self::values::{Result, at_least_one};
+use self::values::{Result, at_least_one, required};
 use super::checked::Experiment;
 use super::draft::Draft;
 use super::origin::Origin;
+use super::split_table::SplitTable;
 use crate::config::complaint::Complaint;
 
 /// Tokens of an example, unless the file says otherwise.
@@ -27,56 +28,66 @@ const USUAL_TOKENS: usize = 128;
 /// where it brings its own.
 pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
     let name = name(&draft)?;
-    if !["auto", "cpu"].contains(&draft.device.as_str()) {
-        return Err(Complaint::new("device", format!("{:?}", draft.device), "auto or cpu"));
+    let device = draft.device.as_str();
+    Complaint::new("device", format_args!("{device:?}"), "auto or cpu")
+        .when(!matches!(device, "auto" | "cpu"))?;
+    for (key, count) in [
+        ("threads", draft.threads),
+        ("data.max_examples", draft.data.max_examples),
+        ("data.max_test", draft.data.max_test),
+        ("evaluate.every", Some(draft.evaluate.every as usize)),
+        ("evaluate.patience", draft.evaluate.patience.map(|count| count as usize)),
+        ("federation.rounds", draft.federation.rounds.map(|count| count as usize)),
+        ("federation.clients", draft.federation.clients),
+    ] {
+        at_least_one(key, count)?;
     }
-    at_least_one("threads", draft.threads)?;
-    if let Some(threads) = draft.threads.filter(|threads| *threads > ThreadPool::MOST) {
-        return Err(Complaint::new("threads", threads, format!("at most {}", ThreadPool::MOST)));
-    }
-    at_least_one("data.max_examples", draft.data.max_examples)?;
-    at_least_one("data.max_test", draft.data.max_test)?;
-    at_least_one("evaluate.every", Some(draft.evaluate.every as usize))?;
-    at_least_one("evaluate.patience", draft.evaluate.patience.map(|count| count as usize))?;
-    let tokens = *draft.data.max_tokens.get_or_insert(USUAL_TOKENS);
-    if tokens < 3 {
-        return Err(Complaint::new("data.max_tokens", tokens, "at least 3"));
-    }
-    let expected = "concepts, diagnosis, classes, tokens, language, choice or generation";
-    let task = draft.data.task.ok_or_else(|| Complaint::new("data.task", "nothing", expected))?;
-    if task == Task::Generation && draft.split.is_some() {
-        let expected = "\"language\" or \"choice\" beside [split]: a cut model is not scored by the text \
-                        that it writes; learn the texts as \"language\", or leave [split] out";
-        return Err(Complaint::new("data.task", "\"generation\"", expected));
-    }
-    if draft.evaluate.predictions && task.answer_form() == AnswerForm::Text {
-        let expected = format!("false for the task {}, whose answers are texts", task.name());
-        return Err(Complaint::new("evaluate.predictions", true, expected));
-    }
-    let rounds = draft.federation.rounds;
-    let rounds =
-        rounds.ok_or_else(|| Complaint::new("federation.rounds", "nothing", "at least 1"))?;
-    at_least_one("federation.rounds", Some(rounds as usize))?;
-    at_least_one("federation.clients", draft.federation.clients)?;
-    prompts::check(&mut draft.data, task, tokens)?;
+    let (threads, most) = (draft.threads.unwrap_or(1), ThreadPool::MOST);
+    Complaint::new("threads", threads, format_args!("at most {most}")).when(threads > most)?;
+    let max_tokens = *draft.data.max_tokens.get_or_insert(USUAL_TOKENS);
+    Complaint::new("data.max_tokens", max_tokens, "at least 3").when(max_tokens < 3)?;
+    let task = required("data.task", draft.data.task, TASKS)?;
+    let hint = "learn the texts with the task language, or leave [split] out";
+    Complaint::sentence("data.task", "generation cannot be combined with [split]")
+        .with_hint(hint)
+        .when(task == Task::Generation && draft.split.is_some())?;
+    Complaint::only("evaluate.predictions", "to tasks that are answered with labels")
+        .when(draft.evaluate.predictions && task.answer_form() == AnswerForm::Text)?;
+    let rounds = required("federation.rounds", draft.federation.rounds, "at least 1")?;
+    prompts::check(&mut draft.data, task, max_tokens)?;
     let source = data::source(&mut draft, task, rows)?;
     let partition = data::partition(&draft)?;
     data::names(&draft)?;
     data::private_rows(&draft)?;
-    let model = model::model(&mut draft, tokens)?;
+    let model = model::model(&mut draft, max_tokens)?;
+    let cut = draft.split.as_ref().map(SplitTable::cut).transpose()?;
     let recipe = recipe::recipe(&draft, rounds, (&model, task))?;
-    let compare = draft.compare.take();
-    let origin = Origin::default();
-    Ok(Experiment { name, source, task, partition, model, rounds, recipe, draft, compare, origin })
+    Ok(Experiment {
+        name,
+        seed: Seed(draft.seed),
+        source,
+        task,
+        max_tokens,
+        partition,
+        model,
+        rounds,
+        recipe,
+        cut,
+        compare: draft.compare.take(),
+        draft,
+        origin: Origin::default(),
+    })
 }
+
+/// The tasks there are.
+const TASKS: &str = "concepts, diagnosis, classes, tokens, language, choice or generation";
 
 /// The name becomes a folder, so it must be one.
 fn name(draft: &Draft) -> Result<String> {
     let name = draft.name.clone().unwrap_or_default();
     let legal = |c: char| c.is_alphanumeric() || ['-', '_', '.', ' '].contains(&c);
-    if name.is_empty() || name.starts_with('.') || !name.chars().all(legal) {
-        let expected = "letters, digits, blanks, dots, - and _ (it names a folder)";
-        return Err(Complaint::new("name", format!("{name:?}"), expected));
-    }
+    let is_name = !name.is_empty() && !name.starts_with('.') && name.chars().all(legal);
+    let expected = "letters, digits, blanks, dots, - and _ (it names a folder)";
+    Complaint::new("name", format_args!("{name:?}"), expected).when(!is_name)?;
     Ok(name)
 }

@@ -1,14 +1,16 @@
 //! An experiment as checked: what a run takes, and what a file that repeats it says.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use fedra_compute::Seed;
 use fedra_data::{Clinic, Format, Mimic, Partition, Split, Table, Task};
 use fedra_engine::Recipe;
 use fedra_model::hf::Config;
-use std::sync::Arc;
 
 use super::draft::{CompareTable, Draft};
 use super::origin::Origin;
+use super::split_table::CutChoice;
 use crate::error::Result;
 
 /// An experiment whose values make sense together.
@@ -16,10 +18,14 @@ use crate::error::Result;
 pub struct Experiment {
     /// What it is called.
     pub name: String,
+    /// Where every draw starts.
+    pub seed: Seed,
     /// Where rows come from.
     pub source: Source,
     /// What is to be learnt.
     pub task: Task,
+    /// Most tokens of an example; the model has as many positions.
+    pub max_tokens: usize,
     /// How rows find their client.
     pub partition: Partition,
     /// What learns.
@@ -28,6 +34,8 @@ pub struct Experiment {
     pub rounds: u32,
     /// The method as the engine takes it.
     pub recipe: Recipe,
+    /// How the model is cut, where that waits for the model; the recipe has the rest.
+    pub cut: Option<CutChoice>,
     /// The rest, as written and now known to be legal; also what `experiment.toml` says.
     pub draft: Draft,
     /// What `fedra compare` does with the file; no part of a run.
@@ -86,9 +94,6 @@ impl Experiment {
 
     /// The rows of the program's own, if it learns from such.
     pub(super) fn own_rows(&self) -> Option<Arc<Table>> {
-        match &self.source {
-            Source::Rows(rows) => Some(Arc::clone(rows)),
-            Source::Clinic(_) | Source::Files(..) | Source::Mimic(..) => None,
-        }
+        if let Source::Rows(rows) = &self.source { Some(Arc::clone(rows)) } else { None }
     }
 }

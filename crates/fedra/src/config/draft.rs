@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use fedra_data::{
-    ChoiceTemplates, Clinic, Columns, Encoding as Letters, LengthNorm, Mimic, Missing,
+    ChoiceTemplates, Clinic, Columns, Encoding as Letters, Format, LengthNorm, Mimic, Missing,
     PromptTemplate, Shares, Small, Task,
 };
 use fedra_engine::{
@@ -194,11 +194,16 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether rows come from files that hold rows and nothing else.
-    pub(super) const fn is_files(self) -> bool {
+    /// The format of files that hold rows and nothing else, if rows come from such.
+    pub(super) const fn format(self) -> Option<Format> {
         match self {
-            Self::Jsonl | Self::Csv | Self::Tsv | Self::Parquet | Self::Conll | Self::I2b2 => true,
-            Self::SyntheticClinic | Self::Mimic | Self::Rows => false,
+            Self::Jsonl => Some(Format::JsonLines),
+            Self::Csv => Some(Format::Csv),
+            Self::Tsv => Some(Format::Tsv),
+            Self::Parquet => Some(Format::Parquet),
+            Self::Conll => Some(Format::Conll),
+            Self::I2b2 => Some(Format::I2b2),
+            Self::SyntheticClinic | Self::Mimic | Self::Rows => None,
         }
     }
 

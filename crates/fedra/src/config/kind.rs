@@ -9,6 +9,7 @@ use std::path::Path;
 use toml::Table;
 
 use super::origin::Origin;
+use super::overrides::Overrides;
 use super::{layers, reading};
 use crate::error::{Context, Error, Result, refuse};
 
@@ -41,7 +42,7 @@ pub fn read_setting<T: DeserializeOwned>(file: &Path) -> Result<T> {
              hint: fedra run {shown}; experiments/frozen_bridge.toml is a file for this command"
         );
     }
-    let origin = Origin::new(&shown, &text, &super::Overrides::default());
+    let origin = Origin::new(&shown, &text, &Overrides::default());
     reading::read(table).map_err(|complaint| {
         let complaint = origin.place(complaint).in_full();
         Error::Refused(format!("{shown}: {complaint}"))

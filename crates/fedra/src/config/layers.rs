@@ -50,22 +50,10 @@ pub fn put(table: &mut Table, key: &str, value: Value) -> Result<()> {
     let mut place = table;
     for name in names {
         let inner = place.entry(name).or_insert_with(|| Value::Table(Table::new()));
-        place = match inner {
-            Value::Table(inner) => inner,
-            other @ (Value::String(_)
-            | Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Datetime(_)
-            | Value::Array(_)) => {
-                return Err(Complaint::new(
-                    key,
-                    format!("{name} = {other}"),
-                    "a table of that name",
-                )
-                .into());
-            }
-        };
+        let found = if inner.is_table() { String::new() } else { format!("{name} = {inner}") };
+        place = inner
+            .as_table_mut()
+            .ok_or_else(|| Complaint::new(key, found, "a table of that name"))?;
     }
     place.insert(last.to_owned(), value);
     Ok(())
@@ -81,7 +69,7 @@ fn expand_with(
     look_up: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(), Complaint> {
     for (key, value) in table.iter_mut() {
-        expand_value(value, look_up).map_err(|complaint| complaint.within(key))?;
+        expand_value(value, look_up).map_err(|complaint| complaint.inside(key))?;
     }
     Ok(())
 }
@@ -109,7 +97,7 @@ fn expanded(text: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<Stri
             return Err(Complaint::new("", format!("{text:?}"), "a } after ${"));
         };
         let Some(value) = look_up(name) else {
-            let hint = format!("export {name}=DIR, or replace the key with --set");
+            let hint = format!("export {name}=DIR, or give the key another value");
             let expected = format!("the environment variable {name} to be set");
             return Err(Complaint::new("", format!("{text:?}"), expected).with_hint(hint));
         };
@@ -121,7 +109,7 @@ fn expanded(text: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<Stri
     Ok(out)
 }
 
-/// Spells out the method and all methods beneath it.
+/// Spells out the method, all methods beneath it, and which noise it is.
 pub fn spell_out(table: &mut Table) {
     let mut place = table.get_mut("method");
     while let Some(value) = place {
@@ -130,6 +118,11 @@ pub fn spell_out(table: &mut Table) {
             *value = Value::Table(named);
         }
         place = value.as_table_mut().and_then(|method| method.get_mut("base"));
+    }
+    let split = table.get_mut("split").and_then(Value::as_table_mut);
+    let noise = split.and_then(|split| split.get_mut("noise")).and_then(Value::as_table_mut);
+    if let Some(noise) = noise {
+        noise.entry("kind").or_insert_with(|| "relative".into());
     }
 }
 
@@ -153,7 +146,7 @@ mod tests {
     fn variables_are_replaced_and_a_missing_one_is_named() {
         let look_up = |name: &str| (name == "DATA").then(|| "/d".to_owned());
         assert_eq!(expanded("${DATA}/x/${DATA}", &look_up).unwrap(), "/d/x//d");
-        let complaint = expanded("${OTHER}/x", &look_up).unwrap_err().within("path");
+        let complaint = expanded("${OTHER}/x", &look_up).unwrap_err().inside("path");
         assert!(complaint.to_string().starts_with("path: found \"${OTHER}/x\""), "{complaint}");
         assert!(expanded("${DATA", &look_up).is_err());
     }
@@ -172,5 +165,6 @@ mod tests {
             "method = { name = 'fedfrozen', base = { name = 'safl', base = { name = 'fedadam' } } }",
         );
         check("seed = 1", "seed = 1");
+        check("split.noise = { gamma = 0.1 }", "split.noise = { gamma = 0.1, kind = 'relative' }");
     }
 }

@@ -24,16 +24,18 @@ mod idle;
 mod kind;
 mod opening;
 mod origin;
+mod overrides;
 mod own;
 #[cfg(test)]
 mod reference;
 
 pub use check::{complaint as complaint_of, prompt as prompt_of};
 pub use checked::{DataFile, Experiment, ModelSource, Source, Vocabulary};
-pub use complaint::Complaint;
+pub use complaint::{Complaint, Found, Problem};
 pub use draft::{CompareTable, Draft, HeadChoice, Keep, NamedVariant};
 pub use idle::{idle, safl_table};
 pub use kind::read_setting;
 pub use layers::value_of as read_value;
-pub use opening::{Overrides, Party};
+pub use opening::Party;
 pub use origin::Origin;
+pub use overrides::Overrides;

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::checked::Experiment;
 use super::draft::{Draft, Source};
 use super::origin::Origin;
+use super::overrides::Overrides;
 use super::{catalogue, check, kind, layers, reading};
 use crate::config::complaint::Complaint;
 use crate::error::Result;
@@ -12,71 +13,42 @@ use crate::error::Result;
 impl Experiment {
     /// Reads and checks a file.
     pub fn open(file: &Path, overrides: &Overrides) -> Result<Self> {
-        let text = kind::text_of(file)?;
-        let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-        Self::from_text(&text, &file.display().to_string(), &stem, overrides)
-    }
-
-    /// Reads and checks the text of a file; `name` is what it is called if it does not say.
-    pub fn from_text(text: &str, file: &str, name: &str, overrides: &Overrides) -> Result<Self> {
-        let origin = Origin::new(file, text, overrides);
-        let point = |error| origin.point(error);
-        let (mut draft, written) = draft_of(text, file, overrides).map_err(point)?;
-        draft.name.get_or_insert_with(|| name.to_owned());
-        let method = draft.method.name.clone();
-        let checked = check::check(draft, None)
-            .map_err(|complaint| left_over(complaint, written.as_ref(), &method));
-        let experiment = checked.map_err(|complaint| origin.place(complaint))?;
-        Ok(Self { origin, ..experiment })
+        Self::open_as(file, None, overrides)
     }
 
     /// Reads and checks a file for one party of a federation over a network: the files of the others
     /// need not be there. The central test set is the server's, all other rows are the sites'.
     pub fn open_for(file: &Path, party: Party, overrides: &Overrides) -> Result<Self> {
-        let text = kind::text_of(file)?;
-        let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-        let origin = Origin::new(&file.display().to_string(), &text, overrides);
-        let checked = Self::read_for(&text, (file, &stem), party, overrides);
-        let experiment = checked.map_err(|error| origin.point(error))?;
-        Ok(Self { origin, ..experiment })
+        Self::open_as(file, Some(party), overrides)
     }
 
-    fn read_for(
-        text: &str,
-        (file, stem): (&Path, &str),
-        party: Party,
+    fn open_as(file: &Path, party: Option<Party>, overrides: &Overrides) -> Result<Self> {
+        let text = kind::text_of(file)?;
+        let name = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        Self::read((&text, &file.display().to_string()), &name, party, overrides)
+    }
+
+    /// Reads and checks the text of a file; `name` is what it is called if it does not say.
+    pub fn from_text(text: &str, file: &str, name: &str, overrides: &Overrides) -> Result<Self> {
+        Self::read((text, file), name, None, overrides)
+    }
+
+    fn read(
+        (text, file): (&str, &str),
+        name: &str,
+        party: Option<Party>,
         overrides: &Overrides,
     ) -> Result<Self> {
-        let (mut draft, written) = draft_of(text, &file.display().to_string(), overrides)?;
-        draft.name.get_or_insert_with(|| stem.to_owned());
+        let origin = Origin::new(file, text, overrides);
+        let (mut draft, written) =
+            draft_of(text, file, overrides).map_err(|error| origin.point(error))?;
+        draft.name.get_or_insert_with(|| name.to_owned());
         let method = draft.method.name.clone();
-        let data = &mut draft.data;
-        if draft.federation.names.is_empty() {
-            // Files that are named by their clients name the clients.
-            draft.federation.names = data.clients.keys().cloned().collect();
-        }
-        let clients = std::mem::take(&mut data.clients);
-        if party == Party::Site
-            && !clients.is_empty()
-            && data.path.is_none()
-            && data.train.is_none()
-        {
-            let expected = "data.path: a site has its own file alone, as in --set data.path=FILE";
-            return Err(Complaint::new("data.clients", "files of all clients", expected).into());
-        }
-        match party {
-            Party::Server if data.source.is_files() => {
-                if draft.federation.names.is_empty() {
-                    let expected = "the names of all clients: a server does not see their rows";
-                    return Err(Complaint::new("federation.names", "nothing", expected).into());
-                }
-                (data.path, data.train, data.validation) = (None, None, None);
-            }
-            Party::Site if data.test.take().is_some() => data.shares.central = 0.0,
-            Party::Server | Party::Site => {}
-        }
-        Ok(check::check(draft, None)
-            .map_err(|complaint| left_over(complaint, written.as_ref(), &method))?)
+        let ready = party.map_or(Ok(()), |party| party.leave_out_others(&mut draft));
+        let checked = ready.and_then(|()| check::check(draft, None));
+        let experiment =
+            checked.map_err(|error| origin.place(left_over(error, written.as_ref(), &method)))?;
+        Ok(Self { origin, ..experiment })
     }
 
     /// Reads and checks an experiment that no file holds; it is called `experiment` unless it says.
@@ -132,52 +104,40 @@ pub enum Party {
     Site,
 }
 
+impl Party {
+    /// Takes the files out of a draft that lie with others.
+    fn leave_out_others(self, draft: &mut Draft) -> Result<(), Complaint> {
+        let data = &mut draft.data;
+        if draft.federation.names.is_empty() {
+            // Files that are named by their clients name the clients.
+            draft.federation.names = data.clients.keys().cloned().collect();
+        }
+        let has_clients = !std::mem::take(&mut data.clients).is_empty();
+        match self {
+            Self::Server if data.source.format().is_some() => {
+                let expected = "the names of all clients: a server does not see their rows";
+                Complaint::missing("federation.names", expected)
+                    .when(draft.federation.names.is_empty())?;
+                (data.path, data.train, data.validation) = (None, None, None);
+            }
+            Self::Server => {}
+            Self::Site => {
+                let expected = "the file of this site: it has none of the others in data.clients";
+                Complaint::missing("data.path", expected)
+                    .when(has_clients && data.path.is_none() && data.train.is_none())?;
+                if data.test.take().is_some() {
+                    data.shares.central = 0.0;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Draft {
     /// Reads a text without asking whether its values make sense together.
     pub fn from_toml(text: &str, overrides: &Overrides) -> Result<Self> {
         Ok(draft_of(text, "the experiment", overrides)?.0)
-    }
-}
-
-/// What overrides the keys of a file.
-///
-/// ```
-/// let overrides = fedra::Overrides::default().set("work.epochs=2").set("method.name=fedprox").seed(7);
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Overrides {
-    sets: Vec<String>,
-    seed: Option<u64>,
-    /// Values that need no parsing any more, over those that do.
-    assigned: Vec<(String, toml::Value)>,
-}
-
-impl Overrides {
-    /// These assignments, and this seed instead of the file's.
-    pub fn new(sets: Vec<String>, seed: Option<u64>) -> Self {
-        Self { sets, seed, assigned: Vec::new() }
-    }
-
-    /// The same with one more key, as in `method.k=3`; of two assignments to a key the later counts.
-    pub fn set(mut self, assignment: &str) -> Self {
-        self.sets.push(assignment.to_owned());
-        self
-    }
-
-    /// The same with this seed.
-    pub fn seed(self, seed: u64) -> Self {
-        Self { seed: Some(seed), ..self }
-    }
-
-    /// The assignments as given, and the values that a comparison puts over them.
-    pub(super) fn given(&self) -> (&[String], &[(String, toml::Value)]) {
-        (&self.sets, &self.assigned)
-    }
-
-    /// The same with more values over them, and with this seed.
-    pub fn with(&self, assigned: &[(String, toml::Value)], seed: u64) -> Self {
-        let assigned = [&self.assigned, assigned].concat();
-        Self { sets: self.sets.clone(), seed: Some(seed), assigned }
     }
 }
 
@@ -204,21 +164,19 @@ fn draft_of(text: &str, file: &str, overrides: &Overrides) -> Result<(Draft, Opt
 
 /// Where only the name of the method was replaced, the settings of the old one are still there:
 /// says so, and how to be rid of them. Otherwise says whose setting it is.
-fn left_over(complaint: Complaint, written: Option<&toml::Value>, method: &str) -> Complaint {
-    let unknown = complaint.unknown_key().and_then(|key| key.strip_prefix("method."));
+fn left_over(mut error: Complaint, written: Option<&toml::Value>, method: &str) -> Complaint {
+    let is_unknown = error.near_mut().is_some();
+    let key = error.key().strip_prefix("method.").filter(|_| is_unknown);
     let written = written.and_then(toml::Value::as_table);
-    let (Some(key), Some(written)) = (unknown, written) else {
-        return catalogue::advise_method(complaint);
-    };
+    let (Some(key), Some(written)) = (key, written) else { return catalogue::advise_method(error) };
     let old = written.get("name").and_then(toml::Value::as_str).unwrap_or("fedavg");
     if old == method || !written.contains_key(key) {
-        return catalogue::advise_method(complaint);
+        return catalogue::advise_method(error);
     }
     let hint = format!(
-        "the file sets {key} for {old}; --set 'method={{ name = \"{method}\" }}' replaces the whole \
-         table"
+        "the file sets {key} for {old}; method = {{ name = \"{method}\" }} replaces the whole table"
     );
-    complaint.with_hint(hint)
+    error.with_hint(hint)
 }
 
 #[cfg(test)]
@@ -273,7 +231,7 @@ mod tests {
     fn every_bad_value_is_named_with_its_key() {
         refused(
             &["federation.ronuds=3"],
-            "federation.ronuds: found an unknown key, expected a known one\n\
+            "federation.ronuds: unknown key\n\
              hint: did you mean federation.rounds?",
         );
         refused(
@@ -292,7 +250,7 @@ mod tests {
         );
         refused(
             &["work.optimiser.raet=1"],
-            "work.optimiser.raet: found an unknown key, expected a known one\n\
+            "work.optimiser.raet: unknown key\n\
              hint: did you mean work.optimiser.rate?",
         );
         let names = Method::NAMES.join(", ");
@@ -305,7 +263,7 @@ mod tests {
         );
         refused(
             &["method.name=fedprox", "method.nu=1"],
-            "method.nu: found an unknown key, expected a known one\nhint: did you mean method.mu?",
+            "method.nu: unknown key\nhint: did you mean method.mu?",
         );
         refused(
             &["work.optimiser.rate=-1.0"],
@@ -314,7 +272,7 @@ mod tests {
         refused(&["device=cuda:0"], "device: found \"cuda:0\", expected auto or cpu");
         refused(
             &["data.source=jsonl"],
-            "data.path: found nothing, expected a file (or data.train and data.test)",
+            "data.path is missing: expected a file (or data.train and data.test)",
         );
     }
 }

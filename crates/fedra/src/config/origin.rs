@@ -13,8 +13,10 @@
 
 use std::ops::Range;
 
+use toml::Value;
 use toml::de::{DeTable, DeValue};
 
+use super::overrides::Overrides;
 use crate::config::complaint::Complaint;
 use crate::error::Error;
 
@@ -26,26 +28,16 @@ const WIDTH: usize = 96;
 pub struct Origin {
     file: String,
     text: String,
-    /// Assignments of `--set`, as given.
-    sets: Vec<String>,
-    /// Keys that a comparison assigned, with their values.
-    assigned: Vec<(String, String)>,
+    overrides: Overrides,
 }
 
 impl Origin {
     /// A file with this text, and what overrides it.
-    pub(super) fn new(file: &str, text: &str, overrides: &super::Overrides) -> Self {
-        let (sets, assigned) = overrides.given();
-        let spelt = |(key, value): &(String, toml::Value)| (key.clone(), value.to_string());
-        Self {
-            file: file.to_owned(),
-            text: text.to_owned(),
-            sets: sets.to_vec(),
-            assigned: assigned.iter().map(spelt).collect(),
-        }
+    pub(super) fn new(file: &str, text: &str, overrides: &Overrides) -> Self {
+        Self { file: file.to_owned(), text: text.to_owned(), overrides: overrides.clone() }
     }
 
-    /// The same error with the place of its key, where it is a complaint without one.
+    /// The same error with the place of its key, where it is about one and has none.
     pub fn point(&self, error: Error) -> Error {
         if let Error::Complaint(complaint) = error {
             return Error::Complaint(self.place(complaint));
@@ -57,7 +49,7 @@ impl Origin {
     }
 
     /// The same complaint with the place of its key.
-    pub fn place(&self, complaint: Complaint) -> Complaint {
+    pub fn place(&self, mut complaint: Complaint) -> Complaint {
         let key = complaint.key().to_owned();
         if complaint.has_place() || key.is_empty() || key.starts_with('-') || self.file.is_empty() {
             return complaint;
@@ -66,29 +58,23 @@ impl Origin {
             let own = set.split_once('=').map_or(set.as_str(), |(own, _)| own).trim();
             rest_of(&key, own).is_some()
         };
-        if let Some(set) = self.sets.iter().rev().find(of) {
+        if let Some(set) = self.overrides.sets.iter().rev().find(of) {
             return complaint.at(format!("  --> --set {set}"));
         }
         let Ok(table) = DeTable::parse(&self.text) else { return complaint };
         let table = table.get_ref();
-        let assigned = self.assigned.iter().rev().find(|(own, _)| rest_of(&key, own).is_some());
-        if let Some((own, value)) = assigned {
-            let place = match varied(table, &self.text, (own, value)) {
-                Some(span) => self.shown(&span),
-                None => format!("  --> {own} = {value}, which the comparison sets"),
-            };
-            return complaint.at(place);
-        }
-        let place = match find(table, &key, complaint.unknown_key().is_some()) {
-            Some(span) => self.shown(&span),
-            None => format!("  --> {}", self.file),
+        let assigned = &self.overrides.assigned;
+        let assigned = assigned.iter().rev().find(|(own, _)| rest_of(&key, own).is_some());
+        let is_unknown = complaint.near_mut().is_some();
+        let (span, elsewhere) = match assigned {
+            Some((own, value)) => (
+                varied(table, &self.text, (own, value)),
+                format!("{own} = {value}, which the comparison sets"),
+            ),
+            None => (find(table, &key, is_unknown), self.file.clone()),
         };
-        complaint.at(place)
-    }
-
-    /// Some bytes of the text with their line.
-    pub(super) fn shown(&self, span: &Range<usize>) -> String {
-        excerpt(&self.file, &self.text, span)
+        let shown = |span| excerpt(&self.file, &self.text, &span);
+        complaint.at(span.map_or_else(|| format!("  --> {elsewhere}"), shown))
     }
 }
 
@@ -131,96 +117,56 @@ fn rest_of<'k>(key: &'k str, own: &str) -> Option<&'k str> {
 
 /// The deepest place on the way to a key: its value, or its name where nobody knows it.
 fn find(table: &DeTable<'_>, key: &str, is_unknown: bool) -> Option<Range<usize>> {
-    for (name, value) in table {
-        let Some(rest) = rest_of(key, name.get_ref()) else { continue };
-        let here = match value.get_ref() {
-            DeValue::Table(inner) => {
-                let inside = rest.strip_prefix('.').and_then(|rest| find(inner, rest, is_unknown));
-                if inside.is_some() {
-                    return inside;
-                }
-                // A table in braces may be shown as a whole, one under a header by its name.
-                name.span()
-            }
-            DeValue::Array(items) => {
-                let place = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-                let item = place.and_then(|(place, rest)| {
-                    items.get(place.parse::<usize>().ok()?).map(|item| (item, rest))
-                });
-                match item {
-                    Some((item, rest)) => {
-                        let inside = match (item.get_ref(), rest.strip_prefix('.')) {
-                            (DeValue::Table(inner), Some(rest)) => find(inner, rest, is_unknown),
-                            (_, _) => None,
-                        };
-                        return Some(inside.unwrap_or_else(|| item.span()));
-                    }
-                    None => value.span(),
-                }
-            }
-            DeValue::String(_)
-            | DeValue::Integer(_)
-            | DeValue::Float(_)
-            | DeValue::Boolean(_)
-            | DeValue::Datetime(_) => value.span(),
-        };
-        return Some(if is_unknown && rest.is_empty() { name.span() } else { here });
+    let (name, value, rest) = table
+        .iter()
+        .find_map(|(name, value)| Some((name, value, rest_of(key, name.get_ref())?)))?;
+    let inside = |value: &DeValue<'_>, rest: &str| {
+        find(value.as_table()?, rest.strip_prefix('.')?, is_unknown)
+    };
+    if let Some(inside) = inside(value.get_ref(), rest) {
+        return Some(inside);
     }
-    None
+    let place = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let item = place.and_then(|(place, rest)| {
+        let item = value.get_ref().as_array()?.get(place.parse::<usize>().ok()?)?;
+        Some(inside(item.get_ref(), rest).unwrap_or_else(|| item.span()))
+    });
+    // A table in braces may be shown as a whole, one under a header by its name.
+    let by_name = value.get_ref().is_table() || (is_unknown && rest.is_empty());
+    item.or_else(|| Some(if by_name { name.span() } else { value.span() }))
 }
 
 /// Where the `[compare]` table gives a key this value, or where it varies the key at all.
-fn varied(table: &DeTable<'_>, text: &str, (key, value): (&str, &str)) -> Option<Range<usize>> {
+fn varied(table: &DeTable<'_>, text: &str, (key, value): (&str, &Value)) -> Option<Range<usize>> {
     let compare = table_in(table, "compare")?;
+    let variants = compare.iter().find(|(name, _)| name.get_ref() == "variants");
+    let variants = variants.and_then(|(_, list)| list.get_ref().as_array()).into_iter().flatten();
     let mut sets: Vec<&DeTable<'_>> = Vec::new();
-    for (name, entry) in compare {
-        match (name.get_ref().as_ref(), entry.get_ref()) {
-            ("sweep" | "tune", DeValue::Table(inner)) => sets.push(inner),
-            ("variants", DeValue::Array(items)) => {
-                for item in items {
-                    if let DeValue::Table(variant) = item.get_ref() {
-                        let inner = ["set", "tune"].into_iter();
-                        sets.extend(inner.filter_map(|name| table_in(variant, name)));
-                    }
-                }
-            }
-            (_, _) => {}
-        }
+    sets.extend(["sweep", "tune"].iter().filter_map(|name| table_in(compare, name)));
+    for variant in variants.filter_map(|variant| variant.get_ref().as_table()) {
+        sets.extend(["set", "tune"].iter().filter_map(|name| table_in(variant, name)));
     }
+    let entries = sets.iter().flat_map(|set| set.iter());
     let mut spans = Vec::new();
-    for (_, entry) in
-        sets.iter().flat_map(|set| set.iter()).filter(|(name, _)| name.get_ref() == key)
-    {
+    for (_, entry) in entries.filter(|(name, _)| name.get_ref() == key) {
         spans.push(entry.span());
-        if let DeValue::Array(items) = entry.get_ref() {
-            spans.extend(items.iter().map(toml::Spanned::span));
-        }
+        spans.extend(entry.get_ref().as_array().into_iter().flatten().map(toml::Spanned::span));
     }
     let is_meant = |span: &&Range<usize>| {
         let spelt = text.get((*span).clone()).unwrap_or_default();
         format!("value = {spelt}")
             .parse::<toml::Table>()
-            .is_ok_and(|table| table.get("value").is_some_and(|it| it.to_string() == value))
+            .is_ok_and(|table| table.get("value") == Some(value))
     };
     spans.iter().find(is_meant).or(spans.first()).cloned()
 }
 
 fn table_in<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<&'t DeTable<'i>> {
-    let (_, value) = table.iter().find(|(key, _)| key.get_ref() == name)?;
-    match value.get_ref() {
-        DeValue::Table(inner) => Some(inner),
-        DeValue::String(_)
-        | DeValue::Integer(_)
-        | DeValue::Float(_)
-        | DeValue::Boolean(_)
-        | DeValue::Datetime(_)
-        | DeValue::Array(_) => None,
-    }
+    table.iter().find(|(key, _)| key.get_ref() == name)?.1.get_ref().as_table()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Overrides;
     use super::*;
 
     const TEXT: &str = "seed = 1\n[work]\nbatch = 0 # none\noptimiser = { name = 'sgd', raet = 1 }\n\
@@ -248,12 +194,12 @@ mod tests {
         let shown = " --> x.toml:6:26\n  |\n6 | sweep.\"work.batch\" = [4, 0]\n  |                          ^";
         check(&swept, batch(), &format!("{first} {shown}"));
         // The table stands for a key that is missing in it, the file for a table that is missing.
-        let epochs = Complaint::new("work.epochs", "nothing", "a number").with_hint("1");
-        let first = "work.epochs: found nothing, expected a number\n";
+        let epochs = Complaint::missing("work.epochs", "a number").with_hint("1");
+        let first = "work.epochs is missing: expected a number\n";
         let shown = " --> x.toml:2:2\n  |\n2 | [work]\n  |  ^^^^\nhint: 1";
         check(&none, epochs, &format!("{first} {shown}"));
-        let absent = Complaint::new("data.task", "nothing", "a task");
-        check(&none, absent, "data.task: found nothing, expected a task\n  --> x.toml");
+        let absent = Complaint::missing("data.task", "a task");
+        check(&none, absent, "data.task is missing: expected a task\n  --> x.toml");
     }
 
     #[test]

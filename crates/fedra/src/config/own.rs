@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use fedra_data::Table;
+use fedra_engine::Recipe;
 use fedra_engine::methods::Method;
-use fedra_engine::{Population, Recipe};
 
 use super::check;
 use super::checked::Experiment;
@@ -30,16 +30,10 @@ impl Experiment {
     pub fn with_recipe(mut self, recipe: Recipe) -> Result<Self> {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         let is_name = !recipe.method.is_empty() && recipe.method.chars().all(plain);
-        if !is_name || Method::NAMES.contains(&recipe.method.as_str()) {
-            let expected = "a name of letters, digits, - and _ that no other method has";
-            let found = format!("{:?}", recipe.method);
-            return Err(Complaint::new("method.name", found, expected).into());
-        }
-        let clients = match recipe.population {
-            Population::Pooled => 1,
-            Population::Federated => self.draft.federation.clients.unwrap_or(usize::MAX),
-        };
-        recipe.check(clients).map_err(check::complaint)?;
+        let expected = "a name of letters, digits, - and _ that no other method has";
+        Complaint::new("method.name", format_args!("{:?}", recipe.method), expected)
+            .when(!is_name || Method::NAMES.contains(&recipe.method.as_str()))?;
+        check::check_recipe(&recipe, &self.draft)?;
         let name = recipe.method.clone();
         self.draft.method = draft::Method { name, settings: toml::Table::new() };
         self.recipe = recipe;

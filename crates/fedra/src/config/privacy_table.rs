@@ -8,7 +8,7 @@ use fedra_privacy::{Budget, Delta, PrivacyError, Promise, Relation, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::config::complaint::Complaint;
-use crate::config::split_table::NoiseTable;
+use crate::config::split_table::{NoiseTable, SplitTable};
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,31 +61,32 @@ impl Default for PrivacyTable {
 }
 
 impl PrivacyTable {
-    /// The promise as the engine takes it. Where noise is still to be found, one stands for it.
-    pub fn privacy(&self) -> Result<Privacy, Complaint> {
-        if self.epsilon.is_none() && self.noise.is_none() {
-            let expected = "the most that may be spent, such as 8.0, or privacy.noise";
-            return Err(Complaint::new("privacy.epsilon", "nothing", expected));
-        }
-        self.with_noise(self.noise.unwrap_or(1.0), self.clip)
-    }
-
-    /// The promise beside a cut: rows have their own norm and noise, and nothing is left to find.
-    pub fn privacy_of_rows(&self, rows: NoiseTable) -> Result<Privacy, Complaint> {
-        if let Some(noise) = self.noise {
-            let expected = "none beside [split]: the noise of rows is split.noise.sigma";
-            return Err(Complaint::new("privacy.noise", noise, expected));
-        }
-        // What is wrong with split.noise is said there.
-        let sigma = rows.sigma.filter(|sigma| NoiseMultiplier::new(*sigma).is_ok()).unwrap_or(1.0);
-        self.with_noise(sigma, rows.norm.unwrap_or(1.0))
-    }
-
-    fn with_noise(&self, noise: f64, clip: f64) -> Result<Privacy, Complaint> {
-        if self.public.is_some() && self.selection != PrivateSelection::Public {
-            let expected = "it beside privacy.selection = \"public\"";
-            return Err(Complaint::new("privacy.public", "a file", expected));
-        }
+    /// The promise as the engine takes it. Beside a cut it is the rows' noise that keeps it to examples.
+    pub fn privacy(&self, split: Option<&SplitTable>) -> Result<Privacy, Complaint> {
+        let (noise, clip) = match split.filter(|_| self.unit == Unit::Example) {
+            None => {
+                let expected = "the most that may be spent, such as 8.0, or privacy.noise";
+                Complaint::missing("privacy.epsilon", expected)
+                    .when(self.epsilon.is_none() && self.noise.is_none())?;
+                // Where noise is still to be found, one stands for it.
+                (self.noise.unwrap_or(1.0), self.clip)
+            }
+            Some(split) => {
+                let of_rows = "[split], where the noise of rows is split.noise.sigma";
+                Complaint::excludes("privacy.noise", of_rows).when(self.noise.is_some())?;
+                match split.noise {
+                    // What is wrong with a sigma is said of split.noise.
+                    Some(NoiseTable::Clipped { norm, sigma, .. }) => {
+                        (if NoiseMultiplier::new(sigma).is_ok() { sigma } else { 1.0 }, norm)
+                    }
+                    Some(NoiseTable::Relative { .. } | NoiseTable::Absolute { .. }) | None => {
+                        (1.0, 1.0)
+                    }
+                }
+            }
+        };
+        Complaint::only("privacy.public", "with privacy.selection = \"public\"")
+            .when(self.public.is_some() && self.selection != PrivateSelection::Public)?;
         let budget = self.epsilon.map(|epsilon| number("privacy.epsilon", Budget::new(epsilon)));
         let noise = number("privacy.noise", NoiseMultiplier::new(noise))?;
         Ok(Privacy {
@@ -107,10 +108,11 @@ impl PrivacyTable {
 }
 
 /// A number that privacy has no use for, under its key.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the others are not about one number")]
 fn number<T>(key: &'static str, read: Result<T, PrivacyError>) -> Result<T, Complaint> {
-    read.map_err(|error| match error {
-        PrivacyError::Number { found, expected, .. } => Complaint::new(key, found, expected),
-        other => Complaint::sentence(key, other),
+    read.map_err(|error| {
+        if let PrivacyError::Number { found, expected, .. } = error {
+            return Complaint::new(key, found, expected);
+        }
+        Complaint::sentence(key, error)
     })
 }

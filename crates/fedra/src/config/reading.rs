@@ -65,18 +65,10 @@ impl<'de> Deserializer<'de> for Spelt {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Complaint> {
-        match self.0 {
-            Value::Table(_) => self.deserialize_any(visitor),
-            other @ (Value::String(_)
-            | Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Datetime(_)
-            | Value::Array(_)) => {
-                let keys = fields.join(", ");
-                Err(Complaint::new("", other, format!("a table with keys out of {keys}")))
-            }
+        if self.0.is_table() {
+            return self.deserialize_any(visitor);
         }
+        Err(Complaint::value(self.0, format!("a table with keys out of {}", fields.join(", "))))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -89,18 +81,19 @@ impl<'de> Deserializer<'de> for Spelt {
         let told = (&visitor as &dyn Expected).to_string();
         let told = Some(told).filter(|told| !told.starts_with("enum "));
         let words = || told.unwrap_or_else(|| format!("one of {}", variants.join(", ")));
-        match self.0 {
-            Value::String(word) => visitor.visit_enum(Choice { word, value: None }),
-            Value::Table(table) if table.len() == 1 => {
-                let (word, value) = table.into_iter().next().expect("it has one entry");
-                visitor.visit_enum(Choice { word, value: Some(value) })
+        if let Value::String(word) = self.0 {
+            return visitor.visit_enum(Choice { word, value: None });
+        }
+        match self
+            .0
+            .as_table()
+            .filter(|table| table.len() == 1)
+            .and_then(|table| table.iter().next())
+        {
+            Some((word, value)) => {
+                visitor.visit_enum(Choice { word: word.clone(), value: Some(value.clone()) })
             }
-            Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Datetime(_)
-            | Value::Array(_)
-            | Value::Table(_) => Err(Complaint::new("", self.0, words())),
+            None => Err(Complaint::value(self.0, words())),
         }
     }
 
@@ -132,13 +125,13 @@ impl<'de> MapAccess<'de> for Keys {
         let (key, value) = self.value.take().expect("a key comes before its value");
         let found = value.clone();
         // A tagged table would take a number for the place of a word, and a list for its values.
-        if key == "name" && !value.is_str() {
-            return Err(Complaint::new(&key, value, "a word in quotes"));
+        if matches!(key.as_str(), "name" | "kind") && !value.is_str() {
+            return Err(Complaint::value(value, "a word in quotes").inside(&key));
         }
-        if matches!(key.as_str(), "optimiser" | "base" | "method") && value.is_array() {
-            return Err(Complaint::new(&key, value, "a word or a table with a name"));
+        if matches!(key.as_str(), "optimiser" | "base" | "method" | "noise") && value.is_array() {
+            return Err(Complaint::value(value, "a word or a table with a name").inside(&key));
         }
-        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.finding(&found).within(&key))
+        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.within(&key, &found))
     }
 }
 
@@ -158,9 +151,8 @@ impl<'de> SeqAccess<'de> for Items {
         let place = format!("[{}]", self.place);
         self.place += 1;
         let found = item.clone();
-        seed.deserialize(Spelt(item))
-            .map(Some)
-            .map_err(|complaint| complaint.finding(&found).within(&place))
+        let read = seed.deserialize(Spelt(item));
+        read.map(Some).map_err(|complaint| complaint.within(&place, &found))
     }
 }
 
@@ -184,21 +176,15 @@ impl<'de> VariantAccess<'de> for Choice {
     type Error = Complaint;
 
     fn unit_variant(self) -> Result<(), Complaint> {
-        match self.value {
-            None => Ok(()),
-            Some(value) => {
-                let found = format!("{{ {} = {value} }}", self.word);
-                Err(Complaint::new("", found, format!("the word {:?} alone", self.word)))
-            }
-        }
+        let Self { word, value } = self;
+        let Some(value) = value else { return Ok(()) };
+        let expected = format!("the word {word:?} alone");
+        Err(Complaint::value(Table::from_iter([(word, value)]).into(), expected))
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Complaint> {
-        let Some(value) = self.value else {
-            let expected = format!("{{ {} = ... }}", self.word);
-            return Err(Complaint::new("", format!("{:?}", self.word), expected));
-        };
-        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.within(&self.word))
+        let (word, value) = self.with_value(|word| format!("{{ {word} = ... }}"))?;
+        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.inside(&word))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Complaint> {
@@ -210,14 +196,24 @@ impl<'de> VariantAccess<'de> for Choice {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Complaint> {
-        let Some(value) = self.value else {
-            let expected = (&visitor as &dyn Expected).to_string();
-            return Err(Complaint::new("", format!("{:?}", self.word), expected));
-        };
+        let expected = (&visitor as &dyn Expected).to_string();
+        let (word, value) = self.with_value(|_| expected.clone())?;
         if !value.is_table() {
-            let expected = (&visitor as &dyn Expected).to_string();
-            return Err(Complaint::new(&self.word, value, expected));
+            return Err(Complaint::value(value, expected).inside(&word));
         }
-        Spelt(value).deserialize_any(visitor).map_err(|complaint| complaint.within(&self.word))
+        Spelt(value).deserialize_any(visitor).map_err(|complaint| complaint.inside(&word))
+    }
+}
+
+impl Choice {
+    fn with_value(
+        self,
+        expected: impl FnOnce(&str) -> String,
+    ) -> Result<(String, Value), Complaint> {
+        let Self { word, value } = self;
+        match value {
+            Some(value) => Ok((word, value)),
+            None => Err(Complaint::value(word.clone().into(), expected(&word))),
+        }
     }
 }

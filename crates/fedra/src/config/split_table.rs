@@ -50,73 +50,72 @@ pub enum EndsAre {
     Frozen,
 }
 
-/// `[split.noise]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct NoiseTable {
-    /// Which formula.
-    pub kind: Formula,
-    /// `relative`: noise in units of the row's root mean square.
-    pub gamma: Option<f64>,
-    /// `clipped`: the largest norm of a row.
-    pub norm: Option<f64>,
-    /// `clipped`: noise in units of that norm.
-    pub sigma: Option<f64>,
-    /// `absolute`: the mean absolute value of the noise.
-    pub scale: Option<f64>,
-    /// Whether an example meets new noise each time; under a promise it does unless given.
-    pub draw: Option<NoiseDraw>,
-    /// Whether gradients that leave a client get it too; they do unless given.
-    pub gradients: Option<bool>,
-    /// `clipped`: the largest norm of a gradient's row; `norm` unless given.
-    pub gradient_norm: Option<f64>,
+/// `[split.noise]`: how large noise is, and where it is added.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum NoiseTable {
+    /// In units of the row's root mean square.
+    Relative {
+        /// The noise in those units.
+        gamma: f64,
+        /// Whether an example meets new noise each time; under a promise it does unless given.
+        draw: Option<NoiseDraw>,
+        /// Whether gradients that leave a client get it too; they do unless given.
+        gradients: Option<bool>,
+    },
+    /// In units of a norm to which rows are clipped.
+    Clipped {
+        /// The largest norm of a row.
+        norm: f64,
+        /// The noise in units of it.
+        sigma: f64,
+        /// The largest norm of a gradient's row; `norm` unless given.
+        gradient_norm: Option<f64>,
+        /// As above.
+        draw: Option<NoiseDraw>,
+        /// As above.
+        gradients: Option<bool>,
+    },
+    /// The same for every row.
+    Absolute {
+        /// The mean absolute value of the noise.
+        scale: f64,
+        /// As above.
+        draw: Option<NoiseDraw>,
+        /// As above.
+        gradients: Option<bool>,
+    },
 }
 
-/// How large noise is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Formula {
-    /// In units of the row.
-    #[default]
-    Relative,
-    /// In units of a norm to which rows are clipped.
-    Clipped,
-    /// As given.
-    Absolute,
+/// Of a model that is cut between clients and server: what follows from the model itself.
+#[derive(Clone, Copy, Debug)]
+pub struct CutChoice {
+    /// A client's memory, where that decides where the cut is.
+    pub memory: Option<ByteCount>,
+    /// Whose the clients' ends are.
+    pub ends: EndsAre,
 }
 
 impl SplitTable {
-    /// The memory that a client has, if that decides.
-    pub fn memory(&self) -> Result<Option<ByteCount>, Complaint> {
-        let Some(written) = &self.client_memory else { return Ok(None) };
-        let refuse = |_| {
-            let expected = "a size such as \"2 GB\"";
-            Complaint::new("split.client_memory", format!("{written:?}"), expected)
+    /// What of the cut waits for the model.
+    pub(super) fn cut(&self) -> Result<CutChoice, Complaint> {
+        let key = "split.client_memory";
+        let read = |written: &String| {
+            let refuse = |_| Complaint::new(key, format!("{written:?}"), "a size such as \"2 GB\"");
+            written.parse::<ByteCount>().map_err(refuse)
         };
-        written.parse::<ByteCount>().map(Some).map_err(refuse)
+        let memory = self.client_memory.as_ref().map(read).transpose()?;
+        Complaint::excludes(key, "first and last")
+            .when(memory.is_some() && (self.first.is_some() || self.last.is_some()))?;
+        Complaint::excludes(key, "clients and moves, which have cuts of their own")
+            .when(memory.is_some() && self.has_several())?;
+        Ok(CutChoice { memory, ends: self.ends })
     }
 
     /// The cut as the engine takes it, where draws of noise are these unless given.
-    pub fn split(&self, draw: NoiseDraw) -> Result<Split, Complaint> {
-        if self.client_memory.is_some() && (self.first.is_some() || self.last.is_some()) {
-            let expected = "either a memory, or first and last";
-            return Err(Complaint::new("split.client_memory", "it beside a fixed cut", expected));
-        }
-        let others = !(self.clients.is_empty() && self.moves.is_empty());
-        if self.client_memory.is_some() && others {
-            let expected = "either a memory, or clients and moves with cuts of their own";
-            return Err(Complaint::new("split.client_memory", "it beside other cuts", expected));
-        }
-        let of_one_cut = match self.ends {
-            EndsAre::Shared => None,
-            EndsAre::Personal => Some("\"personal\""),
-            EndsAre::Frozen => Some("\"frozen\""),
-        };
-        if let (Some(found), true) = (of_one_cut, others) {
-            let expected = "\"shared\" where cuts differ: whose a block is must not change";
-            return Err(Complaint::new("split.ends", found, expected));
-        }
-        self.memory()?;
+    pub(super) fn split(&self, draw: NoiseDraw) -> Result<Split, Complaint> {
+        Complaint::sentence("split.ends", "cuts that differ need \"shared\" ends")
+            .when(self.ends != EndsAre::Shared && self.has_several())?;
         let ends = Ends { first: self.first.unwrap_or(1), last: self.last.unwrap_or(1) };
         Ok(Split {
             clients: self.clients.clone(),
@@ -124,43 +123,31 @@ impl SplitTable {
             mode: self.mode,
             average_every: self.average_every,
             encoding: self.encoding,
-            noise: self.noise.map(|noise| noise.noise(draw)).transpose()?,
+            noise: self.noise.map(|noise| noise.noise(draw)),
             ..Split::new(ends)
         })
+    }
+
+    /// Whether there are cuts beside the one of `first` and `last`.
+    fn has_several(&self) -> bool {
+        !(self.clients.is_empty() && self.moves.is_empty())
     }
 }
 
 impl NoiseTable {
-    fn noise(self, draw: NoiseDraw) -> Result<Noise, Complaint> {
-        let numbers = [
-            ("split.noise.gamma", self.gamma, Formula::Relative),
-            ("split.noise.norm", self.norm, Formula::Clipped),
-            ("split.noise.sigma", self.sigma, Formula::Clipped),
-            ("split.noise.scale", self.scale, Formula::Absolute),
-        ];
-        for (key, value, formula) in numbers {
-            match (value, formula == self.kind) {
-                (Some(_), true) | (None, false) => {}
-                (None, true) => return Err(Complaint::new(key, "nothing", "a number")),
-                (Some(value), false) => {
-                    let kind = format!("{:?}", self.kind).to_lowercase();
-                    let expected = format!("none: split.noise.kind is {kind}");
-                    return Err(Complaint::new(key, value, expected));
-                }
+    fn noise(self, usual: NoiseDraw) -> Noise {
+        let (kind, gradient_norm, draw, gradients) = match self {
+            Self::Relative { gamma, draw, gradients } => {
+                (NoiseKind::Relative { gamma }, None, draw, gradients)
             }
-        }
-        if let (Some(norm), Formula::Relative | Formula::Absolute) = (self.gradient_norm, self.kind)
-        {
-            let expected = "it with split.noise.kind = \"clipped\" alone";
-            return Err(Complaint::new("split.noise.gradient_norm", norm, expected));
-        }
-        let of = |value: Option<f64>| value.unwrap_or_default();
-        let kind = match self.kind {
-            Formula::Relative => NoiseKind::Relative { gamma: of(self.gamma) },
-            Formula::Clipped => NoiseKind::Clipped { norm: of(self.norm), sigma: of(self.sigma) },
-            Formula::Absolute => NoiseKind::Absolute { scale: of(self.scale) },
+            Self::Clipped { norm, sigma, gradient_norm, draw, gradients } => {
+                (NoiseKind::Clipped { norm, sigma }, gradient_norm, draw, gradients)
+            }
+            Self::Absolute { scale, draw, gradients } => {
+                (NoiseKind::Absolute { scale }, None, draw, gradients)
+            }
         };
-        let (draw, gradients) = (self.draw.unwrap_or(draw), self.gradients.unwrap_or(true));
-        Ok(Noise { kind, draw, gradients, gradient_norm: self.gradient_norm })
+        let (draw, gradients) = (draw.unwrap_or(usual), gradients.unwrap_or(true));
+        Noise { kind, draw, gradients, gradient_norm }
     }
 }

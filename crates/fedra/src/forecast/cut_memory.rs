@@ -6,7 +6,6 @@
 //! sequences.
 
 use fedra_client::{Examples, Limits, Rehearsal, evaluation_batches};
-use fedra_compute::Seed;
 use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
 use fedra_engine::{EvaluationSet, Recipe, Sampler, SideMemory, Split};
 use fedra_model::{Head, Model};
@@ -47,7 +46,7 @@ impl LargestBatches {
     /// Those of the clients' rows.
     pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Self {
         let shards = &prepared.shards;
-        let seed = Seed(experiment.draft.seed);
+        let seed = experiment.seed;
         let clients = cohort(recipe, shards.clients.len() as u64);
         let limit = recipe.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
         let [mut first, mut later] =
@@ -99,7 +98,7 @@ impl LargestBatches {
 
     /// Sequences as long as the experiment allows, of which every token is another one and labelled.
     pub fn full(experiment: &Experiment, model: &Model, recipe: &Recipe) -> Self {
-        let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest());
+        let longest = experiment.max_tokens;
         let words = model.config().vocabulary().max(1);
         let sequence = |number: usize| Encoded {
             ids: (0..longest).map(|place| ((number * longest + place) % words) as u32).collect(),

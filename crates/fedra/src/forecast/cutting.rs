@@ -3,7 +3,6 @@
 //! A client that says how much memory it has gets the cut that leaves it the most blocks within
 //! that; the blocks are dealt to both ends alike, the first end before the last.
 
-use fedra_compute::Seed;
 use fedra_engine::{CrossingBytes, Ends, Recipe, RowPrivacy, SideMemory, Split, SplitMode};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Cut, Plan, Round, Rule, Scope, Site};
@@ -32,14 +31,14 @@ pub struct CutCosts {
 
 /// Settles what of a cut depends on the model: ends that follow from a memory, and whose they are.
 pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Result<()> {
-    let (Some(table), Some(split)) = (&experiment.draft.split, &recipe.split) else {
+    let (Some(cut), Some(split)) = (&experiment.cut, &recipe.split) else {
         return Ok(());
     };
-    if let Some(budget) = table.memory()? {
+    if let Some(budget) = cut.memory {
         let ends = within(budget, (recipe, experiment), model)?;
         recipe.split = Some(Split { ends, ..split.clone() });
     }
-    let longest = experiment.draft.data.max_tokens.unwrap_or(usize::MAX).min(model.longest());
+    let longest = experiment.max_tokens;
     if let Some(split) = &mut recipe.split {
         let blocks = model.layout().blocks();
         recipe.personal = personal(experiment, split.ends, blocks);
@@ -55,7 +54,7 @@ pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Re
 /// What learns in a model that is cut there.
 fn learning(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
     let of_method = experiment.recipe.learns.clone();
-    match experiment.draft.split.as_ref().map(|table| table.ends) {
+    match experiment.cut.map(|cut| cut.ends) {
         None | Some(EndsAre::Shared | EndsAre::Personal) => of_method,
         Some(EndsAre::Frozen) => of_method - sites(ends, blocks),
     }
@@ -70,7 +69,7 @@ fn sites(Ends { first, last }: Ends, blocks: u16) -> Rule {
 /// What never leaves a client whose model is cut there.
 fn personal(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
     let of_method = experiment.recipe.personal.clone();
-    match experiment.draft.split.as_ref().map(|table| table.ends) {
+    match experiment.cut.map(|cut| cut.ends) {
         None | Some(EndsAre::Shared | EndsAre::Frozen) => of_method,
         Some(EndsAre::Personal) => Rule::Union(vec![of_method, sites(ends, blocks)]),
     }
@@ -145,7 +144,7 @@ pub fn costs(
     let Some(split) = &recipe.split else { return Ok(Vec::new()) };
     let (model, clients) = (&prepared.model, &prepared.shards.clients);
     let blocks = model.layout().blocks();
-    let seed = Seed(experiment.draft.seed);
+    let seed = experiment.seed;
     let batches: Vec<Batches> = (0_u64..)
         .zip(clients)
         .map(|(number, shard)| {

@@ -3,7 +3,6 @@
 //! Each has a machine of its own here. What all of them take in one process, where clients share
 //! weights and threads, is another question ([`crate::forecast::run_memory`]).
 
-use fedra_compute::Seed;
 use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, Start};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Plan, Round, Shape, Side};
@@ -37,7 +36,7 @@ pub fn client(
 
 /// A batch of the longest sequences, for who has no rows to look at.
 pub fn full_batch(model: &Model, (recipe, experiment): (&Recipe, &Experiment)) -> BatchSize {
-    let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
+    let longest = experiment.max_tokens as u64;
     let sequences = u64::from(recipe.work.batch);
     BatchSize::full(model, sequences * longest, sequences)
 }
@@ -120,7 +119,7 @@ pub fn blocks_within(
     let needed = |k: u16| -> Result<ByteCount> {
         let mut recipe = recipe.clone();
         recipe.selection.k = k;
-        let (layout, seed) = (model.layout(), Seed(experiment.draft.seed));
+        let (layout, seed) = (model.layout(), experiment.seed);
         let rule = &recipe.learns;
         let choice = Choice { recipe: &recipe, rule, layout, round: Round(0), seed };
         let anyone = ClientInfo { id: ClientId(0), name: String::new(), examples: 0 };

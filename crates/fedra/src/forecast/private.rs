@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::num::NonZeroU64;
 
-use fedra_compute::Seed;
 use fedra_data::Task;
 use fedra_engine::{
     BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
@@ -234,7 +233,7 @@ impl Foreseen {
         experiment: &Experiment,
         (census, layout): (&Census, &Layout),
     ) -> Result<Self> {
-        let seed = Seed(experiment.draft.seed);
+        let seed = experiment.seed;
         let ids: Vec<ClientId> = (0_u32..)
             .zip(&census.clients)
             .filter(|(_, client)| client.train > 0)

@@ -16,7 +16,6 @@
 use std::cmp::Reverse;
 
 use fedra_client::{Examples, JOBS_AHEAD, Limits, Shards};
-use fedra_compute::Seed;
 use fedra_data::{Encoded, epoch};
 use fedra_engine::{
     Arrival, ClientInfo, Encoding, EvaluationSet, LocalRule, Recipe, Sampler, Scored, SplitMode,
@@ -312,7 +311,7 @@ pub fn largest_batch(
     (recipe, experiment): (&Recipe, &Experiment),
 ) -> BatchSize {
     let size = recipe.work.batch as usize;
-    let seed = Seed(experiment.draft.seed).of("plan");
+    let seed = experiment.seed.of("plan");
     let mut largest = BatchSize::default();
     for (number, shard) in (0_u64..).zip(&shards.clients) {
         let encoded = shard.train.encoded();

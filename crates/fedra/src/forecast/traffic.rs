@@ -102,7 +102,7 @@ impl<'a> Course<'a> {
         Self {
             recipe,
             layout: prepared.model.layout(),
-            seed: Seed(experiment.draft.seed),
+            seed: experiment.seed,
             rounds: experiment.rounds,
             clients: clients.collect(),
         }
@@ -356,7 +356,7 @@ fn crossing(
 ) -> CrossingBytes {
     let mut all = CrossingBytes::default();
     let Some(split) = &recipe.split else { return all };
-    let (seed, clips) = (Seed(experiment.draft.seed), recipe.work.clip.is_some());
+    let (seed, clips) = (experiment.seed, recipe.work.clip.is_some());
     for client in cohort {
         let Some(plan) = foreseen.plans.get(&client.id) else { continue };
         let examples = prepared.shards.clients[client.id.0 as usize].train.encoded();
@@ -365,7 +365,7 @@ fn crossing(
         all += batches.crossing((plan, split), prepared.model.width(), clips);
         if let Some(probe) = recipe.selection.probe.filter(|_| foreseen.scores_up > 0) {
             let asked = (probe, recipe.selection.profile_examples as usize);
-            let seed = Seed(experiment.draft.seed);
+            let seed = experiment.seed;
             let seed = crossing::probe_seed(seed, round, u64::from(client.id.0));
             let blocks = plan.cut().server_blocks().map_or(0, |blocks| blocks.len());
             let batches = Batches::of_probing(asked, examples, seed);

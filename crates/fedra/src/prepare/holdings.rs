@@ -62,7 +62,7 @@ impl Holdings {
     }
 
     fn deal(experiment: &Experiment, sight: Sight<'_>, work: &Work<'_>) -> Result<Self> {
-        let seed = experiment.draft.seed;
+        let seed = experiment.seed.0;
         let mut table = read(experiment, work)?;
         if let Sight::OneSite(name) = sight
             && table.examples.iter().all(|example| example.client.is_none())
@@ -136,7 +136,7 @@ impl Holdings {
         let table = read(experiment, work)?;
         let mut central_test = (0..table.examples.len()).collect();
         if let Some(most) = experiment.draft.data.max_test {
-            let lots = RowLots::new(&table, experiment.draft.seed);
+            let lots = RowLots::new(&table, experiment.seed.0);
             keep(&mut central_test, (&lots, "cap central"), Few::Most(most));
         }
         let nobodys = |name: &String| Holding { client: name.clone(), ..Holding::default() };

@@ -110,7 +110,7 @@ impl Prepared {
             }
         };
         let Opened { model, params, companions, tokenizer, first_weights } = opened;
-        let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest());
+        let longest = experiment.max_tokens;
         let tokenizer: Arc<dyn Tokenizer> = tokenizer.into();
         let rules = answer_rules(experiment, &model.config());
         if experiment.task == Task::Generation && rules.end.is_none() {
@@ -366,7 +366,7 @@ fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
 }
 
 fn weights_seed(experiment: &Experiment) -> Seed {
-    Seed(experiment.draft.seed).of("weights")
+    experiment.seed.of("weights")
 }
 
 /// Refuses tokens that the embedding has no row for, before anything trains on the others.

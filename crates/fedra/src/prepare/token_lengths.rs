@@ -61,7 +61,7 @@ impl TokenLengths {
             }
         };
         let positions = positions(&config);
-        let limit = experiment.draft.data.max_tokens.unwrap_or(positions);
+        let limit = experiment.max_tokens;
         let encoder = Encoder::new(tokenizer.as_ref(), limit)?;
         let encoder = encoder.with_rules(answer_rules(experiment, &config));
         let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;

@@ -3,7 +3,6 @@
 //! A part that stays frozen makes sense when it is pretrained. In a model that starts from fresh
 //! weights it stays as it was drawn, and the rest works on noise; nothing in the scores says so.
 
-use fedra_compute::Seed;
 use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
 use fedra_plan::{Layout, ParamId, Part, Round, Scope, Site};
 
@@ -79,7 +78,7 @@ fn in_round(
     let alike = recipe.masks == Masks::Consensus && selection.counts.is_empty();
     if selection.criterion.is_fixed() && alike && selection.explore == 0 && recipe.depths.is_empty()
     {
-        let seed = Seed(experiment.draft.seed);
+        let seed = experiment.seed;
         let choice = Choice { recipe, rule, layout, round, seed };
         let anybody = ClientInfo { id: ClientId(0), name: String::new(), examples: 0 };
         let plan = choice.plan(&anybody.name, &choice.order(&anybody, &[]))?;

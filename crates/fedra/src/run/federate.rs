@@ -6,7 +6,7 @@ mod introducing;
 use std::sync::{Arc, OnceLock};
 
 use fedra_client::{Examples, LocalFleet, Meter, Middle, Observer, to_values};
-use fedra_compute::{Device, Params, SecretKey, Seed, ThreadPool};
+use fedra_compute::{Device, Params, SecretKey, ThreadPool};
 use fedra_data::Work;
 use fedra_engine::{
     Activity, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
@@ -80,8 +80,8 @@ pub(crate) struct Beginning {
 }
 
 /// A federation that is ready to start.
-pub struct Run<'e> {
-    experiment: &'e Experiment,
+pub struct Run {
+    experiment: Experiment,
     pub(crate) prepared: Prepared,
     recipe: Recipe,
     device: Device,
@@ -93,20 +93,20 @@ pub struct Run<'e> {
     foreseen: OnceLock<SideMemory>,
 }
 
-impl<'e> Run<'e> {
+impl Run {
     /// Reads the data, opens the model and settles what is scored.
-    pub fn prepare(experiment: &'e Experiment) -> Result<Self> {
+    pub fn prepare(experiment: &Experiment) -> Result<Self> {
         Self::heard(experiment, &Silent)
     }
 
     /// The same while somebody listens.
-    pub fn heard(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Self> {
+    pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
         Self::prepare_on(experiment, Device::cpu(), listener)
     }
 
     /// The same on a device of which planning needs no numbers.
     pub(crate) fn prepare_on(
-        experiment: &'e Experiment,
+        experiment: &Experiment,
         device: Device,
         listener: &dyn Listener,
     ) -> Result<Self> {
@@ -123,7 +123,7 @@ impl<'e> Run<'e> {
 
     /// Opens the model for these rows; what is scored waits for a census of everybody's examples.
     pub(crate) fn with_holdings(
-        experiment: &'e Experiment,
+        experiment: &Experiment,
         holdings: Holdings,
         how: (Device, &Work<'_>),
     ) -> Result<Self> {
@@ -132,7 +132,7 @@ impl<'e> Run<'e> {
     }
 
     fn opened(
-        experiment: &'e Experiment,
+        experiment: &Experiment,
         holdings: Holdings,
         (device, work): (Device, &Work<'_>),
     ) -> Result<Self> {
@@ -156,13 +156,13 @@ impl<'e> Run<'e> {
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
         prepared.notes.extend(private::unit_note(experiment));
         prepared.notes.extend(private::rows_note(experiment));
-        let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
+        let longest = experiment.max_tokens;
         let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
         let remarks = lengths.note().into_iter().collect();
         let (census, baseline) = (Census::of(&prepared.shards), None);
         let foreseen = OnceLock::new();
         Ok(Self {
-            experiment,
+            experiment: experiment.clone(),
             prepared,
             recipe,
             device,
@@ -184,13 +184,13 @@ impl<'e> Run<'e> {
     fn settle(&mut self) -> Result<()> {
         self.recipe.evaluation.on = self.sets()?;
         let had = (&self.census, self.prepared.model.layout());
-        private::settle(&mut self.recipe, self.experiment, had)
+        private::settle(&mut self.recipe, &self.experiment, had)
     }
 
     /// What a private run will have spent at its end.
     pub fn privacy(&self) -> Result<Option<PrivacySummary>> {
         let had = (&self.census, self.prepared.model.layout());
-        private::foreseen(&self.recipe, self.experiment, had)
+        private::foreseen(&self.recipe, &self.experiment, had)
     }
 
     /// Leaves each client only some of its examples to learn from: those for which its list says
@@ -214,8 +214,8 @@ impl<'e> Run<'e> {
     }
 
     /// The experiment, and who computes.
-    pub(crate) fn made_of(&self) -> (&'e Experiment, &Device) {
-        (self.experiment, &self.device)
+    pub(crate) fn made_of(&self) -> (&Experiment, &Device) {
+        (&self.experiment, &self.device)
     }
 
     /// What its scores are to be compared with.
@@ -229,8 +229,8 @@ impl<'e> Run<'e> {
     }
 
     /// The experiment.
-    pub(crate) const fn experiment(&self) -> &'e Experiment {
-        self.experiment
+    pub(crate) const fn experiment(&self) -> &Experiment {
+        &self.experiment
     }
 
     /// What it learns from, as digests.
@@ -317,17 +317,17 @@ impl<'e> Run<'e> {
     fn run_here(&self, params: Params, folder: &Folder, listener: &dyn Listener) -> Result<Ending> {
         let Prepared { model, shards, .. } = &self.prepared;
         folder.settle_inputs(&self.inputs)?;
-        let placement = traffic::placement(self.experiment, &self.prepared, &self.recipe)?;
+        let placement = traffic::placement(&self.experiment, &self.prepared, &self.recipe)?;
         let initial = to_values(&params);
         let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
             .with_depths(&self.recipe.depths)?;
         // A simulation has to repeat: its noise hides nothing from who knows the seed.
-        let secret = SecretKey::simulated(Seed(self.experiment.draft.seed).of("examples"));
+        let secret = SecretKey::simulated(self.experiment.seed.of("examples"));
         let fleet = fleet.with_secret(&secret);
         let mut fleet = placement.furnish(fleet, &folder.path().join(SCRATCH))?;
         let middle = self.middle(fleet.clients());
         if let Some(middle) = &middle {
-            let seed = Seed(self.experiment.draft.seed).of("noise");
+            let seed = self.experiment.seed.of("noise");
             fleet = fleet.with_middle(Arc::clone(middle), seed);
         }
         let begin = |fleet: &mut LocalFleet, completed: Round, observer: Arc<dyn Observer>| {
@@ -361,7 +361,7 @@ impl<'e> Run<'e> {
         listener: &dyn Listener,
     ) -> Result<Ending> {
         let (clients, rounds) = (self.census.clients.len(), self.experiment.rounds);
-        let seed = Seed(self.experiment.draft.seed);
+        let seed = self.experiment.seed;
         folder.settle_inputs(&self.inputs)?;
         let layout = self.prepared.model.layout().clone();
         let mut federation = Federation::new(self.recipe.clone(), layout, initial, seed)?;

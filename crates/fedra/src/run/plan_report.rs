@@ -168,7 +168,7 @@ pub fn plan_with(
 }
 
 /// The same for what is prepared already.
-pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
+pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
     // Before the forecasts take memory of their own.
     let resident = ByteCount(resident_bytes().unwrap_or(0));
     let (experiment, device) = run.made_of();

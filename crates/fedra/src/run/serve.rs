@@ -115,13 +115,12 @@ pub fn serve<H: Host>(
 }
 
 fn rounds<H: Host>(
-    run: &mut Run<'_>,
+    run: &mut Run,
     (folder, pool): (&Folder, Option<&ThreadPool>),
     listener: &dyn Listener,
     host: &mut H,
 ) -> Result<Ending> {
-    let experiment = run.experiment();
-    let facts = agreement(experiment, &run.prepared)?;
+    let (facts, of) = (agreement(run.experiment(), &run.prepared)?, run.experiment().rounds);
     let initial = to_values(&std::mem::take(&mut run.prepared.params));
     run.made_of().1.rest();
     let Prepared { model, shards, .. } = &run.prepared;
@@ -143,7 +142,7 @@ fn rounds<H: Host>(
     };
     let Some((mut fleet, census)) = host.meet(serving)? else {
         let rounds = complete_rounds(folder.path());
-        return Ok(Ending::Interrupted { rounds, of: experiment.rounds });
+        return Ok(Ending::Interrupted { rounds, of });
     };
     run.take_census(census)?;
     run.privacy_warning()?.iter().for_each(|warning| listener.note(warning));
@@ -164,7 +163,7 @@ fn rounds<H: Host>(
 }
 
 /// What a first download costs that nobody needs: sites with other first weights are refused.
-fn first_download(run: &Run<'_>) -> Option<String> {
+fn first_download(run: &Run) -> Option<String> {
     const WORTH_SAYING: u64 = 10_000_000;
     let bytes = ByteCount(4 * run.prepared.model.layout().elements() as u64);
     let recipe = &run.experiment().recipe;
@@ -178,7 +177,7 @@ fn first_download(run: &Run<'_>) -> Option<String> {
 }
 
 /// Opens the model and the central test set; refuses what cannot be known without the sites' rows.
-fn prepare<'e>(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Run<'e>> {
+fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     check_declared(experiment)?;
     if experiment.recipe.population == Population::Pooled {
         let expected = "a method with clients: nobody sends rows to a server";

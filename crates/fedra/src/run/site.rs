@@ -46,7 +46,7 @@ pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Res
     let (prepared, names, remarks) = prepare(experiment, name, &device, listener)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
     let agreement = agreement(experiment, &prepared)?;
-    let longest = experiment.draft.data.max_tokens.unwrap_or(prepared.model.longest());
+    let longest = experiment.max_tokens;
     let notes = prepared.notes.iter().map(|note| format!("note: {note}"));
     let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
     let notes = notes.chain(remarks).chain(lengths.note()).collect();
@@ -116,7 +116,7 @@ fn prepare_with(
 /// Whether the site holds only a part of the model. Where a memory decides on the cut it is the
 /// server's to say, and nothing is given away.
 fn is_part(experiment: &Experiment) -> bool {
-    experiment.draft.split.as_ref().is_some_and(|split| split.client_memory.is_none())
+    experiment.cut.is_some_and(|cut| cut.memory.is_none())
 }
 
 /// What of a cut model lives with a client, in any round.

@@ -32,7 +32,7 @@ impl Output {
 }
 
 /// Reads the data, opens the model and settles what is scored; nothing is written.
-pub fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
+pub fn prepare(experiment: &Experiment) -> Result<Run> {
     Run::prepare(experiment)
 }
 
@@ -106,7 +106,7 @@ fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -
 }
 
 /// Prepares a run, and tells what a person should know about it.
-fn introduced<'e>(experiment: &'e Experiment, listener: &dyn Listener) -> Result<Run<'e>> {
+fn introduced(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     let run = Run::heard(experiment, listener)?;
     let notes = idle(experiment).into_iter().chain(run.notes());
     let notes = notes.chain(run.privacy_warning()?);

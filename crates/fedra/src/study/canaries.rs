@@ -93,7 +93,7 @@ impl CanaryRun {
         let mut run = Run::prepare(experiment)?;
         let steps = check(&run)?;
         let model = run.parts().0.model.clone();
-        let clients = planted(&run, canaries, Seed(experiment.draft.seed).of("canaries"))?;
+        let clients = planted(&run, canaries, experiment.seed.of("canaries"))?;
         let inside = |client: &CanaryClient| -> Examples {
             let both = client.canaries.iter().zip(&client.coins);
             both.filter(|(_, inside)| **inside).map(|(canary, _)| canary.clone()).collect()
@@ -226,7 +226,7 @@ fn flat(values: &ParamValues) -> impl Iterator<Item = f32> + '_ {
 }
 
 /// Refuses what cannot be audited in this way.
-fn check(run: &Run<'_>) -> Result<PrivateSteps> {
+fn check(run: &Run) -> Result<PrivateSteps> {
     let (_, recipe) = run.parts();
     let Some(steps) = recipe.private_steps() else { return Err(not_private()) };
     let refused = |key: &str, found: String, expected: &str| -> Result<PrivateSteps> {
@@ -266,7 +266,7 @@ fn not_private() -> crate::error::Error {
 }
 
 /// Canaries for each client, as many for each as can be.
-fn planted(run: &Run<'_>, canaries: usize, seed: Seed) -> Result<Vec<CanaryClient>> {
+fn planted(run: &Run, canaries: usize, seed: Seed) -> Result<Vec<CanaryClient>> {
     let prepared = run.parts().0;
     let (shards, words) = (&prepared.shards, prepared.model.config().vocabulary());
     let count = shards.clients.len();

@@ -97,7 +97,7 @@ impl ShadowModel {
         let mut run = Run::prepare(experiment)?;
         let subject = Subject::of(&run)?;
         subject.check(released)?;
-        let halves = halves(&subject.shards, Seed(experiment.draft.seed), number)?;
+        let halves = halves(&subject.shards, experiment.seed, number)?;
         run.keep_examples(&halves)?;
         let inputs = run.inputs().clone();
         let pool = run.thread_pool()?;
@@ -149,7 +149,7 @@ impl ShadowModel {
             return Ok(false);
         }
         let mut run = Run::prepare(experiment)?;
-        let halves = halves(&run.parts().0.shards, Seed(experiment.draft.seed), number)?;
+        let halves = halves(&run.parts().0.shards, experiment.seed, number)?;
         run.keep_examples(&halves)?;
         Ok(self.inputs == *run.inputs())
     }
@@ -183,7 +183,7 @@ struct Subject {
 }
 
 impl Subject {
-    fn of(run: &Run<'_>) -> Result<Self> {
+    fn of(run: &Run) -> Result<Self> {
         let (prepared, recipe) = run.parts();
         if !recipe.personal.select(prepared.model.layout())?.is_empty() {
             let expected = "a method in which clients share the whole model";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fedra_model::hf::companions::TOKENIZER;
-use fedra_model::hf::config::limit;
+use fedra_model::hf::config::{FILE, limit};
 use fedra_model::hf::{BertConfig, Config, LlamaConfig};
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Head, Model, ModelError, Preset};
@@ -14,6 +14,7 @@ use super::values::{Result, at_least_one, existing};
 use crate::config::checked::{ModelSource, Vocabulary};
 use crate::config::complaint::Complaint;
 use crate::config::draft::{Draft, Lora, Model as Written};
+use crate::error::in_words;
 
 /// The name of the small preset in files, beside those of [`Preset`].
 const TINY_ENCODER: &str = "tiny-encoder";
@@ -28,25 +29,19 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     let mut adapters = match &model.lora {
         None => None,
         Some(lora) => Some(
-            Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())
-                .map_err(|error| about_lora(&error))?,
+            Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied()).map_err(about_lora)?,
         ),
     };
     if let Some(path) = &mut model.path {
-        if let Some(preset) = &model.preset {
-            let expected = "no preset beside model.path";
-            return Err(Complaint::new("model.preset", format!("{preset:?}"), expected));
-        }
         for (key, given) in [
-            ("model.vocabulary", model.vocabulary.map(|size| size.to_string())),
-            ("model.tokenizer", model.tokenizer.as_ref().map(|path| path.display().to_string())),
-            ("model.blocks", model.blocks.map(|size| size.to_string())),
-            ("model.width", model.width.map(|size| size.to_string())),
-            ("model.heads", model.heads.map(|size| size.to_string())),
+            ("model.preset", model.preset.is_some()),
+            ("model.vocabulary", model.vocabulary.is_some()),
+            ("model.tokenizer", model.tokenizer.is_some()),
+            ("model.blocks", model.blocks.is_some()),
+            ("model.width", model.width.is_some()),
+            ("model.heads", model.heads.is_some()),
         ] {
-            if let Some(given) = given {
-                return Err(Complaint::new(key, given, "nothing: the model in model.path decides"));
-            }
+            Complaint::excludes(key, "model.path, where the model is whole").when(given)?;
         }
         *path = existing("model.path", path)?;
         let config = open_config(path)?;
@@ -58,10 +53,9 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         carries(&config, adapters)?;
         return Ok(ModelSource::Folder(path.clone()));
     }
-    if let Some(dir) = &model.adapter {
-        let expected = "it only beside model.path: it adapts the model there";
-        return Err(Complaint::new("model.adapter", dir.display(), expected));
-    }
+    Complaint::only("model.adapter", "with model.path").when(model.adapter.is_some())?;
+    Complaint::only("model.head", "with model.path: a preset has no trained head")
+        .when(model.head.is_some())?;
     let name = model.preset.get_or_insert_with(|| TINY_ENCODER.to_owned()).clone();
     let preset = if name == TINY_ENCODER { Some(Preset::Tiny) } else { Preset::parse(&name) };
     let Some(preset) = preset else {
@@ -70,10 +64,6 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
     };
     let mut config = preset.config();
-    if model.head.is_some() {
-        let expected = "it only beside model.path: a preset has no trained head";
-        return Err(Complaint::new("model.head", "a choice", expected));
-    }
     let vocabulary = vocabulary(model)?;
     for (key, size, most) in [
         ("model.blocks", model.blocks, limit::BLOCKS),
@@ -81,19 +71,28 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         ("model.heads", model.heads, limit::HEADS),
         ("model.vocabulary", model.vocabulary, limit::VOCABULARY),
     ] {
-        at_least_one(key, size)?;
-        if let Some(size) = size.filter(|size| *size > most) {
-            return Err(Complaint::new(key, size, format!("at most {most}")));
-        }
+        let Some(size) = size else { continue };
+        at_least_one(key, Some(size))?;
+        Complaint::new(key, size, format_args!("at most {most}")).when(size > most)?;
     }
     match &mut config {
         Config::Bert(bert) => encoder(bert, model, tokens)?,
         Config::Llama(llama) => decoder(llama, model, &name)?,
     }
     fits(&config, tokens)?;
-    config.check().map_err(|error| shape(&error.to_string()))?;
+    config.check().map_err(about_size)?;
     carries(&config, adapters)?;
     Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+}
+
+impl ModelSource {
+    /// The shape of the model.
+    pub(super) fn config(&self) -> Result<Config> {
+        match self {
+            Self::Fresh(config, _) => Ok(config.as_ref().clone()),
+            Self::Folder(path) => open_config(path),
+        }
+    }
 }
 
 /// An encoder in the sizes that are written.
@@ -102,11 +101,9 @@ fn encoder(bert: &mut BertConfig, model: &Written, tokens: usize) -> Result<()> 
     bert.hidden_size = model.width.unwrap_or(bert.hidden_size);
     bert.intermediate_size = INNER * bert.hidden_size;
     bert.num_attention_heads = model.heads.unwrap_or(bert.num_attention_heads);
-    if !bert.hidden_size.is_multiple_of(bert.num_attention_heads) {
-        let (width, heads) = (bert.hidden_size, bert.num_attention_heads);
-        let expected = format!("a multiple of the {heads} attention heads");
-        return Err(Complaint::new("model.width", width, expected));
-    }
+    let (width, heads) = (bert.hidden_size, bert.num_attention_heads);
+    let expected = format_args!("a multiple of the {heads} attention heads");
+    Complaint::new("model.width", width, expected).when(!width.is_multiple_of(heads))?;
     // Positions that no example reaches would be parameters that never learn.
     bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
     Ok(())
@@ -116,10 +113,8 @@ fn encoder(bert: &mut BertConfig, model: &Written, tokens: usize) -> Result<()> 
 /// however few pieces the vocabulary has.
 fn decoder(llama: &mut LlamaConfig, model: &Written, name: &str) -> Result<()> {
     for (key, size) in [("model.width", model.width), ("model.heads", model.heads)] {
-        if let Some(size) = size {
-            let expected = format!("nothing: the preset {name:?} decides");
-            return Err(Complaint::new(key, size, expected));
-        }
+        let fixed = format_args!("the preset {name:?}, which has its own");
+        Complaint::excludes(key, fixed).when(size.is_some())?;
     }
     llama.num_hidden_layers = model.blocks.unwrap_or(llama.num_hidden_layers);
     Ok(())
@@ -127,21 +122,13 @@ fn decoder(llama: &mut LlamaConfig, model: &Written, name: &str) -> Result<()> {
 
 /// The vocabulary of a preset.
 fn vocabulary(model: &mut Written) -> Result<Vocabulary> {
-    match (&mut model.tokenizer, model.vocabulary) {
-        (None, size) => {
-            let size = size.unwrap_or(USUAL_VOCABULARY);
-            model.vocabulary = Some(size);
-            Ok(Vocabulary::Grown(size))
-        }
-        (Some(path), None) => {
-            *path = tokenizer_folder(&existing("model.tokenizer", path)?)?;
-            Ok(Vocabulary::Declared(path.clone()))
-        }
-        (Some(_), Some(size)) => {
-            let expected = "nothing beside model.tokenizer: the tokenizer decides";
-            Err(Complaint::new("model.vocabulary", size, expected))
-        }
-    }
+    let Some(path) = &mut model.tokenizer else {
+        return Ok(Vocabulary::Grown(*model.vocabulary.get_or_insert(USUAL_VOCABULARY)));
+    };
+    Complaint::excludes("model.vocabulary", "model.tokenizer, which has its own")
+        .when(model.vocabulary.is_some())?;
+    *path = tokenizer_folder(&existing("model.tokenizer", path)?)?;
+    Ok(Vocabulary::Declared(path.clone()))
 }
 
 /// The folder of a tokenizer, which may be named by its main file. What stands beside that file
@@ -161,68 +148,53 @@ fn tokenizer_folder(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// A complaint about a size that a file of a model would have under another name.
-fn shape(error: &str) -> Complaint {
-    let complaint = Complaint::worded(error);
-    let key = match complaint.key().rsplit(": ").next().unwrap_or_default() {
-        "num_hidden_layers" => "model.blocks".to_owned(),
-        "hidden_size" => "model.width".to_owned(),
-        "num_attention_heads" => "model.heads".to_owned(),
-        "" => "model".to_owned(),
-        other => format!("model: {other}"),
+/// A refusal of sizes, which a model's own file has under other names.
+fn about_size(error: ModelError) -> Complaint {
+    let ModelError::Config { key, found, expected, .. } = error else {
+        return Complaint::sentence("model", error);
     };
-    complaint.about(key)
-}
-
-/// The shape of a model.
-pub(super) fn config(model: &ModelSource) -> Result<Config> {
-    match model {
-        ModelSource::Fresh(config, _) => Ok(config.as_ref().clone()),
-        ModelSource::Folder(path) => open_config(path),
-    }
+    let own = match key.as_str() {
+        "num_hidden_layers" => "model.blocks",
+        "hidden_size" => "model.width",
+        "num_attention_heads" => "model.heads",
+        other => return Complaint::new("model", format!("{other} = {found}"), expected),
+    };
+    Complaint::new(own, found, expected)
 }
 
 fn open_config(path: &Path) -> Result<Config> {
-    let file = path.join(fedra_model::hf::config::FILE);
-    if !path.is_file() && !file.is_file() {
-        let found = format!("no {} in {}", fedra_model::hf::config::FILE, path.display());
-        let expected = "a folder in Hugging Face layout, or a GGUF file";
-        return Err(Complaint::new("model.path", found, expected));
-    }
-    Config::open(path).map_err(|error| {
-        let complaint = Complaint::worded(&error.to_string());
-        let within = format!("model.path: {}", complaint.key());
-        complaint.about(within)
-    })
+    let missing = format_args!(
+        "found no {FILE} in {}, expected a folder in Hugging Face layout, or a GGUF file",
+        path.display()
+    );
+    Complaint::sentence("model.path", missing)
+        .when(!path.is_file() && !path.join(FILE).is_file())?;
+    Config::open(path).map_err(|error| Complaint::sentence("model.path", in_words(&error)))
 }
 
 /// The adapters of a folder, which decide what `model.lora` is.
 fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result<Adapters> {
-    let folder = AdapterFolder::open(dir, config).map_err(|error| {
-        let complaint = Complaint::worded(&error.to_string());
-        let within = format!("model.adapter: {}", complaint.key());
-        complaint.about(within)
-    })?;
+    let folder = AdapterFolder::open(dir, config)
+        .map_err(|error| Complaint::sentence("model.adapter", in_words(&error)))?;
     let adapters = folder.adapters();
     let roles = adapters.roles().iter().copied().collect();
     // How they are averaged is no property of a folder.
     let mean = lora.as_ref().map(|given| given.mean).unwrap_or_default();
     let head = lora.as_ref().map(|given| given.head).unwrap_or_default();
     let stored = Lora { rank: adapters.rank(), alpha: adapters.alpha(), roles, mean, head };
-    let is_same = |given: &Lora| {
+    let is_other = |given: &Lora| {
         let roles: BTreeSet<Role> = given.roles.iter().copied().collect();
-        (given.rank, given.alpha) == (stored.rank, stored.alpha) && roles == *adapters.roles()
+        (given.rank, given.alpha) != (stored.rank, stored.alpha) || roles != *adapters.roles()
     };
-    if lora.as_ref().is_some_and(|given| !is_same(given)) {
-        let roles: Vec<String> = stored.roles.iter().map(ToString::to_string).collect();
-        let expected = format!(
-            "nothing: model.adapter decides (rank {}, alpha {}, {})",
-            stored.rank,
-            stored.alpha,
-            roles.join(" and ")
-        );
-        return Err(Complaint::new("model.lora", "other adapters", expected));
-    }
+    let roles: Vec<String> = stored.roles.iter().map(ToString::to_string).collect();
+    let expected = format!(
+        "those of model.adapter (rank {}, alpha {}, {}), or no such key",
+        stored.rank,
+        stored.alpha,
+        roles.join(" and ")
+    );
+    Complaint::new("model.lora", "other adapters", expected)
+        .when(lora.as_ref().is_some_and(is_other))?;
     *lora = Some(stored);
     Ok(adapters.clone())
 }
@@ -230,21 +202,21 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
 /// Whether the model has the projections that adapters are for, each large enough for their rank.
 fn carries(config: &Config, adapters: Option<Adapters>) -> Result<()> {
     let Some(adapters) = adapters else { return Ok(()) };
-    match Model::new(config.clone(), Head::Bare, Some(adapters)) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(about_lora(&error)),
-    }
+    Model::new(config.clone(), Head::Bare, Some(adapters)).map(drop).map_err(about_lora)
 }
 
 /// A refusal of adapters, under the key that they stand under.
-fn about_lora(error: &ModelError) -> Complaint {
-    let complaint = Complaint::worded(&error.to_string());
-    let key = match complaint.key() {
-        "LoRA role" => "roles",
-        other => other.trim_start_matches("LoRA "),
+fn about_lora(error: ModelError) -> Complaint {
+    let ModelError::Structure { what, found, expected } = error else {
+        return Complaint::sentence("model.lora", error);
     };
-    let key = key.to_owned();
-    complaint.about(key).within("model.lora")
+    let key = match what {
+        "LoRA rank" => "model.lora.rank",
+        "LoRA alpha" => "model.lora.alpha",
+        "LoRA role" | "LoRA roles" => "model.lora.roles",
+        _ => "model.lora",
+    };
+    Complaint::new(key, found, expected)
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {
@@ -252,9 +224,6 @@ fn fits(config: &Config, tokens: usize) -> Result<()> {
         Config::Bert(bert) => bert.max_position_embeddings,
         Config::Llama(llama) => llama.max_position_embeddings,
     };
-    if tokens > longest {
-        let expected = format!("at most the {longest} positions of the model");
-        return Err(Complaint::new("data.max_tokens", tokens, expected));
-    }
-    Ok(())
+    let expected = format_args!("at most the {longest} positions of the model");
+    Complaint::new("data.max_tokens", tokens, expected).when(tokens > longest)
 }

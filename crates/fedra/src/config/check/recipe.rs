@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
-    AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Privacy,
-    Recipe, Sampler, Split, Weighting, Work,
+    AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Recipe,
+    Sampler, Split, Weighting, Work,
 };
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
 use fedra_privacy::Unit;
+use serde::Serialize;
+use serde::de::Error;
 
-use super::model::config;
 use super::values::Result;
 use crate::config::checked::ModelSource;
-use crate::config::complaint::{Complaint, nearest};
+use crate::config::complaint::Complaint;
 use crate::config::draft::{Draft, LoraHead, LoraMean};
 use crate::config::reading;
 use crate::text::grid::counted;
@@ -28,10 +29,10 @@ pub(super) fn recipe(
 ) -> Result<Recipe> {
     sample(draft)?;
     let written = &draft.work;
-    if let Encoding::Heads { .. } = draft.wire.encoding {
-        let expected = "another one; SAFL sends some heads by method.prune = { heads = 0.5 }";
-        return Err(Complaint::new("wire.encoding", draft.wire.encoding, expected));
-    }
+    let encoding = draft.wire.encoding;
+    let expected = "another one; SAFL sends some heads by method.prune = { heads = 0.5 }";
+    Complaint::new("wire.encoding", encoding, expected)
+        .when(matches!(encoding, Encoding::Heads { .. }))?;
     let work = Work {
         epochs: written.epochs,
         batch: written.batch,
@@ -42,6 +43,7 @@ pub(super) fn recipe(
         download: draft.wire.download,
         ..Work::new(written.optimiser)
     };
+    let privacy = draft.privacy.as_ref();
     let evaluation = Evaluation {
         every: draft.evaluate.every,
         drift: draft.evaluate.drift,
@@ -62,39 +64,54 @@ pub(super) fn recipe(
             Some(LoraMean::Separate | LoraMean::FreezeA) | None => AdapterMean::Separate,
         },
         split: split(draft)?,
-        privacy: privacy(draft)?,
+        privacy: privacy.map(|table| table.privacy(draft.split.as_ref())).transpose()?,
         learns: trainable(draft, task)?,
         ..Recipe::new(work)
     };
-    let late = |split: &Split| split.moves.iter().map(|step| step.round).find(|at| *at > rounds);
-    if let Some(round) = base.split.as_ref().and_then(late) {
-        let expected = format!("rounds up to {rounds}, the last (federation.rounds)");
-        return Err(Complaint::new("split.moves", format!("a move in round {round}"), expected));
+    for step in base.split.iter().flat_map(|split| &split.moves) {
+        let (found, last) = (format_args!("a move in round {}", step.round), rounds);
+        let expected = format_args!("rounds up to {last}, the last (federation.rounds)");
+        Complaint::new("split.moves", found, expected).when(step.round > last)?;
     }
-    let settings = reading::spelt(draft.method.settings.clone());
-    let mut method = Method::by_name(&draft.method.name, settings).map_err(complaint)?;
+    let mut method = method(draft)?;
     if let Some(safl) = method.safl_mut() {
         settle(safl, draft, (model, task))?;
     }
     let mut recipe = method.over(rounds).recipe(base);
-    if draft.privacy.as_ref().is_some_and(|privacy| privacy.unit == Unit::Client) {
+    if privacy.is_some_and(|privacy| privacy.unit == Unit::Client) {
         // What a client may move the mean by must not depend on its size, nor a round on who came.
         recipe.weighting = Weighting::Uniform;
         if recipe.min_arrivals == MinArrivals::default() {
             recipe.min_arrivals = MinArrivals::Count(0);
         }
     }
-    if recipe.privacy.as_ref().is_some_and(|privacy| privacy.rows.is_some()) {
+    if privacy.is_some_and(|privacy| privacy.rows.is_some()) {
         // A client's weight must not follow from its true number of rows either.
         recipe.weighting = Weighting::Uniform;
     }
-    // How many clients there are is known only with the data; whatever else is wrong, shows now.
+    check(&recipe, draft).map_err(|error| beneath(draft, error))?;
+    Ok(recipe)
+}
+
+/// Checks a recipe for the clients that a file declares. How many there are is known only with the data;
+/// whatever else is wrong, shows now.
+pub fn check(recipe: &Recipe, draft: &Draft) -> Result<()> {
     let clients = match recipe.population {
         Population::Pooled => 1,
         Population::Federated => draft.federation.clients.unwrap_or(usize::MAX),
     };
-    recipe.check(clients).map_err(|error| beneath(draft, complaint(error)))?;
-    Ok(recipe)
+    recipe.check(clients).map_err(complaint)
+}
+
+/// The method with its settings.
+fn method(draft: &Draft) -> Result<Method> {
+    let settings = reading::spelt(draft.method.settings.clone());
+    let unknown = || Complaint::unknown_variant(&draft.method.name, &Method::NAMES);
+    let read = Method::read(&draft.method.name, settings);
+    let read = read.ok_or_else(|| unknown().with_key("method.name"))?;
+    let method = read.map_err(|error| error.inside("method"))?;
+    method.check().map_err(complaint)?;
+    Ok(method)
 }
 
 /// The cut. Noise that a promise is to cover is new each time.
@@ -106,35 +123,23 @@ fn split(draft: &Draft) -> Result<Option<Split>> {
     draft.split.as_ref().map(|table| table.split(draw)).transpose()
 }
 
-/// The promise. Beside a cut it is the rows' noise that keeps it.
-fn privacy(draft: &Draft) -> Result<Option<Privacy>> {
-    let Some(table) = &draft.privacy else { return Ok(None) };
-    let rows = draft.split.as_ref().filter(|_| table.unit == Unit::Example);
-    match rows.map(|split| split.noise.unwrap_or_default()) {
-        None => table.privacy().map(Some),
-        Some(noise) => table.privacy_of_rows(noise).map(Some),
-    }
-}
-
 fn sample(draft: &Draft) -> Result<()> {
     let clients = draft.federation.clients;
     match draft.federation.sample {
         Sampler::All => Ok(()),
         Sampler::Uniform(count) => {
             let most = clients.unwrap_or(usize::MAX);
-            if count >= 1 && count as usize <= most {
-                return Ok(());
-            }
             let expected = match clients {
                 Some(clients) => format!("from 1 to the {}", counted(clients as u64, "client")),
                 None => "at least 1".to_owned(),
             };
-            Err(Complaint::new("federation.sample.uniform", count, expected))
+            Complaint::new("federation.sample.uniform", count, expected)
+                .when(count == 0 || count as usize > most)
         }
-        Sampler::Poisson(rate) if rate > 0.0 && rate <= 1.0 => Ok(()),
         Sampler::Poisson(rate) => {
             let expected = "a probability above 0 and at most 1";
-            Err(Complaint::new("federation.sample.poisson", rate, expected))
+            Complaint::new("federation.sample.poisson", rate, expected)
+                .when(!(rate > 0.0 && rate <= 1.0))
         }
     }
 }
@@ -147,14 +152,13 @@ fn trainable(draft: &Draft, task: Task) -> Result<Rule> {
         LoraMean::Separate | LoraMean::Exact => Rule::Parts([Part::LoraA, Part::LoraB].into()),
     };
     let has_labels = task.answer_form() != AnswerForm::Text && task.shape() != LabelShape::Absent;
-    match lora.head {
-        LoraHead::Learns => Ok(adapters | Rule::Sites([Site::Head].into())),
-        LoraHead::Frozen if has_labels => {
-            let expected = "\"learns\" for a task with labels: its head may be fresh";
-            Err(Complaint::new("model.lora.head", "\"frozen\"", expected))
-        }
-        LoraHead::Frozen => Ok(adapters),
-    }
+    let expected = "\"learns\" for a task with labels: its head may be fresh";
+    Complaint::new("model.lora.head", "\"frozen\"", expected)
+        .when(lora.head == LoraHead::Frozen && has_labels)?;
+    Ok(match lora.head {
+        LoraHead::Learns => adapters | Rule::Sites([Site::Head].into()),
+        LoraHead::Frozen => adapters,
+    })
 }
 
 /// A complaint about a setting that stands in `method.base` names it there.
@@ -164,7 +168,7 @@ fn beneath(draft: &Draft, complaint: Complaint) -> Complaint {
     match (complaint.key().strip_prefix("method."), base) {
         (Some(key), Some(base)) if base.contains_key(key) && !settings.contains_key(key) => {
             let key = format!("method.base.{key}");
-            complaint.about(key)
+            complaint.with_key(key)
         }
         _ => complaint,
     }
@@ -172,7 +176,7 @@ fn beneath(draft: &Draft, complaint: Complaint) -> Complaint {
 
 /// Fills in what SAFL takes from the model, and refuses what the task or the wire cannot give.
 fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -> Result<()> {
-    let (side, heads) = match config(model)? {
+    let (side, heads) = match model.config()? {
         Config::Bert(bert) => (AttentionSide::Key, bert.num_attention_heads),
         // Query heads that share a key head cannot be told apart there.
         Config::Llama(llama) => (AttentionSide::Query, llama.num_key_value_heads),
@@ -182,67 +186,50 @@ fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -
     if side == AttentionSide::Key && task.shape() == LabelShape::PerWord {
         safl.relevant.get_or_insert(RelevantTokens::Entities);
     }
-    if safl.prune.is_some() && draft.wire.encoding != Encoding::F32 {
-        let expected = "f32 beside method.prune, which is an encoding itself";
-        return Err(Complaint::new("wire.encoding", draft.wire.encoding, expected));
-    }
+    let encoding = draft.wire.encoding;
+    Complaint::new("wire.encoding", encoding, "f32 with method.prune, which is an encoding itself")
+        .when(safl.prune.is_some() && encoding != Encoding::F32)?;
     let mut watched = safl.probe();
     if let Some(Pruning::Heads { of, .. }) = &mut safl.prune {
-        if draft.model.lora.is_some() {
-            let expected = "a share of entries: adapters have no heads of their own";
-            return Err(Complaint::new("method.prune", "heads beside model.lora", expected));
-        }
+        Complaint::excludes(
+            "method.prune.heads",
+            "model.lora: adapters have no heads of their own",
+        )
+        .when(draft.model.lora.is_some())?;
         *of = heads as u16;
         watched = Some(safl.attention());
     }
     let Some(Probe::Attention { side, tokens }) = watched else { return Ok(()) };
-    let named = |tokens| match tokens {
-        RelevantTokens::Cls => "\"cls\"",
-        RelevantTokens::Entities => "\"entities\"",
-        RelevantTokens::All => "\"all\"",
-    };
-    match (side, tokens) {
-        (AttentionSide::Query, RelevantTokens::Cls | RelevantTokens::Entities) => {
-            let expected = "\"all\": the query side is measured over all content tokens";
-            Err(Complaint::new("method.relevant", named(tokens), expected))
-        }
-        (AttentionSide::Key, RelevantTokens::Entities) if task.shape() != LabelShape::PerWord => {
-            let expected = "\"cls\" or \"all\": the task labels no tokens";
-            Err(Complaint::new("method.relevant", named(tokens), expected))
-        }
-        (AttentionSide::Key | AttentionSide::Query, _) => Ok(()),
-    }
+    let of_words = task.shape() == LabelShape::PerWord;
+    let queried = "\"all\": the query side is measured over all content tokens";
+    Complaint::value(spelt(tokens), queried)
+        .with_key("method.relevant")
+        .when(side == AttentionSide::Query && tokens != RelevantTokens::All)?;
+    Complaint::value(spelt(tokens), "\"cls\" or \"all\": the task labels no tokens")
+        .with_key("method.relevant")
+        .when(tokens == RelevantTokens::Entities && !of_words)
+}
+
+/// A setting as a file spells it.
+fn spelt(setting: impl Serialize) -> toml::Value {
+    toml::Value::try_from(setting).expect("a word")
 }
 
 /// The depths of those clients that have fewer blocks than the model.
 fn depths(draft: &Draft, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
     let mut depths = draft.federation.depths.clone();
     let Some(usual) = depths.remove("default") else { return Ok(depths) };
-    let blocks = match config(model)? {
-        Config::Bert(bert) => bert.num_hidden_layers,
-        Config::Llama(llama) => llama.num_hidden_layers,
-    };
-    if usize::from(usual) != blocks {
-        let expected = format!("the {blocks} blocks of the model, which the others share");
-        return Err(Complaint::new("federation.depths.default", usual, expected));
-    }
+    let blocks = model.config()?.blocks();
+    let expected = format_args!("the {blocks} blocks of the model, which the others share");
+    Complaint::new("federation.depths.default", usual, expected)
+        .when(usize::from(usual) != blocks)?;
     Ok(depths)
 }
 
-/// The engine's refusal in the three parts of ours.
+/// The engine's refusal of a setting.
 pub fn complaint(error: EngineError) -> Complaint {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the others are not about settings")]
-    match error {
-        EngineError::Setting { key, found, expected } => Complaint::new(key, found, expected),
-        EngineError::UnknownMethod { found, expected } => {
-            let near = nearest(&found, &Method::NAMES);
-            let complaint = Complaint::new("method.name", format!("{found:?}"), expected);
-            match near {
-                Some(near) => complaint.with_hint(format!("the nearest is {near:?}")),
-                None => complaint,
-            }
-        }
-        EngineError::MethodSettings { reason, .. } => Complaint::worded(&reason).within("method"),
-        other => Complaint::sentence("method", other),
+    if let EngineError::Setting { key, found, expected } = error {
+        return Complaint::new(key, found, expected);
     }
+    Complaint::sentence("method", error)
 }

@@ -9,16 +9,19 @@ pub(super) type Result<T> = std::result::Result<T, Complaint>;
 
 /// Refuses a count of none.
 pub(super) fn at_least_one(key: &str, value: Option<usize>) -> Result<()> {
-    match value {
-        Some(0) => Err(Complaint::new(key, 0, "at least 1")),
-        Some(_) | None => Ok(()),
-    }
+    Complaint::new(key, 0, "at least 1").when(value == Some(0))
+}
+
+/// The value of a key that has to be given.
+pub(super) fn required<T>(key: &str, value: Option<T>, expected: &str) -> Result<T> {
+    value.ok_or_else(|| Complaint::missing(key, expected))
 }
 
 /// The path from the root, so that a run resumes from any folder.
 pub(super) fn existing(key: &str, path: &Path) -> Result<PathBuf> {
     if !path.exists() {
-        let complaint = Complaint::new(key, path.display(), "a file or folder that exists");
+        let missing = format_args!("there is no file or folder {}", path.display());
+        let complaint = Complaint::sentence(key, missing);
         if path.to_string_lossy().starts_with('$') {
             return Err(complaint.with_hint("a variable of the environment is written ${NAME}"));
         }

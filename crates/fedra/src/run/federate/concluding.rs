@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 
 use super::Run;
 
-impl Run<'_> {
+impl Run {
     /// What the rounds came to, and their model.
     pub(super) fn conclude(
         &self,
@@ -54,7 +54,7 @@ impl Run<'_> {
         let mut summary = Summary {
             name: self.experiment.name.clone(),
             method: self.recipe.method.clone(),
-            seed: self.experiment.draft.seed,
+            seed: self.experiment.seed.0,
             rounds: self.experiment.rounds,
             score: None,
             scores: BTreeMap::new(),

@@ -15,7 +15,7 @@ use fedra_privacy::{Budget, shown};
 
 use super::Run;
 
-impl Run<'_> {
+impl Run {
     /// What is about to learn from what, in a sentence.
     pub fn introduction(&self) -> String {
         let Prepared { model, shards, .. } = &self.prepared;
@@ -71,7 +71,7 @@ impl Run<'_> {
     /// A warning when the run will need more memory than there is.
     pub fn memory_warning(&self) -> Result<Option<String>> {
         let before = resident_bytes().zip(available_bytes());
-        let (experiment, prepared, recipe) = (self.experiment, &self.prepared, &self.recipe);
+        let (experiment, prepared, recipe) = (&self.experiment, &self.prepared, &self.recipe);
         let stages = Stages::of(experiment, prepared, recipe)?;
         // The sides of a cut are measured.
         if recipe.split.is_none() {

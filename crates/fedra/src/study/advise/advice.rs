@@ -104,7 +104,7 @@ impl Advice {
         let proposal = Proposal::of(&candidates.iter().map(told).collect::<Vec<_>>());
         Ok(Self {
             name: experiment.name.clone(),
-            seed: experiment.draft.seed,
+            seed: experiment.seed.0,
             base: base_of(trunk),
             score: measured.trunk.score.context("nobody scored the model")?,
             rounds: experiment.rounds,

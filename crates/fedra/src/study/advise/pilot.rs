@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fedra_client::{Examples, LocalFleet, Shards, to_values};
-use fedra_compute::{Device, Seed};
+use fedra_compute::Device;
 use fedra_engine::{
     Bytes, ClientId, EngineError, EvaluationRequest, EvaluationSet, Federation, Fleet, Moment,
     ParamValues, Recipe, RoleDrift, RoleGroup, RoundReport, SetScores, Sink,
@@ -139,7 +139,7 @@ pub struct Drifting {
 
 impl<'e> Pilot<'e> {
     /// Refuses an experiment without validation examples.
-    pub fn new(experiment: &'e Experiment, run: &'e Run<'e>, plan: PilotPlan) -> Result<Self> {
+    pub fn new(experiment: &'e Experiment, run: &'e Run, plan: PilotPlan) -> Result<Self> {
         let (prepared, recipe) = run.parts();
         let mut shards = prepared.shards.clone();
         shards.central_test = Examples::default();
@@ -205,7 +205,7 @@ impl<'e> Pilot<'e> {
         }
         let clients = &fleet.clients().to_vec()[..];
         let (cohort, finishes) = (clients.len() as u64, Finishes::Step);
-        let seed = Seed(self.experiment.draft.seed);
+        let seed = self.experiment.seed;
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
         let mut federation = Federation::new(recipe, layout, initial.clone(), seed)?;
         let untrained = self.validate(&mut fleet, &initial)?;
@@ -335,7 +335,7 @@ impl<'e> Pilot<'e> {
 
     fn validate(&self, fleet: &mut LocalFleet, model: &ParamValues) -> Result<SetScores> {
         let on = EvaluationSet::ClientValidation;
-        let (round, seed) = (Round(self.plan.horizon), Seed(self.experiment.draft.seed));
+        let (round, seed) = (Round(self.plan.horizon), self.experiment.seed);
         let each = fleet.evaluate(&EvaluationRequest {
             model,
             on,

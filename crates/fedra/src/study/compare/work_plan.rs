@@ -70,7 +70,7 @@ impl WorkPlan {
             seeds = seeds.or(table.seeds);
             tune_seeds = tune_seeds.or(table.tune_seeds);
             baseline = baseline.or(table.baseline);
-            first_seed = first_seed.or(Some(base.draft.seed));
+            first_seed = first_seed.or(Some(base.seed.0));
             let (file, name) = (file.clone(), base.name);
             origin = origin.or(Some(base.origin));
             subjects.push(Subject { file, name, variants: table.variants, sweep, tune });

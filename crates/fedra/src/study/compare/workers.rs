@@ -75,7 +75,7 @@ fn here(jobs: &[Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News
 /// The words that a process of its own would leave.
 fn failure(error: &Error) -> String {
     match error.breakdown() {
-        Some(kept) => format!("{}\n{kept}", error.in_words()),
+        Some(kept) => format!("{}\nhint: {kept}", error.in_words()),
         None => error.in_words(),
     }
 }

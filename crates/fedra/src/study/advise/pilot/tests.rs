@@ -1,5 +1,6 @@
 //! Branches that leave the finite numbers, and branches that are not worth following.
 
+use fedra_compute::Seed;
 use fedra_engine::ServerRule;
 
 use super::super::advice::Advice;
