@@ -95,19 +95,19 @@ fn impossible_claims_are_refused() {
 
 #[test]
 fn other_rounds_clients_kinds_and_parts_are_refused() {
-    check(|order, _| forged(order, |h, _| h.round = h.round.next()), "expected round");
+    check(|order, _| forged(order, |h, _| h.round = h.round.next()), "round is ");
     check(
         |order, _| forged(order, |h, _| h.client = ClientId(0)),
-        "sender number 0 in its header: expected 1",
+        "sender in the header is 0, expected 1",
     );
-    check(|order, _| forged(order, |h, _| h.kind = Kind::Values), "expected change");
-    check(|order, _| forged(order, |h, _| h.encoding = Encoding::F16), "encoding 1: expected 0");
+    check(|order, _| forged(order, |h, _| h.kind = Kind::Values), "expected 1 (change)");
+    check(|order, _| forged(order, |h, _| h.encoding = Encoding::F16), "encoding is 1, expected 0");
     let missing = |tensors: &mut ParamValues| {
         let first = tensors.scope().iter().next().expect("not empty");
         tensors.remove(first);
     };
     check(move |order, _| forged(order, |_, t| missing(t)), "without embedding.token.weight");
-    check(|order, _| forged(order, |_, t| *t = ParamValues::new()), "carries 0 parameters");
+    check(|order, _| forged(order, |_, t| *t = ParamValues::new()), "number of parameters is 0");
 }
 
 #[test]
@@ -117,13 +117,13 @@ fn broken_bytes_are_refused() {
             reply.payload.truncate(cut);
             vec![Outcome::Finished(reply)]
         };
-        check(attack, "bytes: expected");
+        check(attack, "number of bytes is ");
     }
     let longer = |_: &TrainRequest, mut reply: Reply| {
         reply.payload.push(0);
         vec![Outcome::Finished(reply)]
     };
-    check(longer, "bytes: expected");
+    check(longer, "number of bytes is ");
     let unasked = |_: &TrainRequest, mut reply: Reply| {
         reply.correction = Some(reply.payload.clone());
         vec![Outcome::Finished(reply)]

@@ -7,6 +7,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData, SanType,
@@ -168,29 +171,16 @@ pub fn file_name(name: &str) -> String {
 }
 
 /// Letters, digits and `-._~` stay; every other byte becomes `%` and two digits.
-fn encoded(name: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    };
-    name.bytes().map(byte).collect()
+fn encoded(name: &str) -> PercentEncode<'_> {
+    const ODD: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(name, &ODD)
 }
 
+/// `None` where a `%` is without its two digits, or the bytes are no text.
 fn decoded(text: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((first, after)) = rest.split_first() {
-        if *first == b'%' {
-            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &after[2..];
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes).ok()
+    let name = percent_decode_str(text).decode_utf8().ok()?;
+    let is_whole = text.len() == name.len() + 2 * text.matches('%').count();
+    is_whole.then(|| name.into_owned())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` takes it")]

@@ -112,6 +112,18 @@ pub enum ChartError {
     },
 }
 
+impl ChartError {
+    /// A number of a series that has no place on its axis.
+    pub(crate) fn unplottable(
+        (chart, series): (&str, &str),
+        (place, found): (usize, f64),
+        expected: &'static str,
+    ) -> Self {
+        let (chart, series) = (chart.to_owned(), series.to_owned());
+        Self::Unplottable { chart, series, place, found, expected }
+    }
+}
+
 impl Chart {
     /// Refuses a chart that cannot be drawn honestly.
     pub(crate) fn check(&self) -> Result<(), ChartError> {
@@ -123,13 +135,8 @@ impl Chart {
                 let vertical = [point.y, point.band.0, point.band.1].map(|y| (self.y.1, y));
                 for (scale, found) in [(self.x.1, point.x)].into_iter().chain(vertical) {
                     if !scale.takes(found) {
-                        return Err(ChartError::Unplottable {
-                            chart: self.title.clone(),
-                            series: series.name.clone(),
-                            place,
-                            found,
-                            expected: scale.expects(),
-                        });
+                        let of = (&*self.title, &*series.name);
+                        return Err(ChartError::unplottable(of, (place, found), scale.expects()));
                     }
                 }
             }

@@ -10,8 +10,8 @@
 mod axis;
 mod chart;
 mod document;
-mod svg;
 mod table;
+mod text;
 
 pub use axis::Scale;
 pub use chart::{Chart, ChartError, Point, Series, Stroke};

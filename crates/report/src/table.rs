@@ -1,6 +1,6 @@
 //! A table of a document.
 
-use crate::svg::escaped;
+use crate::text::escaped;
 
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]

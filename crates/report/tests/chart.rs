@@ -72,7 +72,8 @@ fn a_chart_is_well_formed_and_keeps_every_point_inside_its_frame() {
     for scale in [Scale::Linear, Scale::Log] {
         let svg = chart(scale, &falling()).svg().unwrap();
         assert_well_formed(&svg);
-        let frame = svg.split_once("<path d=\"M").unwrap().1.split_once('"').unwrap().0;
+        let frame =
+            svg.split_once("<path class=\"axis\" d=\"M").unwrap().1.split_once('"').unwrap().0;
         let (corner, rest) = frame.split_once(" V").unwrap();
         let (left, top) = corner.split_once(',').unwrap();
         let (bottom, right) = rest.split_once(" H").unwrap();
@@ -82,7 +83,10 @@ fn a_chart_is_well_formed_and_keeps_every_point_inside_its_frame() {
         for (x, y) in points {
             assert!(left < x && x < right && top < y && y < bottom, "{x} {y} outside {frame}");
         }
-        assert_eq!(svg.matches("<circle").count(), 3 * (50 + 1), "marks, and one in the legend");
+        let of = |class: &str| svg.matches(&format!("class=\"{class}\"")).count();
+        assert_eq!(of("ring c4"), 50 + 1, "rings, and one in the legend");
+        assert_eq!((of("m c1"), of("m c3")), (25 + 1, 25 + 1), "every other mark, for room");
+        assert!(!svg.contains("var("), "colours, which every reader of SVG knows");
     }
 }
 

@@ -29,15 +29,7 @@ pub(crate) fn write(
     values: &[f32],
     into: &mut Vec<u8>,
 ) -> Result<(), WireError> {
-    let limit = match encoding {
-        Encoding::F16 => f16::MAX.to_f32(),
-        Encoding::F32
-        | Encoding::Bf16
-        | Encoding::Int8 { .. }
-        | Encoding::TopK { .. }
-        | Encoding::Pruned { .. }
-        | Encoding::Heads { .. } => LIMIT,
-    };
+    let limit = if encoding == Encoding::F16 { f16::MAX.to_f32() } else { LIMIT };
     if let Some(&found) = values.iter().find(|value| magnitude(**value) > limit.to_bits()) {
         return Err(WireError::Magnitude { id, found, limit });
     }

@@ -8,14 +8,14 @@
 use std::fmt;
 
 use fedra_plan::{ParamId, Shape, Site};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::WireError;
 use crate::heads::HeadSlices;
 
 /// A way to write the values of a parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Written", try_from = "Written")]
+#[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Encoding {
     /// Four bytes an element, exact.
     #[default]
@@ -34,6 +34,7 @@ pub enum Encoding {
         /// Which share of a parameter's elements is kept; at least one element always is.
         share: f64,
         /// Whether what was left out is added to the next update.
+        #[serde(default)]
         feedback: bool,
     },
     /// As [`Encoding::TopK`] inside blocks; embedding and head go whole, in f32.
@@ -41,6 +42,7 @@ pub enum Encoding {
         /// Which share of the elements of a block's parameter is kept.
         share: f64,
         /// Whether what was left out is added to the next update.
+        #[serde(default)]
         feedback: bool,
     },
     /// Of attention only the [slices](crate::HeadSlices) of some heads, in f32: those of the largest
@@ -67,18 +69,11 @@ impl Encoding {
     /// Refuses a share outside (0, 1].
     pub fn check(self) -> Result<(), WireError> {
         match self {
-            Self::TopK { share, .. } | Self::Pruned { share, .. } | Self::Heads { share, .. }
-                if !(share > 0.0 && share <= 1.0) =>
-            {
-                Err(WireError::Share { found: share })
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Int8 { .. } => Ok(()),
+            Self::TopK { share, .. } | Self::Pruned { share, .. } | Self::Heads { share, .. } => {
+                let is_legal = share > 0.0 && share <= 1.0;
+                if is_legal { Ok(()) } else { Err(WireError::Share { found: share }) }
             }
-            Self::F32
-            | Self::F16
-            | Self::Bf16
-            | Self::Int8 { .. }
-            | Self::TopK { .. }
-            | Self::Pruned { .. }
-            | Self::Heads { .. } => Ok(()),
         }
     }
 
@@ -184,106 +179,47 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// The spellings in a file.
+/// Shorter spellings, which are the ones that are written.
 #[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Short {
+    Int8,
+    TopK(f64),
+}
+
+/// The spellings in a file.
+#[derive(Deserialize)]
 #[serde(
     untagged,
-    deny_unknown_fields,
     expecting = "expected \"f32\", \"f16\", \"bf16\", \"int8\", { int8 = { feedback = true } }, \
                  { top_k = 0.1 }, { top_k = { share = 0.1, feedback = true } }, \
                  { pruned = { share = 0.1 } } or { heads = { share = 0.5, of = 12 } }"
 )]
 enum Written {
-    Named(Named),
-    Int8 { int8: Int8Settings },
-    TopK { top_k: TopKSettings },
-    Pruned { pruned: FullTopK },
-    Heads { heads: HeadSettings },
+    Short(Short),
+    Full(#[serde(with = "Encoding")] Encoding),
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Named {
-    F32,
-    F16,
-    Bf16,
-    Int8,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Int8Settings {
-    feedback: bool,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum TopKSettings {
-    Share(f64),
-    Full(FullTopK),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FullTopK {
-    share: f64,
-    #[serde(default)]
-    feedback: bool,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HeadSettings {
-    share: f64,
-    of: u16,
-}
-
-impl From<Encoding> for Written {
-    fn from(encoding: Encoding) -> Self {
-        match encoding {
-            Encoding::F32 => Self::Named(Named::F32),
-            Encoding::F16 => Self::Named(Named::F16),
-            Encoding::Bf16 => Self::Named(Named::Bf16),
-            Encoding::Int8 { feedback: false } => Self::Named(Named::Int8),
-            Encoding::Int8 { feedback: true } => {
-                Self::Int8 { int8: Int8Settings { feedback: true } }
-            }
-            Encoding::TopK { share, feedback: false } => {
-                Self::TopK { top_k: TopKSettings::Share(share) }
-            }
-            Encoding::TopK { share, feedback: true } => {
-                Self::TopK { top_k: TopKSettings::Full(FullTopK { share, feedback: true }) }
-            }
-            Encoding::Pruned { share, feedback } => {
-                Self::Pruned { pruned: FullTopK { share, feedback } }
-            }
-            Encoding::Heads { share, of } => Self::Heads { heads: HeadSettings { share, of } },
+impl Serialize for Encoding {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Self::Int8 { feedback: false } = self {
+            return Short::Int8.serialize(serializer);
         }
+        if let Self::TopK { share, feedback: false } = self {
+            return Short::TopK(*share).serialize(serializer);
+        }
+        Self::serialize(self, serializer)
     }
 }
 
-impl TryFrom<Written> for Encoding {
-    type Error = WireError;
-
-    fn try_from(written: Written) -> Result<Self, WireError> {
-        let encoding = match written {
-            Written::Named(Named::F32) => Self::F32,
-            Written::Named(Named::F16) => Self::F16,
-            Written::Named(Named::Bf16) => Self::Bf16,
-            Written::Named(Named::Int8) => Self::Int8 { feedback: false },
-            Written::Int8 { int8: Int8Settings { feedback } } => Self::Int8 { feedback },
-            Written::TopK { top_k: TopKSettings::Share(share) } => {
-                Self::TopK { share, feedback: false }
-            }
-            Written::TopK { top_k: TopKSettings::Full(FullTopK { share, feedback }) } => {
-                Self::TopK { share, feedback }
-            }
-            Written::Pruned { pruned: FullTopK { share, feedback } } => {
-                Self::Pruned { share, feedback }
-            }
-            Written::Heads { heads: HeadSettings { share, of } } => Self::Heads { share, of },
+impl<'de> Deserialize<'de> for Encoding {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let encoding = match Written::deserialize(deserializer)? {
+            Written::Short(Short::Int8) => Self::Int8 { feedback: false },
+            Written::Short(Short::TopK(share)) => Self::TopK { share, feedback: false },
+            Written::Full(encoding) => encoding,
         };
-        encoding.check()?;
+        encoding.check().map_err(serde::de::Error::custom)?;
         Ok(encoding)
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! One enum for the crate; each message names what was found and what was expected.
 
-use fedra_plan::{Digest, ParamId, PlanError, Round};
+use std::fmt::Display;
 
-use crate::id::{ClientId, Kind};
+use fedra_plan::{ParamId, PlanError};
 
 /// Why values were not written, or a payload was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -32,112 +32,21 @@ pub enum WireError {
         found: f64,
     },
 
-    /// A frame of hidden states that is not what it should be.
-    #[error("a frame: {what} is {found}, expected {expected}")]
-    Frame {
-        /// Which claim or part.
+    /// A payload or a frame of hidden states that is not what it should be.
+    #[error("{of}: {what} is {found}, expected {expected}")]
+    Claim {
+        /// What was read.
+        of: &'static str,
+        /// Which claim or part of it.
         what: &'static str,
         /// What was found.
         found: String,
         /// What was expected.
         expected: String,
     },
-
-    /// The payload ends before it should, or goes on after it should have ended.
-    #[error("a payload has {found} bytes: expected {expected}")]
-    Length {
-        /// Bytes found.
-        found: usize,
-        /// Bytes that its layout, scope and encoding take.
-        expected: usize,
-    },
-    /// The first bytes are not those of a payload.
-    #[error("a payload starts with {found:02x?}: expected {expected:02x?}")]
-    Magic {
-        /// Bytes found.
-        found: [u8; 4],
-        /// Bytes of every payload.
-        expected: [u8; 4],
-    },
-    /// The payload was written by another version of the format.
-    #[error("a payload has format version {found}: expected {expected}")]
-    Version {
-        /// Version found.
-        found: u8,
-        /// Version that can be read.
-        expected: u8,
-    },
-    /// A byte that has to be zero is not.
-    #[error("the reserved byte of a payload is {found}: expected 0")]
-    Reserved {
-        /// Byte found.
-        found: u8,
-    },
-    /// The payload holds something else than what is due.
-    #[error("a payload holds kind {found}: expected {expected} ({})", expected.code())]
-    OtherKind {
-        /// Code found.
-        found: u8,
-        /// What is due.
-        expected: Kind,
-    },
-    /// The values are written in another way than was agreed.
-    #[error("a payload has encoding {found}: expected {expected}")]
-    OtherEncoding {
-        /// Code found.
-        found: u8,
-        /// Code of the encoding that was agreed.
-        expected: u8,
-    },
-    /// The sender has another model.
-    #[error("a payload is for the layout {found}: expected {expected}")]
-    OtherLayout {
-        /// Digest found.
-        found: Digest,
-        /// Digest of the layout here.
-        expected: Digest,
-    },
     /// The bitmap is not that of a scope.
     #[error("the scope of a payload cannot be read: {0}")]
     Bitmap(#[from] PlanError),
-    /// The payload carries another part of the model than was ordered.
-    #[error("a payload carries {found} parameters, {} {stray}: expected {expected}",
-        if *.missing { "without" } else { "and with them" })]
-    OtherScope {
-        /// Parameters found.
-        found: usize,
-        /// Parameters expected.
-        expected: usize,
-        /// The first parameter in which the two differ.
-        stray: ParamId,
-        /// Whether that parameter is missing, or else should not be there.
-        missing: bool,
-    },
-    /// The bytes are not those that were sent.
-    #[error("the checksum of a payload is {found:016x}: expected {expected:016x}")]
-    Checksum {
-        /// Checksum found.
-        found: u64,
-        /// Checksum of the bytes that came with it.
-        expected: u64,
-    },
-    /// The payload belongs to another round.
-    #[error("a payload is for round {found}: expected round {expected}")]
-    OtherRound {
-        /// Round found.
-        found: Round,
-        /// The round that is on.
-        expected: Round,
-    },
-    /// The payload names another sender.
-    #[error("a payload has sender number {found} in its header: expected {expected}")]
-    OtherSender {
-        /// Sender found.
-        found: ClientId,
-        /// The one who delivered it.
-        expected: ClientId,
-    },
-
     /// The loss is not a number.
     #[error("a payload reports a loss of {found}: expected a finite number")]
     Loss {
@@ -181,6 +90,28 @@ pub enum WireError {
 }
 
 impl WireError {
+    /// A claim or a part of a payload that is not as expected.
+    pub(crate) fn payload(what: &'static str, found: impl Display, expected: impl Display) -> Self {
+        let (found, expected) = (found.to_string(), expected.to_string());
+        Self::Claim { of: "a payload", what, found, expected }
+    }
+
+    /// The same of a frame.
+    pub(crate) fn frame(what: &'static str, found: impl Display, expected: impl Display) -> Self {
+        let (found, expected) = (found.to_string(), expected.to_string());
+        Self::Claim { of: "a frame", what, found, expected }
+    }
+
+    /// The length of a payload.
+    pub(crate) fn length(found: usize, expected: usize) -> Self {
+        Self::payload("number of bytes", found, expected)
+    }
+
+    /// A field that has to be zero.
+    pub(crate) fn reserved(found: impl Display) -> Self {
+        Self::payload("reserved field", found, 0)
+    }
+
     /// Whether numbers that should be finite are not: whoever sends them has diverged.
     pub fn is_divergence(&self) -> bool {
         match self {
@@ -189,19 +120,8 @@ impl WireError {
             Self::UnknownParameter { .. }
             | Self::ElementCount { .. }
             | Self::Share { .. }
-            | Self::Frame { .. }
-            | Self::Length { .. }
-            | Self::Magic { .. }
-            | Self::Version { .. }
-            | Self::Reserved { .. }
-            | Self::OtherKind { .. }
-            | Self::OtherEncoding { .. }
-            | Self::OtherLayout { .. }
+            | Self::Claim { .. }
             | Self::Bitmap(_)
-            | Self::OtherScope { .. }
-            | Self::Checksum { .. }
-            | Self::OtherRound { .. }
-            | Self::OtherSender { .. }
             | Self::Scale { .. }
             | Self::Places { .. } => false,
         }

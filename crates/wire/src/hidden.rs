@@ -26,17 +26,17 @@ const MAGIC: [u8; 4] = *b"FdHs";
 /// Bytes of a frame before its lengths.
 pub const FRAME_HEADER: usize = 32;
 
-/// How the numbers of a row are written.
+/// How the numbers of a row are written; the numbers stand in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowEncoding {
     /// As they are.
     #[default]
-    F32,
+    F32 = 0,
     /// The upper half of each.
-    Bf16,
+    Bf16 = 1,
     /// One byte each, in units of the row's largest.
-    Int8,
+    Int8 = 2,
 }
 
 impl RowEncoding {
@@ -49,47 +49,39 @@ impl RowEncoding {
         };
         rows.saturating_mul(row)
     }
-
-    const fn code(self) -> u8 {
-        match self {
-            Self::F32 => 0,
-            Self::Bf16 => 1,
-            Self::Int8 => 2,
-        }
-    }
 }
 
-/// What a frame is.
+/// What a frame is; the numbers stand in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Hidden states into the server's blocks, to be learnt from.
-    Forward,
+    Forward = 1,
     /// Hidden states into the server's blocks, to be answered only.
-    Score,
+    Score = 2,
     /// Hidden states out of the server's blocks.
-    Hidden,
+    Hidden = 3,
     /// The gradient of the loss by what the server answered.
-    Backward,
+    Backward = 4,
     /// The gradient of the loss by what the client sent; without rows where nothing below learns.
-    Gradient,
+    Gradient = 5,
     /// The number by which the server multiplies its gradient before its step.
-    Step,
+    Step = 6,
     /// An answer without rows.
-    Done,
+    Done = 7,
     /// Hidden states of a text that is being written, from a position on; every row is wanted back.
-    Decode,
+    Decode = 8,
     /// The same, of which the last row is wanted back.
-    DecodeLast,
+    DecodeLast = 9,
     /// Hidden states to be answered only, while the server watches where its blocks look.
-    Watch,
+    Watch = 10,
     /// The same; the attention of each sequence's last token counts.
-    WatchLast,
+    WatchLast = 11,
     /// Hidden states to be answered; a gradient follows that is measured and not learnt from.
-    Trace,
+    Trace = 12,
     /// Asks what the server saw.
-    Ask,
+    Ask = 13,
     /// What it saw: a row for each of its blocks, always in f32.
-    Told,
+    Told = 14,
 }
 
 impl FrameKind {
@@ -110,58 +102,14 @@ impl FrameKind {
         Self::Told,
     ];
 
-    const fn code(self) -> u8 {
-        match self {
-            Self::Forward => 1,
-            Self::Score => 2,
-            Self::Hidden => 3,
-            Self::Backward => 4,
-            Self::Gradient => 5,
-            Self::Step => 6,
-            Self::Done => 7,
-            Self::Decode => 8,
-            Self::DecodeLast => 9,
-            Self::Watch => 10,
-            Self::WatchLast => 11,
-            Self::Trace => 12,
-            Self::Ask => 13,
-            Self::Told => 14,
-        }
-    }
-
     /// Whether its rows are whole sequences, whose lengths it has to say.
     const fn has_lengths(self) -> bool {
-        match self {
-            Self::Forward | Self::Score | Self::Watch | Self::WatchLast | Self::Trace => true,
-            Self::Hidden
-            | Self::Backward
-            | Self::Gradient
-            | Self::Step
-            | Self::Done
-            | Self::Decode
-            | Self::DecodeLast
-            | Self::Ask
-            | Self::Told => false,
-        }
+        matches!(self, Self::Forward | Self::Score | Self::Watch | Self::WatchLast | Self::Trace)
     }
 
     /// Whether its rows are gradients; hidden states otherwise.
     pub const fn is_gradient(self) -> bool {
-        match self {
-            Self::Backward | Self::Gradient => true,
-            Self::Forward
-            | Self::Score
-            | Self::Hidden
-            | Self::Step
-            | Self::Done
-            | Self::Decode
-            | Self::DecodeLast
-            | Self::Watch
-            | Self::WatchLast
-            | Self::Trace
-            | Self::Ask
-            | Self::Told => false,
-        }
+        matches!(self, Self::Backward | Self::Gradient)
     }
 }
 
@@ -195,22 +143,17 @@ impl HiddenFrame {
 
     /// The frame as bytes. Refuses numbers that are not finite.
     pub fn encode(&self, encoding: RowEncoding) -> Result<Vec<u8>, WireError> {
-        if let Some(found) = self.rows.iter().find(|value| !value.is_finite()) {
-            let (found, expected) = (found.to_string(), "finite numbers".to_owned());
-            return Err(WireError::Frame { what: "value", found, expected });
-        }
+        check_finite(&self.rows)?;
         let rows = self.rows.len().checked_div(self.width).unwrap_or(0);
         let count = |what, count: usize| {
-            u32::try_from(count).map_err(|_| {
-                let (found, expected) = (count.to_string(), format!("at most {}", u32::MAX));
-                WireError::Frame { what, found, expected }
-            })
+            u32::try_from(count)
+                .map_err(|_| WireError::frame(what, count, format!("at most {}", u32::MAX)))
         };
         let mut bytes = Vec::with_capacity(
             FRAME_HEADER + 4 * self.lengths.len() + encoding.bytes(rows, self.width),
         );
         bytes.extend(MAGIC);
-        bytes.extend([self.kind.code(), encoding.code(), 0, 0]);
+        bytes.extend([self.kind as u8, encoding as u8, 0, 0]);
         bytes.extend(self.step.to_le_bytes());
         bytes.extend(count("number of sequences", self.lengths.len())?.to_le_bytes());
         bytes.extend(count("number of rows", rows)?.to_le_bytes());
@@ -256,10 +199,7 @@ impl HiddenFrame {
         }
         let body = &bytes[FRAME_HEADER + 4 * head.sequences..];
         let rows = read_rows(body, expected.encoding, head.width);
-        if let Some(found) = rows.iter().find(|value| !value.is_finite()) {
-            let (found, expected) = (found.to_string(), "finite numbers".to_owned());
-            return Err(WireError::Frame { what: "value", found, expected });
-        }
+        check_finite(&rows)?;
         let Head { kind, step, width, number, .. } = head;
         Ok(Self { kind, step, lengths, width, rows, number })
     }
@@ -315,24 +255,25 @@ struct Head {
 
 impl Head {
     fn read(bytes: &[u8]) -> Result<Self, WireError> {
-        let refuse =
-            |what, found: String, expected: String| Err(WireError::Frame { what, found, expected });
         if bytes.len() < FRAME_HEADER {
             let expected = format!("at least {FRAME_HEADER}");
-            return refuse("number of bytes", bytes.len().to_string(), expected);
+            return Err(WireError::frame("number of bytes", bytes.len(), expected));
         }
         if bytes[..4] != MAGIC {
-            return refuse("start", format!("{:02x?}", &bytes[..4]), format!("{MAGIC:02x?}"));
+            let found = format!("{:02x?}", &bytes[..4]);
+            return Err(WireError::frame("start", found, format!("{MAGIC:02x?}")));
         }
-        let Some(kind) = FrameKind::ALL.into_iter().find(|kind| kind.code() == bytes[4]) else {
-            return refuse("kind", bytes[4].to_string(), format!("1 to {}", FrameKind::ALL.len()));
+        let Some(kind) = FrameKind::ALL.into_iter().find(|kind| *kind as u8 == bytes[4]) else {
+            let expected = format!("1 to {}", FrameKind::ALL.len());
+            return Err(WireError::frame("kind", bytes[4], expected));
         };
         if bytes[6..8] != [0, 0] {
-            return refuse("reserved field", format!("{:?}", &bytes[6..8]), "zeros".to_owned());
+            let found = format!("{:?}", &bytes[6..8]);
+            return Err(WireError::frame("reserved field", found, "zeros"));
         }
         let number = f64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"));
         if !number.is_finite() {
-            return refuse("number", number.to_string(), "a finite number".to_owned());
+            return Err(WireError::frame("number", number, "a finite number"));
         }
         Ok(Self {
             kind,
@@ -346,60 +287,64 @@ impl Head {
     }
 
     fn check(&self, found: usize, expected: &ExpectedFrame<'_>) -> Result<(), WireError> {
-        let refuse =
-            |what, found: String, expected: String| Err(WireError::Frame { what, found, expected });
         if !expected.kinds.contains(&self.kind) {
-            let kinds: Vec<String> =
-                expected.kinds.iter().map(|kind| format!("{kind:?}").to_lowercase()).collect();
-            return refuse("kind", format!("{:?}", self.kind).to_lowercase(), kinds.join(" or "));
+            let name = |kind: &FrameKind| format!("{kind:?}").to_lowercase();
+            let kinds: Vec<String> = expected.kinds.iter().map(name).collect();
+            return Err(WireError::frame("kind", name(&self.kind), kinds.join(" or ")));
         }
-        if self.encoding != expected.encoding.code() {
-            let written = format!("code {}", self.encoding);
-            return refuse("encoding", written, format!("{:?}", expected.encoding).to_lowercase());
+        if self.encoding != expected.encoding as u8 {
+            let found = format!("code {}", self.encoding);
+            let due = format!("{:?}", expected.encoding).to_lowercase();
+            return Err(WireError::frame("encoding", found, due));
         }
         if let Some(step) = expected.step.filter(|step| *step != self.step) {
-            return refuse("step", self.step.to_string(), step.to_string());
+            return Err(WireError::frame("step", self.step, step));
         }
         if self.rows > 0 && self.width != expected.width {
-            return refuse("width of a row", self.width.to_string(), expected.width.to_string());
+            return Err(WireError::frame("width of a row", self.width, expected.width));
         }
         match expected.rows {
             Some(rows) if self.rows != rows && self.rows != 0 => {
-                return refuse("number of rows", self.rows.to_string(), rows.to_string());
+                return Err(WireError::frame("number of rows", self.rows, rows));
             }
             None if self.rows > expected.most_rows => {
                 let most = format!("at most {}", expected.most_rows);
-                return refuse("number of rows", self.rows.to_string(), most);
+                return Err(WireError::frame("number of rows", self.rows, most));
             }
             Some(_) | None => {}
         }
         if self.sequences > self.rows {
             let most = format!("at most {}, the rows", self.rows);
-            return refuse("number of sequences", self.sequences.to_string(), most);
+            return Err(WireError::frame("number of sequences", self.sequences, most));
         }
         let body = expected.encoding.bytes(self.rows, self.width);
         let length = (FRAME_HEADER + 4 * self.sequences).saturating_add(body);
         if found != length {
-            return refuse("number of bytes", found.to_string(), length.to_string());
+            return Err(WireError::frame("number of bytes", found, length));
         }
         Ok(())
     }
 }
 
 fn check_lengths(lengths: &[usize], (rows, longest): (usize, usize)) -> Result<(), WireError> {
-    let refuse =
-        |what, found: String, expected: String| Err(WireError::Frame { what, found, expected });
     if lengths.is_empty() {
-        return refuse("number of sequences", "0".to_owned(), "at least 1".to_owned());
+        return Err(WireError::frame("number of sequences", 0, "at least 1"));
     }
     if let Some(length) = lengths.iter().find(|length| !(1..=longest).contains(*length)) {
-        return refuse("length of sequence", length.to_string(), format!("1 to {longest}"));
+        return Err(WireError::frame("length of sequence", length, format!("1 to {longest}")));
     }
     let sum: usize = lengths.iter().sum();
     if sum != rows {
-        return refuse("sum of lengths", sum.to_string(), format!("{rows}, the rows"));
+        return Err(WireError::frame("sum of lengths", sum, format!("{rows}, the rows")));
     }
     Ok(())
+}
+
+fn check_finite(rows: &[f32]) -> Result<(), WireError> {
+    match rows.iter().find(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(found) => Err(WireError::frame("value", found, "finite numbers")),
+    }
 }
 
 fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> Vec<f32> {

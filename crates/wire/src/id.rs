@@ -4,27 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What the values of a payload are.
+/// What the values of a payload are; the numbers stand in payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Parameters as they are.
-    Values,
+    Values = 0,
     /// What training added to the parameters received.
-    Change,
+    Change = 1,
     /// A control variate, or the change of one (SCAFFOLD).
-    Variate,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Values, Self::Change, Self::Variate];
-
-    pub(crate) const fn code(self) -> u8 {
-        match self {
-            Self::Values => 0,
-            Self::Change => 1,
-            Self::Variate => 2,
-        }
-    }
+    Variate = 2,
 }
 
 impl fmt::Display for Kind {

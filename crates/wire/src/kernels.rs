@@ -17,11 +17,7 @@ mod prefetch;
 
 pub use dispatch::{add, divide, inspect, lanes, merge};
 pub use lanes::Lanes;
-pub use passes::Excess;
-
-/// No trained parameter, and no change of one, comes near this. Sums over billions of examples of
-/// values below it stay finite in f32, which those of merely finite values would not.
-pub const LIMIT: f32 = 1e15;
+pub use passes::{Excess, LIMIT};
 
 /// The checksum of some bytes.
 pub fn checksum(bytes: &[u8]) -> u64 {

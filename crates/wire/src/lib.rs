@@ -57,6 +57,7 @@ mod sum;
 mod hidden;
 mod mask;
 mod scores;
+mod sealed;
 
 mod error;
 

@@ -74,7 +74,7 @@ fn write<V: AsRef<[f32]>>(
     check_loss(header.loss)?;
     let mut bytes = Vec::with_capacity(payload_length(layout, scope, encoding));
     bytes.extend(MAGIC);
-    bytes.extend([VERSION, header.kind.code(), encoding.code(), 0]);
+    bytes.extend([VERSION, header.kind as u8, encoding.code(), 0]);
     bytes.extend(layout.digest().as_bytes());
     bytes.extend(header.round.0.to_le_bytes());
     bytes.extend(header.client.0.to_le_bytes());
@@ -118,7 +118,7 @@ pub fn rewrite(
     edit: impl FnOnce(&mut [u8], &mut [u8]),
 ) -> Result<(), WireError> {
     let (found, start) = (payload.len(), front_length(layout));
-    let length = || WireError::Length { found, expected: start + CHECKSUM };
+    let length = || WireError::length(found, start + CHECKSUM);
     let (content, checksum) = payload.split_last_chunk_mut::<CHECKSUM>().ok_or_else(length)?;
     let (front, values) = content.split_at_mut_checked(start).ok_or_else(length)?;
     edit(front, values);
@@ -166,26 +166,15 @@ pub fn open<'bytes>(
 pub(crate) fn check(bytes: &[u8], expected: &Expectation<'_>) -> Result<Front, WireError> {
     let front = Front::read(bytes, expected)?;
     let values = &bytes[front.values.clone()];
-    let (lanes, sound) = match expected.encoding {
-        Encoding::F32 => {
-            let inspected = crate::kernels::inspect(values);
-            (inspected.lanes, front.refuse_excess(inspected.excess))
-        }
-        Encoding::F16
-        | Encoding::Bf16
-        | Encoding::Int8 { .. }
-        | Encoding::TopK { .. }
-        | Encoding::Pruned { .. }
-        | Encoding::Heads { .. } => {
-            let legal = |(id, shape, place): &Part| {
-                codec::check(
-                    expected.encoding.at(*id, *shape),
-                    (*id, *shape),
-                    &bytes[place.clone()],
-                )
-            };
-            (crate::kernels::lanes(values), front.parts.iter().try_for_each(legal))
-        }
+    let (lanes, sound) = if expected.encoding == Encoding::F32 {
+        let inspected = crate::kernels::inspect(values);
+        (inspected.lanes, front.refuse_excess(inspected.excess))
+    } else {
+        let legal = |(id, shape, place): &Part| {
+            let encoding = expected.encoding.at(*id, *shape);
+            codec::check(encoding, (*id, *shape), &bytes[place.clone()])
+        };
+        (crate::kernels::lanes(values), front.parts.iter().try_for_each(legal))
     };
     // A damaged payload is reported as damaged, whatever else its values or claims look like.
     front.refuse_damage(bytes, lanes)?;
@@ -212,35 +201,37 @@ impl Front {
         let start = front_length(layout);
         let shortest = start + CHECKSUM;
         if bytes.len() < shortest {
-            return Err(WireError::Length { found: bytes.len(), expected: shortest });
+            return Err(WireError::length(bytes.len(), shortest));
         }
         let found: [u8; 4] = field(bytes, 0);
         if found != MAGIC {
-            return Err(WireError::Magic { found, expected: MAGIC });
+            let [found, expected] = [found, MAGIC].map(|start| format!("{start:02x?}"));
+            return Err(WireError::payload("start", found, expected));
         }
         let [version, kind, encoding, reserved] = field(bytes, 4);
         if ![ZERO_IS_UNTOLD, VERSION].contains(&version) {
-            return Err(WireError::Version { found: version, expected: VERSION });
+            return Err(WireError::payload("format version", version, VERSION));
         }
-        if Kind::ALL.iter().find(|known| known.code() == kind) != Some(&expected.kind) {
-            return Err(WireError::OtherKind { found: kind, expected: expected.kind });
+        if kind != expected.kind as u8 {
+            let due = format!("{} ({})", expected.kind as u8, expected.kind);
+            return Err(WireError::payload("kind", kind, due));
         }
         if encoding != expected.encoding.code() {
-            let expected = expected.encoding.code();
-            return Err(WireError::OtherEncoding { found: encoding, expected });
+            let due = format!("{} ({})", expected.encoding.code(), expected.encoding);
+            return Err(WireError::payload("encoding", encoding, due));
         }
         let (bitmap, zeros) = bytes[HEADER..start].split_at(layout.len().div_ceil(8));
         if let Some(&found) = zeros.iter().chain([&reserved]).find(|byte| **byte != 0) {
-            return Err(WireError::Reserved { found });
+            return Err(WireError::reserved(found));
         }
         let digest = Digest::from_bytes(field(bytes, 8));
         if digest != layout.digest() {
-            return Err(WireError::OtherLayout { found: digest, expected: layout.digest() });
+            return Err(WireError::payload("layout", digest, layout.digest()));
         }
         let scope = Scope::from_bitmap(layout, bitmap)?;
         let length = payload_length(layout, &scope, expected.encoding);
         if bytes.len() != length {
-            return Err(WireError::Length { found: bytes.len(), expected: length });
+            return Err(WireError::length(bytes.len(), length));
         }
         let mut end = start;
         let place = |id| {
@@ -266,7 +257,11 @@ impl Front {
     pub(crate) fn refuse_damage(&self, bytes: &[u8], values: Lanes) -> Result<(), WireError> {
         let found = u64::from_le_bytes(field(bytes, self.values.end));
         let expected = crate::kernels::lanes(&bytes[..self.values.start]).then(values).finish();
-        if found == expected { Ok(()) } else { Err(WireError::Checksum { found, expected }) }
+        if found == expected {
+            return Ok(());
+        }
+        let [found, expected] = [found, expected].map(|sum| format!("{sum:016x}"));
+        Err(WireError::payload("checksum", found, expected))
     }
 
     /// Names the parameter of a number, among the values in f32, that must not be summed.
@@ -284,10 +279,11 @@ impl Front {
     pub(crate) fn check_claims(&self, expected: &Expectation<'_>) -> Result<(), WireError> {
         let Self { header, scope, .. } = self;
         if header.round != expected.round {
-            return Err(WireError::OtherRound { found: header.round, expected: expected.round });
+            return Err(WireError::payload("round", header.round, expected.round));
         }
         if header.client != expected.client {
-            return Err(WireError::OtherSender { found: header.client, expected: expected.client });
+            let sender = (header.client, expected.client);
+            return Err(WireError::payload("sender in the header", sender.0, sender.1));
         }
         check_loss(header.loss)?;
         let Some(due) = expected.scope else {
@@ -297,12 +293,11 @@ impl Front {
         let missing = (due - scope).iter().next().map(|id| (id, true));
         match stray.into_iter().chain(missing).min() {
             None => Ok(()),
-            Some((stray, missing)) => Err(WireError::OtherScope {
-                found: scope.len(),
-                expected: due.len(),
-                stray,
-                missing,
-            }),
+            Some((stray, missing)) => {
+                let how = if missing { "without" } else { "and with them" };
+                let found = format!("{}, {how} {stray}", scope.len());
+                Err(WireError::payload("number of parameters", found, due.len()))
+            }
         }
     }
 }

@@ -1,20 +1,15 @@
 //! What a client measured of each block, on its way to the server.
 //!
-//! ```text
-//!  0  magic "FDSC"     5  zero          8  round u32     16  one f32 a block
-//!  4  version          6  blocks u16   12  client u32     .  CRC-32 of all before
-//! ```
+//! A small [message](Sealed) whose number of its own is that of the blocks, and whose content is one f32 a block.
 //! Scores are f32: they are only ever compared, and a rank needs no more digits.
 
 use fedra_plan::Round;
 
 use crate::error::WireError;
 use crate::id::ClientId;
+use crate::sealed::{self, Sealed};
 
 const MAGIC: [u8; 4] = *b"FDSC";
-const VERSION: u8 = 1;
-const HEADER: usize = 16;
-const CHECKSUM: usize = 4;
 
 /// One client's scores of the blocks it has.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,27 +25,17 @@ pub struct Measured {
 impl Measured {
     /// The exact length of the message about so many blocks.
     pub const fn length(blocks: usize) -> usize {
-        HEADER + 4 * blocks + CHECKSUM
+        sealed::length(4 * blocks)
     }
 
     /// Writes the message.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
         check(&self.scores)?;
-        let most = usize::from(u16::MAX);
-        let Ok(blocks) = u16::try_from(self.scores.len()) else {
-            return Err(WireError::Length { found: self.scores.len(), expected: most });
-        };
-        let mut bytes = Vec::with_capacity(Self::length(self.scores.len()));
-        bytes.extend(MAGIC);
-        bytes.extend([VERSION, 0]);
-        bytes.extend(blocks.to_le_bytes());
-        bytes.extend(self.round.0.to_le_bytes());
-        bytes.extend(self.client.0.to_le_bytes());
-        for score in &self.scores {
-            bytes.extend(score.to_le_bytes());
-        }
-        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-        Ok(bytes)
+        let many = || WireError::payload("number of scores", self.scores.len(), u16::MAX);
+        let own = u16::try_from(self.scores.len()).map_err(|_| many())?;
+        let content: Vec<u8> = self.scores.iter().flat_map(|score| score.to_le_bytes()).collect();
+        let Self { round, client, .. } = *self;
+        Ok(Sealed { own, round, client, content: &content }.encode(MAGIC))
     }
 
     /// Reads a message of this round from this client about at most so many blocks.
@@ -59,39 +44,19 @@ impl Measured {
         (round, client): (Round, ClientId),
         most: u16,
     ) -> Result<Self, WireError> {
-        let short = WireError::Length { found: bytes.len(), expected: Self::length(0) };
-        let (content, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(short.clone())?;
-        let (header, values) = content.split_first_chunk::<HEADER>().ok_or(short)?;
-        let [a, b, c, d, version, zero, low, high, r0, r1, r2, r3, c0, c1, c2, c3] = *header;
-        if [a, b, c, d] != MAGIC {
-            return Err(WireError::Magic { found: [a, b, c, d], expected: MAGIC });
+        let found = Sealed::decode(bytes, MAGIC)?;
+        let expected = Self::length(usize::from(found.own.min(most)));
+        if found.own > most || bytes.len() != expected {
+            return Err(WireError::length(bytes.len(), expected));
         }
-        if version != VERSION {
-            return Err(WireError::Version { found: version, expected: VERSION });
+        if found.round != round {
+            return Err(WireError::payload("round", found.round, round));
         }
-        if zero != 0 {
-            return Err(WireError::Reserved { found: zero });
+        if found.client != client {
+            return Err(WireError::payload("sender in the header", found.client, client));
         }
-        let blocks = u16::from_le_bytes([low, high]);
-        let expected = Self::length(usize::from(blocks.min(most)));
-        if blocks > most || bytes.len() != expected {
-            return Err(WireError::Length { found: bytes.len(), expected });
-        }
-        let (found, computed): (u64, u64) =
-            (u32::from_le_bytes(*checksum).into(), crc32fast::hash(content).into());
-        if found != computed {
-            return Err(WireError::Checksum { found, expected: computed });
-        }
-        let found = Round(u32::from_le_bytes([r0, r1, r2, r3]));
-        if found != round {
-            return Err(WireError::OtherRound { found, expected: round });
-        }
-        let found = ClientId(u32::from_le_bytes([c0, c1, c2, c3]));
-        if found != client {
-            return Err(WireError::OtherSender { found, expected: client });
-        }
-        let scores: Vec<f32> =
-            values.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let scores = found.content.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let scores: Vec<f32> = scores.collect();
         check(&scores)?;
         Ok(Self { round, client, scores })
     }
@@ -138,7 +103,7 @@ mod tests {
         ] {
             assert!(Measured::decode(&bytes, key, most).is_err(), "{key:?} {most}");
         }
-        let mut boast = bytes[..HEADER + 4].to_vec();
+        let mut boast = bytes[..16 + 4].to_vec();
         boast[6..8].copy_from_slice(&u16::MAX.to_le_bytes());
         boast.extend(crc32fast::hash(&boast).to_le_bytes());
         assert!(

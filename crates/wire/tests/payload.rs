@@ -115,6 +115,10 @@ proptest! {
     }
 }
 
+fn is_length<T>(read: &Result<T, WireError>) -> bool {
+    matches!(read, Err(WireError::Claim { what: "number of bytes", .. }))
+}
+
 #[test]
 fn a_cut_at_any_byte_a_flip_of_any_bit_and_any_byte_more_is_refused() {
     let layout = layout();
@@ -124,7 +128,7 @@ fn a_cut_at_any_byte_a_flip_of_any_bit_and_any_byte_more_is_refused() {
         let expected = expectation(&layout, encoding);
         for length in 0..good.len() {
             let refused = decode(&good[..length], &expected);
-            assert!(matches!(refused, Err(WireError::Length { .. })), "{encoding} {length}");
+            assert!(is_length(&refused), "{encoding} {length}");
         }
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
@@ -133,7 +137,7 @@ fn a_cut_at_any_byte_a_flip_of_any_bit_and_any_byte_more_is_refused() {
         }
         for byte in [0, 1, 255] {
             let longer = [&good[..], &[byte]].concat();
-            assert!(matches!(decode(&longer, &expected), Err(WireError::Length { .. })));
+            assert!(is_length(&decode(&longer, &expected)));
         }
     }
 }
@@ -149,26 +153,29 @@ fn each_wrong_claim_has_its_own_name() {
         let bytes = encode(&layout, &header, &sent, None).expect("finite");
         decode(&bytes, &expectation(&layout, Encoding::F32)).expect_err("a wrong claim").to_string()
     };
-    assert_eq!(refuse(&|h| h.round = Round(4)), "a payload is for round 4: expected round 3");
+    assert_eq!(refuse(&|h| h.round = Round(4)), "a payload: round is 4, expected 3");
     assert_eq!(
         refuse(&|h| h.client = ClientId(6)),
-        "a payload has sender number 6 in its header: expected 5"
+        "a payload: sender in the header is 6, expected 5"
     );
-    assert_eq!(refuse(&|h| h.kind = Kind::Variate), "a payload holds kind 2: expected change (1)");
-    assert_eq!(refuse(&|h| h.encoding = Encoding::F16), "a payload has encoding 1: expected 0");
+    assert_eq!(refuse(&|h| h.kind = Kind::Variate), "a payload: kind is 2, expected 1 (change)");
+    assert_eq!(
+        refuse(&|h| h.encoding = Encoding::F16),
+        "a payload: encoding is 1, expected 0 (f32)"
+    );
 
     let head = Scope::of_sites(&layout, [Site::Head]);
     let part = encode(&layout, &header(Encoding::F32), &sent.subset(&head), None).expect("finite");
     let whole = Expectation { scope: Some(&scope), ..expectation(&layout, Encoding::F32) };
     assert_eq!(
         decode(&part, &whole).expect_err("a part").to_string(),
-        "a payload carries 1 parameters, without embedding.token.weight: expected 4"
+        "a payload: number of parameters is 1, without embedding.token.weight, expected 4"
     );
 
     let other = Layout::new([(head.iter().next().expect("one"), Shape::vector(2))]).expect("legal");
     let bytes = encode(&other, &header(Encoding::F32), &ParamValues::new(), None).expect("finite");
     let refused = decode(&bytes, &expectation(&layout, Encoding::F32));
-    assert!(matches!(refused, Err(WireError::OtherLayout { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(WireError::Claim { what: "layout", .. })), "{refused:?}");
 }
 
 #[test]

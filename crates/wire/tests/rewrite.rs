@@ -31,9 +31,12 @@ fn a_rewritten_payload_is_the_one_that_would_have_been_encoded() {
     rewrite(&mut edited, &layout, |front, _| front[4] += 1).expect("long enough");
     let expected = Expectation { layout: &layout, kind, encoding, round, client, scope: None };
     let refused = decode(&edited, &expected).expect_err("another version");
-    assert!(matches!(refused, WireError::Version { .. }), "{refused}");
+    assert!(matches!(refused, WireError::Claim { what: "format version", .. }), "{refused}");
     for length in [0, 7, 64] {
         let refused = rewrite(&mut edited[..length], &layout, |_, _| ()).expect_err("too short");
-        assert!(matches!(refused, WireError::Length { found, .. } if found == length));
+        assert!(
+            refused.to_string().contains(&format!("number of bytes is {length}, ")),
+            "{refused}"
+        );
     }
 }

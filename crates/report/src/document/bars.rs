@@ -1,9 +1,9 @@
 //! Bars of layers: what a whole is made of, place by place.
 
-use crate::axis::{Axis, Scale, label};
+use crate::axis::{Axis, Scale};
 use crate::chart::ChartError;
 
-use super::canvas::{Anchor, BELOW, COLOURS, Canvas, RIGHT, TOP, WIDTH, spaced, width_of};
+use super::canvas::{Area, BELOW, COLOURS, Canvas};
 use super::drawing::{Drawing, Numbers, shown};
 use super::style::texture;
 
@@ -35,20 +35,17 @@ pub struct Layer {
 
 impl StackedBars {
     fn check(&self) -> Result<(), ChartError> {
-        let chart = || self.title.clone();
         if self.x.1.is_empty() || self.layers.is_empty() {
-            return Err(ChartError::Empty { chart: chart() });
+            return Err(ChartError::Empty { chart: self.title.clone() });
         }
         for layer in &self.layers {
             let bad = layer.heights.iter().position(|it| !it.is_finite() || *it < 0.0);
             if let Some(place) = bad {
-                return Err(ChartError::Unplottable {
-                    chart: chart(),
-                    series: layer.name.clone(),
-                    place,
-                    found: layer.heights[place],
-                    expected: "a finite number of at least zero",
-                });
+                return Err(ChartError::unplottable(
+                    (&self.title, &layer.name),
+                    (place, layer.heights[place]),
+                    "a finite number of at least zero",
+                ));
             }
         }
         Ok(())
@@ -62,18 +59,13 @@ impl StackedBars {
         let highest = (0..count).map(total).fold(0.0, f64::max);
         let axis = Axis::holding(Scale::Linear, [0.0, highest].into_iter());
         let ticks: Vec<f64> = axis.ticks().iter().copied().filter(|tick| *tick >= 0.0).collect();
-        let widest = ticks.iter().map(|tick| width_of(&label(*tick))).fold(0.0, f64::max);
-        let (left, right, bottom) = (widest + 12.0, WIDTH - RIGHT, TOP + HEIGHT);
+        let area = Area::beside(&ticks, HEIGHT);
+        let Area { left, right, bottom } = area;
         let zero = axis.place(0.0);
         let down = |number: f64| bottom - (axis.place(number) - zero) / (1.0 - zero) * HEIGHT;
         let mut canvas = Canvas::default();
-        for tick in &ticks {
-            let y = down(*tick);
-            canvas.put(format_args!(
-                "<line class=\"grid\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\"/>"
-            ));
-            canvas.text((left - 7.0, y + 4.0), Anchor::End, (&label(*tick), left));
-        }
+        let rungs: Vec<(f64, f64)> = ticks.iter().map(|tick| (*tick, down(*tick))).collect();
+        canvas.rungs(area, &rungs);
         let slot = (right - left) / count as f64;
         let width = (slot * 0.82).min(46.0);
         let middle = |bar: usize| left + slot * (bar as f64 + 0.5);
@@ -99,24 +91,15 @@ impl StackedBars {
                 below += own;
             }
         }
-        canvas.put(format_args!(
-            "<path class=\"axis\" d=\"M{left:.1},{TOP:.1} V{bottom:.1} H{right:.1}\"/>"
-        ));
+        canvas.axes(area, (&self.x.0, &self.y));
         let labels: Vec<(f64, String)> =
             names.iter().enumerate().map(|(bar, name)| (middle(bar), name.clone())).collect();
-        for (x, text) in spaced(&labels) {
-            canvas.text((*x, bottom + 16.0), Anchor::Middle, (text, 90.0));
-        }
-        canvas.text((2.0, 14.0), Anchor::Start, (&self.y, WIDTH - 4.0));
-        let centre = (f64::midpoint(left, right), bottom + 35.0);
-        canvas.text(centre, Anchor::Middle, (&self.x.0, right - left));
-        let Canvas { body, marks } = canvas;
+        canvas.labels(bottom, &labels);
         Ok(Drawing {
             title: self.title.clone(),
             caption: self.caption.clone(),
-            size: (WIDTH, TOP + HEIGHT + BELOW),
-            body,
-            marks,
+            height: bottom + BELOW,
+            canvas,
             legend: self.legend(),
             numbers: self.numbers(),
         })

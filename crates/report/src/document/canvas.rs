@@ -2,9 +2,8 @@
 //!
 //! Colours are classes, never values: the document's style gives them, once for light and once for dark.
 
-use std::fmt::Write;
-
-use crate::svg::escaped;
+use crate::axis::label;
+use crate::text::{escaped, put};
 
 /// Every chart is this wide; it is scaled to its column.
 pub(super) const WIDTH: f64 = 420.0;
@@ -36,7 +35,7 @@ pub(super) enum Anchor {
 
 impl Canvas {
     pub fn put(&mut self, shape: std::fmt::Arguments<'_>) {
-        writeln!(self.body, "{shape}").expect("a string takes every text");
+        put(&mut self.body, shape);
     }
 
     /// A shape that shows a number.
@@ -60,6 +59,49 @@ impl Canvas {
             escaped(&short)
         ));
     }
+
+    /// A line and a label for each of the numbers of a vertical axis, given with its place.
+    pub fn rungs(&mut self, Area { left, right, .. }: Area, ticks: &[(f64, f64)]) {
+        for (tick, y) in ticks {
+            self.put(format_args!(
+                "<line class=\"grid\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\"/>"
+            ));
+            self.text((left - 7.0, y + 4.0), Anchor::End, (&label(*tick), left));
+        }
+    }
+
+    /// Both axes with their names.
+    pub fn axes(&mut self, Area { left, right, bottom }: Area, (x_name, y_name): (&str, &str)) {
+        self.put(format_args!(
+            "<path class=\"axis\" d=\"M{left:.1},{TOP:.1} V{bottom:.1} H{right:.1}\"/>"
+        ));
+        self.text((2.0, 14.0), Anchor::Start, (y_name, WIDTH - 4.0));
+        let centre = (f64::midpoint(left, right), bottom + 35.0);
+        self.text(centre, Anchor::Middle, (x_name, right - left));
+    }
+
+    /// Those labels along the horizontal axis that do not touch, each given with its place.
+    pub fn labels(&mut self, bottom: f64, labels: &[(f64, String)]) {
+        for (x, text) in spaced(labels) {
+            self.text((*x, bottom + 16.0), Anchor::Middle, (text, 90.0));
+        }
+    }
+}
+
+/// Where a plot lies.
+#[derive(Clone, Copy)]
+pub(super) struct Area {
+    pub left: f64,
+    pub right: f64,
+    pub bottom: f64,
+}
+
+impl Area {
+    /// A plot of this height, with room for the labels of its vertical axis.
+    pub fn beside(ticks: &[f64], height: f64) -> Self {
+        let widest = ticks.iter().map(|tick| width_of(&label(*tick))).fold(0.0, f64::max);
+        Self { left: widest + 12.0, right: WIDTH - RIGHT, bottom: TOP + height }
+    }
 }
 
 /// How wide a text is at most.
@@ -78,7 +120,7 @@ pub(super) fn fitted(text: &str, width: f64) -> String {
 }
 
 /// Labels along a horizontal axis that do not touch: each with its place, some left out.
-pub(super) fn spaced(labels: &[(f64, String)]) -> Vec<&(f64, String)> {
+fn spaced(labels: &[(f64, String)]) -> Vec<&(f64, String)> {
     const GAP: f64 = 10.0;
     let touch = |step: usize| {
         let kept: Vec<&(f64, String)> = labels.iter().step_by(step).collect();
@@ -93,63 +135,27 @@ pub(super) fn spaced(labels: &[(f64, String)]) -> Vec<&(f64, String)> {
     labels.iter().step_by(step).collect()
 }
 
-/// The shape of a mark: another for each colour, so that nobody needs to see colours.
+/// The shapes of marks, of size one: another for each colour, so that nobody needs to see colours.
+const SHAPES: [(&str, &str); COLOURS] = [
+    ("", CIRCLE),
+    ("", SQUARE),
+    ("", "M0,-1.2 l1.2,2.1 h-2.4 z"),
+    ("", "M0,-1.3 l1.3,1.3 l-1.3,1.3 l-1.3,-1.3 z"),
+    (" hollow", CIRCLE),
+    (" hollow", SQUARE),
+    (" stroke", "M-1,-1 l2,2 m0,-2 l-2,2"),
+    (" stroke", "M-1.2,0 h2.4 m-1.2,-1.2 v2.4"),
+];
+const CIRCLE: &str = "M-1,0 a1,1 0 1,0 2,0 a1,1 0 1,0 -2,0 z";
+const SQUARE: &str = "M-0.9,-0.9 h1.8 v1.8 h-1.8 z";
+
+/// A mark of a colour.
 pub(super) fn marker(colour: usize, (x, y): (f64, f64), size: f64) -> String {
-    let class = format!("m c{}", colour % COLOURS);
-    let s = size;
-    match colour % COLOURS {
-        0 => format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{s:.1}\"/>"),
-        1 => format!(
-            "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-            x - 0.9 * s,
-            y - 0.9 * s,
-            1.8 * s,
-            1.8 * s
-        ),
-        2 => format!(
-            "<path class=\"{class}\" d=\"M{x:.1},{:.1} l{:.1},{:.1} h{:.1} z\"/>",
-            y - 1.2 * s,
-            1.2 * s,
-            2.1 * s,
-            -2.4 * s
-        ),
-        3 => format!(
-            "<path class=\"{class}\" d=\"M{x:.1},{:.1} l{:.1},{:.1} l{:.1},{:.1} l{:.1},{:.1} z\"/>",
-            y - 1.3 * s,
-            1.3 * s,
-            1.3 * s,
-            -1.3 * s,
-            1.3 * s,
-            -1.3 * s,
-            -1.3 * s
-        ),
-        4 => format!("<circle class=\"{class} hollow\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{s:.1}\"/>"),
-        5 => format!(
-            "<rect class=\"{class} hollow\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-            x - 0.9 * s,
-            y - 0.9 * s,
-            1.8 * s,
-            1.8 * s
-        ),
-        6 => format!(
-            "<path class=\"{class} stroke\" d=\"M{:.1},{:.1} l{:.1},{:.1} m0,{:.1} l{:.1},{:.1}\"/>",
-            x - s,
-            y - s,
-            2.0 * s,
-            2.0 * s,
-            -2.0 * s,
-            -2.0 * s,
-            2.0 * s
-        ),
-        _ => format!(
-            "<path class=\"{class} stroke\" d=\"M{:.1},{y:.1} h{:.1} m{:.1},{:.1} v{:.1}\"/>",
-            x - 1.2 * s,
-            2.4 * s,
-            -1.2 * s,
-            -1.2 * s,
-            2.4 * s
-        ),
-    }
+    let colour = colour % COLOURS;
+    let (kind, path) = SHAPES[colour];
+    format!(
+        "<path class=\"m c{colour}{kind}\" transform=\"translate({x:.1} {y:.1}) scale({size})\" d=\"{path}\"/>"
+    )
 }
 
 #[cfg(test)]

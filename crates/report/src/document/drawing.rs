@@ -1,19 +1,18 @@
 //! A chart on its way into a document: the picture, its legend, and its numbers as a table.
 
-use crate::document::put;
-use crate::svg::escaped;
+use super::canvas::{Canvas, WIDTH};
+use super::style;
 use crate::table::{Column, Side, Table};
+use crate::text::{escaped, put, wrapped};
 
 /// A drawn chart.
 pub(super) struct Drawing {
     pub title: String,
     pub caption: String,
-    /// Width and height of the picture.
-    pub size: (f64, f64),
+    /// Height of the picture.
+    pub height: f64,
     /// What is inside the `<svg>`.
-    pub body: String,
-    /// Marks in the body: a test counts them in a browser.
-    pub marks: usize,
+    pub canvas: Canvas,
     /// Entries of the legend: what is inside a small `<svg>` of 28 by 14, and the name.
     pub legend: Vec<(String, String)>,
     /// The numbers.
@@ -31,7 +30,7 @@ const ROWS: usize = 400;
 
 impl Drawing {
     pub(super) fn write(&self, out: &mut String, number: usize) {
-        let (width, height) = self.size;
+        let (height, Canvas { body, marks }) = (self.height, &self.canvas);
         let (title, caption) = (escaped(&self.title), escaped(&self.caption));
         let named = format!("aria-labelledby=\"t{number} d{number}\"");
         put(out, format_args!("<figure>\n<figcaption><h3>{title}</h3>"));
@@ -41,9 +40,8 @@ impl Drawing {
         put(
             out,
             format_args!(
-                "</figcaption>\n<svg class=\"chart\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" {named} data-marks=\"{}\">\n\
-                 <title id=\"t{number}\">{title}</title>\n<desc id=\"d{number}\">{caption} The numbers are in the table below.</desc>\n{}</svg>",
-                self.marks, self.body
+                "</figcaption>\n<svg class=\"chart\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" {named} data-marks=\"{marks}\">\n\
+                 <title id=\"t{number}\">{title}</title>\n<desc id=\"d{number}\">{caption} The numbers are in the table below.</desc>\n{body}</svg>"
             ),
         );
         if !self.legend.is_empty() {
@@ -64,6 +62,42 @@ impl Drawing {
             format_args!("<details><summary>Numbers</summary>{}</details>", self.table().html()),
         );
         out.push_str("</figure>\n");
+    }
+
+    /// The picture as a file of its own, with its title above and its legend and its caption below it.
+    pub(super) fn svg(&self) -> String {
+        /// Room for the title, and for a line of text.
+        const ABOVE: f64 = 26.0;
+        const LINE: f64 = 17.0;
+        const CHARACTERS: usize = 64;
+        let (title, below) = (escaped(&self.title), ABOVE + self.height);
+        let caption = wrapped(&self.caption, CHARACTERS);
+        let height = below + (self.legend.len() + caption.len()) as f64 * LINE + 8.0;
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" \
+             width=\"{:.0}\" height=\"{:.0}\" role=\"img\" font-family=\"system-ui, 'Segoe UI', 'Helvetica Neue', \
+             Arial, sans-serif\">\n<title>{title}</title>\n<desc>{}</desc>\n<style>\n{}</style>\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+             <text class=\"title\" x=\"2\" y=\"18\">{title}</text>\n\
+             <g transform=\"translate(0 {ABOVE})\">\n{}</g>\n",
+            2.0 * WIDTH,
+            2.0 * height,
+            escaped(&self.caption),
+            style::of_pictures(),
+            self.canvas.body
+        );
+        let keys = self.legend.iter().map(|(key, name)| (key.as_str(), 34, name));
+        let lines = keys.chain(caption.iter().map(|line| ("", 2, line)));
+        for (place, (key, x, text)) in lines.enumerate() {
+            let (y, text) = (below + place as f64 * LINE, escaped(text));
+            put(
+                &mut out,
+                format_args!(
+                    "<g transform=\"translate(0 {y:.1})\">{key}<text x=\"{x}\" y=\"11.5\">{text}</text></g>"
+                ),
+            );
+        }
+        out + "</svg>\n"
     }
 
     fn table(&self) -> Table {

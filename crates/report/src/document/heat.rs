@@ -4,7 +4,7 @@
 
 use crate::chart::ChartError;
 
-use super::canvas::{Anchor, Canvas, RIGHT, TOP, WIDTH, spaced, width_of};
+use super::canvas::{Anchor, Canvas, RIGHT, TOP, WIDTH, width_of};
 use super::drawing::{Drawing, Numbers, shown};
 
 /// Rows are no higher than this.
@@ -78,13 +78,11 @@ impl HeatMap {
         let bad = self.each().find(|(_, _, cell)| !cell.value.is_finite() || cell.value < 0.0);
         match bad {
             None => Ok(()),
-            Some((row, column, cell)) => Err(ChartError::Unplottable {
-                chart: self.title.clone(),
-                series: self.y.1[row].clone(),
-                place: column,
-                found: cell.value,
-                expected: "a finite number of at least zero",
-            }),
+            Some((row, column, cell)) => Err(ChartError::unplottable(
+                (&self.title, &self.y.1[row]),
+                (column, cell.value),
+                "a finite number of at least zero",
+            )),
         }
     }
 
@@ -135,13 +133,11 @@ impl HeatMap {
             }
         }
         let below = self.columns((left, wide), bottom, &mut canvas);
-        let Canvas { body, marks } = canvas;
         Ok(Drawing {
             title: self.title.clone(),
             caption: self.caption.clone(),
-            size: (WIDTH, bottom + below),
-            body,
-            marks,
+            height: bottom + below,
+            canvas,
             legend: self.legend(most),
             numbers: self.numbers(),
         })
@@ -156,9 +152,7 @@ impl HeatMap {
         if longest <= wide || self.x.1.iter().all(is_number) {
             let labels: Vec<(f64, String)> =
                 self.x.1.iter().enumerate().map(|(at, name)| (middle(at), name.clone())).collect();
-            for (x, text) in spaced(&labels) {
-                canvas.text((*x, bottom + 16.0), Anchor::Middle, (text, 90.0));
-            }
+            canvas.labels(bottom, &labels);
             canvas.text((centre, bottom + 35.0), Anchor::Middle, (&self.x.0, WIDTH - RIGHT - left));
             return 42.0;
         }

@@ -3,12 +3,19 @@
 use crate::axis::{Axis, label};
 use crate::chart::{Chart, ChartError, Point, Series, Stroke};
 
-use super::canvas::{Anchor, BELOW, COLOURS, Canvas, RIGHT, TOP, WIDTH, marker, spaced, width_of};
+use super::canvas::{Area, BELOW, COLOURS, Canvas, TOP, marker};
 use super::drawing::{Drawing, Numbers, shown};
 
 const HEIGHT: f64 = 200.0;
 /// Marks that can still be told apart along a line.
 const MARKS: usize = 32;
+
+impl Chart {
+    /// The chart as a standalone SVG.
+    pub fn svg(&self) -> Result<String, ChartError> {
+        Ok(draw(self)?.svg())
+    }
+}
 
 /// Draws a chart.
 pub(super) fn draw(chart: &Chart) -> Result<Drawing, ChartError> {
@@ -29,48 +36,41 @@ pub(super) fn draw(chart: &Chart) -> Result<Drawing, ChartError> {
     for series in &chart.series {
         strokes(series, &frame, &mut canvas);
     }
-    let Canvas { body, marks } = canvas;
     Ok(Drawing {
         title: chart.title.clone(),
         caption: chart.caption.clone(),
-        size: (WIDTH, TOP + HEIGHT + BELOW),
-        body,
-        marks,
+        height: TOP + HEIGHT + BELOW,
+        canvas,
         legend: chart.series.iter().map(|series| (key(series), series.name.clone())).collect(),
         numbers: numbers(chart),
     })
 }
 
 /// Where a plot lies, and what its axes hold.
-pub(super) struct Frame {
+struct Frame {
     x: Axis,
     y: Axis,
-    left: f64,
+    area: Area,
 }
 
 impl Frame {
-    pub(super) fn new(x: Axis, y: Axis) -> Self {
-        let widest = y.ticks().iter().map(|tick| width_of(&label(*tick))).fold(0.0, f64::max);
-        Self { x, y, left: widest + 12.0 }
+    fn new(x: Axis, y: Axis) -> Self {
+        let area = Area::beside(y.ticks(), HEIGHT);
+        Self { x, y, area }
     }
 
-    pub(super) fn across(&self, number: f64) -> f64 {
-        self.left + self.x.place(number) * (WIDTH - RIGHT - self.left)
+    fn across(&self, number: f64) -> f64 {
+        self.area.left + self.x.place(number) * (self.area.right - self.area.left)
     }
 
-    pub(super) fn down(&self, number: f64) -> f64 {
+    fn down(&self, number: f64) -> f64 {
         TOP + (1.0 - self.y.place(number)) * HEIGHT
     }
 
-    fn draw(&self, canvas: &mut Canvas, (x_name, y_name): (&str, &str), first_whole: Option<f64>) {
-        let (left, right, bottom) = (self.left, WIDTH - RIGHT, TOP + HEIGHT);
-        for tick in self.y.ticks() {
-            let y = self.down(*tick);
-            canvas.put(format_args!(
-                "<line class=\"grid\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\"/>"
-            ));
-            canvas.text((left - 7.0, y + 4.0), Anchor::End, (&label(*tick), left));
-        }
+    fn draw(&self, canvas: &mut Canvas, names: (&str, &str), first_whole: Option<f64>) {
+        let rungs: Vec<(f64, f64)> =
+            self.y.ticks().iter().map(|tick| (*tick, self.down(*tick))).collect();
+        canvas.rungs(self.area, &rungs);
         // Between rounds, and before the first, there is nothing to name.
         let is_shown = |tick: &&f64| {
             first_whole.is_none_or(|first| tick.fract().abs() < 1e-9 && **tick >= first)
@@ -82,18 +82,8 @@ impl Frame {
             .filter(is_shown)
             .map(|tick| (self.across(*tick), label(*tick)))
             .collect();
-        for (x, text) in spaced(&ticks) {
-            canvas.text((*x, bottom + 16.0), Anchor::Middle, (text, 90.0));
-        }
-        canvas.put(format_args!(
-            "<path class=\"axis\" d=\"M{left:.1},{TOP:.1} V{bottom:.1} H{right:.1}\"/>"
-        ));
-        canvas.text((2.0, 14.0), Anchor::Start, (y_name, WIDTH - 4.0));
-        canvas.text(
-            (f64::midpoint(left, right), bottom + 35.0),
-            Anchor::Middle,
-            (x_name, right - left),
-        );
+        canvas.labels(self.area.bottom, &ticks);
+        canvas.axes(self.area, names);
     }
 }
 

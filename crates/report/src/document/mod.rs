@@ -21,11 +21,11 @@ pub use heat::{CellFace, HeatCell, HeatMap};
 pub use parts::{Holder, Part, PartsDrawing, PartsRow};
 pub use row_plot::{PlotRow, RowPlot};
 
-use std::fmt::Write;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::chart::Chart;
-use crate::svg::escaped;
 use crate::table::Table;
+use crate::text::{escaped, lines_escaped, put};
 use drawing::Drawing;
 
 /// A document.
@@ -146,7 +146,7 @@ impl Document {
              <meta name=\"color-scheme\" content=\"light dark\">\n\
              <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n\
              <style>\n{}</style>\n{script}</head>\n<body>\n{}<main>\n<h1>{title}</h1>\n",
-            style::CSS,
+            style::of_documents(),
             style::PATTERNS,
         );
         for paragraph in &self.lead {
@@ -178,16 +178,10 @@ impl Document {
 impl Content {
     /// Whether it stands in the grid of charts.
     fn is_chart(&self) -> bool {
-        match self {
-            Self::Lines(_) | Self::Bars(_) | Self::Heat(_) | Self::Rows(_) | Self::Parts(_) => true,
-            Self::Facts(_)
-            | Self::Words(_)
-            | Self::Findings(_)
-            | Self::Table(_)
-            | Self::Folded(_)
-            | Self::Command(_)
-            | Self::Links(_) => false,
-        }
+        matches!(
+            self,
+            Self::Lines(_) | Self::Bars(_) | Self::Heat(_) | Self::Rows(_) | Self::Parts(_)
+        )
     }
 
     fn write(&self, out: &mut String, number: usize) {
@@ -269,25 +263,14 @@ fn draw(out: &mut String, number: usize, drawing: Result<Drawing, crate::chart::
 
 /// An address that can only be a file below the document: no scheme, every odd byte spelt out.
 fn local(address: &str) -> String {
-    let mut out = String::from("./");
-    for byte in address.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b'=' | b'+' => {
-                out.push(char::from(byte));
-            }
-            other => write!(out, "%{other:02X}").expect("a string takes every text"),
-        }
-    }
-    out
-}
-
-/// Text of several lines; tabs and ends of lines stay.
-fn lines_escaped(text: &str) -> String {
-    text.lines().map(|line| escaped(&line.replace('\t', "    "))).collect::<Vec<_>>().join("\n")
-}
-
-fn put(out: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(out, "{line}").expect("a string takes every text");
+    const ODD: AsciiSet = NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'_')
+        .remove(b'.')
+        .remove(b'/')
+        .remove(b'=')
+        .remove(b'+');
+    format!("./{}", utf8_percent_encode(address, &ODD))
 }
 
 #[cfg(test)]

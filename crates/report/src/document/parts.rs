@@ -95,7 +95,6 @@ impl PartsDrawing {
                 x += GAP;
             }
         }
-        let Canvas { body, marks } = canvas;
         let key = |(place, holder): (usize, &Holder)| {
             let shape = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
             let class = place % COLOURS;
@@ -104,9 +103,8 @@ impl PartsDrawing {
         Ok(Drawing {
             title: self.title.clone(),
             caption: self.caption.clone(),
-            size: (WIDTH, ROW * self.rows.len() as f64),
-            body,
-            marks,
+            height: ROW * self.rows.len() as f64,
+            canvas,
             legend: self.holders.iter().enumerate().map(key).collect(),
             numbers: self.numbers(),
         })

@@ -3,7 +3,7 @@
 use crate::axis::{Axis, Scale, label};
 use crate::chart::ChartError;
 
-use super::canvas::{Anchor, BELOW, COLOURS, Canvas, RIGHT, TOP, WIDTH, marker, spaced, width_of};
+use super::canvas::{Anchor, Area, BELOW, COLOURS, Canvas, RIGHT, TOP, WIDTH, marker, width_of};
 use super::drawing::{Drawing, Numbers, shown};
 
 const ROW: f64 = 22.0;
@@ -38,25 +38,24 @@ pub struct PlotRow {
     pub span: Option<(f64, f64, usize)>,
 }
 
+impl PlotRow {
+    /// Every number that is drawn.
+    fn numbers(&self) -> Vec<f64> {
+        let ends = self.span.iter().flat_map(|(low, high, _)| [*low, *high]);
+        self.values.iter().copied().flatten().chain(ends).collect()
+    }
+}
+
 impl RowPlot {
     fn check(&self) -> Result<(), ChartError> {
-        let numbers = |row: &PlotRow| -> Vec<f64> {
-            let ends = row.span.iter().flat_map(|(low, high, _)| [*low, *high]);
-            row.values.iter().copied().flatten().chain(ends).collect()
-        };
         if self.rows.iter().all(|row| row.values.iter().all(Option::is_none)) {
             return Err(ChartError::Empty { chart: self.title.clone() });
         }
         for row in &self.rows {
-            let all = numbers(row);
+            let all = row.numbers();
             if let Some(place) = all.iter().position(|number| !number.is_finite()) {
-                return Err(ChartError::Unplottable {
-                    chart: self.title.clone(),
-                    series: row.name.clone(),
-                    place,
-                    found: all[place],
-                    expected: "a finite number",
-                });
+                let of = (&*self.title, &*row.name);
+                return Err(ChartError::unplottable(of, (place, all[place]), "a finite number"));
             }
         }
         Ok(())
@@ -67,24 +66,19 @@ impl RowPlot {
         let named = self.rows.iter().map(|row| width_of(&row.name)).fold(0.0, f64::max).min(NAMES);
         let (left, right) = (named + 14.0, WIDTH - RIGHT);
         let bottom = TOP + ROW * self.rows.len() as f64;
-        let numbers = self.rows.iter().flat_map(|row| {
-            let ends = row.span.iter().flat_map(|(low, high, _)| [*low, *high]);
-            row.values.iter().copied().flatten().chain(ends)
-        });
-        let numbers: Vec<f64> = numbers.collect();
+        let numbers: Vec<f64> = self.rows.iter().flat_map(PlotRow::numbers).collect();
         let above = numbers.iter().all(|number| *number == 0.0).then_some(1.0);
         let axis = Axis::holding(Scale::Linear, numbers.into_iter().chain(above));
         let across = |number: f64| left + axis.place(number) * (right - left);
         let mut canvas = Canvas::default();
-        canvas.text((2.0, 14.0), Anchor::Start, (&self.y, WIDTH - 4.0));
         let ticks: Vec<(f64, String)> =
             axis.ticks().iter().map(|tick| (across(*tick), label(*tick))).collect();
-        for (x, text) in spaced(&ticks) {
+        for (x, _) in &ticks {
             canvas.put(format_args!(
                 "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\"/>"
             ));
-            canvas.text((*x, bottom + 16.0), Anchor::Middle, (text, 90.0));
         }
+        canvas.labels(bottom, &ticks);
         for (place, row) in self.rows.iter().enumerate() {
             let y = TOP + ROW * (place as f64 + 0.5);
             canvas.text((left - 8.0, y + 4.0), Anchor::End, (&row.name, named + 1.0));
@@ -102,20 +96,14 @@ impl RowPlot {
                 }
             }
         }
-        canvas.put(format_args!(
-            "<path class=\"axis\" d=\"M{left:.1},{TOP:.1} V{bottom:.1} H{right:.1}\"/>"
-        ));
-        let centre = (f64::midpoint(left, right), bottom + 35.0);
-        canvas.text(centre, Anchor::Middle, (&self.x, right - left));
-        let Canvas { body, marks } = canvas;
+        canvas.axes(Area { left, right, bottom }, (&self.x, &self.y));
         let key =
             |(name, colour): &(String, usize)| (marker(*colour, (14.0, 7.0), 3.8), name.clone());
         Ok(Drawing {
             title: self.title.clone(),
             caption: self.caption.clone(),
-            size: (WIDTH, bottom + BELOW),
-            body,
-            marks,
+            height: bottom + BELOW,
+            canvas,
             legend: self.marks.iter().map(key).collect(),
             numbers: self.numbers(),
         })

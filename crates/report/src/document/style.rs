@@ -4,21 +4,35 @@
 //! light paper and lightened for dark. Colour is never alone: lines differ in dashes, marks in shape, bars in
 //! texture.
 
-/// The style of every document.
-pub(super) const CSS: &str = r#":root {
-  color-scheme: light dark;
+/// The colours on light paper, and on dark.
+const LIGHT: &str = "
   --paper: #ffffff; --card: #f6f7f9; --ink: #1c1f23; --quiet: #59616b; --rule: #d8dde3; --grid: #e7eaee;
   --heat: #0a5c94; --accent: #0a5c94;
   --k0: #0072b2; --k1: #c44e00; --k2: #00815e; --k3: #b0528a; --k4: #7a6000; --k5: #2f86bd; --k6: #3b3b3b; --k7: #7b3fb5;
+";
+const DARK: &str = "
+  --paper: #14171a; --card: #1d2125; --ink: #e8ebee; --quiet: #a4adb7; --rule: #3a4149; --grid: #2b3138;
+  --heat: #6cbcf0; --accent: #7cc4f4;
+  --k0: #56b4e9; --k1: #ff9a4d; --k2: #35cf9f; --k3: #e7a3cb; --k4: #f0e442; --k5: #9fd0f5; --k6: #d5d5d5; --k7: #c9a2f2;
+";
+
+/// The style of every document.
+pub(super) fn of_documents() -> String {
+    format!(
+        ":root {{ color-scheme: light dark; {LIGHT}}}\n\
+         @media screen and (prefers-color-scheme: dark) {{ :root {{ {DARK}}} }}\n{PAGE}{CHARTS}{PRINT}"
+    )
 }
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --paper: #14171a; --card: #1d2125; --ink: #e8ebee; --quiet: #a4adb7; --rule: #3a4149; --grid: #2b3138;
-    --heat: #6cbcf0; --accent: #7cc4f4;
-    --k0: #56b4e9; --k1: #ff9a4d; --k2: #35cf9f; --k3: #e7a3cb; --k4: #f0e442; --k5: #9fd0f5; --k6: #d5d5d5; --k7: #c9a2f2;
-  }
+
+/// The style of a picture in a file of its own: with colours in place of variables, which few readers of SVG know.
+pub(super) fn of_pictures() -> String {
+    let colours = LIGHT.split(';').filter_map(|colour| colour.trim().split_once(": "));
+    colours
+        .fold(CHARTS.to_owned(), |css, (name, value)| css.replace(&format!("var({name})"), value))
 }
-* { box-sizing: border-box }
+
+/// Everything that is no chart.
+const PAGE: &str = r#"* { box-sizing: border-box }
 html { -webkit-text-size-adjust: 100% }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif }
 main { max-width: 78rem; margin: 0 auto; padding: 1.25rem 1rem 4rem }
@@ -40,30 +54,6 @@ a { color: var(--accent) }
 figure { margin: 0; min-width: 0; break-inside: avoid }
 figcaption p { margin: .1rem 0 .2rem; font-size: .85rem; line-height: 1.35; color: var(--quiet) }
 .chart { display: block; width: 100%; height: auto; max-width: 36rem }
-.chart text { font-size: 13px; fill: var(--quiet) }
-.chart .on-faint { fill: var(--ink); font-size: 12px }
-.chart .on-dark { fill: var(--paper); font-size: 12px }
-.grid { stroke: var(--grid); stroke-width: 1 }
-.axis { stroke: var(--quiet); stroke-width: 1; fill: none }
-.c0 { --c: var(--k0) } .c1 { --c: var(--k1) } .c2 { --c: var(--k2) } .c3 { --c: var(--k3) }
-.c4 { --c: var(--k4) } .c5 { --c: var(--k5) } .c6 { --c: var(--k6) } .c7 { --c: var(--k7) }
-.l { stroke: var(--c); stroke-width: 2; fill: none; stroke-linejoin: round; stroke-linecap: round }
-.l.thin { stroke-width: 1.4 }
-.m { fill: var(--c); stroke: none }
-.m.hollow { fill: var(--paper); stroke: var(--c); stroke-width: 1.8 }
-.m.stroke { fill: none; stroke: var(--c); stroke-width: 2 }
-.ring { fill: none; stroke: var(--c); stroke-width: 1.6 }
-.band { fill: var(--c); fill-opacity: .14; stroke: none }
-.bar { fill: var(--c); stroke: var(--paper); stroke-width: .6 }
-.texture { pointer-events: none }
-.heat { fill: var(--heat) }
-.cell { fill: none; stroke: var(--grid); stroke-width: .6 }
-.pattern { stroke: var(--paper); stroke-width: 1.2; fill: none; stroke-opacity: .8 }
-.pattern-dots { fill: var(--paper); fill-opacity: .8 }
-.hatch-paper { stroke: var(--paper); stroke-width: 2.4; fill: none }
-.hatch-ink { stroke: var(--ink); stroke-width: 1; fill: none }
-.held { fill: var(--c); fill-opacity: .22; stroke: var(--c); stroke-width: 1.4 }
-.flow { stroke: var(--quiet); stroke-width: 1.4; fill: none }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .15rem .9rem; margin: .2rem 0 .3rem; padding: 0; font-size: .82rem; line-height: 1.35 }
 .legend li { display: flex; align-items: center; gap: .35rem; min-width: 0; overflow-wrap: anywhere }
 .key { flex: none; width: 28px; height: 14px }
@@ -82,7 +72,38 @@ pre { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; overf
 .links { padding-left: 1.1rem; columns: 16rem auto; font-size: .95rem }
 .links li { overflow-wrap: anywhere }
 #stale { position: fixed; inset: auto 1rem 1rem auto; background: var(--ink); color: var(--paper); padding: .5rem .8rem; border-radius: .5rem; max-width: calc(100% - 2rem) }
-@media print {
+"#;
+
+/// Charts.
+const CHARTS: &str = ".chart text { font-size: 13px; fill: var(--quiet) }
+.chart .title { font-size: 16px; font-weight: 600; fill: var(--ink) }
+.chart .on-faint { fill: var(--ink); font-size: 12px }
+.chart .on-dark { fill: var(--paper); font-size: 12px }
+.grid { stroke: var(--grid); stroke-width: 1 }
+.axis { stroke: var(--quiet); stroke-width: 1; fill: none }
+.c0 { color: var(--k0) } .c1 { color: var(--k1) } .c2 { color: var(--k2) } .c3 { color: var(--k3) }
+.c4 { color: var(--k4) } .c5 { color: var(--k5) } .c6 { color: var(--k6) } .c7 { color: var(--k7) }
+.l { stroke: currentColor; stroke-width: 2; fill: none; stroke-linejoin: round; stroke-linecap: round }
+.l.thin { stroke-width: 1.4 }
+.m { fill: currentColor; stroke: none }
+.m.hollow { fill: var(--paper); stroke: currentColor; stroke-width: .5 }
+.m.stroke { fill: none; stroke: currentColor; stroke-width: .6 }
+.ring { fill: none; stroke: currentColor; stroke-width: 1.6 }
+.band { fill: currentColor; fill-opacity: .14; stroke: none }
+.bar { fill: currentColor; stroke: var(--paper); stroke-width: .6 }
+.texture { pointer-events: none }
+.heat { fill: var(--heat) }
+.cell { fill: none; stroke: var(--grid); stroke-width: .6 }
+.pattern { stroke: var(--paper); stroke-width: 1.2; fill: none; stroke-opacity: .8 }
+.pattern-dots { fill: var(--paper); fill-opacity: .8 }
+.hatch-paper { stroke: var(--paper); stroke-width: 2.4; fill: none }
+.hatch-ink { stroke: var(--ink); stroke-width: 1; fill: none }
+.held { fill: currentColor; fill-opacity: .22; stroke: currentColor; stroke-width: 1.4 }
+.flow { stroke: var(--quiet); stroke-width: 1.4; fill: none }
+";
+
+/// Paper.
+const PRINT: &str = "@media print {
   @page { size: A4; margin: 14mm }
   body { font-size: 11px }
   main { max-width: none; padding: 0 }
@@ -97,7 +118,7 @@ pre { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; overf
   td.number:last-child { white-space: normal }
   h2 { break-after: avoid }
 }
-"#;
+";
 
 /// Textures, which the charts of a document share.
 pub(super) const PATTERNS: &str = r#"<svg width="0" height="0" style="position:absolute" aria-hidden="true" focusable="false"><defs>

@@ -52,9 +52,8 @@ pass! {
 
 #[cfg(test)]
 mod tests {
-    use super::passes::Excess;
+    use super::passes::{Excess, LIMIT};
     use super::*;
-    use crate::kernels::LIMIT;
 
     /// Nothing, less than a line, a group and quarters of groups, and one number to either side.
     const COUNTS: [usize; 14] = [0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 257, 1000, 1024, 12_345];
