@@ -9,8 +9,8 @@ use fedra::study::advise::AdviceRequest;
 
 use crate::console;
 use crate::experiment::Written;
+use crate::flags::Quiet;
 use crate::interrupt;
-use crate::progress::Voice;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
@@ -20,20 +20,8 @@ Examples:
   fedra advise experiments/frozen.toml --warmups 1,4,12        other candidates
   fedra advise experiments/frozen.toml --seed 2 --json
 
-How it decides. The method beneath trains everything for all rounds: the trunk. From rounds 0, 1/8, 1/4 and
-1/2 of it a branch goes on with query and key frozen, exactly as a run with that warm-up would. In the last
-rounds each branch is compared with the trunk, client by client, on the clients' validation examples:
-  better          the interval over clients lies above zero; the best of these is proposed
-  as good         it lies above -TOLERANCE; if none is better, the earliest of these is proposed: it sends least
-  worse, or no difference seen
-                  neither; if there is nothing else, the proposal is never to freeze
-A branch that half-way is clearly behind where the trunk was an eighth of the rounds before is not followed
-further.
-
-What it costs: some four runs of the experiment; the number of rounds is said before it starts. --rounds N
-looks only N rounds ahead. It needs validation examples (data.shares.validation or a validation file), never
-looks at a test example, and writes nothing but, with --scratch, a file that is gone at the end. One pilot
-is one seed: the interval says how far clients agree, not what another seed would give.";
+A pilot costs about four runs of the experiment. It needs validation examples, and it writes nothing.
+docs/advise.md says how the pilot decides.";
 
 /// The whole command.
 #[derive(Args)]
@@ -56,19 +44,18 @@ pub struct Advise {
     /// Print the advice as one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// Say nothing on the way
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Advise {
     /// Runs the pilot and prints what it measured and what follows from it.
     pub fn run(self) -> Result<ExitCode> {
         let experiment = self.written.experiment()?;
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let Self { rounds, warmups, tolerance, scratch, .. } = self;
+        let Self { rounds, warmups, tolerance, scratch, quiet, .. } = self;
         let asked = AdviceRequest { rounds, warmups, tolerance, scratch };
-        let Some(advice) = fedra::advise(&experiment, &asked, &Terminal::new(voice))? else {
+        let Some(advice) = fedra::advise(&experiment, &asked, &Terminal::new(quiet.voice()))?
+        else {
             console::say("stopped; advice needs the whole pilot, and nothing was written");
             return Ok(ExitCode::from(interrupt::STATUS));
         };

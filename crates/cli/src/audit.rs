@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use crate::console;
 use crate::experiment::Written;
+use crate::flags::Quiet;
 use crate::interrupt;
-use crate::progress::Voice;
 use crate::terminal::Terminal;
 
 pub const HELP: &str = "\
@@ -23,15 +23,8 @@ Examples:
   fedra audit experiments/audit.toml
   fedra audit experiments/audit.toml --set privacy.noise=0.5 --canaries 600 --json
 
-The experiment is run once, with rows of random tokens and labels among those of its clients, each
-there by a coin. The auditor plays a server that keeps every model and update, knows all rows and
-not the coins, and guesses them. What is guessed right proves a least epsilon (Steinke, Nasr and
-Jagielski 2023), at delta and confidence as given. Below the claim of the ledger it shows that
-nothing was seen to be broken, not that the claim is true; above it, the program or the claim is
-broken, and the status is 1.
-
-Few steps in which everybody takes part (work.batch at least the rows of a client and its canaries)
-and a small model show most. SGD without decay, flat clipping and f32 are needed.";
+The status is 1 if the proven lower bound is above the epsilon that the ledger claims. A bound below the
+claim does not prove the claim. docs/audit.md describes the method and what an experiment needs for it.";
 
 /// The whole command.
 #[derive(Args)]
@@ -50,9 +43,8 @@ pub struct Audit {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Print the result and nothing else
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 /// What came of it.
@@ -81,7 +73,7 @@ impl Audit {
     /// Runs the experiment with canaries, guesses, tells.
     pub fn run(&self) -> Result<ExitCode> {
         let experiment = self.written.experiment()?;
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let voice = self.quiet.voice();
         let usual = || PathBuf::from("runs").join(format!("audit-{}", experiment.name));
         let scratch = self.out.clone().unwrap_or_else(usual);
         if scratch.exists() {
@@ -98,9 +90,7 @@ impl Audit {
             return Ok(ExitCode::from(interrupt::STATUS));
         };
         let trust = Trust::new(run.privacy.promise.delta.get(), self.confidence)?;
-        if voice == Voice::Lively {
-            console::say("reading gradients back from updates");
-        }
+        voice.say("reading gradients back from updates");
         let finding = found(&run, &run.privacy, trust)?;
         let claim = run.privacy.epsilon;
         let is_broken = claim.is_some_and(|claim| finding.epsilon > claim);

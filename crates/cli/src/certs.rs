@@ -15,8 +15,7 @@ Examples:
   fedra certs certs --server server.example 203.0.113.7 --client north --client south
   fedra certs certs --client west                    one more client, by the CA that is there
 
-The folder then holds ca.pem and ca.key, server.pem and server.key, and clients/NAME.pem and .key.
-Keep ca.key where nobody else can read it: whoever has it can be anybody. A site gets ca.pem and its
+Keep ca.key where nobody else can read it: whoever has it can certify anybody. A site gets ca.pem and its
 own two files and nothing else.";
 
 /// The whole command.

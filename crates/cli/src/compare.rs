@@ -4,12 +4,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use fedra::folder::run_files::REPORT;
 use fedra::folder::summary::duration;
 use fedra::run::listener::Listener;
 use fedra::study::compare::{
@@ -20,10 +19,11 @@ use fedra_data::printable;
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flags::{Quiet, Voice};
 use crate::interrupt;
-use crate::live::{A_WHILE, cut, fitted};
-use crate::progress::Voice;
-use crate::screen::{self, Line};
+use crate::live::{A_WHILE, fitted};
+use crate::run;
+use crate::screen::{self, Line, TextLine, locked};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
@@ -32,27 +32,8 @@ Examples:
   fedra compare experiments/safl_k_sweep.toml --seeds 5 --jobs 2
   fedra compare a.toml b.toml --tune work.optimiser.rate=3e-4,1e-3,3e-3
 
-Every combination of the swept values is a variant, and every variant runs with every seed. A tuned
-key gets, for each variant by itself, the value with the best score on the clients' validation
-examples (data.shares.validation), with the first seed; the test set is not looked at. Differences
-to the baseline are taken seed by seed with a 95 % interval; where zero is inside, the table says
-\"no difference seen\", and fewer than three seeds give no verdict. There are three tables, because
-three budgets can be equal: rounds, bytes, and the clients' compute.
-
-A file can hold all that itself:
-  [compare]
-  seeds = 3
-  baseline = \"fedavg\"
-  variants = [
-    { name = \"fedavg\" },
-    { name = \"fedprox\", set = { \"method.name\" = \"fedprox\", \"method.mu\" = 0.1 } },
-  ]
-  sweep.\"data.partition.alpha\" = [0.1, 1.0]
-  tune.\"work.optimiser.rate\" = [3e-4, 1e-3, 3e-3]
-
-DIR/VARIANT/seed-N holds the files of each run, DIR/compare.json and compare.md the tables, and
-report.html shows them. The same command again runs only what is missing; Ctrl-C stops after the
-steps that are on.";
+Every combination of swept values is a variant, and every variant runs with every seed. The same command
+again runs only the missing runs. docs/compare.md describes the tables and the [compare] table of a file.";
 
 /// The whole command.
 #[derive(Args)]
@@ -84,15 +65,14 @@ pub struct Compare {
     /// Print compare.json instead of tables
     #[arg(long)]
     json: bool,
-    /// Print the result and nothing else
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Compare {
     /// Runs what is missing and prints the tables.
     pub fn run(self) -> Result<ExitCode> {
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let voice = self.quiet.voice();
         let plan = WorkPlan::new(&CompareRequest {
             files: self.files,
             overrides: self.overrides.as_given(),
@@ -120,12 +100,7 @@ impl Compare {
         } else {
             console::data(compared.page().text(console::table_width()));
         }
-        if voice == Voice::Lively {
-            let page = out.join(REPORT);
-            let open =
-                if page.is_file() { format!("; open {}", page.display()) } else { String::new() };
-            console::say(format_args!("\nresults in {shown}{open}"));
-        }
+        voice.say(format_args!("\nresults in {shown}{}", run::page_of(&out)));
         Ok(if compared.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -154,7 +129,7 @@ struct Follower {
 #[derive(Default)]
 struct Lines {
     overall: Option<Line>,
-    runs: BTreeMap<String, (Line, Arc<Mutex<String>>)>,
+    runs: BTreeMap<String, TextLine>,
 }
 
 /// All runs together.
@@ -203,18 +178,8 @@ impl Follower {
     fn show(&self, run: &str, told: &str) {
         let mut lines = self.lines.borrow_mut();
         if self.voice == Voice::Lively {
-            let shown = format!("  {}  {told}", printable(run));
-            if let Some((_, text)) = lines.runs.get(run) {
-                *locked(text) = shown;
-            } else {
-                let text = Arc::new(Mutex::new(shown));
-                let live = Arc::clone(&text);
-                let line = Line::new(move |width| cut(&locked(&live), width.saturating_sub(1)));
-                lines.runs.insert(run.to_owned(), (line, text));
-            }
-        }
-        if let Some((line, _)) = lines.runs.get(run) {
-            line.draw();
+            let line = lines.runs.entry(run.to_owned()).or_insert_with(TextLine::new);
+            line.set(format!("  {}  {told}", printable(run)));
         }
         if let Some(line) = &lines.overall {
             line.draw();
@@ -223,23 +188,16 @@ impl Follower {
 
     /// A run is over, however it ended.
     fn over(&self, run: &str) {
-        if let Some((line, _)) = self.lines.borrow_mut().runs.remove(run) {
+        if let Some(line) = self.lines.borrow_mut().runs.remove(run) {
             line.remove();
         }
         locked(&self.state).complete += 1;
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // It holds what is drawn: no panic leaves half of it that matters.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl CompareListener for Follower {
     fn note(&self, line: &str) {
-        if self.voice == Voice::Lively {
-            console::say(line);
-        }
+        self.voice.say(line);
     }
 
     fn preparation(&self) -> &dyn Listener {
@@ -277,9 +235,7 @@ impl CompareListener for Follower {
 
     fn complete(&self, run: &str, told: &str) {
         self.over(run);
-        if self.voice == Voice::Lively {
-            console::say(format_args!("{run}: {told}"));
-        }
+        self.voice.say(format_args!("{run}: {told}"));
     }
 
     fn failed(&self, run: &str, reason: &str) {
@@ -289,9 +245,7 @@ impl CompareListener for Follower {
 
     fn end(&self) {
         let mut lines = self.lines.borrow_mut();
-        for (line, _) in std::mem::take(&mut lines.runs).into_values() {
-            line.remove();
-        }
+        std::mem::take(&mut lines.runs).values().for_each(TextLine::remove);
         if let Some(line) = lines.overall.take() {
             line.remove();
         }

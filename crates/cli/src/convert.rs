@@ -3,21 +3,23 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use fedra::text::grid::grouped;
 use fedra_model::gguf;
 use fedra_model::hf::Precision;
 
 use crate::console;
+use crate::flags::one_of;
 
 const EXAMPLES: &str = "\
 Examples:
   fedra convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2
   fedra convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2 --precision bf16
 
-The folder has config.json, model.safetensors, tokenizer.json, tokenizer_config.json and
-generation_config.json. In f32 its weights are those of the file to the bit. An experiment need
-not convert: model.path takes the file itself.";
+An experiment need not convert: model.path takes the GGUF file itself.";
+
+const PRECISIONS: [(&str, Precision); 3] =
+    [("f32", Precision::F32), ("f16", Precision::F16), ("bf16", Precision::BF16)];
 
 /// The whole command.
 #[derive(Args)]
@@ -29,31 +31,15 @@ pub struct Convert {
     /// The folder to write, new or empty
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// How weights are stored
-    #[arg(long, value_enum, default_value_t = Stored::F32)]
-    precision: Stored,
-}
-
-/// How weights are stored.
-#[derive(Clone, Copy, ValueEnum)]
-enum Stored {
-    /// Exact
-    F32,
-    /// Half the size, 11 bits of significand
-    F16,
-    /// Half the size, 8 bits of significand
-    Bf16,
+    /// How weights are stored: f32 is exact, the others take half the space
+    #[arg(long, default_value = "f32", value_parser = one_of(PRECISIONS))]
+    precision: Precision,
 }
 
 impl Convert {
     /// Writes the folder.
     pub fn run(&self) -> Result<()> {
-        let precision = match self.precision {
-            Stored::F32 => Precision::F32,
-            Stored::F16 => Precision::F16,
-            Stored::Bf16 => Precision::BF16,
-        };
-        let parameters = gguf::convert(&self.file, &self.folder, precision)?;
+        let parameters = gguf::convert(&self.file, &self.folder, self.precision)?;
         let folder = self.folder.display();
         console::say(format_args!("{folder}: {} parameters", grouped(parameters as u64)));
         Ok(())

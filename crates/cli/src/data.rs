@@ -12,7 +12,7 @@ use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printabl
 
 use crate::console;
 use crate::experiment::Written;
-use crate::progress::Voice;
+use crate::flags::Voice;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
@@ -23,8 +23,7 @@ Examples:
     --set data.partition.alpha=0.1
   fedra data study.toml --client north
 
-Shares are of rows, so those of labels that may stand together add up to more than 100 %. Where
-every word has a label, the list counts words and the picture compares spans.";
+Shares are of rows: where a row may have several labels, they add up to more than 100 %.";
 
 /// Most labels that are listed one by one.
 const MOST_LABELS: usize = 30;

@@ -3,19 +3,21 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::Experiment;
 use fedra::apply::evaluate::{DataFile, EvaluationData};
 use fedra::apply::output_file::{Existing, OutputFile};
 use fedra::config::draft::Source;
-use fedra_data::{Columns, Encoding, Missing, Split, Task, TextColumns};
+use fedra_data::{Columns, Encoding, Missing, Split, Task};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flags::{MISSING, Threads, Voice, one_of};
 use crate::interrupt;
-use crate::predict::{Chosen, parse_encoding, thread_pool};
-use crate::progress::Voice;
+use crate::predict::{Chosen, parse_encoding};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
@@ -25,9 +27,8 @@ Examples:
   fedra evaluate --model runs/notes notes.csv --columns text=note,label=diagnosis
   fedra evaluate --model runs/notes notes.jsonl --split test --predictions answers.jsonl
 
-An experiment file brings its own rows, splits, clients and longest text, so the scores are those
-that a run of it would give the model. Of a data file all rows are scored, or those of --split.
-docs/predict.md explains the numbers.";
+An experiment file brings its own rows, splits, clients and longest text. docs/predict.md explains the
+numbers.";
 
 /// The whole command.
 #[derive(Args)]
@@ -40,8 +41,8 @@ pub struct Evaluate {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// What is asked of the rows: classes, diagnosis, tokens, concepts [default: the model's head says]
-    #[arg(long, value_name = "TASK", value_parser = parse_task)]
+    /// What is asked of the rows [default: the model's head says]
+    #[arg(long, value_name = "TASK", value_parser = one_of(Task::ALL.map(|task| (task.name(), task))))]
     task: Option<Task>,
     /// Which column means what, as in text=note,label=code,client=ward,split=part [default: text and
     /// label as the model's run had them]
@@ -59,8 +60,8 @@ pub struct Evaluate {
     /// What stands between the fields of CSV and TSV
     #[arg(long, value_name = "CHARACTER")]
     delimiter: Option<char>,
-    /// Rows without a text or a label: refuse or drop [default: refuse]
-    #[arg(long, value_name = "CHOICE", value_parser = parse_missing)]
+    /// What becomes of rows without a text or a label [default: refuse]
+    #[arg(long, value_name = "CHOICE", value_parser = one_of(MISSING))]
     missing: Option<Missing>,
     /// Most tokens of a row [default: what the model reads; an experiment says its own]
     #[arg(long, value_name = "N")]
@@ -74,15 +75,14 @@ pub struct Evaluate {
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// Threads [default: as many as the machine has cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: Threads,
 }
 
 impl Evaluate {
     /// Scores.
     pub fn run(&self) -> Result<()> {
-        thread_pool(self.threads)?.install(|| self.score())
+        self.threads.pool()?.install(|| self.score())
     }
 
     fn score(&self) -> Result<()> {
@@ -164,51 +164,20 @@ impl Evaluate {
 
 /// Columns by what they mean; a second `text` makes a pair.
 fn columns(text: &str) -> Result<Columns> {
-    let mut columns = Columns::default();
+    let mut columns = serde_json::Map::new();
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {
         let Some((key, name)) = part.split_once('=') else {
             bail!("--columns: found {part:?}, expected KEY=NAME");
         };
-        let name = name.to_owned();
-        match key.trim() {
-            "text" => {
-                columns.text = Some(match columns.text.take() {
-                    None => TextColumns::One(name),
-                    Some(TextColumns::One(first)) => TextColumns::Pair([first, name]),
-                    Some(TextColumns::Pair(_)) => {
-                        bail!("--columns: found three of text, expected one, or two for a pair")
-                    }
-                });
-            }
-            "label" | "labels" => columns.label = Some(name),
-            "client" => columns.client = Some(name),
-            "split" => columns.split = Some(name),
-            "document" => columns.document = Some(name),
-            "separator" => {
-                let mut letters = name.chars();
-                match (letters.next(), letters.next()) {
-                    (Some(letter), None) => columns.separator = Some(letter),
-                    (_, _) => bail!("--columns: separator: found {name:?}, expected one character"),
-                }
-            }
-            "rows" => columns.rows = Some(name),
-            other => bail!(
-                "--columns: found {other:?}, expected text, label, client, split, document, separator or rows"
-            ),
-        }
+        let (key, name) = (key.trim().to_owned(), Value::from(name));
+        let named = match columns.remove(&key) {
+            None => name,
+            Some(Value::Array(names)) => names.into_iter().chain([name]).collect(),
+            Some(first) => Value::Array(vec![first, name]),
+        };
+        columns.insert(key, named);
     }
-    Ok(columns)
-}
-
-fn parse_task(text: &str) -> Result<Task, String> {
-    let names = || Task::ALL.map(Task::name).join(", ");
-    let found = Task::ALL.into_iter().find(|task| task.name() == text);
-    found.ok_or_else(|| format!("found {text:?}, expected one of {}", names()))
-}
-
-/// What becomes of rows that lack something, by its name.
-pub fn parse_missing(text: &str) -> Result<Missing, String> {
-    Missing::parse(text).ok_or_else(|| format!("found {text:?}, expected refuse or drop"))
+    Columns::deserialize(Value::Object(columns)).context("--columns")
 }
 
 fn parse_split(text: &str) -> Result<Split, String> {

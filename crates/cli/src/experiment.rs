@@ -6,6 +6,8 @@ use clap::Args;
 use fedra::Experiment;
 use fedra::config::Party;
 
+use crate::flags::parse_seed;
+
 /// A file and what overrides it.
 #[derive(Args, Clone, Debug)]
 pub struct Written {
@@ -49,9 +51,4 @@ impl Overrides {
     pub fn as_given(&self) -> fedra::Overrides {
         fedra::Overrides::new(self.sets.clone(), self.seed)
     }
-}
-
-/// A seed on the command line.
-pub fn parse_seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())
 }

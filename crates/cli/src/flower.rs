@@ -16,7 +16,7 @@ Examples:
   fedra flower key north.key           north.key stays at the site, north.key.pub is registered
   flwr supernode register north.key.pub LINK
 
-LINK is a SuperLink in Flower's own configuration. docs/deploy.md has the whole story.";
+LINK is a SuperLink in Flower's own configuration. docs/deploy.md describes a whole deployment.";
 
 /// The commands.
 #[derive(Subcommand)]

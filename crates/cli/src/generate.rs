@@ -14,7 +14,7 @@ use fedra_client::generate::{
     CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Reader, Sampling,
     TextStream,
 };
-use fedra_compute::{Device, Seed, ThreadPool};
+use fedra_compute::{Device, Seed};
 use fedra_data::Tokenizer;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
 use fedra_model::hf::Config;
@@ -23,6 +23,7 @@ use fedra_net::{DecodeDialer, DecodeListener, Dialer, NetDecodePeer, Runtime, Se
 use fedra_plan::{Cut, Scope, Side};
 use fedra_wire::RowEncoding;
 
+use crate::flags::{Threads, one_of};
 use crate::model_server::{Ends, identity, load_side};
 use crate::tls::Tls;
 use crate::{console, interrupt};
@@ -34,11 +35,11 @@ Examples:
   fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient' --encoding bf16
   echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --top-p 0.9 --seed 7
 
-Text goes to stdout as it is made, figures to stderr. Without --temperature, --top-k and --top-p the
-likeliest token is taken each time (--greedy). With them tokens are drawn; the same seed draws the
-same text, on any number of threads. Filters apply in this order: temperature, top-k, top-p. The end
-of the text is the model's own end token, a --stop string or --max-tokens. Ctrl-C ends after the token
-that is on.";
+Text goes to stdout as it is generated, figures to stderr. Filters apply in this order: temperature,
+top-k, top-p. The same seed draws the same text on any number of threads.";
+
+const ENCODINGS: [(&str, RowEncoding); 3] =
+    [("f32", RowEncoding::F32), ("bf16", RowEncoding::Bf16), ("int8", RowEncoding::Int8)];
 
 /// The most that a prompt file may have; a million tokens have some megabytes.
 const LONGEST_PROMPT: u64 = 64 << 20;
@@ -63,9 +64,8 @@ pub struct Generate {
     /// Store weights as bf16: half the memory, faster (1.3 to 1.8 times seen), a little less exact
     #[arg(long)]
     bf16: bool,
-    /// Threads [default: as many as the machine has cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: Threads,
     /// Print one JSON object at the end instead of text
     #[arg(long)]
     json: bool,
@@ -84,9 +84,9 @@ struct Far {
     client: Option<String>,
     #[command(flatten)]
     ends: Ends,
-    /// How rows travel: f32, bf16 or int8
+    /// How rows are encoded on their way
     #[arg(long, value_name = "ENCODING", default_value = "f32", requires = "server",
-          value_parser = parse_encoding)]
+          value_parser = one_of(ENCODINGS))]
     encoding: RowEncoding,
     /// Noise on rows that leave: relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA
     #[arg(long, value_name = "KIND=SIZE", requires = "server", value_parser = parse_noise)]
@@ -178,15 +178,6 @@ impl DecodeListener for Said {
     }
 }
 
-fn parse_encoding(text: &str) -> Result<RowEncoding, String> {
-    match text {
-        "f32" => Ok(RowEncoding::F32),
-        "bf16" => Ok(RowEncoding::Bf16),
-        "int8" => Ok(RowEncoding::Int8),
-        other => Err(format!("found {other:?}, expected f32, bf16 or int8")),
-    }
-}
-
 fn parse_noise(text: &str) -> Result<NoiseKind, String> {
     let expected = "relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA";
     let wrong = || format!("found {text:?}, expected {expected}");
@@ -231,13 +222,8 @@ impl Generate {
         if self.max_tokens == 0 {
             bail!("--max-tokens: found 0, expected at least 1");
         }
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.threads.unwrap_or_else(cores);
-        if !(1..=ThreadPool::MOST).contains(&threads) {
-            bail!("--threads: found {threads}, expected 1 to {}", ThreadPool::MOST);
-        }
+        let pool = self.threads.pool()?;
         let text = self.prompt.read()?;
-        let pool = ThreadPool::new(threads).context("--threads: cannot start them")?;
         pool.install(|| self.write(&text, settings))
     }
 

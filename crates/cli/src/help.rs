@@ -1,8 +1,8 @@
 //! Help that fits a screen.
 //!
-//! `-h` says what flags there are, with examples; `--help` says all there is to say. Both are set in the
-//! narrow form, a flag a line: clap's long form spreads twenty flags over a hundred lines. So which of
-//! the two is asked for is seen here, and the command is made accordingly.
+//! `-h` lists the flags, each with the first clause of its description, and the examples; `--help` says all
+//! there is to say. clap chooses between the two by description, not by clause, so which of them is asked
+//! for is seen here, and the command is made accordingly.
 
 use clap::{Arg, Command};
 
@@ -28,54 +28,25 @@ impl Detail {
 
 /// The same command, and all below it, with help in so much detail.
 pub fn shaped(command: Command, detail: Detail) -> Command {
-    let after = command.get_after_help().map(ToString::to_string);
-    let long = command.get_long_about().map(ToString::to_string);
     let mut command = command.max_term_width(WIDTH);
-    match detail {
-        Detail::Short => {
-            if let Some(after) = after {
-                command = command.after_help(examples(&after));
-            }
-            command = command.mut_args(|arg: Arg| {
-                let help = arg.get_help().map(|help| first_clause(&help.to_string()).to_owned());
-                match help {
-                    Some(help) => arg.help(help),
-                    None => arg,
-                }
-            });
+    if detail == Detail::Short {
+        if let Some(after) = command.get_after_help().map(ToString::to_string) {
+            command = command.after_help(examples(&after));
         }
-        Detail::Full => {
-            if let Some(long) = long {
-                command = command.about(long);
-            }
-            command = command.mut_args(|arg: Arg| {
-                let long = arg.get_long_help().map(ToString::to_string);
-                match long {
-                    Some(long) => arg.help(long).long_help(None::<&str>),
-                    None => arg,
-                }
-            });
-        }
+        command = command.mut_args(|arg: Arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            arg.help(first_clause(&help).to_owned())
+        });
     }
-    command = command.long_about(None::<&str>);
     command.mut_subcommands(|inner| shaped(inner, detail))
 }
 
-/// Lines of examples that `-h` shows, their heading among them.
-const EXAMPLES: usize = 4;
-
-/// The first examples; what is explained behind them can wait.
+/// The examples; what is explained behind them can wait.
 fn examples(after: &str) -> String {
-    let first = after.split("\n\n").next().unwrap_or_default();
-    let mut lines: Vec<&str> = first.lines().take(EXAMPLES).collect();
-    // A command that goes on in the next line is shown whole or not at all.
-    while lines.last().is_some_and(|line| line.ends_with('\\')) {
-        lines.pop();
+    match after.split_once("\n\n") {
+        Some((examples, _)) => format!("{examples}\n--help says more"),
+        None => after.to_owned(),
     }
-    if lines.len() < first.lines().count() || first.len() < after.len() {
-        lines.push("--help says more");
-    }
-    lines.join("\n")
 }
 
 /// Letters of a description that fit beside most flags.
@@ -103,9 +74,8 @@ mod tests {
     }
 
     #[test]
-    fn an_example_is_never_cut_in_two() {
-        let after = "Examples:\n  a\n  b \\\n    c \\\n    d\n\nMore.";
-        assert_eq!(examples(after), "Examples:\n  a\n--help says more");
+    fn what_is_explained_behind_examples_can_wait() {
+        assert_eq!(examples("Examples:\n  a\n\nMore."), "Examples:\n  a\n--help says more");
         assert_eq!(examples("Examples:\n  a"), "Examples:\n  a");
     }
 }

@@ -81,13 +81,21 @@ pub fn removes(part: Option<&Path>) {
         // Where it cannot be heard, a signal keeps its usual meaning.
         let _deaf = flag::register(number, Arc::clone(&signal));
     }
+    once(signal, move || {
+        let _absent = std::fs::remove_file(&part);
+        std::process::exit(STATUS.into());
+    });
+}
+
+/// Does something once a flag is set that a handler has set: a handler itself can do nothing else. Live lines
+/// are gone by then, for a second signal may end the process at once.
+fn once(signal: Arc<AtomicBool>, then: impl FnOnce() + Send + 'static) {
     let _unheard = std::thread::Builder::new().spawn(move || {
         while !signal.load(Ordering::SeqCst) {
             std::thread::sleep(GLANCE);
         }
         screen::close();
-        let _absent = std::fs::remove_file(&part);
-        std::process::exit(STATUS.into());
+        then();
     });
 }
 
@@ -99,13 +107,7 @@ fn listen() -> bool {
         flag::register(number, Arc::clone(&signal))?;
         flag::register(number, Arc::clone(&TOLD)).map(drop)
     });
-    // A handler can only set a flag; this tells the person who pressed the key.
-    let _silent = std::thread::Builder::new().spawn(move || {
-        while !signal.load(Ordering::SeqCst) {
-            std::thread::sleep(GLANCE);
-        }
-        // A second signal ends the process at once, whatever is on the screen then.
-        screen::close();
+    once(signal, || {
         let after = match (WITHIN.get(), WAITS.load(Ordering::SeqCst)) {
             (Some(what), _) => format!(" after this {what}"),
             (None, true) => String::new(),

@@ -21,9 +21,9 @@ use fedra_privacy::Unit;
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flags::{Quiet, Voice};
 use crate::flower::AtSuperLink;
 use crate::interrupt;
-use crate::progress::Voice;
 use crate::site_steps::SiteSteps;
 use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
@@ -34,15 +34,11 @@ Examples:
   fedra join experiments/clinic-concepts.toml --server 127.0.0.1:7400 --client hospital-1
   fedra join study.toml --server server.example:7400 --client north --set data.path=north.jsonl \\
       --tls-cert certs/clients/north.pem --tls-key certs/clients/north.key --tls-ca certs/ca.pem
-
   fedra join study.toml --superlink https://link.example:8000 --client north --set data.path=north.jsonl \\
       --key north.key --ca certs/ca.pem
 
-The site dials the server and nobody dials it. It works until all rounds are complete; when the
-connection is lost it dials again, with growing waits, for ever or for --give-up-after seconds. What
-the client keeps between rounds is in --state: a site that is killed and started again goes on from
-there. Where a second process joins as the same client, the first is told so and ends with status 2.
-Ctrl-C leaves after the request that is worked on.";
+A lost connection is dialled again, with growing waits. A site that was killed resumes from --state when
+the same command is given again. docs/deploy.md describes a whole deployment.";
 
 /// The whole command.
 #[derive(Args)]
@@ -87,16 +83,15 @@ pub struct Join {
     #[arg(long, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     give_up_after: Option<u64>,
-    /// Say nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Join {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         fedra_compute::Allocator.keep_little();
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let voice = self.quiet.voice();
         let way = self.way()?;
         let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;
         let Joining { client, agreement, notes } =
@@ -104,15 +99,15 @@ impl Join {
         let usual =
             || Path::new("runs").join(format!("{}-{}", experiment.name, file_name(&self.client)));
         let folder = self.state.clone().unwrap_or_else(usual);
-        if voice == Voice::Lively {
-            notes.iter().for_each(console::say);
-            let examples = grouped(client.info().examples);
-            console::say(format_args!(
-                "{} with {examples} training examples; its state is in {}",
-                self.client,
-                folder.display()
-            ));
+        for note in &notes {
+            voice.say(note);
         }
+        voice.say(format_args!(
+            "{} with {} training examples; its state is in {}",
+            self.client,
+            grouped(client.info().examples),
+            folder.display()
+        ));
         // Rows that cross a cut are another release each time: what has begun is then finished.
         let is_counted = experiment.recipe.privacy.is_some() && experiment.recipe.split.is_some();
         let finishes = if is_counted { Finishes::Round } else { Finishes::Step };
@@ -335,9 +330,7 @@ struct Said(Voice);
 
 impl JoinListener for Said {
     fn told(&self, line: &str) {
-        if self.0 == Voice::Lively {
-            console::say(line);
-        }
+        self.0.say(line);
     }
 
     fn stops(&self) -> bool {

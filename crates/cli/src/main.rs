@@ -14,6 +14,7 @@ mod convert;
 mod data;
 mod evaluate;
 mod experiment;
+mod flags;
 mod flower;
 mod generate;
 mod help;
@@ -35,6 +36,7 @@ mod screen;
 mod serve;
 mod site_steps;
 mod status;
+mod study_folder;
 mod tensor_names;
 mod terminal;
 mod tls;
@@ -59,7 +61,7 @@ static ALLOCATOR: fedra_compute::Allocator = fedra_compute::Allocator;
 
 const EXAMPLES: &str = "\
 Examples:
-  fedra quickstart                                   the whole story, in a minute or so
+  fedra quickstart                                   the main methods, in about a minute
   fedra init notes.csv                               an experiment file for your own data
   fedra data experiments/clinic-concepts.toml        look at the data
   fedra plan experiments/clinic-concepts.toml        what it would send and cost
@@ -68,7 +70,7 @@ Examples:
   fedra compare experiments/clinic-concepts.toml --sweep method.name=fedavg,fedadam
 
 Every experiment is one TOML file; --set overrides single keys of it. Results are files under
-runs/NAME. Data go to stdout, words for people to stderr.";
+runs/NAME. Data go to stdout, messages to stderr.";
 
 /// Fine-tune Transformers across parties that may not share their data.
 #[derive(Parser)]
@@ -90,18 +92,18 @@ enum Command {
     Serve(serve::Serve),
     /// Take part in such a federation as one client, with its own rows alone
     Join(join::Join),
-    /// Say how such a federation stands: round, who is there, bytes, scores, privacy
+    /// Show the state of a run: round, clients, bytes, scores, privacy
     Status(status::Status),
     /// Make a CA, and certificates for a server and for clients
     Certs(certs::Certs),
     /// Prepare a federation that meets at a Flower SuperLink
     #[command(subcommand)]
     Flower(flower::Flower),
-    /// Run several experiments over seeds and say which is better, if that was seen at all
+    /// Run several experiments over seeds and compare their scores
     Compare(compare::Compare),
     /// Make the page of a run or a comparison again
     Report(report::Report),
-    /// Say what an experiment would train, send and cost, without training
+    /// Show what an experiment would train, send and cost, without training
     #[command(after_help = plan::EXAMPLES)]
     Plan(plan::Arguments),
     /// Run a pilot and propose after how many rounds FedFrozen should freeze, if at all
@@ -114,21 +116,21 @@ enum Command {
     Predict(predict::Predict),
     /// Score a model on labelled rows: by label, by client, with its calibration
     Evaluate(evaluate::Evaluate),
-    /// Write what follows a prompt, with a decoder from a folder
+    /// Generate text after a prompt, with a decoder from a folder
     Generate(generate::Generate),
-    /// Say what a private run costs, and which noise a wished epsilon needs
+    /// Compute the epsilon of a private run, or the noise for a requested epsilon
     #[command(subcommand)]
     Account(account::Account),
-    /// Try to find out what a run should not tell: texts, and who was there
+    /// Attack a run: text reconstruction and membership inference
     #[command(subcommand)]
     Attack(attack::Attack),
-    /// Hold the promise of a private run against canaries among its rows
+    /// Audit the claimed epsilon of a private run with canaries
     #[command(after_help = audit::HELP)]
     Audit(audit::Audit),
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Ask questions that are small enough for exact answers
+    /// Study toy models with closed-form solutions
     #[command(subcommand)]
     Lab(lab::Lab),
     /// Print a completion script for a shell

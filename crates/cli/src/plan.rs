@@ -13,7 +13,7 @@ use fedra_plan::{ByteCount, Layout};
 
 use crate::console;
 use crate::experiment::Written;
-use crate::progress::Voice;
+use crate::flags::Voice;
 use crate::terminal::Terminal;
 
 /// How to use the command.
@@ -24,9 +24,7 @@ Examples:
   fedra plan experiments/clinic-concepts.toml --set method.name=fedper
   fedra plan experiments/frozen.toml
 
-The bytes are those of the encoded payloads and equal what the run will report. Memory is an
-estimate: of a client and a server with machines of their own, and of the run, which is this
-process as it is now and what training will add.";
+Bytes are those of the encoded payloads and equal what the run will report. Memory is an estimate.";
 
 /// What to plan.
 #[derive(Debug, Args)]

@@ -3,8 +3,6 @@
 use std::cell::RefCell;
 use std::io::{self, BufWriter, Cursor, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -17,15 +15,14 @@ use fedra::apply::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound
 use fedra::folder::run_model::RunModel;
 use fedra::prepare::token_lengths::cut_rows;
 use fedra::text::grid::{counted, grouped};
-use fedra_compute::ThreadPool;
 use fedra_data::{Encoding, TextColumns, TextFile, TextFormat, printable};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 
 use crate::console;
+use crate::flags::{Threads, one_of};
 use crate::interrupt;
-use crate::live::cut;
-use crate::screen::{self, Line};
+use crate::screen::{self, TextLine};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,9 +31,7 @@ Examples:
   fedra predict --model runs/clinic --best --input notes.jsonl > labelled.jsonl
   cut -f3 notes.tsv | fedra predict --model runs/clinic --input - --input-format text
 
-Answers keep the order of rows and the other columns of the input. JSON lines have `predicted` and
-`probabilities`, tables `predicted` and `probability`; a span has `start` and `end` in characters.
-docs/predict.md has every key. For a decoder that writes text see `fedra generate`.";
+docs/predict.md lists every key of an answer. For a decoder that writes text see `fedra generate`.";
 
 /// The whole command.
 #[derive(Args)]
@@ -49,8 +44,9 @@ pub struct Predict {
     /// Column to read; two of them are a pair of texts [default: as the run was trained, or text]
     #[arg(long, value_name = "NAME", conflicts_with = "text")]
     column: Vec<String>,
-    /// Format of the input: jsonl, csv, tsv, text or parquet [default: as its name ends]
-    #[arg(long, value_name = "FORMAT", conflicts_with = "text", value_parser = parse_text_format)]
+    /// Format of the input [default: as its name ends]
+    #[arg(long, value_name = "FORMAT", conflicts_with = "text",
+          value_parser = one_of(TextFormat::NAMES))]
     input_format: Option<TextFormat>,
     /// Letters of the input: utf-8, latin-1, windows-1252, utf-16, utf-16le or utf-16be
     #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = parse_encoding)]
@@ -61,8 +57,8 @@ pub struct Predict {
     /// Write answers to a file [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Format of the answers: jsonl, csv, tsv, text or parquet [default: as --output ends, or jsonl]
-    #[arg(long, value_name = "FORMAT", value_parser = parse_output_format)]
+    /// Format of the answers [default: as --output ends, or jsonl]
+    #[arg(long, value_name = "FORMAT", value_parser = one_of(OutputFormat::NAMES))]
     format: Option<OutputFormat>,
     /// Replace a file that is there
     #[arg(long, requires = "output")]
@@ -82,9 +78,8 @@ pub struct Predict {
     /// Leave out rows that cannot be read, and count them, instead of stopping at the first
     #[arg(long)]
     skip_bad: bool,
-    /// Threads [default: as many as the machine has cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: Threads,
 }
 
 /// Which model.
@@ -128,7 +123,7 @@ impl Predict {
         {
             bail!("--threshold: found {threshold}, expected a number from 0 to 1");
         }
-        thread_pool(self.threads)?.install(|| self.answer())
+        self.threads.pool()?.install(|| self.answer())
     }
 
     fn answer(&self) -> Result<()> {
@@ -357,9 +352,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A live line that counts rows, where that disturbs nobody.
 struct RowsDone {
     begun: Instant,
-    rows: Arc<AtomicU64>,
     /// Drawn once it takes a while.
-    line: RefCell<Option<Line>>,
+    line: RefCell<Option<TextLine>>,
     is_shown: bool,
 }
 
@@ -367,21 +361,17 @@ impl RowsDone {
     /// Answers that scroll by on the same terminal show by themselves how far it is.
     fn new(begun: Instant, to_file: bool) -> Self {
         let is_shown = screen::is_live() && (to_file || !io::stdout().is_terminal());
-        Self { begun, rows: Arc::default(), line: RefCell::new(None), is_shown }
+        Self { begun, line: RefCell::new(None), is_shown }
     }
 
     fn told(&self, rows: u64) {
-        self.rows.store(rows, Ordering::Relaxed);
         if !self.is_shown || self.begun.elapsed() < PATIENCE {
             return;
         }
-        let (begun, counted_rows) = (self.begun, Arc::clone(&self.rows));
-        let drawn = move |width: usize| {
-            let rows = counted_rows.load(Ordering::Relaxed);
-            let speed = rows as f64 / begun.elapsed().as_secs_f64().max(1e-9);
-            cut(&format!("{}, {speed:.0} a second", counted(rows, "row")), width.saturating_sub(1))
-        };
-        self.line.borrow_mut().get_or_insert_with(|| Line::new(drawn)).draw();
+        let speed = rows as f64 / self.begun.elapsed().as_secs_f64();
+        let mut line = self.line.borrow_mut();
+        let line = line.get_or_insert_with(TextLine::new);
+        line.set(format!("{}, {speed:.0} a second", counted(rows, "row")));
     }
 
     fn end(&self) {
@@ -405,38 +395,12 @@ impl Write for Stdout {
     }
 }
 
-/// As many threads as are asked for, or as there are cores.
-pub fn thread_pool(threads: Option<usize>) -> Result<ThreadPool> {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.unwrap_or_else(cores);
-    if !(1..=ThreadPool::MOST).contains(&threads) {
-        bail!("--threads: found {threads}, expected 1 to {}", ThreadPool::MOST);
-    }
-    ThreadPool::new(threads).context("--threads: cannot start them")
-}
-
 fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
-}
-
-fn parse_text_format(text: &str) -> Result<TextFormat, String> {
-    named(text, &TextFormat::NAMES)
-}
-
-fn parse_output_format(text: &str) -> Result<OutputFormat, String> {
-    named(text, &OutputFormat::NAMES)
-}
-
-fn named<T: Copy>(text: &str, names: &[(&str, T)]) -> Result<T, String> {
-    let found = names.iter().find(|(name, _)| *name == text);
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-        format!("found {text:?}, expected one of {}", names.join(", "))
-    })
 }
 
 /// An encoding by the name that it has in an experiment file.

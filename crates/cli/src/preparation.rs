@@ -2,7 +2,7 @@
 //! unless it takes long, and then one line for each part of it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fedra::folder::summary::duration;
@@ -12,7 +12,7 @@ use fedra_plan::ByteCount;
 
 use crate::console;
 use crate::live::fitted;
-use crate::screen::{self, Line};
+use crate::screen::{self, Line, locked};
 
 /// What lasts longer than this is worth a line where none is live.
 const LONG: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ impl Preparation {
         let state = Arc::new(Mutex::new(Step { at: step, since: began }));
         let shown = Arc::clone(&state);
         let line = Line::new(move |width| {
-            let step = *shown.lock().unwrap_or_else(PoisonError::into_inner);
+            let step = *locked(&shown);
             step.line(Instant::now(), width)
         });
         Self { state, line, began, said: BTreeSet::new() }
@@ -52,7 +52,7 @@ impl Preparation {
     pub fn step(&mut self, at: Preparing) {
         let now = Instant::now();
         {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = locked(&self.state);
             let since = if state.at.stage == at.stage { state.since } else { now };
             *state = Step { at, since };
         }

@@ -1,7 +1,7 @@
 //! What a person sees while rounds go by: a live line on a terminal, a line a round elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fedra::folder::summary::duration;
@@ -14,18 +14,10 @@ use fedra_engine::{Arrival, ClientInfo, RoundProgress, RoundReport, WarningKind}
 use fedra_plan::{ByteCount, Round};
 
 use crate::console;
+use crate::flags::Voice;
 use crate::interrupt;
 use crate::live::{A_WHILE, Pace, RunState};
-use crate::screen::{self, Line};
-
-/// How much is said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voice {
-    /// Live lines and lines.
-    Lively,
-    /// Nothing.
-    Quiet,
-}
+use crate::screen::{self, Line, locked};
 
 /// How often a comparison hears how far a round of its run is.
 const OFTEN: Duration = Duration::from_secs(2);
@@ -150,11 +142,6 @@ impl Progress {
             }
         }
     }
-}
-
-fn locked(state: &Mutex<RunState>) -> MutexGuard<'_, RunState> {
-    // It holds what is drawn: no panic leaves half of it that matters.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Clients {

@@ -17,9 +17,7 @@ Examples:
   fedra report runs/clinic-concepts
   fedra report runs/compare-safl
 
-`fedra run`, `fedra serve` and `fedra compare` leave report.html in their folder. This makes it again from
-the other files there: after an update of fedra, or while a run is still on. With a comparison, the
-pages of its runs are made again too. The page needs no network and holds all it shows.";
+With a comparison, the pages of its runs are made again too. A page needs no network.";
 
 /// The whole command.
 #[derive(Args)]

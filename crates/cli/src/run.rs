@@ -15,8 +15,8 @@ use fedra::{Experiment, Summary};
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flags::{Quiet, Voice};
 use crate::interrupt;
-use crate::progress::Voice;
 use crate::terminal::Terminal;
 use crate::watch::Watch;
 
@@ -27,12 +27,8 @@ Examples:
   fedra run experiments/clinic-concepts.toml --seed 2 --out runs/second
   fedra run --resume runs/second
 
-The folder then holds experiment.toml (as resolved), rounds.jsonl (a line a round; there the first
-is round 0), summary.json, report.html (a page to open), and model/ in Hugging Face layout; where
-clients have validation examples, model-best/ is the model of the round that did best on them.
---watch shows the page while it runs. Ctrl-C or SIGTERM stops after the step that is on, and the round it is of is done again; --resume goes on and ends with the same bytes as a run that was never
-stopped, provided that data and weights are still the same. A folder that holds a run is not
-written over unless --force says so, and one process at a time works in it.";
+Ctrl-C or SIGTERM stops after the current step; --resume repeats the round that was interrupted and ends
+with the same bytes as a run that was never stopped. docs/output.md lists the files in the folder.";
 
 /// The whole command.
 #[derive(Args)]
@@ -58,15 +54,14 @@ pub struct Run {
     /// Show the page at http://127.0.0.1:PORT/ while it runs [default port: any that is free]
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     watch: Option<u16>,
-    /// Say nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Run {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let voice = self.quiet.voice();
         if self.leash.is_some() {
             interrupt::stop_with_standard_input();
         }
@@ -94,9 +89,9 @@ impl Run {
                 if self.leash.is_some() {
                     experiment.draft.threads = self.leash;
                 }
-                if experiment.compare.is_some() && voice == Voice::Lively {
+                if experiment.compare.is_some() {
                     let file = file.display();
-                    console::say(format_args!(
+                    voice.say(format_args!(
                         "note: this runs the experiment of {file} alone; all that its [compare] \
                          table asks for:\n      fedra compare {file}"
                     ));
@@ -140,13 +135,7 @@ pub fn show(ending: &Ending, folder: &Path, voice: Voice, go_on: &str) -> ExitCo
         Ending::Complete(summary) => {
             if voice == Voice::Lively {
                 console::page(summary.table());
-                let page = folder.join(REPORT);
-                let open = if page.is_file() {
-                    format!("; open {}", page.display())
-                } else {
-                    String::new()
-                };
-                console::say(format_args!("\nresults in {shown}{open}"));
+                console::say(format_args!("\nresults in {shown}{}", page_of(folder)));
             }
             ExitCode::SUCCESS
         }
@@ -155,6 +144,12 @@ pub fn show(ending: &Ending, folder: &Path, voice: Voice, go_on: &str) -> ExitCo
             ExitCode::from(interrupt::STATUS)
         }
     }
+}
+
+/// Where the page of a folder is, if there is one.
+pub fn page_of(folder: &Path) -> String {
+    let page = folder.join(REPORT);
+    if page.is_file() { format!("; open {}", page.display()) } else { String::new() }
 }
 
 /// What a run came to that needs no going on.

@@ -7,11 +7,13 @@
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use console_terminal::Term;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::live::cut;
 
 /// How often live lines are drawn anew though nothing happened: times count down.
 const TICK: Duration = Duration::from_millis(500);
@@ -47,13 +49,13 @@ pub fn was_live() -> bool {
 
 /// Does something, usually writing a line, while no live line is in the way.
 pub fn aside<T>(write: impl FnOnce() -> T) -> T {
-    let _held = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _held = locked(&WRITING);
     if is_live() { SCREEN.suspend(write) } else { write() }
 }
 
 /// Takes all live lines away for good, so that the process may end at any moment.
 pub fn close() {
-    let _held = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _held = locked(&WRITING);
     if was_live() && !CLOSED.swap(true, Ordering::SeqCst) {
         let _unseen = SCREEN.clear();
         SCREEN.set_draw_target(ProgressDrawTarget::hidden());
@@ -73,6 +75,44 @@ pub fn columns(stream: &Term) -> Option<usize> {
     let told = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
     let drawn = || stream.size_checked().map(|(_, columns)| usize::from(columns));
     told.or_else(drawn).filter(|columns| *columns >= FEWEST)
+}
+
+/// What live lines are drawn from, shared with those who work: no panic leaves half of it that matters.
+pub fn locked<T>(shown: &Mutex<T>) -> MutexGuard<'_, T> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A live line whose text is set from outside, and cut where the terminal ends.
+#[derive(Clone)]
+pub struct TextLine {
+    text: Arc<Mutex<String>>,
+    line: Line,
+}
+
+impl TextLine {
+    /// A line without a text.
+    pub fn new() -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let shown = Arc::clone(&text);
+        let line = Line::new(move |width| cut(&locked(&shown), width.saturating_sub(1)));
+        Self { text, line }
+    }
+
+    /// A line that nobody sees.
+    pub fn hidden() -> Self {
+        Self { text: Arc::default(), line: Line::hidden() }
+    }
+
+    /// Shows another text.
+    pub fn set(&self, text: String) {
+        *locked(&self.text) = text;
+        self.line.draw();
+    }
+
+    /// Takes it away.
+    pub fn remove(&self) {
+        self.line.remove();
+    }
 }
 
 /// One live line.

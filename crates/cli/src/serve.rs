@@ -28,10 +28,10 @@ use fedra_plan::{ByteCount, Layout, Round};
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flags::{Quiet, Voice};
 use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::model_server::{Ends, ModelServer};
-use crate::progress::Voice;
 use crate::run;
 use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
@@ -42,15 +42,11 @@ Examples:
   fedra serve experiments/clinic-concepts.toml --listen 127.0.0.1:7400
   fedra serve study.toml --listen 0.0.0.0:7400 --out runs/study \\
       --tls-cert certs/server.pem --tls-key certs/server.key --tls-ca certs/ca.pem
-
   fedra serve study.toml --superlink https://link.example:8000 --ca certs/ca.pem
-
   fedra serve --model models/smollm2 --first 1 --last 1 --listen 127.0.0.1:7400
 
-Rounds begin when all clients of the experiment have joined (`fedra join`), or earlier as --wait-for
-and --start-after say. The folder is like that of `fedra run`. A server that was stopped or killed
-goes on when the same command is given again; sites wait for it and go on too. docs/deploy.md has the
-whole story.";
+A server that was stopped or killed resumes when the same command is given again. docs/deploy.md
+describes a whole deployment.";
 
 /// The whole command.
 #[derive(Args)]
@@ -120,16 +116,15 @@ pub struct Serve {
     #[arg(long, value_name = "N", conflicts_with = "superlink",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
-    /// Say nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Serve {
     /// Runs it.
     pub fn run(self) -> Result<ExitCode> {
         fedra_compute::Allocator.keep_little();
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let voice = self.quiet.voice();
         let flags =
             [(self.node_keys.is_some(), "--node-keys"), (!self.stock.is_empty(), "--stock")];
         let network = match (self.listen, self.flower.endpoint(&self.tls, &flags)?) {
@@ -269,7 +264,7 @@ impl Host for Sites {
                     ServerSecurity::Tls(_) => "mutual TLS",
                     ServerSecurity::Plain => "no TLS: a client is who it claims to be",
                 };
-                self.say(&format!("listening on {} ({how})", fleet.address()));
+                self.voice.say(format_args!("listening on {} ({how})", fleet.address()));
                 fleet
             }
             Network::SuperLink(endpoint) => {
@@ -301,7 +296,7 @@ impl Host for Sites {
                     (false, Some(_)) => "no TLS; a node is who its key says",
                     (false, None) => "no TLS; a node is who it claims to be",
                 };
-                self.say(&format!("coordinating at {} ({how})", fleet.address()));
+                self.voice.say(format_args!("coordinating at {} ({how})", fleet.address()));
                 fleet
             }
         };
@@ -327,13 +322,10 @@ impl Host for Sites {
     }
 
     fn end(&mut self, fleet: NetFleet, ending: &fedra::Result<Ending>) {
-        if self.voice == Voice::Lively {
-            for (name, traffic) in fleet.traffic() {
-                let (up, down) = (ByteCount(traffic.received), ByteCount(traffic.sent));
-                console::say(format_args!(
-                    "on the wire since this start, {name}: {up} up, {down} down"
-                ));
-            }
+        for (name, traffic) in fleet.traffic() {
+            let (up, down) = (ByteCount(traffic.received), ByteCount(traffic.sent));
+            self.voice
+                .say(format_args!("on the wire since this start, {name}: {up} up, {down} down"));
         }
         match ending {
             Ok(Ending::Complete(_)) => fleet.finish("all rounds are complete"),
@@ -368,7 +360,7 @@ impl Sites {
         let remarks = keys.check(names, (waited_for, &vouched));
         let remarks = remarks.map_err(|error| Error::Refused(error.to_string()))?;
         for remark in remarks {
-            self.say(&format!("note: {remark}"));
+            self.voice.say(format_args!("note: {remark}"));
         }
         Ok(())
     }
@@ -391,12 +383,6 @@ impl Sites {
         let (clients, layout, initial) = (self.stock.clone(), layout.clone(), initial.clone());
         Ok(Some(StockClients { clients, layout, initial, names: tensors }))
     }
-
-    fn say(&self, line: &str) {
-        if self.voice == Voice::Lively {
-            console::say(line);
-        }
-    }
 }
 
 /// What is heard of sites.
@@ -404,9 +390,7 @@ struct Said(Voice);
 
 impl FleetListener for Said {
     fn told(&self, line: &str) {
-        if self.0 == Voice::Lively {
-            console::say(line);
-        }
+        self.0.say(line);
     }
 
     fn stops(&self) -> bool {

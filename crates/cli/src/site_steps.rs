@@ -1,6 +1,6 @@
 //! What a site shows of its own work: a live line on a terminal, elsewhere a line once a minute.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use fedra::folder::summary::duration;
@@ -10,10 +10,10 @@ use fedra_engine::{Arrival, ClientInfo, RoundProgress};
 use fedra_plan::Round;
 
 use crate::console;
+use crate::flags::Voice;
 use crate::interrupt;
 use crate::live::{A_WHILE, cut, fitted};
-use crate::progress::Voice;
-use crate::screen::{self, Line};
+use crate::screen::{self, Line, locked};
 
 /// What is shown while nothing is worked on.
 const WAITS: &str = "waiting for the server";
@@ -112,11 +112,6 @@ impl Drop for SiteSteps {
     fn drop(&mut self) {
         self.line.remove();
     }
-}
-
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // It holds what is drawn: no panic leaves half of it that matters.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use fedra_data::Preparing;
 use fedra_engine::{ParamValues, RoundReport};
 
 use crate::console;
+use crate::flags::Voice;
 use crate::interrupt;
 use crate::preparation::Preparation;
-use crate::progress::{Progress, Voice};
+use crate::progress::Progress;
 
 /// Shows a run to whoever started it.
 pub struct Terminal {
@@ -39,9 +40,7 @@ impl Terminal {
 
 impl Listener for Terminal {
     fn note(&self, line: &str) {
-        if self.voice == Voice::Lively {
-            console::say(line);
-        }
+        self.voice.say(line);
     }
 
     fn warn(&self, line: &str) {

@@ -22,9 +22,7 @@ Examples:
   fedra account ledger runs/quickstart            the folder of a run, or of a site (fedra join --state)
   fedra account ledger ledger.jsonl --json
 
-Tells what was promised, what was released by which part of the program, and, for a run, how large the
-signal was beside the noise, round by round. An edited, reordered or shortened ledger is refused: where it ends
-is in ledger.end beside it, or else in the run's checkpoint and summary.";
+An edited, reordered or shortened ledger is refused.";
 
 /// Reads a ledger.
 #[derive(Args)]

@@ -22,8 +22,7 @@ Examples:
   fedra account epsilon --q 0.01 --sigma 1 --steps 1000 --examples 10000 --cap 150 --delta 1e-5
   fedra account epsilon --unit client --clients 1000 --q 0.05 --sigma 1 --steps 100 --delta 1e-4
 
-Report pld: it is an upper bound and close to the truth. rdp is the looser bound of a second, independent
-accountant. Sigma is the noise's deviation over the clip norm.";
+Report pld, a tight upper bound. rdp is the looser bound of a second, independent accountant.";
 
 const SIGMA: &str = "\
 Examples:
@@ -31,7 +30,7 @@ Examples:
   fedra account sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-5 --phase sigma=20,steps=1
 
 The second leaves room for another release, whose noise is fixed. The noise is rounded up. Below a delta of
-1e-100 it is the noise that rdp asks for, which may be a fifth more than pld would.";
+1e-100 the answer is that of rdp, which may be a fifth more than that of pld.";
 
 const STEPS: &str = "\
 Example:
@@ -132,12 +131,7 @@ impl Epsilon {
             );
         }
         let spent = checked.composition(noise)?.spent(checked.delta);
-        if self.run.json {
-            return print(&checked, &answer(spent));
-        }
-        console::table(&table(&checked, &[(None, spent)]));
-        console::say(checked.words());
-        Ok(())
+        tell(&self.run, &checked, &answer(spent), &[(None, spent)])
     }
 }
 
@@ -155,26 +149,22 @@ impl Sigma {
         }
         let by_rdp = calibration::smallest(wish, |noise| {
             Ok(checked.composition(Some(noise))?.rdp(checked.delta, &Orders::default()).0)
-        });
+        })
+        .ok();
         let noise = match by_rdp {
-            Ok(by_rdp) if checked.delta.get() < TINY => by_rdp,
-            Ok(_) | Err(_) => calibration::smallest(wish, |noise| {
+            Some(by_rdp) if checked.delta.get() < TINY => by_rdp,
+            Some(_) | None => calibration::smallest(wish, |noise| {
                 Ok(checked.composition(Some(noise))?.pld(checked.delta))
             })?,
         };
         let spent = checked.composition(Some(noise))?.spent(checked.delta);
-        if self.run.json {
-            let mut object = answer(spent);
-            object["sigma"] = json!(noise);
-            object["sigma_rdp"] = json!(by_rdp.ok());
-            return print(&checked, &object);
-        }
-        console::table(&table(&checked, &[(Some(noise), spent)]));
-        if let Ok(by_rdp) = by_rdp {
+        let mut object = answer(spent);
+        (object["sigma"], object["sigma_rdp"]) = (json!(noise), json!(by_rdp));
+        tell(&self.run, &checked, &object, &[(Some(noise), spent)])?;
+        if let (Some(by_rdp), false) = (by_rdp, self.run.json) {
             let sigma = shown::up(by_rdp.get(), 4);
             console::say(format_args!("by rdp alone it would take sigma {sigma}"));
         }
-        console::say(checked.words());
         Ok(())
     }
 }
@@ -193,19 +183,14 @@ impl Steps {
         let release = schedule(steps).release(noise);
         let spent = fedra_privacy::Composition::of(relation, [&release])?.spent(delta);
         let is_limit = steps.get() == calibration::MOST_STEPS;
-        if self.run.json {
-            let mut object = answer(spent);
-            (object["steps"], object["at_least"]) = (json!(steps), json!(is_limit));
-            return print(&checked, &object);
+        if !self.run.json {
+            let (least, more) =
+                if is_limit { ("at least ", "; more are not counted") } else { ("", "") };
+            console::data(format_args!("steps  {least}{}{more}", grouped(steps.get())));
         }
-        let more = if is_limit { "at least " } else { "" };
-        console::data(format_args!("steps  {more}{}", grouped(steps.get())));
-        if is_limit {
-            console::say("more are not counted");
-        }
-        console::table(&table(&checked, &[(Some(noise), spent)]));
-        console::say(checked.words());
-        Ok(())
+        let mut object = answer(spent);
+        (object["steps"], object["at_least"]) = (json!(steps), json!(is_limit));
+        tell(&self.run, &checked, &object, &[(Some(noise), spent)])
     }
 }
 
@@ -213,27 +198,32 @@ impl Table {
     fn run(&self) -> Result<()> {
         let checked = self.run.check()?;
         checked.main("table")?;
-        let mut rows = Vec::new();
+        let (mut rows, mut objects) = (Vec::new(), Vec::new());
         for sigma in &self.sigma {
             let noise = NoiseMultiplier::new(*sigma)?;
-            rows.push((Some(noise), checked.composition(Some(noise))?.spent(checked.delta)));
+            let spent = checked.composition(Some(noise))?.spent(checked.delta);
+            let mut object = answer(spent);
+            object["sigma"] = json!(noise);
+            objects.push(object);
+            rows.push((Some(noise), spent));
         }
-        if self.run.json {
-            let rows = rows.iter().map(|(noise, spent)| {
-                let mut object = answer(*spent);
-                object["sigma"] = json!(noise);
-                object
-            });
-            return print(&checked, &json!({ "rows": rows.collect::<Vec<_>>() }));
-        }
-        console::table(&table(&checked, &rows));
-        console::say(checked.words());
-        Ok(())
+        tell(&self.run, &checked, &json!({ "rows": objects }), &rows)
     }
 }
 
-/// A row for each noise.
-fn table(checked: &Checked, rows: &[(Option<NoiseMultiplier>, Spent)]) -> Grid {
+/// Prints an answer: one object with the promise that it is about, or a row for each noise.
+fn tell(
+    typed: &Typed,
+    checked: &Checked,
+    answer: &Value,
+    rows: &[(Option<NoiseMultiplier>, Spent)],
+) -> Result<()> {
+    if typed.json {
+        let mut object = answer.as_object().cloned().unwrap_or_default();
+        object.extend(checked.json());
+        console::json(serde_json::to_string_pretty(&object)?);
+        return Ok(());
+    }
     let mut grid = Grid::new(["relation", ">sigma", ">epsilon (pld)", ">epsilon (rdp)", ">order"]);
     for (noise, spent) in rows {
         grid.row([
@@ -244,17 +234,11 @@ fn table(checked: &Checked, rows: &[(Option<NoiseMultiplier>, Spent)]) -> Grid {
             format!("{}", spent.order),
         ]);
     }
-    grid
+    console::table(&grid);
+    console::say(checked.words());
+    Ok(())
 }
 
 fn answer(spent: Spent) -> Value {
     json!({ "pld": spent.pld, "rdp": spent.rdp, "rdp_order": spent.order })
-}
-
-/// One object: the answer, then the promise that it is about.
-fn print(checked: &Checked, answer: &Value) -> Result<()> {
-    let mut object = answer.as_object().cloned().unwrap_or_default();
-    object.extend(checked.json());
-    console::json(serde_json::to_string_pretty(&object)?);
-    Ok(())
 }

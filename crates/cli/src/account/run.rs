@@ -3,12 +3,18 @@
 use std::num::NonZeroU64;
 
 use anyhow::{Result, anyhow, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use fedra_privacy::{
     Composition, Delta, NoiseMultiplier, PrivacyError, Relation, Release, Sampling, SamplingRate,
     Unit,
 };
 use serde_json::{Value, json};
+
+use crate::flags::one_of;
+
+const RELATIONS: [(&str, Relation); 2] =
+    [("add-remove", Relation::AddRemove), ("replace", Relation::Replace)];
+const UNITS: [(&str, Unit); 2] = [("example", Unit::Example), ("client", Unit::Client)];
 
 /// What is sampled, how often, and what is promised; the noise is each command's own business.
 #[derive(Args)]
@@ -25,12 +31,12 @@ pub struct Typed {
     /// The chance with which the promise may fail; less than one over the number of units
     #[arg(long, allow_negative_numbers = true)]
     delta: f64,
-    /// How neighbouring datasets differ
-    #[arg(long, value_enum, default_value_t = Neighbours::AddRemove)]
-    relation: Neighbours,
-    /// Whose presence is hidden
-    #[arg(long, value_enum, default_value_t = Hidden::Example)]
-    unit: Hidden,
+    /// How neighbouring datasets differ; `replace` costs up to about twice as much
+    #[arg(long, default_value = "add-remove", value_parser = one_of(RELATIONS))]
+    relation: Relation,
+    /// Whose presence is hidden: one row, or everything that a client has
+    #[arg(long, default_value = "example", value_parser = one_of(UNITS))]
+    unit: Unit,
     /// How many units there are; delta is then checked against it
     #[arg(long, visible_alias = "clients", value_name = "N")]
     examples: Option<u64>,
@@ -40,24 +46,6 @@ pub struct Typed {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
-}
-
-/// How neighbouring datasets differ.
-#[derive(Clone, Copy, ValueEnum)]
-enum Neighbours {
-    /// One unit is there or is not
-    AddRemove,
-    /// One unit is exchanged for another; costs up to about twice as much
-    Replace,
-}
-
-/// Whose presence is hidden.
-#[derive(Clone, Copy, ValueEnum)]
-enum Hidden {
-    /// One row of a client's data
-    Example,
-    /// Everything that a client has
-    Client,
 }
 
 /// The same, checked.
@@ -83,14 +71,6 @@ impl Typed {
         if let Some(examples) = self.examples {
             delta.below_one_of(at_least_one("--examples", examples)?.get())?;
         }
-        let relation = match self.relation {
-            Neighbours::AddRemove => Relation::AddRemove,
-            Neighbours::Replace => Relation::Replace,
-        };
-        let unit = match self.unit {
-            Hidden::Example => Unit::Example,
-            Hidden::Client => Unit::Client,
-        };
         if self.cap.is_some() && self.q.is_none() {
             bail!("--cap: found no --q, expected the sampling that it cuts; a phase takes cap=N");
         }
@@ -98,6 +78,7 @@ impl Typed {
         let steps = self.steps.map(|steps| at_least_one("--steps", steps)).transpose()?;
         let phases = self.phase.iter().map(|text| self.phase(text));
         let phases = phases.collect::<Result<Vec<_>>>()?;
+        let Self { relation, unit, .. } = *self;
         Ok(Checked { delta, relation, unit, phases, sampling, steps })
     }
 

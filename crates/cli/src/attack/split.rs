@@ -1,9 +1,8 @@
 //! `fedra attack split`: a server that holds the middle of a decoder tries to read the text.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -13,12 +12,13 @@ use fedra_audit::{Attack, Decoder, FineTuning, Grid, Knowledge, PublicText, Stud
 use fedra_compute::{Device, Seed};
 use fedra_engine::{NoiseDraw, NoiseKind};
 use fedra_model::{Classifier, Head, Wanted, load_checkpoint};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::lines::{self, Lines};
 use super::telling::Telling;
 use crate::console;
-use crate::experiment::parse_seed;
+use crate::flags::{one_of, parse_seed};
+use crate::screen::{self, TextLine};
+use crate::study_folder::StudyFolder;
 
 pub const HELP: &str = "\
 Examples:
@@ -28,19 +28,8 @@ Examples:
   fedra attack split --model SmolLM2-135M-Instruct.Q4_1.gguf --data notes.toml --attack search \\
     --noise absolute --gamma 0.02,0.2,2 --candidates 64 --json
 
-The server sees the state of every token behind the client's first blocks, with the noise of
-[split.noise]. Attackers know the client's weights below the cut (exact) or only the public ones
-from which the client set out (pretrained); --tune-steps makes the difference.
-
-  search    which next token, given those found so far, reproduces the state best; then the same
-            with a language model's expectation
-  inverter  a linear map from a state to the token at its own position, fitted on public text; as a
-            control the same fitted to the next token
-  average   search on the mean of several sights of a line, with fresh and with cached noise
-  guess     no state: the commonest token, and what a language model says to the true prefix
-
-Each setting carries the loss of held-out lines through the cut with its noise. Without --public
-the rest of the private text stands for public text, which favours the attacker.";
+Without --public, the rest of the private text stands in for public text, which favours the attacker.
+docs/attack_methods.md describes the attacks.";
 
 /// The whole command.
 #[derive(Args)]
@@ -70,8 +59,8 @@ pub struct Split {
     #[arg(long, value_name = "C")]
     norm: Option<f64>,
     /// Whether noise is new each time a line is sent; averaging tries both unless given
-    #[arg(long, value_enum)]
-    draw: Option<DrawName>,
+    #[arg(long, value_parser = one_of([("fresh", NoiseDraw::Fresh), ("cached", NoiseDraw::Cached)]))]
+    draw: Option<NoiseDraw>,
     /// Which attacks, several by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
     attack: Vec<AttackName>,
@@ -125,15 +114,6 @@ enum NoiseName {
     Clipped,
 }
 
-/// Whether noise is new each time.
-#[derive(Clone, Copy, ValueEnum)]
-enum DrawName {
-    /// New each time
-    Fresh,
-    /// One draw a line, kept
-    Cached,
-}
-
 /// Attacks that are run together.
 #[derive(Clone, Copy, ValueEnum)]
 enum AttackName {
@@ -173,7 +153,8 @@ impl Split {
                 "--model: found nothing, expected a folder or a GGUF file: the experiment has none"
             );
         };
-        let telling = Telling::new(self.json, self.out.as_deref())?;
+        let folder = self.out.as_deref().map(StudyFolder::create).transpose()?;
+        let telling = Telling { json: self.json, folder };
 
         let Pretrained { checkpoint, tokenizer } = Pretrained::open(&path).context("--model")?;
         let wanted =
@@ -197,7 +178,7 @@ impl Split {
         let public_text = PublicText::new(lines.public, lines.known.len(), decoder.vocabulary())?;
         self.introduce(&public_text);
 
-        let mut progress = Progress::new();
+        let mut progress = Progress { line: TextLine::new(), said: String::new() };
         progress.tell("the client fine-tunes");
         let tuning = FineTuning { steps: self.tune_steps, rate: self.tune_rate, batch: 8 };
         grid.firsts.iter().try_for_each(|&first| decoder.check_first(first))?;
@@ -218,7 +199,7 @@ impl Split {
             grid: &grid,
         };
         let findings = study.run(&mut |what| progress.tell(what))?;
-        progress.bar.finish_and_clear();
+        progress.line.remove();
         let truth = text(&lines.attacked[0][lines.known.len()..]);
         telling.tell(&findings, &Verdict::of(&findings), &truth)?;
         console::say(format_args!("{:.0} s", begun.elapsed().as_secs_f64()));
@@ -259,10 +240,7 @@ impl Split {
         Ok(Grid {
             firsts: self.first.clone(),
             noises: self.gamma.iter().map(kind).collect(),
-            draw: self.draw.map(|draw| match draw {
-                DrawName::Fresh => NoiseDraw::Fresh,
-                DrawName::Cached => NoiseDraw::Cached,
-            }),
+            draw: self.draw,
             attacks,
             knowledge: vec![Knowledge::Exact, Knowledge::Pretrained],
             views: self.views.clone(),
@@ -274,28 +252,17 @@ impl Split {
     }
 }
 
-/// What is being done: a line that changes on a terminal, a line for each attack elsewhere.
+/// What is being done: a live line on a terminal, a line for each attack elsewhere.
 struct Progress {
-    bar: ProgressBar,
+    line: TextLine,
     said: String,
 }
 
 impl Progress {
-    fn new() -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden(), said: String::new() };
-        }
-        let bar = ProgressBar::new_spinner();
-        let style = ProgressStyle::with_template("{spinner} {msg}");
-        bar.set_style(style.expect("the template is legal"));
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Self { bar, said: String::new() }
-    }
-
     fn tell(&mut self, what: &str) {
-        self.bar.set_message(what.to_owned());
+        self.line.set(what.to_owned());
         let attack = what.split(", token").next().unwrap_or(what);
-        if self.bar.is_hidden() && self.said != attack {
+        if !screen::is_live() && self.said != attack {
             attack.clone_into(&mut self.said);
             console::say(attack);
         }

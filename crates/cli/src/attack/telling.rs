@@ -1,33 +1,23 @@
 //! What an attack found, in tables, as JSON lines, and as charts of recovery against loss.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fedra::text::grid::Grid;
 use fedra_audit::{Attack, Finding, Knowledge, Setting, Verdict};
 use fedra_engine::{NoiseDraw, NoiseKind};
-use fedra_report::{Chart, Document, Freshness, Point, Scale, Series, Stroke};
+use fedra_report::{Chart, Point, Scale, Series, Stroke};
 
 use crate::console;
-use crate::lab::chart_sections;
+use crate::study_folder::StudyFolder;
 
 /// Where findings go.
 pub struct Telling {
-    json: bool,
-    folder: Option<PathBuf>,
+    /// Whether they are printed as JSON lines.
+    pub json: bool,
+    /// The folder for the page, if one is wanted.
+    pub folder: Option<StudyFolder>,
 }
 
 impl Telling {
-    /// Makes the folder, so that a mistyped path is refused before the work.
-    pub fn new(json: bool, folder: Option<&Path>) -> Result<Self> {
-        if let Some(folder) = folder {
-            fs::create_dir_all(folder)
-                .with_context(|| format!("--out: cannot make the folder {}", folder.display()))?;
-        }
-        Ok(Self { json, folder: folder.map(Path::to_owned) })
-    }
-
     /// Prints and writes.
     pub fn tell(&self, findings: &[Finding], verdicts: &[Verdict], truth: &str) -> Result<()> {
         let lines: Vec<String> =
@@ -44,25 +34,16 @@ impl Telling {
             console::data(samples(findings, truth));
         }
         let Some(folder) = &self.folder else { return Ok(()) };
-        let put = |name: &str, text: &str| {
-            let path = folder.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        put("results.jsonl", &(lines.join("\n") + "\n"))?;
+        folder.put("results.jsonl", &(lines.join("\n") + "\n"))?;
         let charts = [
             ("recovery-by-loss", by_loss(findings)),
             ("recovery-by-noise", by_noise(findings)),
             ("averaging", by_views(findings)),
         ];
         let charts = charts.map(|(name, chart)| (name.to_owned(), chart));
-        let page = Document {
-            title: "What a server reads from the states of a cut decoder".to_owned(),
-            lead: introduction(verdicts),
-            sections: chart_sections(&charts, put)?.into(),
-            freshness: Freshness::Fixed,
-        };
-        put("index.html", &page.html())?;
-        console::say(format_args!("open {}", folder.join("index.html").display()));
+        let title = "What a server reads from the states of a cut decoder";
+        folder.put_page((title, introduction(verdicts)), Vec::new(), &charts)?;
+        console::say(format_args!("open {}", folder.page().display()));
         Ok(())
     }
 }

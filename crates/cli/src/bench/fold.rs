@@ -13,10 +13,9 @@ use fedra_wire::{
 use super::report::{Format, Report};
 use super::stopwatch::Stopwatch;
 
+// Every update has values of its own. They are written between the updates, while the watch stands
+// still, into the buffer that the one before left over.
 /// Check, open and add updates one after another, as a server does with what arrives.
-///
-/// Every update has values of its own. They are written between the updates, while the watch
-/// stands still, into the buffer that the one before left over.
 #[derive(Args)]
 pub struct FoldBench {
     /// Updates to fold
@@ -80,9 +79,9 @@ impl FoldBench {
             waiting: self.waiting,
             update_bytes: updates.length as u64,
         };
-        let model = (self.shape.name(), mean.elements() as u64);
+        let (shape, parameters) = (self.shape.name(), mean.elements() as u64);
         let done = format!("fold of {} updates of", self.updates);
-        Report::new(work, model, watch.read(1)).print(&self.format, &done);
+        Report { work, shape, parameters, cost: watch.read(1) }.print(&self.format, &done);
         Ok(())
     }
 }

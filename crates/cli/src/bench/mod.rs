@@ -29,7 +29,9 @@ impl Bench {
     /// Measures and prints.
     pub fn run(self) -> Result<()> {
         match self {
-            Self::Step(step) => step.run(),
+            Self::Step(step) => {
+                step.pool()?.install(|| if step.dp { private_step::run(&step) } else { step.run() })
+            }
             Self::Round(round) => round.run(),
             Self::Fold(fold) => fold.run(),
             Self::Split(split) => split.run(),

@@ -5,13 +5,13 @@
 //! compared. A private step is everything that DP-SGD adds: the norm of each example's gradient, the
 //! clip, the weighted sum, noise on every trained weight.
 
-use super::step::{Bench, Step, WARM_UP, rounded};
-use anyhow::Result;
+use super::report::{least, median, rounded};
+use super::step::{Bench, Setting, Step, WARM_UP};
+use anyhow::{Context, Result};
 use fedra_compute::{Clipping, LossWeights, RowWeights, SecretKey, Seed, Tape, Tensor};
 use fedra_model::{Targets, Weighted};
+use std::fmt::{Display, Formatter};
 use std::time::Instant;
-
-use crate::console;
 
 /// The norm that each example's gradient is clipped to; small enough that all are.
 const CLIP: f64 = 0.1;
@@ -33,32 +33,30 @@ pub fn run(given: &Step) -> Result<()> {
         }
     }
     let ratios: Vec<f64> = times[0].iter().zip(&times[1]).map(|(a, b)| a / b).collect();
-    let side = |times: &[f64], bench: &Bench| Side {
-        median_ms: rounded(median(times) * 1e3),
-        best_ms: rounded(times.iter().copied().fold(f64::INFINITY, f64::min) * 1e3),
-        pool_bytes: bench.device.usage().peak_bytes,
+    let figure = |number: f64| rounded(number, 2);
+    let middle = |numbers: &[f64]| median(numbers).context("at least one step");
+    let side = |times: &[f64], bench: &Bench| -> Result<Side> {
+        Ok(Side {
+            median_ms: figure(middle(times)? * 1e3),
+            best_ms: figure(least(times) * 1e3),
+            pool_bytes: bench.device.usage().peak_bytes,
+        })
     };
-    let (plain, private) = (side(&times[0], &plain), side(&times[1], &private));
+    let (plain, private) = (side(&times[0], &plain)?, side(&times[1], &private)?);
+    let mean_ms = |seconds: f64| figure(seconds * 1e3 / given.steps as f64);
     let report = Report {
-        peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
-        device: "cpu",
-        shape: given.shape.name(),
-        batch: given.batch,
-        seq: given.seq,
-        precision: "fp32",
-        train_blocks: given.trained(),
-        threads: given.threads(),
-        speed: rounded(median(&ratios)),
-        speed_of_best: rounded(plain.best_ms / private.best_ms),
-        memory: rounded(private.pool_bytes as f64 / plain.pool_bytes as f64),
-        passes_ms: rounded(spent.passes * 1e3 / given.steps as f64),
-        sum_ms: rounded(spent.sum * 1e3 / given.steps as f64),
-        noise_ms: rounded(spent.noise * 1e3 / given.steps as f64),
-        optimiser_ms: rounded(spent.optimiser * 1e3 / given.steps as f64),
+        setting: given.setting(),
+        speed: figure(middle(&ratios)?),
+        speed_of_best: figure(plain.best_ms / private.best_ms),
+        memory: figure(private.pool_bytes as f64 / plain.pool_bytes as f64),
+        passes_ms: mean_ms(spent.passes),
+        sum_ms: mean_ms(spent.sum),
+        noise_ms: mean_ms(spent.noise),
+        optimiser_ms: mean_ms(spent.optimiser),
         plain,
         private,
     };
-    report.print(given.json);
+    given.format.print(&report, &report);
     Ok(())
 }
 
@@ -107,12 +105,6 @@ fn private_step(bench: &mut Bench, given: &Step, number: u64, spent: &mut Spent)
     Ok(all)
 }
 
-fn median(times: &[f64]) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}
-
 /// One side of the comparison.
 #[derive(serde::Serialize)]
 struct Side {
@@ -124,14 +116,8 @@ struct Side {
 /// The result; speeds are the plain step's time over the private one's.
 #[derive(serde::Serialize)]
 struct Report {
-    peer: String,
-    device: &'static str,
-    shape: &'static str,
-    batch: usize,
-    seq: usize,
-    precision: &'static str,
-    train_blocks: String,
-    threads: usize,
+    #[serde(flatten)]
+    setting: Setting,
     plain: Side,
     private: Side,
     /// Median over neighbouring pairs of steps.
@@ -145,33 +131,21 @@ struct Report {
     optimiser_ms: f64,
 }
 
-impl Report {
-    fn print(&self, json: bool) {
-        if json {
-            console::json(serde_json::json!(self));
-            return;
-        }
-        console::data(format_args!(
-            "{} {}x{} on {} threads, training {}: {} ms a plain step (best {}), {} ms a private one \
-             (best {}), {} of the plain speed ({} by best steps), {} of its memory ({} MB); private \
-             step on average: passes with norms {} ms, weighted sum {} ms, noise {} ms, optimiser {} ms",
-            self.shape,
-            self.batch,
-            self.seq,
-            self.threads,
-            self.train_blocks,
-            self.plain.median_ms,
-            self.plain.best_ms,
-            self.private.median_ms,
-            self.private.best_ms,
-            self.speed,
-            self.speed_of_best,
-            self.memory,
-            self.private.pool_bytes / 1_000_000,
-            self.passes_ms,
-            self.sum_ms,
-            self.noise_ms,
-            self.optimiser_ms,
-        ));
+impl Display for Report {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { setting, plain, private, speed, speed_of_best, memory, .. } = self;
+        let Self { passes_ms, sum_ms, noise_ms, optimiser_ms, .. } = self;
+        write!(
+            out,
+            "{setting}: {} ms a plain step (best {}), {} ms a private one (best {}), {speed} of the \
+             plain speed ({speed_of_best} by best steps), {memory} of its memory ({} MB); private \
+             step on average: passes with norms {passes_ms} ms, weighted sum {sum_ms} ms, noise \
+             {noise_ms} ms, optimiser {optimiser_ms} ms",
+            plain.median_ms,
+            plain.best_ms,
+            private.median_ms,
+            private.best_ms,
+            private.pool_bytes / 1_000_000,
+        )
     }
 }

@@ -1,4 +1,6 @@
-//! What a bench of the federation tells: the work, the model, the cost.
+//! What a bench tells: one JSON object, or a sentence.
+
+use std::fmt::Display;
 
 use clap::Args;
 use fedra_plan::ByteCount;
@@ -7,18 +9,6 @@ use serde::Serialize;
 use super::stopwatch::Cost;
 use crate::console;
 use fedra::text::grid::grouped;
-
-/// The result of a bench; `Work` is what was done, and so many.
-#[derive(Serialize)]
-pub struct Report<Work> {
-    peer: String,
-    #[serde(flatten)]
-    pub work: Work,
-    pub shape: &'static str,
-    pub parameters: u64,
-    #[serde(flatten)]
-    pub cost: Cost,
-}
 
 /// How a result is printed.
 #[derive(Args)]
@@ -29,32 +19,39 @@ pub struct Format {
 }
 
 impl Format {
-    /// Whether JSON was asked for.
-    pub fn json(&self) -> bool {
-        self.json
+    /// Prints a result of this program, as an object or in words.
+    pub fn print(&self, result: &impl Serialize, words: impl Display) {
+        if !self.json {
+            return console::data(words);
+        }
+        let mut object = serde_json::json!(result);
+        object["peer"] = format!("fedra {}", env!("CARGO_PKG_VERSION")).into();
+        console::json(object);
     }
 }
 
-impl<Work: Serialize> Report<Work> {
-    /// A result of this program.
-    pub fn new(work: Work, (shape, parameters): (&'static str, u64), cost: Cost) -> Self {
-        let peer = format!("fedra {}", env!("CARGO_PKG_VERSION"));
-        Self { peer, work, shape, parameters, cost }
-    }
+/// The result of a bench of the federation; `Work` is what was done, and so many.
+#[derive(Serialize)]
+pub struct Report<Work> {
+    #[serde(flatten)]
+    pub work: Work,
+    pub shape: &'static str,
+    pub parameters: u64,
+    #[serde(flatten)]
+    pub cost: Cost,
+}
 
+impl<Work: Serialize> Report<Work> {
     /// Prints it; the sentence starts with what was done.
     pub fn print(&self, format: &Format, done: &str) {
-        if format.json {
-            console::json(serde_json::json!(self));
-            return;
-        }
-        console::data(format_args!(
+        let words = format_args!(
             "{done} {} parameters: {} s of processor, {} s of time, {} peak",
             grouped(self.parameters),
             figures(self.cost.cpu_seconds),
             figures(self.cost.wall_seconds),
             ByteCount(self.cost.peak_bytes),
-        ));
+        );
+        format.print(self, words);
     }
 }
 
@@ -62,4 +59,22 @@ impl<Work: Serialize> Report<Work> {
 fn figures(seconds: f64) -> String {
     let digits = if seconds < 0.01 { 5 } else { 3 };
     format!("{seconds:.digits$}")
+}
+
+/// A number with so many digits behind the point.
+pub fn rounded(number: f64, digits: i32) -> f64 {
+    let unit = 10_f64.powi(digits);
+    (number * unit).round() / unit
+}
+
+/// The one in the middle; `None` of none.
+pub fn median(numbers: &[f64]) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+/// The least of them.
+pub fn least(numbers: &[f64]) -> f64 {
+    numbers.iter().copied().fold(f64::INFINITY, f64::min)
 }

@@ -77,14 +77,14 @@ impl RoundBench {
         let mut watch = Stopwatch::new();
         watch.time(|| federation.run(&mut fleet, &mut [], rounds, &|| false))?;
         let work = Done { clients: self.clients, registered, rounds };
-        let model = (self.shape.map_or("trivial", Preset::name), parameters);
+        let shape = self.shape.map_or("trivial", Preset::name);
         let of = if is_sampled {
             format!(" of {}", grouped(u64::from(registered)))
         } else {
             String::new()
         };
         let done = format!("round of {}{of} clients with", self.clients);
-        Report::new(work, model, watch.read(rounds)).print(&self.format, &done);
+        Report { work, shape, parameters, cost: watch.read(rounds) }.print(&self.format, &done);
         Ok(())
     }
 }

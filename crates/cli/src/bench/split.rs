@@ -5,6 +5,7 @@
 //! decoder's middle is behind mutual TLS on loopback, as `fedra serve --model` has it, and for
 //! comparison in the same thread.
 
+use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use fedra::process::peak_resident_bytes;
 use fedra_client::generate::{
     CachedDecoder, DecodePeer, DecodeSessions, LocalPeer, Sampling, SessionLimits,
 };
-use fedra_compute::{Device, Params, Seed, ThreadPool};
+use fedra_compute::{Device, Params, Seed};
 use fedra_model::hf::Config;
 use fedra_model::{Head, Model, Preset};
 use fedra_net::certs::{Authority, Days, Signed};
@@ -27,8 +28,9 @@ use fedra_net::{
 use fedra_plan::{Cut, Scope};
 use fedra_wire::RowEncoding;
 
-use super::report::Format;
-use crate::{console, model_server};
+use super::report::{Format, least, median, rounded};
+use crate::flags::Threads;
+use crate::model_server;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -57,9 +59,8 @@ pub struct SplitBench {
     /// Blocks that the client has in front of the head
     #[arg(long, default_value_t = 1, value_name = "BLOCKS")]
     last: u16,
-    /// Threads [default: as many as the machine has cores]
-    #[arg(long)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: Threads,
     /// Repeats; the median over all of them is reported
     #[arg(long, default_value_t = 3)]
     repeats: usize,
@@ -76,7 +77,6 @@ pub struct SplitBench {
 /// The result.
 #[derive(serde::Serialize)]
 struct Report {
-    peer: String,
     shape: &'static str,
     blocks: usize,
     precision: &'static str,
@@ -106,24 +106,12 @@ struct Report {
 impl SplitBench {
     /// Measures and prints.
     pub fn run(self) -> Result<()> {
-        if self.context == 0 || self.tokens == 0 || self.repeats == 0 || self.threads() == 0 {
-            bail!("--context, --tokens, --repeats and --threads must be at least 1");
+        if self.context == 0 || self.tokens == 0 || self.repeats == 0 {
+            bail!("--context, --tokens and --repeats must be at least 1");
         }
-        if self.threads() > ThreadPool::MOST {
-            bail!("--threads: found {}, expected at most {}", self.threads(), ThreadPool::MOST);
-        }
-        let pool = ThreadPool::new(self.threads()).context("--threads: cannot start them")?;
-        let report = pool.install(|| self.measure())?;
-        if self.format.json() {
-            console::json(serde_json::json!(report));
-        } else {
-            report.print();
-        }
+        let report = self.threads.pool()?.install(|| self.measure())?;
+        self.format.print(&report, &report);
         Ok(())
-    }
-
-    fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     fn measure(&self) -> Result<Report> {
@@ -183,27 +171,25 @@ impl SplitBench {
         {
             bail!("the cut decoder wrote other tokens than the whole one");
         }
-        let per_s = |seconds: Vec<f64>| Some(rounded(1.0 / median(seconds)?));
-        let best = whole_times.iter().copied().fold(f64::INFINITY, f64::min);
+        let per_s = |seconds: &[f64]| Some(rounded(1.0 / median(seconds)?, 3));
         let row = 2 * (model.width() * size_of::<f32>() + fedra_wire::FRAME_HEADER);
         Ok(Report {
-            peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
             shape: self.shape.name(),
             blocks: model.blocks(),
             precision: if self.bf16 { "bf16" } else { "fp32" },
             context: self.context,
             tokens: self.tokens,
             repeats: self.repeats,
-            threads: self.threads(),
+            threads: self.threads.count(),
             first: self.first,
             last: self.last,
-            prompt_s: rounded(prompt_s),
-            whole_tokens_per_s: per_s(whole_times).unwrap_or(0.0),
-            whole_best_tokens_per_s: rounded(1.0 / best),
+            prompt_s: rounded(prompt_s, 3),
+            whole_tokens_per_s: per_s(&whole_times).unwrap_or(0.0),
+            whole_best_tokens_per_s: rounded(1.0 / least(&whole_times), 3),
             bytes_per_token: split.is_some().then_some(row as f64),
-            cached_tokens_per_s: per_s(cut_times),
-            near_tokens_per_s: per_s(near_times),
-            uncached_tokens_per_s: per_s(uncached),
+            cached_tokens_per_s: per_s(&cut_times),
+            near_tokens_per_s: per_s(&near_times),
+            uncached_tokens_per_s: per_s(&uncached),
             peak_bytes: peak_resident_bytes().unwrap_or(0),
         })
     }
@@ -340,31 +326,25 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Report {
-    fn print(&self) {
-        let Self { shape, precision, threads, context, .. } = self;
-        console::data(format_args!(
-            "{shape} in {precision} on {threads} threads behind {context} tokens (read in {} s), tokens a second:",
-            self.prompt_s
-        ));
-        console::data(format_args!("  whole, cached      {}", self.whole_tokens_per_s));
+impl Display for Report {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { shape, precision, threads, context, prompt_s, .. } = self;
+        writeln!(
+            out,
+            "{shape} in {precision} on {threads} threads behind {context} tokens (read in {prompt_s} s), \
+             tokens a second:"
+        )?;
+        write!(out, "  whole, cached      {}", self.whole_tokens_per_s)?;
         if let (Some(cut), Some(near), Some(uncached)) =
             (self.cached_tokens_per_s, self.near_tokens_per_s, self.uncached_tokens_per_s)
         {
-            let (first, last) = (self.first, self.last);
-            console::data(format_args!(
-                "  cut {first}+{last}, cached    {cut} over TLS, {near} in one thread"
-            ));
-            console::data(format_args!("  cut {first}+{last}, no cache  {uncached} over TLS"));
+            let Self { first, last, .. } = self;
+            write!(
+                out,
+                "\n  cut {first}+{last}, cached    {cut} over TLS, {near} in one thread\n  \
+                 cut {first}+{last}, no cache  {uncached} over TLS"
+            )?;
         }
+        Ok(())
     }
-}
-
-fn median(mut numbers: Vec<f64>) -> Option<f64> {
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied()
-}
-
-fn rounded(x: f64) -> f64 {
-    (x * 1000.0).round() / 1000.0
 }

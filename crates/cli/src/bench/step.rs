@@ -7,9 +7,11 @@ use fedra::process::peak_resident_bytes;
 use fedra_compute::{Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool};
 use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
 use fedra_plan::{Scope, Site};
+use std::fmt::{Display, Formatter};
 use std::time::Instant;
 
-use crate::console;
+use super::report::{Format, least, median, rounded};
+use crate::flags::Threads;
 
 /// Classes of the encoders' benchmark head.
 const CLASSES: u32 = 16;
@@ -36,55 +38,55 @@ pub struct Step {
     /// Replay the frozen blocks below from a cache, as in a later local epoch
     #[arg(long, requires = "train_blocks")]
     cached_prefix: bool,
-    /// Threads [default: as many as the machine has cores]
-    #[arg(long)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: Threads,
     /// Steps to time
     #[arg(long, default_value_t = 12)]
     pub(super) steps: usize,
     /// Time a private step (each example's norm, clip, noise) beside the plain one, in turn
     #[arg(long, conflicts_with = "cached_prefix")]
-    dp: bool,
-    /// Print one JSON object instead of a sentence
-    #[arg(long)]
-    pub(super) json: bool,
+    pub(super) dp: bool,
+    #[command(flatten)]
+    pub(super) format: Format,
 }
 
 impl Step {
+    /// Checks the numbers and starts the threads.
+    pub(super) fn pool(&self) -> Result<ThreadPool> {
+        if self.batch == 0 || self.seq == 0 || self.steps == 0 {
+            bail!("--batch, --seq and --steps must be at least 1");
+        }
+        self.threads.pool()
+    }
+
     /// Measures and prints.
-    pub fn run(self) -> Result<()> {
-        if self.batch == 0 || self.seq == 0 || self.threads() == 0 || self.steps == 0 {
-            bail!("--batch, --seq, --threads and --steps must be at least 1");
-        }
-        if self.threads() > ThreadPool::MOST {
-            bail!("--threads: found {}, expected at most {}", self.threads(), ThreadPool::MOST);
-        }
-        let pool = ThreadPool::new(self.threads()).context("--threads: cannot start them")?;
-        if self.dp {
-            return pool.install(|| super::private_step::run(&self));
-        }
-        let report = pool.install(|| self.measure())?;
-        print_report(&report, self.json);
-        Ok(())
-    }
-
-    pub(super) fn threads(&self) -> usize {
-        // Not the pool's own count: asking would start a pool that stays awake beside this one.
-        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-    }
-
-    fn measure(&self) -> Result<Report> {
+    pub fn run(&self) -> Result<()> {
         let mut bench = self.bench()?;
         let warm_up =
             if self.cached_prefix { WARM_UP.max(CACHED_BATCHES as usize) } else { WARM_UP };
         for step in 0..warm_up {
             bench.step(self, step as u64)?;
         }
-        let mut times = (0..self.steps)
+        let times = (0..self.steps)
             .map(|step| bench.step(self, (warm_up + step) as u64))
             .collect::<Result<Vec<f64>>>()?;
-        times.sort_by(f64::total_cmp);
-        Ok(self.report(&times, bench.device.usage().peak_bytes))
+        let seconds = median(&times).context("at least one step")?;
+        let report = Report {
+            setting: self.setting(),
+            cached_prefix: self.cached_prefix,
+            median_ms: rounded(seconds * 1e3, 2),
+            best_ms: rounded(least(&times) * 1e3, 2),
+            tokens_per_s: ((self.batch * self.seq) as f64 / seconds).round() as u64,
+            peak_bytes: peak_resident_bytes().unwrap_or(0),
+            pool_bytes: bench.device.usage().peak_bytes,
+        };
+        let Report { setting, median_ms, best_ms, tokens_per_s, peak_bytes, .. } = &report;
+        let peak = peak_bytes / 1_000_000;
+        let words = format_args!(
+            "{setting}: {median_ms} ms a step (best {best_ms}), {tokens_per_s} tokens/s, {peak} MB peak"
+        );
+        self.format.print(&report, words);
+        Ok(())
     }
 
     /// A fresh model with memory of its own, ready to be trained.
@@ -132,29 +134,17 @@ impl Step {
         Ok(blocks | head)
     }
 
-    /// What trains, in words.
-    pub(super) fn trained(&self) -> String {
+    /// What is measured.
+    pub(super) fn setting(&self) -> Setting {
         let blocks: Vec<String> = self.train_blocks.iter().map(ToString::to_string).collect();
-        if blocks.is_empty() { "all".into() } else { blocks.join(",") }
-    }
-
-    fn report(&self, times: &[f64], pool_bytes: usize) -> Report {
-        let median = times[times.len() / 2];
-        Report {
-            peer: format!("fedra {}", env!("CARGO_PKG_VERSION")),
+        Setting {
             device: "cpu",
             shape: self.shape.name(),
             batch: self.batch,
             seq: self.seq,
             precision: "fp32",
-            train_blocks: self.trained(),
-            cached_prefix: self.cached_prefix,
-            threads: self.threads(),
-            median_ms: rounded(median * 1e3),
-            best_ms: rounded(times[0] * 1e3),
-            tokens_per_s: ((self.batch * self.seq) as f64 / median).round() as u64,
-            peak_bytes: peak_resident_bytes().unwrap_or(0),
-            pool_bytes,
+            train_blocks: if blocks.is_empty() { "all".into() } else { blocks.join(",") },
+            threads: self.threads.count(),
         }
     }
 }
@@ -223,18 +213,31 @@ impl Bench {
     }
 }
 
-/// The result, with the fields of the script it is compared with and two more about memory.
+/// What is measured, with the fields of the script it is compared with.
 #[derive(serde::Serialize)]
-struct Report {
-    peer: String,
+pub(super) struct Setting {
     device: &'static str,
     shape: &'static str,
     batch: usize,
     seq: usize,
     precision: &'static str,
     train_blocks: String,
-    cached_prefix: bool,
     threads: usize,
+}
+
+impl Display for Setting {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { shape, batch, seq, threads, train_blocks, .. } = self;
+        write!(out, "{shape} {batch}x{seq} on {threads} threads, training {train_blocks}")
+    }
+}
+
+/// The result, with the fields of the same script and two more about memory.
+#[derive(serde::Serialize)]
+struct Report {
+    #[serde(flatten)]
+    setting: Setting,
+    cached_prefix: bool,
     median_ms: f64,
     best_ms: f64,
     tokens_per_s: u64,
@@ -257,28 +260,4 @@ pub fn parse_shape(name: &str) -> Result<Preset, String> {
         let known = Preset::ALL.map(Preset::name).join(", ");
         format!("expected one of {known}")
     })
-}
-
-/// Two digits behind the point.
-pub(super) fn rounded(x: f64) -> f64 {
-    (x * 100.0).round() / 100.0
-}
-
-fn print_report(report: &Report, json: bool) {
-    if json {
-        console::json(serde_json::json!(report));
-        return;
-    }
-    console::data(format_args!(
-        "{} {}x{} on {} threads, training {}: {} ms a step (best {}), {} tokens/s, {} MB peak",
-        report.shape,
-        report.batch,
-        report.seq,
-        report.threads,
-        report.train_blocks,
-        report.median_ms,
-        report.best_ms,
-        report.tokens_per_s,
-        report.peak_bytes / 1_000_000,
-    ));
 }

@@ -37,7 +37,8 @@ impl Stopwatch {
 
     /// The cost of all pieces, in shares of so many.
     pub fn read(&self, shares: u32) -> Cost {
-        let share = |seconds: f64| rounded(seconds / f64::from(shares));
+        // Microseconds are more than a stopwatch knows.
+        let share = |seconds: f64| (seconds / f64::from(shares) * 1e6).round() / 1e6;
         Cost {
             cpu_seconds: share(self.cost.cpu_seconds),
             wall_seconds: share(self.cost.wall_seconds),
@@ -51,9 +52,4 @@ impl Stopwatch {
 fn thread_brought_to_account() -> Option<f64> {
     std::thread::yield_now();
     cpu_seconds()
-}
-
-/// Microseconds are more than a stopwatch knows.
-fn rounded(seconds: f64) -> f64 {
-    (seconds * 1e6).round() / 1e6
 }

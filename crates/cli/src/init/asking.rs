@@ -11,7 +11,6 @@ use fedra::init::{ModelChoice, Proposal, Sight, Wishes, propose};
 use fedra::text::shell;
 use fedra_data::{Format, Task};
 
-use super::{TASKS, parse_task};
 use crate::console;
 
 /// How unanswered questions are answered.
@@ -183,11 +182,9 @@ impl Question {
         let roles = &proposal.roles;
         match self {
             Self::Task => {
-                let names = TASKS.map(Task::name).join(", ");
-                (
-                    format!("What is to be learnt ({names})?\n  {}", roles.task.why),
-                    roles.task.value.name().to_owned(),
-                )
+                let question =
+                    format!("What is to be learnt ({})?\n  {}", task_names(), roles.task.why);
+                (question, roles.task.value.name().to_owned())
             }
             Self::Text => {
                 let question = "Which column is read (two for a pair, with a comma)?".to_owned();
@@ -225,7 +222,11 @@ impl Question {
 
     fn answer(self, answer: &str, sight: &Sight, wishes: &mut Wishes) -> Result<(), String> {
         match self {
-            Self::Task => wishes.task = Some(parse_task(answer)?),
+            Self::Task => {
+                let task = Task::ALL.into_iter().find(|task| task.name() == answer);
+                wishes.task =
+                    Some(task.ok_or_else(|| format!("expected one of {}", task_names()))?);
+            }
             Self::Text => {
                 // A name may itself have a comma.
                 wishes.text = if sight.survey.column(answer).is_some() {
@@ -253,6 +254,10 @@ impl Question {
         }
         Ok(())
     }
+}
+
+fn task_names() -> String {
+    Task::ALL.map(Task::name).join(", ")
 }
 
 /// Asks one question; Enter takes the proposal.

@@ -17,8 +17,7 @@ use fedra::text::shell;
 use fedra_data::{Missing, Task, printable};
 
 use crate::console;
-use crate::evaluate::parse_missing;
-use crate::progress::Voice;
+use crate::flags::{MISSING, Quiet, one_of};
 use crate::terminal::Terminal;
 use asking::Asking;
 
@@ -31,15 +30,8 @@ Examples:
   fedra init hospitals/ --model models/minilm --out study.toml --yes
   fedra init --client north=n.csv --client south=s.csv --private 8 --model models/minilm --yes
 
-DATA is a file: CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip. A folder is
-taken for one file per client, each called by its name. The file is looked at: its columns, how many
-different values they have, how long texts are. Columns, task, partition, model and the numbers of a
-run are proposed from that, and comments in the experiment file say why. Pretrained models are looked
-for beside the data, in models/ and in the Hugging Face cache; --model names one.
-
-Questions are asked on a terminal only, and every question has a flag. Elsewhere the flags are needed
-that the command names, or --yes, which takes the proposals. `fedra data` and `fedra run` take the
-file at once. A file is not written over unless --force says so.";
+DATA is CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip; a folder has one file for
+each client. Every question has a flag. docs/init.md says how columns, task and model are proposed.";
 
 /// The whole command.
 #[derive(Args)]
@@ -54,8 +46,8 @@ pub struct Init {
     /// Where the experiment goes [default: the data's name with .toml]; - is stdout
     #[arg(long, short, value_name = "FILE.toml")]
     out: Option<PathBuf>,
-    /// concepts, diagnosis, classes, tokens, language, choice or generation
-    #[arg(long, value_name = "TASK", value_parser = parse_task)]
+    /// What is to be learnt
+    #[arg(long, value_name = "TASK", value_parser = one_of(Task::ALL.map(|task| (task.name(), task))))]
     task: Option<Task>,
     /// The column that is read; twice for a pair of texts
     #[arg(long, value_name = "COLUMN")]
@@ -87,8 +79,8 @@ pub struct Init {
     /// How many rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Rows without a text or a label: refuse or drop [default: refuse]
-    #[arg(long, value_name = "CHOICE", value_parser = parse_missing)]
+    /// What becomes of rows without a text or a label [default: refuse]
+    #[arg(long, value_name = "CHOICE", value_parser = one_of(MISSING))]
     missing: Option<Missing>,
     /// Promise differential privacy for every row, up to this epsilon
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true,
@@ -100,15 +92,14 @@ pub struct Init {
     /// Write over a file that is there
     #[arg(long)]
     force: bool,
-    /// Say nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Init {
     /// Looks, asks and writes.
     pub fn run(self) -> Result<()> {
-        let asking = Asking::new(self.yes);
+        let (asking, voice) = (Asking::new(self.yes), self.quiet.voice());
         let data = match (&self.data, self.files.as_slice()) {
             (Some(data), _) => Some(data.clone()),
             (None, [_, ..]) => None,
@@ -118,16 +109,13 @@ impl Init {
         let mut wishes = self.wishes();
         // What is wrong with flags is said before anything is asked.
         let first = propose(&sight, &wishes)?;
-        if !self.quiet {
-            console::say(found(&sight, &first));
-        }
+        voice.say(found(&sight, &first));
         asking.all(&sight, &mut wishes)?;
         let proposal = propose(&sight, &wishes)?;
-        if !self.quiet {
-            proposal.notes().iter().for_each(|note| console::say(format_args!("note: {note}")));
+        for note in proposal.notes() {
+            voice.say(format_args!("note: {note}"));
         }
-        let terminal = Terminal::new(if self.quiet { Voice::Quiet } else { Voice::Lively });
-        let proposal = proposal.measured(&terminal)?;
+        let proposal = proposal.measured(&Terminal::new(voice))?;
         let usual = usual_out(data.as_deref());
         let out = match &self.out {
             Some(out) => out.clone(),
@@ -142,9 +130,7 @@ impl Init {
             return Ok(());
         }
         self.write(&out, &text)?;
-        if !self.quiet {
-            console::say(told(&proposal, &shown));
-        }
+        voice.say(told(&proposal, &shown));
         Ok(())
     }
 
@@ -298,24 +284,6 @@ fn told(proposal: &Proposal, file: &str) -> String {
         roles.task.why,
         counted(u64::from(training.rounds.value), "round"),
     )
-}
-
-/// Every task.
-const TASKS: [Task; 7] = [
-    Task::Classes,
-    Task::Diagnosis,
-    Task::Tokens,
-    Task::Concepts,
-    Task::Language,
-    Task::Choice,
-    Task::Generation,
-];
-
-fn parse_task(text: &str) -> Result<Task, String> {
-    TASKS.into_iter().find(|task| task.name() == text).ok_or_else(|| {
-        let names = TASKS.map(Task::name);
-        format!("expected one of {}", names.join(", "))
-    })
 }
 
 fn parse_client(text: &str) -> Result<(String, PathBuf), String> {

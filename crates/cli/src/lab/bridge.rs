@@ -5,23 +5,20 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use fedra::text::grid::Grid;
 use fedra_lab::{Bridge as Study, BridgeSetting, Judgement, Student, Survival, Sweep, TunedAt};
-use fedra_report::{Chart, Column, Point, Scale, Series, Side, Stroke, Table};
+use fedra_report::{Chart, Point, Scale, Series, Stroke};
 
-use super::plots::{Findings, Plots, Shape, lowest_of, progress, summarised, threads};
+use super::plots::{Findings, Shape, lowest_of, progress, summarised};
+use crate::flags::cores;
+use crate::study_folder::StudyFolder;
 
 const HELP: &str = "\
 Examples:
-  fedra lab bridge experiments/frozen_bridge.toml
+  fedra lab bridge experiments/frozen_bridge.toml            about 100 s on two free cores
   fedra lab bridge experiments/frozen_bridge.toml --out runs/bridge --json
 
-Three students learn the same federated task: linear attention, softmax attention, softmax attention with an MLP.
-One world that judges nothing chooses the size of their steps. As many more as the file says (`worlds`, 2 to 11) judge,
-for each student and heterogeneity, whether a warm-up inside pays: each is frozen after the warm-up that was best on
-average in the other worlds, and what that gains against freezing at once and against never freezing needs a 95 %
-interval above zero. One sentence says whether the trade-off survives from student to student.
-
-The file above takes about 100 s on two free cores. Files in DIR: index.html, one or two plots for each student, results.json.";
+DIR/index.html shows the plots, results.json has every number. docs/lab.md describes the criterion.";
 
 /// The whole command.
 #[derive(Args)]
@@ -49,8 +46,8 @@ impl Bridge {
         let mut setting: BridgeSetting = fedra::config::read_setting(&self.file)?;
         setting.seed = self.seed.unwrap_or(setting.seed);
         setting.check().with_context(|| shown.to_string())?;
-        let plots = Plots::create(&self.out)?;
-        let study = Study::run(&setting, threads(), progress)?;
+        let folder = StudyFolder::create(&self.out)?;
+        let study = Study::run(&setting, cores(), progress)?;
         let judgements = study.judge();
         let survival = Survival::of(&judgements);
         let charts = Student::ALL.into_iter().flat_map(|student| {
@@ -75,7 +72,7 @@ impl Bridge {
             conclusion: Some(survival.to_string()),
             runs: study.paths(),
         };
-        told.tell(&plots, self.json.into(), begun)
+        told.tell(&folder, self.json.into(), begun)
     }
 }
 
@@ -118,16 +115,25 @@ fn verdict(judged: &Judgement) -> String {
 }
 
 /// One row for each curve.
-fn table(judgements: &[Judgement]) -> Table {
-    let column = |name: &str, side| Column { name: name.to_owned(), side };
-    let row = |judged: &Judgement| {
+fn table(judgements: &[Judgement]) -> (String, Grid) {
+    let mut grid = Grid::new([
+        "student",
+        ">h",
+        ">step",
+        "chosen W",
+        ">gain on W 0",
+        ">gain on never",
+        ">still falling",
+        "verdict",
+    ]);
+    for judged in judgements {
         // The verdict says why.
         let missing = || "-".to_owned();
         let dip = judged.dip.as_ref();
         let chosen = |dip: &fedra_lab::Dip| {
             dip.chosen.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         };
-        vec![
+        grid.row([
             judged.student.short().to_owned(),
             judged.heterogeneity.to_string(),
             judged.rate.to_string(),
@@ -136,27 +142,15 @@ fn table(judgements: &[Judgement]) -> Table {
             dip.map_or_else(missing, |dip| dip.against_never.to_string()),
             judged.still_falling.map_or_else(missing, |share| format!("{:.1} %", 100.0 * share)),
             verdict(judged),
-        ]
-    };
-    Table {
-        caption: format!(
-            "Verdict: a minimum inside is seen if {}. Chosen W: the warm-up of each world. A frozen run that diverged \
-             counts with the loss it began with. Still falling: which share of its loss never freezing lost over the \
-             last sixth of the rounds.",
-            Judgement::CRITERION
-        ),
-        columns: vec![
-            column("student", Side::Left),
-            column("h", Side::Right),
-            column("step", Side::Right),
-            column("chosen W", Side::Left),
-            column("gain on W 0", Side::Right),
-            column("gain on never", Side::Right),
-            column("still falling", Side::Right),
-            column("verdict", Side::Left),
-        ],
-        rows: judgements.iter().map(row).collect(),
+        ]);
     }
+    let caption = format!(
+        "Verdict: a minimum inside is seen if {}. Chosen W: the warm-up of each world. A frozen run that diverged \
+         counts with the loss it began with. Still falling: which share of its loss never freezing lost over the \
+         last sixth of the rounds.",
+        Judgement::CRITERION
+    );
+    (caption, grid)
 }
 
 fn shape(survival: &Survival) -> Shape {

@@ -4,31 +4,26 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use fedra_lab::{Curves, Phi, Run, Setting, Study, Verdict, mean};
 use fedra_report::{Chart, Scale, Series, Stroke};
 
-use super::plots::{Findings, Plots, Shape, lowest_of, progress, summarised, threads};
+use super::plots::{Findings, Shape, lowest_of, progress, summarised};
+use crate::flags::{cores, one_of};
+use crate::study_folder::StudyFolder;
 
 const HELP: &str = "\
 Examples:
   fedra lab frozen                       about 50 s on two free cores
   fedra lab frozen --quick               a few seconds, a smaller world
   fedra lab frozen --seed 2 --out runs/another
-  fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local moves, where drift begins to bite
+  fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local steps, where drift begins to matter
   fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'
 
-The model is f = Z V with Z = phi(HQ) phi(HK)^T H / n, small enough that everything about its value block V is
-known in closed form. Sixteen clients have teachers that differ by a knob h. Each run trains everything for
-200 rounds of federated averaging; for every warm-up W the kernel (Q, K) of round W is frozen and V goes on.
+DIR/index.html shows the plots, results.json has every number. docs/lab.md has the formulas.";
 
-Files in DIR:
-  index.html      all plots with the verdicts; open it in a browser
-  NAME.svg        one plot each: profile, tracking, local-steps, warmup, and all four with a share of clients
-  results.json    every number behind them, the settings and the seed
-
-The predictions are the method's, the criteria are printed beside them, and `not seen` is an answer.
-docs/lab.md has the formulas and a reading of the results.";
+const MAPS: [(&str, Phi); 3] =
+    [("identity", Phi::Identity), ("relu", Phi::Relu), ("elu-plus-one", Phi::EluPlusOne)];
 
 /// The whole command.
 #[derive(Args)]
@@ -44,8 +39,8 @@ pub struct Frozen {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The feature map of teachers and students
-    #[arg(long, value_enum, default_value_t = Map::Identity)]
-    phi: Map,
+    #[arg(long, default_value = "identity", value_parser = one_of(MAPS))]
+    phi: Phi,
     /// The size of a gradient step [default: 0.1, or 0.03 for elu-plus-one]
     #[arg(long, value_name = "ETA")]
     rate: Option<f64>,
@@ -57,21 +52,13 @@ pub struct Frozen {
     json: bool,
 }
 
-/// The feature maps, as typed.
-#[derive(Clone, Copy, ValueEnum)]
-enum Map {
-    Identity,
-    Relu,
-    EluPlusOne,
-}
-
 impl Frozen {
     /// Runs, writes, prints.
     pub fn run(self) -> Result<()> {
         let begun = Instant::now();
         let setting = self.setting()?;
-        let plots = Plots::create(&self.out)?;
-        let study = Study::run(&setting, self.seed, threads(), progress);
+        let folder = StudyFolder::create(&self.out)?;
+        let study = Study::run(&setting, self.seed, cores(), progress);
         let verdicts = Verdict::all(&study);
         let mut charts = Vec::new();
         for (cohort, suffix, words) in [
@@ -98,7 +85,7 @@ impl Frozen {
             conclusion: None,
             runs: study.runs.len(),
         };
-        findings.tell(&plots, self.json.into(), begun)
+        findings.tell(&folder, self.json.into(), begun)
     }
 }
 
@@ -106,14 +93,10 @@ impl Frozen {
     /// The settings that the flags spell.
     fn setting(&self) -> Result<Setting> {
         let mut setting = if self.quick { Setting::quick() } else { Setting::standard() };
-        match self.phi {
-            Map::Identity => setting.phi = Phi::Identity,
-            Map::Relu => setting.phi = Phi::Relu,
-            Map::EluPlusOne => {
-                setting.phi = Phi::EluPlusOne;
-                // Its features are several times larger, and with them the curvature that a step respects.
-                setting.rate = ELU_RATE;
-            }
+        setting.phi = self.phi;
+        if self.phi == Phi::EluPlusOne {
+            // Its features are several times larger, and with them the curvature that a step respects.
+            setting.rate = ELU_RATE;
         }
         if let Some(rate) = self.rate {
             if !(rate.is_finite() && rate > 0.0) {

@@ -7,8 +7,6 @@ mod plots;
 use anyhow::Result;
 use clap::Subcommand;
 
-pub use plots::chart_sections;
-
 /// Which laboratory.
 #[derive(Subcommand)]
 pub enum Lab {

@@ -1,65 +1,15 @@
-//! What the laboratories share: a folder of plots, points out of several worlds, and a word on progress.
+//! What the laboratories share: findings, points out of several worlds, and a word on progress.
 
-use std::fs;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
-use fedra_report::{
-    Chart, Content, Document, Freshness, Point, Section, Series, Side, Stroke, Table,
-};
+use anyhow::Result;
+use fedra::text::grid::Grid;
+use fedra_report::{Chart, Content, Point, Section, Series, Stroke, Table};
 use serde_json::Value;
 
 use crate::console;
-use fedra::text::grid::Grid;
-
-/// A folder that exists, so that a mistyped path is refused before the work.
-pub struct Plots {
-    folder: PathBuf,
-}
-
-impl Plots {
-    /// Makes the folder.
-    pub fn create(folder: &Path) -> Result<Self> {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("--out: cannot make the folder {}", folder.display()))?;
-        Ok(Self { folder: folder.to_owned() })
-    }
-
-    /// Writes the plots, the page that shows them, and all numbers.
-    fn write(&self, charts: &[(String, Chart)], mut page: Document, results: &Value) -> Result<()> {
-        page.sections.extend(chart_sections(charts, |file, svg| self.put(file, svg))?);
-        self.put("index.html", &page.html())?;
-        let mut text = serde_json::to_string(results)?;
-        text.push('\n');
-        self.put("results.json", &text)
-    }
-
-    fn put(&self, name: &str, text: &str) -> Result<()> {
-        let path = self.folder.join(name);
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-    }
-}
-
-/// Charts on a page and as files, with links to these. A chart without points is left out.
-pub fn chart_sections(
-    charts: &[(String, Chart)],
-    mut put: impl FnMut(&str, &str) -> Result<()>,
-) -> Result<[Section; 2]> {
-    let (mut shown, mut files) = (Vec::new(), Vec::new());
-    for (name, chart) in charts {
-        if chart.series.iter().all(|series| series.points.is_empty()) {
-            continue;
-        }
-        let file = format!("{name}.svg");
-        put(&file, &chart.svg()?)?;
-        shown.push(Content::Lines(chart.clone()));
-        files.push((file.clone(), file));
-    }
-    let files = if files.is_empty() { Vec::new() } else { vec![Content::Links(files)] };
-    Ok([Section::new("Charts", shown), Section::new("The charts as files", files)])
-}
+use crate::study_folder::StudyFolder;
 
 /// What a laboratory found, on its way to files and to whoever asked.
 pub struct Findings {
@@ -69,8 +19,8 @@ pub struct Findings {
     pub introduction: Vec<String>,
     /// The plots and their names.
     pub charts: Vec<(String, Chart)>,
-    /// What became of many predictions of one kind.
-    pub table: Option<Table>,
+    /// What became of many predictions of one kind, below how to read it.
+    pub table: Option<(String, Grid)>,
     /// What was predicted, and what became of it.
     pub shapes: Vec<Shape>,
     /// A last sentence for the terminal.
@@ -104,29 +54,30 @@ pub enum Telling {
 
 impl Findings {
     /// Writes everything and tells what was found; the work began then.
-    pub fn tell(self, plots: &Plots, telling: Telling, begun: Instant) -> Result<()> {
+    pub fn tell(self, folder: &StudyFolder, telling: Telling, begun: Instant) -> Result<()> {
         let entry = |shape: &Shape| {
             let word = if shape.seen { "Seen" } else { "Not seen" };
             let criterion = shape.criterion.iter().map(|text| format!("Criterion: {text}."));
             let text = criterion.chain([format!("Numbers: {}.", shape.numbers)]).collect();
             (format!("{word}: {}", shape.name), text)
         };
-        let mut seen: Vec<Content> = self.table.clone().map(Content::Table).into_iter().collect();
+        let table = |(caption, grid): &(String, Grid)| {
+            Content::Table(Table { caption: caption.clone(), ..grid.table() })
+        };
+        let mut seen: Vec<Content> = self.table.iter().map(table).collect();
         if !self.shapes.is_empty() {
             seen.push(Content::Findings(self.shapes.iter().map(entry).collect()));
         }
-        let page = Document {
-            title: self.title,
-            lead: self.introduction,
-            sections: vec![Section::new("What was predicted, and what was seen", seen)],
-            freshness: Freshness::Fixed,
-        };
-        plots.write(&self.charts, page, &self.results)?;
+        let seen = vec![Section::new("What was predicted, and what was seen", seen)];
+        folder.put_page((&self.title, self.introduction), seen, &self.charts)?;
+        folder.put("results.json", &format!("{}\n", self.results))?;
         match telling {
             Telling::Json => console::json(&self.results),
             Telling::Words => {
-                for line in self.table.iter().flat_map(lines) {
-                    console::page(line);
+                if let Some((caption, grid)) = &self.table {
+                    console::page(format_args!("{caption}\n"));
+                    console::table(grid);
+                    console::data("");
                 }
                 for shape in &self.shapes {
                     let word = if shape.seen { "seen    " } else { "NOT SEEN" };
@@ -143,28 +94,12 @@ impl Findings {
                     "{} runs in {:.0} s; open {}",
                     self.runs,
                     begun.elapsed().as_secs_f64(),
-                    plots.folder.join("index.html").display()
+                    folder.page().display()
                 ));
             }
         }
         Ok(())
     }
-}
-
-/// A table for a terminal, below its caption and with a blank line after it.
-fn lines(table: &Table) -> Vec<String> {
-    let heading = |column: &fedra_report::Column| match column.side {
-        Side::Left | Side::Name => column.name.clone(),
-        Side::Right => format!(">{}", column.name),
-    };
-    let mut grid = Grid::with(&table.columns.iter().map(heading).collect::<Vec<_>>());
-    for row in &table.rows {
-        grid.add(row.clone());
-    }
-    let mut lines = vec![table.caption.clone(), String::new()];
-    lines.extend(grid.within(console::table_width()).lines().map(str::to_owned));
-    lines.push(String::new());
-    lines
 }
 
 impl From<bool> for Telling {
@@ -211,11 +146,6 @@ pub fn lowest_of(series: &[Series]) -> Series {
         stroke: Stroke::Rings,
         colour: 6,
     }
-}
-
-/// As many threads as the machine has.
-pub fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// Says how far it is, where a person watches.

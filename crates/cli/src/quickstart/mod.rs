@@ -22,9 +22,8 @@ use fedra::run::federate::{Ending, Run};
 use fedra::{Experiment, Overrides, Summary};
 
 use crate::console;
-use crate::experiment::parse_seed;
+use crate::flags::{Quiet, Voice, parse_seed};
 use crate::interrupt;
-use crate::progress::Voice;
 use crate::terminal::Terminal;
 use story::{Story, Way};
 
@@ -42,18 +41,8 @@ Examples:
   fedra quickstart --seed 2 --out runs/another
   fedra quickstart --set data.clinic.notes=400      smaller and faster; scores are lower
 
-Eight synthetic hospitals mark problems, tests and treatments in their notes, from a public model:
-  word by word  no model: every word gets the tag that it has most often
-  public model  as it comes, before it sees a note of theirs
-  centralised   all notes in one place: the ceiling
-  local-only    every hospital alone: the mean of the eight, on the same test notes
-  fedavg        notes stay where they are, models travel
-  safl          of four blocks only the two to which attention points learn and travel
-  fedfrozen     fedavg; after half of the rounds query and key stay as they are and at home
-  cut           fedavg; the two middle blocks live at a server, states cross instead of weights
-  private       fedavg with a promise to every row: epsilon 8 at delta 1e-5
-Settings are in experiments/quickstart.toml, with the command that chose them. The files of each run
-lie under DIR/NAME; run its experiment.toml again with `fedra run`.";
+Eight synthetic hospitals mark problems, tests and treatments in their notes. docs/tutorial.md explains the
+rows of the table; experiments/quickstart.toml has the settings. The files of each run are under DIR/NAME.";
 
 /// The whole command.
 #[derive(Args)]
@@ -68,21 +57,15 @@ pub struct Quickstart {
     /// Override one key of experiments/quickstart.toml in every run, as in federation.rounds=8
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// Print the table and nothing else
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Quickstart {
     /// Runs everything, and prints one table, one picture and what to try next.
     pub fn run(self) -> Result<ExitCode> {
         let begun = Instant::now();
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
-        let say = |line: String| {
-            if voice != Voice::Quiet {
-                console::say(line);
-            }
-        };
+        let voice = self.quiet.voice();
         self.check_sets()?;
         let public =
             Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
@@ -113,7 +96,7 @@ impl Quickstart {
             if story.is_empty() {
                 story.floor =
                     run.baseline().and_then(|floor| floor.score("central_test", "span_f1"));
-                say(format!("{}\n", run.introduction()));
+                voice.say(format_args!("{}\n", run.introduction()));
             }
             let client_memory = fedra::plan_of(&run, Cuts::default())?.client_memory;
             let folder = Folder::create(&at(name), experiment)?;
@@ -122,14 +105,14 @@ impl Quickstart {
         }
         let page = self.page(&story)?;
         drop(whole);
-        say(String::new());
+        voice.say("");
         console::table(&story.table());
-        say(format!("\n{}\n", story.picture()));
+        voice.say(format_args!("\n{}\n", story.picture()));
         for line in story.words() {
-            say(line);
+            voice.say(line);
         }
-        say(format!("\n{} in all\n", duration(begun.elapsed().as_secs_f64())));
-        say(story::next(&self.out, &page));
+        voice.say(format_args!("\n{} in all\n", duration(begun.elapsed().as_secs_f64())));
+        voice.say(story::next(&self.out, &page));
         Ok(ExitCode::SUCCESS)
     }
 

@@ -1,8 +1,6 @@
 //! What membership attacks found: a table, JSON lines, every score, and curves.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use fedra::study::shadow::{Released, ShadowModel};
@@ -13,13 +11,11 @@ use fedra_audit::{
 use fedra_compute::Seed;
 use fedra_engine::PrivacyReport;
 use fedra_privacy::shown;
-use fedra_report::{
-    Chart, Column, Content, Document, Freshness, Point, Scale, Section, Series, Side, Stroke, Table,
-};
+use fedra_report::{Chart, Content, Point, Scale, Section, Series, Stroke, Table};
 use serde::Serialize;
 
 use crate::console;
-use crate::lab::chart_sections;
+use crate::study_folder::StudyFolder;
 
 /// Where the draws behind intervals start: the same scores have the same intervals.
 const SEED: Seed = Seed(1);
@@ -157,72 +153,46 @@ pub fn print(attacked: &[Attacked], json: bool) -> Result<()> {
         lines(attacked)?.iter().for_each(console::json);
         return Ok(());
     }
-    let (columns, rows) = cells(attacked);
-    let headings: Vec<String> = (columns.iter())
-        .map(|column| match column.side {
-            Side::Left | Side::Name => column.name.clone(),
-            Side::Right => format!(">{}", column.name),
-        })
-        .collect();
-    let mut grid = Grid::with(&headings);
-    for row in rows {
-        grid.add(row);
-    }
-    console::table(&grid);
+    console::table(&table(attacked));
     console::data("");
     remarks(attacked).iter().for_each(console::page);
     Ok(())
 }
 
 /// Writes scores, results, curves and a page.
-pub fn write(attacked: &[Attacked], folder: &Path) -> Result<()> {
-    let put = |name: &str, text: &str| {
-        let path = folder.join(name);
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-    };
-    put("results.jsonl", &(lines(attacked)?.join("\n") + "\n"))?;
-    let (columns, rows) = cells(attacked);
-    let caption = "Each model is attacked with the others as shadow models. 95 % intervals from \
-                   drawing rows and models anew.";
+pub fn write(attacked: &[Attacked], folder: &StudyFolder) -> Result<()> {
+    folder.put("results.jsonl", &(lines(attacked)?.join("\n") + "\n"))?;
     for one in attacked {
-        put(&format!("{}.csv", one.told.variant), &one.csv)?;
+        folder.put(&format!("{}.csv", one.told.variant), &one.csv)?;
     }
     let named = |attack: MembershipAttack| {
         let name = attack.name().replace(' ', "-").to_lowercase();
         (format!("roc-{name}"), chart(attacked, attack))
     };
-    let table = Content::Table(Table { caption: caption.to_owned(), columns, rows });
-    let mut sections = vec![Section::new("What was found", vec![table])];
-    sections.extend(chart_sections(&MembershipAttack::ALL.map(named), put)?);
-    let page = Document {
-        title: "Which rows did the model learn from?".to_owned(),
-        lead: remarks(attacked),
-        sections,
-        freshness: Freshness::Fixed,
-    };
-    put("index.html", &page.html())
+    let caption = "Each model is attacked with the others as shadow models. 95 % intervals from \
+                   drawing rows and models anew.";
+    let table = Table { caption: caption.to_owned(), ..table(attacked).table() };
+    let found = vec![Section::new("What was found", vec![Content::Table(table)])];
+    let heading = ("Which rows did the model learn from?", remarks(attacked));
+    folder.put_page(heading, found, &MembershipAttack::ALL.map(named))
 }
 
-fn cells(attacked: &[Attacked]) -> (Vec<Column>, Vec<Vec<String>>) {
-    let score = attacked.iter().find_map(|one| one.told.score.clone());
-    let score = score.unwrap_or_else(|| "score".to_owned());
-    let left = |name: &str| Column { name: name.to_owned(), side: Side::Left };
-    let right = |name: &str| Column { name: name.to_owned(), side: Side::Right };
-    let columns = vec![
-        left("variant"),
-        right(&score),
-        right("rounds"),
-        right("epsilon"),
-        right("loss in / out"),
-        left("attack"),
-        right("AUC"),
-        right("95 %"),
-        right("TPR at 1 %"),
-        right("95 %"),
-        right("TPR at 0.1 %"),
-        right("95 %"),
-    ];
-    let mut rows = Vec::new();
+fn table(attacked: &[Attacked]) -> Grid {
+    let score = attacked.iter().find_map(|one| one.told.score.as_deref()).unwrap_or("score");
+    let mut grid = Grid::new([
+        "variant",
+        &format!(">{score}"),
+        ">rounds",
+        ">epsilon",
+        ">loss in / out",
+        "attack",
+        ">AUC",
+        ">95 %",
+        ">TPR at 1 %",
+        ">95 %",
+        ">TPR at 0.1 %",
+        ">95 %",
+    ]);
     for Attacked { told, attacks, .. } in attacked {
         for (finding, _) in attacks {
             let shared = [
@@ -238,10 +208,10 @@ fn cells(attacked: &[Attacked]) -> (Vec<Column>, Vec<Vec<String>>) {
                 format!("{:.3}-{:.3}", finding.auc.low, finding.auc.high),
             ];
             let found = finding.found.iter().flat_map(|found| percents(&found.tpr));
-            rows.push(shared.into_iter().chain(area).chain(found).collect());
+            grid.add(shared.into_iter().chain(area).chain(found).collect());
         }
     }
-    (columns, rows)
+    grid
 }
 
 fn percents(share: &Estimate) -> [String; 2] {

@@ -18,12 +18,14 @@ use fedra::text::headline::round_line;
 use fedra_client::Observer;
 use fedra_data::Preparing;
 use fedra_engine::{ParamValues, RoundReport};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::flags::{Quiet, Voice};
 use crate::interrupt;
-use crate::progress::{Stopping, Voice};
+use crate::progress::Stopping;
+use crate::screen::TextLine;
+use crate::study_folder::StudyFolder;
 use findings::Attacked;
 
 pub const HELP: &str = "\
@@ -33,18 +35,8 @@ Examples:
   fedra attack membership experiments/clinic-concepts.toml --sweep method.name=fedavg,fedadam \\
     --set data.clinic.notes=200 --set work.epochs=4 --shadows 32 --json
 
-For each variant (the file's [compare] table, --sweep) N + 1 models are trained as the experiment
-says, each on a random half of every client's training rows. Each of them is attacked in turn, and
-the others are the attacker's shadow models. Reported over all rows and models:
-
-  AUC            chance that a member scores above another row; 0.5 is a coin
-  TPR at FPR     members found while 1 % and 0.1 % of other rows are falsely accused
-
-  loss threshold  a small loss (Yeom et al. 2018)
-  LiRA            a confidence above that of shadow models without the row (Carlini et al. 2022)
-
-Intervals (95 %) come from drawing rows and models anew. DIR/VARIANT holds one file for each model:
-the same command again trains only what is missing. DIR/VARIANT.csv has every score.";
+DIR/VARIANT holds one file for each model: the same command again trains only the missing ones.
+docs/attack_methods.md describes the attacks and the reported rates.";
 
 /// The whole command.
 #[derive(Args)]
@@ -72,9 +64,8 @@ pub struct Membership {
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
-    /// Print the result and nothing else
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 impl Membership {
@@ -99,15 +90,14 @@ impl Membership {
         }
         let usual = || Path::new("runs").join(format!("membership-{}", plan.name));
         let out = self.out.clone().unwrap_or_else(usual);
-        fs::create_dir_all(&out)
-            .with_context(|| format!("--out: cannot make the folder {}", out.display()))?;
+        let folder = StudyFolder::create(&out)?;
 
-        let voice = if self.quiet { Voice::Quiet } else { Voice::Lively };
+        let voice = self.quiet.voice();
         let follower = Follower::new(voice, variants.len() as u64 * (self.shadows + 1));
         let mut attacked = Vec::new();
         for variant in variants {
             let Some(models) = self.models(&plan, variant, &out, &follower)? else {
-                follower.bar.finish_and_clear();
+                follower.line.remove();
                 console::say(format_args!(
                     "stopped; the same command goes on where it was, what is complete is under {}",
                     out.display()
@@ -116,12 +106,10 @@ impl Membership {
             };
             attacked.push(Attacked::of(&variant.name, &models)?);
         }
-        follower.bar.finish_and_clear();
-        findings::write(&attacked, &out)?;
+        follower.line.remove();
+        findings::write(&attacked, &folder)?;
         findings::print(&attacked, self.json)?;
-        if voice == Voice::Lively {
-            console::say(format_args!("\nopen {}", out.join("index.html").display()));
-        }
+        voice.say(format_args!("\nopen {}", folder.page().display()));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -166,21 +154,18 @@ impl Membership {
             let request =
                 ShadowRequest { experiment: &experiment, number, released, scratch: &scratch };
             let file = folder.join(format!("model-{number}.json"));
-            follower.name(&format!(
-                "{}, model {} of {}",
-                variant.name,
-                number + 1,
-                self.shadows + 1
-            ));
-            if let Some(model) = earlier(&file, &request)? {
-                follower.bar.inc(1);
-                models.push(model);
-                continue;
-            }
-            let begun = Instant::now();
-            let Some(model) = ShadowModel::train(&request, follower)? else { return Ok(None) };
-            keep(&file, &model)?;
-            follower.trained(&model, begun.elapsed().as_secs_f64());
+            let (model, of) = (number + 1, self.shadows + 1);
+            follower.name(format!("{}, model {model} of {of}", variant.name));
+            let model = if let Some(model) = earlier(&file, &request)? {
+                model
+            } else {
+                let begun = Instant::now();
+                let Some(model) = ShadowModel::train(&request, follower)? else { return Ok(None) };
+                keep(&file, &model)?;
+                follower.trained(&model, begun.elapsed().as_secs_f64());
+                model
+            };
+            follower.is_done();
             models.push(model);
         }
         Ok(Some(models))
@@ -203,10 +188,13 @@ fn keep(file: &Path, model: &ShadowModel) -> Result<()> {
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Shows the models as they are trained: a bar on a terminal, a line for each elsewhere.
+/// Shows the models as they are trained: a live line on a terminal, a line for each elsewhere.
 struct Follower {
     voice: Voice,
-    bar: ProgressBar,
+    line: TextLine,
+    /// Models in all, and how many of them are done.
+    models: u64,
+    done: Cell<u64>,
     name: RefCell<String>,
     rounds: Cell<u32>,
     noted: RefCell<Vec<String>>,
@@ -214,34 +202,35 @@ struct Follower {
 
 impl Follower {
     fn new(voice: Voice, models: u64) -> Self {
-        let bar = match voice {
-            Voice::Lively => ProgressBar::new(models),
-            Voice::Quiet => ProgressBar::hidden(),
+        let line = match voice {
+            Voice::Lively => TextLine::new(),
+            Voice::Quiet => TextLine::hidden(),
         };
-        let style = ProgressStyle::with_template("{pos}/{len} {bar:28} {msg}");
-        bar.set_style(style.expect("the template is legal").progress_chars("━╸─"));
         let (name, noted) = (RefCell::default(), RefCell::default());
-        Self { voice, bar, name, rounds: Cell::new(0), noted }
+        Self { voice, line, models, done: Cell::new(0), name, rounds: Cell::new(0), noted }
     }
 
-    fn name(&self, name: &str) {
-        name.clone_into(&mut self.name.borrow_mut());
-        self.bar.set_message(name.to_owned());
+    fn name(&self, name: String) {
+        self.name.replace(name);
+        self.show("");
     }
 
-    fn say(&self, line: &str) {
-        if self.voice == Voice::Lively {
-            self.bar.suspend(|| console::say(line));
-        }
+    fn show(&self, more: &str) {
+        let (done, models) = (self.done.get(), self.models);
+        self.line.set(format!("{done}/{models}  {}{more}", self.name.borrow()));
+    }
+
+    fn is_done(&self) {
+        self.done.update(|done| done + 1);
     }
 
     fn trained(&self, model: &ShadowModel, seconds: f64) {
-        self.bar.inc(1);
         let score = model.score.as_ref();
         let score = score.map_or(String::new(), |one| format!("{} {:.3} ", one.name, one.value));
         let missed = if model.is_reached { "" } else { ": never reached --at-score" };
         let (name, rounds) = (self.name.borrow(), model.rounds);
-        self.say(&format!("{name}: {score}after {rounds} rounds, {seconds:.0} s{missed}"));
+        self.voice
+            .say(format_args!("{name}: {score}after {rounds} rounds, {seconds:.0} s{missed}"));
     }
 }
 
@@ -254,7 +243,7 @@ impl Listener for Follower {
     fn warn(&self, line: &str) {
         if !self.noted.borrow().iter().any(|noted| noted == line) {
             self.noted.borrow_mut().push(line.to_owned());
-            self.say(line);
+            self.voice.say(line);
         }
     }
 
@@ -269,7 +258,7 @@ impl Listener for Follower {
 
     fn round(&self, report: &RoundReport) {
         let line = round_line(report, self.rounds.get());
-        self.bar.set_message(format!("{}  {line}", self.name.borrow()));
+        self.show(&format!("  {line}"));
     }
 
     fn model(&self, _completed: u32, _model: &ParamValues) {}

@@ -1,161 +1,43 @@
-//! `fedra status`: how a run stands, in one process or on several machines, from the files in its folder.
-//!
-//! Whoever runs the rounds writes them, whatever carries its messages, so this needs no port, no
-//! certificate and no word with a server.
+//! How one run stands, from the files in its folder.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
-use fedra::folder::run_files::{COMPARISON, EXPERIMENT, ROUNDS, STATUS, SUMMARY};
+use fedra::folder::run_files::{EXPERIMENT, ROUNDS, STATUS, SUMMARY};
 use fedra::folder::summary::duration;
-use fedra::text::grid::counted;
-use fedra::text::shell;
-use fedra_engine::{Activity, ClientId, NormReport, RoundProgress};
+use fedra::text::headline::set_name;
+use fedra_engine::{Activity, ClientId, NormReport, RoundProgress, RoundReport};
 use fedra_net::{FleetPhase, FleetStatus, SiteStatus};
 use fedra_plan::{ByteCount, Round};
 use fedra_privacy::shown;
 use serde_json::Value;
 
-use crate::console;
-
-const EXAMPLES: &str = "\
-Examples:
-  fedra status runs/study
-  fedra status runs/study --format json
-  fedra status runs/study --format prometheus > /var/lib/node_exporter/fedra.prom
-
-The folder is that of `fedra run` or `fedra serve`. How far the round is that is on is written once a
-second; `fedra serve` counts clients, and `fedra run` their steps too. At a server, who came, went and answered is in events.jsonl, one object a
-line; what each round came to is in its rounds.jsonl.";
-
-/// The whole command.
-#[derive(Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Status {
-    /// The folder of a run, or of a comparison
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
-    /// For people, as one JSON object, or as metrics in Prometheus's text format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-}
-
-/// Who is to read it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-    Prometheus,
-}
-
-impl Status {
-    /// Runs it.
-    pub fn run(self) -> Result<()> {
-        let runs = runs_of_comparison(&self.folder);
-        if let ([first, ..], Format::Text) = (runs.as_slice(), self.format) {
-            console::data(comparison(&self.folder, &runs));
-            let one = self.folder.join(first).display().to_string();
-            let one = shell::quoted(&one);
-            console::say(format_args!("more about one run: fedra status {one}"));
-            return Ok(());
-        }
-        if let [first, ..] = runs.as_slice() {
-            bail!(
-                "{}: found a comparison, expected the folder of one run for this format, such as {}",
-                self.folder.display(),
-                self.folder.join(first).display()
-            );
-        }
-        let picture = Picture::read(&self.folder)?;
-        match self.format {
-            Format::Text => console::data(picture.text().trim_end()),
-            Format::Json => console::json(picture.json()),
-            Format::Prometheus => console::bytes(picture.metrics().as_bytes()),
-        }
-        Ok(())
-    }
-}
-
-/// Folders of runs below that of a comparison, by name: `VARIANT/seed-N`, and deeper for those that tune.
-fn runs_of_comparison(folder: &Path) -> Vec<PathBuf> {
-    /// `VARIANT/tune/VALUES/seed-N`.
-    const DEEPEST: usize = 4;
-    fn gather(folder: &Path, name: &Path, runs: &mut Vec<PathBuf>) {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            let (path, name) = (entry.path(), name.join(entry.file_name()));
-            let is_seed = entry.file_name().to_string_lossy().starts_with("seed-");
-            if is_seed && path.join(EXPERIMENT).is_file() {
-                runs.push(name);
-            } else if name.components().count() < DEEPEST {
-                gather(&path, &name, runs);
-            }
-        }
-    }
-    let mut runs = Vec::new();
-    if !folder.join(EXPERIMENT).is_file() {
-        gather(folder, Path::new(""), &mut runs);
-    }
-    // A folder above or below that of a comparison is none.
-    runs.retain(|run| match run.components().count() {
-        2 => true,
-        DEEPEST => run.components().nth(1).is_some_and(|part| part.as_os_str() == "tune"),
-        _ => false,
-    });
-    runs.sort();
-    runs
-}
-
-/// How the runs of a comparison stand, a line each.
-fn comparison(folder: &Path, runs: &[PathBuf]) -> String {
-    let is_over = |run: &&PathBuf| folder.join(run).join(SUMMARY).is_file();
-    let complete = runs.iter().filter(is_over).count();
-    let doing = match (fedra::is_at_work(folder), folder.join(COMPARISON).is_file()) {
-        (true, _) => "is on",
-        (false, true) => "is over",
-        (false, false) => "stopped before its end: no process is at work here",
-    };
-    let mut text = format!(
-        "a comparison, which {doing}; {} so far, of which {complete} complete",
-        counted(runs.len() as u64, "run")
-    );
-    for run in runs {
-        let stands = match Picture::read(&folder.join(run)) {
-            Ok(picture) => picture.headline(),
-            Err(error) => format!("{error:#}"),
-        };
-        let _ = write!(text, "\n  {}  {}", plain(&run.display().to_string()), plain(&stands));
-    }
-    text
-}
-
 /// All that is known.
-struct Picture {
-    status: FleetStatus,
+pub struct Picture {
+    pub status: FleetStatus,
     /// The reports of complete rounds: how many, and what matters of them.
-    complete: u64,
+    pub complete: u64,
     /// Rounds in all, where the folder says so.
-    rounds: Option<u64>,
-    up: u64,
-    down: u64,
+    pub rounds: Option<u64>,
+    pub up: u64,
+    pub down: u64,
     /// The newest score of each set and name.
-    scores: Vec<(String, String, f64)>,
-    epsilon: Option<f64>,
+    pub scores: Vec<(String, String, f64)>,
+    pub epsilon: Option<f64>,
     /// Updates far outside their cohort, round by round, counted from 1.
-    far: Vec<(u64, NormReport)>,
+    pub far: Vec<(u64, NormReport)>,
     /// Seconds since the server wrote.
-    age: u64,
+    pub age: u64,
     /// Whether a server is at work in the folder.
-    is_served: bool,
+    pub is_served: bool,
     /// Whether the last round is complete.
-    is_finished: bool,
+    pub is_finished: bool,
 }
 
 impl Picture {
-    fn read(folder: &Path) -> Result<Self> {
+    pub fn read(folder: &Path) -> Result<Self> {
         let status = status_of(folder)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let age = now.saturating_sub(status.written);
@@ -174,39 +56,31 @@ impl Picture {
         };
         let rounds = std::fs::read_to_string(folder.join(ROUNDS)).unwrap_or_default();
         // The last line may be half written.
-        for report in rounds.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            picture.add(&report);
-        }
+        rounds
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .for_each(|report| picture.add(report));
         Ok(picture)
     }
 
-    fn add(&mut self, report: &Value) {
+    fn add(&mut self, report: RoundReport) {
         self.complete += 1;
-        let bytes = |key: &str| report["bytes"][key].as_u64().unwrap_or(0);
-        self.up = self.up.saturating_add(bytes("up"));
-        self.down = self.down.saturating_add(bytes("down"));
-        if let Some(privacy) = report["privacy"].as_object() {
-            // Null is how JSON writes an epsilon without a bound.
-            let spent = privacy.get("epsilon").and_then(Value::as_f64);
-            self.epsilon = Some(spent.unwrap_or(f64::INFINITY));
-        }
-        let norms = serde_json::from_value::<NormReport>(report["norms"].clone());
-        self.far
-            .extend(norms.ok().filter(|norms| !norms.far.is_empty()).map(|n| (self.complete, n)));
-        let sets = report["scores"].as_array().map(Vec::as_slice).unwrap_or_default();
-        for set in sets {
-            let on = set["on"].as_str().unwrap_or_default();
-            let Some(means) = set["mean"].as_object() else { continue };
-            for (name, score) in means {
-                let Some(score) = score.as_f64() else { continue };
-                self.scores.retain(|(known, other, _)| known != on || other != name);
-                self.scores.push((on.to_owned(), name.clone(), score));
+        self.up = self.up.saturating_add(report.bytes.up.0);
+        self.down = self.down.saturating_add(report.bytes.down.0);
+        self.epsilon = report.privacy.map(|privacy| privacy.epsilon).or(self.epsilon);
+        let far = report.norms.filter(|norms| !norms.far.is_empty());
+        self.far.extend(far.map(|norms| (self.complete, norms)));
+        for set in report.scores {
+            let on = set_name(set.on).to_owned();
+            for (name, score) in set.mean.into_iter().filter(|(_, score)| score.is_finite()) {
+                self.scores.retain(|(known, other, _)| *known != on || *other != name);
+                self.scores.push((on.clone(), name, score));
             }
         }
     }
 
     /// What it is doing, on one line.
-    fn headline(&self) -> String {
+    pub fn headline(&self) -> String {
         let Self { status, complete, age, .. } = self;
         let (round, of) = self.round();
         let doing = match (status.phase, self.is_served) {
@@ -227,7 +101,7 @@ impl Picture {
         format!("{doing}; {complete} complete; as of {age} s ago")
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let Self { status, up, down, .. } = self;
         let mut text = format!("{}\n", self.headline());
         if let Some(progress) = self.progress() {
@@ -267,13 +141,13 @@ impl Picture {
     }
 
     /// How far the round that is on is.
-    fn progress(&self) -> Option<&RoundProgress> {
+    pub fn progress(&self) -> Option<&RoundProgress> {
         let is_on = self.status.phase == FleetPhase::Running && self.is_served;
         self.status.progress.as_ref().filter(|_| is_on)
     }
 
     /// How long the rest of it will take, counted from now.
-    fn seconds_left(&self, progress: &RoundProgress) -> Option<f64> {
+    pub fn seconds_left(&self, progress: &RoundProgress) -> Option<f64> {
         progress.left().map(|left| (left.as_secs_f64() - self.age as f64).max(0.0))
     }
 
@@ -327,7 +201,7 @@ impl Picture {
         }
     }
 
-    fn json(&self) -> String {
+    pub fn json(&self) -> String {
         let scores: Vec<Value> = self
             .scores
             .iter()
@@ -348,73 +222,6 @@ impl Picture {
             "federation": self.status,
         });
         format!("{object:#}\n")
-    }
-
-    fn metrics(&self) -> String {
-        let mut text = String::new();
-        let mut metric = |name: &str, kind: &str, help: &str, values: Vec<(String, f64)>| {
-            let _ = writeln!(text, "# HELP fedra_{name} {help}\n# TYPE fedra_{name} {kind}");
-            for (labels, value) in values {
-                let _ = writeln!(text, "fedra_{name}{labels} {value}");
-            }
-        };
-        let one = |value: f64| vec![(String::new(), value)];
-        let by_site = |value: &dyn Fn(&SiteStatus) -> f64| {
-            let label = |site: &SiteStatus| format!("{{client=\"{}\"}}", escaped(&site.name));
-            self.status.sites.iter().map(|site| (label(site), value(site))).collect()
-        };
-        let truth = f64::from;
-        let is_on = match self.status.phase {
-            FleetPhase::Running | FleetPhase::Retrying => self.is_served,
-            FleetPhase::Waiting | FleetPhase::Ended => false,
-        };
-        metric("running", "gauge", "Whether rounds are on.", one(truth(u8::from(is_on))));
-        let is_finished = truth(u8::from(self.is_finished));
-        metric("finished", "gauge", "Whether the last round is complete.", one(is_finished));
-        metric("status_age_seconds", "gauge", "Since the server wrote.", one(self.age as f64));
-        metric("rounds_complete", "counter", "Complete rounds.", one(self.complete as f64));
-        if let Some(rounds) = self.rounds {
-            metric("rounds", "gauge", "Rounds in all.", one(rounds as f64));
-        }
-        let far = self.far.iter().map(|(_, norms)| norms.far.len()).sum::<usize>();
-        let help = "Updates beyond ten times the median norm of their round.";
-        metric("far_updates", "counter", help, one(far as f64));
-        metric("payload_up_bytes", "counter", "Payloads from clients.", one(self.up as f64));
-        metric("payload_down_bytes", "counter", "Payloads to clients.", one(self.down as f64));
-        if let Some(epsilon) = self.epsilon {
-            metric("privacy_epsilon", "gauge", "Privacy spent.", one(epsilon));
-        }
-        if let Some(progress) = self.progress() {
-            let labels = format!("{{activity=\"{}\"}}", progress.activity.name());
-            let of = |count: u64| vec![(labels.clone(), count as f64)];
-            let (done, clients) = (of(progress.clients_done), of(progress.clients));
-            metric("round_clients_done", "gauge", "Clients that are done in this round.", done);
-            metric("round_clients", "gauge", "Clients that were asked in it.", clients);
-            if progress.steps > 0 {
-                let (done, steps) = (of(progress.steps_done), of(progress.steps));
-                metric("round_steps_done", "gauge", "Steps taken, or examples looked at.", done);
-                metric("round_steps", "gauge", "Steps or examples in all.", steps);
-            }
-            if let Some(left) = self.seconds_left(progress) {
-                metric("round_seconds_left", "gauge", "The rest of it, about.", one(left));
-            }
-        }
-        if self.status.sites.is_empty() {
-            return text;
-        }
-        let here = by_site(&|site| truth(u8::from(site.here && self.is_served)));
-        metric("client_here", "gauge", "Whether a client is there.", here);
-        let working = by_site(&|site| site.working.filter(|_| self.is_served).unwrap_or(0.0));
-        metric("client_working_seconds", "gauge", "Time on its present request.", working);
-        let sent = by_site(&|site| site.sent as f64);
-        metric("client_sent_bytes", "counter", "Bytes that went to a client.", sent);
-        let received = by_site(&|site| site.received as f64);
-        metric("client_received_bytes", "counter", "Bytes that came from it.", received);
-        let scores = self.scores.iter().map(|(on, name, score)| {
-            (format!("{{on=\"{}\",name=\"{}\"}}", escaped(on), escaped(name)), *score)
-        });
-        metric("score", "gauge", "The newest scores.", scores.collect());
-        text
     }
 }
 
@@ -462,18 +269,32 @@ fn rounds_of(folder: &Path) -> Option<u64> {
 }
 
 /// A text of a file on one line of a terminal.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
-}
-
-/// A text as the value of a label.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::status::metrics;
+
+    /// A line of the log of rounds, with these fields.
+    fn round(more: &Value) -> String {
+        let mut report = json!({
+            "round": 0, "cohort": [], "arrived": [], "failed": [], "refused": [], "blocks": [], "changed": 0,
+            "loss": null, "seconds": 1.0, "slowest": 1.0, "most_updates_held": 0, "scores": [],
+            "bytes": { "up": 5, "down": 6, "full_up": 5, "full_down": 6 },
+        });
+        let fields = more.as_object().unwrap().clone();
+        report.as_object_mut().unwrap().extend(fields);
+        format!("{report}\n")
+    }
+
+    fn two_rounds() -> String {
+        round(&json!({})).repeat(2)
+    }
 
     fn folder(status: &str, rounds: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -490,13 +311,14 @@ mod tests {
 
     #[test]
     fn a_federation_is_told_from_its_files_alone() {
-        let rounds = concat!(
-            r#"{"bytes": {"up": 5, "down": 6}, "scores": [{"on": "central_test", "mean": {"f1": 0.5}}]}"#,
-            "\n",
-            r#"{"bytes": {"up": 5, "down": 6}, "scores": [{"on": "central_test", "mean": {"f1": 0.75, "x": null}}], "privacy": {"epsilon": 2.5}}"#,
-            "\n{\"bytes\": {\"up\"",
-        );
-        let folder = folder(STANDS, rounds);
+        let scores =
+            |mean: Value| json!([{ "on": "central_test", "loss": 1.0, "mean": mean, "each": [] }]);
+        let privacy = json!({ "unit": "example", "epsilon": 2.5, "delta": 1e-5 });
+        let first = json!({ "scores": scores(json!({ "f1": 0.5 })) });
+        let second =
+            json!({ "scores": scores(json!({ "f1": 0.75, "x": null })), "privacy": privacy });
+        let rounds = format!("{}{}{{\"bytes\": {{\"up\"", round(&first), round(&second));
+        let folder = folder(STANDS, &rounds);
         let read = || Picture::read(folder.path()).unwrap();
         let told = read().text();
         assert!(
@@ -504,18 +326,18 @@ mod tests {
             "{told}"
         );
         assert!(told.contains("no\"rth  was here; "), "{told}");
-        let metrics = read().metrics();
+        let metrics = metrics::of(&read());
         assert!(metrics.contains("fedra_running 0\n"), "{metrics}");
         assert!(metrics.contains("fedra_client_here{client=\"no\\\"rth\"} 0\n"), "{metrics}");
         let lock = std::fs::File::create(folder.path().join("fedra.lock")).unwrap();
         lock.try_lock().unwrap();
         let picture = read();
-        assert!(picture.metrics().contains("fedra_running 1\n"));
+        assert!(metrics::of(&picture).contains("fedra_running 1\n"));
         let text = picture.text();
         assert!(text.starts_with("round 3 is on; 2 complete; as of "), "{text}");
         assert!(text.contains("central_test f1: 0.7500\nprivacy spent: epsilon 2.5000"), "{text}");
         assert!(text.contains("west    is gone: it[31m left;"), "{text}");
-        let metrics = picture.metrics();
+        let metrics = metrics::of(&picture);
         assert!(metrics.contains("fedra_client_here{client=\"no\\\"rth\"} 1\n"), "{metrics}");
         assert!(metrics.contains("fedra_payload_up_bytes 10\n"), "{metrics}");
         assert!(
@@ -533,11 +355,11 @@ mod tests {
         // Of a run in one process.
         status.as_object_mut().unwrap().retain(|key, _| key != "place" && key != "sites");
         status["written"] = now.into();
-        status["progress"] = serde_json::json!({
+        status["progress"] = json!({
             "activity": "training", "clients_done": 1, "clients": 4, "steps_done": 10, "steps": 1000,
             "seconds": 60.0,
         });
-        let folder = folder(&status.to_string(), "{}\n{}\n");
+        let folder = folder(&status.to_string(), &two_rounds());
         let read = || Picture::read(folder.path()).unwrap();
         assert!(!read().text().contains("step 10"), "{}", read().text());
         let lock = std::fs::File::create(folder.path().join("fedra.lock")).unwrap();
@@ -546,7 +368,7 @@ mod tests {
         let expected = "\ntraining, step 10/1000; 1 of 4 clients done; about 99.0 min left of it\n";
         assert!(text.contains(expected), "{text}");
         assert!(text.contains("\nprocess 7\n") && !text.contains("clients, with"), "{text}");
-        let metrics = read().metrics();
+        let metrics = metrics::of(&read());
         let expected = "fedra_round_steps_done{activity=\"training\"} 10\n";
         assert!(metrics.contains(expected) && !metrics.contains("client_here"), "{metrics}");
         let json: Value = serde_json::from_str(&read().json()).unwrap();
@@ -555,9 +377,9 @@ mod tests {
 
     #[test]
     fn a_run_that_is_not_on_is_told_from_its_other_files() {
-        let folder = folder("", "{}\n{}\n");
+        let folder = folder("", &two_rounds());
         std::fs::remove_file(folder.path().join(STATUS)).unwrap();
-        let experiment = include_str!("../../fedra/tests/tiny.toml");
+        let experiment = include_str!("../../../fedra/tests/tiny.toml");
         std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
         let text = || Picture::read(folder.path()).unwrap().text();
         let expected = "stopped in round 3 of 3: no process is at work here; 2 complete; as of ";
@@ -570,16 +392,16 @@ mod tests {
 
     #[test]
     fn rounds_are_told_of_how_many_and_after_the_last_one_nobody_is_missed() {
-        let folder = folder(STANDS, "{}\n{}\n");
+        let folder = folder(STANDS, &two_rounds());
         let told = |what: fn(&Picture) -> String| what(&Picture::read(folder.path()).unwrap());
-        let experiment = include_str!("../../fedra/tests/tiny.toml");
+        let experiment = include_str!("../../../fedra/tests/tiny.toml");
         std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
         let text = told(Picture::text);
         assert!(
             text.starts_with("stopped in round 3 of 3: no process is at work here; 2 "),
             "{text}"
         );
-        assert!(told(Picture::metrics).contains("fedra_rounds 3\n"));
+        assert!(told(metrics::of).contains("fedra_rounds 3\n"));
         let ended = STANDS.replace("running", "ended");
         std::fs::write(folder.path().join(STATUS), ended).unwrap();
         let text = told(Picture::text);
