@@ -2,7 +2,7 @@
 
 use fedra_compute::{Device, Params, Tensor};
 use fedra_plan::{Layout, ParamId, Round, Scope, Shape};
-use fedra_wire::{ClientId, Encoding, Expectation, Kind, ParamValues, WireError, open};
+use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, WireError, open};
 
 use crate::error::{ClientError, Result};
 
@@ -61,9 +61,8 @@ pub(crate) fn receive(
     layout: &Layout,
     (round, encoding, payload): (Round, Encoding, &[u8]),
 ) -> Result<()> {
-    let (kind, client) = (Kind::Values, ClientId::SERVER);
-    let expected = Expectation { layout, kind, encoding, round, client, scope: None };
-    let opened = open(payload, &expected)?;
+    let header = Header::download(Kind::Values, encoding, round);
+    let opened = open(payload, &Expectation::of(layout, &header))?;
     for (id, values) in opened.iter() {
         if params.find(id).is_some() {
             overwrite_one(params, id, &values)?;

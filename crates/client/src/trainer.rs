@@ -5,7 +5,7 @@
 //! examples are seen more than once, the hidden states behind the prefix are kept, which changes
 //! the time and no number.
 
-use fedra_compute::{Device, Gradients, Optimiser, Params, SecretKey, Solver, Tape, Tensor, Value};
+use fedra_compute::{Device, Gradients, Optimiser, Params, SecretKey, Tape, Tensor, Value};
 use fedra_data::{Encoded, epoch};
 use fedra_engine::{Damped, StepNoise, Work};
 use fedra_model::{Batch, Model, PrefixCache, Weighted};
@@ -106,7 +106,7 @@ impl Trainer<'_> {
         }
         let plan = Plan::new(self.model.layout(), task.scope.clone(), Cut::none())?;
         let mut cache = if cut.is_none() { self.cache_for(&plan, task.work) } else { None };
-        let mut optimiser = Optimiser::new(self.device, solver(task.work.solver))?;
+        let mut optimiser = Optimiser::new(self.device, task.work.solver)?;
         if let Some(Damped { part, factor }) = &task.work.damped {
             optimiser.damp(part.clone(), *factor)?;
         }
@@ -279,20 +279,6 @@ fn order(task: &TrainTask<'_>) -> impl Iterator<Item = Vec<usize>> {
     let limit = task.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
     let epochs = 0..u64::from(task.work.epochs);
     epochs.flat_map(move |number| epoch(&lengths, size, seed.with(number).0)).take(limit)
-}
-
-/// The solver as the tensors know it.
-pub(crate) fn solver(solver: fedra_engine::OptimiserConfig) -> Solver {
-    use fedra_engine::OptimiserConfig as Written;
-    match solver {
-        Written::Sgd { rate, weight_decay } => Solver::Sgd { rate, weight_decay },
-        Written::Momentum { rate, momentum, weight_decay } => {
-            Solver::Momentum { rate, momentum, weight_decay }
-        }
-        Written::AdamW { rate, beta1, beta2, epsilon, weight_decay } => {
-            Solver::AdamW { rate, beta1, beta2, epsilon, weight_decay }
-        }
-    }
 }
 
 /// Adds a step's gradients to those before it.

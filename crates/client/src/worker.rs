@@ -14,9 +14,7 @@ use fedra_model::Model;
 use fedra_plan::{BlockScores, ByteCount, Digest, Layout, Plan, Round, Scope, Side};
 use fedra_privacy::NoiseMultiplier;
 use fedra_seed::Seed;
-use fedra_wire::{
-    ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode_owned,
-};
+use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, decode, encode_owned};
 
 use crate::attention::{AttentionComparison, PATTERN_EXAMPLES};
 use crate::convert::{copied, overwrite};
@@ -374,14 +372,10 @@ impl Worker<'_> {
 
     fn server_correction(&self, request: &TrainRequest) -> Result<ParamValues> {
         let Some(bytes) = &request.correction else { return Ok(ParamValues::new()) };
-        let expected = Expectation {
-            layout: self.layout,
-            kind: Kind::Variate,
-            encoding: Encoding::F32,
-            round: request.round,
-            client: ClientId::SERVER,
-            scope: Some(&request.uploads()),
-        };
+        let header = Header::download(Kind::Variate, Encoding::F32, request.round);
+        let uploads = request.uploads();
+        let expected =
+            Expectation { scope: Some(&uploads), ..Expectation::of(self.layout, &header) };
         Ok(decode(bytes, &expected)?.1)
     }
 }

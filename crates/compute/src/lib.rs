@@ -42,6 +42,7 @@ pub use clipping::{ClipFactors, Clipping};
 pub use cpu::rotary::Angles;
 pub use device::Device;
 pub use error::ComputeError;
+pub use fedra_plan::Solver;
 pub use fedra_seed::{Generator, SecretKey, Seed};
 pub use geometry::{Attention, Mask, Span};
 pub use gradients::{Gradient, Gradients};
@@ -49,7 +50,6 @@ pub use optimiser::Optimiser;
 pub use params::{Params, Weight, Weights};
 pub use pool::{Buffer, Counter, Pool, Usage, set_worker};
 pub use sequences::Sequences;
-pub use solver::Solver;
 pub use tape::{
     AttentionProbe, ExampleGradients, Lora, LossWeights, Projected, Projection, RowWeights, Tape,
 };

@@ -9,9 +9,9 @@ use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
 use crate::kernels::{self, Change, Slope};
 use crate::params::Params;
-use crate::solver::{Solver, Step};
+use crate::solver::{Step, check};
 use crate::tensor::Tensor;
-use fedra_plan::{ParamId, Scope};
+use fedra_plan::{ParamId, Scope, Solver};
 use std::collections::BTreeMap;
 
 /// A solver and what it remembers.
@@ -26,7 +26,7 @@ pub struct Optimiser {
 impl Optimiser {
     /// A solver that remembers nothing yet; refuses settings that make no sense.
     pub fn new(device: &Device, solver: Solver) -> Result<Self, ComputeError> {
-        solver.check()?;
+        check(solver)?;
         Ok(Self { solver, device: device.clone(), memory: BTreeMap::new(), damped: None })
     }
 
@@ -38,10 +38,15 @@ impl Optimiser {
     /// Changes the solver's settings (a schedule); what is remembered stays, so after the first step
     /// the solver's kind must stay too.
     pub fn set_solver(&mut self, solver: Solver) -> Result<(), ComputeError> {
-        solver.check()?;
+        check(solver)?;
         if !self.memory.is_empty() {
             let what = "moments per element of the new solver";
-            ComputeError::expect("optimiser", what, solver.moments(), self.solver.moments())?;
+            ComputeError::expect(
+                "optimiser",
+                what,
+                solver.moments() as usize,
+                self.solver.moments() as usize,
+            )?;
         }
         self.solver = solver;
         Ok(())
@@ -50,7 +55,7 @@ impl Optimiser {
     /// From now on multiplies the rate by a factor wherever a parameter is in the scope; refuses a
     /// factor that makes no rate. Decoupled decay goes with the rate, as in a parameter group.
     pub fn damp(&mut self, scope: Scope, factor: f32) -> Result<(), ComputeError> {
-        self.solver.damped(factor).check()?;
+        check(self.solver.scaled(factor))?;
         self.damped = Some((scope, factor));
         Ok(())
     }
@@ -58,7 +63,7 @@ impl Optimiser {
     /// The solver of one parameter.
     fn solver_of(&self, id: ParamId) -> Solver {
         match &self.damped {
-            Some((scope, factor)) if scope.contains(id) => self.solver.damped(*factor),
+            Some((scope, factor)) if scope.contains(id) => self.solver.scaled(*factor),
             Some(_) | None => self.solver,
         }
     }

@@ -1,104 +1,15 @@
-//! How a gradient becomes a step: the settings of SGD, momentum and `AdamW`.
+//! One step of SGD, momentum or `AdamW`, with what changes from step to step.
 
 use crate::error::ComputeError;
+use fedra_plan::{Solver, WrongSetting};
 
-/// How a gradient becomes a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Solver {
-    /// `w -= rate (g + decay w)`.
-    Sgd {
-        /// Learning rate.
-        rate: f32,
-        /// Weight decay, added to the gradient.
-        weight_decay: f32,
-    },
-    /// `m = momentum m + g + decay w; w -= rate m`.
-    Momentum {
-        /// Learning rate.
-        rate: f32,
-        /// Share of the last step that goes on.
-        momentum: f32,
-        /// Weight decay, added to the gradient.
-        weight_decay: f32,
-    },
-    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
-    AdamW {
-        /// Learning rate.
-        rate: f32,
-        /// Decay of the mean.
-        beta1: f32,
-        /// Decay of the mean square.
-        beta2: f32,
-        /// Added to the root of the mean square.
-        epsilon: f32,
-        /// Weight decay, applied to the weight itself.
-        weight_decay: f32,
-    },
-}
-
-impl Solver {
-    /// `AdamW` with the usual betas, epsilon 1e-8 and the given rate and decay.
-    pub fn adamw(rate: f32, weight_decay: f32) -> Self {
-        Self::AdamW { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay }
-    }
-
-    /// How many numbers are remembered per trained element.
-    pub fn moments(self) -> usize {
-        match self {
-            Self::Sgd { .. } => 0,
-            Self::Momentum { .. } => 1,
-            Self::AdamW { .. } => 2,
-        }
-    }
-
-    /// The learning rate.
-    pub fn rate(self) -> f32 {
-        match self {
-            Self::Sgd { rate, .. } | Self::Momentum { rate, .. } | Self::AdamW { rate, .. } => rate,
-        }
-    }
-
-    /// The same solver with its rate multiplied.
-    pub(crate) fn damped(mut self, factor: f32) -> Self {
-        match &mut self {
-            Self::Sgd { rate, .. } | Self::Momentum { rate, .. } | Self::AdamW { rate, .. } => {
-                *rate *= factor;
-            }
-        }
-        self
-    }
-
-    pub(crate) fn check(self) -> Result<(), ComputeError> {
-        let share = |what, found: f32| {
-            let expected = "at least 0 and below 1";
-            let inside = (0.0..1.0).contains(&found);
-            if inside { Ok(()) } else { Err(ComputeError::Setting { what, found, expected }) }
-        };
-        let positive = |what, found: f32| {
-            let expected = "finite and not negative";
-            let good = found.is_finite() && found >= 0.0;
-            if good { Ok(()) } else { Err(ComputeError::Setting { what, found, expected }) }
-        };
-        positive("learning rate", self.rate())?;
-        match self {
-            Self::Sgd { weight_decay, .. } => positive("weight decay", weight_decay),
-            Self::Momentum { momentum, weight_decay, .. } => {
-                share("momentum", momentum)?;
-                positive("weight decay", weight_decay)
-            }
-            Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
-                share("beta1", beta1)?;
-                share("beta2", beta2)?;
-                if epsilon <= 0.0 {
-                    // An element whose gradients were all zero would become 0 / 0.
-                    let (what, expected) = ("epsilon", "above 0");
-                    return Err(ComputeError::Setting { what, found: epsilon, expected });
-                }
-                positive("epsilon", epsilon)?;
-                positive("weight decay", weight_decay)
-            }
-        }
-    }
+/// Refuses settings that make no sense.
+pub(crate) fn check(solver: Solver) -> Result<(), ComputeError> {
+    solver.check().map_err(|WrongSetting { key, found, expected }| ComputeError::Setting {
+        what: key,
+        found,
+        expected,
+    })
 }
 
 /// One solver's numbers at one step.

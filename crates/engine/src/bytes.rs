@@ -3,6 +3,8 @@
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Serialize};
 
+use crate::number::sums;
+
 /// Lengths of encoded payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,16 +45,7 @@ impl Bytes {
     }
 }
 
-impl std::ops::AddAssign for Bytes {
-    fn add_assign(&mut self, other: Self) {
-        self.up += other.up;
-        self.down += other.down;
-        self.full_up += other.full_up;
-        self.full_down += other.full_down;
-        self.evaluation += other.evaluation;
-        self.crossing += other.crossing;
-    }
-}
+sums!(Bytes { up, down, full_up, full_down, evaluation, crossing });
 
 /// Bytes that crossed a cut, by kind; up is from clients to the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,14 +84,12 @@ impl CrossingBytes {
     }
 }
 
-impl std::ops::AddAssign for CrossingBytes {
-    fn add_assign(&mut self, other: Self) {
-        self.hidden_up += other.hidden_up;
-        self.hidden_down += other.hidden_down;
-        self.gradient_up += other.gradient_up;
-        self.gradient_down += other.gradient_down;
-        self.metadata_up += other.metadata_up;
-        self.metadata_down += other.metadata_down;
-        self.exchanges += other.exchanges;
-    }
-}
+sums!(CrossingBytes {
+    hidden_up,
+    hidden_down,
+    gradient_up,
+    gradient_down,
+    metadata_up,
+    metadata_down,
+    exchanges
+});

@@ -9,8 +9,7 @@
 //! ```text
 //! "FDCK" version   { u64 length, bytes } for each section   CRC-32
 //! sections: notes as JSON; the model; first, second and variate of the server;
-//!           then personal, correction and residual of each client in the notes;
-//!           then the attention that some of them remember
+//!           then the five of each client in the notes
 //! ```
 
 use std::fs::{self, File};
@@ -24,24 +23,22 @@ use fedra_privacy::Head;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 use serde::{Deserialize, Serialize};
 
-use crate::client_state::{AttentionMemory, ClientState};
+use crate::account::Account;
+use crate::client_state::ClientState;
 use crate::difference::{self, Difference};
 use crate::durable;
 use crate::error::EngineError;
 use crate::fleet::Fleet;
 use crate::history::ServerHistory;
 use crate::log_mark::LogMark;
-use crate::privacy::Account;
-use crate::sections::Sections;
+use crate::sections::{FILE, Sections};
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::state::State;
 use crate::state_store::StateHandle;
 use crate::versions::ClientVersions;
 
-const FILE: &str = "checkpoint.fedra";
 const UNFINISHED: &str = "checkpoint.fedra.part";
-const MAGIC: &[u8] = b"FDCK\x02";
 /// The first section that is a client's: before it come the notes, the model and the server's three.
 const FIRST_CLIENT: usize = 5;
 
@@ -61,15 +58,11 @@ struct Notes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ledger: Option<Head>,
     clients: Vec<ClientId>,
-    /// Those who remember attention.
-    watching: Vec<ClientId>,
 }
 
 /// Writes the state of a state and its clients.
 pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result<(), EngineError> {
     let kept = fleet.states();
-    let watching: Vec<&StateHandle> =
-        kept.iter().filter(|kept| kept.remembers_attention()).collect();
     let notes = Notes {
         layout: state.layout.digest(),
         seed: state.seed.0,
@@ -81,7 +74,6 @@ pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result
         log: state.log,
         ledger: state.account.as_ref().map(Account::head),
         clients: kept.iter().map(StateHandle::client).collect(),
-        watching: watching.iter().map(|kept| kept.client()).collect(),
     };
     let notes =
         serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
@@ -95,15 +87,9 @@ pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result
         file.put(&pack(tensors)?)?;
     }
     for kept in &kept {
-        let state = kept.state()?;
-        for tensors in [&state.personal, &state.correction, &state.residual] {
-            file.put(&pack(tensors)?)?;
+        for section in kept.state()?.sections(&state.layout) {
+            file.put(&section?)?;
         }
-    }
-    for kept in watching {
-        let AttentionMemory { first, last } = &kept.state()?.attention;
-        file.put(&numbers(first))?;
-        file.put(&numbers(last))?;
     }
     file.finish(directory)
 }
@@ -114,17 +100,12 @@ pub(crate) struct Loaded {
     pub(crate) state: State,
     sections: Sections,
     clients: Vec<ClientId>,
-    watching: Vec<ClientId>,
 }
 
 /// Reads back all but the clients' states; `None` when the directory has no checkpoint.
 pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, EngineError> {
-    let path = directory.join(FILE);
-    let Some(sections) = Sections::open(&path, MAGIC)? else {
-        return Ok(None);
-    };
-    let notes: Notes = serde_json::from_slice(&sections.read(0)?)
-        .map_err(|error| sections.refuse(error.to_string()))?;
+    let Some(sections) = Sections::open(directory)? else { return Ok(None) };
+    let notes: Notes = sections.notes()?;
     let expected = state.layout.digest();
     if notes.layout != expected {
         return Err(EngineError::OtherModel { found: notes.layout, expected });
@@ -134,20 +115,17 @@ pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, En
         let reason = format!("`seed` is {found} there and {expected} in the experiment");
         return Err(sections.refuse(reason));
     }
-    let recipe = recipe_text(state, &path)?;
+    let recipe = recipe_text(state, directory)?;
     if notes.recipe != recipe {
         return Err(sections.refuse(other_recipe(&notes.recipe, &recipe)));
     }
-    let Notes { round, clients, watching, .. } = notes;
-    let expected = FIRST_CLIENT + 3 * clients.len() + 2 * watching.len();
+    let Notes { round, clients, .. } = notes;
+    let expected = FIRST_CLIENT + ClientState::SECTIONS * clients.len();
     if sections.len() != expected {
         let found = sections.len();
         return Err(sections.refuse(format!("it has {found} sections: expected {expected}")));
     }
-    if watching.iter().any(|client| !clients.contains(client)) {
-        return Err(sections.refuse("it has attention of an unknown client"));
-    }
-    let mut loaded = Loaded { state: state.clone(), sections, clients, watching };
+    let mut loaded = Loaded { state: state.clone(), sections, clients };
     loaded.state.round = round;
     let model = loaded.tensors(1)?;
     if model.len() != state.layout.len() {
@@ -165,20 +143,6 @@ pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, En
     Ok(Some(loaded))
 }
 
-/// Where the ledger ended when the checkpoint in a directory was written; `None` when there is no checkpoint, or
-/// no ledger.
-pub(crate) fn ledger_head(directory: &Path) -> Result<Option<Head>, EngineError> {
-    /// The part of the notes that is asked for.
-    #[derive(Deserialize)]
-    struct Ended {
-        #[serde(default)]
-        ledger: Option<Head>,
-    }
-    let Some(sections) = Sections::open(&directory.join(FILE), MAGIC)? else { return Ok(None) };
-    let notes = serde_json::from_slice::<Ended>(&sections.read(0)?);
-    Ok(notes.map_err(|error| sections.refuse(error.to_string()))?.ledger)
-}
-
 impl Loaded {
     /// What the clients kept, read one after another.
     pub(crate) fn states(
@@ -188,37 +152,21 @@ impl Loaded {
     }
 
     fn state(&self, place: usize) -> Result<ClientState, EngineError> {
-        let (client, first) = (self.clients[place], FIRST_CLIENT + 3 * place);
-        let patterns = FIRST_CLIENT + 3 * self.clients.len();
-        let attention = match self.watching.iter().position(|watching| *watching == client) {
-            None => AttentionMemory::default(),
-            Some(watching) => AttentionMemory {
-                first: self.pattern(patterns + 2 * watching)?,
-                last: self.pattern(patterns + 2 * watching + 1)?,
-            },
-        };
-        let (personal, correction, residual) =
-            (self.tensors(first)?, self.tensors(first + 1)?, self.tensors(first + 2)?);
-        Ok(ClientState { client, personal, correction, residual, attention })
+        let mut sections: [Vec<u8>; ClientState::SECTIONS] = Default::default();
+        for (number, section) in sections.iter_mut().enumerate() {
+            let before = FIRST_CLIENT + ClientState::SECTIONS * place;
+            *section = self.sections.read(before + number)?;
+        }
+        ClientState::from_sections(self.clients[place], &self.state.layout, &sections)
+            .map_err(|reason| self.sections.refuse(reason))
     }
 
     fn tensors(&self, section: usize) -> Result<ParamValues, EngineError> {
-        let expectation = Expectation {
-            layout: &self.state.layout,
-            kind: Kind::Values,
-            encoding: Encoding::F32,
-            round: self.state.round,
-            client: ClientId::SERVER,
-            scope: None,
-        };
-        let (_, tensors) = decode(&self.sections.read(section)?, &expectation)
+        let header = Header::download(Kind::Values, Encoding::F32, self.state.round);
+        let expected = Expectation::of(&self.state.layout, &header);
+        let (_, tensors) = decode(&self.sections.read(section)?, &expected)
             .map_err(|error| self.sections.refuse(error.to_string()))?;
         Ok(tensors)
-    }
-
-    fn pattern(&self, section: usize) -> Result<Arc<[f32]>, EngineError> {
-        let numbers = read_numbers(&self.sections.read(section)?);
-        numbers.ok_or_else(|| self.sections.refuse("a client's attention is cut short"))
     }
 }
 
@@ -239,15 +187,6 @@ fn other_recipe(held: &str, expected: &str) -> String {
     }
 }
 
-fn numbers(pattern: &[f32]) -> Vec<u8> {
-    pattern.iter().flat_map(|number| number.to_le_bytes()).collect()
-}
-
-fn read_numbers(section: &[u8]) -> Option<Arc<[f32]>> {
-    let (numbers, rest) = section.as_chunks::<4>();
-    rest.is_empty().then(|| numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
-}
-
 /// A checkpoint on its way to the disk, beside its place.
 struct Unfinished {
     path: PathBuf,
@@ -264,7 +203,7 @@ impl Unfinished {
             File::create(&path).map_err(|error| EngineError::disk("writing", &path, error))?;
         let (file, checksum) = (BufWriter::new(file), Hasher::new());
         let mut unfinished = Self { path, file, checksum };
-        unfinished.write(MAGIC)?;
+        unfinished.write(Sections::MAGIC)?;
         Ok(unfinished)
     }
 

@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use fedra_wire::{ClientId, ParamValues};
+use fedra_plan::{Layout, Round};
+use fedra_wire::{
+    ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode, encode,
+};
+
+/// Under which its values are written: they belong to no round.
+const HEADER: Header = Header::download(Kind::Values, Encoding::F32, Round(0));
 
 /// What a client keeps between rounds.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,5 +58,46 @@ impl ClientState {
     pub fn is_empty(&self) -> bool {
         let Self { client: _, personal, correction, residual, attention } = self;
         personal.is_empty() && correction.is_empty() && residual.is_empty() && attention.is_empty()
+    }
+
+    /// How many sections it is written as.
+    pub const SECTIONS: usize = 5;
+
+    /// Itself as bytes, one section after another: its values as payloads, then its patterns of attention.
+    pub fn sections(&self, layout: &Layout) -> impl Iterator<Item = Result<Vec<u8>, WireError>> {
+        let Self { client: _, personal, correction, residual, attention } = self;
+        let values = [personal, correction, residual].into_iter();
+        let patterns = [&attention.first, &attention.last].into_iter();
+        let numbers = |pattern: &Arc<[f32]>| {
+            Ok(pattern.iter().flat_map(|number| number.to_le_bytes()).collect())
+        };
+        values.map(|values| encode(layout, &HEADER, values, None)).chain(patterns.map(numbers))
+    }
+
+    /// What was written as these sections, or what is wrong with them.
+    pub fn from_sections<B: AsRef<[u8]>>(
+        client: ClientId,
+        layout: &Layout,
+        sections: &[B; Self::SECTIONS],
+    ) -> Result<Self, String> {
+        let values = |bytes: &B| -> Result<ParamValues, String> {
+            let read = decode(bytes.as_ref(), &Expectation::of(layout, &HEADER));
+            read.map(|(_, values)| values).map_err(|error| error.to_string())
+        };
+        let numbers = |bytes: &B| -> Result<Arc<[f32]>, String> {
+            let (numbers, rest) = bytes.as_ref().as_chunks::<4>();
+            if !rest.is_empty() {
+                return Err("a client's attention is cut short".to_owned());
+            }
+            Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect())
+        };
+        let [personal, correction, residual, first, last] = sections;
+        Ok(Self {
+            client,
+            personal: values(personal)?,
+            correction: values(correction)?,
+            residual: values(residual)?,
+            attention: AttentionMemory { first: numbers(first)?, last: numbers(last)? },
+        })
     }
 }

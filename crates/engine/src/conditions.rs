@@ -15,7 +15,7 @@ use fedra_seed::Seed;
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 
 /// What goes wrong, and how long a round waits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,9 +75,6 @@ impl Conditions {
     /// Refuses probabilities that are none, and rounds that close with nobody or with more clients
     /// than the most that a round has.
     pub fn check(&self, most: usize) -> Result<(), EngineError> {
-        let refuse = |key, found: f64, expected| {
-            Err(EngineError::Setting { key, found: found.to_string(), expected })
-        };
         if !(0.0..=1.0).contains(&self.fail) {
             return refuse("conditions.fail", self.fail, "a probability from 0 to 1");
         }
@@ -85,33 +82,25 @@ impl Conditions {
             return refuse("conditions.slow.share", self.slow.share, "a probability from 0 to 1");
         }
         if !(self.slow.factor.is_finite() && self.slow.factor >= 1.0) {
-            return refuse(
-                "conditions.slow.factor",
-                self.slow.factor,
-                "a finite number, 1 or more",
-            );
+            let expected = "a finite number, 1 or more";
+            return refuse("conditions.slow.factor", self.slow.factor, expected);
         }
         if self.close_with == Some(0) {
-            return refuse("conditions.close_with", 0.0, "at least 1");
+            return refuse("conditions.close_with", 0, "at least 1");
         }
         if let Some(count) = self.close_with
             && count as usize > most
         {
-            return Err(EngineError::Setting {
-                key: "conditions.close_with",
-                found: format!("{count} of at most {most} clients in a round"),
-                expected: "no more clients than can take part in a round",
-            });
+            let found = format!("{count} of at most {most} clients in a round");
+            let expected = "no more clients than can take part in a round";
+            return refuse("conditions.close_with", found, expected);
         }
         for (name, away) in &self.away {
             let wrong = |one: &&Away| one.from == 0 || one.to.is_some_and(|to| to < one.from);
             if let Some(Away { from, to }) = away.iter().find(wrong) {
                 let to = to.map_or(String::new(), |to| format!(" to {to}"));
-                return Err(EngineError::Setting {
-                    key: "conditions.away",
-                    found: format!("{name:?} from {from}{to}"),
-                    expected: "rounds from 1 on, the last not before the first",
-                });
+                let expected = "rounds from 1 on, the last not before the first";
+                return refuse("conditions.away", format!("{name:?} from {from}{to}"), expected);
             }
         }
         Ok(())
@@ -119,14 +108,7 @@ impl Conditions {
 
     /// Refuses absences of clients that there are not.
     pub(crate) fn check_names(&self, names: &BTreeSet<&str>) -> Result<(), EngineError> {
-        match self.away.keys().find(|name| !names.contains(name.as_str())) {
-            None => Ok(()),
-            Some(stranger) => Err(EngineError::Setting {
-                key: "conditions.away",
-                found: format!("rounds of {stranger:?}"),
-                expected: "the name of a client; `fedra data` lists them",
-            }),
-        }
+        check_names("conditions.away", ("rounds of", self.away.keys()), names)
     }
 
     /// Whether the named client can be drawn in a round.
@@ -166,6 +148,19 @@ impl Conditions {
             *fate = Fate::Late;
         }
         fates
+    }
+}
+
+/// Refuses names that no client has.
+pub(crate) fn check_names<'given>(
+    key: &'static str,
+    (what, mut given): (&str, impl Iterator<Item = &'given String>),
+    names: &BTreeSet<&str>,
+) -> Result<(), EngineError> {
+    let expected = "the name of a client; `fedra data` lists them";
+    match given.find(|name| !names.contains(name.as_str())) {
+        None => Ok(()),
+        Some(stranger) => refuse(key, format!("{what} {stranger:?}"), expected),
     }
 }
 

@@ -3,7 +3,7 @@
 use fedra_privacy::Unit;
 
 use crate::adapter_mean::AdapterMean;
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 use crate::min_arrivals::MinArrivals;
 use crate::privacy::{CLIP_NORMS, Privacy, PrivateSelection};
 use crate::private_steps::ClipRule;
@@ -16,20 +16,18 @@ impl Recipe {
     /// Refuses what the promise of a private run does not cover.
     pub(crate) fn check_privacy(&self, clients: usize) -> Result<(), EngineError> {
         let Some(privacy) = &self.privacy else { return Ok(()) };
-        let refuse =
-            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
         self.check_clip(privacy)?;
         if let Some(cap) = privacy.cap
             && !(cap >= 1.0 && cap.is_finite())
         {
-            return refuse("privacy.cap", cap.to_string(), "at least 1, the mean size of a batch");
+            return refuse("privacy.cap", cap, "at least 1, the mean size of a batch");
         }
         self.check_declared_rows(privacy)?;
         self.check_private_cut(privacy)?;
         self.check_private_selection(privacy)?;
         let reason = match privacy.promise.unit {
             Unit::Client if privacy.client_scores && privacy.promise.budget.is_some() => {
-                let found = "true beside privacy.epsilon for whole clients".to_owned();
+                let found = "true beside privacy.epsilon for whole clients";
                 let expected = "false: no budget bears a release without a bound";
                 return refuse("privacy.client_scores", found, expected);
             }
@@ -68,7 +66,7 @@ impl Recipe {
             }
             () => return Ok(()),
         };
-        Err(EngineError::Setting { key: "privacy.rows", found: rows.to_string(), expected })
+        refuse("privacy.rows", rows, expected)
     }
 
     /// Refuses a clip norm that no arithmetic bears: nothing would be left of a contribution, or of a model.
@@ -77,18 +75,16 @@ impl Recipe {
             return Ok(());
         }
         let at_cut = self.split.is_some() && privacy.promise.unit == Unit::Example;
-        Err(EngineError::Setting {
-            key: if at_cut { "split.noise.norm" } else { "privacy.clip" },
-            found: in_short(privacy.clip),
-            expected: "a norm from 1e-6 to 1e6: with less nothing of a contribution is left, and with more \
-                       nothing is clipped and the noise is larger than any model",
-        })
+        refuse(
+            if at_cut { "split.noise.norm" } else { "privacy.clip" },
+            in_short(privacy.clip),
+            "a norm from 1e-6 to 1e6: with less nothing of a contribution is left, and with more nothing is \
+             clipped and the noise is larger than any model",
+        )
     }
 
     /// Refuses rounds that tell who came to them.
     fn check_rounds(&self, privacy: &Privacy, clients: usize) -> Result<(), EngineError> {
-        let refuse =
-            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
         let _accounted = privacy.release(self.sampler)?;
         if self.min_arrivals.of(clients.min(1 << 20)) != 0 {
             let expected = "0: a round that is repeated for want of clients is drawn otherwise";
@@ -203,9 +199,8 @@ impl Recipe {
         let Some(probe) = selection.probe.filter(|_| self.learns.needs_choice()) else {
             return Ok(());
         };
-        let refuse = |key, found: String, expected| {
-            Err(EngineError::Setting { key, found: format!("{found} under privacy"), expected })
-        };
+        let refuse =
+            |key, found: &str, expected| refuse(key, format!("{found} under privacy"), expected);
         let per_client = self.masks == Masks::PerClient;
         let of_clients = privacy.promise.unit == Unit::Client;
         let by_norm = matches!(selection.criterion, Criterion::Highest | Criterion::Cover);
@@ -218,34 +213,34 @@ impl Recipe {
         match privacy.selection {
             PrivateSelection::PrivateUnaccounted if privacy.promise.budget.is_some() => refuse(
                 "privacy.selection",
-                "\"private_unaccounted\" beside privacy.epsilon".to_owned(),
+                "\"private_unaccounted\" beside privacy.epsilon",
                 "another one: no budget bears a release without a bound",
             ),
             PrivateSelection::NoisyUpdate if !by_norm => refuse(
                 "method.selector",
-                "another ranking than the highest first".to_owned(),
+                "another ranking than the highest first",
                 "\"attention\", \"cover\" or \"gradient_norm\" where privacy.selection is \
                  \"noisy_update\", which ranks blocks by what was released of them",
             ),
             _ if disagreement && one_list => refuse(
                 "method.selector",
-                "\"disagreement\"".to_owned(),
+                "\"disagreement\"",
                 "another one: nobody knows what single clients measured",
             ),
             PrivateSelection::NoisyUpdate | PrivateSelection::Public if per_client => refuse(
                 "method.mask",
-                "\"per_client\"".to_owned(),
+                "\"per_client\"",
                 "\"consensus\": nobody measures for a single client",
             ),
             PrivateSelection::Gaussian { .. } if !probe.is_bounded() => refuse(
                 "method.selector",
-                "a norm of gradients".to_owned(),
+                "a norm of gradients",
                 "one of attention, whose scores are from 0 to 1, beside privacy.selection = \
                  { gaussian = .. }",
             ),
             PrivateSelection::Gaussian { .. } if of_clients && per_client => refuse(
                 "method.mask",
-                "\"per_client\"".to_owned(),
+                "\"per_client\"",
                 "\"consensus\": a client's own choice would tell what it measured",
             ),
             PrivateSelection::NoisyUpdate

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{ParamId, Role, Site};
+use fedra_plan::{ParamId, Role};
 use fedra_wire::{Mean, Opened, Values};
 use serde::{Deserialize, Serialize};
 
@@ -40,23 +40,16 @@ pub enum RoleGroup {
 impl RoleGroup {
     /// The group of a role.
     pub const fn of(role: Role) -> Self {
-        match role {
-            Role::Query | Role::Key => Self::QueryKey,
-            Role::Value => Self::Value,
-            Role::Output => Self::Output,
-            Role::Gate | Role::Up | Role::Down => Self::Mlp,
-            Role::Token
-            | Role::Position
-            | Role::Segment
-            | Role::EmbeddingNorm
-            | Role::AttentionNorm
-            | Role::MlpNorm
-            | Role::FinalNorm
-            | Role::Pooler
-            | Role::Transform
-            | Role::TransformNorm
-            | Role::Classifier
-            | Role::Vocabulary => Self::Rest,
+        if matches!(role, Role::Query | Role::Key) {
+            Self::QueryKey
+        } else if matches!(role, Role::Value) {
+            Self::Value
+        } else if matches!(role, Role::Output) {
+            Self::Output
+        } else if matches!(role, Role::Gate | Role::Up | Role::Down) {
+            Self::Mlp
+        } else {
+            Self::Rest
         }
     }
 }
@@ -196,14 +189,7 @@ impl Sum {
 
 /// The block whose query or key this is.
 fn query_key_block(id: ParamId) -> Option<u16> {
-    match (RoleGroup::of(id.role), id.site) {
-        (RoleGroup::QueryKey, Site::Block(block)) => Some(block),
-        (RoleGroup::QueryKey, Site::Embedding | Site::Head)
-        | (
-            RoleGroup::Value | RoleGroup::Output | RoleGroup::Mlp | RoleGroup::Rest,
-            Site::Embedding | Site::Block(_) | Site::Head,
-        ) => None,
-    }
+    id.site.block().filter(|_| RoleGroup::of(id.role) == RoleGroup::QueryKey)
 }
 
 fn sum_of_squares(values: Values<'_>) -> f64 {

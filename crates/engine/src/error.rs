@@ -1,5 +1,6 @@
 //! Everything that can stop a federation. A bad update does not: it is refused and counted.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use fedra_plan::{ByteCount, Digest, PlanError, Probe};
@@ -192,33 +193,38 @@ impl EngineError {
 
     /// The round, counted from 1, in which numbers ran away, if they did.
     pub fn diverged_in(&self) -> Option<u32> {
-        match self {
-            Self::Diverged { round } | Self::LossDiverged { round, .. } => Some(*round),
-            Self::TooFewArrivals { round, diverged, .. } => diverged.then_some(*round),
-            Self::Setting { .. }
-            | Self::Privacy { .. }
-            | Self::OverBudget { .. }
-            | Self::UnknownMethod { .. }
-            | Self::Unmeasured { .. }
-            | Self::MethodSettings { .. }
-            | Self::Plan(_)
-            | Self::Wire(_)
-            | Self::InitialModel { .. }
-            | Self::Clients { .. }
-            | Self::NobodyArrived { .. }
-            | Self::Stopped
-            | Self::Fleet { .. }
-            | Self::Sink(_)
-            | Self::Disk { .. }
-            | Self::Checkpoint { .. }
-            | Self::OtherModel { .. } => None,
+        if let Self::Diverged { round }
+        | Self::LossDiverged { round, .. }
+        | Self::TooFewArrivals { round, diverged: true, .. } = self
+        {
+            return Some(*round);
         }
+        None
+    }
+
+    /// A setting that makes no sense.
+    pub(crate) fn setting(key: &'static str, found: impl Display, expected: &'static str) -> Self {
+        Self::Setting { key, found: found.to_string(), expected }
     }
 
     /// What the system said when this was done to a file.
     pub(crate) fn disk(doing: impl Into<String>, path: &Path, source: std::io::Error) -> Self {
         Self::Disk { doing: doing.into(), path: path.display().to_string(), source }
     }
+}
+
+/// Refuses a setting that makes no sense.
+pub(crate) fn refuse<T>(
+    key: &'static str,
+    found: impl Display,
+    expected: &'static str,
+) -> Result<T, EngineError> {
+    Err(EngineError::setting(key, found, expected))
+}
+
+/// The first reason whose condition holds.
+pub(crate) fn first<T, const N: usize>(reasons: [(bool, T); N]) -> Option<T> {
+    reasons.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
 }
 
 /// What helps where too few clients came back.

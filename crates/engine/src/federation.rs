@@ -8,15 +8,14 @@ use fedra_privacy::Ledger;
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
+use crate::account::Account;
 use crate::checkpoint;
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, EvaluationSet, Fleet};
+use crate::fleet::{ClientInfo, EvaluationSet, Fleet, PublicText};
 use crate::log_mark::LogMark;
 use crate::middle::MiddleHost;
-use crate::privacy::Account;
 use crate::recipe::Recipe;
 use crate::report::{SetScores, Sink};
-use crate::round::PublicText;
 use crate::server::ServerState;
 use crate::state::State;
 

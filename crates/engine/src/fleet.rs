@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client_state::ClientState;
 use crate::error::EngineError;
+use crate::number::sums;
 use crate::private_steps::StepNoise;
 use crate::split::Split;
 use crate::state_store::StateHandle;
@@ -375,12 +376,12 @@ impl F1Counts {
     }
 }
 
-impl std::ops::AddAssign for F1Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.true_positives += other.true_positives;
-        self.false_positives += other.false_positives;
-        self.false_negatives += other.false_negatives;
-    }
+sums!(F1Counts { true_positives, false_positives, false_negatives });
+
+/// Measures blocks of the server's model on text that anybody may have.
+pub trait PublicText: std::fmt::Debug + Send + Sync {
+    /// The scores of all blocks.
+    fn probe(&self, probe: Probe, model: &ParamValues) -> Result<BlockScores, EngineError>;
 }
 
 /// A question about the blocks of the model.

@@ -224,15 +224,7 @@ impl<'round> Gather<'round> {
         };
         let header = Header { kind: Kind::Change, encoding: Encoding::F32, ..header };
         let bytes = encode(self.layout, &header, &update.change, None)?;
-        let expected = Expectation {
-            layout: self.layout,
-            kind: Kind::Change,
-            encoding: Encoding::F32,
-            round: self.round,
-            client: header.client,
-            scope: None,
-        };
-        let opened = Accepted::open(bytes, &expected)?;
+        let opened = Accepted::open(bytes, &Expectation::of(self.layout, &header))?;
         self.changes.add_more(&opened.opened(), contribution);
         if let Some(drift) = &mut self.drift {
             drift.add(&opened.opened(), contribution);
@@ -437,15 +429,8 @@ impl<'round> Gather<'round> {
             .iter()
             .map(|(id, values)| (id, values.into_iter().map(shorter).collect::<Vec<f32>>()))
             .collect();
-        let expected = Expectation {
-            layout: self.layout,
-            kind: header.kind,
-            encoding: header.encoding,
-            round: header.round,
-            client: header.client,
-            scope: None,
-        };
-        Ok(Accepted::open(encode(self.layout, &header, &values, None)?, &expected)?)
+        let bytes = encode(self.layout, &header, &values, None)?;
+        Ok(Accepted::open(bytes, &Expectation::of(self.layout, &header))?)
     }
 
     fn fold(&mut self, client: ClientId, answer: &Answer) {

@@ -24,6 +24,7 @@ mod recipe;
 mod round;
 mod state;
 
+mod checks;
 mod conditions;
 mod covered;
 mod max_norm;
@@ -49,6 +50,7 @@ mod history;
 mod split;
 mod stage;
 
+mod account;
 mod bytes;
 mod checkpoint;
 mod difference;
@@ -69,6 +71,7 @@ pub mod methods;
 
 mod error;
 
+pub use account::{Account, PrivacyReport};
 pub use adapter_mean::{AdapterMean, AdapterReport};
 pub use attention::{AttentionDrift, SHIFT_BYTES};
 pub use branch::Moment;
@@ -83,7 +86,7 @@ pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fleet::{
     Absence, Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
     Download, EvaluationRequest, EvaluationSet, Evidence, F1Counts, Failure, Fleet, Outcome,
-    ProbeRequest, Reply, Scored, TrainRequest, Unsynced, Verdict,
+    ProbeRequest, PublicText, Reply, Scored, TrainRequest, Unsynced, Verdict,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
@@ -93,14 +96,12 @@ pub use min_arrivals::MinArrivals;
 pub use phases::Phases;
 pub use planner::Choice;
 pub use privacy::{
-    Account, BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivacyReport, PrivateSelection,
-    joint_noise, noised_scores,
+    BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivateSelection, joint_noise, noised_scores,
 };
 pub use private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
 pub use progress::{Activity, RoundProgress};
 pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};
 pub use report::{FailedAttempt, RoundReport, SetScores, Sink, Spread};
-pub use round::PublicText;
 pub use rows_at_cut::{EndsLearn, RowsAtCut};
 pub use sampler::Sampler;
 pub use selection::{Criterion, Masks, Selection, SelectionReport, Warning, WarningKind};

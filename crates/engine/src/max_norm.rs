@@ -17,11 +17,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::EngineError;
-use crate::recipe::Recipe;
-use crate::work::LocalRule;
+use crate::error::{EngineError, refuse};
 
-const KEY: &str = "federation.max_norm";
+pub(crate) const KEY: &str = "federation.max_norm";
 
 /// An update beyond so many times its cohort's median norm is reported.
 pub const FAR: f64 = 10.0;
@@ -114,7 +112,7 @@ impl MaxNorm {
         }
     }
 
-    fn check(self) -> Result<(), EngineError> {
+    pub(crate) fn check(self) -> Result<(), EngineError> {
         let (number, least, expected) = match self.limit {
             NormLimit::Norm(norm) => (norm, f64::MIN_POSITIVE, "a finite number above 0"),
             NormLimit::TimesMedian(times) => {
@@ -124,38 +122,7 @@ impl MaxNorm {
         if number.is_finite() && number >= least {
             return Ok(());
         }
-        Err(EngineError::Setting { key: KEY, found: number.to_string(), expected })
-    }
-}
-
-impl Recipe {
-    /// Refuses a limit that means nothing, or that does not limit what clients send.
-    pub(crate) fn check_max_norm(&self) -> Result<(), EngineError> {
-        let Some(limit) = self.max_norm else { return Ok(()) };
-        limit.check()?;
-        let refuse = |found: &str, expected| {
-            Err(EngineError::Setting { key: KEY, found: found.to_owned(), expected })
-        };
-        if self.client_privacy().is_some() {
-            return refuse(
-                "given beside privacy.unit = \"client\"",
-                "privacy.clip alone, which scales every update: a limit that follows from other clients' updates \
-                 would not be accounted",
-            );
-        }
-        if self.split.is_some() {
-            return refuse(
-                "given beside [split]",
-                "it only where the whole model is averaged: the server's blocks learn from rows, not from updates",
-            );
-        }
-        match self.work.local {
-            LocalRule::ControlVariate => refuse(
-                "given with a method of control variates",
-                "a method that sends updates alone: control variates would stay without a limit",
-            ),
-            LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => Ok(()),
-        }
+        refuse(KEY, number, expected)
     }
 }
 

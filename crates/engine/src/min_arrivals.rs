@@ -4,12 +4,10 @@
 //! `1.0` mean different things: one client, and everybody. What happens below it is the business of
 //! [`attempt`](crate::attempt).
 
-use std::fmt;
+use serde::{Deserialize, Serialize};
 
-use serde::de::{Error, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
+use crate::number;
 use crate::sampler::Sampler;
 
 const KEY: &str = "federation.min_arrivals";
@@ -17,13 +15,18 @@ const KEY: &str = "federation.min_arrivals";
 const ROUNDING: f64 = 1e-9;
 
 /// The fewest updates with which a round counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a whole number of clients, or a share of the cohort above 0 and at most 1 \
+                 with a decimal point"
+)]
 pub enum MinArrivals {
     /// So many clients. 0 lets a round pass without anybody, which is what privacy accountants
     /// assume of an empty Poisson draw.
     Count(u32),
     /// This share of the cohort, rounded up; at least one client.
-    Share(f64),
+    Share(#[serde(deserialize_with = "share")] f64),
 }
 
 impl Default for MinArrivals {
@@ -56,13 +59,13 @@ impl MinArrivals {
             && !(share > 0.0 && share <= 1.0)
         {
             let expected = "a share above 0 and at most 1, or a whole number of clients";
-            return Err(EngineError::Setting { key: KEY, found: share.to_string(), expected });
+            return refuse(KEY, share, expected);
         }
         let (needed, most) = (self.of(sampler.most(clients)), sampler.most(clients));
         if needed > most {
             let found = format!("{needed} of at most {most} clients in a round");
             let expected = "no more clients than can take part in a round";
-            return Err(EngineError::Setting { key: KEY, found, expected });
+            return refuse(KEY, found, expected);
         }
         // Without the number of clients, a share of them says nothing yet.
         let is_known = clients != usize::MAX || matches!(self, Self::Count(_));
@@ -70,59 +73,16 @@ impl MinArrivals {
             && is_known
             && needed > close_with as usize
         {
-            return Err(EngineError::Setting {
-                key: "conditions.close_with",
-                found: format!("{close_with} where federation.min_arrivals asks for {needed}"),
-                expected: "at least as many answers as a round needs",
-            });
+            let found = format!("{close_with} where federation.min_arrivals asks for {needed}");
+            let expected = "at least as many answers as a round needs";
+            return refuse("conditions.close_with", found, expected);
         }
         Ok(())
     }
 }
 
-impl Serialize for MinArrivals {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Count(count) => count.serialize(serializer),
-            Self::Share(share) => share.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for MinArrivals {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-
-        impl Visitor<'_> for Number {
-            type Value = MinArrivals;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(
-                    "a whole number of clients, or a share of the cohort above 0 and at most 1 \
-                     with a decimal point",
-                )
-            }
-
-            fn visit_u64<E: Error>(self, found: u64) -> Result<MinArrivals, E> {
-                let wrong = |_| E::invalid_value(Unexpected::Unsigned(found), &self);
-                u32::try_from(found).map(MinArrivals::Count).map_err(wrong)
-            }
-
-            fn visit_i64<E: Error>(self, found: i64) -> Result<MinArrivals, E> {
-                let wrong = |_| E::invalid_value(Unexpected::Signed(found), &self);
-                u32::try_from(found).map(MinArrivals::Count).map_err(wrong)
-            }
-
-            fn visit_f64<E: Error>(self, found: f64) -> Result<MinArrivals, E> {
-                if found > 0.0 && found <= 1.0 {
-                    return Ok(MinArrivals::Share(found));
-                }
-                Err(E::invalid_value(Unexpected::Float(found), &self))
-            }
-        }
-
-        deserializer.deserialize_any(Number)
-    }
+fn share<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    number::within(deserializer, |share| share > 0.0 && share <= 1.0)
 }
 
 #[cfg(test)]

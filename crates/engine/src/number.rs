@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An f64 that is written as its bits.
@@ -38,6 +39,29 @@ pub(crate) fn by_name<'de, D: Deserializer<'de>>(
     let read: BTreeMap<String, Option<f64>> = BTreeMap::deserialize(deserializer)?;
     Ok(read.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
 }
+
+/// A number that has to pass a test.
+pub(crate) fn within<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    test: impl Fn(f64) -> bool,
+) -> Result<f64, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    if test(number) { Ok(number) } else { Err(D::Error::custom("another number was expected")) }
+}
+
+/// Adds values field by field.
+macro_rules! sums {
+    ($kind:ty { $($field:ident),+ }) => {
+        impl std::ops::AddAssign for $kind {
+            fn add_assign(&mut self, other: Self) {
+                let Self { $($field),+ } = other;
+                $(self.$field += $field;)+
+            }
+        }
+    };
+}
+
+pub(crate) use sums;
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::number::sums;
+
 /// Seconds of each phase of a round, failed attempts included. What is left of the round's seconds went
 /// into everything between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,15 +26,7 @@ pub struct Phases {
     pub evaluate: f64,
 }
 
-impl std::ops::AddAssign for Phases {
-    fn add_assign(&mut self, other: Self) {
-        self.sync += other.sync;
-        self.probe += other.probe;
-        self.train += other.train;
-        self.apply += other.apply;
-        self.evaluate += other.evaluate;
-    }
-}
+sums!(Phases { sync, probe, train, apply, evaluate });
 
 /// Tells the time between two phases.
 pub(crate) struct Stopwatch(Instant);

@@ -3,30 +3,29 @@
 //! [`Recipe::new`] is `FedAvg`; every other method is that with some of its choices replaced, so
 //! methods combine wherever their choices do not collide.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fedra_plan::{Cut, Layout, Plan, PlanError, Round, Rule, Scope, Site};
+use fedra_privacy::Unit;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter_mean::AdapterMean;
 use crate::conditions::Conditions;
-use crate::error::EngineError;
 use crate::fleet::EvaluationSet;
 use crate::fold::Denominator;
 use crate::max_norm::MaxNorm;
 use crate::min_arrivals::MinArrivals;
-use crate::privacy::Privacy;
+use crate::privacy::{Privacy, PrivateSelection};
+use crate::private_steps::PrivateSteps;
 use crate::sampler::Sampler;
 use crate::selection::{Masks, Selection};
 use crate::server::ServerRule;
-use crate::split::{Split, SplitMode};
+use crate::split::Split;
 use crate::stage::{Stage, StageState, Treatment};
 use crate::work::{LocalRule, Work};
 
 /// Repetitions of a round unless given.
 pub const USUAL_RETRIES: u32 = 3;
-/// Who needs more than these has another problem than bad luck.
-const MOST_RETRIES: u32 = 1000;
 
 /// Everything that is decided before the first round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -128,47 +127,6 @@ impl Recipe {
         self
     }
 
-    /// Refuses choices that a model of this layout cannot follow.
-    pub fn fits(&self, layout: &Layout) -> Result<(), EngineError> {
-        self.learns.check(layout)?;
-        self.personal.check(layout)?;
-        if !self.learns.needs_choice() && self.learns.select(layout)?.is_empty() {
-            let (key, found) = ("learns", "nothing".to_owned());
-            return Err(EngineError::Setting { key, found, expected: "a part of the model" });
-        }
-        self.stage.as_ref().map_or(Ok(()), |stage| stage.check(&self.learns, layout))
-    }
-
-    /// Refuses choices that make no sense, alone or for so many clients.
-    pub fn check(&self, clients: usize) -> Result<(), EngineError> {
-        self.work.check()?;
-        self.server.check()?;
-        self.sampler.check(clients)?;
-        self.conditions.check(self.sampler.most(clients))?;
-        self.min_arrivals.check((self.sampler, clients), self.conditions.close_with)?;
-        if self.retries > MOST_RETRIES {
-            let (key, found) = ("federation.retries", self.retries.to_string());
-            let expected = "from 0 to 1000";
-            return Err(EngineError::Setting { key, found, expected });
-        }
-        self.selection.check(&self.learns)?;
-        self.check_depths()?;
-        self.check_split()?;
-        self.check_privacy(clients)?;
-        self.check_adapters()?;
-        self.check_max_norm()?;
-        match self.population {
-            Population::Pooled if clients != 1 => Err(EngineError::Setting {
-                key: "federation.clients",
-                found: clients.to_string(),
-                expected: "1 that holds everything: the method is centralised",
-            }),
-            Population::Federated | Population::Pooled => Ok(()),
-        }
-    }
-}
-
-impl Recipe {
     /// What learns in a round as far as that is known before the first one: a stage that waits for
     /// evidence has not begun.
     pub fn learns_in(&self, round: Round) -> Rule {
@@ -188,36 +146,7 @@ impl Recipe {
     }
 }
 
-/// What depends on the model and on the clients' names.
 impl Recipe {
-    /// Refuses choices that make no sense for this model and these clients.
-    pub fn check_model(&self, layout: &Layout, names: &[&str]) -> Result<(), EngineError> {
-        let blocks = layout.blocks();
-        let names: BTreeSet<&str> = names.iter().copied().collect();
-        self.check_split_model(blocks, &names)?;
-        self.check_private_ends(layout)?;
-        self.selection.check_model(&self.learns, blocks, &names)?;
-        self.conditions.check_names(&names)?;
-        for (name, depth) in &self.depths {
-            let refuse = |found, expected| {
-                Err(EngineError::Setting { key: "federation.depths", found, expected })
-            };
-            if !names.contains(name.as_str()) {
-                let expected = "the name of a client; `fedra data` lists them";
-                return refuse(format!("a depth for {name:?}"), expected);
-            }
-            if !(1..=blocks).contains(depth) {
-                let expected = "at least 1 block and no more than the shared model has";
-                return refuse(format!("{depth} of {blocks} blocks for {name:?}"), expected);
-            }
-            if self.selection.criterion.among(*depth) == Some(0) {
-                let expected = "a depth that reaches a block of method.selector";
-                return refuse(format!("{depth} of {blocks} blocks for {name:?}"), expected);
-            }
-        }
-        Ok(())
-    }
-
     /// The plan of the named client in a round in which this part learns.
     pub fn plan(
         &self,
@@ -247,92 +176,33 @@ impl Recipe {
             Site::Embedding | Site::Head => true,
         })
     }
+}
 
-    /// Refuses a cut that this model or these clients do not have.
-    fn check_split_model(&self, blocks: u16, names: &BTreeSet<&str>) -> Result<(), EngineError> {
-        let Some(split) = &self.split else { return Ok(()) };
-        split.check_model(blocks)?;
-        match split.clients.keys().find(|name| !names.contains(name.as_str())) {
-            None => Ok(()),
-            Some(name) => Err(EngineError::Setting {
-                key: "split.clients",
-                found: format!("a cut for {name:?}"),
-                expected: "the name of a client; `fedra data` lists them",
-            }),
-        }
+/// The part of a promise that concerns one unit.
+impl Recipe {
+    /// The promise to whole clients, where that is the unit.
+    pub(crate) fn client_privacy(&self) -> Option<&Privacy> {
+        self.privacy.as_ref().filter(|privacy| privacy.promise.unit == Unit::Client)
     }
 
-    /// Refuses what a cut model cannot do: where a step needs more of the other side than hidden
-    /// states and gradients.
-    fn check_split(&self) -> Result<(), EngineError> {
-        let Some(split) = &self.split else { return Ok(()) };
-        split.check()?;
-        let state = match self.work.local {
-            LocalRule::Plain | LocalRule::Proximal { .. } => None,
-            LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
-                Some("clients keep a correction for parameters that they do not hold")
-            }
-        };
-        let depths = (!self.depths.is_empty()).then_some("some clients lack blocks");
-        let adapt = self.adapt.as_ref().map(|_| "clients adapt before they are scored");
-        let pooled = (self.population == Population::Pooled).then_some("there are no clients");
-        let alone = (self.personal == Rule::Everything).then_some(
-            "every client keeps its whole model, and the server would share a part of it",
-        );
-        let heads = self.work.head_probe.map(|_| "heads are chosen by attention");
-        let attention =
-            self.evaluation.attention.then_some("evaluate.attention follows blocks of both sides");
-        let joined = split.mode != SplitMode::Replicated;
-        let pace = (joined && self.pace == Pace::Normalised)
-            .then_some("updates are divided by their steps, and the server has one copy for all");
-        let clip = (split.mode == SplitMode::Batched && self.work.clip.is_some())
-            .then_some("work.clip needs each client's own gradient of the server's blocks");
-        let reasons = [state, depths, adapt, pooled, alone, heads, attention, pace, clip];
-        match reasons.into_iter().flatten().next() {
-            None => Ok(()),
-            Some(reason) => Err(EngineError::Setting {
-                key: "split",
-                found: format!("a cut with {}, where {reason}", self.method),
-                expected: "a method whose steps need hidden states and gradients alone",
-            }),
-        }
+    /// The steps that a client with so many examples takes in a round.
+    pub fn steps(&self, examples: u64) -> u64 {
+        let private = self.private_steps();
+        self.work.steps(private.map_or(examples, |private| private.public_rows(examples)))
     }
 
-    /// Refuses an exact mean of adapters where the server makes something else of a mean change.
-    fn check_adapters(&self) -> Result<(), EngineError> {
-        let plain = matches!(self.server, ServerRule::Average { rate } if rate == 1.0);
-        let exact = self.adapters == AdapterMean::Exact;
-        if !exact || (plain && self.pace == Pace::Ignored) {
-            return Ok(());
-        }
-        Err(EngineError::Setting {
-            key: "model.lora.mean",
-            found: format!("\"exact\" with {}", self.method),
-            expected: "\"separate\" where the server does not take the mean as it is",
-        })
+    /// Whether blocks are measured in a round to which nobody comes as in any other.
+    pub fn measures_unattended(&self) -> bool {
+        let unaccounted = PrivateSelection::PrivateUnaccounted;
+        self.client_privacy().is_some_and(|privacy| privacy.selection != unaccounted)
     }
 
-    fn check_depths(&self) -> Result<(), EngineError> {
-        if self.depths.is_empty() {
-            return Ok(());
-        }
-        let state = match self.work.local {
-            LocalRule::Plain | LocalRule::Proximal { .. } => None,
-            LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
-                Some("clients keep a correction")
-            }
-        };
-        let personal = (self.personal != Rule::Nothing).then_some("clients keep parameters");
-        let adapt = self.adapt.as_ref().map(|_| "clients adapt before they are scored");
-        let pooled = (self.population == Population::Pooled).then_some("there are no clients");
-        match state.or(personal).or(adapt).or(pooled) {
-            None => Ok(()),
-            Some(reason) => Err(EngineError::Setting {
-                key: "federation.depths",
-                found: format!("a table with {}, where {reason}", self.method),
-                expected: "a method without state per client, such as fedavg, fedprox or safl",
-            }),
-        }
+    /// How clients' steps hide examples, where these are the unit; at a cut their rows do
+    /// ([`RowsAtCut`](crate::RowsAtCut)).
+    pub fn private_steps(&self) -> Option<PrivateSteps> {
+        let Privacy { promise, clip, clipping, noise, cap, rows, .. } = *self.privacy.as_ref()?;
+        let covers = promise.unit == Unit::Example && self.split.is_none();
+        covers.then_some(PrivateSteps { clip, clipping, noise, cap, rows })
     }
 }
 

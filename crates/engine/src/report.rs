@@ -8,6 +8,7 @@ use fedra_plan::Round;
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
+use crate::account::PrivacyReport;
 use crate::adapter_mean::AdapterReport;
 use crate::bytes::Bytes;
 use crate::drift::DriftReport;
@@ -17,7 +18,6 @@ use crate::max_norm::NormReport;
 use crate::middle::SideMemory;
 use crate::number;
 use crate::phases::Phases;
-use crate::privacy::PrivacyReport;
 use crate::selection::SelectionReport;
 use crate::stage::StageReport;
 

@@ -21,7 +21,6 @@ mod sync;
 use std::time::Instant;
 
 use self::attempt::Attempt;
-pub use self::survey::PublicText;
 use crate::error::EngineError;
 use crate::fleet::Fleet;
 use crate::phases::Stopwatch;

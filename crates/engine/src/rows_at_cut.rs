@@ -38,7 +38,7 @@ use fedra_plan::{Crossing, Layout, Plan, Round, Side};
 use fedra_privacy::mechanism::{GRADIENTS_AT_CUT, STATES_AT_CUT};
 use fedra_privacy::{Relation, Release, Unit};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 use crate::privacy::{Privacy, PrivateSelection};
 use crate::private_steps::ClipRule;
 use crate::recipe::Recipe;
@@ -139,7 +139,7 @@ fn accounted(split: &Split) -> Result<(Noise, f64, f64), EngineError> {
     };
     if sigma < LEAST_SIGMA {
         let expected = "at least 0.01 under privacy";
-        return refuse("split.noise.sigma", &sigma.to_string(), expected);
+        return refuse("split.noise.sigma", sigma, expected);
     }
     if noise.draw == NoiseDraw::Cached {
         let expected = "\"fresh\": rows change from round to round, and one draw on two of them shows \
@@ -155,10 +155,6 @@ fn accounted(split: &Split) -> Result<(Noise, f64, f64), EngineError> {
 
 /// With less noise an accountant would have to look closer than it can, at an epsilon beyond all bounds.
 const LEAST_SIGMA: f64 = 1e-2;
-
-fn refuse<T>(key: &'static str, found: &str, expected: &'static str) -> Result<T, EngineError> {
-    Err(EngineError::Setting { key, found: found.to_owned(), expected })
-}
 
 impl Recipe {
     /// Refuses a cut whose rows cannot be accounted, as far as that is known without the model.

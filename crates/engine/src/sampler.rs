@@ -8,7 +8,7 @@ use fedra_seed::Seed;
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 
 /// How a cohort is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,16 +40,15 @@ impl Sampler {
 
     /// Refuses to draw more clients than there are, none, or with a probability that is none.
     pub fn check(self, clients: usize) -> Result<(), EngineError> {
-        let refuse = |found: String, expected| {
-            Err(EngineError::Setting { key: "federation.sample", found, expected })
-        };
+        let key = "federation.sample";
         match self {
             Self::Uniform(count) if count == 0 || count as usize > clients => refuse(
+                key,
                 format!("{{ uniform = {count} }} of {clients} clients"),
                 "at least one client and no more than there are",
             ),
             Self::Poisson(probability) if !(probability > 0.0 && probability <= 1.0) => {
-                refuse(format!("{{ poisson = {probability} }}"), "above 0 and at most 1")
+                refuse(key, format!("{{ poisson = {probability} }}"), "above 0 and at most 1")
             }
             Self::All | Self::Uniform(_) | Self::Poisson(_) => Ok(()),
         }

@@ -8,9 +8,14 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
+use fedra_privacy::Head;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::EngineError;
 
+/// The name of a checkpoint in its directory.
+pub(crate) const FILE: &str = "checkpoint.fedra";
 /// Bytes of the checksum at the end.
 const CHECKSUM: u64 = 4;
 
@@ -23,9 +28,20 @@ pub(crate) struct Sections {
     spans: Vec<(u64, usize)>,
 }
 
+/// The part of the notes that says where the ledger of a private run ends.
+#[derive(Deserialize)]
+struct Ended {
+    #[serde(default)]
+    ledger: Option<Head>,
+}
+
 impl Sections {
-    /// Opens a file that begins with `magic`; `None` when there is none.
-    pub(crate) fn open(path: &Path, magic: &[u8]) -> Result<Option<Self>, EngineError> {
+    /// What a checkpoint begins with: its kind and the version of its form.
+    pub(crate) const MAGIC: &[u8] = b"FDCK\x03";
+
+    /// Opens the checkpoint in a directory; `None` when there is none.
+    pub(crate) fn open(directory: &Path) -> Result<Option<Self>, EngineError> {
+        let (path, magic) = (&directory.join(FILE), Self::MAGIC);
         let failed = |error| EngineError::disk("reading", path, error);
         let file = match File::open(path) {
             Ok(file) => file,
@@ -48,6 +64,18 @@ impl Sections {
         }
         sections.spans = sections.find_spans(magic.len() as u64, end)?;
         Ok(Some(sections))
+    }
+
+    /// The notes of the checkpoint.
+    pub(crate) fn notes<N: DeserializeOwned>(&self) -> Result<N, EngineError> {
+        serde_json::from_slice(&self.read(0)?).map_err(|error| self.refuse(error.to_string()))
+    }
+
+    /// Where the ledger ended when the checkpoint in a directory was written; `None` when there is no checkpoint,
+    /// or no ledger.
+    pub(crate) fn ledger_head(directory: &Path) -> Result<Option<Head>, EngineError> {
+        let Some(sections) = Self::open(directory)? else { return Ok(None) };
+        Ok(sections.notes::<Ended>()?.ledger)
     }
 
     /// How many there are.

@@ -7,7 +7,7 @@ use fedra_plan::Scope;
 use fedra_wire::{Mean, ParamValues};
 use serde::{Deserialize, Serialize};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 use crate::work::{not_negative, positive};
 
 /// The server's optimiser; d is the mean change, w the model.
@@ -85,9 +85,6 @@ impl ServerState {
 impl ServerRule {
     /// Refuses settings that make no sense.
     pub fn check(self) -> Result<(), EngineError> {
-        let refuse = |key, found: f32, expected| {
-            Err(EngineError::Setting { key, found: found.to_string(), expected })
-        };
         let share = |key, found: f32| {
             if (0.0..=1.0).contains(&found) {
                 return Ok(());

@@ -10,7 +10,7 @@ use fedra_plan::{Cut, PlanError, Round};
 use fedra_wire::RowEncoding;
 use serde::{Deserialize, Serialize};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 
 /// How a model is cut.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -224,11 +224,8 @@ impl Split {
     pub(crate) fn check_model(&self, blocks: u16) -> Result<(), EngineError> {
         for (whose, Ends { first, last }) in self.named() {
             if Cut::keep(first, last, blocks).is_err() {
-                return Err(EngineError::Setting {
-                    key: "split",
-                    found: format!("first = {first}, last = {last} {whose}, of {blocks} blocks"),
-                    expected: "at least one block between them, for the server",
-                });
+                let found = format!("first = {first}, last = {last} {whose}, of {blocks} blocks");
+                return refuse("split", found, "at least one block between them, for the server");
             }
         }
         Ok(())
@@ -236,10 +233,8 @@ impl Split {
 
     /// Refuses settings that make no sense by themselves.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
-        let refuse =
-            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
         if self.moves.iter().any(|step| step.round == 0) {
-            return refuse("split.moves", "round 0".to_owned(), "rounds from 1 on");
+            return refuse("split.moves", "round 0", "rounds from 1 on");
         }
         let twice = self.moves.iter().enumerate().find(|(place, step)| {
             self.moves[..*place].iter().any(|before| before.round == step.round)
@@ -250,19 +245,15 @@ impl Split {
         }
         if self.mode == SplitMode::Batched && !self.clients.is_empty() {
             let expected = "one cut for all clients: their rows go through the same blocks";
-            return refuse(
-                "split.clients",
-                "cuts of their own with mode batched".to_owned(),
-                expected,
-            );
+            return refuse("split.clients", "cuts of their own with mode batched", expected);
         }
         match (self.average_every, self.mode) {
             (None, _) | (Some(1..), SplitMode::Replicated) => {}
             (Some(0), SplitMode::Replicated) => {
-                return refuse("split.average_every", "0".to_owned(), "at least 1");
+                return refuse("split.average_every", 0, "at least 1");
             }
             (Some(_), SplitMode::Sequential | SplitMode::Batched) => {
-                let found = "a number of steps where there is one copy".to_owned();
+                let found = "a number of steps where there is one copy";
                 return refuse("split.average_every", found, "it with mode replicated alone");
             }
         }
@@ -271,7 +262,7 @@ impl Split {
             if value.is_finite() && value > 0.0 {
                 return Ok(());
             }
-            refuse(key, value.to_string(), "finite and above 0")
+            refuse(key, value, "finite and above 0")
         };
         if let Some(norm) = noise.gradient_norm {
             positive("split.noise.gradient_norm", norm)?;
@@ -284,7 +275,7 @@ impl Split {
                 if sigma.is_finite() && sigma >= 0.0 {
                     return Ok(());
                 }
-                refuse("split.noise.sigma", sigma.to_string(), "finite and at least 0")
+                refuse("split.noise.sigma", sigma, "finite and at least 0")
             }
         }
     }

@@ -15,7 +15,7 @@ use fedra_plan::{Layout, Round, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::drift::{DriftReport, RoleDrift, RoleGroup};
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 use crate::number::Exact;
 
 /// What a second stage is about, when it begins and what it does.
@@ -99,22 +99,16 @@ struct Trend {
 impl Stage {
     /// Whether what clients measured decides when it begins.
     pub(crate) const fn needs_evidence(&self) -> bool {
-        match self.begins {
-            Begins::At(_) | Begins::Share(_) => false,
-            Begins::Evidence(_) | Begins::ByBlock(_) => true,
-        }
+        matches!(self.begins, Begins::Evidence(_) | Begins::ByBlock(_))
     }
 
     /// Refuses a stage that leaves nothing to learn, or that is about nothing that learns.
     pub(crate) fn check(&self, learns: &Rule, layout: &Layout) -> Result<(), EngineError> {
         self.part.check(layout)?;
-        let refuse = |found: &str, expected| {
-            Err(EngineError::Setting { key: "method.freeze", found: found.to_owned(), expected })
-        };
+        let key = "method.freeze";
         if let Begins::Share(share) = self.begins {
             let expected = "a number of rounds: Method::over makes one of a share";
-            let (key, found) = ("method.warmup", share.to_string());
-            return Err(EngineError::Setting { key, found, expected });
+            return refuse("method.warmup", share, expected);
         }
         if learns.needs_choice() {
             return Ok(());
@@ -124,11 +118,11 @@ impl Stage {
             let about = &learns & &part;
             if about.is_empty() {
                 let expected = "a part that learns (with LoRA, add its roles to model.lora.roles)";
-                return refuse("a part of which nothing learns", expected);
+                return refuse(key, "a part of which nothing learns", expected);
             }
         }
         if self.treatment == Treatment::Frozen && (learns - part).is_empty() {
-            return refuse("everything that learns", "that something is left to learn");
+            return refuse(key, "everything that learns", "that something is left to learn");
         }
         Ok(())
     }

@@ -8,13 +8,13 @@ use fedra_plan::{Layout, Round, Scope};
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
+use crate::account::Account;
 use crate::error::EngineError;
+use crate::fleet::PublicText;
 use crate::history::ServerHistory;
 use crate::log_mark::LogMark;
 use crate::middle::MiddleHost;
-use crate::privacy::Account;
 use crate::recipe::Recipe;
-use crate::round::PublicText;
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::versions::ClientVersions;
@@ -99,15 +99,7 @@ impl State {
         let sent = self.model.subset(&(Scope::everything(&self.layout) - &never_sent));
         let header = Header::download(Kind::Values, download, self.round);
         let bytes = encode(&self.layout, &header, &sent, None)?;
-        let expected = Expectation {
-            layout: &self.layout,
-            kind: Kind::Values,
-            encoding: download,
-            round: self.round,
-            client: ClientId::SERVER,
-            scope: None,
-        };
-        let (_, mut received) = decode(&bytes, &expected)?;
+        let (_, mut received) = decode(&bytes, &Expectation::of(&self.layout, &header))?;
         received.absorb(self.model.subset(&never_sent));
         Ok(received)
     }

@@ -204,15 +204,7 @@ impl StateHandle {
         }
     }
 
-    /// Whether it holds an attention pattern. Reads nothing.
-    pub fn remembers_attention(&self) -> bool {
-        match &self.place {
-            Place::Held(state) => !state.attention.is_empty(),
-            Place::Filed(filed) => filed.contents.attention != [0, 0],
-        }
-    }
-
-    /// Whether it holds a correction or a residual of any of these parameters. Reads nothing.
+    /// Whether it holds a correction or a residual of this part. Reads nothing.
     pub fn remembers(&self, part: &Scope) -> bool {
         match &self.place {
             Place::Held(state) => {
@@ -332,9 +324,7 @@ mod tests {
             assert_eq!(format!("{found:?}"), format!("{:?}", state(2, 0.5)));
             assert!(state_store.state_of(ClientId(9)).unwrap().is_empty());
             let kept = state_store.states();
-            assert!(
-                kept[0].remembers_attention() && kept[0].remembers(&[ID].into_iter().collect())
-            );
+            assert!(kept[0].remembers(&[ID].into_iter().collect()));
             assert!(!kept[0].remembers(&Scope::empty()));
         }
     }

@@ -3,12 +3,13 @@
 //! Plain data without a tensor in it, so that it can be written in a file, sent over a network and
 //! carried out by any kind of client.
 
-use fedra_plan::{Layout, Plan, Probe, Round, Scope, Side, Visits};
+pub use fedra_plan::Solver as OptimiserConfig;
+use fedra_plan::{Layout, Plan, Probe, Round, Scope, Side, Visits, WrongSetting};
 use fedra_privacy::{PrivacyError, Release};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 use crate::private_steps::PrivateSteps;
 
 /// One round of work at one client.
@@ -92,7 +93,9 @@ impl Work {
         at_least_one("work.batch", self.batch)?;
         self.max_steps.map_or(Ok(()), |steps| at_least_one("work.max_steps", steps))?;
         self.clip.map_or(Ok(()), |norm| positive("work.clip", f64::from(norm)))?;
-        self.solver.check()?;
+        self.solver.check().map_err(|WrongSetting { key, found, expected }| {
+            EngineError::setting(key, found, expected)
+        })?;
         self.schedule.check()?;
         self.local.check()?;
         self.check_share()?;
@@ -103,11 +106,11 @@ impl Work {
             Encoding::Int8 { feedback: true }
             | Encoding::TopK { .. }
             | Encoding::Pruned { .. }
-            | Encoding::Heads { .. } => Err(EngineError::Setting {
-                key: "wire.download",
-                found: self.download.to_string(),
-                expected: "f32, f16, bf16 or int8: values go down, not changes",
-            }),
+            | Encoding::Heads { .. } => refuse(
+                "wire.download",
+                self.download,
+                "f32, f16, bf16 or int8: values go down, not changes",
+            ),
         }
     }
 
@@ -120,10 +123,7 @@ impl Work {
                 ("method.prune", share)
             }
         };
-        let wrong = |_| {
-            let (found, expected) = (share.to_string(), "a share above 0 and at most 1");
-            EngineError::Setting { key, found, expected }
-        };
+        let wrong = |_| EngineError::setting(key, share, "a share above 0 and at most 1");
         self.encoding.check().map_err(wrong)
     }
 
@@ -172,128 +172,6 @@ pub struct Damped {
     pub factor: f32,
 }
 
-/// How a gradient becomes a step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    tag = "name",
-    rename_all = "snake_case",
-    deny_unknown_fields,
-    expecting = "a table such as { name = \"adamw\", rate = 1e-3 }; names: adamw, momentum, sgd"
-)]
-pub enum OptimiserConfig {
-    /// `w -= rate (g + decay w)`.
-    Sgd {
-        /// Learning rate.
-        rate: f32,
-        /// Weight decay, added to the gradient.
-        #[serde(default)]
-        weight_decay: f32,
-    },
-    /// `m = momentum m + g + decay w; w -= rate m`.
-    Momentum {
-        /// Learning rate.
-        rate: f32,
-        /// Share of the last step that goes on.
-        #[serde(default = "usual::momentum")]
-        momentum: f32,
-        /// Weight decay, added to the gradient.
-        #[serde(default)]
-        weight_decay: f32,
-    },
-    /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
-    #[serde(rename = "adamw")]
-    AdamW {
-        /// Learning rate.
-        rate: f32,
-        /// Decay of the mean.
-        #[serde(default = "usual::beta1")]
-        beta1: f32,
-        /// Decay of the mean square.
-        #[serde(default = "usual::beta2")]
-        beta2: f32,
-        /// Added to the root of the mean square.
-        #[serde(default = "usual::epsilon")]
-        epsilon: f32,
-        /// Weight decay, applied to the weight itself.
-        #[serde(default)]
-        weight_decay: f32,
-    },
-}
-
-impl OptimiserConfig {
-    /// Numbers that it remembers for each that trains.
-    pub const fn moments(self) -> u64 {
-        match self {
-            Self::Sgd { .. } => 0,
-            Self::Momentum { .. } => 1,
-            Self::AdamW { .. } => 2,
-        }
-    }
-
-    /// The learning rate.
-    pub const fn rate(self) -> f32 {
-        match self {
-            Self::Sgd { rate, .. } | Self::Momentum { rate, .. } | Self::AdamW { rate, .. } => rate,
-        }
-    }
-
-    /// The same solver with its rate multiplied.
-    pub fn scaled(mut self, factor: f32) -> Self {
-        match &mut self {
-            Self::Sgd { rate, .. } | Self::Momentum { rate, .. } | Self::AdamW { rate, .. } => {
-                *rate *= factor;
-            }
-        }
-        self
-    }
-
-    fn check(self) -> Result<(), EngineError> {
-        let share = |key, found: f32| {
-            if (0.0..1.0).contains(&found) {
-                return Ok(());
-            }
-            let expected = "a number from 0 to below 1";
-            Err(EngineError::Setting { key, found: found.to_string(), expected })
-        };
-        not_negative("work.optimiser.rate", self.rate())?;
-        match self {
-            Self::Sgd { weight_decay, .. } => {
-                not_negative("work.optimiser.weight_decay", weight_decay)
-            }
-            Self::Momentum { momentum, weight_decay, .. } => {
-                share("work.optimiser.momentum", momentum)?;
-                not_negative("work.optimiser.weight_decay", weight_decay)
-            }
-            Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
-                share("work.optimiser.beta1", beta1)?;
-                share("work.optimiser.beta2", beta2)?;
-                // An element whose gradients were all zero would become 0 / 0.
-                positive("work.optimiser.epsilon", f64::from(epsilon))?;
-                not_negative("work.optimiser.weight_decay", weight_decay)
-            }
-        }
-    }
-}
-
-/// The values people mean when they say nothing.
-mod usual {
-    pub(super) const fn momentum() -> f32 {
-        0.9
-    }
-
-    pub(super) const fn beta1() -> f32 {
-        0.9
-    }
-
-    pub(super) const fn beta2() -> f32 {
-        0.999
-    }
-
-    pub(super) const fn epsilon() -> f32 {
-        1e-8
-    }
-}
-
 /// What a client adds to the gradient g of its own loss; w is its model, `w_t` the one it received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -323,6 +201,11 @@ pub enum LocalRule {
 }
 
 impl LocalRule {
+    /// Whether clients keep a correction from round to round.
+    pub(crate) const fn keeps_correction(self) -> bool {
+        matches!(self, Self::ControlVariate | Self::Dynamic { .. })
+    }
+
     fn check(self) -> Result<(), EngineError> {
         match self {
             Self::Plain | Self::ControlVariate => Ok(()),
@@ -380,28 +263,21 @@ impl Schedule {
 }
 
 fn at_least_one(key: &'static str, found: u32) -> Result<(), EngineError> {
-    match found {
-        0 => Err(EngineError::Setting { key, found: "0".to_owned(), expected: "at least 1" }),
-        _ => Ok(()),
-    }
+    if found == 0 { refuse(key, 0, "at least 1") } else { Ok(()) }
 }
 
 pub(crate) fn positive(key: &'static str, found: f64) -> Result<(), EngineError> {
     if found.is_finite() && found > 0.0 {
         return Ok(());
     }
-    Err(EngineError::Setting { key, found: found.to_string(), expected: "a finite number above 0" })
+    refuse(key, found, "a finite number above 0")
 }
 
 pub(crate) fn not_negative(key: &'static str, found: f32) -> Result<(), EngineError> {
     if found.is_finite() && found >= 0.0 {
         return Ok(());
     }
-    Err(EngineError::Setting {
-        key,
-        found: found.to_string(),
-        expected: "a finite number, 0 or more",
-    })
+    refuse(key, found, "a finite number, 0 or more")
 }
 
 #[cfg(test)]

@@ -162,14 +162,8 @@ impl StockClient {
         (encoding, payloads): (Encoding, &[Bytes]),
     ) -> Result<(), String> {
         let [payload] = payloads else { return Err("found no download".to_owned()) };
-        let expected = Expectation {
-            layout: &self.layout,
-            kind: Kind::Values,
-            encoding,
-            round,
-            client: ClientId::SERVER,
-            scope: None,
-        };
+        let header = Header::download(Kind::Values, encoding, round);
+        let expected = Expectation::of(&self.layout, &header);
         let (_, values) = decode(payload, &expected).map_err(|error| error.to_string())?;
         self.values.absorb(values);
         Ok(())

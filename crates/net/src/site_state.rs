@@ -16,12 +16,11 @@ use std::borrow::Cow;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use fedra_client::DataSecret;
-use fedra_engine::{AttentionMemory, ClientState};
+use fedra_engine::ClientState;
 use fedra_plan::{Digest, Layout, Round};
-use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
+use fedra_wire::{ClientId, WireError};
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
@@ -58,7 +57,7 @@ struct About {
 struct Notes {
     client: ClientId,
     forgets: u64,
-    lengths: [u64; 5],
+    lengths: [u64; ClientState::SECTIONS],
 }
 
 /// A state, and how many of the server's orders to forget are carried out in it.
@@ -249,21 +248,13 @@ fn refused(folder: &Path, reason: &str) -> NetError {
 }
 
 fn write(kept: &Kept<'_>, layout: &Layout) -> Result<Vec<u8>, String> {
-    let ClientState { client, personal, correction, residual, attention } = &*kept.state;
-    let header = Header::download(Kind::Values, Encoding::F32, Round(0));
-    let mut payloads = Vec::with_capacity(5);
-    for values in [personal, correction, residual] {
-        let written = encode(layout, &header, values, None);
-        payloads.push(written.map_err(|error| error.to_string())?);
-    }
-    for pattern in [&attention.first, &attention.last] {
-        payloads.push(pattern.iter().flat_map(|number| number.to_le_bytes()).collect());
-    }
-    let mut lengths = [0; 5];
+    let payloads: Result<Vec<Vec<u8>>, WireError> = kept.state.sections(layout).collect();
+    let payloads = payloads.map_err(|error| error.to_string())?;
+    let mut lengths = [0; ClientState::SECTIONS];
     for (length, payload) in lengths.iter_mut().zip(&payloads) {
         *length = payload.len() as u64;
     }
-    let notes = Notes { client: *client, forgets: kept.forgets, lengths };
+    let notes = Notes { client: kept.state.client, forgets: kept.forgets, lengths };
     let notes = serde_json::to_vec(&notes).map_err(|error| error.to_string())?;
     let mut bytes = MAGIC.to_vec();
     bytes.extend((notes.len() as u32).to_le_bytes());
@@ -289,37 +280,12 @@ fn read(bytes: &[u8], layout: &Layout) -> Result<Kept<'static>, String> {
     let (notes, mut rest) =
         rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(cut)?;
     let notes: Notes = serde_json::from_slice(notes).map_err(|error| error.to_string())?;
-    let mut sections = [&[][..]; 5];
+    let mut sections = [&[][..]; ClientState::SECTIONS];
     for (section, length) in sections.iter_mut().zip(notes.lengths) {
         let length = usize::try_from(length).map_err(|_| cut())?;
         (*section, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
     }
-    let [personal, correction, residual, first, last] = sections;
-    let values = |bytes: &[u8]| -> Result<ParamValues, String> {
-        let expected = Expectation {
-            layout,
-            kind: Kind::Values,
-            encoding: Encoding::F32,
-            round: Round(0),
-            client: ClientId::SERVER,
-            scope: None,
-        };
-        decode(bytes, &expected).map(|(_, values)| values).map_err(|error| error.to_string())
-    };
-    let numbers = |bytes: &[u8]| -> Result<Arc<[f32]>, String> {
-        let (numbers, rest) = bytes.as_chunks::<4>();
-        if !rest.is_empty() {
-            return Err(cut());
-        }
-        Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect())
-    };
-    let state = ClientState {
-        client: notes.client,
-        personal: values(personal)?,
-        correction: values(correction)?,
-        residual: values(residual)?,
-        attention: AttentionMemory { first: numbers(first)?, last: numbers(last)? },
-    };
+    let state = ClientState::from_sections(notes.client, layout, &sections)?;
     Ok(Kept { state: Cow::Owned(state), forgets: notes.forgets })
 }
 

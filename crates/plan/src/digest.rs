@@ -44,32 +44,17 @@ impl FromStr for Digest {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
-        let unreadable = || Unreadable::new("digest", text, "64 lower-case hexadecimal digits");
+        let digit = |byte: u8| char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        if pairs.len() != 32 || !rest.is_empty() {
-            return Err(unreadable());
-        }
-        let mut bytes = [0; 32];
-        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-            let (Some(high), Some(low)) = (nibble(*high), nibble(*low)) else {
-                return Err(unreadable());
-            };
-            *byte = high << 4 | low;
-        }
-        Ok(Self(bytes))
+        let bytes = pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8));
+        let bytes: Option<Vec<u8>> = bytes.collect();
+        let digest = bytes.filter(|_| rest.is_empty()).and_then(|bytes| bytes.try_into().ok());
+        let expected = "64 lower-case hexadecimal digits";
+        digest.map(Self).ok_or_else(|| Unreadable::new("digest", text, expected))
     }
 }
 
 serde_as_text!(Digest);
-
-/// The value of one lower-case hexadecimal digit.
-const fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    }
-}
 
 #[cfg(test)]
 mod tests {

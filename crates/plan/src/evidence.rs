@@ -70,7 +70,10 @@ impl BlockScores {
     pub fn new(probe: Probe, scores: Vec<f64>) -> Result<Self, PlanError> {
         match scores.iter().position(|score| !score.is_finite()) {
             None => Ok(Self { probe, scores }),
-            Some(block) => Err(PlanError::ScoreNotFinite { block, found: scores[block] }),
+            Some(block) => {
+                let found = format!("the score of block {block} is {}", scores[block]);
+                Err(PlanError::unusable(found, "a finite number"))
+            }
         }
     }
 
@@ -87,31 +90,21 @@ impl BlockScores {
 
 impl fmt::Display for Probe {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        formatter.write_str(match self {
+            Self::GradientNorm => "gradient norms",
+            Self::RelativeGradient => "relative gradient norms",
             Self::Attention { side, tokens } => {
-                write!(formatter, "attention ({side} side, {tokens})")
+                let side = match side {
+                    AttentionSide::Key => "key",
+                    AttentionSide::Query => "query",
+                };
+                let tokens = match tokens {
+                    RelevantTokens::Cls => "classification token",
+                    RelevantTokens::Entities => "entity tokens",
+                    RelevantTokens::All => "all content tokens",
+                };
+                return write!(formatter, "attention ({side} side, {tokens})");
             }
-            Self::GradientNorm => formatter.write_str("gradient norms"),
-            Self::RelativeGradient => formatter.write_str("relative gradient norms"),
-        }
-    }
-}
-
-impl fmt::Display for AttentionSide {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Key => "key",
-            Self::Query => "query",
-        })
-    }
-}
-
-impl fmt::Display for RelevantTokens {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Cls => "classification token",
-            Self::Entities => "entity tokens",
-            Self::All => "all content tokens",
         })
     }
 }

@@ -5,7 +5,6 @@
 //! The digest covers the layout's printed text, so anyone can recompute it with `sha256sum`.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fmt;
 
 use crate::digest::Digest;
@@ -32,16 +31,18 @@ impl Layout {
         let mut elements = 0_usize;
         for (id, shape) in parameters {
             if shape.dims().contains(&0) {
-                return Err(PlanError::ZeroDimension { id, shape });
+                let expected = "every dimension to be at least 1";
+                return Err(PlanError::unusable(format!("{id} has shape {shape}"), expected));
             }
-            elements = shape
-                .checked_elements()
-                .and_then(|count| elements.checked_add(count))
-                .ok_or(PlanError::TooManyElements { id, shape })?;
-            match shapes.entry(id) {
-                Entry::Vacant(place) => place.insert(shape),
-                Entry::Occupied(_) => return Err(PlanError::DuplicateParameter { id }),
-            };
+            let more = shape.checked_elements().and_then(|count| elements.checked_add(count));
+            elements = more.ok_or_else(|| {
+                let expected = format!("at most {} elements in all", usize::MAX);
+                PlanError::unusable(format!("{id} has shape {shape}"), expected)
+            })?;
+            if shapes.insert(id, shape).is_some() {
+                let found = format!("{id} is listed twice in the layout");
+                return Err(PlanError::unusable(found, "once"));
+            }
         }
         let blocks = count_blocks(shapes.keys().map(|id| id.site))?;
         let digest = Digest::of(text_of(&shapes).as_bytes());
@@ -92,21 +93,6 @@ impl Layout {
     pub const fn digest(&self) -> Digest {
         self.digest
     }
-
-    /// Holds another layout against this one, which is the reference; the error names the first
-    /// parameter, in id order, in which the other differs.
-    pub fn agree(&self, other: &Self) -> Result<(), PlanError> {
-        let differs = |id: &ParamId| self.get(*id) != other.get(*id);
-        let Some(id) = self.ids().chain(other.ids()).filter(differs).min() else {
-            return Ok(());
-        };
-        match (self.get(id).copied(), other.get(id).copied()) {
-            (Some(expected), Some(found)) => Err(PlanError::ShapeMismatch { id, found, expected }),
-            (Some(expected), None) => Err(PlanError::MissingParameter { id, expected }),
-            (None, Some(found)) => Err(PlanError::ExtraParameter { id, found }),
-            (None, None) => unreachable!("{id} was listed by one of the two layouts"),
-        }
-    }
 }
 
 /// One line a parameter, `block.0.query.weight [384, 384]`, in id order.
@@ -131,9 +117,12 @@ fn count_blocks(sites: impl Iterator<Item = Site>) -> Result<u16, PlanError> {
             continue;
         }
         if found != count {
-            return Err(PlanError::BlockGap { missing: count, found });
+            let found = format!("the layout has block {found} but no block {count}");
+            return Err(PlanError::unusable(found, "blocks 0, 1, 2, ..."));
         }
-        count = count.checked_add(1).ok_or(PlanError::TooManyBlocks)?;
+        count = count.checked_add(1).ok_or_else(|| {
+            PlanError::unusable("the layout has 65536 blocks", format!("at most {}", u16::MAX))
+        })?;
     }
     Ok(count)
 }
@@ -210,27 +199,7 @@ mod tests {
             })
         };
         assert_eq!(Layout::new(blocks(u16::MAX - 1)).map(|layout| layout.blocks()), Ok(u16::MAX));
-        assert_eq!(Layout::new(blocks(u16::MAX)), Err(PlanError::TooManyBlocks));
-    }
-
-    #[test]
-    fn disagreement_names_the_first_difference() {
-        let reference = layout(&[(QUERY, &[2, 2]), (KEY, &[2, 2])]).expect("legal");
-        let check = |lines: &[(&str, &[usize])], expected: &str| {
-            let other = layout(lines).expect("legal");
-            let error = reference.agree(&other).expect_err("they differ");
-            assert_eq!(error.to_string(), format!("layouts disagree: {expected}"));
-        };
-        check(
-            &[(QUERY, &[2, 3]), (KEY, &[9])],
-            "block.0.query.weight has shape [2, 3], expected [2, 2]",
-        );
-        check(&[(QUERY, &[2, 2])], "block.0.key.weight is missing, expected with shape [2, 2]");
-        check(
-            &[(QUERY, &[2, 2]), (KEY, &[2, 2]), ("head.pooler.bias", &[2])],
-            "head.pooler.bias was found with shape [2], expected no such parameter",
-        );
-        assert_eq!(reference.agree(&reference.clone()), Ok(()));
+        assert!(Layout::new(blocks(u16::MAX)).is_err());
     }
 
     #[test]

@@ -67,6 +67,7 @@ mod work;
 mod evidence;
 mod round;
 mod rule;
+mod solver;
 
 mod error;
 mod text;
@@ -88,6 +89,7 @@ pub use round::Round;
 pub use rule::Rule;
 pub use scope::Scope;
 pub use shape::{Shape, WrongRank};
+pub use solver::{Solver, WrongSetting};
 pub use text::Unreadable;
 pub use versions::{Held, Versions};
 pub use work::Visits;

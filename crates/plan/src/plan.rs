@@ -168,7 +168,7 @@ mod tests {
         let deep = Cut::server(2..4, 6).expect("legal in a deeper model");
         assert_eq!(
             Plan::new(&layout, Scope::empty(), deep),
-            Err(PlanError::CutOutOfRange { start: 2, end: 4, blocks: 2 })
+            Err(PlanError::unusable("a cut gives the server blocks 2..4", "blocks within 0..2"))
         );
     }
 

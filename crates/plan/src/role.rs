@@ -3,163 +3,65 @@
 //! One vocabulary serves encoders and decoders alike: a model simply has no parameter for the
 //! roles it lacks, so a rule such as "all but query and key" needs no model-specific spelling.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::text::words;
 
-use crate::text::{Unreadable, serde_as_text};
-
-/// What a parameter does, in the order in which the forward pass meets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Token embedding table.
-    Token,
-    /// Learned position embedding table.
-    Position,
-    /// Segment (token type) embedding table.
-    Segment,
-    /// Norm over the summed embeddings.
-    EmbeddingNorm,
-    /// Norm that belongs to the attention half of a block.
-    AttentionNorm,
-    /// Query projection.
-    Query,
-    /// Key projection.
-    Key,
-    /// Value projection.
-    Value,
-    /// Projection of the attended values back into the residual stream.
-    Output,
-    /// Norm that belongs to the feed-forward half of a block.
-    MlpNorm,
-    /// Gate projection of a gated feed-forward layer.
-    Gate,
-    /// Projection into the feed-forward width.
-    Up,
-    /// Projection back from the feed-forward width.
-    Down,
-    /// Norm after the last block.
-    FinalNorm,
-    /// Dense layer over the first token of an encoder.
-    Pooler,
-    /// Dense layer of a masked-language head.
-    Transform,
-    /// Norm of a masked-language head.
-    TransformNorm,
-    /// Task layer that yields the class scores.
-    Classifier,
-    /// Layer that yields the scores over the vocabulary.
-    Vocabulary,
-}
-
-impl Role {
-    /// Every role, in order.
-    pub const ALL: [Self; 19] = [
-        Self::Token,
-        Self::Position,
-        Self::Segment,
-        Self::EmbeddingNorm,
-        Self::AttentionNorm,
-        Self::Query,
-        Self::Key,
-        Self::Value,
-        Self::Output,
-        Self::MlpNorm,
-        Self::Gate,
-        Self::Up,
-        Self::Down,
-        Self::FinalNorm,
-        Self::Pooler,
-        Self::Transform,
-        Self::TransformNorm,
-        Self::Classifier,
-        Self::Vocabulary,
-    ];
-
-    /// The name in snake case, as it stands in ids and files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::Position => "position",
-            Self::Segment => "segment",
-            Self::EmbeddingNorm => "embedding_norm",
-            Self::AttentionNorm => "attention_norm",
-            Self::Query => "query",
-            Self::Key => "key",
-            Self::Value => "value",
-            Self::Output => "output",
-            Self::MlpNorm => "mlp_norm",
-            Self::Gate => "gate",
-            Self::Up => "up",
-            Self::Down => "down",
-            Self::FinalNorm => "final_norm",
-            Self::Pooler => "pooler",
-            Self::Transform => "transform",
-            Self::TransformNorm => "transform_norm",
-            Self::Classifier => "classifier",
-            Self::Vocabulary => "vocabulary",
-        }
+words! {
+    /// What a parameter does, in the order in which the forward pass meets it.
+    pub enum Role: "role" {
+        /// Token embedding table.
+        Token = "token",
+        /// Learned position embedding table.
+        Position = "position",
+        /// Segment (token type) embedding table.
+        Segment = "segment",
+        /// Norm over the summed embeddings.
+        EmbeddingNorm = "embedding_norm",
+        /// Norm that belongs to the attention half of a block.
+        AttentionNorm = "attention_norm",
+        /// Query projection.
+        Query = "query",
+        /// Key projection.
+        Key = "key",
+        /// Value projection.
+        Value = "value",
+        /// Projection of the attended values back into the residual stream.
+        Output = "output",
+        /// Norm that belongs to the feed-forward half of a block.
+        MlpNorm = "mlp_norm",
+        /// Gate projection of a gated feed-forward layer.
+        Gate = "gate",
+        /// Projection into the feed-forward width.
+        Up = "up",
+        /// Projection back from the feed-forward width.
+        Down = "down",
+        /// Norm after the last block.
+        FinalNorm = "final_norm",
+        /// Dense layer over the first token of an encoder.
+        Pooler = "pooler",
+        /// Dense layer of a masked-language head.
+        Transform = "transform",
+        /// Norm of a masked-language head.
+        TransformNorm = "transform_norm",
+        /// Task layer that yields the class scores.
+        Classifier = "classifier",
+        /// Layer that yields the scores over the vocabulary.
+        Vocabulary = "vocabulary",
     }
 }
 
-/// Which piece of a projection, norm or table is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
-    /// The weight itself.
-    Weight,
-    /// The bias added after it.
-    Bias,
-    /// The down-projecting factor of a low-rank adapter.
-    LoraA,
-    /// The up-projecting factor of a low-rank adapter.
-    LoraB,
-}
-
-impl Part {
-    /// Every part, in order.
-    pub const ALL: [Self; 4] = [Self::Weight, Self::Bias, Self::LoraA, Self::LoraB];
-
-    /// The name in snake case, as it stands in ids and files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Weight => "weight",
-            Self::Bias => "bias",
-            Self::LoraA => "lora_a",
-            Self::LoraB => "lora_b",
-        }
+words! {
+    /// Which piece of a projection, norm or table is meant.
+    pub enum Part: "part" {
+        /// The weight itself.
+        Weight = "weight",
+        /// The bias added after it.
+        Bias = "bias",
+        /// The down-projecting factor of a low-rank adapter.
+        LoraA = "lora_a",
+        /// The up-projecting factor of a low-rank adapter.
+        LoraB = "lora_b",
     }
 }
-
-impl fmt::Display for Role {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-impl FromStr for Role {
-    type Err = Unreadable;
-
-    fn from_str(text: &str) -> Result<Self, Unreadable> {
-        let found = Self::ALL.into_iter().find(|role| role.name() == text);
-        found.ok_or_else(|| Unreadable::new("role", text, &Self::ALL.map(Self::name).join(", ")))
-    }
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-impl FromStr for Part {
-    type Err = Unreadable;
-
-    fn from_str(text: &str) -> Result<Self, Unreadable> {
-        let found = Self::ALL.into_iter().find(|part| part.name() == text);
-        found.ok_or_else(|| Unreadable::new("part", text, &Self::ALL.map(Self::name).join(", ")))
-    }
-}
-
-serde_as_text!(Role, Part);
 
 #[cfg(test)]
 mod tests {

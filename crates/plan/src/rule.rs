@@ -79,23 +79,19 @@ impl Rule {
     pub fn check(&self, layout: &Layout) -> Result<(), PlanError> {
         let blocks = layout.blocks();
         let exists = |block: u16| {
-            if block < blocks { Ok(()) } else { Err(PlanError::NoSuchBlock { block, blocks }) }
-        };
-        match self {
-            Self::Sites(sites) => sites.iter().filter_map(|site| site.block()).try_for_each(exists),
-            Self::Blocks(numbers) => numbers.iter().copied().try_for_each(exists),
-            Self::Everything
-            | Self::Nothing
-            | Self::Roles(_)
-            | Self::Parts(_)
-            | Self::Chosen
-            | Self::Drawn { .. }
-            | Self::Union(_)
-            | Self::Intersection(_)
-            | Self::Without { .. } => {
-                self.inner().into_iter().try_for_each(|rule| rule.check(layout))
+            if block < blocks {
+                return Ok(());
             }
+            let found = format!("a rule names block {block}");
+            Err(PlanError::unusable(found, format!("a block within 0..{blocks}")))
+        };
+        if let Self::Sites(sites) = self {
+            sites.iter().filter_map(|site| site.block()).try_for_each(exists)?;
         }
+        if let Self::Blocks(numbers) = self {
+            numbers.iter().copied().try_for_each(exists)?;
+        }
+        self.inner().into_iter().try_for_each(|rule| rule.check(layout))
     }
 
     fn select_from(
@@ -118,7 +114,7 @@ impl Rule {
                 Ok(Scope::of_blocks(layout, blocks.iter().copied()))
             }
             Self::Chosen => {
-                let blocks = chosen.ok_or(PlanError::NothingChosen)?;
+                let blocks = chosen.ok_or_else(nothing_chosen)?;
                 Self::Blocks(blocks.clone()).select(layout)
             }
             Self::Drawn { from, like, draw } => {
@@ -168,6 +164,10 @@ fn drawn(layout: &Layout, from: &Scope, size: usize, draw: u64) -> Scope {
     order.into_iter().filter(fits).map(|(_, id)| id).collect()
 }
 
+fn nothing_chosen() -> PlanError {
+    PlanError::unusable("a rule takes the chosen blocks", "blocks to be chosen first")
+}
+
 impl BitOr for Rule {
     type Output = Self;
 
@@ -209,9 +209,12 @@ mod tests {
     fn a_choice_that_is_missing_or_of_another_model_is_refused() {
         let deep = Rule::Everything - (Rule::Nothing | Rule::Chosen);
         assert!(deep.needs_choice());
-        assert_eq!(deep.select(&layout(4)), Err(PlanError::NothingChosen));
+        assert_eq!(deep.select(&layout(4)), Err(nothing_chosen()));
         let refused = deep.select_with(&layout(4), &[4].into());
-        assert_eq!(refused, Err(PlanError::NoSuchBlock { block: 4, blocks: 4 }));
+        assert_eq!(
+            refused,
+            Err(PlanError::unusable("a rule names block 4", "a block within 0..4"))
+        );
         assert!(!Rule::Blocks([1].into()).needs_choice());
     }
 

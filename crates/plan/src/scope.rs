@@ -133,7 +133,11 @@ impl Scope {
     pub fn check(&self, layout: &Layout) -> Result<(), PlanError> {
         match self.iter().find(|id| !layout.contains(*id)) {
             None => Ok(()),
-            Some(id) => Err(PlanError::OutsideLayout { id, parameters: layout.len() }),
+            Some(id) => {
+                let expected = format!("one of its {} parameters", layout.len());
+                let found = format!("{id} is in the scope but not in the layout");
+                Err(PlanError::unusable(found, expected))
+            }
         }
     }
 }

@@ -39,4 +39,50 @@ macro_rules! serde_as_text {
     )+};
 }
 
-pub(crate) use serde_as_text;
+/// An enum of words: their list, their names, and the texts they are written and read as.
+macro_rules! words {
+    (
+        $(#[$about:meta])*
+        pub enum $kind:ident: $what:literal {
+            $($(#[$doc:meta])* $word:ident = $name:literal,)+
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $kind {
+            $($(#[$doc])* $word,)+
+        }
+
+        impl $kind {
+            #[doc = concat!("Every ", $what, ", in order.")]
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$word),+];
+
+            /// The name in snake case, as it stands in ids and files.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$word => $name,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.pad(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $kind {
+            type Err = $crate::text::Unreadable;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let found = Self::ALL.into_iter().find(|word| word.name() == text);
+                let known = || Self::ALL.map(Self::name).join(", ");
+                found.ok_or_else(|| $crate::text::Unreadable::new($what, text, &known()))
+            }
+        }
+
+        $crate::text::serde_as_text!($kind);
+    };
+}
+
+pub(crate) use {serde_as_text, words};

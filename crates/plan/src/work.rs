@@ -76,25 +76,7 @@ impl Plan {
 
 /// Whether a parameter is a table whose rows are picked.
 const fn is_looked_up(role: Role) -> bool {
-    match role {
-        Role::Token | Role::Position | Role::Segment => true,
-        Role::EmbeddingNorm
-        | Role::AttentionNorm
-        | Role::Query
-        | Role::Key
-        | Role::Value
-        | Role::Output
-        | Role::MlpNorm
-        | Role::Gate
-        | Role::Up
-        | Role::Down
-        | Role::FinalNorm
-        | Role::Pooler
-        | Role::Transform
-        | Role::TransformNorm
-        | Role::Classifier
-        | Role::Vocabulary => false,
-    }
+    matches!(role, Role::Token | Role::Position | Role::Segment)
 }
 
 #[cfg(test)]

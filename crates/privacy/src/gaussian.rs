@@ -44,19 +44,6 @@ pub fn epsilon(mu: f64, delta: f64) -> f64 {
     high
 }
 
-/// The largest mu, rounded down, at which epsilon holds with delta.
-pub fn mu_for(epsilon: f64, delta: f64) -> f64 {
-    let (mut low, mut high) = (1e-12, 1.0);
-    while log_delta(high, epsilon) < delta.ln() {
-        high *= 2.0;
-    }
-    for _ in 0..200 {
-        let middle = 0.5 * (low + high);
-        if log_delta(middle, epsilon) <= delta.ln() { low = middle } else { high = middle }
-    }
-    low
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,8 +62,8 @@ mod tests {
 
     #[test]
     fn noise_agrees_with_the_reference() {
-        near(1.0 / mu_for(0.1, 1e-5), 30.749_566_131_977_69);
-        near(1.0 / mu_for(16.0, 1e-9), 0.433_619_590_995_456_1);
+        near(epsilon(1.0 / 30.749_566_131_977_69, 1e-5), 0.1);
+        near(epsilon(1.0 / 0.433_619_590_995_456_1, 1e-9), 16.0);
     }
 
     #[test]

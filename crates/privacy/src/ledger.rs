@@ -2,7 +2,7 @@
 //!
 //! It only grows. Each entry carries a digest over its predecessor's and its own event, so an edited,
 //! reordered or inserted line breaks the chain; a shortened ledger is caught by the [`Head`], which
-//! belongs in the checkpoint. A round is put to [`Ledger::would_pass`] before it happens.
+//! belongs in the checkpoint. A round is put to [`Ledger::append`] before it happens.
 //!
 //! ```text
 //! digest of entry n = SHA-256(digest of entry n - 1, event n as JSON)
@@ -125,13 +125,8 @@ impl Ledger {
         self.spent.map_or_else(|| self.spent_with(&[], &mut Curves::default()), Ok)
     }
 
-    /// Epsilon after these events; refuses them if it would pass the budget. Nothing is recorded.
-    pub fn would_pass(&self, events: &[Event]) -> Result<Spent, PrivacyError> {
-        self.check(&self.new_among(events)?, &mut Curves::default())
-    }
-
     /// Records the events and returns their lines, to be on disk before anything is released; refuses
-    /// as [`Self::would_pass`] does, and then records none. A release that is in the ledger already,
+    /// events that would bring epsilon past the budget, and then records none. A release that is in the ledger already,
     /// because a round is made again to the same bits, is not recorded a second time.
     pub fn append(&mut self, events: &[Event]) -> Result<String, PrivacyError> {
         let new = self.new_among(events)?;
@@ -223,15 +218,10 @@ impl Ledger {
     }
 
     /// Reads a ledger back for a run that makes this promise; refuses one that was edited, reordered
-    /// or shortened, or that was made under another promise.
+    /// or shortened, so that it does not lead past each of these heads, or that was made under another promise.
     ///
-    /// A ledger may have entries beyond the head: their round was begun and not finished. They count,
+    /// A ledger may have entries beyond the heads: their round was begun and not finished. They count,
     /// because what they announce may have been released.
-    pub fn replay(lines: &str, promise: Promise, head: Head) -> Result<Self, PrivacyError> {
-        Ok(read(lines.as_bytes(), Some(promise), &[head])?.ledger)
-    }
-
-    /// The same of a file, which has to lead past each of these heads.
     pub fn replay_file(
         lines: impl BufRead,
         promise: Promise,

@@ -39,6 +39,7 @@ mod statement;
 pub mod binomial;
 pub mod normal;
 mod pair;
+mod phase;
 mod pld;
 
 pub use composition::{Composition, Spent};

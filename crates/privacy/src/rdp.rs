@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::binomial::log_choose;
-use crate::composition::{StepKey, Weighted};
 use crate::pair::{Change, Pair};
+use crate::phase::{StepKey, Weighted};
 
 /// The orders to try.
 #[derive(Clone, Debug, PartialEq)]

@@ -141,8 +141,8 @@ fn noise_for_a_wished_epsilon_agrees() {
 #[test]
 fn plain_gaussian_noise_and_epsilon_agree() {
     for row in vectors("gaussian_sigma_from_eps") {
-        let mu = gaussian::mu_for(number(&row, "eps"), number(&row, "delta"));
-        exact(1.0 / mu, number(&row, "sigma_analytic_balle_wang"), 1e-8, &row);
+        let mu = number(&row, "sigma_analytic_balle_wang").recip();
+        exact(gaussian::epsilon(mu, number(&row, "delta")), number(&row, "eps"), 1e-8, &row);
     }
     for row in vectors("gaussian_eps_from_sigma") {
         let release = [plain(1.0, number(&row, "sigma"), 1)];

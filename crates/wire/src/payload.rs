@@ -143,6 +143,14 @@ pub struct Expectation<'receiver> {
     pub scope: Option<&'receiver Scope>,
 }
 
+impl<'receiver> Expectation<'receiver> {
+    /// A payload that begins with this header, whatever part of the layout it carries.
+    pub const fn of(layout: &'receiver Layout, header: &Header) -> Self {
+        let Header { kind, encoding, round, client, .. } = *header;
+        Self { layout, kind, encoding, round, client, scope: None }
+    }
+}
+
 /// Checks a payload and reads it whole.
 pub fn decode(
     bytes: &[u8],

@@ -12,7 +12,6 @@ use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
 use crate::correction::Placed;
 use crate::error::{ClientError, Result};
-use crate::trainer::solver;
 
 /// Most rows of a frame: no batch of a sane client has more, and memory grows with them.
 pub const MOST_ROWS: usize = 1 << 16;
@@ -78,7 +77,7 @@ pub(crate) struct Pass {
 impl Learner {
     /// Starts a round from these numbers.
     pub fn new(device: &Device, params: &Params, request: &TrainRequest) -> Result<Self> {
-        let mut optimiser = Optimiser::new(device, solver(request.work.solver))?;
+        let mut optimiser = Optimiser::new(device, request.work.solver)?;
         if let Some(Damped { part, factor }) = &request.work.damped {
             optimiser.damp(part.clone(), *factor)?;
         }

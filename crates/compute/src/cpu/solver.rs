@@ -3,10 +3,11 @@
 use super::elementwise::RUN;
 use super::simd::vectorised;
 use crate::operands::{Change, Slope};
-use crate::solver::{Solver, Step};
+use crate::solver::Step;
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
 use crate::thread_pool;
+use fedra_plan::Solver;
 
 /// Takes a step for every parameter that changes.
 pub fn run(changes: &mut [Change<'_>]) {

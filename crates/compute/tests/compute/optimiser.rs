@@ -137,26 +137,35 @@ fn settings_that_make_no_sense_are_refused() {
         weight_decay,
     };
     let momentum = |momentum| Solver::Momentum { rate: 0.1, momentum, weight_decay: 0.0 };
-    let not_negative = "expected finite and not negative";
-    let share = "expected at least 0 and below 1";
+    let not_negative = "expected a finite number, 0 or more";
+    let share = "expected a number from 0 to below 1";
     for (solver, message) in [
-        (Solver::adamw(f32::NAN, 0.0), format!("learning rate is NaN, {not_negative}")),
-        (Solver::adamw(-1.0, 0.0), format!("learning rate is -1, {not_negative}")),
+        (Solver::adamw(f32::NAN, 0.0), format!("work.optimiser.rate is NaN, {not_negative}")),
+        (Solver::adamw(-1.0, 0.0), format!("work.optimiser.rate is -1, {not_negative}")),
         (
             Solver::Sgd { rate: f32::INFINITY, weight_decay: 0.0 },
-            format!("learning rate is inf, {not_negative}"),
+            format!("work.optimiser.rate is inf, {not_negative}"),
         ),
         (
             Solver::Sgd { rate: 0.1, weight_decay: -0.5 },
-            format!("weight decay is -0.5, {not_negative}"),
+            format!("work.optimiser.weight_decay is -0.5, {not_negative}"),
         ),
-        (momentum(1.0), format!("momentum is 1, {share}")),
-        (momentum(-0.25), format!("momentum is -0.25, {share}")),
-        (adamw(1.5, 0.9, 1e-8, 0.0), format!("beta1 is 1.5, {share}")),
-        (adamw(0.9, 1.0, 1e-8, 0.0), format!("beta2 is 1, {share}")),
-        (adamw(0.9, 0.9, -1.0, 0.0), "epsilon is -1, expected above 0".into()),
-        (adamw(0.9, 0.9, 0.0, 0.0), "epsilon is 0, expected above 0".into()),
-        (adamw(0.9, 0.9, 1e-8, f32::NAN), format!("weight decay is NaN, {not_negative}")),
+        (momentum(1.0), format!("work.optimiser.momentum is 1, {share}")),
+        (momentum(-0.25), format!("work.optimiser.momentum is -0.25, {share}")),
+        (adamw(1.5, 0.9, 1e-8, 0.0), format!("work.optimiser.beta1 is 1.5, {share}")),
+        (adamw(0.9, 1.0, 1e-8, 0.0), format!("work.optimiser.beta2 is 1, {share}")),
+        (
+            adamw(0.9, 0.9, -1.0, 0.0),
+            "work.optimiser.epsilon is -1, expected a finite number above 0".into(),
+        ),
+        (
+            adamw(0.9, 0.9, 0.0, 0.0),
+            "work.optimiser.epsilon is 0, expected a finite number above 0".into(),
+        ),
+        (
+            adamw(0.9, 0.9, 1e-8, f32::NAN),
+            format!("work.optimiser.weight_decay is NaN, {not_negative}"),
+        ),
     ] {
         let device = Device::cpu();
         assert_eq!(Optimiser::new(&device, solver).unwrap_err().to_string(), message);

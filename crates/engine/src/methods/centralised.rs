@@ -25,7 +25,8 @@ use crate::sampler::Sampler;
 pub struct Centralised {}
 
 impl Centralised {
-    pub(super) fn recipe(base: Recipe) -> Recipe {
+    pub(super) fn recipe(self, base: Recipe) -> Recipe {
+        let Self {} = self;
         Recipe {
             population: Population::Pooled,
             sampler: Sampler::All,

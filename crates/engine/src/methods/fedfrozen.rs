@@ -20,12 +20,14 @@
 //! remember; `qk_rate` lowers the rate of query and key instead of freezing them. Whatever is
 //! frozen, it is the evidence about query and key that decides when.
 
+use std::fmt::Debug;
+
 use fedra_plan::{Role, Round, Rule, Site};
 use serde::{Deserialize, Serialize};
 
-use super::base_method::BaseMethod;
+use super::Method;
 use super::warmup::Warmup;
-use crate::error::EngineError;
+use crate::error::{EngineError, refuse};
 use crate::recipe::Recipe;
 use crate::stage::{Begins, Criteria, Stage, Treatment};
 
@@ -50,7 +52,7 @@ pub struct FedFrozen {
     /// For evidence: the disagreement that is too much; 0.5 unless given.
     pub disagreement: Option<f64>,
     /// The method beneath.
-    pub base: BaseMethod,
+    pub base: Box<Method>,
 }
 
 /// What learns in stage 2.
@@ -84,7 +86,7 @@ pub enum Freeze {
 impl FedFrozen {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let trainable = base.learns.clone();
-        let base = self.base.clone().recipe(base);
+        let base = self.base.clone().recipe_beneath(base);
 
         let (begins, part) = (self.begins(), self.part(trainable));
         let treatment = match (self.freeze, self.qk_rate) {
@@ -141,13 +143,9 @@ impl FedFrozen {
         }
     }
 
-    pub(super) fn over(self, rounds: u32) -> Self {
-        Self { warmup: self.warmup.over(rounds), base: self.base.over(rounds), ..self }
-    }
-
     /// Refuses settings that contradict each other, and methods that cannot lie beneath.
     pub(super) fn check(&self) -> Result<(), EngineError> {
-        self.base.check(&[
+        self.base.check_beneath(&[
             ("centralised", "a federated method: one party alone has no drift to freeze"),
             (
                 "local-only",
@@ -155,46 +153,36 @@ impl FedFrozen {
             ),
             ("fedfrozen", "another method: query and key are frozen once"),
         ])?;
-        let refuse =
-            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
-        let word = |found: &str| format!("\"{found}\"");
+        // The words of a file are the names of the variants.
+        let word = |found: &dyn Debug| format!("\"{found:?}\"").to_lowercase();
         if let Some(rate) = self.qk_rate {
             if !(rate > 0.0 && rate < 1.0) {
                 let expected = "above 0 and below 1: 0 would freeze, 1 would change nothing";
-                return refuse("method.qk_rate", rate.to_string(), expected);
+                return refuse("method.qk_rate", rate, expected);
             }
             if self.freeze != Freeze::Qk || self.stage2 != Stage2::Loose {
                 let expected =
                     "no such key beside freeze or stage2: query and key learn on, slower";
-                return refuse("method.qk_rate", rate.to_string(), expected);
+                return refuse("method.qk_rate", rate, expected);
             }
         }
         if self.freeze != Freeze::Qk && self.stage2 != Stage2::Loose {
             let expected = "no such key unless freeze = \"qk\"";
-            return refuse("method.stage2", word(self.stage2.name()), expected);
+            return refuse("method.stage2", word(&self.stage2), expected);
         }
         if let Some(draw) = self.draw.filter(|_| self.freeze != Freeze::Random) {
-            return refuse(
-                "method.draw",
-                draw.to_string(),
-                "no such key unless freeze = \"random\"",
-            );
+            return refuse("method.draw", draw, "no such key unless freeze = \"random\"");
         }
         let by_block = self.warmup == Warmup::PerBlock;
         if by_block && [Freeze::Random, Freeze::None].contains(&self.freeze) {
             let expected = "qk or v: neither a random set nor a reset belongs to a block";
-            return refuse("method.freeze", word(self.freeze.name()), expected);
+            return refuse("method.freeze", word(&self.freeze), expected);
         }
         self.check_evidence()
     }
 
     fn check_evidence(&self) -> Result<(), EngineError> {
-        let refuse =
-            |key, found: String, expected| Err(EngineError::Setting { key, found, expected });
-        let is_found_out = match self.warmup {
-            Warmup::Adaptive | Warmup::PerBlock => true,
-            Warmup::Rounds(_) | Warmup::Share(_) => false,
-        };
+        let is_found_out = matches!(self.warmup, Warmup::Adaptive | Warmup::PerBlock);
         let given = [
             ("method.plateau", self.plateau.map(|found| found.to_string())),
             ("method.patience", self.patience.map(|found| found.to_string())),
@@ -202,45 +190,21 @@ impl FedFrozen {
         ];
         for (key, found) in given {
             if let Some(found) = found.filter(|_| !is_found_out) {
-                return refuse(
-                    key,
-                    found,
-                    "no such key unless warmup = \"adaptive\" or \"per_block\"",
-                );
+                let expected = "no such key unless warmup = \"adaptive\" or \"per_block\"";
+                return refuse(key, found, expected);
             }
         }
         let share = |key, found: Option<f64>| match found {
             Some(found) if !(0.0..=1.0).contains(&found) => {
-                refuse(key, found.to_string(), "a share from 0 to 1")
+                refuse(key, found, "a share from 0 to 1")
             }
             Some(_) | None => Ok(()),
         };
         share("method.plateau", self.plateau)?;
         share("method.disagreement", self.disagreement)?;
-        match self.patience {
-            Some(0) => refuse("method.patience", "0".to_owned(), "at least 1"),
-            Some(_) | None => Ok(()),
+        if self.patience == Some(0) {
+            return refuse("method.patience", 0, "at least 1");
         }
-    }
-}
-
-impl Stage2 {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Loose => "loose",
-            Self::Attention => "attention",
-            Self::Strict => "strict",
-        }
-    }
-}
-
-impl Freeze {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Qk => "qk",
-            Self::V => "v",
-            Self::Random => "random",
-            Self::None => "none",
-        }
+        Ok(())
     }
 }

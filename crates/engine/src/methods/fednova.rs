@@ -22,7 +22,8 @@ use crate::recipe::{Pace, Recipe};
 pub struct FedNova {}
 
 impl FedNova {
-    pub(super) fn recipe(base: Recipe) -> Recipe {
+    pub(super) fn recipe(self, base: Recipe) -> Recipe {
+        let Self {} = self;
         Recipe { pace: Pace::Normalised, ..base }
     }
 }

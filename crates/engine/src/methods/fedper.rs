@@ -21,7 +21,8 @@ use crate::recipe::Recipe;
 pub struct FedPer {}
 
 impl FedPer {
-    pub(super) fn recipe(base: Recipe) -> Recipe {
+    pub(super) fn recipe(self, base: Recipe) -> Recipe {
+        let Self {} = self;
         Recipe { personal: Rule::Sites([Site::Head].into()), ..base }
     }
 }

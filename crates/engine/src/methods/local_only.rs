@@ -22,7 +22,8 @@ use crate::recipe::Recipe;
 pub struct LocalOnly {}
 
 impl LocalOnly {
-    pub(super) fn recipe(base: Recipe) -> Recipe {
+    pub(super) fn recipe(self, base: Recipe) -> Recipe {
+        let Self {} = self;
         Recipe { personal: Rule::Everything, ..base }
     }
 }

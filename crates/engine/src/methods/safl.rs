@@ -14,30 +14,26 @@
 //! The score is normalised (the paper's is a plain sum, which long inputs would dominate), and every
 //! control is a `selector` with the same K: without them nobody can say that attention chose well.
 
+mod block_count;
 mod pruning;
 mod selector;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use fedra_plan::{AttentionSide, ByteCount, Probe, RelevantTokens, Rule, Site};
+use fedra_plan::{AttentionSide, Probe, RelevantTokens, Rule, Site};
 use fedra_wire::Encoding;
-use serde::de::{Error, MapAccess, Unexpected, Visitor};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::base_method::BaseMethod;
-use crate::error::EngineError;
+use super::Method;
+use crate::error::{EngineError, refuse};
 use crate::fold::Denominator;
 use crate::recipe::Recipe;
 use crate::selection::{Masks, Selection};
 use crate::work::HeadProbe;
 
+pub use block_count::BlockCount;
 pub use pruning::Pruning;
 pub use selector::BlockSelector;
-
-/// How many blocks learn unless the file says.
-const USUAL_COUNT: u16 = 2;
 
 /// The method's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,7 +71,7 @@ pub struct Safl {
     /// Whether the embeddings learn too.
     pub embeddings: Embeddings,
     /// The method beneath.
-    pub base: BaseMethod,
+    pub base: Box<Method>,
 }
 
 impl Default for Safl {
@@ -94,7 +90,7 @@ impl Default for Safl {
             prune: None,
             explore,
             embeddings: Embeddings::Frozen,
-            base: BaseMethod::default(),
+            base: Box::default(),
         }
     }
 }
@@ -103,7 +99,7 @@ impl Safl {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let (probe, criterion) = (self.probe(), self.selector.criterion());
         let (count, attention) = (self.count(), self.attention());
-        let base = self.base.recipe(base);
+        let base = self.base.recipe_beneath(base);
         let (usual, counts, budget) = match count {
             BlockCount::Everywhere(k) => (k, BTreeMap::new(), None),
             BlockCount::Named { default, counts } => (default, counts, None),
@@ -147,23 +143,16 @@ impl Safl {
         }
     }
 
-    pub(super) fn over(self, rounds: u32) -> Self {
-        Self { base: self.base.over(rounds), ..self }
-    }
-
     /// Refuses methods that cannot lie beneath, and blocks that contradict their number.
     pub(super) fn check(&self) -> Result<(), EngineError> {
         self.selector.check()?;
         if let (BlockSelector::Blocks(_), Some(given)) = (&self.selector, &self.k)
             && *given != self.selector.usual_count()
         {
-            return Err(EngineError::Setting {
-                key: "method.k",
-                found: given.to_string(),
-                expected: "the number of blocks that method.selector names, or no k at all",
-            });
+            let expected = "the number of blocks that method.selector names, or no k at all";
+            return refuse("method.k", given, expected);
         }
-        self.base.check(&[
+        self.base.check_beneath(&[
             ("centralised", "a federated method: one party alone sends no blocks"),
             ("local-only", "a method that aggregates: without it no block travels"),
             ("safl", "another method: blocks are chosen once"),
@@ -188,22 +177,14 @@ impl Safl {
 
     /// What clients measure, if anything.
     pub fn probe(&self) -> Option<Probe> {
-        match &self.selector {
-            BlockSelector::Attention
-            | BlockSelector::Bottom
-            | BlockSelector::Cover
-            | BlockSelector::Corrected
-            | BlockSelector::Disagreement => Some(self.attention()),
-            BlockSelector::GradientNorm => Some(Probe::GradientNorm),
-            BlockSelector::GradientCover => Some(Probe::RelativeGradient),
-            BlockSelector::Random
-            | BlockSelector::RandomFixed
-            | BlockSelector::First
-            | BlockSelector::Last
-            | BlockSelector::Even
-            | BlockSelector::Cyclic
-            | BlockSelector::Blocks(_) => None,
-        }
+        let probe = if self.selector == BlockSelector::GradientNorm {
+            Probe::GradientNorm
+        } else if self.selector == BlockSelector::GradientCover {
+            Probe::RelativeGradient
+        } else {
+            self.attention()
+        };
+        self.selector.criterion().looks_at_data().then_some(probe)
     }
 }
 
@@ -216,134 +197,4 @@ pub enum Embeddings {
     Frozen,
     /// Yes: fresh embeddings know nothing, and blocks cannot learn for them.
     Learn,
-}
-
-/// How many blocks learn: `2`, `{ default = 4, "hospital-3" = 2 }` or `{ memory = "200 MB" }`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BlockCount {
-    /// So many at every client.
-    Everywhere(u16),
-    /// So many at the named clients, and a usual number at the others.
-    Named {
-        /// The usual number.
-        default: u16,
-        /// The exceptions, by name.
-        counts: BTreeMap<String, u16>,
-    },
-    /// As many as fit into this much memory of a client.
-    Memory(ByteCount),
-}
-
-impl fmt::Display for BlockCount {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Everywhere(k) => write!(formatter, "{k}"),
-            Self::Named { default, counts } => {
-                write!(formatter, "{default} and {} numbers of clients", counts.len())
-            }
-            Self::Memory(budget) => write!(formatter, "{{ memory = \"{budget}\" }}"),
-        }
-    }
-}
-
-impl Serialize for BlockCount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Everywhere(k) => serializer.serialize_u16(*k),
-            Self::Named { default, counts } => {
-                let mut map = serializer.serialize_map(Some(1 + counts.len()))?;
-                map.serialize_entry("default", default)?;
-                for (name, count) in counts {
-                    map.serialize_entry(name, count)?;
-                }
-                map.end()
-            }
-            Self::Memory(budget) => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("memory", &format!("{} B", budget.0))?;
-                map.end()
-            }
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for BlockCount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Words)
-    }
-}
-
-/// Reads the three spellings of a block count.
-struct Words;
-
-impl<'de> Visitor<'de> for Words {
-    type Value = BlockCount;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(
-            "a number of blocks, { default = 4, \"client\" = 2 } or { memory = \"200 MB\" }",
-        )
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<BlockCount, E> {
-        let count = u16::try_from(number);
-        count
-            .map(BlockCount::Everywhere)
-            .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<BlockCount, M::Error> {
-        let (mut default, mut counts, mut memory) = (None, BTreeMap::new(), None);
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "memory" => {
-                    let text = map.next_value::<String>()?;
-                    memory = Some(text.parse::<ByteCount>().map_err(M::Error::custom)?);
-                }
-                "default" => default = Some(map.next_value()?),
-                _ => {
-                    counts.insert(key, map.next_value::<u16>()?);
-                }
-            }
-        }
-        match (default, memory) {
-            (Some(default), None) => Ok(BlockCount::Named { default, counts }),
-            (None, Some(budget)) if counts.is_empty() => Ok(BlockCount::Memory(budget)),
-            (Some(_) | None, Some(_)) => {
-                Err(M::Error::custom("memory beside numbers of blocks: expected one or the other"))
-            }
-            (None, None) => Err(M::Error::missing_field("default")),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(text: &str, expected: &BlockCount) {
-        assert_eq!(serde_json::from_str::<BlockCount>(text).expect(text), *expected);
-        let again = serde_json::to_string(expected).expect("plain data");
-        assert_eq!(serde_json::from_str::<BlockCount>(&again).expect("just written"), *expected);
-    }
-
-    #[test]
-    fn k_has_three_spellings() {
-        check("3", &BlockCount::Everywhere(3));
-        let counts = [("hospital-3".to_owned(), 2)].into();
-        let named = BlockCount::Named { default: 4, counts };
-        check(r#"{"default":4,"hospital-3":2}"#, &named);
-        check(r#"{"memory":"200 MB"}"#, &BlockCount::Memory(ByteCount(200_000_000)));
-        for wrong in [
-            "-1",
-            "70000",
-            r#""two""#,
-            r#"{"hospital-3":2}"#,
-            r#"{"memory":"lots"}"#,
-            r#"{"memory":"1 MB","default":2}"#,
-        ] {
-            assert!(serde_json::from_str::<BlockCount>(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,21 +1,27 @@
 //! How long everything learns: `5`, `0.25`, `"adaptive"` or `"per_block"`.
 
-use std::fmt;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use serde::de::{Error, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::number;
 
 /// The length of the first stage.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "snake_case",
+    expecting = "expected a number of rounds, a share between 0 and 1 with a decimal point, \
+                 \"adaptive\" or \"per_block\""
+)]
 pub enum Warmup {
-    /// So many rounds; 0 freezes from the start.
-    Rounds(u32),
-    /// This share of the rounds, between 0 and 1; at least one round.
-    Share(f64),
     /// Until the evidence about query and key suffices.
     Adaptive,
     /// The same, for each block on its own.
     PerBlock,
+    /// So many rounds; 0 freezes from the start.
+    #[serde(untagged)]
+    Rounds(u32),
+    /// This share of the rounds, between 0 and 1; at least one round.
+    #[serde(untagged)]
+    Share(#[serde(deserialize_with = "share")] f64),
 }
 
 impl Default for Warmup {
@@ -33,58 +39,8 @@ impl Warmup {
     }
 }
 
-impl Serialize for Warmup {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Rounds(rounds) => rounds.serialize(serializer),
-            Self::Share(share) => share.serialize(serializer),
-            Self::Adaptive => "adaptive".serialize(serializer),
-            Self::PerBlock => "per_block".serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Warmup {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Words;
-
-        impl Visitor<'_> for Words {
-            type Value = Warmup;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let words = "a number of rounds, a share between 0 and 1 with a decimal point, \
-                             \"adaptive\" or \"per_block\"";
-                formatter.write_str(words)
-            }
-
-            fn visit_u64<E: Error>(self, found: u64) -> Result<Warmup, E> {
-                let wrong = |_| E::invalid_value(Unexpected::Unsigned(found), &self);
-                u32::try_from(found).map(Warmup::Rounds).map_err(wrong)
-            }
-
-            fn visit_i64<E: Error>(self, found: i64) -> Result<Warmup, E> {
-                let wrong = |_| E::invalid_value(Unexpected::Signed(found), &self);
-                u32::try_from(found).map(Warmup::Rounds).map_err(wrong)
-            }
-
-            fn visit_f64<E: Error>(self, found: f64) -> Result<Warmup, E> {
-                if found > 0.0 && found < 1.0 {
-                    return Ok(Warmup::Share(found));
-                }
-                Err(E::invalid_value(Unexpected::Float(found), &self))
-            }
-
-            fn visit_str<E: Error>(self, found: &str) -> Result<Warmup, E> {
-                match found {
-                    "adaptive" => Ok(Warmup::Adaptive),
-                    "per_block" => Ok(Warmup::PerBlock),
-                    other => Err(E::invalid_value(Unexpected::Str(other), &self)),
-                }
-            }
-        }
-
-        deserializer.deserialize_any(Words)
-    }
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    number::within(deserializer, |share| share > 0.0 && share < 1.0)
 }
 
 #[cfg(test)]

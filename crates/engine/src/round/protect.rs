@@ -8,12 +8,12 @@ use fedra_privacy::{Event, Release};
 use fedra_wire::ClientId;
 use serde::Serialize;
 
+use crate::account::PrivacyReport;
 use crate::error::EngineError;
 use crate::fleet::{ClientInfo, TrainRequest};
 use crate::gather::Gathered;
 use crate::privacy::{
-    BLOCK_SCORES, CLIENT_UPDATES, EXAMPLE_GRADIENTS, Privacy, PrivacyReport, PrivateSelection,
-    joint_noise,
+    BLOCK_SCORES, CLIENT_UPDATES, EXAMPLE_GRADIENTS, Privacy, PrivateSelection, joint_noise,
 };
 use crate::private_steps::StepNoise;
 use crate::state::State;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
-use fedra_plan::{BlockScores, ByteCount, Probe, Round, Scope, Side};
+use fedra_plan::{ByteCount, Probe, Round, Scope, Side};
 use fedra_privacy::{NoiseMultiplier, Release, Unit};
 use fedra_wire::{ClientId, Measured};
 
@@ -12,16 +12,6 @@ use crate::error::EngineError;
 use crate::fleet::{ClientInfo, Evidence, Fleet, ProbeRequest};
 use crate::privacy::{BLOCK_SCORES, Privacy, PrivateSelection, noised_scores};
 use crate::state::State;
-
-/// Measures blocks of the server's model on text that anybody may have.
-pub trait PublicText: std::fmt::Debug + Send + Sync {
-    /// The scores of all blocks.
-    fn probe(
-        &self,
-        probe: Probe,
-        model: &fedra_wire::ParamValues,
-    ) -> Result<BlockScores, EngineError>;
-}
 
 /// What was found, and what it cost.
 #[derive(Default)]

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fedra_wire::{ClientId, Measured};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Selection;
 use super::order::Look;
+use super::settings::Selection;
 use crate::number::Exact;
 use crate::private_steps::SiteNoise;
 

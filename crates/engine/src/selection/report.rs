@@ -11,7 +11,7 @@ use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
 use super::memory::Memory;
-use super::{Masks, Selection};
+use super::settings::{Masks, Selection};
 
 /// Rounds before a repeated choice counts as collapse.
 const PATIENCE: u32 = 5;

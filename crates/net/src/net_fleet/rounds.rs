@@ -9,7 +9,7 @@ use fedra_engine::{
     ProbeRequest, Scored, StateHandle, TrainRequest, Unsynced, Verdict,
 };
 use fedra_plan::{BlockScores, Scope};
-use fedra_wire::{ClientId, Expectation, Kind, ParamValues, open};
+use fedra_wire::{ClientId, Expectation, Header, Kind, ParamValues, open};
 
 use super::answers::{no_update, read_evidence, read_reply, unexpected};
 use super::{NetFleet, failure};
@@ -37,14 +37,8 @@ impl NetFleet {
 
     /// Writes a download on the fleet's copy of the shared model.
     fn receive(&mut self, download: &Download) -> Result<Scope, EngineError> {
-        let expected = Expectation {
-            layout: &self.layout,
-            kind: Kind::Values,
-            encoding: download.encoding,
-            round: download.round,
-            client: ClientId::SERVER,
-            scope: None,
-        };
+        let header = Header::download(Kind::Values, download.encoding, download.round);
+        let expected = Expectation::of(&self.layout, &header);
         let values = open(&download.payload, &expected)?.tensors();
         let brought = values.scope();
         self.changed = &self.changed | &brought;

@@ -22,14 +22,16 @@ impl Scope {
     pub fn from_bitmap(layout: &Layout, bytes: &[u8]) -> Result<Self, PlanError> {
         let expected = layout.len().div_ceil(8);
         if bytes.len() != expected {
-            return Err(PlanError::BitmapLength { found: bytes.len(), expected });
+            let found = format!("a scope bitmap of {} bytes was found", bytes.len());
+            return Err(PlanError::unusable(found, format!("{expected} bytes")));
         }
         let used = layout.len() % 8;
         if let Some(&found) = bytes.last()
             && used != 0
             && found >> used != 0
         {
-            return Err(PlanError::BitmapPadding { found, used });
+            let found = format!("the last byte {found:#010b} of a scope bitmap sets padding");
+            return Err(PlanError::unusable(found, format!("only {used} bits")));
         }
         let set = |position: usize| bytes[position / 8] >> (position % 8) & 1 == 1;
         let chosen = layout.ids().enumerate().filter(|(position, _)| set(*position));
@@ -67,11 +69,11 @@ mod tests {
     fn another_length_or_a_set_padding_bit_is_refused() {
         let layout = ten();
         for found in [0, 1, 3] {
-            let refused = Scope::from_bitmap(&layout, &vec![0; found]);
-            assert_eq!(refused, Err(PlanError::BitmapLength { found, expected: 2 }));
+            let refused = Scope::from_bitmap(&layout, &vec![0; found]).expect_err("another length");
+            let said = format!("a scope bitmap of {found} bytes was found: expected 2 bytes");
+            assert_eq!(refused.to_string(), said);
         }
         let refused = Scope::from_bitmap(&layout, &[0, 0b0000_0100]);
-        assert_eq!(refused, Err(PlanError::BitmapPadding { found: 4, used: 2 }));
         assert_eq!(
             refused.expect_err("padding").to_string(),
             "the last byte 0b00000100 of a scope bitmap sets padding: expected only 2 bits"

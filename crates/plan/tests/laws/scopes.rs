@@ -1,6 +1,6 @@
 //! Laws of scopes: set algebra within a layout, and bitmaps.
 
-use fedra_plan::{Part, PlanError, Role, Scope};
+use fedra_plan::{Part, Role, Scope};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -82,12 +82,9 @@ proptest! {
     ) {
         match Scope::from_bitmap(&layout, &bytes) {
             Ok(scope) => prop_assert_eq!(scope.bitmap(&layout), Ok(bytes)),
-            Err(PlanError::BitmapLength { .. }) => {
-                prop_assert_ne!(bytes.len(), layout.len().div_ceil(8));
-            }
+            Err(_) if bytes.len() != layout.len().div_ceil(8) => {}
             Err(error) => {
-                let refused_padding = matches!(error, PlanError::BitmapPadding { .. });
-                prop_assert!(refused_padding, "{}", error);
+                prop_assert!(error.to_string().contains("sets padding"), "{}", error);
                 prop_assert_ne!(layout.len() % 8, 0);
             }
         }

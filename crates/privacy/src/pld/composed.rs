@@ -52,8 +52,8 @@ impl Composed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::composition::Weighted;
     use crate::pair::{Change, Pair};
+    use crate::phase::Weighted;
     use crate::pld::grid::{Grid, Precision};
 
     #[test]

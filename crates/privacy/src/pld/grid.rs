@@ -6,9 +6,9 @@
 //! with the square of the bin's width, not with the width, as it does when losses are rounded up.
 //! Doroshenko, Ghazi, Kamath, Kumar and Manurangsi, "Connect the Dots", 2022.
 
-use crate::composition::Weighted;
 use crate::normal;
 use crate::pair::Pair;
+use crate::phase::Weighted;
 
 /// Masses at multiples of a width.
 #[derive(Clone, Debug, PartialEq)]

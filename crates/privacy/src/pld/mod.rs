@@ -12,7 +12,7 @@ mod grid;
 mod tilt;
 mod window;
 
-use crate::composition::Weighted;
+use crate::phase::Weighted;
 use composed::Composed;
 use grid::{Grid, Precision};
 use tilt::Tilted;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BlockCount, USUAL_COUNT};
-use crate::error::EngineError;
+use super::block_count::{BlockCount, USUAL_COUNT};
+use crate::error::{EngineError, refuse};
 use crate::selection::Criterion;
 
 /// What ranks the blocks: attention, its controls, and candidates for something better.
@@ -63,37 +63,21 @@ impl BlockSelector {
 
     /// How many blocks learn unless the file says.
     pub(super) fn usual_count(&self) -> BlockCount {
-        BlockCount::Everywhere(match self {
-            Self::Blocks(blocks) => u16::try_from(blocks.len()).unwrap_or(u16::MAX),
-            Self::Attention
-            | Self::Random
-            | Self::RandomFixed
-            | Self::First
-            | Self::Last
-            | Self::Even
-            | Self::Bottom
-            | Self::GradientNorm
-            | Self::Cyclic
-            | Self::Cover
-            | Self::Corrected
-            | Self::Disagreement
-            | Self::GradientCover => USUAL_COUNT,
-        })
+        let Self::Blocks(blocks) = self else { return BlockCount::Everywhere(USUAL_COUNT) };
+        BlockCount::Everywhere(u16::try_from(blocks.len()).unwrap_or(u16::MAX))
     }
 
     /// Refuses a list of blocks that is none.
     pub(super) fn check(&self) -> Result<(), EngineError> {
         let Self::Blocks(blocks) = self else { return Ok(()) };
-        let refuse = |found: String, expected| {
-            Err(EngineError::Setting { key: "method.selector", found, expected })
-        };
+        let key = "method.selector";
         if blocks.is_empty() {
-            return refuse("no block".to_owned(), "at least one, such as { blocks = [1, 4] }");
+            return refuse(key, "no block", "at least one, such as { blocks = [1, 4] }");
         }
         let mut seen = BTreeSet::new();
         match blocks.iter().find(|block| !seen.insert(**block)) {
             None => Ok(()),
-            Some(twice) => refuse(format!("block {twice} twice"), "every block once"),
+            Some(twice) => refuse(key, format!("block {twice} twice"), "every block once"),
         }
     }
 }

@@ -1,0 +1,162 @@
+//! Recipes that make no sense, alone or with this model and these clients.
+
+use std::collections::BTreeSet;
+
+use fedra_plan::{Layout, Rule};
+
+use crate::adapter_mean::AdapterMean;
+use crate::conditions::check_names;
+use crate::error::{EngineError, first, refuse};
+use crate::max_norm::KEY;
+use crate::recipe::{Pace, Population, Recipe};
+use crate::server::ServerRule;
+use crate::split::SplitMode;
+use crate::work::LocalRule;
+
+/// Who needs more than these has another problem than bad luck.
+const MOST_RETRIES: u32 = 1000;
+
+impl Recipe {
+    /// Refuses choices that a model of this layout cannot follow.
+    pub fn fits(&self, layout: &Layout) -> Result<(), EngineError> {
+        self.learns.check(layout)?;
+        self.personal.check(layout)?;
+        if !self.learns.needs_choice() && self.learns.select(layout)?.is_empty() {
+            return refuse("learns", "nothing", "a part of the model");
+        }
+        self.stage.as_ref().map_or(Ok(()), |stage| stage.check(&self.learns, layout))
+    }
+
+    /// Refuses choices that make no sense, alone or for so many clients.
+    pub fn check(&self, clients: usize) -> Result<(), EngineError> {
+        self.work.check()?;
+        self.server.check()?;
+        self.sampler.check(clients)?;
+        self.conditions.check(self.sampler.most(clients))?;
+        self.min_arrivals.check((self.sampler, clients), self.conditions.close_with)?;
+        if self.retries > MOST_RETRIES {
+            return refuse("federation.retries", self.retries, "from 0 to 1000");
+        }
+        self.selection.check(&self.learns)?;
+        self.check_depths()?;
+        self.check_split()?;
+        self.check_privacy(clients)?;
+        self.check_adapters()?;
+        self.check_max_norm()?;
+        if self.population == Population::Pooled && clients != 1 {
+            let expected = "1 that holds everything: the method is centralised";
+            return refuse("federation.clients", clients, expected);
+        }
+        Ok(())
+    }
+
+    /// Refuses choices that make no sense for this model and these clients.
+    pub fn check_model(&self, layout: &Layout, names: &[&str]) -> Result<(), EngineError> {
+        let blocks = layout.blocks();
+        let names: BTreeSet<&str> = names.iter().copied().collect();
+        if let Some(split) = &self.split {
+            split.check_model(blocks)?;
+            check_names("split.clients", ("a cut for", split.clients.keys()), &names)?;
+        }
+        self.check_private_ends(layout)?;
+        self.selection.check_model(&self.learns, blocks, &names)?;
+        self.conditions.check_names(&names)?;
+        check_names("federation.depths", ("a depth for", self.depths.keys()), &names)?;
+        for (name, depth) in &self.depths {
+            let (key, found) =
+                ("federation.depths", format!("{depth} of {blocks} blocks for {name:?}"));
+            if !(1..=blocks).contains(depth) {
+                let expected = "at least 1 block and no more than the shared model has";
+                return refuse(key, found, expected);
+            }
+            if self.selection.criterion.among(*depth) == Some(0) {
+                return refuse(key, found, "a depth that reaches a block of method.selector");
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what a cut model cannot do: where a step needs more of the other side than hidden
+    /// states and gradients.
+    fn check_split(&self) -> Result<(), EngineError> {
+        let Some(split) = &self.split else { return Ok(()) };
+        split.check()?;
+        let joined = split.mode != SplitMode::Replicated;
+        let batched = split.mode == SplitMode::Batched;
+        let reason = first([
+            (
+                self.work.local.keeps_correction(),
+                "clients keep a correction for parameters that they do not hold",
+            ),
+            (!self.depths.is_empty(), "some clients lack blocks"),
+            (self.adapt.is_some(), "clients adapt before they are scored"),
+            (self.population == Population::Pooled, "there are no clients"),
+            (
+                self.personal == Rule::Everything,
+                "every client keeps its whole model, and the server would share a part of it",
+            ),
+            (self.work.head_probe.is_some(), "heads are chosen by attention"),
+            (self.evaluation.attention, "evaluate.attention follows blocks of both sides"),
+            (
+                joined && self.pace == Pace::Normalised,
+                "updates are divided by their steps, and the server has one copy for all",
+            ),
+            (
+                batched && self.work.clip.is_some(),
+                "work.clip needs each client's own gradient of the server's blocks",
+            ),
+        ]);
+        let Some(reason) = reason else { return Ok(()) };
+        let expected = "a method whose steps need hidden states and gradients alone";
+        refuse("split", format!("a cut with {}, where {reason}", self.method), expected)
+    }
+
+    /// Refuses an exact mean of adapters where the server makes something else of a mean change.
+    fn check_adapters(&self) -> Result<(), EngineError> {
+        let plain = matches!(self.server, ServerRule::Average { rate } if rate == 1.0);
+        let exact = self.adapters == AdapterMean::Exact;
+        if !exact || (plain && self.pace == Pace::Ignored) {
+            return Ok(());
+        }
+        let expected = "\"separate\" where the server does not take the mean as it is";
+        refuse("model.lora.mean", format!("\"exact\" with {}", self.method), expected)
+    }
+
+    fn check_depths(&self) -> Result<(), EngineError> {
+        if self.depths.is_empty() {
+            return Ok(());
+        }
+        let reason = first([
+            (self.work.local.keeps_correction(), "clients keep a correction"),
+            (self.personal != Rule::Nothing, "clients keep parameters"),
+            (self.adapt.is_some(), "clients adapt before they are scored"),
+            (self.population == Population::Pooled, "there are no clients"),
+        ]);
+        let Some(reason) = reason else { return Ok(()) };
+        let found = format!("a table with {}, where {reason}", self.method);
+        let expected = "a method without state per client, such as fedavg, fedprox or safl";
+        refuse("federation.depths", found, expected)
+    }
+
+    /// Refuses a limit that means nothing, or that does not limit what clients send.
+    fn check_max_norm(&self) -> Result<(), EngineError> {
+        let Some(limit) = self.max_norm else { return Ok(()) };
+        limit.check()?;
+        if self.client_privacy().is_some() {
+            let expected = "privacy.clip alone, which scales every update: a limit that follows from other clients' \
+                            updates would not be accounted";
+            return refuse(KEY, "given beside privacy.unit = \"client\"", expected);
+        }
+        if self.split.is_some() {
+            let expected = "it only where the whole model is averaged: the server's blocks learn from rows, not \
+                            from updates";
+            return refuse(KEY, "given beside [split]", expected);
+        }
+        if self.work.local == LocalRule::ControlVariate {
+            let expected =
+                "a method that sends updates alone: control variates would stay without a limit";
+            return refuse(KEY, "given with a method of control variates", expected);
+        }
+        Ok(())
+    }
+}
