@@ -386,7 +386,7 @@ impl Worker<'_> {
     }
 }
 
-fn correction<'a>(
+pub(crate) fn correction<'a>(
     rule: LocalRule,
     own: &'a ParamValues,
     server: &'a ParamValues,

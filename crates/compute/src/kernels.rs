@@ -480,7 +480,7 @@ pub(crate) fn outer_squares(device: &Device, given: &Outer<'_>) -> Vec<f64> {
             let outer = example_squares::Outer { lefts: &lefts, right: right.mat(given.right) };
             example_squares::outer(pool, outer, given.examples, &mut squares);
         }
-        Device::Meta(_) => {}
+        Device::Meta(counter) => meta::outer_squares(counter, given),
     }
     squares
 }
@@ -662,7 +662,7 @@ pub(crate) fn vocabulary_loss_by_example(
             (divided(device, given.factors, sum), squares)
         }
         Device::Meta(counter) => {
-            meta::vocabulary_loss(counter, &given);
+            meta::vocabulary_loss_by_example(counter, &given, examples);
             let nothing = || vec![0.0; examples.rows.len()];
             (Tensor::scalar(device, 0.0), [nothing(), nothing()])
         }

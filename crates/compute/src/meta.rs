@@ -7,9 +7,11 @@
 use crate::cpu::attention;
 use crate::cpu::matmul::{self, Right};
 use crate::cpu::norm;
-use crate::cpu::vocabulary;
+use crate::cpu::{example_squares, vocabulary};
 use crate::fill::Fill;
-use crate::operands::{Attended, Factor, Linear, LinearBackward, View, Vocabulary};
+use crate::operands::{
+    Attended, Factor, Linear, LinearBackward, Outer, View, Vocabulary, VocabularyExamples,
+};
 use crate::pool::{Counted, Counter};
 use crate::tensor::Tensor;
 
@@ -62,6 +64,7 @@ pub(crate) fn linear(counter: &Counter, given: &Linear<'_>) {
     let _widened: Vec<_> =
         given.weights.iter().map(|(weight, _)| widened(counter, weight)).collect();
     let _packed = counter.take(Right::beside_len(given.x.cols(), outputs()));
+    nothing(counter);
 }
 
 /// Gradients of projections: packed operands, and results that are transposed afterwards.
@@ -69,6 +72,10 @@ pub(crate) fn linear_backward(counter: &Counter, given: &LinearBackward<'_>) {
     let weights = if given.dx.is_some() { given.weights } else { &[] };
     let mut taken: Vec<Counted> =
         weights.iter().filter_map(|weight| widened(counter, weight)).collect();
+    let rows = |counter: &Counter, extent: Extent| match given.row_factors {
+        None => rows(counter, extent),
+        Some(_) => counter.take(Right::beside_len(extent.0.0, [extent.0.1])),
+    };
     let (mut reads_input, mut turned, mut left) = (false, 0, 0);
     for job in &given.jobs {
         let ((count, outputs), _) = extent_of(&job.left);
@@ -117,20 +124,81 @@ pub(crate) fn norm_backward(counter: &Counter, dy: &Tensor) {
 
 /// What the tasks of attention work with at a time.
 pub(crate) fn attention(counter: &Counter, given: &Attended<'_>, pass: attention::Pass) {
-    drop(counter.take(attention::workspace_len((given.geometry, given.spans), pass)));
+    all(counter, attention::workspace((given.geometry, given.spans), pass));
+}
+
+/// What the tasks that find an example's squares work with at a time.
+pub(crate) fn outer_squares(counter: &Counter, given: &Outer<'_>) {
+    let outputs: Vec<usize> = given.lefts.iter().map(|left| left.columns.len()).collect();
+    all(counter, example_squares::workspace(&outputs, given.right.cols(), given.examples));
+}
+
+/// A task that packs nothing: the smallest buffer there is.
+fn nothing(counter: &Counter) {
+    drop(counter.take(0));
+}
+
+/// Buffers that are there at once.
+fn all(counter: &Counter, buffers: Vec<usize>) {
+    drop(buffers.into_iter().map(|len| counter.take(len)).collect::<Vec<_>>());
 }
 
 /// Packed weights and a few rows of logits.
 pub(crate) fn vocabulary_loss(counter: &Counter, given: &Vocabulary<'_>) {
-    let _read = [widened(counter, given.x), widened(counter, given.weight)];
+    let _packed = packed_vocabulary(counter, given);
+    let rows = vocabulary::rows_at_once(given.weight.rows()).min(given.x.rows());
+    logits(counter, given, (rows, given.dw.is_some()));
+}
+
+/// The same where examples are told apart: as many rows of logits as their squares are found of at once.
+pub(crate) fn vocabulary_loss_by_example(
+    counter: &Counter,
+    given: &Vocabulary<'_>,
+    examples: VocabularyExamples<'_>,
+) {
+    let _packed = packed_vocabulary(counter, given);
     let (words, width) = given.weight.shape();
-    let count = given.x.rows();
-    let _forward = counter.take(Right::beside_len(width, [words]));
-    let _backward = given.dx.as_ref().map(|_| counter.take(Right::beside_len(words, [width])));
-    let step = vocabulary::rows_at_once(words).min(count);
-    let _logits = counter.take(step * words);
-    if given.dw.is_some() {
-        let _input = rows(counter, ((step, width), (width, 1)));
-        drop(counter.take(matmul::left_len(words, step, width)));
+    let most = vocabulary::rows_of_examples_at_once(words, width);
+    for group in vocabulary::groups(examples.rows, most) {
+        let here = &examples.rows[group];
+        let rows = here.iter().map(ExactSizeIterator::len).sum::<usize>();
+        let wanted = |is_wanted: bool, len: usize| counter.take(if is_wanted { len } else { 0 });
+        if rows > most {
+            let _dw = wanted(examples.weight, words * width);
+            let _db = wanted(examples.bias, words);
+            let rows = vocabulary::rows_at_once(words).min(rows);
+            logits(counter, given, (rows, examples.weight));
+            continue;
+        }
+        let _logits = counter.take(rows * words);
+        nothing(counter);
+        if examples.weight {
+            all(counter, example_squares::workspace(&[words], width, here));
+        }
+        if examples.bias {
+            drop(counter.take(here.len() * words));
+        }
+    }
+}
+
+/// The weight as right operand of both products.
+fn packed_vocabulary(counter: &Counter, given: &Vocabulary<'_>) -> [Option<Counted>; 4] {
+    let (words, width) = given.weight.shape();
+    [
+        widened(counter, given.x),
+        widened(counter, given.weight),
+        Some(counter.take(Right::beside_len(width, [words]))),
+        given.dx.as_ref().map(|_| counter.take(Right::beside_len(words, [width]))),
+    ]
+}
+
+/// Some rows of logits, and what the gradient of the weight takes beside them.
+fn logits(counter: &Counter, given: &Vocabulary<'_>, (count, has_gradient): (usize, bool)) {
+    let (words, width) = given.weight.shape();
+    let _logits = counter.take(count * words);
+    nothing(counter);
+    if has_gradient {
+        let _input = rows(counter, ((count, width), (width, 1)));
+        drop(counter.take(matmul::left_len(words, count, width)));
     }
 }

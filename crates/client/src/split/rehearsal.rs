@@ -1,21 +1,22 @@
-//! What each side of a cut holds at once, found by going through its steps on a device without
-//! numbers ([`Device::meta`]).
+//! What a client holds at once, and the server's half where the model is cut, found by going through
+//! their steps on a device without numbers ([`Device::meta`]).
 //!
 //! The steps are those of a real run: the same ends, the same turns, the same tape. So nothing has to
-//! be written down twice, and a step that changes changes its forecast. Where the model is not cut, a
-//! client's steps are those of the whole model, which is what a cut is compared with.
+//! be written down twice, and a step that changes changes its forecast. What a client keeps of hidden
+//! states behind a frozen prefix ([`Limits::cache`]) is not in it.
 
+use std::borrow::Cow;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use fedra_compute::{Device, Params, Tape, Tensor, ThreadPool};
 use fedra_data::{Encoded, LabelSet, Task};
-use fedra_engine::{LocalRule, RowPrivacy, Split, SplitMode, TrainRequest, Work};
+use fedra_engine::{LocalRule, PrivateSteps, RowPrivacy, Split, SplitMode, TrainRequest, Work};
 use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{ByteCount, ParamId, Plan, Round, Shape, Side};
 use fedra_seed::{SecretKey, Seed};
-use fedra_wire::{ClientId, ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
+use fedra_wire::{ClientId, ExpectedFrame, FrameKind, HiddenFrame, ParamValues, RowEncoding};
 
-use crate::correction::Correction;
 use crate::error::Result;
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
@@ -27,7 +28,7 @@ use crate::split::noise::Perturbation;
 use crate::split::peer::Peer;
 use crate::split::turn::{Blocks, Learner, Pass, Turn};
 use crate::trainer::{TrainTask, Trainer};
-use crate::worker::Limits;
+use crate::worker::{Limits, correction};
 
 /// A round of one client, and of the server with all of them.
 #[derive(Clone, Copy, Debug)]
@@ -36,15 +37,15 @@ pub struct Rehearsal<'a> {
     pub model: &'a Model,
     /// What learns, and where each part lives.
     pub plan: &'a Plan,
-    /// How it is cut; it is not looked at where the plan has no cut.
-    pub split: &'a Split,
+    /// How it is cut, if it is; it is not looked at where the plan has no cut.
+    pub split: Option<&'a Split>,
     /// How a client trains.
     pub work: &'a Work,
     /// What the examples ask.
     pub task: Task,
     /// The names of the answers.
     pub labels: &'a LabelSet,
-    /// The largest batch of training.
+    /// The largest batch of training; of private steps, a batch of the mean size.
     pub batch: &'a [Encoded],
     /// Steps of a client in a round: from the second on its optimiser has moments.
     pub steps: u64,
@@ -70,20 +71,20 @@ impl Rehearsal<'_> {
             self.score((self.model, &device), &params)?;
         }
         let own = self.plan.trained_by(Side::Client);
-        let work = self.work();
+        let (work, batch) = self.work();
+        let zeros = |id| Ok((id, vec![0.0; params.get(id)?.elements()]));
+        let remembers = matches!(work.local, LocalRule::ControlVariate | LocalRule::Dynamic { .. });
+        let kept: ParamValues =
+            own.iter().filter(|_| remembers).map(zeros).collect::<Result<_>>()?;
+        let key = work.private.map(|_| SecretKey::simulated(Seed(0)));
         let task = TrainTask {
             client: "a client",
-            examples: self.batch,
+            examples: &batch,
             scope: &own,
             work: &work,
-            correction: match work.local {
-                LocalRule::Proximal { mu } => Correction::Proximal { mu },
-                LocalRule::Plain | LocalRule::ControlVariate | LocalRule::Dynamic { .. } => {
-                    Correction::Nothing
-                }
-            },
+            correction: correction(work.local, &kept, &kept),
             seed: Seed(0),
-            key: None,
+            key: key.as_ref(),
         };
         let trainer = Trainer { model: self.model, device: &device, cache: ByteCount(0) };
         let mut ends = self.ends(&device)?;
@@ -107,8 +108,9 @@ impl Rehearsal<'_> {
     where
         Self: 'd,
     {
-        let peer = Box::new(ZeroPeer { encoding: self.split.encoding, width: self.model.width() });
-        let noise = match (self.split.noise, self.split.privacy) {
+        let Some(split) = self.split else { return Ok(None) };
+        let peer = Box::new(ZeroPeer { encoding: split.encoding, width: self.model.width() });
+        let noise = match (split.noise, split.privacy) {
             (None, RowPrivacy::Empirical) => RowNoise::None,
             (Some(noise), RowPrivacy::Empirical) => {
                 RowNoise::Perturbed(Perturbation::new(noise, Seed(0)))
@@ -118,19 +120,25 @@ impl Rehearsal<'_> {
                 RowNoise::Accounted(AccountedNoise::new(noise, key)?)
             }
         };
-        Ok(Ends::new((self.model, device), (self.split, self.plan), (Seed(0), noise), peer))
+        Ok(Ends::new((self.model, device), (split, self.plan), (Seed(0), noise), peer))
     }
 
-    /// The work of as many steps as it takes to have seen everything there is to hold.
-    fn work(&self) -> Work {
+    /// The work of as many steps as it takes to have seen everything there is to hold, and its examples.
+    /// A private step's batch that came out larger than usual is summed in parts: two show what that takes.
+    fn work(&self) -> (Work, Cow<'_, [Encoded]>) {
         let (batch, epochs) = (self.batch.len() as u32, self.steps.clamp(1, 2) as u32);
-        Work { batch, epochs, max_steps: None, ..self.work.clone() }
+        let work = Work { batch, epochs, max_steps: None, ..self.work.clone() };
+        let Some(private) = work.private else { return (work, self.batch.into()) };
+        let rows = NonZeroU64::new(u64::from(batch));
+        let private = Some(PrivateSteps { cap: None, rows, ..private });
+        (Work { private, ..work }, [self.batch, self.batch].concat().into())
     }
 
-    /// The most tensor memory of the server's half.
+    /// The most tensor memory of the server's half; nothing where the model is not cut.
     pub fn server(&self) -> Result<ByteCount> {
+        let Some(split) = self.split else { return Ok(ByteCount(0)) };
         let device = Device::meta();
-        let middle = Middle::new((self.model.clone(), device.clone()), self.split.clone(), &[]);
+        let middle = Middle::new((self.model.clone(), device.clone()), split.clone(), &[]);
         let hosted = shapes(&device, self.model, |id| middle.is_hosted(id));
         let base = device.usage().live_bytes as u64;
         let request = TrainRequest {
@@ -139,14 +147,14 @@ impl Rehearsal<'_> {
             seed: Seed(0),
             correction: None,
             plan: self.plan.clone(),
-            work: self.work(),
+            work: self.work().0,
             revocable: false,
-            split: Some(Arc::new(self.split.clone())),
+            split: Some(Arc::new(split.clone())),
         };
         let server = Server { model: self.model, device: &device, hosted: &hosted, request };
         let lengths: Vec<usize> = self.batch.iter().map(|one| one.ids.len()).collect();
         let at_once = self.clients.min(ThreadPool::current_threads() as u64);
-        let training = match self.split.mode {
+        let training = match split.mode {
             SplitMode::Sequential => {
                 // A client's copy beside that of the clients before it, which is gone back to if its
                 // answer is refused.

@@ -10,6 +10,7 @@ mod frozen;
 mod keeping;
 mod learning;
 mod private;
+mod rehearsal;
 mod scoring;
 mod selection;
 mod split;

@@ -124,7 +124,7 @@ pub fn forward(
     let mut masses = vec![0.0; spans.len() * geometry.kv_heads];
     thread_pool::each_chunk(&mut masses, 1, |task, mass| {
         let (span, kv_head) = part(geometry, spans, task);
-        let mut work = Workspace::new(pool);
+        let mut work = Workspace::new(pool, [tile_len(geometry, span) * span.keys.len(), 0]);
         let [k, v] = inputs.of_span(task / geometry.kv_heads);
         work.keys.repack(k.head(span.keys.clone(), kv_head, width).t());
         work.values.repack(v.head(span.keys.clone(), kv_head, width));
@@ -132,7 +132,7 @@ pub fn forward(
             for tile in tiles(geometry, span) {
                 let rows = span.queries.start + tile.start..span.queries.start + tile.end;
                 let seen = visible(geometry, span, tile.end - 1);
-                let scores = at_least(&mut work.scores, tile.len() * seen);
+                let scores = &mut work.scores[..tile.len() * seen];
                 let q = inputs.q.head(rows.clone(), head, width);
                 let scores_mut = MatMut::new(scores, tile.len(), seen);
                 multiply_serial(scores_mut, q, &work.keys, Start::Zero, &mut work.scratch);
@@ -195,7 +195,7 @@ pub fn backward(
     let [dq, dk, dv] = into;
     thread_pool::each(spans.len() * geometry.kv_heads, |task| {
         let (span, kv_head) = part(geometry, spans, task);
-        let mut work = Workspace::new(pool);
+        let mut work = Workspace::new(pool, [tile_len(geometry, span) * span.keys.len(); 2]);
         let [k, v] = inputs.of_span(task / geometry.kv_heads);
         let keys = k.head(span.keys.clone(), kv_head, width);
         work.keys.repack(keys.t());
@@ -220,10 +220,10 @@ pub fn backward(
                 let seen = visible(geometry, span, tile.end - 1);
                 let q = inputs.q.head(rows.clone(), head, width);
                 let dout = dout.head(rows.clone(), head, width);
-                let scores = at_least(&mut work.scores, tile.len() * seen);
+                let scores = &mut work.scores[..tile.len() * seen];
                 let into = MatMut::new(scores, tile.len(), seen);
                 multiply_serial(into, q, &work.keys, Start::Zero, &mut work.scratch);
-                let slopes = at_least(&mut work.slopes, tile.len() * seen);
+                let slopes = &mut work.slopes[..tile.len() * seen];
                 let into = MatMut::new(slopes, tile.len(), seen);
                 multiply_serial(into, dout, &work.values, Start::Zero, &mut work.scratch);
                 let p = &mut work.scores[..tile.len() * seen];
@@ -255,22 +255,23 @@ pub enum Pass {
     Backward,
 }
 
-/// Floats that the tasks of a pass work with at a time, if each has the longest span.
-pub fn workspace_len((geometry, spans): (Attention, &[Span]), pass: Pass) -> usize {
+/// The buffers that the tasks of a pass work with at a time, if each has the longest span.
+pub fn workspace((geometry, spans): (Attention, &[Span]), pass: Pass) -> Vec<usize> {
     let width = geometry.width;
-    let Some(longest) = spans.iter().max_by_key(|span| span.keys.len()) else { return 0 };
-    let (keys, tile) = (longest.keys.len(), TILE.min(longest.queries.len()));
-    let packed = Right::beside_len(width, [keys]) + Right::beside_len(keys, [width]);
-    let one = match pass {
-        Pass::Forward => packed + tile * keys,
-        Pass::Backward => {
-            let strided = (width + 1, 1);
-            let rows = |count| Right::rows_len((count, width), strided);
-            packed + 2 * tile * keys + rows(keys) + 2 * rows(tile)
-        }
+    let longest = spans.iter().max_by_key(|span| span.keys.len());
+    let Some(longest) = longest else { return Vec::new() };
+    let (keys, tile) = (longest.keys.len(), tile_len(geometry, longest));
+    let turned = Right::beside_len(width, [keys]);
+    let mut one = match pass {
+        Pass::Forward => vec![turned, Right::beside_len(keys, [width]), tile * keys, 0],
+        Pass::Backward => vec![turned, turned, tile * keys, tile * keys],
     };
-    let at_once = ThreadPool::current_threads().min(spans.len() * geometry.kv_heads);
-    at_once * one
+    one.push(0);
+    if pass == Pass::Backward {
+        let rows = |count| Right::rows_len((count, width), (width + 1, 1));
+        one.extend([keys, tile, tile].map(rows).into_iter().filter(|len| *len > 0));
+    }
+    one.repeat(ThreadPool::current_threads().min(spans.len() * geometry.kv_heads))
 }
 
 /// One task's memory.
@@ -284,23 +285,16 @@ struct Workspace {
 }
 
 impl Workspace {
-    fn new(pool: &Pool) -> Self {
+    fn new(pool: &Pool, [scores, slopes]: [usize; 2]) -> Self {
         Self {
-            keys: Right::empty(pool),
-            values: Right::empty(pool),
-            scores: pool.take(0),
-            slopes: pool.take(0),
+            keys: Right::empty(pool, 0),
+            values: Right::empty(pool, 0),
+            scores: pool.take(scores),
+            slopes: pool.take(slopes),
             scratch: pool.take(0),
             sums: [0.0; TILE],
         }
     }
-}
-
-fn at_least(buffer: &mut Buffer, len: usize) -> &mut [f32] {
-    if buffer.len() < len {
-        *buffer = buffer.pool().take(len);
-    }
-    &mut buffer[..len]
 }
 
 /// The sequence and the key head of a task.
@@ -315,12 +309,17 @@ pub fn group(geometry: Attention, kv_head: usize) -> Range<usize> {
 }
 
 fn tiles(geometry: Attention, span: &Span) -> impl Iterator<Item = Range<usize>> + use<> {
-    let count = span.queries.len();
-    let size = match geometry.mask {
+    let (count, size) = (span.queries.len(), tile_len(geometry, span));
+    (0..count).step_by(size.max(1)).map(move |first| first..count.min(first + size))
+}
+
+/// Queries of a span's longest tile.
+fn tile_len(geometry: Attention, span: &Span) -> usize {
+    let most = match geometry.mask {
         Mask::Bidirectional => TILE,
         Mask::Causal => CAUSAL_TILE,
     };
-    (0..count).step_by(size).map(move |first| first..count.min(first + size))
+    most.min(span.queries.len())
 }
 
 /// How many keys query `i` of a span sees.

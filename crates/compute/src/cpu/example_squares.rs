@@ -17,11 +17,11 @@
 //! the same reason. What is not finite stays so: the caller is to see it.
 
 use super::elementwise;
-use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
+use super::matmul::{self, Mat, MatMut, Right, Start, multiply_serial};
 use super::shared::Shared;
 use super::simd::vectorised;
 use crate::pool::{Buffer, Pool};
-use crate::thread_pool;
+use crate::thread_pool::{self, ThreadPool};
 use std::ops::Range;
 
 /// Rows of a tile: two strips of the product's kernel.
@@ -53,8 +53,39 @@ pub fn outer(pool: &Pool, given: Outer<'_>, examples: &[Range<usize>], into: &mu
         let rows = examples[example].clone();
         let lefts: Vec<_> = given.lefts.iter().map(|left| left.rows_of(rows.clone())).collect();
         let here = Outer { lefts: &lefts, right: given.right.rows_of(rows) };
-        square[0] = here.square(&mut Workspace::new(pool));
+        square[0] = here.square(pool);
     });
+}
+
+/// The buffers that the tasks of [`outer`] work with at a time, if each has the longest example: weights of
+/// so many outputs, and so many inputs.
+pub fn workspace(outputs: &[usize], inputs: usize, examples: &[Range<usize>]) -> Vec<usize> {
+    let rows = examples.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    let all = outputs.iter().sum();
+    if rows == 0 || all == 0 {
+        return Vec::new();
+    }
+    let one = if is_cheaper_by_products(rows, inputs, all) {
+        let deepest = outputs.iter().chain([&inputs]).map(|depth| depth_of_runs(*depth)).max();
+        let right = Right::beside_len(deepest.unwrap_or(0), [rows]);
+        vec![rows * rows, rows * rows, right, TILE * rows, 0]
+    } else {
+        let widest = outputs.iter().copied().max().unwrap_or(0);
+        let right = Right::rows_len((rows, inputs), (inputs, 1));
+        let packed = [right].into_iter().filter(|len| *len > 0);
+        packed.chain([widest * inputs, matmul::serial_len(widest, rows, inputs)]).collect()
+    };
+    one.repeat(ThreadPool::current_threads().min(examples.len()))
+}
+
+/// Whether half of two squares of inner products costs less than the gradient itself.
+fn is_cheaper_by_products(rows: usize, inputs: usize, outputs: usize) -> bool {
+    rows * (inputs + outputs) < 2 * inputs * outputs
+}
+
+/// The longest of the equal runs into which inner products of so many columns are cut.
+fn depth_of_runs(columns: usize) -> usize {
+    columns.div_ceil(columns.div_ceil(RUN).max(1))
 }
 
 /// `into[e] = sum over the rows of example e of x`, added in f64.
@@ -114,15 +145,14 @@ pub fn scale_rows(x: &mut [f32], width: usize, factors: &[f32]) {
 }
 
 impl Outer<'_> {
-    fn square(&self, work: &mut Workspace) -> f64 {
+    fn square(&self, pool: &Pool) -> f64 {
         let (rows, inputs) = (self.right.rows(), self.right.cols());
         let outputs: usize = self.lefts.iter().map(|left| left.cols()).sum();
         if rows == 0 || outputs == 0 || self.is_zero() {
             return 0.0;
         }
-        // Half of two squares of inner products, against the gradient itself.
-        let by_products = rows * (inputs + outputs) < 2 * inputs * outputs;
-        let found = if by_products { self.products(work) } else { self.gradient(work) };
+        let by_products = is_cheaper_by_products(rows, inputs, outputs);
+        let found = if by_products { self.products(pool) } else { self.gradient(pool) };
         if found.is_trusted() { found.square } else { self.exact() }
     }
 
@@ -136,12 +166,19 @@ impl Outer<'_> {
     }
 
     /// From inner products of rows.
-    fn products(&self, work: &mut Workspace) -> Found {
+    fn products(&self, pool: &Pool) -> Found {
         let rows = self.right.rows();
-        let mut by_right = work.pool.take(rows * rows);
-        inner_products(&mut by_right, &[self.right], work);
-        let mut by_left = work.pool.take(rows * rows);
-        inner_products(&mut by_left, self.lefts, work);
+        let deepest = self.lefts.iter().chain([&self.right]).map(|part| depth_of_runs(part.cols()));
+        let room = Right::beside_len(deepest.max().unwrap_or(0), [rows]);
+        let mut work = Workspace {
+            right: Right::empty(pool, room),
+            tile: pool.take(TILE * rows),
+            scratch: pool.take(0),
+        };
+        let mut by_right = pool.take(rows * rows);
+        inner_products(&mut by_right, &[self.right], &mut work);
+        let mut by_left = pool.take(rows * rows);
+        inner_products(&mut by_left, self.lefts, &mut work);
         let (mut square, mut size, mut traces) = (0.0, 0.0, 0.0);
         for row in 0..rows {
             let (tile, end) = (row / TILE * TILE, rows.min(row / TILE * TILE + TILE));
@@ -159,14 +196,15 @@ impl Outer<'_> {
     }
 
     /// From the gradient itself.
-    fn gradient(&self, work: &mut Workspace) -> Found {
+    fn gradient(&self, pool: &Pool) -> Found {
         let (rows, inputs) = (self.right.rows(), self.right.cols());
-        let right = Right::rows(&work.pool, self.right);
+        let right = Right::rows(pool, self.right);
+        let mut scratch = pool.take(0);
         let mut square = 0.0;
         for left in self.lefts {
-            let mut gradient = work.pool.take(left.cols() * inputs);
+            let mut gradient = pool.take(left.cols() * inputs);
             let into = MatMut::new(&mut gradient, left.cols(), inputs);
-            multiply_serial(into, left.t(), &right, Start::Zero, &mut work.scratch);
+            multiply_serial(into, left.t(), &right, Start::Zero, &mut scratch);
             square += elementwise::sum_of_squares(&gradient);
         }
         let squares = |mat: Mat<'_>, row| product_sum(mat.row(row), mat.row(row));
@@ -216,27 +254,16 @@ impl Found {
     }
 }
 
-/// One task's memory.
+/// One task's memory for inner products.
 struct Workspace {
-    pool: Pool,
     right: Right<'static>,
     tile: Buffer,
     scratch: Buffer,
 }
 
-impl Workspace {
-    fn new(pool: &Pool) -> Self {
-        let nothing = || pool.take(0);
-        Self { pool: pool.clone(), right: Right::empty(pool), tile: nothing(), scratch: nothing() }
-    }
-}
-
 /// Inner products of all pairs of rows, over all parts: tiles on and below the diagonal.
 fn inner_products(into: &mut [f32], parts: &[Mat<'_>], work: &mut Workspace) {
     let rows = parts.first().map_or(0, |part| part.rows());
-    if work.tile.len() < TILE * rows {
-        work.tile = work.pool.take(TILE * rows);
-    }
     let mut first = true;
     for part in parts {
         let runs = part.cols().div_ceil(RUN);

@@ -37,6 +37,11 @@ pub fn rows_at_once(words: usize) -> usize {
     (HELD / words).clamp(16, 1024)
 }
 
+/// The same where examples are told apart.
+pub fn rows_of_examples_at_once(words: usize, width: usize) -> usize {
+    (HELD.max(words * width) / words).max(16)
+}
+
 /// The weighted sum of the rows' losses.
 pub fn run(pool: &Pool, loss: Loss<'_>) -> f64 {
     let step = rows_at_once(loss.weight.rows());
@@ -115,7 +120,7 @@ pub fn run_by_example(
     let packed = PackedWeight::of(pool, &loss);
     let Loss { x, weight, bias, labels, factors, mut dx, .. } = loss;
     let (width, words) = (x.cols(), weight.rows());
-    let most = (HELD.max(words * width) / words).max(16);
+    let most = rows_of_examples_at_once(words, width);
     let mut squares = [weight_squares(examples), bias_squares(examples)];
     let mut sum = 0.0;
     for group in groups(examples.rows, most) {
@@ -137,9 +142,8 @@ pub fn run_by_example(
             let mut db = pool.take(if examples.bias { words } else { 0 });
             let dw_wanted = examples.weight.then_some(&mut dw[..]);
             let db_wanted = examples.bias.then_some(&mut db[..]);
-            let step = (HELD / words).clamp(16, 1024);
             let whole = Loss { dx, ..part(dw_wanted, db_wanted) };
-            sum += run_watched(pool, whole, (&packed, step), |_, _| ());
+            sum += run_watched(pool, whole, (&packed, rows_at_once(words)), |_, _| ());
             for (squares, gradient) in squares.iter_mut().zip([&dw, &db]) {
                 if let Some(square) = squares.get_mut(group.start) {
                     *square = elementwise::sum_of_squares(gradient);
@@ -178,7 +182,7 @@ fn bias_squares(examples: VocabularyExamples<'_>) -> Vec<f64> {
 }
 
 /// Runs of neighbouring examples with at most so many rows, or of one example.
-fn groups(rows: &[Range<usize>], most: usize) -> Vec<Range<usize>> {
+pub fn groups(rows: &[Range<usize>], most: usize) -> Vec<Range<usize>> {
     let mut groups: Vec<Range<usize>> = Vec::new();
     for (example, range) in rows.iter().enumerate() {
         match groups.last_mut() {

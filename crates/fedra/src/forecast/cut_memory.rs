@@ -164,7 +164,7 @@ impl LargestBatches {
         Rehearsal {
             model,
             plan,
-            split,
+            split: Some(split),
             work: &recipe.work,
             task: self.task,
             labels: &self.labels,

@@ -160,8 +160,8 @@ pub fn multiply_serial(
     }
     let out = Destination { start: c.as_mut_ptr(), stride: c.row_stride, cols: c.cols };
     let panels = b.panels.iter().take_while(|panel| panel.column < c.cols).count();
-    let need = c.rows.min(BLOCK_ROWS) * a.cols.min(DEPTH);
-    if !in_place(a, panels) && scratch.len() < need {
+    let need = if in_place(a, panels) { 0 } else { strip_len(c.rows, a.cols) };
+    if scratch.len() < need {
         *scratch = scratch.pool().take(need);
     }
     let row_blocks = c.rows.div_ceil(BLOCK_ROWS);
@@ -201,6 +201,17 @@ const PANELS_WORTH_A_COPY: usize = 6;
 
 fn in_place(a: Mat<'_>, panels: usize) -> bool {
     a.col_stride == 1 || panels < PANELS_WORTH_A_COPY
+}
+
+/// Floats of a block of a left operand that is packed.
+fn strip_len(rows: usize, depth: usize) -> usize {
+    rows.min(BLOCK_ROWS) * depth.min(DEPTH)
+}
+
+/// Floats of scratch memory that [`multiply_serial`] takes for a left operand whose rows do not run along
+/// the depth.
+pub fn serial_len(rows: usize, depth: usize, cols: usize) -> usize {
+    if cols.div_ceil(WIDTH) < PANELS_WORTH_A_COPY { 0 } else { strip_len(rows, depth) }
 }
 
 /// Floats that the tasks of a product pack at a time of a left operand whose rows do not run along

@@ -131,14 +131,14 @@ impl<'a> Right<'a> {
             let source = Source::InPlace(b, pool.clone());
             return Self { source, depth: b.rows, panels: panels_of(b.cols) };
         }
-        let mut packed = Self::empty(pool);
+        let mut packed = Self::empty(pool, 0);
         packed.repack(b);
         packed
     }
 
-    /// Nothing yet; see [`Right::repack`].
-    pub fn empty(pool: &Pool) -> Self {
-        Self { source: Source::Packed(pool.take(0)), depth: 0, panels: Vec::new() }
+    /// Nothing yet, and room for so many floats; see [`Right::repack`].
+    pub fn empty(pool: &Pool, room: usize) -> Self {
+        Self { source: Source::Packed(pool.take(room)), depth: 0, panels: Vec::new() }
     }
 
     /// Packs one small matrix on the calling thread, into memory that is used again.

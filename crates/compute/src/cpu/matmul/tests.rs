@@ -158,7 +158,7 @@ fn operands_side_by_side_and_stacked_are_one_operand() {
 #[test]
 fn a_serial_product_may_use_the_leading_part_of_its_right_operand() {
     let pool = Pool::new();
-    let mut right = Right::empty(&pool);
+    let mut right = Right::empty(&pool, 0);
     let mut scratch = pool.take(0);
     for (depth, cols) in [(70, 90), (7, 3), (DEPTH + 20, 65)] {
         for turned in [false, true] {
