@@ -217,11 +217,15 @@ fn costs(report: &PlanReport) -> String {
             format!("about {} in the run's folder, gone when it ends", kept.scratch()),
         ),
     }
-    let RunMemory { prepared, pool, models, clients } = report.memory;
-    let total = report.memory.total();
-    fact("run memory", format!("about {total} with {everybody} in one process"));
-    fact("", format!("{prepared} program, data and first weights; {pool} steps and scoring;"));
-    fact("", format!("{models} models on their way; {clients} what is kept for clients"));
+    let RunMemory { prepared, tensors, first, models, clients } = report.memory;
+    let (total, error) = (report.memory.total(), 100.0 * RunMemory::ERROR);
+    fact("run memory", format!("about {total} with {everybody} in one process, within {error} %"));
+    let models = models.max(first);
+    fact("", format!("{prepared} program, data and first weights; at their largest"));
+    fact(
+        "",
+        format!("{tensors} tensors; {models} models on their way; {clients} kept for clients"),
+    );
     if let Some(round) = report.hopeless {
         let number = round + 1;
         let found = format!("every attempt at round {number} draws too few clients: the run stops");

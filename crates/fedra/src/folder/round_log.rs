@@ -110,8 +110,7 @@ pub fn check_begun(path: &Path) -> Result<()> {
 fn expected(mark: LogMark) -> String {
     let reports = counted(mark.reports, "round");
     format!(
-        "the log of the {reports} that the checkpoint holds\nhint: put the log back, or begin anew \
-         with --force"
+        "the log of the {reports} that the checkpoint holds\nhint: put the log back, or begin anew"
     )
 }
 

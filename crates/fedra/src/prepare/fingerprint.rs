@@ -203,10 +203,7 @@ impl Data {
     fn of(holdings: &Holdings) -> Self {
         let Holdings { table, division, .. } = holdings;
         let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
-        labels.count(table.labels.names().len());
-        for name in table.labels.names() {
-            labels.text(name);
-        }
+        labels.texts(table.labels.names());
         for example in &table.examples {
             add_row(&mut rows, example);
             add_labels(&mut labels, &example.labels);
@@ -240,57 +237,6 @@ fn add_labels(sum: &mut Sum, labels: &Labels) {
     }
 }
 
-/// A digest of rows that are tokenised, beside whatever else decides what becomes of them.
-pub(crate) struct RowsDigest(Sum);
-
-impl RowsDigest {
-    /// Before any row.
-    pub fn new(texts: &[&str]) -> Self {
-        let mut sum = Sum::new();
-        sum.count(texts.len());
-        for text in texts {
-            sum.text(text);
-        }
-        Self(sum)
-    }
-
-    /// Some numbers.
-    pub fn numbers(&mut self, numbers: &[usize]) {
-        self.0.numbers(numbers);
-    }
-
-    /// A text.
-    pub fn text(&mut self, text: &str) {
-        self.0.text(text);
-    }
-
-    /// A row: how it is read, and its labels, each kind apart from the others.
-    pub fn add(&mut self, example: &Example) {
-        let (body, kind) = (&example.body, &example.labels);
-        let body = match body {
-            Body::Text(_) => 0,
-            Body::Pair(..) => 1,
-            Body::Words(_) => 2,
-        };
-        let (kind, count) = match kind {
-            Labels::One(_) => (0, 1),
-            Labels::Many(labels) => (1, labels.len()),
-            Labels::PerWord(labels) => (2, labels.len()),
-            Labels::Absent => (3, 0),
-            Labels::Choice(choice) => (4, choice.candidates.len()),
-            Labels::Text(_) => (5, 1),
-        };
-        self.0.numbers(&[body, kind, count]);
-        add_row(&mut self.0, example);
-        add_labels(&mut self.0, &example.labels);
-    }
-
-    /// The digest.
-    pub fn end(self) -> Digest {
-        self.0.end()
-    }
-}
-
 fn add_row(sum: &mut Sum, example: &Example) {
     match &example.body {
         Body::Text(text) => sum.text(text),
@@ -298,12 +244,7 @@ fn add_row(sum: &mut Sum, example: &Example) {
             sum.text(first);
             sum.text(second);
         }
-        Body::Words(words) => {
-            sum.count(words.len());
-            for word in words {
-                sum.text(word);
-            }
-        }
+        Body::Words(words) => sum.texts(words),
     }
     let split = example.split.map(|split| match split {
         Split::Train => "train",
@@ -403,18 +344,14 @@ pub fn of_file(path: &Path) -> std::io::Result<Digest> {
 /// The digest of some names in their order.
 pub fn of_texts(texts: &[String]) -> Digest {
     let mut sum = Sum::new();
-    sum.count(texts.len());
-    for text in texts {
-        sum.text(text);
-    }
+    sum.texts(texts);
     sum.end()
 }
 
 /// The digest of a file that is in memory.
 pub fn of_bytes(bytes: &[u8]) -> Digest {
     let mut sum = Sum::new();
-    sum.count(bytes.len());
-    sum.0.update(bytes);
+    sum.bytes(bytes);
     sum.end()
 }
 
@@ -433,45 +370,17 @@ pub fn of_model(path: &Path) -> Result<Digest> {
 
 /// The digest of every parameter's name and bits.
 pub fn of_params(params: &Params) -> Digest {
-    let mut weights = WeightsDigest::default();
-    weights.add(params);
-    weights.end()
-}
-
-/// The digest of weights that come part by part, in the order of their sites: that of all at once.
-pub struct WeightsDigest(Sum);
-
-impl Default for WeightsDigest {
-    fn default() -> Self {
-        Self(Sum::new())
-    }
-}
-
-impl WeightsDigest {
-    /// Adds the parameters that follow those before.
-    pub fn add(&mut self, params: &Params) {
-        let mut buffer = Vec::new();
-        for (id, tensor) in params.iter() {
-            self.0.text(&id.to_string());
-            for values in tensor.to_host().chunks(1 << 18) {
-                buffer.clear();
-                buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                self.0.0.update(&buffer);
-            }
-        }
-    }
-
-    /// The digest of all of them.
-    pub fn end(self) -> Digest {
-        self.0.end()
-    }
+    let mut sum = Sum::new();
+    sum.params(params);
+    sum.end()
 }
 
 /// SHA-256 over values that cannot run into each other: each has its length before it.
-struct Sum(Sha256);
+pub(crate) struct Sum(Sha256);
 
 impl Sum {
-    fn new() -> Self {
+    /// Before any value.
+    pub fn new() -> Self {
         Self(Sha256::new())
     }
 
@@ -479,15 +388,63 @@ impl Sum {
         self.0.update((count as u64).to_le_bytes());
     }
 
-    fn text(&mut self, text: &str) {
-        self.count(text.len());
-        self.0.update(text.as_bytes());
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.0.update(bytes);
     }
 
-    fn numbers(&mut self, numbers: &[usize]) {
+    /// A text.
+    pub fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    /// Some texts.
+    pub fn texts(&mut self, texts: &[impl AsRef<str>]) {
+        self.count(texts.len());
+        for text in texts {
+            self.text(text.as_ref());
+        }
+    }
+
+    /// Some numbers.
+    pub fn numbers(&mut self, numbers: &[usize]) {
         self.count(numbers.len());
         for number in numbers {
             self.count(*number);
+        }
+    }
+
+    /// A row that is tokenised: how it is read, and its labels, each kind apart from the others.
+    pub fn row(&mut self, example: &Example) {
+        let body = match &example.body {
+            Body::Text(_) => 0,
+            Body::Pair(..) => 1,
+            Body::Words(_) => 2,
+        };
+        let (kind, count) = match &example.labels {
+            Labels::One(_) => (0, 1),
+            Labels::Many(labels) => (1, labels.len()),
+            Labels::PerWord(labels) => (2, labels.len()),
+            Labels::Absent => (3, 0),
+            Labels::Choice(choice) => (4, choice.candidates.len()),
+            Labels::Text(_) => (5, 1),
+        };
+        self.numbers(&[body, kind, count]);
+        add_row(self, example);
+        add_labels(self, &example.labels);
+    }
+
+    /// The name and the bits of every parameter. Those that come part by part, in the order of their sites, have
+    /// the digest of all at once.
+    pub fn params(&mut self, params: &Params) {
+        let mut buffer = Vec::new();
+        for (id, tensor) in params.iter() {
+            self.text(&id.to_string());
+            for values in tensor.to_host().chunks(1 << 18) {
+                buffer.clear();
+                buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                self.0.update(&buffer);
+            }
         }
     }
 
@@ -504,7 +461,8 @@ impl Sum {
         }
     }
 
-    fn end(self) -> Digest {
+    /// The digest of all of them.
+    pub fn end(self) -> Digest {
         Digest::from_bytes(self.0.finalize().into())
     }
 }

@@ -23,7 +23,7 @@ use fedra_plan::{ByteCount, Digest, Layout, ParamId, Scope, Site};
 use crate::config::{Complaint, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
 use crate::error::{Context, Result};
 use crate::prepare::classes;
-use crate::prepare::fingerprint::WeightsDigest;
+use crate::prepare::fingerprint::Sum;
 use crate::prepare::holdings::Holdings;
 use crate::prepare::pretrained::Pretrained;
 use crate::prepare::public_text;
@@ -323,10 +323,10 @@ fn open(
 
 /// The digest of all weights, of which one site after another is there.
 fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) -> Result<Digest> {
-    let mut digest = WeightsDigest::default();
+    let mut digest = Sum::new();
     let blocks = (0..layout.blocks()).map(Site::Block);
     for site in [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]) {
-        digest.add(&read(&|id| id.site == site)?);
+        digest.params(&read(&|id| id.site == site)?);
     }
     Ok(digest.end())
 }

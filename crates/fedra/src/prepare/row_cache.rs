@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::Experiment;
 use crate::error::Result;
-use crate::prepare::fingerprint::RowsDigest;
+use crate::prepare::fingerprint::Sum;
 
 /// Changes whenever the same input would be kept in another form.
 const FORMAT: &str = "fedra rows 1";
@@ -178,18 +178,20 @@ pub fn key_of_sequences(
         LengthNorm::Tokens => 1,
         LengthNorm::Characters => 2,
     };
-    let mut digest = RowsDigest::new(&[FORMAT, env!("CARGO_PKG_VERSION"), &tokenizer.to_json()?]);
+    let mut digest = Sum::new();
+    digest.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), &tokenizer.to_json()?]);
     let end = end.map_or(0, |end| end as usize + 1);
     digest.numbers(&[usize::from(tokenizer.keeps_end()), longest, norm, max_new_tokens, end]);
     for row in rows {
-        digest.add(row);
+        digest.row(row);
     }
     Ok(digest.end())
 }
 
 /// The vocabulary of so many pieces that grows from texts, as a name.
 pub fn key_of_vocabulary<T: AsRef<str>>(texts: &[T], limit: usize) -> Digest {
-    let mut digest = RowsDigest::new(&[FORMAT, env!("CARGO_PKG_VERSION"), "vocabulary"]);
+    let mut digest = Sum::new();
+    digest.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), "vocabulary"]);
     digest.numbers(&[limit, texts.len()]);
     for text in texts {
         digest.text(text.as_ref());

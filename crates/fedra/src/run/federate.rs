@@ -40,7 +40,6 @@ use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
 use crate::run::listener::{Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
-use concluding::write_page;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -434,14 +433,11 @@ impl Run {
         listener.end();
         files.finish().map_err(|error| broken(error, done))?;
         if done < rounds && !self.has_waited(&best_round) && !spent {
-            write_page(folder, listener);
             return Ok(Ending::Interrupted { rounds: done, of: rounds });
         }
         let meter = Meter::new(&*observer, Activity::Evaluating, (0, 0));
         let concluded =
             self.conclude(folder, (&federation, fleet), (&best_round, listener, &meter));
-        // A run that ended badly is looked at too.
-        write_page(folder, listener);
         match concluded {
             // All rounds are kept: what is missing are scores and the summary.
             Err(error) if error.is_stop() => Ok(Ending::Interrupted { rounds: done, of: rounds }),
