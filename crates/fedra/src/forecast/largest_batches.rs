@@ -6,7 +6,6 @@
 //! sequences.
 
 use fedra_client::{ClientError, Examples, Limits, Rehearsal, evaluation_batches};
-use fedra_compute::Seed;
 use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
 use fedra_engine::{Recipe, SideMemory};
 use fedra_model::{Head, Model};

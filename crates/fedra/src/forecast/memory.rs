@@ -3,7 +3,6 @@
 //! Each has a machine of its own here. What all of them take in one process, where clients share
 //! weights and threads, is another question ([`crate::forecast::run_memory`]).
 
-use fedra_compute::Seed;
 use fedra_engine::{
     Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, SideMemory, Start,
 };

@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use fedra_client::Limits;
-use fedra_compute::Seed;
 use fedra_engine::{
     Bytes, ClientId, ClientInfo, ClientVersions, CrossingBytes, Encoding, LocalRule, Population,
     Recipe, SHIFT_BYTES, Sampler, Start,
