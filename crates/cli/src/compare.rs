@@ -13,7 +13,7 @@ use fedra::folder::run_files::REPORT;
 use fedra::folder::summary::duration;
 use fedra::run::listener::Listener;
 use fedra::study::compare::{
-    CompareListener, CompareRequest, ProcessPool, RunsAhead, WorkPlan, Workers,
+    CompareListener, CompareRequest, ProcessPool, RunEvent, RunsAhead, WorkPlan, Workers,
 };
 use fedra::text::grid::counted;
 use fedra_data::printable;
@@ -236,65 +236,58 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl CompareListener for Follower {
-    fn note(&self, line: &str) {
-        if self.voice == Voice::Lively {
-            console::say(line);
+    fn hear(&self, event: RunEvent<'_>) {
+        match event {
+            RunEvent::Begin(runs) => {
+                *locked(&self.state) = Overall::new(&runs);
+                if self.voice == Voice::Lively {
+                    let state = Arc::clone(&self.state);
+                    let line = Line::new(move |width| locked(&state).line(width));
+                    self.lines.borrow_mut().overall = Some(line);
+                }
+            }
+            RunEvent::Round(run, told) => {
+                {
+                    // A round that a run had logged and not kept is done twice.
+                    let mut state = locked(&self.state);
+                    state.done = (state.done + 1).min(state.rounds);
+                }
+                self.show(run, told);
+            }
+            RunEvent::Within(run, told) => {
+                self.show(run, told);
+                if self.voice == Voice::Lively && !screen::was_live() {
+                    let mut said = self.said.borrow_mut();
+                    if said.elapsed() >= A_WHILE {
+                        *said = Instant::now();
+                        console::say(format_args!("{run}: {told}"));
+                    }
+                }
+            }
+            RunEvent::Complete(run, told) => {
+                self.over(run);
+                if self.voice == Voice::Lively {
+                    console::say(format_args!("{run}: {told}"));
+                }
+            }
+            RunEvent::Failed(run, reason) => {
+                self.over(run);
+                console::say(format_args!("error: {run}: {reason}"));
+            }
+            RunEvent::End => {
+                let mut lines = self.lines.borrow_mut();
+                for (line, _) in std::mem::take(&mut lines.runs).into_values() {
+                    line.remove();
+                }
+                if let Some(line) = lines.overall.take() {
+                    line.remove();
+                }
+            }
         }
     }
 
     fn preparation(&self) -> &dyn Listener {
         &self.terminal
-    }
-
-    fn begin(&self, runs: &RunsAhead<'_>) {
-        *locked(&self.state) = Overall::new(runs);
-        if self.voice == Voice::Lively {
-            let state = Arc::clone(&self.state);
-            let line = Line::new(move |width| locked(&state).line(width));
-            self.lines.borrow_mut().overall = Some(line);
-        }
-    }
-
-    fn round(&self, run: &str, told: &str) {
-        {
-            // A round that a run had logged and not kept is done twice.
-            let mut state = locked(&self.state);
-            state.done = (state.done + 1).min(state.rounds);
-        }
-        self.show(run, told);
-    }
-
-    fn within(&self, run: &str, told: &str) {
-        self.show(run, told);
-        if self.voice == Voice::Lively && !screen::was_live() {
-            let mut said = self.said.borrow_mut();
-            if said.elapsed() >= A_WHILE {
-                *said = Instant::now();
-                console::say(format_args!("{run}: {told}"));
-            }
-        }
-    }
-
-    fn complete(&self, run: &str, told: &str) {
-        self.over(run);
-        if self.voice == Voice::Lively {
-            console::say(format_args!("{run}: {told}"));
-        }
-    }
-
-    fn failed(&self, run: &str, reason: &str) {
-        self.over(run);
-        console::say(format_args!("error: {run}: {reason}"));
-    }
-
-    fn end(&self) {
-        let mut lines = self.lines.borrow_mut();
-        for (line, _) in std::mem::take(&mut lines.runs).into_values() {
-            line.remove();
-        }
-        if let Some(line) = lines.overall.take() {
-            line.remove();
-        }
     }
 
     fn stops(&self) -> bool {

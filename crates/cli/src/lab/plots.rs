@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use fedra_report::{
-    Chart, Content, Document, Freshness, Point, Section, Series, Side, Stroke, Table,
-};
+use fedra_report::{Chart, Content, Document, Freshness, Point, Section, Series, Stroke, Table};
 use serde_json::Value;
 
 use crate::console;
@@ -153,16 +151,8 @@ impl Findings {
 
 /// A table for a terminal, below its caption and with a blank line after it.
 fn lines(table: &Table) -> Vec<String> {
-    let heading = |column: &fedra_report::Column| match column.side {
-        Side::Left | Side::Name => column.name.clone(),
-        Side::Right => format!(">{}", column.name),
-    };
-    let mut grid = Grid::with(&table.columns.iter().map(heading).collect::<Vec<_>>());
-    for row in &table.rows {
-        grid.add(row.clone());
-    }
     let mut lines = vec![table.caption.clone(), String::new()];
-    lines.extend(grid.within(console::table_width()).lines().map(str::to_owned));
+    lines.extend(Grid::of(table).within(console::table_width()).lines().map(str::to_owned));
     lines.push(String::new());
     lines
 }

@@ -31,10 +31,11 @@ use crate::folder::run_model::RunModel;
 use crate::prepare::holdings::Holdings;
 use crate::prepare::prepared::Prepared;
 use crate::prepare::remarks;
-use crate::prepare::token_lengths::TokenLengths;
+use crate::prepare::token_lengths::{TokenLengths, positions};
 use crate::run::listener::{Listener, followed};
 use crate::text::grid::{Grid, counted, grouped};
 use crate::text::headline::set_name;
+use crate::text::label_table::label_table;
 
 /// The rows that a model is held against.
 #[derive(Clone, Debug)]
@@ -381,10 +382,6 @@ fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Optio
         Some(task) => (task, None),
         None => task_of(&config, folders)?,
     };
-    let positions = match &config {
-        Config::Bert(bert) => bert.max_position_embeddings,
-        Config::Llama(llama) => llama.max_position_embeddings,
-    };
     let data = Data {
         source: file.source,
         task: Some(task),
@@ -393,7 +390,7 @@ fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Optio
         encoding: file.encoding,
         delimiter: file.delimiter,
         missing: file.missing,
-        max_tokens: Some(file.max_tokens.unwrap_or(positions)),
+        max_tokens: Some(file.max_tokens.unwrap_or_else(|| positions(&config))),
         ..Data::default()
     };
     let federation = Federation { rounds: Some(1), ..Federation::default() };
@@ -466,7 +463,8 @@ impl SetReport {
         }
         parts.push(format!("{title}\n{}", grid.within(width)));
         if let Some(by_label) = &self.by_label {
-            parts.push(labels_text(by_label, width));
+            let table = label_table(by_label, MOST_LINES).within(width);
+            parts.push(with_rest(table, by_label.labels.len(), "labels"));
             parts.extend(
                 by_label.confusion.as_ref().map(|confusion| confusion_text(confusion, width)),
             );
@@ -481,48 +479,26 @@ impl SetReport {
         let first = self.clients.values().next().map(|client| &client.scores);
         let names: Vec<String> =
             first.map_or(Vec::new(), |scores| scores.keys().cloned().collect());
-        let headings = ["client".to_owned(), ">examples".to_owned()];
-        let mut grid = Grid::with(
-            &headings
-                .into_iter()
-                .chain(names.iter().map(|name| format!(">{name}")))
-                .collect::<Vec<_>>(),
-        );
+        let headings = ["client", ">examples"].map(str::to_owned).into_iter();
+        let mut grid = Grid::new(headings.chain(names.iter().map(|name| format!(">{name}"))));
         for (client, report) in self.clients.iter().take(MOST_LINES) {
             let value = |name: &String| {
                 report.scores.get(name).map_or(String::new(), |value| format!("{value:.4}"))
             };
             let cells = [client.clone(), grouped(report.examples)];
-            grid.add(cells.into_iter().chain(names.iter().map(value)).collect());
+            grid.row(cells.into_iter().chain(names.iter().map(value)));
         }
         with_rest(grid.within(width), self.clients.len(), "clients")
     }
 }
 
-fn labels_text(by_label: &ByLabel, width: usize) -> String {
-    let mut grid = Grid::new(["label", ">precision", ">recall", ">f1", ">support"]);
-    for one in by_label.labels.iter().take(MOST_LINES) {
-        let number = |value: f64| format!("{value:.4}");
-        let support = grouped(one.support);
-        grid.row([
-            one.label.clone(),
-            number(one.precision),
-            number(one.recall),
-            number(one.f1),
-            support,
-        ]);
-    }
-    with_rest(grid.within(width), by_label.labels.len(), "labels")
-}
-
 fn confusion_text(confusion: &ConfusionMatrix, width: usize) -> String {
     let count = confusion.labels.len();
     if count > MOST_LABELS {
-        return format!("{count} labels: --json has the table of which was taken for which");
+        return format!("{count} labels: --json has the confusion matrix");
     }
     let named = confusion_grid(confusion, |_, label| (label.to_owned(), label.to_owned()));
-    let fits = named.lines().iter().all(|line| line.chars().count() <= width);
-    if fits {
+    if named.lines().iter().all(|line| line.chars().count() <= width) {
         return named.to_string();
     }
     // Long names side by side: columns have the numbers of their rows.
@@ -539,13 +515,10 @@ fn confusion_grid(
 ) -> Grid {
     let names: Vec<(String, String)> =
         (1..).zip(labels).map(|(number, label)| name(number, label)).collect();
-    let headings: Vec<String> = std::iter::once("true \\ answered".to_owned())
-        .chain(names.iter().map(|(_, column)| format!(">{column}")))
-        .collect();
-    let mut grid = Grid::with(&headings);
+    let headings = names.iter().map(|(_, column)| format!(">{column}"));
+    let mut grid = Grid::new(std::iter::once("true \\ answered".to_owned()).chain(headings));
     for ((label, _), row) in names.iter().zip(counts) {
-        let cells = std::iter::once(label.clone()).chain(row.iter().map(|count| grouped(*count)));
-        grid.add(cells.collect());
+        grid.row(std::iter::once(label.clone()).chain(row.iter().map(|count| grouped(*count))));
     }
     grid
 }

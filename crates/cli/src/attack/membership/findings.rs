@@ -13,9 +13,7 @@ use fedra_audit::{
 use fedra_compute::Seed;
 use fedra_engine::PrivacyReport;
 use fedra_privacy::shown;
-use fedra_report::{
-    Chart, Column, Content, Document, Freshness, Point, Scale, Section, Series, Side, Stroke, Table,
-};
+use fedra_report::{Chart, Content, Document, Freshness, Point, Scale, Section, Series, Stroke};
 use serde::Serialize;
 
 use crate::console;
@@ -157,18 +155,7 @@ pub fn print(attacked: &[Attacked], json: bool) -> Result<()> {
         lines(attacked)?.iter().for_each(console::json);
         return Ok(());
     }
-    let (columns, rows) = cells(attacked);
-    let headings: Vec<String> = (columns.iter())
-        .map(|column| match column.side {
-            Side::Left | Side::Name => column.name.clone(),
-            Side::Right => format!(">{}", column.name),
-        })
-        .collect();
-    let mut grid = Grid::with(&headings);
-    for row in rows {
-        grid.add(row);
-    }
-    console::table(&grid);
+    console::table(&grid(attacked));
     console::data("");
     remarks(attacked).iter().for_each(console::page);
     Ok(())
@@ -181,9 +168,6 @@ pub fn write(attacked: &[Attacked], folder: &Path) -> Result<()> {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
     put("results.jsonl", &(lines(attacked)?.join("\n") + "\n"))?;
-    let (columns, rows) = cells(attacked);
-    let caption = "Each model is attacked with the others as shadow models. 95 % intervals from \
-                   drawing rows and models anew.";
     for one in attacked {
         put(&format!("{}.csv", one.told.variant), &one.csv)?;
     }
@@ -191,8 +175,11 @@ pub fn write(attacked: &[Attacked], folder: &Path) -> Result<()> {
         let name = attack.name().replace(' ', "-").to_lowercase();
         (format!("roc-{name}"), chart(attacked, attack))
     };
-    let table = Content::Table(Table { caption: caption.to_owned(), columns, rows });
-    let mut sections = vec![Section::new("What was found", vec![table])];
+    let table = grid(attacked).table(
+        "Each model is attacked with the others as shadow models. 95 % intervals from drawing rows and models \
+         anew.",
+    );
+    let mut sections = vec![Section::new("What was found", vec![Content::Table(table)])];
     sections.extend(chart_sections(&MembershipAttack::ALL.map(named), put)?);
     let page = Document {
         title: "Which rows did the model learn from?".to_owned(),
@@ -203,26 +190,23 @@ pub fn write(attacked: &[Attacked], folder: &Path) -> Result<()> {
     put("index.html", &page.html())
 }
 
-fn cells(attacked: &[Attacked]) -> (Vec<Column>, Vec<Vec<String>>) {
+fn grid(attacked: &[Attacked]) -> Grid {
     let score = attacked.iter().find_map(|one| one.told.score.clone());
-    let score = score.unwrap_or_else(|| "score".to_owned());
-    let left = |name: &str| Column { name: name.to_owned(), side: Side::Left };
-    let right = |name: &str| Column { name: name.to_owned(), side: Side::Right };
-    let columns = vec![
-        left("variant"),
-        right(&score),
-        right("rounds"),
-        right("epsilon"),
-        right("loss in / out"),
-        left("attack"),
-        right("AUC"),
-        right("95 %"),
-        right("TPR at 1 %"),
-        right("95 %"),
-        right("TPR at 0.1 %"),
-        right("95 %"),
-    ];
-    let mut rows = Vec::new();
+    let score = format!(">{}", score.as_deref().unwrap_or("score"));
+    let mut grid = Grid::new([
+        "variant",
+        &score,
+        ">rounds",
+        ">epsilon",
+        ">loss in / out",
+        "attack",
+        ">AUC",
+        ">95 %",
+        ">TPR at 1 %",
+        ">95 %",
+        ">TPR at 0.1 %",
+        ">95 %",
+    ]);
     for Attacked { told, attacks, .. } in attacked {
         for (finding, _) in attacks {
             let shared = [
@@ -238,10 +222,10 @@ fn cells(attacked: &[Attacked]) -> (Vec<Column>, Vec<Vec<String>>) {
                 format!("{:.3}-{:.3}", finding.auc.low, finding.auc.high),
             ];
             let found = finding.found.iter().flat_map(|found| percents(&found.tpr));
-            rows.push(shared.into_iter().chain(area).chain(found).collect());
+            grid.row(shared.into_iter().chain(area).chain(found));
         }
     }
-    (columns, rows)
+    grid
 }
 
 fn percents(share: &Estimate) -> [String; 2] {

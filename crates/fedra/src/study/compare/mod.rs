@@ -22,7 +22,7 @@ mod workers;
 mod written;
 
 pub use comparison::{Comparison, Judged, Line, Row, Standing};
-pub use listener::{CompareListener, RunsAhead};
+pub use listener::{CompareListener, RunEvent, RunsAhead};
 pub use page::Page;
 pub use process_pool::{INTERRUPTED, ProcessPool};
 pub use statistics::{Average, Verdict, quantile};
@@ -82,7 +82,7 @@ pub fn compare(
     }
     let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {
-        listener.note(note);
+        listener.preparation().note(note);
     }
     // Held until the tables are written.
     let _held = Folder::claim(out)?;
@@ -111,8 +111,8 @@ pub fn compare(
             .with_context(|| format!("cannot write {name}"))?;
     }
     if let Err(error) = report::write_comparison(out) {
-        listener
-            .note(&format!("warning: there is no page of this comparison: {}", error.in_words()));
+        let warning = format!("warning: there is no page of this comparison: {}", error.in_words());
+        listener.preparation().note(&warning);
     }
     Ok(Some(compared))
 }
