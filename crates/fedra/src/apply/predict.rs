@@ -9,6 +9,7 @@
 //! ([`fedra_data::spans`]), and its probability is the mean over its words of the probability of their
 //! tags.
 
+mod cells;
 mod keys;
 mod output;
 mod parquet;
