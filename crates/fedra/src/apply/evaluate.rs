@@ -21,10 +21,10 @@ use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Config};
 use serde::Serialize;
 
-use crate::apply::flags;
 use crate::apply::predictions::{self, Place};
 use crate::apply::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
 use crate::config::Experiment;
+use crate::config::complaint::Complaint;
 use crate::config::draft::{Data, Draft, Federation, HeadChoice, Model as ModelTable, Source};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::run_model::RunModel;
@@ -128,7 +128,7 @@ pub fn evaluate(
         EvaluationData::Experiment(experiment) => of_experiment(experiment, &folders)?,
         EvaluationData::File(file) => {
             let file = &with_columns_of(file, run.as_ref());
-            let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
+            let (experiment, note) = of_file(file, &folders)?;
             notes.extend(note);
             let is_held_out = matches!(file.split, Some(Split::Validation | Split::Test));
             notes.extend(
@@ -144,8 +144,7 @@ pub fn evaluate(
         let holdings = match data {
             EvaluationData::Experiment(_) => Holdings::of_with(&experiment, work)?,
             EvaluationData::File(file) => {
-                let holdings = Holdings::of_server(&experiment, work);
-                let mut holdings = holdings.map_err(flags::in_flags)?;
+                let mut holdings = Holdings::of_server(&experiment, work)?;
                 keep_split(&mut holdings, file)?;
                 holdings
             }
@@ -212,25 +211,17 @@ pub fn evaluate(
             .into_iter()
             .chain(read)
             .chain(prepared.notes.iter().cloned())
-            .chain(note_on_cut_rows(&prepared, &experiment, data))
+            .chain(note_on_cut_rows(&prepared, &experiment))
             .collect(),
     })
 }
 
-/// How many rows are cut, in the words of whoever gave the data.
-fn note_on_cut_rows(
-    prepared: &Prepared,
-    experiment: &Experiment,
-    data: &EvaluationData,
-) -> Option<String> {
+/// How many rows are cut.
+fn note_on_cut_rows(prepared: &Prepared, experiment: &Experiment) -> Option<String> {
     let positions = prepared.model.longest();
     let longest = experiment.draft.data.max_tokens.unwrap_or(positions);
     let note = TokenLengths::of(&prepared.shards, longest, positions).note()?;
-    let note = note.trim_start_matches("note: ");
-    Some(match data {
-        EvaluationData::Experiment(_) => note.to_owned(),
-        EvaluationData::File(_) => note.replace("data.max_tokens", "--max-tokens"),
-    })
+    Some(note.trim_start_matches("note: ").to_owned())
 }
 
 /// Scores of sets as they grow, client by client.
@@ -278,10 +269,9 @@ impl Sets<'_, '_> {
             scores
         } else {
             if self.predictions.is_some() {
-                refuse!(
-                    "--predictions: found the task {}, expected one whose labels a head answers",
-                    self.evaluator.task.name()
-                );
+                let found = format!("the task {}", self.evaluator.task.name());
+                let expected = "one whose labels a head answers";
+                return Err(Complaint::new("evaluate.predictions", found, expected).into());
             }
             self.evaluator.score(params, examples)?
         };
@@ -343,10 +333,9 @@ fn keep_split(holdings: &mut Holdings, file: &DataFile) -> Result<()> {
     let examples = &holdings.table.examples;
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
     if holdings.division.central_test.is_empty() {
-        refuse!(
-            "--split: found no such row in {}, expected at least one: the column \"split\" says which are",
-            file.path.display()
-        );
+        let found = format!("no such row in {}", file.path.display());
+        let expected = "at least one: the column \"split\" says which are";
+        return Err(Complaint::new("data.split", found, expected).into());
     }
     Ok(())
 }
@@ -377,7 +366,7 @@ fn with_columns_of(file: &DataFile, run: Option<&RunModel>) -> DataFile {
 
 /// An experiment whose data are one file, and what a person should know about its task.
 fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Option<String>)> {
-    let config = Config::open(&folders.model).context("--model")?;
+    let config = Config::open(&folders.model).context("model.path")?;
     let (task, note) = match file.task {
         Some(task) => (task, None),
         None => task_of(&config, folders)?,
@@ -412,14 +401,15 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
 /// What a model's head answers; that of adapters is in their own folder.
 fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
     let (answers, problem) = if let Some(adapter) = &folders.adapter {
-        let told = AdapterAnswers::of(adapter, config).context("--task: found nothing")?;
+        let told = AdapterAnswers::of(adapter, config).context("data.task")?;
         (Some(told.answers), told.problem)
     } else {
         let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
         (answers, config.labels().and_then(|labels| labels.problem))
     };
-    let note =
-        |adapter: &PathBuf| format!("{}; --task diagnosis reads several", one_label_note(adapter));
+    let note = |adapter: &PathBuf| {
+        format!("{}; the task diagnosis reads several", one_label_note(adapter))
+    };
     match (answers, problem) {
         (Some(Answers::Tokens), _) => Ok((Task::Tokens, None)),
         (Some(Answers::Sequences), Some(Problem::MultiLabel)) => Ok((Task::Diagnosis, None)),
@@ -427,11 +417,13 @@ fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<Stri
             Ok((Task::Classes, None))
         }
         (Some(Answers::Sequences), None) => Ok((Task::Classes, folders.adapter.as_ref().map(note))),
-        (None, _) => refuse!(
-            "--task: found nothing, and config.json of {} names no head that classifies, expected classes, \
-             diagnosis, tokens or another task",
-            folders.model.display()
-        ),
+        (None, _) => {
+            let model = folders.model.display();
+            let found =
+                format!("nothing, and config.json of {model} names no head that classifies");
+            let expected = "classes, diagnosis, tokens or another task";
+            Err(Complaint::new("data.task", found, expected).into())
+        }
     }
 }
 

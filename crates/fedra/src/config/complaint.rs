@@ -68,13 +68,13 @@ impl Complaint {
     }
 
     /// The key with its tables.
-    pub(crate) fn key(&self) -> &str {
+    pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The same complaint about another key.
-    pub(crate) fn about(self, key: String) -> Self {
-        Self { key, ..self }
+    /// The same about another key.
+    pub fn with_key(self, key: impl Into<String>) -> Self {
+        Self { key: key.into(), ..self }
     }
 
     /// The same complaint with advice.

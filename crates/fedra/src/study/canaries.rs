@@ -274,7 +274,7 @@ fn planted(run: &Run<'_>, canaries: usize, seed: Seed) -> Result<Vec<CanaryClien
     let count = shards.clients.len();
     if canaries < count {
         let expected = format!("at least one for each of {count} clients");
-        return Err(Complaint::new("--canaries", canaries, expected).into());
+        return Err(Complaint::new("canaries", canaries, expected).into());
     }
     let classes = shards.labels.len().max(1);
     let mut clients = Vec::with_capacity(count);

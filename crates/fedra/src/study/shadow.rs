@@ -200,7 +200,7 @@ impl Subject {
     fn check(&self, released: Released) -> Result<()> {
         match released {
             Released::AtScore(_) if self.test.is_empty() => {
-                let expected = "test examples for --at-score: above 0";
+                let expected = "above 0: a model at a score needs test examples";
                 Err(Complaint::new("data.shares.central", "no test example", expected).into())
             }
             Released::AtScore(_) | Released::Final => Ok(()),

@@ -171,7 +171,7 @@ fn shape(error: &str) -> Complaint {
         "" => "model".to_owned(),
         other => format!("model: {other}"),
     };
-    complaint.about(key)
+    complaint.with_key(key)
 }
 
 /// The shape of a model.
@@ -192,7 +192,7 @@ fn open_config(path: &Path) -> Result<Config> {
     Config::open(path).map_err(|error| {
         let complaint = Complaint::worded(&error.to_string());
         let within = format!("model.path: {}", complaint.key());
-        complaint.about(within)
+        complaint.with_key(within)
     })
 }
 
@@ -201,7 +201,7 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
     let folder = AdapterFolder::open(dir, config).map_err(|error| {
         let complaint = Complaint::worded(&error.to_string());
         let within = format!("model.adapter: {}", complaint.key());
-        complaint.about(within)
+        complaint.with_key(within)
     })?;
     let adapters = folder.adapters();
     let roles = adapters.roles().iter().copied().collect();
@@ -244,7 +244,7 @@ fn about_lora(error: &ModelError) -> Complaint {
         other => other.trim_start_matches("LoRA "),
     };
     let key = key.to_owned();
-    complaint.about(key).within("model.lora")
+    complaint.with_key(key).within("model.lora")
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {

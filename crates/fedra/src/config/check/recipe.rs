@@ -164,7 +164,7 @@ fn beneath(draft: &Draft, complaint: Complaint) -> Complaint {
     match (complaint.key().strip_prefix("method."), base) {
         (Some(key), Some(base)) if base.contains_key(key) && !settings.contains_key(key) => {
             let key = format!("method.base.{key}");
-            complaint.about(key)
+            complaint.with_key(key)
         }
         _ => complaint,
     }

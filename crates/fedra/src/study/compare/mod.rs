@@ -33,7 +33,8 @@ pub use workers::Workers;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Context, Result, refuse};
+use crate::config::complaint::Complaint;
+use crate::error::{Context, Result};
 use crate::folder::lock::Lock;
 use crate::folder::run_files::{COMPARISON, EXPERIMENT};
 use crate::folder::run_folder::Folder;
@@ -74,11 +75,13 @@ pub fn compare(
     listener: &dyn CompareListener,
 ) -> Result<Option<Compared>> {
     if out.exists() && !out.is_dir() {
-        refuse!("--out: found the file {}, expected a folder", out.display());
+        let found = format!("the file {}", out.display());
+        return Err(Complaint::new("out", found, "a folder").into());
     }
-    Lock::check(out, "--out")?;
+    Lock::check(out, "out")?;
     if out.join(EXPERIMENT).exists() {
-        refuse!("--out: found a run in {}, expected a folder of comparisons", out.display());
+        let found = format!("a run in {}", out.display());
+        return Err(Complaint::new("out", found, "a folder of comparisons").into());
     }
     let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {
