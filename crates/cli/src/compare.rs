@@ -12,7 +12,7 @@ use clap::Args;
 use fedra::folder::summary::duration;
 use fedra::run::listener::Listener;
 use fedra::study::compare::{
-    CompareListener, CompareRequest, ProcessPool, RunsAhead, WorkPlan, Workers,
+    CompareListener, CompareRequest, ProcessPool, RunEvent, RunsAhead, WorkPlan, Workers,
 };
 use fedra::text::grid::counted;
 use fedra_data::printable;
@@ -196,59 +196,54 @@ impl Follower {
 }
 
 impl CompareListener for Follower {
-    fn note(&self, line: &str) {
-        self.voice.say(line);
-    }
-
-    fn preparation(&self) -> &dyn Listener {
-        &self.terminal
-    }
-
-    fn begin(&self, runs: &RunsAhead<'_>) {
-        *locked(&self.state) = Overall::new(runs);
-        if self.voice == Voice::Lively {
-            let state = Arc::clone(&self.state);
-            let line = Line::new(move |width| locked(&state).line(width));
-            self.lines.borrow_mut().overall = Some(line);
-        }
-    }
-
-    fn round(&self, run: &str, told: &str) {
-        {
-            // A round that a run had logged and not kept is done twice.
-            let mut state = locked(&self.state);
-            state.done = (state.done + 1).min(state.rounds);
-        }
-        self.show(run, told);
-    }
-
-    fn within(&self, run: &str, told: &str) {
-        self.show(run, told);
-        if self.voice == Voice::Lively && !screen::was_live() {
-            let mut said = self.said.borrow_mut();
-            if said.elapsed() >= A_WHILE {
-                *said = Instant::now();
-                console::say(format_args!("{run}: {told}"));
+    fn hear(&self, event: RunEvent<'_>) {
+        match event {
+            RunEvent::Begin(runs) => {
+                *locked(&self.state) = Overall::new(&runs);
+                if self.voice == Voice::Lively {
+                    let state = Arc::clone(&self.state);
+                    let line = Line::new(move |width| locked(&state).line(width));
+                    self.lines.borrow_mut().overall = Some(line);
+                }
+            }
+            RunEvent::Round(run, told) => {
+                {
+                    // A round that a run had logged and not kept is done twice.
+                    let mut state = locked(&self.state);
+                    state.done = (state.done + 1).min(state.rounds);
+                }
+                self.show(run, told);
+            }
+            RunEvent::Within(run, told) => {
+                self.show(run, told);
+                if self.voice == Voice::Lively && !screen::was_live() {
+                    let mut said = self.said.borrow_mut();
+                    if said.elapsed() >= A_WHILE {
+                        *said = Instant::now();
+                        console::say(format_args!("{run}: {told}"));
+                    }
+                }
+            }
+            RunEvent::Complete(run, told) => {
+                self.over(run);
+                self.voice.say(format_args!("{run}: {told}"));
+            }
+            RunEvent::Failed(run, reason) => {
+                self.over(run);
+                console::say(format_args!("error: {run}: {reason}"));
+            }
+            RunEvent::End => {
+                let mut lines = self.lines.borrow_mut();
+                std::mem::take(&mut lines.runs).values().for_each(TextLine::remove);
+                if let Some(line) = lines.overall.take() {
+                    line.remove();
+                }
             }
         }
     }
 
-    fn complete(&self, run: &str, told: &str) {
-        self.over(run);
-        self.voice.say(format_args!("{run}: {told}"));
-    }
-
-    fn failed(&self, run: &str, reason: &str) {
-        self.over(run);
-        console::say(format_args!("error: {run}: {reason}"));
-    }
-
-    fn end(&self) {
-        let mut lines = self.lines.borrow_mut();
-        std::mem::take(&mut lines.runs).values().for_each(TextLine::remove);
-        if let Some(line) = lines.overall.take() {
-            line.remove();
-        }
+    fn preparation(&self) -> &dyn Listener {
+        &self.terminal
     }
 
     fn stops(&self) -> bool {

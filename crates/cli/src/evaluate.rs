@@ -17,6 +17,7 @@ use crate::console;
 use crate::experiment::Overrides;
 use crate::flags::{MISSING, Threads, Voice, one_of};
 use crate::interrupt;
+use crate::keyed_errors::{FILE, MODEL, in_flags};
 use crate::predict::{Chosen, parse_encoding};
 use crate::terminal::Terminal;
 
@@ -82,12 +83,15 @@ pub struct Evaluate {
 impl Evaluate {
     /// Scores.
     pub fn run(&self) -> Result<()> {
-        self.threads.pool()?.install(|| self.score())
+        let flags = if self.is_experiment() { MODEL } else { FILE };
+        let scored = self.threads.pool()?.install(|| self.score());
+        scored.map_err(|error| in_flags(error, flags))
     }
 
     fn score(&self) -> Result<()> {
         let data = self.data()?;
-        let existing = if self.force { Existing::Replaced } else { Existing::Refused };
+        let existing =
+            if self.force { Existing::Replaced } else { Existing::Refused("--force replaces it") };
         let mut predictions = match &self.predictions {
             Some(path) => Some(OutputFile::create("--predictions", path, existing)?),
             None => None,
@@ -99,7 +103,11 @@ impl Evaluate {
         if let Some(file) = predictions {
             file.finish()?;
         }
-        report.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
+        for note in &report.notes {
+            let key = "data.max_tokens";
+            let flag = if self.is_experiment() { key } else { "--max-tokens" };
+            console::say(format_args!("note: {}", note.replace(key, flag)));
+        }
         if self.json {
             console::json(serde_json::to_string_pretty(&report)?);
         } else {
@@ -108,9 +116,12 @@ impl Evaluate {
         Ok(())
     }
 
+    fn is_experiment(&self) -> bool {
+        self.file.extension().is_some_and(|end| end.eq_ignore_ascii_case("toml"))
+    }
+
     fn data(&self) -> Result<EvaluationData> {
-        let end = self.file.extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
-        if end.as_deref() == Some("toml") {
+        if self.is_experiment() {
             for (flag, given) in [
                 ("--task", self.task.is_some()),
                 ("--columns", self.columns.is_some()),

@@ -21,6 +21,7 @@ mod help;
 mod init;
 mod interrupt;
 mod join;
+mod keyed_errors;
 mod lab;
 mod live;
 mod manual;
@@ -54,6 +55,7 @@ use clap_complete::Shell;
 use fedra::folder::occupied::{GoesOn, Occupied};
 use fedra_engine::EngineError;
 use help::Detail;
+use keyed_errors::{ADVISE, AUDIT, COMPARE, INIT, in_flags};
 use signal_hook::consts::SIGXFSZ;
 
 /// Running out of memory is an error with a sentence, not a signal.
@@ -219,17 +221,19 @@ fn status(error: &anyhow::Error) -> u8 {
 fn run(arguments: Arguments) -> Result<ExitCode> {
     let done = match arguments.command {
         Command::Quickstart(quickstart) => return quickstart.run(),
-        Command::Init(init) => init.run(),
+        Command::Init(init) => init.run().map_err(|error| in_flags(error, INIT)),
         Command::Run(run) => return run.run(),
         Command::Serve(serve) => return serve.run(),
         Command::Join(join) => return join.run(),
         Command::Status(status) => status.run(),
         Command::Certs(certs) => certs.run(),
         Command::Flower(flower) => flower.run(),
-        Command::Compare(compare) => return compare.run(),
+        Command::Compare(compare) => {
+            return compare.run().map_err(|error| in_flags(error, COMPARE));
+        }
         Command::Report(report) => report.run(),
         Command::Plan(arguments) => plan::run(&arguments),
-        Command::Advise(advise) => return advise.run(),
+        Command::Advise(advise) => return advise.run().map_err(|error| in_flags(error, ADVISE)),
         Command::Data(data) => data.run(),
         Command::Convert(convert) => convert.run(),
         Command::Predict(predict) => predict.run(),
@@ -237,7 +241,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Generate(generate) => return generate.run(),
         Command::Account(account) => account.run(),
         Command::Attack(attack) => return attack.run(),
-        Command::Audit(audit) => return audit.run(),
+        Command::Audit(audit) => return audit.run().map_err(|error| in_flags(error, AUDIT)),
         Command::Bench(bench) => bench.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {

@@ -22,6 +22,7 @@ use serde::de::IntoDeserializer as _;
 use crate::console;
 use crate::flags::{Threads, one_of};
 use crate::interrupt;
+use crate::keyed_errors::{FILE, in_flags};
 use crate::screen::{self, TextLine};
 
 const EXAMPLES: &str = "\
@@ -123,7 +124,8 @@ impl Predict {
         {
             bail!("--threshold: found {threshold}, expected a number from 0 to 1");
         }
-        self.threads.pool()?.install(|| self.answer())
+        let answered = self.threads.pool()?.install(|| self.answer());
+        answered.map_err(|error| in_flags(error, FILE))
     }
 
     fn answer(&self) -> Result<()> {
@@ -206,7 +208,11 @@ impl Predict {
                 done.and_then(|(report, mut output)| Ok((report, output.flush()?)))
             }
             Some(path) => {
-                let existing = if self.force { Existing::Replaced } else { Existing::Refused };
+                let existing = if self.force {
+                    Existing::Replaced
+                } else {
+                    Existing::Refused("--force replaces it")
+                };
                 let output = OutputFile::create("--output", path, existing)?;
                 interrupt::removes(output.part());
                 let writer = PredictionWriter::new(output, writing);
@@ -216,7 +222,7 @@ impl Predict {
         };
         progress.end();
         let (report, ()) = answered?;
-        self.say(&report, start.elapsed().as_secs_f64(), model.longest);
+        self.say(report, start.elapsed().as_secs_f64(), model.longest);
         Ok(())
     }
 
@@ -266,9 +272,9 @@ impl Predict {
         }
     }
 
-    fn say(&self, report: &PredictReport, seconds: f64, longest: usize) {
-        for complaint in &report.complaints {
-            console::say(format_args!("left out: {complaint}"));
+    fn say(&self, report: PredictReport, seconds: f64, longest: usize) {
+        for complaint in report.complaints {
+            console::say(format_args!("left out: {}", complaint.in_flags()));
         }
         if report.skipped > 0 {
             console::say(format_args!("{} left out", counted(report.skipped, "row")));

@@ -5,10 +5,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use fedra::run::listener::{Listener, Rounds};
+use fedra::run::listener::{Event, Listener, Rounds};
 use fedra_client::Observer;
-use fedra_data::Preparing;
-use fedra_engine::{ParamValues, RoundReport};
 
 use crate::console;
 use crate::flags::Voice;
@@ -39,25 +37,30 @@ impl Terminal {
 }
 
 impl Listener for Terminal {
-    fn note(&self, line: &str) {
-        self.voice.say(line);
-    }
-
-    fn warn(&self, line: &str) {
-        console::say(line);
-    }
-
-    fn preparing(&self, step: &Preparing) {
-        if self.voice == Voice::Quiet {
-            return;
-        }
-        let mut preparation = self.preparation.borrow_mut();
-        preparation.get_or_insert_with(|| Preparation::new(*step)).step(*step);
-    }
-
-    fn prepared(&self) {
-        if let Some(preparation) = self.preparation.take() {
-            preparation.finish();
+    fn hear(&self, event: Event<'_>) {
+        match event {
+            Event::Note(line) => self.voice.say(line),
+            Event::Warning(line) => console::say(line),
+            Event::Preparing(step) if self.voice == Voice::Lively => {
+                let mut preparation = self.preparation.borrow_mut();
+                preparation.get_or_insert_with(|| Preparation::new(step)).step(step);
+            }
+            Event::Prepared => {
+                if let Some(preparation) = self.preparation.take() {
+                    preparation.finish();
+                }
+            }
+            Event::Round(report) => {
+                if let Some(progress) = self.progress.borrow_mut().as_mut() {
+                    progress.round(report);
+                }
+            }
+            Event::End => {
+                if let Some(progress) = self.progress.take() {
+                    progress.finish();
+                }
+            }
+            Event::Preparing(_) | Event::Model(..) => {}
         }
     }
 
@@ -67,20 +70,6 @@ impl Listener for Terminal {
         let observer = progress.observer();
         self.progress.replace(Some(progress));
         observer
-    }
-
-    fn round(&self, report: &RoundReport) {
-        if let Some(progress) = self.progress.borrow_mut().as_mut() {
-            progress.round(report);
-        }
-    }
-
-    fn model(&self, _completed: u32, _model: &ParamValues) {}
-
-    fn end(&self) {
-        if let Some(progress) = self.progress.take() {
-            progress.finish();
-        }
     }
 
     fn stops(&self) -> bool {

@@ -1,4 +1,11 @@
-//! What this process has used, as the operating system counts it.
+//! What this process has used, as the operating system counts it; and locks that outlive a panic.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The lock of a value that no panic leaves half changed: a counter, a list, what is drawn.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Peak resident set in bytes; `None` where the system does not tell.
 pub fn peak_resident_bytes() -> Option<u64> {

@@ -5,11 +5,9 @@ use std::fs;
 use std::sync::Arc;
 
 use fedra::Overrides;
-use fedra::run::listener::{Listener, Rounds};
-use fedra::study::compare::{CompareListener, CompareRequest, RunsAhead, WorkPlan, Workers};
+use fedra::run::listener::{Event, Listener, Rounds};
+use fedra::study::compare::{CompareListener, CompareRequest, RunEvent, WorkPlan, Workers};
 use fedra_client::Observer;
-use fedra_data::Preparing;
-use fedra_engine::{ParamValues, RoundReport};
 
 /// Keeps the names of runs that are complete, and stops after so many rounds.
 struct Follower {
@@ -41,27 +39,21 @@ struct Prepared {
 }
 
 impl Listener for Prepared {
-    fn note(&self, _line: &str) {}
-
-    fn warn(&self, _line: &str) {}
-
-    fn preparing(&self, _step: &Preparing) {
-        self.steps.set(self.steps.get() + 1);
-    }
-
-    fn prepared(&self) {
-        self.ends.set(self.ends.get() + 1);
+    fn hear(&self, event: Event<'_>) {
+        match event {
+            Event::Preparing(_) => self.steps.set(self.steps.get() + 1),
+            Event::Prepared => self.ends.set(self.ends.get() + 1),
+            Event::Note(_)
+            | Event::Warning(_)
+            | Event::Round(_)
+            | Event::Model(..)
+            | Event::End => {}
+        }
     }
 
     fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         Arc::new(fedra_client::Silent)
     }
-
-    fn round(&self, _report: &RoundReport) {}
-
-    fn model(&self, _completed: u32, _model: &ParamValues) {}
-
-    fn end(&self) {}
 
     fn stops(&self) -> bool {
         false
@@ -69,32 +61,24 @@ impl Listener for Prepared {
 }
 
 impl CompareListener for Follower {
-    fn note(&self, _line: &str) {}
+    fn hear(&self, event: RunEvent<'_>) {
+        match event {
+            RunEvent::Begin(runs) => {
+                *self.ahead.borrow_mut() = Some((runs.complete, runs.done, runs.rounds));
+            }
+            RunEvent::Round(..) => *self.rounds.borrow_mut() += 1,
+            RunEvent::Complete(run, told) => {
+                assert!(told.starts_with("round 2/2  loss "), "{told}");
+                self.complete.borrow_mut().push(run.to_owned());
+            }
+            RunEvent::Failed(run, reason) => panic!("{run}: {reason}"),
+            RunEvent::Within(..) | RunEvent::End => {}
+        }
+    }
 
     fn preparation(&self) -> &dyn Listener {
         &self.preparation
     }
-
-    fn begin(&self, runs: &RunsAhead<'_>) {
-        *self.ahead.borrow_mut() = Some((runs.complete, runs.done, runs.rounds));
-    }
-
-    fn round(&self, _run: &str, _told: &str) {
-        *self.rounds.borrow_mut() += 1;
-    }
-
-    fn within(&self, _run: &str, _told: &str) {}
-
-    fn complete(&self, run: &str, told: &str) {
-        assert!(told.starts_with("round 2/2  loss "), "{told}");
-        self.complete.borrow_mut().push(run.to_owned());
-    }
-
-    fn failed(&self, run: &str, reason: &str) {
-        panic!("{run}: {reason}");
-    }
-
-    fn end(&self) {}
 
     fn stops(&self) -> bool {
         *self.rounds.borrow() >= self.most

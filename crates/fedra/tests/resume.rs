@@ -6,11 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fedra::client::Observer;
-use fedra::data::Preparing;
-use fedra::engine::{
-    Arrival, ClientInfo, ParamValues, Recipe, RoundProgress, RoundReport, ServerRule,
-};
-use fedra::run::listener::Rounds;
+use fedra::engine::{Arrival, ClientInfo, Recipe, RoundProgress, ServerRule};
+use fedra::run::listener::{Event, Rounds};
 use fedra::{Ending, Experiment, Listener, Output, Overrides, Resumed, Silent};
 use fedra_plan::Round;
 
@@ -21,13 +18,20 @@ struct Impatient {
 }
 
 impl Listener for Impatient {
-    fn note(&self, _line: &str) {}
-
-    fn warn(&self, _line: &str) {}
-
-    fn preparing(&self, _step: &Preparing) {}
-
-    fn prepared(&self) {}
+    fn hear(&self, event: Event<'_>) {
+        match event {
+            Event::Round(_) => self.rounds.set(self.rounds.get() + 1),
+            Event::Model(completed, model) => {
+                assert_eq!(completed, self.rounds.get());
+                assert!(!model.is_empty());
+            }
+            Event::Note(_)
+            | Event::Warning(_)
+            | Event::Preparing(_)
+            | Event::Prepared
+            | Event::End => {}
+        }
+    }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         assert_eq!(
@@ -36,17 +40,6 @@ impl Listener for Impatient {
         );
         Arc::new(fedra::client::Silent)
     }
-
-    fn round(&self, _report: &RoundReport) {
-        self.rounds.set(self.rounds.get() + 1);
-    }
-
-    fn model(&self, completed: u32, model: &ParamValues) {
-        assert_eq!(completed, self.rounds.get());
-        assert!(!model.is_empty());
-    }
-
-    fn end(&self) {}
 
     fn stops(&self) -> bool {
         self.rounds.get() > 0
@@ -150,23 +143,11 @@ impl Sudden {
 }
 
 impl Listener for Sudden {
-    fn note(&self, _line: &str) {}
-
-    fn warn(&self, _line: &str) {}
-
-    fn preparing(&self, _step: &Preparing) {}
-
-    fn prepared(&self) {}
+    fn hear(&self, _event: Event<'_>) {}
 
     fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         Arc::clone(&self.0) as Arc<dyn Observer>
     }
-
-    fn round(&self, _report: &RoundReport) {}
-
-    fn model(&self, _completed: u32, _model: &ParamValues) {}
-
-    fn end(&self) {}
 
     fn stops(&self) -> bool {
         self.0.stops()

@@ -136,14 +136,14 @@ fn signals(file: &Path) -> Result<Option<Grid>> {
     let names = sites.iter().map(|site| format!(">{site}"));
     let headings: Vec<String> =
         std::iter::once(">signal over noise: round".to_owned()).chain(names).collect();
-    let mut grid = Grid::with(&headings);
+    let mut grid = Grid::new(&headings);
     for (round, found) in rows {
         let of = |site: &Site| {
             let one = found.iter().find(|one| one.site == *site);
             one.map_or_else(|| "-".to_owned(), ratio)
         };
         let cells = std::iter::once(round.to_string()).chain(sites.iter().map(of));
-        grid.add(cells.collect());
+        grid.row(cells);
     }
     Ok(Some(grid))
 }

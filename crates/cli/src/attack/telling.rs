@@ -195,7 +195,7 @@ fn averages(findings: &[Finding]) -> Option<Grid> {
     let fixed = [">cut", ">noise", "draw"].map(str::to_owned);
     let headings: Vec<String> =
         fixed.into_iter().chain(views.iter().map(|views| format!(">seen {views} x"))).collect();
-    let mut grid = Grid::with(&headings);
+    let mut grid = Grid::new(&headings);
     let mut done = Vec::new();
     for (_, setting, draw) in averaged(findings) {
         if done.contains(&(setting, draw)) {
@@ -209,7 +209,7 @@ fn averages(findings: &[Finding]) -> Option<Grid> {
                 .find(|(one, at, how)| one.views == *views && (at, how) == (&setting, &draw));
             found.map_or_else(|| "-".to_owned(), |(one, ..)| percent(one.rates.accuracy))
         });
-        grid.add(fixed.into_iter().chain(cells).collect());
+        grid.row(fixed.into_iter().chain(cells));
     }
     (!done.is_empty()).then_some(grid)
 }

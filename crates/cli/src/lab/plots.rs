@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use fedra::text::grid::Grid;
-use fedra_report::{Chart, Content, Point, Section, Series, Stroke, Table};
+use fedra_report::{Chart, Content, Point, Section, Series, Stroke};
 use serde_json::Value;
 
 use crate::console;
@@ -61,9 +61,7 @@ impl Findings {
             let text = criterion.chain([format!("Numbers: {}.", shape.numbers)]).collect();
             (format!("{word}: {}", shape.name), text)
         };
-        let table = |(caption, grid): &(String, Grid)| {
-            Content::Table(Table { caption: caption.clone(), ..grid.table() })
-        };
+        let table = |(caption, grid): &(String, Grid)| Content::Table(grid.table(caption));
         let mut seen: Vec<Content> = self.table.iter().map(table).collect();
         if !self.shapes.is_empty() {
             seen.push(Content::Findings(self.shapes.iter().map(entry).collect()));

@@ -153,7 +153,7 @@ impl Story {
             marks: vec![("score".to_owned(), 0)],
             rows: floor.into_iter().chain(ways).map(row).collect(),
         };
-        let mut contents = vec![Content::Rows(plot), Content::Table(self.table().table())];
+        let mut contents = vec![Content::Rows(plot), Content::Table(self.table().table(""))];
         contents.extend(self.words().into_iter().map(|line| Content::Words(capital(&line))));
         contents
     }

@@ -83,7 +83,7 @@ fn what_cannot_be_attacked_is_refused_before_anything_is_written() {
                 "--set",
                 "data.shares={ central = 0.0, validation = 0.0, test = 0.0 }",
             ],
-            "test examples for --at-score",
+            "a model at a score needs test examples",
         ),
     ];
     for (arguments, expected) in cases {

@@ -21,20 +21,21 @@ use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Config};
 use serde::Serialize;
 
-use crate::apply::flags;
 use crate::apply::predictions::{self, Place};
 use crate::apply::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
 use crate::config::Experiment;
+use crate::config::complaint::Complaint;
 use crate::config::draft::{Data, Draft, Federation, HeadChoice, Model as ModelTable, Source};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::run_model::RunModel;
 use crate::prepare::holdings::Holdings;
 use crate::prepare::prepared::Prepared;
 use crate::prepare::remarks;
-use crate::prepare::token_lengths::TokenLengths;
+use crate::prepare::token_lengths::{TokenLengths, positions};
 use crate::run::listener::{Listener, followed};
 use crate::text::grid::{Grid, counted, grouped};
 use crate::text::headline::set_name;
+use crate::text::label_table::label_table;
 
 /// The rows that a model is held against.
 #[derive(Clone, Debug)]
@@ -127,7 +128,7 @@ pub fn evaluate(
         EvaluationData::Experiment(experiment) => of_experiment(experiment, &folders)?,
         EvaluationData::File(file) => {
             let file = &with_columns_of(file, run.as_ref());
-            let (experiment, note) = of_file(file, &folders).map_err(flags::in_flags)?;
+            let (experiment, note) = of_file(file, &folders)?;
             notes.extend(note);
             let is_held_out = matches!(file.split, Some(Split::Validation | Split::Test));
             notes.extend(
@@ -143,8 +144,7 @@ pub fn evaluate(
         let holdings = match data {
             EvaluationData::Experiment(_) => Holdings::of_with(&experiment, work)?,
             EvaluationData::File(file) => {
-                let holdings = Holdings::of_server(&experiment, work);
-                let mut holdings = holdings.map_err(flags::in_flags)?;
+                let mut holdings = Holdings::of_server(&experiment, work)?;
                 keep_split(&mut holdings, file)?;
                 holdings
             }
@@ -211,25 +211,17 @@ pub fn evaluate(
             .into_iter()
             .chain(read)
             .chain(prepared.notes.iter().cloned())
-            .chain(note_on_cut_rows(&prepared, &experiment, data))
+            .chain(note_on_cut_rows(&prepared, &experiment))
             .collect(),
     })
 }
 
-/// How many rows are cut, in the words of whoever gave the data.
-fn note_on_cut_rows(
-    prepared: &Prepared,
-    experiment: &Experiment,
-    data: &EvaluationData,
-) -> Option<String> {
+/// How many rows are cut.
+fn note_on_cut_rows(prepared: &Prepared, experiment: &Experiment) -> Option<String> {
     let positions = prepared.model.longest();
     let longest = experiment.max_tokens;
     let note = TokenLengths::of(&prepared.shards, longest, positions).note()?;
-    let note = note.trim_start_matches("note: ");
-    Some(match data {
-        EvaluationData::Experiment(_) => note.to_owned(),
-        EvaluationData::File(_) => note.replace("data.max_tokens", "--max-tokens"),
-    })
+    Some(note.trim_start_matches("note: ").to_owned())
 }
 
 /// Scores of sets as they grow, client by client.
@@ -277,10 +269,9 @@ impl Sets<'_, '_> {
             scores
         } else {
             if self.predictions.is_some() {
-                refuse!(
-                    "--predictions: found the task {}, expected one whose labels a head answers",
-                    self.evaluator.task.name()
-                );
+                let found = format!("the task {}", self.evaluator.task.name());
+                let expected = "one whose labels a head answers";
+                return Err(Complaint::new("evaluate.predictions", found, expected).into());
             }
             self.evaluator.score(params, examples)?
         };
@@ -342,10 +333,9 @@ fn keep_split(holdings: &mut Holdings, file: &DataFile) -> Result<()> {
     let examples = &holdings.table.examples;
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
     if holdings.division.central_test.is_empty() {
-        refuse!(
-            "--split: found no such row in {}, expected at least one: the column \"split\" says which are",
-            file.path.display()
-        );
+        let found = format!("no such row in {}", file.path.display());
+        let expected = "at least one: the column \"split\" says which are";
+        return Err(Complaint::new("data.split", found, expected).into());
     }
     Ok(())
 }
@@ -376,14 +366,10 @@ fn with_columns_of(file: &DataFile, run: Option<&RunModel>) -> DataFile {
 
 /// An experiment whose data are one file, and what a person should know about its task.
 fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Option<String>)> {
-    let config = Config::open(&folders.model).context("--model")?;
+    let config = Config::open(&folders.model).context("model.path")?;
     let (task, note) = match file.task {
         Some(task) => (task, None),
         None => task_of(&config, folders)?,
-    };
-    let positions = match &config {
-        Config::Bert(bert) => bert.max_position_embeddings,
-        Config::Llama(llama) => llama.max_position_embeddings,
     };
     let data = Data {
         source: file.source,
@@ -393,7 +379,7 @@ fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Optio
         encoding: file.encoding,
         delimiter: file.delimiter,
         missing: file.missing,
-        max_tokens: Some(file.max_tokens.unwrap_or(positions)),
+        max_tokens: Some(file.max_tokens.unwrap_or_else(|| positions(&config))),
         ..Data::default()
     };
     let federation = Federation { rounds: Some(1), ..Federation::default() };
@@ -415,14 +401,15 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
 /// What a model's head answers; that of adapters is in their own folder.
 fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
     let (answers, problem) = if let Some(adapter) = &folders.adapter {
-        let told = AdapterAnswers::of(adapter, config).context("--task: found nothing")?;
+        let told = AdapterAnswers::of(adapter, config).context("data.task")?;
         (Some(told.answers), told.problem)
     } else {
         let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
         (answers, config.labels().and_then(|labels| labels.problem))
     };
-    let note =
-        |adapter: &PathBuf| format!("{}; --task diagnosis reads several", one_label_note(adapter));
+    let note = |adapter: &PathBuf| {
+        format!("{}; the task diagnosis reads several", one_label_note(adapter))
+    };
     match (answers, problem) {
         (Some(Answers::Tokens), _) => Ok((Task::Tokens, None)),
         (Some(Answers::Sequences), Some(Problem::MultiLabel)) => Ok((Task::Diagnosis, None)),
@@ -430,11 +417,13 @@ fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<Stri
             Ok((Task::Classes, None))
         }
         (Some(Answers::Sequences), None) => Ok((Task::Classes, folders.adapter.as_ref().map(note))),
-        (None, _) => refuse!(
-            "--task: found nothing, and config.json of {} names no head that classifies, expected classes, \
-             diagnosis, tokens or another task",
-            folders.model.display()
-        ),
+        (None, _) => {
+            let model = folders.model.display();
+            let found =
+                format!("nothing, and config.json of {model} names no head that classifies");
+            let expected = "classes, diagnosis, tokens or another task";
+            Err(Complaint::new("data.task", found, expected).into())
+        }
     }
 }
 
@@ -466,7 +455,8 @@ impl SetReport {
         }
         parts.push(format!("{title}\n{}", grid.within(width)));
         if let Some(by_label) = &self.by_label {
-            parts.push(labels_text(by_label, width));
+            let table = label_table(by_label, MOST_LINES).within(width);
+            parts.push(with_rest(table, by_label.labels.len(), "labels"));
             parts.extend(
                 by_label.confusion.as_ref().map(|confusion| confusion_text(confusion, width)),
             );
@@ -481,48 +471,26 @@ impl SetReport {
         let first = self.clients.values().next().map(|client| &client.scores);
         let names: Vec<String> =
             first.map_or(Vec::new(), |scores| scores.keys().cloned().collect());
-        let headings = ["client".to_owned(), ">examples".to_owned()];
-        let mut grid = Grid::with(
-            &headings
-                .into_iter()
-                .chain(names.iter().map(|name| format!(">{name}")))
-                .collect::<Vec<_>>(),
-        );
+        let headings = ["client", ">examples"].map(str::to_owned).into_iter();
+        let mut grid = Grid::new(headings.chain(names.iter().map(|name| format!(">{name}"))));
         for (client, report) in self.clients.iter().take(MOST_LINES) {
             let value = |name: &String| {
                 report.scores.get(name).map_or(String::new(), |value| format!("{value:.4}"))
             };
             let cells = [client.clone(), grouped(report.examples)];
-            grid.add(cells.into_iter().chain(names.iter().map(value)).collect());
+            grid.row(cells.into_iter().chain(names.iter().map(value)));
         }
         with_rest(grid.within(width), self.clients.len(), "clients")
     }
 }
 
-fn labels_text(by_label: &ByLabel, width: usize) -> String {
-    let mut grid = Grid::new(["label", ">precision", ">recall", ">f1", ">support"]);
-    for one in by_label.labels.iter().take(MOST_LINES) {
-        let number = |value: f64| format!("{value:.4}");
-        let support = grouped(one.support);
-        grid.row([
-            one.label.clone(),
-            number(one.precision),
-            number(one.recall),
-            number(one.f1),
-            support,
-        ]);
-    }
-    with_rest(grid.within(width), by_label.labels.len(), "labels")
-}
-
 fn confusion_text(confusion: &ConfusionMatrix, width: usize) -> String {
     let count = confusion.labels.len();
     if count > MOST_LABELS {
-        return format!("{count} labels: --json has the table of which was taken for which");
+        return format!("{count} labels: --json has the confusion matrix");
     }
     let named = confusion_grid(confusion, |_, label| (label.to_owned(), label.to_owned()));
-    let fits = named.lines().iter().all(|line| line.chars().count() <= width);
-    if fits {
+    if named.lines().iter().all(|line| line.chars().count() <= width) {
         return named.to_string();
     }
     // Long names side by side: columns have the numbers of their rows.
@@ -539,13 +507,10 @@ fn confusion_grid(
 ) -> Grid {
     let names: Vec<(String, String)> =
         (1..).zip(labels).map(|(number, label)| name(number, label)).collect();
-    let headings: Vec<String> = std::iter::once("true \\ answered".to_owned())
-        .chain(names.iter().map(|(_, column)| format!(">{column}")))
-        .collect();
-    let mut grid = Grid::with(&headings);
+    let headings = names.iter().map(|(_, column)| format!(">{column}"));
+    let mut grid = Grid::new(std::iter::once("true \\ answered".to_owned()).chain(headings));
     for ((label, _), row) in names.iter().zip(counts) {
-        let cells = std::iter::once(label.clone()).chain(row.iter().map(|count| grouped(*count)));
-        grid.add(cells.collect());
+        grid.row(std::iter::once(label.clone()).chain(row.iter().map(|count| grouped(*count))));
     }
     grid
 }

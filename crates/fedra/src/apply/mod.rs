@@ -1,7 +1,6 @@
 //! A trained model at work: predictions for new rows, and scores on labelled ones.
 
 pub mod evaluate;
-mod flags;
 pub mod output_file;
 pub mod predict;
 pub(crate) mod predictions;

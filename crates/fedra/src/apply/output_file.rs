@@ -7,14 +7,15 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Context, Error, Result, refuse};
+use crate::config::complaint::Complaint;
+use crate::error::{Context, Error, Result};
 use fedra_engine::durable;
 
 /// What becomes of a file that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and the new one is refused.
-    Refused,
+    /// It stays, and the new one is refused, with advice.
+    Refused(&'static str),
     /// The new one takes its place.
     Replaced,
 }
@@ -38,29 +39,29 @@ struct Part {
 }
 
 impl OutputFile {
-    /// Begins the file that a flag asks for. One that is there already is refused, unless it may be
-    /// replaced.
-    pub fn create(flag: &str, path: &Path, existing: Existing) -> Result<Self> {
+    /// Begins the file that an argument of this name asks for. One that is there already is refused, unless
+    /// it may be replaced.
+    pub fn create(name: &str, path: &Path, existing: Existing) -> Result<Self> {
         let shown = path.display();
         let found = fs::metadata(path);
         if found.as_ref().is_ok_and(fs::Metadata::is_dir) {
-            refuse!("{flag}: found the folder {shown}, expected a file");
+            return Err(Complaint::new(name, format!("the folder {shown}"), "a file").into());
         }
         let path = path.to_owned();
         if found.as_ref().is_ok_and(|found| !found.is_file()) {
             let file = File::options().write(true).open(&path);
-            let file = file.with_context(|| format!("{flag}: cannot open {shown}"))?;
+            let file = file.with_context(|| format!("{name}: cannot open {shown}"))?;
             return Ok(Self { file: BufWriter::new(file), path, part: None });
         }
-        if found.is_ok() && existing == Existing::Refused {
-            refuse!("{flag}: found {shown}, expected no such file\nhint: --force replaces it");
+        if let (Ok(_), Existing::Refused(hint)) = (found, existing) {
+            return Err(Complaint::new(name, shown, "no such file").with_hint(hint).into());
         }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let own = path.file_name().unwrap_or_default().to_string_lossy();
         // Of this process alone, so that nobody else's rows or file can be in it.
-        let part = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+        let part = path.with_file_name(format!(".{own}.{}.part", std::process::id()));
         let created = create_private(&part);
         let (file, permissions) =
-            created.with_context(|| format!("{flag}: cannot write {shown}"))?;
+            created.with_context(|| format!("{name}: cannot write {shown}"))?;
         let part = Some(Part { path: part, permissions });
         Ok(Self { file: BufWriter::new(file), path, part })
     }
@@ -140,15 +141,17 @@ impl Drop for OutputFile {
 mod tests {
     use super::*;
 
+    const REFUSED: Existing = Existing::Refused("--force replaces it");
+
     #[test]
     fn a_file_is_there_once_it_is_whole_and_is_not_written_over_unasked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.csv");
-        let mut file = OutputFile::create("--output", &path, Existing::Refused).unwrap();
+        let mut file = OutputFile::create("--output", &path, REFUSED).unwrap();
         file.write_all(b"one").unwrap();
         drop(file);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        let mut file = OutputFile::create("--output", &path, Existing::Refused).unwrap();
+        let mut file = OutputFile::create("--output", &path, REFUSED).unwrap();
         file.write_all(b"two").unwrap();
         assert!(!path.exists());
         #[cfg(unix)]
@@ -164,10 +167,9 @@ mod tests {
         #[cfg(not(unix))]
         file.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        let refused =
-            OutputFile::create("--output", &path, Existing::Refused).unwrap_err().to_string();
+        let refused = OutputFile::create("--output", &path, REFUSED).unwrap_err().to_string();
         assert!(refused.contains("--force"), "{refused}");
-        OutputFile::create("--output", folder.path(), Existing::Refused).unwrap_err();
+        OutputFile::create("--output", folder.path(), REFUSED).unwrap_err();
         // A file of somebody else beside it stays, whatever it is called.
         fs::write(folder.path().join("out.csv.part"), "precious").unwrap();
         OutputFile::create("--output", &path, Existing::Replaced).unwrap().finish().unwrap();

@@ -9,6 +9,7 @@
 //! ([`fedra_data::spans`]), and its probability is the mean over its words of the probability of their
 //! tags.
 
+mod cells;
 mod keys;
 mod output;
 mod parquet;
@@ -21,7 +22,6 @@ use std::io::{Read, Write};
 
 use fedra_data::{Body, DataError, RowPlace, TextFile, TextFormat, TextRow, TextSink, WordsAre};
 
-use crate::apply::flags;
 use crate::apply::predict::keys::Keys;
 use crate::apply::trained_model::{Reading, TrainedModel};
 use crate::error::{Error, Result};
@@ -57,7 +57,7 @@ pub enum BadRows {
 }
 
 /// What was done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct PredictReport {
     /// Rows that were answered.
     pub rows: u64,
@@ -70,7 +70,7 @@ pub struct PredictReport {
     /// Rows that were left out.
     pub skipped: u64,
     /// What was wrong with the first few of them.
-    pub complaints: Vec<String>,
+    pub complaints: Vec<DataError>,
 }
 
 /// Most complaints that are kept.
@@ -105,7 +105,7 @@ impl TrainedModel {
             && stream.is_none()
             && is_file
         {
-            let keys = keys::keys_of(file).map_err(flags::in_flags)?;
+            let keys = keys::keys_of(file)?;
             if !keys.is_empty() {
                 output.columns(&keys)?;
             }
@@ -120,11 +120,10 @@ impl TrainedModel {
             bytes: 0,
             report: PredictReport::default(),
         };
-        let read = match stream {
-            None => file.read(&mut sink),
-            Some(stream) => file.read_from(stream, &mut sink),
-        };
-        read.map_err(flags::in_flags)?;
+        match stream {
+            None => file.read(&mut sink)?,
+            Some(stream) => file.read_from(stream, &mut sink)?,
+        }
         sink.answer()?;
         let report = sink.report;
         Ok((report, output.finish()?))
@@ -225,7 +224,7 @@ impl<W: Write + Send> TextSink for Rows<'_, W> {
             BadRows::Skip => {
                 self.report.skipped += 1;
                 if self.report.complaints.len() < MOST_COMPLAINTS {
-                    self.report.complaints.push(error.in_flags().to_string());
+                    self.report.complaints.push(error);
                 }
                 Ok(())
             }

@@ -17,6 +17,7 @@ use fedra_model::{Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
 use fedra_plan::ParamId;
 use serde_json::Value;
 
+use crate::config::complaint::Complaint;
 use crate::error::{Context, Result, refuse};
 use crate::folder::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
 use crate::prepare::pretrained::Pretrained;
@@ -91,7 +92,8 @@ impl ModelChoice {
     pub fn folders(&self) -> Result<ModelFolders> {
         let shown = self.path.display();
         if !self.path.exists() {
-            refuse!("--model: found no {shown}, expected the folder of a run or of a model");
+            let expected = "the folder of a run or of a model";
+            return Err(Complaint::new("model.path", format!("no {shown}"), expected).into());
         }
         let mut path = self.path.clone();
         if path.join(EXPERIMENT).is_file() {
@@ -104,10 +106,12 @@ impl ModelChoice {
                     WhichRound::Last => "it is not complete, or every client keeps its own model",
                     WhichRound::Best => "it did not follow its best round",
                 };
-                refuse!("--model: found no {} in the run, expected one: {why}", path.display());
+                let found = format!("no {} in the run", path.display());
+                return Err(Complaint::new("model.path", found, format!("one: {why}")).into());
             }
         } else if self.round == WhichRound::Best {
-            refuse!("--best: found {shown}, expected the folder of a run, which has {EXPERIMENT}");
+            let expected = format!("the folder of a run, which has {EXPERIMENT}");
+            return Err(Complaint::new("model.best", shown, expected).into());
         }
         if path.join(ADAPTER_CONFIG).is_file() {
             let base = match &self.base {
@@ -117,11 +121,9 @@ impl ModelChoice {
             return Ok(ModelFolders { model: base, adapter: Some(path) });
         }
         if let Some(base) = &self.base {
-            refuse!(
-                "--base: found {} beside a whole model in {}, expected it only for a folder of adapters",
-                base.display(),
-                path.display()
-            );
+            let found = format!("{} beside a whole model in {}", base.display(), path.display());
+            let expected = "it only for a folder of adapters";
+            return Err(Complaint::new("model.base", found, expected).into());
         }
         Ok(ModelFolders { model: path, adapter: None })
     }
@@ -133,17 +135,16 @@ fn declared_base(adapter: &Path) -> Result<PathBuf> {
     let config = read_json(&file)?;
     let Some(name) = config["base_model_name_or_path"].as_str().filter(|name| !name.is_empty())
     else {
-        refuse!("{}: found no base_model_name_or_path, expected one, or --base", file.display());
+        let found = format!("none, and no base_model_name_or_path in {}", file.display());
+        return Err(Complaint::new("model.base", found, "one or the other").into());
     };
     let places = [PathBuf::from(name), adapter.join(name)];
-    match places.into_iter().find(|place| place.exists()) {
-        Some(place) => Ok(place),
-        None => refuse!(
-            "{}: base_model_name_or_path: found {name:?}, which is not here, expected the folder of the model \
-             that the adapters belong to\nhint: --base DIR names it",
-            file.display()
-        ),
-    }
+    places.into_iter().find(|place| place.exists()).ok_or_else(|| {
+        let place = format!("base_model_name_or_path of {}", file.display());
+        let found = format!("none, and {name:?}, the {place}, is not here");
+        let expected = "the folder of the model that the adapters belong to";
+        Complaint::new("model.base", found, expected).into()
+    })
 }
 
 impl TrainedModel {
@@ -151,7 +152,7 @@ impl TrainedModel {
     pub fn open(folders: &ModelFolders) -> Result<Self> {
         let device = Device::cpu();
         let Pretrained { checkpoint, tokenizer } =
-            Pretrained::open(&folders.model).context("--model")?;
+            Pretrained::open(&folders.model).context("model.path")?;
         let mut notes = Vec::new();
         let (loaded, labels, reading) = match &folders.adapter {
             None => whole(&checkpoint, &folders.model, &device)?,
@@ -188,7 +189,8 @@ impl TrainedModel {
                 Ok(())
             }
             Reading::Words => {
-                refuse!("--multi-label: found a head for words, expected one for whole texts")
+                let expected = "one for whole texts";
+                Err(Complaint::new("model.multi_label", "a head for words", expected).into())
             }
         }
     }
@@ -248,7 +250,7 @@ fn whole(
     let rows = Classifier::Rows((0..names.len()).collect());
     let head = head(answers, names.len(), config);
     let wanted = Wanted { head, classifier: rows, adapters: None };
-    let loaded = load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("--model")?;
+    let loaded = load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("model.path")?;
     let fresh: Vec<ParamId> = loaded.report.fresh.iter().map(|fresh| fresh.id).collect();
     if let Some(id) = fresh.first() {
         refuse!("{shown}: found no {id}, expected a whole head");
@@ -268,7 +270,7 @@ pub(crate) struct AdapterAnswers {
 impl AdapterAnswers {
     /// Reads the folder of adapters over a model of this shape.
     pub fn of(path: &Path, base: &Config) -> Result<Self> {
-        let adapter = AdapterFolder::open(path, base).context("--model")?;
+        let adapter = AdapterFolder::open(path, base).context("model.path")?;
         let shown = path.display();
         let config = read_json(&path.join(ADAPTER_CONFIG))?;
         let answers = match config["task_type"].as_str() {
@@ -299,7 +301,7 @@ fn adapted(
     (base, path): (&Path, &Path),
     (device, notes): (&Device, &mut Vec<String>),
 ) -> Result<(Loaded, Vec<String>, Reading)> {
-    let adapter = AdapterFolder::open(path, checkpoint.config()).context("--model")?;
+    let adapter = AdapterFolder::open(path, checkpoint.config()).context("model.path")?;
     let shown = path.display();
     let AdapterAnswers { answers, problem } = AdapterAnswers::of(path, checkpoint.config())?;
     let names = match adapter.trained_head() {
@@ -317,11 +319,12 @@ fn adapted(
         classifier: Classifier::Fresh(WhyFresh::Asked),
         adapters: Some(adapter.adapters().clone()),
     };
-    let mut loaded = load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("--base")?;
+    let mut loaded =
+        load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("model.base")?;
     let rows = Classifier::Rows((0..names.len()).collect());
     let Loaded { model, params, .. } = &mut loaded;
     let taken: BTreeSet<ParamId> =
-        adapter.load((model, params), &rows, device).context("--model")?;
+        adapter.load((model, params), &rows, device).context("model.path")?;
     let fresh = loaded.report.fresh.iter().map(|fresh| fresh.id);
     if let Some(id) = fresh.into_iter().find(|id| !taken.contains(id)) {
         refuse!("{shown}: found no {id}, neither there nor in {}, expected one", base.display());
@@ -342,10 +345,7 @@ pub(crate) fn one_label_note(path: &Path) -> String {
 }
 
 fn head(answers: Answers, classes: usize, config: &Config) -> Head {
-    let pooler = match config {
-        Config::Bert(_) => true,
-        Config::Llama(_) => false,
-    };
+    let pooler = matches!(config, Config::Bert(_));
     match answers {
         Answers::Sequences => Head::Sequence { classes, pooler },
         Answers::Tokens => Head::Tokens { classes },

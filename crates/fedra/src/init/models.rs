@@ -14,7 +14,7 @@ use fedra_data::printable;
 use fedra_model::hf::Config;
 use fedra_model::{Head, Model};
 
-use super::ClientFile;
+use super::wishes::ClientFile;
 use crate::error::Result;
 use crate::prepare::pretrained::Pretrained;
 use crate::prepare::token_lengths::positions;
@@ -63,10 +63,7 @@ impl ModelShape {
         let structure = Model::new(config.clone(), Head::Bare, None)?;
         let labels = config.labels().filter(|labels| labels.are_named());
         Ok(Self {
-            is_decoder: match config {
-                Config::Bert(_) => false,
-                Config::Llama(_) => true,
-            },
+            is_decoder: matches!(config, Config::Llama(_)),
             blocks: config.blocks(),
             parameters: structure.layout().elements(),
             positions: positions(config),

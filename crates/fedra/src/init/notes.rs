@@ -5,11 +5,12 @@
 
 use fedra_data::{AnswerForm, ColumnSurvey, LabelShape, Missing};
 
-use super::roles::{is_called_site, short};
+use super::proposal::Proposal;
+use super::roles::{Roles, is_called_site, short};
+use super::sight::Sight;
 use super::training::ModelChoice;
-use super::{Proposal, Roles, Sight, Wishes};
 use crate::prepare::remarks::NO_VALUES;
-use crate::text::grid::{counted, grouped};
+use crate::text::grid::{counted, grouped, listed};
 
 /// Labels from which on a label for every other row is no label.
 const MANY_LABELS: usize = 20;
@@ -26,8 +27,9 @@ impl Proposal {
         {
             match roles.task.value.shape() {
                 LabelShape::One => {
-                    let dropped = proposal_drops(&self.wishes);
-                    notes.extend(without_label(label, sight.survey.rows).filter(|_| !dropped));
+                    if self.wishes.missing != Some(Missing::Drop) {
+                        notes.extend(without_label(label, sight.survey.rows));
+                    }
                     notes.extend(missing(label));
                     notes.extend(too_many(label));
                 }
@@ -80,10 +82,6 @@ impl Proposal {
     }
 }
 
-fn proposal_drops(wishes: &Wishes) -> bool {
-    wishes.missing == Some(Missing::Drop)
-}
-
 /// What fresh weights can do with so many rows, and how to get others.
 fn fresh(sight: &Sight, roles: &Roles) -> String {
     let rows = counted(sight.survey.rows as u64, "row");
@@ -110,14 +108,8 @@ const GET_DECODER: &str = "pip install huggingface_hub && hf download HuggingFac
                            --local-dir models/smollm2-135m";
 
 fn left_out(sight: &Sight) -> Option<String> {
-    let names: Vec<String> =
-        sight.left_out.iter().take(MOST_NAMED).map(|name| short(name)).collect();
-    let more = match sight.left_out.len().saturating_sub(MOST_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    (!names.is_empty())
-        .then(|| format!("left out {}{more}: no data, by the name", names.join(", ")))
+    let names = listed(sight.left_out.iter().map(|name| short(name)), MOST_NAMED);
+    (!names.is_empty()).then(|| format!("left out {names}: no data, by the name"))
 }
 
 fn without_label(label: &ColumnSurvey, rows: usize) -> Option<String> {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use fedra_data::{FoundFormat, Reader, Survey};
 
 use super::models::{FoundModel, ModelPlaces};
+use super::wishes::ClientFile;
+use crate::config::complaint::Complaint;
 use crate::error::{Context, Result, refuse};
 use crate::text::grid::counted;
 
@@ -34,15 +36,6 @@ pub struct Sight {
     pub looked_in: String,
 }
 
-/// A file, and whose it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientFile {
-    /// The client; none where the rows say it themselves, or nobody does.
-    pub client: Option<String>,
-    /// Where it is.
-    pub path: PathBuf,
-}
-
 impl Sight {
     /// Whether each client has a file.
     pub fn is_by_client(&self) -> bool {
@@ -60,7 +53,8 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
             let named: BTreeMap<&String, &PathBuf> =
                 clients.iter().map(|(name, path)| (name, path)).collect();
             if named.len() < clients.len() {
-                refuse!("--client: found a name twice, expected one file for each client");
+                let expected = "one file for each client";
+                return Err(Complaint::new("client", "a name twice", expected).into());
             }
             let file = |(name, path): (&&String, &&PathBuf)| ClientFile {
                 client: Some((*name).clone()),
@@ -69,10 +63,11 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
             named.iter().map(file).collect()
         }
         (Some(data), [_, ..]) => {
-            refuse!("--client: found it beside {}, expected one or the other", data.display())
+            let found = format!("it beside {}", data.display());
+            return Err(Complaint::new("client", found, "one or the other").into());
         }
         (None, []) => {
-            refuse!("found no data, expected a file, a folder, or --client NAME=FILE")
+            refuse!("found no data, expected a file, a folder, or a file for each client")
         }
     };
     let mut sight: Option<Sight> = None;
@@ -88,36 +83,30 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
         if survey.rows == 0 {
             refuse!("{shown}: found no rows, expected at least one");
         }
-        match &mut sight {
-            None => {
-                let (rows, files) = (vec![survey.rows], vec![file]);
-                let left_out = std::mem::take(&mut left_out);
-                let constant = constant(&survey);
-                let (models, looked_in) = (Vec::new(), String::new());
-                sight = Some(Sight {
-                    files,
-                    found,
-                    survey,
-                    rows,
-                    left_out,
-                    constant,
-                    models,
-                    looked_in,
-                });
-            }
-            Some(first) if first.found != found => refuse!(
-                "{shown}: found another format, delimiter or encoding than in {}, expected files of \
-                 one kind",
-                first.files[0].path.display()
-            ),
-            Some(all) => {
-                all.rows.push(survey.rows);
-                let here = constant(&survey);
-                all.constant.retain(|name| here.contains(name));
-                all.survey.merge(survey);
-                all.files.push(file);
-            }
+        let Some(all) = &mut sight else {
+            sight = Some(Sight {
+                rows: vec![survey.rows],
+                files: vec![file],
+                left_out: std::mem::take(&mut left_out),
+                constant: constant(&survey),
+                models: Vec::new(),
+                looked_in: String::new(),
+                found,
+                survey,
+            });
+            continue;
+        };
+        if all.found != found {
+            refuse!(
+                "{shown}: found another format, delimiter or encoding than in {}, expected files of one kind",
+                all.files[0].path.display()
+            );
         }
+        all.rows.push(survey.rows);
+        let here = constant(&survey);
+        all.constant.retain(|name| here.contains(name));
+        all.survey.merge(survey);
+        all.files.push(file);
     }
     let mut sight = sight.context("found no file")?;
     let places = ModelPlaces::usual(&sight.files);

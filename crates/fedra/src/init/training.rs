@@ -7,9 +7,11 @@ use fedra_data::{AnswerForm, LabelShape, Task, printable};
 use fedra_engine::methods::Method;
 
 use super::models::{self, ModelShape};
-use super::roles::{MOST_LISTED, short};
-use super::{Chosen, Roles, Sight, Wishes};
-use crate::error::{Context, Result, refuse};
+use super::roles::{MOST_LISTED, Roles, short};
+use super::sight::Sight;
+use super::wishes::{Chosen, Wishes};
+use crate::config::complaint::Complaint;
+use crate::error::{Context, Result};
 use crate::prepare::token_lengths::{TokenLengths, cut_rows};
 use crate::text::grid::grouped;
 
@@ -90,27 +92,25 @@ impl Training {
         let (model, model_why, parameters, positions) = model(sight, roles, wishes)?;
         let is_fresh = matches!(model, ModelChoice::Preset(..));
         if wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none() {
-            refuse!(
-                "--private: found no model and no tokenizer, expected --model DIR or --tokenizer DIR: a \
-                 vocabulary grown from clients' rows would tell their words"
-            );
+            let expected =
+                "one of them: a vocabulary grown from clients' rows would tell their words";
+            return Err(Complaint::new("epsilon", "no model and no tokenizer", expected).into());
         }
         let labels = roles.labels(sight).map(|labels| labels.len());
         let lists = match (roles.task.value, wishes.epsilon) {
-            (Task::Choice, _) => Some("--task choice"),
-            (task, Some(_)) if task.shape() != LabelShape::Absent => Some("--private"),
+            (Task::Choice, _) => Some("task"),
+            (task, Some(_)) if task.shape() != LabelShape::Absent => Some("epsilon"),
             (_, _) => None,
         };
-        if let (Some(flag), None | Some(MOST_LISTED..)) = (lists, labels) {
-            refuse!(
-                "{flag}: found {MOST_LISTED} different labels or more, expected so few that the file can list \
-                 them"
-            );
+        if let (Some(key), None | Some(MOST_LISTED..)) = (lists, labels) {
+            let found = format!("{MOST_LISTED} different labels or more");
+            return Err(Complaint::new(key, found, "so few that the file can list them").into());
         }
         if let Some(method) = &wishes.method
             && !Method::NAMES.contains(&method.as_str())
         {
-            refuse!("--method: found {method:?}, expected {}", Method::NAMES.join(", "));
+            let found = format!("{method:?}");
+            return Err(Complaint::new("method", found, Method::NAMES.join(", ")).into());
         }
         let lora = !is_fresh && parameters >= LARGE;
         let (clients, fewest, few_documents) = clients(sight, roles, wishes)?;
@@ -223,16 +223,12 @@ fn clients(
     if let Some(wished) = wishes.clients
         && wished > documents
     {
-        let what = column.map_or_else(
-            || "the rows there are".to_owned(),
-            |column| {
-                format!(
-                    "the different values of column {:?}, whose rows stay together",
-                    short(&column.name)
-                )
-            },
-        );
-        refuse!("--clients: found {wished}, expected at most {documents}, {what}");
+        let what = column.map_or("the rows there are".to_owned(), |column| {
+            let name = short(&column.name);
+            format!("the different values of column {name:?}, whose rows stay together")
+        });
+        let expected = format!("at most {documents}, {what}");
+        return Err(Complaint::new("clients", wished, expected).into());
     }
     // Some are set aside for the central test set.
     let most = (documents * 4 / 5).max(1);
@@ -252,15 +248,14 @@ fn model(
     let task = roles.task.value.name();
     if let Some(path) = &wishes.model {
         if wishes.preset.is_some() {
-            refuse!("--preset: found it beside --model, expected one of them");
+            return Err(Complaint::new("preset", "it beside a model", "one of them").into());
         }
         let shown = path.display();
-        let shape = ModelShape::open(path).with_context(|| format!("--model {shown}"))?;
+        let shape = ModelShape::open(path).with_context(|| format!("model {shown}"))?;
         if needs_decoder && !shape.is_decoder {
-            refuse!(
-                "--model: found an encoder of {} blocks in {shown}, expected a decoder for the task {task}",
-                shape.blocks
-            );
+            let found = format!("an encoder of {} blocks in {shown}", shape.blocks);
+            let expected = format!("a decoder for the task {task}");
+            return Err(Complaint::new("model", found, expected).into());
         }
         let why = format!("a pretrained {}", shape.in_words());
         return Ok((ModelChoice::Folder(path.clone()), why, shape.parameters, shape.positions));

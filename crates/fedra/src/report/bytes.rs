@@ -5,7 +5,7 @@ use fedra_plan::ByteCount;
 use fedra_report::{Content, Layer, StackedBars};
 
 use crate::report::binned::Columns;
-use crate::report::curves::unit_of;
+use crate::report::charts::unit_of;
 use crate::report::record::RunRecord;
 
 /// A kind of bytes, and how many of a round are of it.

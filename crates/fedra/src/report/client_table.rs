@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_data::printable;
 use fedra_engine::{Absence, ClientId};
-use fedra_report::{Column, Content, Side, Table};
+use fedra_report::{Content, Table};
 
 use crate::folder::client_names::NamedClient;
 use crate::folder::run_files::{CLIENTS, ROUNDS};
 use crate::report::facts::spoken;
 use crate::report::record::{RunRecord, set_in_words};
-use crate::text::grid::{counted, grouped};
+use crate::text::grid::{Grid, counted, grouped};
 
 /// Clients that fit on a page.
 const ROWS: usize = 100;
@@ -87,16 +87,6 @@ fn tallies(record: &RunRecord) -> BTreeMap<ClientId, Tally> {
     tallies
 }
 
-/// What a client has in a column.
-type Cell<'a> = Box<dyn Fn(ClientId, &Tally) -> String + 'a>;
-
-/// A column and its cells.
-struct Part<'a> {
-    name: String,
-    side: Side,
-    cell: Cell<'a>,
-}
-
 fn table(record: &RunRecord, tallies: &BTreeMap<ClientId, Tally>) -> Table {
     let mut shown: Vec<(&ClientId, &Tally)> = tallies.iter().collect();
     let all = shown.len();
@@ -108,18 +98,42 @@ fn table(record: &RunRecord, tallies: &BTreeMap<ClientId, Tally>) -> Table {
         });
         shown.truncate(ROWS);
     }
-    let parts = parts(record, tallies);
-    let row = |(client, tally): &(&ClientId, &Tally)| {
-        parts.iter().map(|part| (part.cell)(**client, tally)).collect()
-    };
-    Table {
-        caption: caption(record, tallies, all),
-        rows: shown.iter().map(row).collect(),
-        columns: parts
-            .iter()
-            .map(|part| Column { name: part.name.clone(), side: part.side })
-            .collect(),
+    let counted = ROWS_OF.into_iter();
+    let counted = counted.filter(|(_, of)| record.clients.clients.iter().any(|it| of(it) > 0));
+    let counted: Vec<Rows> = counted.collect();
+    let has_rounds = !record.rounds.is_empty();
+    let is_scored = tallies.values().any(|tally| tally.scored.is_some());
+    let is_missing = tallies.values().any(|tally| tally.missing > 0);
+    let mut headings = vec!["<client".to_owned()];
+    headings.extend(counted.iter().map(|(name, _)| format!(">{name}")));
+    headings.extend(has_rounds.then(|| ">rounds".to_owned()));
+    if is_scored {
+        let score = score_name(record).map_or("score".to_owned(), |name| spoken(&name));
+        headings.extend([">loss".to_owned(), format!(">{score}")]);
     }
+    if is_missing {
+        headings.extend([">missing", "<last reason"].map(str::to_owned));
+    }
+    let mut grid = Grid::new(headings);
+    // A client that has not come has told no number.
+    let count = |count: u64| if count == 0 { String::new() } else { grouped(count) };
+    for (client, tally) in shown {
+        let named = record.clients.get(*client);
+        let mut cells = vec![record.clients.name(*client)];
+        cells.extend(counted.iter().map(|(_, of)| count(named.map_or(0, of))));
+        if has_rounds {
+            cells.push(format!("{} of {}", grouped(tally.came), grouped(tally.asked)));
+        }
+        if is_scored {
+            let (loss, score) = tally.scored.map_or((None, None), |it| (Some(it.1), it.2));
+            cells.extend([loss, score].map(|value| value.map_or(String::new(), number)));
+        }
+        if is_missing {
+            cells.extend([count(tally.missing), tally.reason.clone()]);
+        }
+        grid.row(cells);
+    }
+    grid.table(caption(record, tallies, all))
 }
 
 fn caption(record: &RunRecord, tallies: &BTreeMap<ClientId, Tally>, all: usize) -> String {
@@ -154,49 +168,6 @@ const ROWS_OF: [Rows; 3] = [
     ("validation rows", |named| named.validation),
     ("test rows", |named| named.test),
 ];
-
-fn parts<'a>(record: &'a RunRecord, tallies: &BTreeMap<ClientId, Tally>) -> Vec<Part<'a>> {
-    let part = |name: &str, side, cell: Cell<'a>| Part { name: name.to_owned(), side, cell };
-    let any = |has: fn(&Tally) -> bool| tallies.values().any(has);
-    let named = move |client: ClientId, _: &Tally| record.clients.name(client);
-    let mut parts = vec![part("client", Side::Name, Box::new(named))];
-    for (name, count) in ROWS_OF {
-        if record.clients.clients.iter().any(|named| count(named) > 0) {
-            // A client that has not come has told no number.
-            let cell = move |client: ClientId, _: &Tally| {
-                let rows = record.clients.get(client).map_or(0, count);
-                if rows == 0 { String::new() } else { grouped(rows) }
-            };
-            parts.push(part(name, Side::Right, Box::new(cell)));
-        }
-    }
-    if !record.rounds.is_empty() {
-        let cell = |_: ClientId, tally: &Tally| {
-            format!("{} of {}", grouped(tally.came), grouped(tally.asked))
-        };
-        parts.push(part("rounds", Side::Right, Box::new(cell)));
-    }
-    if any(|tally| tally.scored.is_some()) {
-        let loss =
-            |_: ClientId, tally: &Tally| tally.scored.map_or(String::new(), |it| number(it.1));
-        parts.push(part("loss", Side::Right, Box::new(loss)));
-        let name = score_name(record).map_or("score".to_owned(), |name| spoken(&name));
-        let score = |_: ClientId, tally: &Tally| {
-            tally.scored.and_then(|it| it.2).map_or(String::new(), number)
-        };
-        parts.push(part(&name, Side::Right, Box::new(score)));
-    }
-    if any(|tally| tally.missing > 0) {
-        let missing = |_: ClientId, tally: &Tally| match tally.missing {
-            0 => String::new(),
-            missing => grouped(missing),
-        };
-        parts.push(part("missing", Side::Right, Box::new(missing)));
-        let reason = |_: ClientId, tally: &Tally| tally.reason.clone();
-        parts.push(part("last reason", Side::Name, Box::new(reason)));
-    }
-    parts
-}
 
 fn number(value: f64) -> String {
     if value.is_finite() { format!("{value:.3}") } else { "not finite".to_owned() }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use fedra_engine::{ClientId, EvaluationSet};
-use fedra_report::{Chart, Content, PlotRow, Point, RowPlot, Scale, Series, Stroke};
+use fedra_report::{Chart, Content, PlotRow, Point, RowPlot, Scale, Series};
 
 use crate::folder::client_names::ClientNames;
-use crate::report::curves::finite;
+use crate::report::charts::{by_round, line};
 use crate::report::facts::spoken;
 use crate::report::record::{RunRecord, set_in_words};
 use crate::text::grid::counted;
@@ -58,31 +58,17 @@ fn curves(
     on: EvaluationSet,
     score: &str,
 ) -> Option<Chart> {
-    let few = curves.len() <= LINES;
-    let series = if few {
-        let one = |(colour, (client, points)): (usize, (&ClientId, &Vec<Point>))| Series {
-            name: names.name(*client),
-            points: points.clone(),
-            stroke: Stroke::Marked,
-            colour,
-        };
-        curves.iter().enumerate().map(one).collect()
-    } else {
-        quantiles(curves)
-    };
-    let caption = if few {
-        "The same model on each client's own examples."
-    } else {
-        "The same model on each client's own examples: where the worst and the best served client, \
-         the quarters and the middle lie."
-    };
-    (!series.is_empty()).then(|| Chart {
-        title: "Score by client".to_owned(),
-        caption: caption.to_owned(),
-        x: ("round".to_owned(), Scale::Linear),
-        y: (format!("{}, {}", spoken(score), set_in_words(on)), Scale::Linear),
-        series,
-    })
+    let mut caption = "The same model on each client's own examples.";
+    let mut series: Vec<Series> = (curves.iter().enumerate())
+        .filter_map(|(colour, (client, points))| line(names.name(*client), colour, points.clone()))
+        .collect();
+    if curves.len() > LINES {
+        series = quantiles(curves);
+        caption = "The same model on each client's own examples: where the worst and the best served client, \
+                   the quarters and the middle lie.";
+    }
+    let y = format!("{}, {}", spoken(score), set_in_words(on));
+    by_round(("Score by client", caption), (y, Scale::Linear), series)
 }
 
 /// Where many clients lie, round by round.
@@ -94,29 +80,16 @@ fn quantiles(clients: &Curves) -> Vec<Series> {
     for values in rounds.values_mut() {
         values.sort_by(f64::total_cmp);
     }
-    let at = |share: f64| {
+    let names = ["best", "upper quarter", "middle", "lower quarter", "worst"];
+    let shares = [1.0, 0.75, 0.5, 0.25, 0.0];
+    let of_share = |(colour, (name, share)): (usize, (&str, f64))| {
         let pick = |(round, values): (&u64, &Vec<f64>)| {
             let place = (share * (values.len() - 1) as f64).round() as usize;
             Point::new(*round as f64, values[place])
         };
-        finite(rounds.iter().map(pick))
+        line(name, colour, rounds.iter().map(pick))
     };
-    [
-        ("best", 1.0),
-        ("upper quarter", 0.75),
-        ("middle", 0.5),
-        ("lower quarter", 0.25),
-        ("worst", 0.0),
-    ]
-    .into_iter()
-    .enumerate()
-    .map(|(colour, (name, share))| Series {
-        name: name.to_owned(),
-        points: at(share),
-        stroke: Stroke::Marked,
-        colour,
-    })
-    .collect()
+    names.into_iter().zip(shares).enumerate().filter_map(of_share).collect()
 }
 
 /// First and last scoring of each client; of many, those at either end.

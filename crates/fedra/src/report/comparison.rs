@@ -4,17 +4,16 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use fedra_report::{
-    Chart, Content, Document, Freshness, PlotRow, Point, RowPlot, Scale, Section, Series, Stroke,
+    Chart, Content, Document, Freshness, PlotRow, Point, RowPlot, Scale, Section, Series,
 };
 
 use crate::error::{Context, Result, in_words};
 use crate::folder::run_files::{COMPARISON, EXPERIMENT, REPORT};
-use crate::report::curves::unit_of;
+use crate::report::charts::{by_round, line, unit_of};
 use crate::report::facts::spoken;
 use crate::report::record::{Detail, RunRecord};
-use crate::study::compare::{Comparison, Judged, Line, Page};
+use crate::study::compare::{Comparison, Line, Page};
 use crate::text::grid::counted;
-use crate::text::headline::set_name;
 
 /// Variants whose lines can be told apart.
 const LINES: usize = 8;
@@ -146,9 +145,12 @@ struct Course {
 impl Course {
     /// `None` where nothing was scored so. Rounds that not all runs reached are left out: the mean of those
     /// that go on is that of others.
-    fn of(name: &str, records: &[RunRecord], judged: &Judged) -> Option<Self> {
-        let runs: Vec<Vec<(f64, f64, f64)>> =
-            records.iter().map(|record| course(record, judged)).collect();
+    fn of(name: &str, records: &[RunRecord], (score, on): &(String, String)) -> Option<Self> {
+        let scored = |record: &RunRecord| -> Vec<(f64, f64, f64)> {
+            let points = record.curve(score, on).into_iter();
+            points.filter_map(|it| Some((f64::from(it.rounds), it.bytes, it.score?))).collect()
+        };
+        let runs: Vec<Vec<(f64, f64, f64)>> = records.iter().map(scored).collect();
         let length = runs.iter().map(Vec::len).min().unwrap_or(0);
         let at = |place: usize| {
             let values: Vec<f64> = runs.iter().map(|run| run[place].2).collect();
@@ -167,38 +169,19 @@ impl Course {
         (!points.is_empty()).then(|| Self { name: name.to_owned(), points, uneven })
     }
 
-    fn last(&self) -> f64 {
-        self.points.last().map_or(f64::NEG_INFINITY, |(_, _, [mean, ..])| *mean)
+    /// Bytes and mean score at its end.
+    fn end(&self) -> (f64, f64) {
+        self.points
+            .last()
+            .map_or((0.0, f64::NEG_INFINITY), |(_, bytes, [mean, ..])| (*bytes, *mean))
     }
-}
 
-/// What a run is judged by: of a run that is on, its last headline.
-fn judged(record: &RunRecord) -> Option<Judged> {
-    let summed = record.summary.as_ref().and_then(|summary| summary.score.as_ref());
-    let summed = summed.map(|score| Judged { name: score.name.clone(), on: score.on.clone() });
-    summed.or_else(|| {
-        let (name, _, on) = record.last_score()?;
-        Some(Judged { name: name.to_owned(), on: set_name(on).to_owned() })
-    })
-}
-
-/// Round, bytes so far and score, wherever a run was scored in this way. One that was so only at its end,
-/// because each client has a model of its own, has that alone.
-fn course(record: &RunRecord, judged: &Judged) -> Vec<(f64, f64, f64)> {
-    let (mut bytes, mut points) = (0.0, Vec::new());
-    for report in &record.rounds {
-        bytes += (report.bytes.up + report.bytes.down).0 as f64;
-        let set = report.scores.iter().find(|set| set_name(set.on) == judged.on);
-        if let Some(score) = set.and_then(|set| set.mean.get(&judged.name)) {
-            points.push((f64::from(report.round.0) + 1.0, bytes, *score));
-        }
-    }
-    let summed = record.summary.as_ref().and_then(|summary| summary.score.as_ref());
-    match summed {
-        Some(score) if points.is_empty() && score.on == judged.on && score.name == judged.name => {
-            vec![(record.rounds.len() as f64, bytes, score.value)]
-        }
-        Some(_) | None => points,
+    /// Its line by round, or by bytes in units of so many.
+    fn line(&self, colour: usize, unit: Option<f64>) -> Option<Series> {
+        let points = self.points.iter().map(|(round, spent, [mean, least, most])| {
+            Point::with_band(unit.map_or(*round, |size| spent / size), *mean, *least, *most)
+        });
+        line(&self.name, colour, points.filter(|point| point.x > 0.0))
     }
 }
 
@@ -217,77 +200,46 @@ fn curves(variants: &[Variant]) -> Vec<Content> {
                 ))),
             }
         }
-        chosen = chosen.or_else(|| records.iter().find_map(judged));
+        chosen = chosen.or_else(|| records.iter().find_map(RunRecord::judged));
         if let Some(judged) = &chosen {
             courses.extend(Course::of(&variant.name, &records, judged));
         }
     }
-    let Some(Judged { name, on }) = chosen else { return left_out };
+    let Some((name, on)) = chosen else { return left_out };
     let all = courses.len();
-    if all > LINES {
-        courses.sort_by(|a, b| b.last().total_cmp(&a.last()));
-        courses.truncate(LINES);
-    }
     let mut few = String::new();
     if all > LINES {
+        courses.sort_by(|a, b| b.end().1.total_cmp(&a.end().1));
+        courses.truncate(LINES);
         few = format!(" Shown: the {LINES} of {all} variants that end highest.");
     }
     if courses.iter().any(|course| course.uneven) {
         few.push_str(" A curve ends where the first of its runs ended.");
     }
-    let line = |(colour, course): (usize, &Course), bytes: Option<f64>| Series {
-        name: course.name.clone(),
-        points: course
-            .points
-            .iter()
-            .map(|(round, spent, [mean, least, most])| {
-                let x = bytes.map_or(*round, |size| spent / size);
-                Point::with_band(x, *mean, *least, *most)
-            })
-            .filter(|point| bytes.is_none() || point.x > 0.0)
-            .collect(),
-        stroke: Stroke::Marked,
-        colour,
+    let ends = || courses.iter().map(|course| course.end().0);
+    let most = ends().fold(0.0, f64::max);
+    let (unit, size) = unit_of(most);
+    let lines = |unit: Option<f64>| -> Vec<Series> {
+        let lines = courses.iter().enumerate();
+        lines.filter_map(|(colour, course)| course.line(colour, unit)).collect()
     };
-    let most = courses.iter().filter_map(|course| course.points.last()).map(|last| last.1);
-    let (unit, size) = unit_of(most.fold(0.0, f64::max));
-    let by_round = courses.iter().enumerate().map(|course| line(course, None)).collect();
-    let by_bytes: Vec<Series> = courses
-        .iter()
-        .enumerate()
-        .filter(|(_, course)| course.points.last().is_some_and(|last| last.1 > 0.0))
-        .map(|course| line(course, Some(size)))
-        .collect();
+    let y = (format!("{}, {}", spoken(&name), on.replace('_', " ")), Scale::Linear);
+    let caption = format!("Mean over runs; bands go from the lowest to the highest.{few}");
+    let rounds = by_round(("Score by round", &caption), y.clone(), lines(None));
     // Weights of one and states of another may be a hundred times apart.
-    let ends: Vec<f64> =
-        courses.iter().filter_map(|course| course.points.last()).map(|last| last.1).collect();
-    let least = ends.iter().copied().filter(|spent| *spent > 0.0).fold(f64::INFINITY, f64::min);
-    let is_wide = ends.iter().copied().fold(0.0, f64::max) > FAR_APART * least;
-    let across = if is_wide { Scale::Log } else { Scale::Linear };
-    let chart =
-        |title: &str, caption: &str, (x, scale): (String, Scale), series: Vec<Series>| Chart {
-            title: title.to_owned(),
-            caption: format!("{caption}{few}"),
-            x: (x, scale),
-            y: (format!("{}, {}", spoken(&name), on.replace('_', " ")), Scale::Linear),
-            series,
-        };
-    let charts = [
-        chart(
-            "Score by round",
-            "Mean over runs; bands go from the lowest to the highest.",
-            ("round".to_owned(), Scale::Linear),
-            by_round,
+    let least = ends().filter(|spent| *spent > 0.0).fold(f64::INFINITY, f64::min);
+    let across = if most > FAR_APART * least { Scale::Log } else { Scale::Linear };
+    let bytes = Chart {
+        title: "Score against bytes".to_owned(),
+        caption: format!(
+            "What had travelled, up and down, when a score was reached. Who sent nothing is left out.{few}"
         ),
-        chart(
-            "Score against bytes",
-            "What had travelled, up and down, when a score was reached. Who sent nothing is left out.",
-            (format!("{unit} so far"), across),
-            by_bytes,
-        ),
-    ];
-    let charts = charts.into_iter().filter(|chart| !chart.series.is_empty()).map(Content::Lines);
-    charts.chain(left_out).collect()
+        x: (format!("{unit} so far"), across),
+        y,
+        series: lines(Some(size)),
+    };
+    let bytes = (!bytes.series.is_empty()).then_some(bytes);
+    rounds.into_iter().chain(bytes).map(Content::Lines).chain(left_out).collect()
 }
 
 fn run_name(variant: &Variant, run: &str) -> String {

@@ -67,7 +67,7 @@ fn score(record: &RunRecord) -> Fact {
     let floor = |summary: &Summary, on: &str, name: &str| {
         let baseline = summary.baseline.as_ref()?;
         let value = baseline.score(on, name)?;
-        Some(format!("; {value:.3} without a model ({})", baseline.answer))
+        Some(format!("; majority baseline {value:.3} ({})", baseline.answer))
     };
     if let Some(summary) = &record.summary
         && let Some(score) = &summary.score

@@ -1,10 +1,11 @@
-//! Scores label by label, and which label was taken for which.
+//! Scores label by label, and confusion matrices.
 
 use fedra_data::{ByLabel, ConfusionMatrix};
-use fedra_report::{CellFace, Column, Content, HeatCell, HeatMap, PlotRow, RowPlot, Side, Table};
+use fedra_report::{CellFace, Content, HeatCell, HeatMap, PlotRow, RowPlot};
 
 use crate::report::record::RunRecord;
 use crate::text::grid::grouped;
+use crate::text::label_table::label_table;
 
 /// Labels that fit on a chart.
 const CHARTED: usize = 30;
@@ -25,7 +26,8 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     }
     for (set, by_label) in &summary.by_label {
         if by_label.labels.len() > CHARTED {
-            contents.push(Content::Table(table(&set.replace('_', " "), by_label)));
+            let caption = format!("Label by label, {}.", set.replace('_', " "));
+            contents.push(Content::Table(label_table(by_label, usize::MAX).table(caption)));
         }
     }
     contents
@@ -79,7 +81,7 @@ fn heat(set: &str, matrix: &ConfusionMatrix) -> Option<HeatMap> {
         (labels.clone(), labels.clone(), "")
     };
     Some(HeatMap {
-        title: format!("Which was taken for which, {set}"),
+        title: format!("Confusion matrix, {set}"),
         caption: format!(
             "Each row is a true label; its cells are percent of it, by predicted label.{key}"
         ),
@@ -90,22 +92,4 @@ fn heat(set: &str, matrix: &ConfusionMatrix) -> Option<HeatMap> {
         hatching: None,
         face: CellFace::Number,
     })
-}
-
-fn table(set: &str, by_label: &ByLabel) -> Table {
-    let right = |name: &str| Column { name: name.to_owned(), side: Side::Right };
-    let rows = by_label.labels.iter().map(|one| {
-        let [precision, recall, f1] =
-            [one.precision, one.recall, one.f1].map(|value| format!("{value:.3}"));
-        vec![one.label.clone(), grouped(one.support), precision, recall, f1]
-    });
-    let label = Column { name: "label".to_owned(), side: Side::Left };
-    Table {
-        caption: format!("Label by label, {set}."),
-        columns: [label]
-            .into_iter()
-            .chain(["true", "precision", "recall", "F1"].map(right))
-            .collect(),
-        rows: rows.collect(),
-    }
 }

@@ -1,12 +1,10 @@
 //! What learned when and where, and how far the clients went apart.
 
-use std::collections::BTreeSet;
-
-use fedra_engine::{DriftReport, RoleDrift, RoleGroup, RoundReport, StageReport, Treatment};
-use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale, Series, Stroke};
+use fedra_engine::{RoleDrift, RoleGroup, RoundReport, StageReport, Treatment};
+use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale, Series};
 
 use crate::report::binned::Columns;
-use crate::report::curves::finite;
+use crate::report::charts::{by_round, line};
 use crate::report::record::{RunRecord, counted};
 
 /// The heat map of blocks, scores of blocks, and drift.
@@ -41,9 +39,7 @@ fn rows(record: &RunRecord) -> Option<u16> {
 fn blocks(record: &RunRecord) -> Option<HeatMap> {
     let (count, rounds) = (rows(record)?, &record.rounds);
     let columns = Columns::of(rounds);
-    let treated: BTreeSet<u16> = rounds.last().map_or(BTreeSet::new(), |last| {
-        (0..count).filter(|block| is_treated(last, *block)).collect()
-    });
+    let is_second = rounds.last().is_some_and(|last| (0..count).any(|it| is_treated(last, it)));
     let row = |block: u16| {
         let shares = columns.mean(rounds, |report| share(report, block));
         let cells = shares.into_iter().zip(&columns.ranges).map(|(value, range)| {
@@ -54,7 +50,7 @@ fn blocks(record: &RunRecord) -> Option<HeatMap> {
     };
     // The first block is next to the input, at the bottom.
     let from_top: Vec<u16> = (0..count).rev().collect();
-    let hatching = (!treated.is_empty()).then(|| treatment(record));
+    let hatching = is_second.then(|| treatment(record));
     Some(HeatMap {
         title: "Blocks that learned".to_owned(),
         caption: "The share of the clients at whom a block learned. The input is at the bottom. \
@@ -117,63 +113,40 @@ fn scores(record: &RunRecord) -> Option<HeatMap> {
     })
 }
 
-fn role_in_words(role: RoleGroup) -> (&'static str, usize) {
-    match role {
-        RoleGroup::QueryKey => ("query and key", 0),
-        RoleGroup::Value => ("value", 1),
-        RoleGroup::Output => ("output", 2),
-        RoleGroup::Mlp => ("feed-forward", 3),
-        RoleGroup::Rest => ("embeddings, norms, head", 4),
-    }
-}
+const ROLES: [(RoleGroup, &str); 5] = [
+    (RoleGroup::QueryKey, "query and key"),
+    (RoleGroup::Value, "value"),
+    (RoleGroup::Output, "output"),
+    (RoleGroup::Mlp, "feed-forward"),
+    (RoleGroup::Rest, "embeddings, norms, head"),
+];
 
 fn drift(record: &RunRecord) -> Vec<Chart> {
-    let told = |report: &RoundReport| report.drift.clone().map(|drift| (counted(report), drift));
-    let rounds: Vec<(f64, DriftReport)> = record.rounds.iter().filter_map(told).collect();
-    let lines = |value: &dyn Fn(&RoleDrift) -> f64, scale: Scale| -> Vec<Series> {
-        let mut series = Vec::new();
-        for role in [
-            RoleGroup::QueryKey,
-            RoleGroup::Value,
-            RoleGroup::Output,
-            RoleGroup::Mlp,
-            RoleGroup::Rest,
-        ] {
-            let point = |(round, drift): &(f64, DriftReport)| {
-                Some(Point::new(*round, value(drift.roles.get(&role)?)))
-            };
-            let points = finite(rounds.iter().filter_map(point));
-            let points: Vec<Point> =
-                points.into_iter().filter(|point| scale.takes(point.y)).collect();
-            if !points.is_empty() {
-                let (name, colour) = role_in_words(role);
-                let name = name.to_owned();
-                series.push(Series { name, points, stroke: Stroke::Marked, colour });
-            }
-        }
-        series
-    };
-    let chart =
-        |title: &str, caption: &str, (y, scale): (&str, Scale), series: Vec<Series>| Chart {
-            title: title.to_owned(),
-            caption: caption.to_owned(),
-            x: ("round".to_owned(), Scale::Linear),
-            y: (y.to_owned(), scale),
-            series,
+    let lines = |value: fn(&RoleDrift) -> f64, scale: Scale| -> Vec<Series> {
+        let of_role = |(colour, (role, name)): (usize, (RoleGroup, &str))| {
+            let points = record.rounds.iter().filter_map(|report| {
+                let drift = report.drift.as_ref()?.roles.get(&role)?;
+                Some(Point::new(counted(report), value(drift)))
+            });
+            line(name, colour, points.filter(|point| scale.takes(point.y)))
         };
-    let charts = [
-        chart(
+        ROLES.into_iter().enumerate().filter_map(of_role).collect()
+    };
+    let disagreement = by_round(
+        (
             "Disagreement of the clients, by role",
             "0: all changes point the same way. Near 1: they cancel out.",
-            ("disagreement", Scale::Linear),
-            lines(&|drift| drift.disagreement, Scale::Linear),
         ),
-        chart(
+        ("disagreement", Scale::Linear),
+        lines(|drift| drift.disagreement, Scale::Linear),
+    );
+    let drift = by_round(
+        (
             "Drift of the clients, by role",
             "Mean squared distance of the clients' changes to their mean.",
-            ("drift", Scale::Log),
-            lines(&|drift| drift.drift, Scale::Log),
         ),
-    ];
-    charts.into_iter().filter(|chart| !chart.series.is_empty()).collect()
+        ("drift", Scale::Log),
+        lines(|drift| drift.drift, Scale::Log),
+    );
+    disagreement.into_iter().chain(drift).collect()
 }

@@ -10,6 +10,7 @@
 
 mod binned;
 mod bytes;
+mod charts;
 mod client_table;
 mod clients;
 mod comparison;
@@ -32,7 +33,7 @@ use crate::folder::run_files::{COMPARISON, EXPERIMENT, REPORT};
 use fedra_engine::durable;
 
 pub use comparison::{Variant, side_by_side};
-pub use record::{Detail, RunRecord};
+pub use record::{CurvePoint, Detail, RunRecord};
 
 /// What was written.
 #[derive(Debug)]

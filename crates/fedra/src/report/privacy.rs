@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use fedra_engine::{PrivacyReport, RoundReport, SiteNoise};
 use fedra_plan::Site;
-use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale, Series, Stroke};
+use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale};
 
 use crate::report::binned::Columns;
-use crate::report::curves::finite;
+use crate::report::charts::{by_round, level, line};
 use crate::report::record::{RunRecord, counted};
 
 /// Charts, and the statement in words.
@@ -25,30 +25,17 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
 fn spent(record: &RunRecord) -> Option<Chart> {
     let told =
         |report: &RoundReport| Some(Point::new(counted(report), report.privacy.as_ref()?.epsilon));
-    let points = finite(record.rounds.iter().filter_map(told));
-    let (first, last) = (points.first()?.x, points.last()?.x);
-    let mut series =
-        vec![Series { name: "spent".to_owned(), points, stroke: Stroke::Marked, colour: 0 }];
+    let mut series = vec![line("spent", 0, record.rounds.iter().filter_map(told))?];
     let opened = record.experiment.as_ref().and_then(|it| it.recipe.privacy.as_ref());
     let summed = record.summary.as_ref().and_then(|summary| summary.privacy.as_ref());
     let promise = summed.map(|privacy| privacy.promise).or(opened.map(|privacy| privacy.promise));
-    if let Some(budget) = promise.and_then(|promise| promise.budget) {
-        let mut points = vec![Point::new(first, budget.get())];
-        points.extend((last > first).then(|| Point::new(last, budget.get())));
-        let name = "budget".to_owned();
-        series.push(Series { name, points, stroke: Stroke::Dashed, colour: 1 });
-    }
+    let budget = promise.and_then(|promise| promise.budget);
+    series.extend(budget.and_then(|budget| level("budget", 1, (&series, budget.get()))));
     let of = record.rounds.iter().find_map(|report| report.privacy.as_ref());
     let caption = of.map_or(String::new(), |PrivacyReport { unit, delta, .. }| {
         format!("Epsilon of everything released so far, to each {unit}, at delta {delta}.")
     });
-    Some(Chart {
-        title: "Privacy spent".to_owned(),
-        caption,
-        x: ("round".to_owned(), Scale::Linear),
-        y: ("epsilon".to_owned(), Scale::Linear),
-        series,
-    })
+    by_round(("Privacy spent", &caption), ("epsilon", Scale::Linear), series)
 }
 
 /// The norm of the signal over that of the noise; none where the noise has none.
@@ -77,14 +64,15 @@ fn signal(record: &RunRecord) -> Option<HeatMap> {
     };
     let cells: Vec<Vec<Option<HeatCell>>> = from_top.iter().map(row).collect();
     cells.iter().flatten().any(Option::is_some).then(|| HeatMap {
-        title: "Signal against noise".to_owned(),
-        caption: "The norm of the signal over the norm of the noise in what was released, by part \
-                  of the model. Below 1 the noise is larger."
-            .to_owned(),
+        title: "Signal-to-noise ratio".to_owned(),
+        caption:
+            "The norm of the signal over that of the noise in what was released, by part of the \
+                  model. Below 1 the noise is larger."
+                .to_owned(),
         x: (columns.in_words(), columns.names.clone()),
         y: ("part".to_owned(), from_top.iter().map(Site::to_string).collect()),
         cells,
-        value: "signal over noise, at most".to_owned(),
+        value: "signal-to-noise ratio, at most".to_owned(),
         hatching: None,
         face: CellFace::Shade,
     })

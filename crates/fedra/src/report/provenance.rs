@@ -1,10 +1,10 @@
 //! How to repeat a run: the command, what it learned from, and the whole experiment.
 
-use fedra_plan::Digest;
-use fedra_report::{Column, Content, Folded, Side, Table};
+use fedra_report::{Content, Folded, Table};
 
 use crate::folder::run_files::{EXPERIMENT, SITES};
 use crate::report::record::RunRecord;
+use crate::text::grid::Grid;
 
 /// The command, the digests, the experiment.
 pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
@@ -37,21 +37,20 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
 
 fn digests(record: &RunRecord) -> Option<Table> {
     let inputs = record.inputs.as_ref()?;
-    let row = |name: &str, digest: Option<Digest>| Some(vec![name.to_owned(), digest?.to_string()]);
-    let rows = [
-        row("rows", Some(inputs.rows)),
-        row("labels", Some(inputs.labels)),
-        row("division over clients", Some(inputs.division)),
-        row("model: config.json", inputs.config),
-        row("model: weights", inputs.weights),
-        row("model: tokenizer", inputs.tokenizer),
-        row("model: adapter", inputs.adapter),
-        row("log of the rounds", record.summary.as_ref().map(|summary| summary.log.digest)),
-    ];
-    let left = |name: &str| Column { name: name.to_owned(), side: Side::Left };
-    Some(Table {
-        caption: "What it learned from, and the log that came of it.".to_owned(),
-        columns: vec![left("what"), left("SHA-256")],
-        rows: rows.into_iter().flatten().collect(),
-    })
+    let mut grid = Grid::new(["what", "SHA-256"]);
+    for (name, digest) in [
+        ("rows", Some(inputs.rows)),
+        ("labels", Some(inputs.labels)),
+        ("division over clients", Some(inputs.division)),
+        ("model: config.json", inputs.config),
+        ("model: weights", inputs.weights),
+        ("model: tokenizer", inputs.tokenizer),
+        ("model: adapter", inputs.adapter),
+        ("log of the rounds", record.summary.as_ref().map(|summary| summary.log.digest)),
+    ] {
+        if let Some(digest) = digest {
+            grid.row([name.to_owned(), digest.to_string()]);
+        }
+    }
+    Some(grid.table("What it learned from, and the log that came of it."))
 }

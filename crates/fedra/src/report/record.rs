@@ -17,7 +17,7 @@ use crate::folder::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
 use crate::folder::summary::Summary;
 use crate::prepare::fingerprint::Inputs;
 use crate::text::grid;
-use crate::text::headline::{headline, headline_of};
+use crate::text::headline::{headline, headline_of, set_name};
 
 /// How much of each round is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,12 +149,55 @@ impl RunRecord {
         })
     }
 
+    /// What it is judged by, the name of a score and of a set: of a run that is on, its last headline.
+    pub fn judged(&self) -> Option<(String, String)> {
+        let summed = self.summary.as_ref().and_then(|summary| summary.score.as_ref());
+        let last =
+            || self.last_score().map(|(name, _, on)| (name.to_owned(), set_name(on).to_owned()));
+        summed.map(|score| (score.name.clone(), score.on.clone())).or_else(last)
+    }
+
+    /// What it had spent and reached after each round, by a score on a set. Where clients keep parameters of
+    /// their own, the central score comes at the end alone.
+    pub fn curve(&self, name: &str, on: &str) -> Vec<CurvePoint> {
+        let effort: u64 = self.rounds.iter().map(|report| report.effort).sum();
+        let all = self.summary.as_ref().map_or(0, |summary| summary.multiply_adds) as f64;
+        let (mut bytes, mut work) = (0.0, 0.0);
+        let mut points = Vec::with_capacity(self.rounds.len());
+        for report in &self.rounds {
+            bytes += (report.bytes.up + report.bytes.down).0 as f64;
+            work += report.effort as f64 * all / effort.max(1) as f64;
+            let set = report.scores.iter().find(|set| set_name(set.on) == on);
+            let score = set.and_then(|set| set.mean.get(name)).copied();
+            points.push(CurvePoint { rounds: report.round.0 + 1, bytes, work, score });
+        }
+        let score = self.summary.as_ref().and_then(|summary| summary.score.as_ref());
+        let score = score.filter(|score| score.name == name && score.on == on);
+        if let (Some(last), Some(score)) = (points.last_mut(), score) {
+            last.score = Some(score.value);
+        }
+        points
+    }
+
     /// Each scored round with its scores on a set, counted from 1.
     pub fn scored(&self, on: EvaluationSet) -> impl Iterator<Item = (f64, &SetScores)> {
         self.rounds.iter().filter_map(move |report| {
             Some((counted(report), report.scores.iter().find(|set| set.on == on)?))
         })
     }
+}
+
+/// Where a run was after a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurvePoint {
+    /// Complete rounds.
+    pub rounds: u32,
+    /// Bytes so far, up and down.
+    pub bytes: f64,
+    /// What clients computed so far, in multiply-adds; 0 while the run is on.
+    pub work: f64,
+    /// The score, where the round was scored.
+    pub score: Option<f64>,
 }
 
 /// A round as people count it.

@@ -70,7 +70,7 @@ fn what_was_not_measured_is_not_drawn() {
         "Who gains",
         "Label by label",
         "Privacy spent",
-        "Signal against noise",
+        "Signal-to-noise ratio",
         "Drift of",
         "What blocks scored",
         "Who holds what",
@@ -199,7 +199,7 @@ fn a_private_run_shows_what_it_spent_and_where_the_noise_is() {
     }
     let html = page(folder(&rounds).path());
     assert!(html.contains("<h3>Privacy spent</h3>") && html.contains("epsilon 3.00"));
-    assert!(html.contains("<h3>Signal against noise</h3>") && html.contains("block.1"));
+    assert!(html.contains("<h3>Signal-to-noise ratio</h3>") && html.contains("block.1"));
     // Something was released without a bound: there is no number to draw.
     rounds[1]["privacy"]["epsilon"] = Value::Null;
     let html = page(folder(&rounds).path());
@@ -253,7 +253,7 @@ fn labels_and_what_was_taken_for_what_are_shown() {
     });
     let html = page(run.path());
     assert!(html.contains("Label by label, central test"));
-    assert!(html.contains("Which was taken for which, central test"));
+    assert!(html.contains("Confusion matrix, central test"));
     assert!(html.contains("&lt;i&gt;problem (8)") && !html.contains("<i>problem"));
     assert!(html.contains(">75</text>"), "six of eight");
 

@@ -1,10 +1,11 @@
 //! How long the phases of a round took, and what each side held in memory.
 
-use fedra_engine::{Phases, RoundReport};
-use fedra_report::{Chart, Content, Layer, Point, Scale, Series, StackedBars, Stroke};
+use fedra_engine::{Phases, RoundReport, SideMemory};
+use fedra_plan::ByteCount;
+use fedra_report::{Chart, Content, Layer, Point, Scale, StackedBars};
 
 use crate::report::binned::Columns;
-use crate::report::curves::unit_of;
+use crate::report::charts::{by_round, line, unit_of};
 use crate::report::record::{RunRecord, counted};
 
 /// A phase, and how long it took.
@@ -67,25 +68,15 @@ fn time(record: &RunRecord) -> Option<StackedBars> {
 }
 
 fn memory(record: &RunRecord) -> Option<Chart> {
-    let sides = |report: &RoundReport| {
-        report.memory.map(|it| (counted(report), it.client.0 as f64, it.server.0 as f64))
+    let held = || record.rounds.iter().filter_map(|report| Some((counted(report), report.memory?)));
+    let most = held().map(|(_, it)| it.client.0.max(it.server.0)).max()?;
+    let (unit, size) = unit_of(most as f64);
+    let of = |name: &str, colour, side: fn(&SideMemory) -> ByteCount| {
+        line(name, colour, held().map(|(round, it)| Point::new(round, side(&it).0 as f64 / size)))
     };
-    let held: Vec<(f64, f64, f64)> = record.rounds.iter().filter_map(sides).collect();
-    let most = held.iter().flat_map(|(_, client, server)| [*client, *server]).fold(0.0, f64::max);
-    let (unit, size) = unit_of(most);
-    let line = |name: &str, colour, side: fn(&(f64, f64, f64)) -> f64| Series {
-        name: name.to_owned(),
-        points: held.iter().map(|it| Point::new(it.0, side(it) / size)).collect(),
-        stroke: Stroke::Marked,
-        colour,
-    };
-    (!held.is_empty()).then(|| Chart {
-        title: "Memory of both sides".to_owned(),
-        caption: "The most tensor memory so far, weights included: of the client that held most, \
-                  and of the server."
-            .to_owned(),
-        x: ("round".to_owned(), Scale::Linear),
-        y: (unit.to_owned(), Scale::Linear),
-        series: vec![line("client", 0, |it| it.1), line("server", 1, |it| it.2)],
-    })
+    let caption = "The most tensor memory so far, weights included: of the client that held most, and of the \
+                   server.";
+    let lines = [of("client", 0, |it| it.client), of("server", 1, |it| it.server)];
+    let series = lines.into_iter().flatten().collect();
+    by_round(("Memory of both sides", caption), (unit, Scale::Linear), series)
 }

@@ -39,7 +39,7 @@ use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
-use crate::run::listener::{Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
+use crate::run::listener::{Event, Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -426,11 +426,11 @@ impl Run {
                 let names = ClientNames::of(&infos, &self.census);
                 folder.write_clients(&names).map_err(|error| broken(error, done))?;
             }
-            listener.model(done, federation.model());
+            listener.hear(Event::Model(done, federation.model()));
             self.keep_best(folder, &federation, &best_round)
                 .map_err(|error| broken(error, done))?;
         }
-        listener.end();
+        listener.hear(Event::End);
         files.finish().map_err(|error| broken(error, done))?;
         if done < rounds && !self.has_waited(&best_round) && !spent {
             return Ok(Ending::Interrupted { rounds: done, of: rounds });

@@ -16,37 +16,48 @@ use fedra_plan::Round;
 use crate::config::Experiment;
 use crate::error::Result;
 
-/// Follows a run. It is asked and told on the thread that runs the rounds.
+/// Follows a run. It is called on the thread that runs the rounds.
 pub trait Listener {
-    /// Something that a person should know before the rounds begin, in one line or a few.
-    fn note(&self, line: &str);
-
-    /// Something that went another way than was asked for.
-    fn warn(&self, line: &str);
-
-    /// How far the preparation of rows is: it is told often, and before anything else.
-    fn preparing(&self, step: &Preparing);
-
-    /// The preparation of rows is over, whether or not it came to its end.
-    fn prepared(&self);
+    /// Something happened.
+    fn hear(&self, event: Event<'_>);
 
     /// Rounds are about to begin; the observer that is returned is told about clients at work, on
     /// whatever threads they work.
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer>;
 
-    /// A round is complete.
-    fn round(&self, report: &RoundReport);
-
-    /// The shared model after so many rounds: what the server holds and sends out next.
-    fn model(&self, completed: u32, model: &ParamValues);
-
-    /// The rounds that began last are over.
-    fn end(&self);
-
     /// Whether to stop; it is asked between two rounds, and while rows are prepared, when nothing is left
     /// yet. Within a round its observer is asked, between two steps: what is left are complete rounds
     /// either way.
     fn stops(&self) -> bool;
+}
+
+/// What a run reports.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// Something that a person should know before the rounds begin, in one line or a few.
+    Note(&'a str),
+    /// Something that went another way than was asked for.
+    Warning(&'a str),
+    /// How far the preparation of rows is: often, and before anything else.
+    Preparing(Preparing),
+    /// The preparation of rows is over, whether or not it came to its end.
+    Prepared,
+    /// A round is complete.
+    Round(&'a RoundReport),
+    /// The shared model after so many rounds: what the server holds and sends out next.
+    Model(u32, &'a ParamValues),
+    /// The rounds that began last are over.
+    End,
+}
+
+impl dyn Listener + '_ {
+    pub(crate) fn note(&self, line: &str) {
+        self.hear(Event::Note(line));
+    }
+
+    pub(crate) fn warn(&self, line: &str) {
+        self.hear(Event::Warning(line));
+    }
 }
 
 /// Prepares rows as an experiment asks, while somebody listens.
@@ -56,11 +67,11 @@ pub(crate) fn followed<T>(
     prepare: impl FnOnce(&Work<'_>) -> Result<T>,
 ) -> Result<T> {
     let follow = |step: Preparing| {
-        listener.preparing(&step);
+        listener.hear(Event::Preparing(step));
         !listener.stops()
     };
     let outcome = prepare(&Work::on(experiment.draft.threads, &follow));
-    listener.prepared();
+    listener.hear(Event::Prepared);
     outcome
 }
 
@@ -97,23 +108,11 @@ pub enum Finishes {
 pub struct Silent;
 
 impl Listener for Silent {
-    fn note(&self, _line: &str) {}
-
-    fn warn(&self, _line: &str) {}
-
-    fn preparing(&self, _step: &Preparing) {}
-
-    fn prepared(&self) {}
+    fn hear(&self, _event: Event<'_>) {}
 
     fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         Arc::new(fedra_client::Silent)
     }
-
-    fn round(&self, _report: &RoundReport) {}
-
-    fn model(&self, _completed: u32, _model: &ParamValues) {}
-
-    fn end(&self) {}
 
     fn stops(&self) -> bool {
         false
@@ -125,7 +124,7 @@ pub(crate) struct Heard<'a>(pub &'a dyn Listener);
 
 impl Sink for Heard<'_> {
     fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
-        self.0.round(report);
+        self.0.hear(Event::Round(report));
         Ok(())
     }
 }

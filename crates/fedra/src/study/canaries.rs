@@ -11,17 +11,18 @@
 //! That holds exactly for one plain SGD step a round and closely for a few; other work is refused. What
 //! the promise speaks of is the noised sum, whatever is made of it afterwards.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fedra_client::{ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params};
 use fedra_compute::{Device, Generator, Params, Seed};
-use fedra_data::{Encoded, Preparing, Target};
+use fedra_data::{Encoded, Target};
 use fedra_engine::{
     Arrival, ClientId, ClientInfo, ClipRule, LocalRule, OptimiserConfig, Outcome, ParamValues,
-    PrivateSteps, RoundProgress, RoundReport, Work,
+    PrivateSteps, RoundProgress, Work,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Round, Scope};
@@ -32,8 +33,9 @@ use crate::config::complaint::Complaint;
 use crate::error::{Context, Result};
 use crate::folder::run_folder::Folder;
 use crate::forecast::private::PrivacySummary;
+use crate::process::locked;
 use crate::run::federate::{Ending, Run};
-use crate::run::listener::{Listener, Rounds};
+use crate::run::listener::{Event, Listener, Rounds};
 
 /// A run that was watched.
 pub struct CanaryRun {
@@ -104,7 +106,7 @@ impl CanaryRun {
         let first = fedra_client::to_values(&run.parts().0.params);
         let pool = run.thread_pool()?;
         let folder = Folder::create(scratch, experiment)?;
-        let watch = Watch { listener, server: Arc::default(), models: Mutex::new(vec![first]) };
+        let watch = Watch { listener, payloads: Arc::default(), models: RefCell::new(vec![first]) };
         let ended = run.run(&folder, pool.as_ref(), &watch);
         folder.abandon();
         if scratch.exists() {
@@ -113,7 +115,7 @@ impl CanaryRun {
         }
         let Ending::Complete(summary) = ended? else { return Ok(None) };
         let Some(privacy) = summary.privacy else { return Err(not_private()) };
-        let payloads = std::mem::take(&mut *held(&watch.server.payloads));
+        let payloads = std::mem::take(&mut *locked(&watch.payloads));
         let mut updates = BTreeMap::new();
         for ((round, client), payload) in payloads {
             let expected = Expectation {
@@ -127,7 +129,7 @@ impl CanaryRun {
             let opened = open(&payload, &expected).map_err(ClientError::from)?;
             updates.insert((round, client), opened.tensors());
         }
-        let models = watch.models.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let models = watch.models.into_inner();
         Ok(Some(Self { privacy, steps, model, work, clients, models, updates }))
     }
 
@@ -272,7 +274,7 @@ fn planted(run: &Run, canaries: usize, seed: Seed) -> Result<Vec<CanaryClient>> 
     let count = shards.clients.len();
     if canaries < count {
         let expected = format!("at least one for each of {count} clients");
-        return Err(Complaint::new("--canaries", canaries, expected).into());
+        return Err(Complaint::new("canaries", canaries, expected).into());
     }
     let classes = shards.labels.len().max(1);
     let mut clients = Vec::with_capacity(count);
@@ -319,87 +321,54 @@ fn canary(
     Ok(canary)
 }
 
-/// What a server sees of clients' answers.
-#[derive(Default)]
-struct Server {
-    payloads: Mutex<BTreeMap<(Round, ClientId), Vec<u8>>>,
-    /// Whoever else follows the clients.
-    follower: OnceLock<Arc<dyn Observer>>,
-}
+/// Updates as they reached the server.
+type Payloads = BTreeMap<(Round, ClientId), Vec<u8>>;
 
-impl Server {
-    fn followers(&self) -> impl Iterator<Item = &Arc<dyn Observer>> {
-        self.follower.get().into_iter()
-    }
+/// Keeps what a server sees of clients' answers, and lets somebody else follow too.
+struct Server {
+    follower: Arc<dyn Observer>,
+    payloads: Arc<Mutex<Payloads>>,
 }
 
 impl Observer for Server {
     fn started(&self, client: &ClientInfo, round: Round) {
-        self.followers().for_each(|follower| follower.started(client, round));
+        self.follower.started(client, round);
     }
 
     fn progressed(&self, progress: &RoundProgress) {
-        self.followers().for_each(|follower| follower.progressed(progress));
+        self.follower.progressed(progress);
     }
 
     fn stops(&self) -> bool {
-        self.followers().any(|follower| follower.stops())
+        self.follower.stops()
     }
 
     fn finished(&self, client: &ClientInfo, round: Round, arrival: &Arrival) {
-        self.followers().for_each(|follower| follower.finished(client, round, arrival));
+        self.follower.finished(client, round, arrival);
         if let Outcome::Finished(reply) = &arrival.outcome {
-            held(&self.payloads).insert((round, client.id), reply.payload.clone());
+            locked(&self.payloads).insert((round, client.id), reply.payload.clone());
         }
     }
-}
-
-/// A lock whose holder cannot have left half a change behind.
-fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps the models of all rounds, and lets somebody else follow too.
 struct Watch<'a> {
     listener: &'a dyn Listener,
-    server: Arc<Server>,
-    models: Mutex<Vec<ParamValues>>,
+    payloads: Arc<Mutex<Payloads>>,
+    models: RefCell<Vec<ParamValues>>,
 }
 
 impl Listener for Watch<'_> {
-    fn note(&self, line: &str) {
-        self.listener.note(line);
-    }
-
-    fn warn(&self, line: &str) {
-        self.listener.warn(line);
-    }
-
-    fn preparing(&self, step: &Preparing) {
-        self.listener.preparing(step);
-    }
-
-    fn prepared(&self) {
-        self.listener.prepared();
+    fn hear(&self, event: Event<'_>) {
+        self.listener.hear(event);
+        if let Event::Model(_, model) = event {
+            self.models.borrow_mut().push(model.clone());
+        }
     }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
-        // A run begins its rounds once.
-        let _first = self.server.follower.set(self.listener.begin(rounds));
-        Arc::clone(&self.server) as Arc<dyn Observer>
-    }
-
-    fn round(&self, report: &RoundReport) {
-        self.listener.round(report);
-    }
-
-    fn model(&self, completed: u32, model: &ParamValues) {
-        self.listener.model(completed, model);
-        held(&self.models).push(model.clone());
-    }
-
-    fn end(&self) {
-        self.listener.end();
+        let (follower, payloads) = (self.listener.begin(rounds), Arc::clone(&self.payloads));
+        Arc::new(Server { follower, payloads })
     }
 
     fn stops(&self) -> bool {

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use fedra_client::{Evaluator, Examples, Limits, Observer, Shards, to_params};
 use fedra_compute::{Device, Seed};
-use fedra_data::Preparing;
-use fedra_engine::{ParamValues, PrivacyReport, RoundReport};
+use fedra_engine::{ParamValues, PrivacyReport};
 use fedra_model::Model;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +22,7 @@ use crate::error::{Context, Result, refuse};
 use crate::folder::run_folder::Folder;
 use crate::prepare::fingerprint::Inputs;
 use crate::run::federate::{Ending, Run};
-use crate::run::listener::{Listener, Rounds};
+use crate::run::listener::{Event, Listener, Rounds};
 
 /// Which model of a run is given away.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -201,7 +200,7 @@ impl Subject {
     fn check(&self, released: Released) -> Result<()> {
         match released {
             Released::AtScore(_) if self.test.is_empty() => {
-                let expected = "test examples for --at-score: above 0";
+                let expected = "above 0: a model at a score needs test examples";
                 Err(Complaint::new("data.shares.central", "no test example", expected).into())
             }
             Released::AtScore(_) | Released::Final => Ok(()),
@@ -282,41 +281,29 @@ impl<'a> Watch<'a> {
 }
 
 impl Listener for Watch<'_> {
-    fn note(&self, line: &str) {
-        self.listener.note(line);
-    }
-
-    fn warn(&self, line: &str) {
-        self.listener.warn(line);
-    }
-
-    fn preparing(&self, step: &Preparing) {
-        self.listener.preparing(step);
-    }
-
-    fn prepared(&self) {
-        self.listener.prepared();
+    fn hear(&self, event: Event<'_>) {
+        self.listener.hear(event);
+        match event {
+            Event::Round(report) => {
+                let spent = report.privacy.clone();
+                let spent = spent.map(|spent| PrivacyReport { sites: Vec::new(), ..spent });
+                self.privacy.replace(spent);
+            }
+            Event::Model(completed, model) => {
+                let seen = self.look(completed, model);
+                self.is_over.set(seen.as_ref().map_or(true, |seen| seen.is_reached));
+                *self.seen.borrow_mut() = seen;
+            }
+            Event::Note(_)
+            | Event::Warning(_)
+            | Event::Preparing(_)
+            | Event::Prepared
+            | Event::End => {}
+        }
     }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         self.listener.begin(rounds)
-    }
-
-    fn round(&self, report: &RoundReport) {
-        self.listener.round(report);
-        let spent = report.privacy.clone();
-        self.privacy.replace(spent.map(|spent| PrivacyReport { sites: Vec::new(), ..spent }));
-    }
-
-    fn model(&self, completed: u32, model: &ParamValues) {
-        self.listener.model(completed, model);
-        let seen = self.look(completed, model);
-        self.is_over.set(seen.as_ref().map_or(true, |seen| seen.is_reached));
-        *self.seen.borrow_mut() = seen;
-    }
-
-    fn end(&self) {
-        self.listener.end();
     }
 
     fn stops(&self) -> bool {

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use fedra_data::printable;
 use fedra_report::{Column, Side, Table};
 
-/// A table on its way to a terminal.
+/// A table on its way to a terminal or a page.
 ///
-/// The first column and those of words are set to the left; [`Grid::new`] takes a heading that
-/// starts with `>` for a column of numbers, which is set to the right.
+/// Columns are set to the left. A heading that starts with `>` is that of a column of numbers, which is set
+/// to the right; one that starts with `<` has names and sentences out of files ([`Side::Name`]).
 pub struct Grid {
-    right: Vec<bool>,
+    columns: Vec<Column>,
     rows: Vec<Vec<String>>,
     /// Columns at which a table that is too wide goes on below itself.
     parts: Vec<usize>,
@@ -20,22 +20,36 @@ pub struct Grid {
 
 impl Grid {
     /// An empty table with these headings.
-    pub fn new<const N: usize>(headings: [&str; N]) -> Self {
-        let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
-        let names = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned());
-        Self { right, rows: vec![names.collect()], parts: Vec::new() }
+    pub fn new(headings: impl IntoIterator<Item: AsRef<str>>) -> Self {
+        let column = |heading: &str| {
+            let (side, name) = match heading.split_at_checked(1) {
+                Some((">", name)) => (Side::Right, name),
+                Some(("<", name)) => (Side::Name, name),
+                Some(_) | None => (Side::Left, heading),
+            };
+            Column { name: name.to_owned(), side }
+        };
+        let columns: Vec<Column> = headings.into_iter().map(|one| column(one.as_ref())).collect();
+        let names = columns.iter().map(|column| column.name.clone()).collect();
+        Self { columns, rows: vec![names], parts: Vec::new() }
     }
 
-    /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.add(cells.into());
+    /// A table of a page.
+    pub fn of(table: &Table) -> Self {
+        let names = table.columns.iter().map(|column| column.name.clone()).collect();
+        let rows = [vec![names], table.rows.clone()].concat();
+        Self { columns: table.columns.clone(), rows, parts: Vec::new() }
     }
 
-    /// An empty table with any number of columns.
-    pub fn with(headings: &[String]) -> Self {
-        let right = headings.iter().map(|heading| heading.starts_with('>')).collect();
-        let names = headings.iter().map(|heading| heading.trim_start_matches('>').to_owned());
-        Self { right, rows: vec![names.collect()], parts: Vec::new() }
+    /// Adds a row, one cell a column.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let shown = |cell: String| match printable(&cell) {
+            Cow::Borrowed(_) => cell,
+            Cow::Owned(escaped) => escaped,
+        };
+        let cells: Vec<String> = cells.into_iter().map(shown).collect();
+        debug_assert_eq!(cells.len(), self.columns.len(), "one cell a column");
+        self.rows.push(cells);
     }
 
     /// Where the table is too wide, it goes on below itself from this column on.
@@ -43,44 +57,29 @@ impl Grid {
         self.parts.push(column);
     }
 
-    /// Adds a row, one cell a column.
-    pub fn add(&mut self, cells: Vec<String>) {
-        debug_assert_eq!(cells.len(), self.right.len(), "one cell a column");
-        let shown = |cell: String| match printable(&cell) {
-            Cow::Borrowed(_) => cell,
-            Cow::Owned(escaped) => escaped,
-        };
-        self.rows.push(cells.into_iter().map(shown).collect());
-    }
-
     /// The same table for a page in Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
-        let rule: Vec<String> =
-            self.right.iter().map(|r| if *r { "---:" } else { "---" }.to_owned()).collect();
+        let rule = (0..self.columns.len()).map(|at| if self.is_right(at) { "---:" } else { "---" });
+        let rule: Vec<String> = rule.map(str::to_owned).collect();
         let mut lines: Vec<String> = self.rows.iter().map(|row| line(row)).collect();
         lines.insert(1, line(&rule));
         lines.join("\n")
     }
 
-    /// The same table for a page in HTML.
-    pub fn table(&self) -> Table {
-        let side = |right: &bool| if *right { Side::Right } else { Side::Left };
-        let mut rows = self.rows.iter();
-        let names = rows.next().into_iter().flatten();
-        Table {
-            caption: String::new(),
-            columns: names
-                .zip(&self.right)
-                .map(|(name, right)| Column { name: name.clone(), side: side(right) })
-                .collect(),
-            rows: rows.cloned().collect(),
-        }
+    /// The same table for a page in HTML, with a sentence above it.
+    pub fn table(&self, caption: impl Into<String>) -> Table {
+        let (columns, rows) = (self.columns.clone(), self.rows[1..].to_vec());
+        Table { caption: caption.into(), columns, rows }
+    }
+
+    fn is_right(&self, column: usize) -> bool {
+        self.columns[column].side == Side::Right
     }
 
     /// The lines, without blanks at their ends.
     pub fn lines(&self) -> Vec<String> {
-        let all: Vec<usize> = (0..self.right.len()).collect();
+        let all: Vec<usize> = (0..self.columns.len()).collect();
         self.set(&all, &self.widths())
     }
 
@@ -119,7 +118,7 @@ impl Grid {
         let width = |column: usize| {
             self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
         };
-        (0..self.right.len()).map(width).collect()
+        (0..self.columns.len()).map(width).collect()
     }
 
     /// Some of the columns, as wide as is said.
@@ -133,7 +132,7 @@ impl Grid {
                 let cell = |(cell, column): (&Vec<String>, &usize)| {
                     let text = cell.get(depth).map_or("", String::as_str);
                     let width = widths[*column];
-                    if self.right[*column] {
+                    if self.is_right(*column) {
                         format!("{text:>width$}")
                     } else {
                         format!("{text:width$}")
@@ -187,6 +186,15 @@ impl std::fmt::Display for Grid {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&self.lines().join("\n"))
     }
+}
+
+/// The first few of some names, and how many more there are: `a, b and 3 more`.
+pub fn listed(names: impl ExactSizeIterator<Item: AsRef<str>>, most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let first: Vec<_> = names.take(most).collect();
+    let first: Vec<&str> = first.iter().map(AsRef::as_ref).collect();
+    let rest = if more > 0 { format!(" and {} more", grouped(more as u64)) } else { String::new() };
+    first.join(", ") + &rest
 }
 
 /// So many of a thing: `1 round`, `1,200 rounds`.

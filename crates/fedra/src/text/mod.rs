@@ -3,5 +3,6 @@
 
 pub mod grid;
 pub mod headline;
+pub mod label_table;
 pub mod shell;
 pub mod wrap;

@@ -7,7 +7,7 @@
 /// The text with no line broken inside a word; lines of up to `width` characters, where words allow.
 ///
 /// ```
-/// # use fedra::wrap::wrapped;
+/// # use fedra::text::wrap::wrapped;
 /// assert_eq!(wrapped("note: as long as this", 14), "note: as long\n  as this");
 /// ```
 pub fn wrapped(text: &str, width: usize) -> String {

@@ -11,7 +11,7 @@ use fedra_audit::{
 use fedra_compute::Seed;
 use fedra_engine::PrivacyReport;
 use fedra_privacy::shown;
-use fedra_report::{Chart, Content, Point, Scale, Section, Series, Stroke, Table};
+use fedra_report::{Chart, Content, Point, Scale, Section, Series, Stroke};
 use serde::Serialize;
 
 use crate::console;
@@ -171,7 +171,7 @@ pub fn write(attacked: &[Attacked], folder: &StudyFolder) -> Result<()> {
     };
     let caption = "Each model is attacked with the others as shadow models. 95 % intervals from \
                    drawing rows and models anew.";
-    let table = Table { caption: caption.to_owned(), ..table(attacked).table() };
+    let table = table(attacked).table(caption);
     let found = vec![Section::new("What was found", vec![Content::Table(table)])];
     let heading = ("Which rows did the model learn from?", remarks(attacked));
     folder.put_page(heading, found, &MembershipAttack::ALL.map(named))
@@ -208,7 +208,7 @@ fn table(attacked: &[Attacked]) -> Grid {
                 format!("{:.3}-{:.3}", finding.auc.low, finding.auc.high),
             ];
             let found = finding.found.iter().flat_map(|found| percents(&found.tpr));
-            grid.add(shared.into_iter().chain(area).chain(found).collect());
+            grid.row(shared.into_iter().chain(area).chain(found));
         }
     }
     grid

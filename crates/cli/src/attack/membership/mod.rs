@@ -11,13 +11,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::run::listener::{Listener, Rounds};
+use fedra::run::listener::{Event, Listener, Rounds};
 use fedra::study::compare::{CompareRequest, Variant, WorkPlan};
 use fedra::study::shadow::{Released, ShadowModel, ShadowRequest};
 use fedra::text::headline::round_line;
 use fedra_client::Observer;
-use fedra_data::Preparing;
-use fedra_engine::{ParamValues, RoundReport};
 
 use crate::console;
 use crate::experiment::Overrides;
@@ -235,35 +233,27 @@ impl Follower {
 }
 
 impl Listener for Follower {
-    /// The same experiment is run many times: what there is to know about it is said once.
-    fn note(&self, line: &str) {
-        self.warn(line);
-    }
-
-    fn warn(&self, line: &str) {
-        if !self.noted.borrow().iter().any(|noted| noted == line) {
-            self.noted.borrow_mut().push(line.to_owned());
-            self.voice.say(line);
+    fn hear(&self, event: Event<'_>) {
+        match event {
+            // The same experiment is run many times: what there is to know about it is said once.
+            Event::Note(line) | Event::Warning(line) => {
+                if !self.noted.borrow().iter().any(|noted| noted == line) {
+                    self.noted.borrow_mut().push(line.to_owned());
+                    self.voice.say(line);
+                }
+            }
+            Event::Round(report) => {
+                let line = round_line(report, self.rounds.get());
+                self.show(&format!("  {line}"));
+            }
+            Event::Preparing(_) | Event::Prepared | Event::Model(..) | Event::End => {}
         }
     }
-
-    fn preparing(&self, _step: &Preparing) {}
-
-    fn prepared(&self) {}
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         self.rounds.set(rounds.rounds);
         Arc::new(Stopping)
     }
-
-    fn round(&self, report: &RoundReport) {
-        let line = round_line(report, self.rounds.get());
-        self.show(&format!("  {line}"));
-    }
-
-    fn model(&self, _completed: u32, _model: &ParamValues) {}
-
-    fn end(&self) {}
 
     fn stops(&self) -> bool {
         interrupt::interrupted()

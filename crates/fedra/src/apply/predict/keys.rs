@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 
 use fedra_data::{DataError, Record, TextFile, TextRow, TextSink};
 
-use crate::error::{Error, Result, refuse};
+use crate::config::complaint::Complaint;
+use crate::error::{Error, Result};
 
 /// Columns that a table can have.
 const MOST: usize = 10_000;
@@ -36,10 +37,9 @@ impl Keys {
                 continue;
             }
             if self.names.len() == MOST {
-                refuse!(
-                    "--output: found more than {MOST} different keys in the rows, expected fewer in a table\n\
-                     hint: jsonl needs no columns"
-                );
+                let found = format!("more than {MOST} different keys in the rows");
+                let complaint = Complaint::new("output", found, "fewer in a table");
+                return Err(complaint.with_hint("jsonl needs no columns").into());
             }
             self.seen.insert(name.clone());
             self.names.push(name.clone());

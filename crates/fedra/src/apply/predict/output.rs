@@ -1,15 +1,6 @@
 //! Answers beside the rows that they are about: JSON lines, CSV, TSV, Parquet, or lines for people.
 //!
-//! | key or column | one label | several labels | spans |
-//! | --- | --- | --- | --- |
-//! | `predicted` | its name | a list of names; joined by `;` in a table | a list of spans; JSON in a table |
-//! | `probability` | its probability | joined by `;`, in a table alone | inside each span |
-//! | `probabilities` | of the likeliest labels | the same | |
-//! | `tags` | | | of words that were given one by one |
-//! | `truncated` | pieces that were not seen, if any | the same | |
-//!
-//! A row that already has a field of such a name is refused: it would have two. Parquet has types of its
-//! own ([`super::parquet`]).
+//! A row that already has a field whose name an answer needs ([`super::cells`]) is refused: it would have two.
 //!
 //! Rows of JSON lines may have their keys in any order, and lack some. A table has a column for every key,
 //! in the order in which keys are first seen ([`super::keys`]); what a row lacks is an empty cell.
@@ -20,10 +11,13 @@ use std::io::Write;
 use fedra_data::{Body, Field, Record, printable};
 use serde_json::json;
 
+use super::cells::{Cell, Kind, columns, in_object, in_table};
 use super::parquet::ParquetAnswers;
 use super::prediction::{FoundSpan, LabelProbability, Prediction};
 use crate::apply::trained_model::Reading;
-use crate::error::{Error, Result, refuse};
+use crate::config::complaint::Complaint;
+use crate::error::{Error, Result};
+use crate::text::grid::listed;
 
 /// How answers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +56,10 @@ pub struct WriteSettings {
     pub answers: Reading,
 }
 
-/// Labels in `probabilities` unless another number is asked for.
-const USUAL_TOP: usize = 5;
 /// Fields that an answer may have.
 const OWN: [&str; 5] = ["predicted", "probability", "probabilities", "tags", "truncated"];
+/// Columns that a message names one by one.
+const MOST_NAMED: usize = 12;
 /// Letters of a text in a line for people.
 const SHOWN: usize = 60;
 
@@ -75,34 +69,33 @@ pub struct PredictionWriter<W: Write + Send> {
     settings: WriteSettings,
     /// The columns of a table, once they are known.
     columns: Option<TableColumns>,
-    is_begun: bool,
 }
 
 enum Output<W: Write + Send> {
     Lines(W),
-    Parquet(ParquetAnswers<W>),
+    /// A table before its first row.
+    Waiting(W),
+    Delimited(Box<csv::Writer<W>>),
+    Parquet(Box<ParquetAnswers<W>>),
+    /// A table that could not be begun.
+    Lost,
 }
 
 impl<W: Write + Send> PredictionWriter<W> {
     /// Nothing written yet.
     pub fn new(output: W, settings: WriteSettings) -> Self {
         let output = match settings.format {
-            OutputFormat::Parquet => Output::Parquet(ParquetAnswers::new(output, settings)),
-            OutputFormat::JsonLines
-            | OutputFormat::Csv
-            | OutputFormat::Tsv
-            | OutputFormat::Text => Output::Lines(output),
+            OutputFormat::JsonLines | OutputFormat::Text => Output::Lines(output),
+            OutputFormat::Csv | OutputFormat::Tsv | OutputFormat::Parquet => {
+                Output::Waiting(output)
+            }
         };
-        Self { output, settings, columns: None, is_begun: false }
+        Self { output, settings, columns: None }
     }
 
     /// Whether a table is written whose columns nobody has told yet.
     pub(super) fn needs_columns(&self) -> bool {
-        let is_table = match self.settings.format {
-            OutputFormat::Csv | OutputFormat::Tsv | OutputFormat::Parquet => true,
-            OutputFormat::JsonLines | OutputFormat::Text => false,
-        };
-        is_table && self.columns.is_none()
+        matches!(self.output, Output::Waiting(_)) && self.columns.is_none()
     }
 
     /// Takes note of the columns that all rows together have.
@@ -119,171 +112,103 @@ impl<W: Write + Send> PredictionWriter<W> {
         body: &Body,
         prediction: &Prediction,
     ) -> Result<()> {
-        let line = match self.settings.format {
-            OutputFormat::JsonLines => {
-                check_free(record.fields.iter().map(|(name, _)| name.as_str()))?;
-                self.object(record, prediction)
+        if self.needs_columns() {
+            // Where nobody told the columns of a table, they are those of the first row.
+            let names: Vec<String> = record.fields.iter().map(|(name, _)| name.clone()).collect();
+            self.columns(&names)?;
+        }
+        self.begin()?;
+        let top = self.settings.top;
+        let fields = self.columns.as_ref().map(|columns| columns.fields(record)).transpose()?;
+        let fields = fields.into_iter().flatten();
+        let answer = || in_table(prediction, top).into_iter();
+        let written = match &mut self.output {
+            Output::Parquet(answers) => {
+                return answers.write(fields.map(cell_of).chain(answer()).collect());
             }
-            OutputFormat::Csv => self.cells(record, prediction, ',')?,
-            OutputFormat::Tsv => self.cells(record, prediction, '\t')?,
-            OutputFormat::Text => for_people(body, prediction),
-            OutputFormat::Parquet => {
-                self.know_columns(record)?;
-                if let (Output::Parquet(answers), Some(columns)) = (&mut self.output, &self.columns)
-                {
-                    answers.begin(&columns.names)?;
-                    answers.write(&columns.fields(record)?, prediction)?;
-                }
-                return Ok(());
+            Output::Delimited(table) => {
+                let cells = fields.map(Field::to_cell).chain(answer().map(|cell| cell.to_text()));
+                table.write_record(cells).map_err(std::io::Error::from)
+            }
+            Output::Lines(output) if self.settings.format == OutputFormat::Text => {
+                writeln!(output, "{}", for_people(body, prediction))
+            }
+            Output::Lines(output) => {
+                check_free(record.fields.iter().map(|(name, _)| name.as_str()))?;
+                let own = record.fields.iter();
+                let own = own.map(|(name, field)| format!("{}: {}", json!(name), field.to_json()));
+                let answer = in_object(prediction, top).into_iter();
+                let answer = answer.map(|(name, cell)| format!("\"{name}\": {}", cell.to_json()));
+                writeln!(output, "{{{}}}", own.chain(answer).collect::<Vec<String>>().join(", "))
+            }
+            Output::Waiting(_) | Output::Lost => {
+                Err(std::io::Error::other("an earlier part of them failed"))
             }
         };
-        self.put(&line)
+        written.map_err(unwritten)
     }
 
     /// Ends the output and gives it back; a table without rows still has its header.
     pub fn finish(mut self) -> Result<W> {
-        let separator = match self.settings.format {
-            OutputFormat::Csv => Some(','),
-            OutputFormat::Tsv => Some('\t'),
-            OutputFormat::JsonLines | OutputFormat::Text | OutputFormat::Parquet => None,
-        };
-        if let (Some(separator), false, Some(columns)) = (separator, self.is_begun, &self.columns) {
-            let header = self.header(&columns.names, separator);
-            self.put(&header)?;
+        if self.settings.format == OutputFormat::Parquet {
+            // Where nobody told of any, the input has none.
+            self.columns.get_or_insert_with(|| TableColumns::of(&[]));
+        }
+        if self.columns.is_some() {
+            self.begin()?;
         }
         self.flush()?;
         match self.output {
-            Output::Lines(output) => Ok(output),
-            Output::Parquet(mut answers) => {
-                answers.begin(&self.columns.map_or(Vec::new(), |columns| columns.names))?;
-                answers.finish()
+            Output::Lines(output) | Output::Waiting(output) => Ok(output),
+            Output::Delimited(table) => {
+                table.into_inner().map_err(|error| unwritten(error.into_error()))
             }
+            Output::Parquet(answers) => answers.finish(),
+            Output::Lost => Err(unwritten(std::io::Error::other("they could not be begun"))),
         }
     }
 
     /// Lets what was written so far go.
     pub(super) fn flush(&mut self) -> Result<()> {
-        match &mut self.output {
-            Output::Lines(output) => output.flush().map_err(unwritten),
+        let flushed = match &mut self.output {
+            Output::Lines(output) => output.flush(),
+            Output::Delimited(table) => table.flush(),
             // A file that is cut short is none, so nobody waits for its first rows.
-            Output::Parquet(_) => Ok(()),
-        }
+            Output::Parquet(_) | Output::Waiting(_) | Output::Lost => Ok(()),
+        };
+        flushed.map_err(unwritten)
     }
 
-    fn put(&mut self, line: &str) -> Result<()> {
-        match &mut self.output {
-            Output::Lines(output) => {
-                let written = output.write_all(line.as_bytes());
-                written.and_then(|()| output.write_all(b"\n")).map_err(unwritten)
-            }
-            Output::Parquet(_) => Ok(()),
-        }
-    }
-
-    fn object(&self, record: &Record, prediction: &Prediction) -> String {
-        let mut fields: Vec<String> = record
-            .fields
-            .iter()
-            .map(|(name, field)| format!("{}: {}", json!(name), field.to_json()))
-            .collect();
-        let mut add = |name: &str, value: String| fields.push(format!("\"{name}\": {value}"));
-        let top = self.settings.top.unwrap_or(USUAL_TOP);
-        match prediction {
-            Prediction::One { labels, .. } => {
-                if let Some(best) = labels.first() {
-                    add("predicted", json!(best.label).to_string());
-                    add("probability", shown(best.probability));
-                }
-                if top > 0 {
-                    add("probabilities", likeliest(labels, top));
-                }
-            }
-            Prediction::Several { labels, answered, .. } => {
-                let names: Vec<&str> =
-                    labels[..*answered].iter().map(|one| one.label.as_str()).collect();
-                add("predicted", json!(names).to_string());
-                // What is answered always has its probability.
-                if top > 0 || *answered > 0 {
-                    add("probabilities", likeliest(labels, top.max(*answered)));
-                }
-            }
-            Prediction::Spans { spans, tags } => {
-                add("predicted", as_json(spans));
-                if let Some(tags) = tags {
-                    add("tags", json!(tags).to_string());
-                }
-            }
-        }
-        if prediction.truncated() > 0 {
-            add("truncated", prediction.truncated().to_string());
-        }
-        format!("{{{}}}", fields.join(", "))
-    }
-
-    fn cells(
-        &mut self,
-        record: &Record,
-        prediction: &Prediction,
-        separator: char,
-    ) -> Result<String> {
-        self.know_columns(record)?;
-        let columns = self.columns.as_ref().expect("they are known by now");
-        let mut lines = Vec::new();
-        if !self.is_begun {
-            self.is_begun = true;
-            lines.push(self.header(&columns.names, separator));
-        }
-        let fields = columns.fields(record)?;
-        let mut cells: Vec<String> = fields.into_iter().map(Field::to_cell).collect();
-        match prediction {
-            Prediction::One { labels, .. } => {
-                let best = labels.first();
-                cells.push(best.map_or(String::new(), |one| one.label.clone()));
-                cells.push(best.map_or(String::new(), |one| shown(one.probability)));
-                if let Some(top) = self.settings.top.filter(|top| *top > 0) {
-                    cells.push(likeliest(labels, top));
-                }
-            }
-            Prediction::Several { labels, answered, .. } => {
-                let answered = &labels[..*answered];
-                let names: Vec<&str> = answered.iter().map(|one| one.label.as_str()).collect();
-                let is_clear = names.iter().all(|name| !name.contains(';'));
-                cells.push(if is_clear { names.join(";") } else { json!(names).to_string() });
-                let numbers: Vec<String> =
-                    answered.iter().map(|one| shown(one.probability)).collect();
-                cells.push(numbers.join(";"));
-                if let Some(top) = self.settings.top.filter(|top| *top > 0) {
-                    cells.push(likeliest(labels, top));
-                }
-            }
-            Prediction::Spans { spans, .. } => cells.push(as_json(spans)),
-        }
-        lines.push(joined(&cells, separator));
-        Ok(lines.join("\n"))
-    }
-
-    /// Where nobody told the columns of a table, they are those of the first row.
-    fn know_columns(&mut self, record: &Record) -> Result<()> {
-        if self.columns.is_some() {
+    /// Begins a table whose columns are known.
+    fn begin(&mut self) -> Result<()> {
+        let (Output::Waiting(_), Some(known)) = (&self.output, &self.columns) else {
             return Ok(());
-        }
-        let names: Vec<String> = record.fields.iter().map(|(name, _)| name.clone()).collect();
-        self.columns(&names)
+        };
+        let Output::Waiting(output) = std::mem::replace(&mut self.output, Output::Lost) else {
+            return Ok(());
+        };
+        let own = columns(self.settings.answers, self.settings.top).into_iter();
+        let given = known.names.iter().map(|name| (name.clone(), Kind::Text));
+        let all = given.chain(own.map(|(name, kind)| (name.to_owned(), kind)));
+        let separator = if self.settings.format == OutputFormat::Tsv { b'\t' } else { b',' };
+        self.output = if self.settings.format == OutputFormat::Parquet {
+            Output::Parquet(Box::new(ParquetAnswers::new(output, all.collect())?))
+        } else {
+            let mut table = csv::WriterBuilder::new().delimiter(separator).from_writer(output);
+            let header = table.write_record(all.map(|(name, _)| name));
+            header.map_err(|error| unwritten(error.into()))?;
+            Output::Delimited(Box::new(table))
+        };
+        Ok(())
     }
+}
 
-    fn header(&self, columns: &[String], separator: char) -> String {
-        let mut names = columns.to_vec();
-        names.push("predicted".to_owned());
-        match self.settings.answers {
-            Reading::OneLabel | Reading::SeveralLabels => {
-                names.push("probability".to_owned());
-                if self.settings.top.is_some_and(|top| top > 0) {
-                    names.push("probabilities".to_owned());
-                }
-            }
-            Reading::Words => {}
-        }
-        joined(&names, separator)
+/// What a row has in a column, as text.
+fn cell_of(field: &Field) -> Cell {
+    match field {
+        Field::Absent => Cell::Absent,
+        Field::Json(raw) if raw.get() == "null" => Cell::Absent,
+        Field::Text(_) | Field::List(_) | Field::Json(_) => Cell::Text(field.to_cell()),
     }
 }
 
@@ -314,30 +239,18 @@ impl TableColumns {
         let mut cells: Vec<Option<&Field>> = vec![None; self.names.len()];
         for (name, field) in fields {
             let Some(place) = self.places.get(name) else {
-                refuse!(
-                    "--output: found the key {name:?} for the first time when the table had begun, expected one \
-                     of {}\nhint: a file given as --input is looked through before its answers are written, a \
-                     stream cannot be; jsonl needs no columns",
-                    listed(&self.names)
-                );
+                let found = format!("the key {name:?} for the first time when the table had begun");
+                let expected = format!("one of {}", listed(self.names.iter(), MOST_NAMED));
+                let hint = "a file is looked through before its answers are written, a stream cannot be; jsonl \
+                            needs no columns";
+                return Err(Complaint::new("output", found, expected).with_hint(hint).into());
             };
             if cells[*place].replace(field).is_some() {
-                refuse!(
-                    "--input: found the key {name:?} twice in a row, expected it once in a table"
-                );
+                let found = format!("the key {name:?} twice in a row");
+                return Err(Complaint::new("input", found, "it once in a table").into());
             }
         }
         Ok(cells.into_iter().map(|cell| cell.unwrap_or(&LACKING)).collect())
-    }
-}
-
-/// Names, the first few of many.
-fn listed(names: &[String]) -> String {
-    const MOST: usize = 12;
-    let first = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(MOST) {
-        0 => first,
-        more => format!("{first} and {more} more"),
     }
 }
 
@@ -348,48 +261,11 @@ fn unwritten(source: std::io::Error) -> Error {
 /// Refuses fields that an answer needs for itself.
 fn check_free<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<()> {
     if let Some(name) = names.find(|name| OWN.contains(name)) {
-        refuse!(
-            "--input: found a column {name:?}, expected none of that name: the answer goes there\n\
-             hint: rename the column"
-        );
+        let expected = "none of that name: the answer goes there";
+        let complaint = Complaint::new("input", format!("a column {name:?}"), expected);
+        return Err(complaint.with_hint("rename the column").into());
     }
     Ok(())
-}
-
-/// A probability with the digits that f32 has.
-fn shown(probability: f64) -> String {
-    as_json(&(probability as f32))
-}
-
-/// A value in JSON; f32 has fewer digits this way than as part of a [`serde_json::Value`], and what is no
-/// number is null.
-pub(super) fn as_json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
-}
-
-pub(super) fn likeliest(labels: &[LabelProbability], top: usize) -> String {
-    let one = |one: &LabelProbability| format!("{}: {}", json!(one.label), shown(one.probability));
-    let all: Vec<String> = labels.iter().take(top).map(one).collect();
-    format!("{{{}}}", all.join(", "))
-}
-
-/// A line of a table, cells quoted where they have to be.
-fn joined(cells: &[String], separator: char) -> String {
-    let special = [separator, '"', '\n', '\r'];
-    let quoted = |cell: &String| {
-        if cell.contains(special) {
-            format!("\"{}\"", cell.replace('"', "\"\""))
-        } else {
-            cell.clone()
-        }
-    };
-    let cells: Vec<String> = cells.iter().map(quoted).collect();
-    // A blank line would be no row.
-    if cells.len() == 1 && cells[0].is_empty() {
-        "\"\"".to_owned()
-    } else {
-        cells.join(&separator.to_string())
-    }
 }
 
 fn for_people(body: &Body, prediction: &Prediction) -> String {

@@ -13,7 +13,6 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use fedra_data::Field;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, FloatType};
 use parquet::errors::{ParquetError, Result as Stored};
@@ -21,10 +20,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 
-use super::output::{WriteSettings, likeliest};
-use super::prediction::Prediction;
-use crate::apply::trained_model::Reading;
-use crate::error::{Error, Result, refuse};
+use super::cells::{Cell, Kind};
+use crate::config::complaint::Complaint;
+use crate::error::{Error, Result};
 
 /// Rows of a group.
 const ROWS: usize = 1 << 16;
@@ -33,108 +31,28 @@ const BYTES: usize = 64 << 20;
 
 /// A Parquet file on its way.
 pub(super) struct ParquetAnswers<W: Write + Send> {
-    settings: WriteSettings,
-    state: State<W>,
+    columns: Vec<(String, Kind)>,
+    writer: SerializedFileWriter<W>,
     /// Rows that make no group yet, a value for each column.
-    rows: Vec<Vec<Value>>,
+    rows: Vec<Vec<Cell>>,
     bytes: usize,
 }
 
-enum State<W: Write + Send> {
-    /// The columns are not known yet.
-    Waiting(W),
-    Begun {
-        columns: Vec<(String, Kind)>,
-        writer: Box<SerializedFileWriter<W>>,
-    },
-    /// Writing failed.
-    Lost,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Text,
-    Number,
-    Texts,
-    Numbers,
-}
-
-enum Value {
-    Text(Option<String>),
-    Number(Option<f32>),
-    Texts(Vec<String>),
-    Numbers(Vec<f32>),
-}
-
 impl<W: Write + Send> ParquetAnswers<W> {
-    pub fn new(output: W, settings: WriteSettings) -> Self {
-        Self { settings, state: State::Waiting(output), rows: Vec::new(), bytes: 0 }
-    }
-
-    /// Takes note of the columns that all rows have.
-    pub fn begin(&mut self, names: &[String]) -> Result<()> {
-        let output = match std::mem::replace(&mut self.state, State::Lost) {
-            State::Waiting(output) => output,
-            known @ (State::Begun { .. } | State::Lost) => {
-                self.state = known;
-                return Ok(());
-            }
-        };
-        let mut twice = names.iter().enumerate().filter(|(at, name)| names[..*at].contains(name));
-        if let Some((_, name)) = twice.next() {
-            refuse!(
-                "--output: found two columns called {name:?}, expected every name once in Parquet"
-            );
-        }
-        let mut columns: Vec<(String, Kind)> =
-            names.iter().map(|name| (name.clone(), Kind::Text)).collect();
-        let (predicted, probability) = match self.settings.answers {
-            Reading::OneLabel => (Kind::Text, Some(Kind::Number)),
-            Reading::SeveralLabels => (Kind::Texts, Some(Kind::Numbers)),
-            Reading::Words => (Kind::Text, None),
-        };
-        columns.push(("predicted".to_owned(), predicted));
-        if let Some(probability) = probability {
-            columns.push(("probability".to_owned(), probability));
-            let top = self.settings.top.filter(|top| *top > 0);
-            columns.extend(top.map(|_| ("probabilities".to_owned(), Kind::Text)));
+    /// Begins a file with these columns.
+    pub fn new(output: W, columns: Vec<(String, Kind)>) -> Result<Self> {
+        let is_twice = |at: usize| columns[..at].iter().any(|(name, _)| *name == columns[at].0);
+        if let Some(at) = (0..columns.len()).find(|at| is_twice(*at)) {
+            let found = format!("two columns called {:?}", columns[at].0);
+            return Err(Complaint::new("output", found, "every name once in Parquet").into());
         }
         let writer = opened(output, &columns).map_err(|error| unwritten(&error))?;
-        self.state = State::Begun { columns, writer: Box::new(writer) };
-        Ok(())
+        Ok(Self { columns, writer, rows: Vec::new(), bytes: 0 })
     }
 
-    /// Adds a row, a field for each column.
-    pub fn write(&mut self, fields: &[&Field], prediction: &Prediction) -> Result<()> {
-        let cell = |field: &Field| {
-            let is_null = match field {
-                Field::Absent => true,
-                Field::Json(raw) => raw.get() == "null",
-                Field::Text(_) | Field::List(_) => false,
-            };
-            Value::Text((!is_null).then(|| field.to_cell()))
-        };
-        let mut row: Vec<Value> = fields.iter().map(|field| cell(field)).collect();
-        let number = |probability: f64| Some(probability as f32).filter(|it| it.is_finite());
-        let top = self.settings.top.filter(|top| *top > 0);
-        match prediction {
-            Prediction::One { labels, .. } => {
-                let best = labels.first();
-                row.push(Value::Text(best.map(|one| one.label.clone())));
-                row.push(Value::Number(best.and_then(|one| number(one.probability))));
-                row.extend(top.map(|top| Value::Text(Some(likeliest(labels, top)))));
-            }
-            Prediction::Several { labels, answered, .. } => {
-                let told = &labels[..*answered];
-                row.push(Value::Texts(told.iter().map(|one| one.label.clone()).collect()));
-                row.push(Value::Numbers(told.iter().map(|one| one.probability as f32).collect()));
-                row.extend(top.map(|top| Value::Text(Some(likeliest(labels, top)))));
-            }
-            Prediction::Spans { spans, .. } => {
-                row.push(Value::Text(Some(super::output::as_json(spans))));
-            }
-        }
-        self.bytes += row.iter().map(Value::bytes).sum::<usize>();
+    /// Adds a row, a value for each column.
+    pub fn write(&mut self, row: Vec<Cell>) -> Result<()> {
+        self.bytes += row.iter().map(bytes_of).sum::<usize>();
         self.rows.push(row);
         if self.rows.len() >= ROWS || self.bytes >= BYTES {
             self.group()?;
@@ -144,39 +62,28 @@ impl<W: Write + Send> ParquetAnswers<W> {
 
     /// Ends the file; one without rows still has its columns.
     pub fn finish(mut self) -> Result<W> {
-        // Where nobody told of any, the input has none.
-        self.begin(&[])?;
         self.group()?;
-        match self.state {
-            State::Begun { writer, .. } => writer.into_inner().map_err(|error| unwritten(&error)),
-            State::Waiting(_) | State::Lost => Err(lost()),
-        }
+        self.writer.into_inner().map_err(|error| unwritten(&error))
     }
 
     /// Writes the rows that are held.
     fn group(&mut self) -> Result<()> {
-        let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
+        let rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {
             return Ok(());
         }
-        match &mut self.state {
-            State::Begun { columns, writer } => {
-                write_group(writer, columns, &rows).map_err(|error| unwritten(&error))
-            }
-            State::Waiting(_) | State::Lost => Err(lost()),
-        }
+        write_group(&mut self.writer, &self.columns, &rows).map_err(|error| unwritten(&error))
     }
 }
 
-impl Value {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Text(text) => text.as_ref().map_or(0, String::len),
-            Self::Number(_) => 4,
-            Self::Texts(texts) => texts.iter().map(String::len).sum(),
-            Self::Numbers(numbers) => 4 * numbers.len(),
-        }
+fn bytes_of(cell: &Cell) -> usize {
+    match cell {
+        Cell::Absent => 0,
+        Cell::Text(text) | Cell::Json(text) => text.len(),
+        Cell::Number(_) => 4,
+        Cell::Texts(texts) => texts.iter().map(String::len).sum(),
+        Cell::Numbers(numbers) => 4 * numbers.len(),
     }
 }
 
@@ -216,32 +123,22 @@ fn field(name: &str, kind: Kind) -> Stored<TypePtr> {
 fn write_group<W: Write + Send>(
     writer: &mut SerializedFileWriter<W>,
     columns: &[(String, Kind)],
-    rows: &[Vec<Value>],
+    rows: &[Vec<Cell>],
 ) -> Stored<()> {
     let mut group = writer.next_row_group()?;
     for (place, (_, kind)) in columns.iter().enumerate() {
         let Some(mut column) = group.next_column()? else { break };
-        let cells = || rows.iter().map(|row| row.get(place));
+        let cells = rows.iter().map(|row| row.get(place).unwrap_or(&Cell::Absent));
         match kind {
             Kind::Text | Kind::Texts => {
-                let lists = cells().map(|cell| match cell {
-                    Some(Value::Text(text)) => text.as_slice(),
-                    Some(Value::Texts(texts)) => texts.as_slice(),
-                    Some(Value::Number(_) | Value::Numbers(_)) | None => &[],
-                });
-                let (values, levels) = flattened(lists);
+                let (values, levels) = flattened(cells.map(texts_of));
                 let values: Vec<ByteArray> =
                     values.into_iter().map(|text| ByteArray::from(text.as_str())).collect();
                 let column = column.typed::<ByteArrayType>();
                 column.write_batch(&values, Some(&levels.present), levels.repeated(*kind))?;
             }
             Kind::Number | Kind::Numbers => {
-                let lists = cells().map(|cell| match cell {
-                    Some(Value::Number(number)) => number.as_slice(),
-                    Some(Value::Numbers(numbers)) => numbers.as_slice(),
-                    Some(Value::Text(_) | Value::Texts(_)) | None => &[],
-                });
-                let (values, levels) = flattened(lists);
+                let (values, levels) = flattened(cells.map(numbers_of));
                 let values: Vec<f32> = values.into_iter().copied().collect();
                 let column = column.typed::<FloatType>();
                 column.write_batch(&values, Some(&levels.present), levels.repeated(*kind))?;
@@ -251,6 +148,22 @@ fn write_group<W: Write + Send>(
     }
     group.close()?;
     Ok(())
+}
+
+fn texts_of(cell: &Cell) -> &[String] {
+    match cell {
+        Cell::Text(text) | Cell::Json(text) => std::slice::from_ref(text),
+        Cell::Texts(texts) => texts,
+        Cell::Absent | Cell::Number(_) | Cell::Numbers(_) => &[],
+    }
+}
+
+fn numbers_of(cell: &Cell) -> &[f32] {
+    match cell {
+        Cell::Number(number) if number.is_finite() => std::slice::from_ref(number),
+        Cell::Numbers(numbers) => numbers,
+        Cell::Absent | Cell::Number(_) | Cell::Text(_) | Cell::Json(_) | Cell::Texts(_) => &[],
+    }
 }
 
 /// Which values are there, and which belong to the row of the one before.
@@ -295,9 +208,4 @@ fn unwritten(error: &ParquetError) -> Error {
         error.to_string()
     };
     Error::Unwritten { what: "the answers".to_owned(), source: std::io::Error::other(said) }
-}
-
-fn lost() -> Error {
-    let source = std::io::Error::other("an earlier part of them failed");
-    Error::Unwritten { what: "the answers".to_owned(), source }
 }

@@ -41,7 +41,7 @@ pub fn advise(
     let plan = PilotPlan::new(&trunk, asked)?;
     if let Some(folder) = asked.scratch.as_ref().filter(|folder| !folder.is_dir()) {
         let expected = "a folder that exists";
-        return Err(Complaint::new("--scratch", folder.display(), expected).into());
+        return Err(Complaint::new("scratch", folder.display(), expected).into());
     }
     // What clients keep is there once for every moment that a branch starts from, and once more.
     let moments = 1 + plan.warmups.iter().filter(|warmup| **warmup > 0).count();
@@ -86,7 +86,7 @@ fn scratch(
     match placement.location {
         StateLocation::Memory => {}
         StateLocation::Disk if trunk.draft.keep == Keep::Disk => {
-            return Err(Complaint::new("--scratch", "none", "a folder, since keep is \"disk\""));
+            return Err(Complaint::new("scratch", "none", "a folder, since keep is \"disk\""));
         }
         StateLocation::Disk => listener.note(&format!(
             "note: up to {} of what {} clients keep, with all branches, stay in memory; \

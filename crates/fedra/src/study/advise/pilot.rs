@@ -24,7 +24,7 @@ use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::traffic;
 use crate::prepare::prepared::Prepared;
 use crate::run::federate::Run;
-use crate::run::listener::{Finishes, Heard, Listener, Rounds};
+use crate::run::listener::{Event, Finishes, Heard, Listener, Rounds};
 use crate::text::grid::counted;
 use crate::text::headline::headline_of;
 
@@ -228,7 +228,7 @@ impl<'e> Pilot<'e> {
             }
             kernels.push(federation.model().subset(&kernel));
         }
-        listener.end();
+        listener.hear(Event::End);
         let models = (&untrained, federation.model());
         let kernels = match self.weigh(&mut fleet, models, &kernels, &trunk) {
             Err(error) if error.is_stop() => return Ok(Outcome::Interrupted),
@@ -248,7 +248,7 @@ impl<'e> Pilot<'e> {
             fleet = fleet.with_observer(listener.begin(&about));
             let against = (&trunk, tolerance);
             let branch = self.branch(&mut fleet, (warmup, &moment), against, listener)?;
-            listener.end();
+            listener.hear(Event::End);
             let Some(branch) = branch else { return Ok(Outcome::Interrupted) };
             rounds += branch.course.scenes.len() as u64;
             branches.push(branch);

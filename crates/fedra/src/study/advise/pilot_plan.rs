@@ -44,10 +44,10 @@ impl PilotPlan {
         let horizon = asked.rounds.unwrap_or(trunk.rounds);
         if !(2..=trunk.rounds).contains(&horizon) {
             let expected = format!("from 2 to the {} rounds of the experiment", trunk.rounds);
-            return Err(Complaint::new("--rounds", horizon, expected));
+            return Err(Complaint::new("rounds", horizon, expected));
         }
         if !(asked.tolerance.is_finite() && asked.tolerance >= 0.0) {
-            return Err(Complaint::new("--tolerance", asked.tolerance, "a number, 0 or more"));
+            return Err(Complaint::new("tolerance", asked.tolerance, "a number, 0 or more"));
         }
         let mut warmups = asked.warmups.clone();
         if warmups.is_empty() {
@@ -58,7 +58,7 @@ impl PilotPlan {
         warmups.dedup();
         if let Some(late) = warmups.iter().find(|warmup| **warmup >= horizon) {
             let expected = format!("below {horizon}: a branch needs a round to show anything");
-            return Err(Complaint::new("--warmups", late, expected));
+            return Err(Complaint::new("warmups", late, expected));
         }
         Ok(Self { horizon, warmups, tolerance: asked.tolerance })
     }
@@ -108,6 +108,6 @@ mod tests {
             assert!(refused.starts_with("federation.rounds: found 1, expected at least 2"));
         }
         let refused = plan(4, Some(1)).unwrap_err().to_string();
-        assert!(refused.starts_with("--rounds: found 1, expected from 2 to the 4"), "{refused}");
+        assert!(refused.starts_with("rounds: found 1, expected from 2 to the 4"), "{refused}");
     }
 }

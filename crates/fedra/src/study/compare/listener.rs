@@ -4,32 +4,31 @@ use crate::run::listener::{Listener, Silent};
 
 /// Follows the runs of a comparison, of which several may be on at a time.
 pub trait CompareListener {
-    /// Something that a person should know.
-    fn note(&self, line: &str);
+    /// Something happened to the runs.
+    fn hear(&self, event: RunEvent<'_>);
 
-    /// Who follows the rows of the runs while they are read and tokenised, before anything runs.
+    /// Who takes notes, and follows the rows of the runs while they are read and tokenised, before anything runs.
     fn preparation(&self) -> &dyn Listener;
-
-    /// Runs are about to begin: those that tune, or those that are compared.
-    fn begin(&self, runs: &RunsAhead<'_>);
-
-    /// A round of the named run is complete.
-    fn round(&self, run: &str, told: &str);
-
-    /// How far the round is that the named run is at: `in round 3/20: step 120/400`.
-    fn within(&self, run: &str, told: &str);
-
-    /// The named run is complete; what its last round told comes with it.
-    fn complete(&self, run: &str, told: &str);
-
-    /// The named run broke down; the others go on.
-    fn failed(&self, run: &str, reason: &str);
-
-    /// The runs that began last are over.
-    fn end(&self);
 
     /// Whether to stop. Runs that are on end after their step.
     fn stops(&self) -> bool;
+}
+
+/// What happens to the runs of a comparison, each by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEvent<'a> {
+    /// Runs are about to begin: those that tune, or those that are compared.
+    Begin(RunsAhead<'a>),
+    /// A round is complete, and how it went.
+    Round(&'a str, &'a str),
+    /// How far the current round is: `in round 3/20: step 120/400`.
+    Within(&'a str, &'a str),
+    /// A run is complete, and how its last round went.
+    Complete(&'a str, &'a str),
+    /// A run broke down, and why; the others go on.
+    Failed(&'a str, &'a str),
+    /// The runs that began last are over.
+    End,
 }
 
 /// Runs that are about to begin or go on.
@@ -46,23 +45,11 @@ pub struct RunsAhead<'a> {
 }
 
 impl CompareListener for Silent {
-    fn note(&self, _line: &str) {}
+    fn hear(&self, _event: RunEvent<'_>) {}
 
     fn preparation(&self) -> &dyn Listener {
         self
     }
-
-    fn begin(&self, _runs: &RunsAhead<'_>) {}
-
-    fn round(&self, _run: &str, _told: &str) {}
-
-    fn within(&self, _run: &str, _told: &str) {}
-
-    fn complete(&self, _run: &str, _told: &str) {}
-
-    fn failed(&self, _run: &str, _reason: &str) {}
-
-    fn end(&self) {}
 
     fn stops(&self) -> bool {
         false

@@ -22,7 +22,7 @@ mod workers;
 mod written;
 
 pub use comparison::{Comparison, Judged, Line, Row, Standing};
-pub use listener::{CompareListener, RunsAhead};
+pub use listener::{CompareListener, RunEvent, RunsAhead};
 pub use page::Page;
 pub use process_pool::{INTERRUPTED, ProcessPool};
 pub use statistics::{Average, Verdict, quantile};
@@ -33,7 +33,8 @@ pub use workers::Workers;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Context, Result, refuse};
+use crate::config::complaint::Complaint;
+use crate::error::{Context, Result};
 use crate::folder::lock::Lock;
 use crate::folder::run_files::{COMPARISON, EXPERIMENT};
 use crate::folder::run_folder::Folder;
@@ -74,15 +75,17 @@ pub fn compare(
     listener: &dyn CompareListener,
 ) -> Result<Option<Compared>> {
     if out.exists() && !out.is_dir() {
-        refuse!("--out: found the file {}, expected a folder", out.display());
+        let found = format!("the file {}", out.display());
+        return Err(Complaint::new("out", found, "a folder").into());
     }
     Lock::check(out)?;
     if out.join(EXPERIMENT).exists() {
-        refuse!("--out: found a run in {}, expected a folder of comparisons", out.display());
+        let found = format!("a run in {}", out.display());
+        return Err(Complaint::new("out", found, "a folder of comparisons").into());
     }
     let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {
-        listener.note(note);
+        listener.preparation().note(note);
     }
     // Held until the tables are written.
     let _held = Folder::claim(out)?;
@@ -111,8 +114,8 @@ pub fn compare(
             .with_context(|| format!("cannot write {name}"))?;
     }
     if let Err(error) = report::write_comparison(out) {
-        listener
-            .note(&format!("warning: there is no page of this comparison: {}", error.in_words()));
+        let warning = format!("warning: there is no page of this comparison: {}", error.in_words());
+        listener.preparation().note(&warning);
     }
     Ok(Some(compared))
 }

@@ -75,8 +75,9 @@ impl Page {
     /// For a page in HTML: the tables, then the notes.
     pub fn contents(&self) -> Vec<Content> {
         let table = |(heading, grid): &(String, Grid)| {
-            let caption = format!("{}.", sentence(heading));
-            Content::Table(fedra_report::Table { caption, ..grid.table() })
+            // A heading begins a sentence; the name of a score stays as it is.
+            let rest = heading.strip_prefix("at ").map(|rest| format!("At {rest}."));
+            Content::Table(grid.table(rest.unwrap_or_else(|| format!("{heading}."))))
         };
         let notes = self.notes.iter().map(|note| Content::Words(note.clone()));
         self.tables.iter().map(table).chain(notes).collect()
@@ -96,14 +97,6 @@ impl Page {
     }
 }
 
-/// A heading as the beginning of a sentence; the name of a score stays as it is.
-fn sentence(heading: &str) -> String {
-    match heading.strip_prefix("at ") {
-        Some(rest) => format!("At {rest}"),
-        None => heading.to_owned(),
-    }
-}
-
 fn interval(comparison: &Comparison) -> String {
     match comparison.seeds.len() {
         1 => String::new(),
@@ -118,12 +111,9 @@ fn lines(comparison: &Comparison) -> Grid {
     headings.extend(tuned.then_some("tuned"));
     headings.extend([">up", ">down", ">of full", ">compute", ">rounds", ">time"]);
     headings.extend(epsilon.then_some(">epsilon"));
-    let costs = headings.iter().position(|heading| *heading == ">up");
-    let mut grid = Grid::with(&headings.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let mut grid = Grid::new(headings);
     // What they reached, and below it what that took.
-    if let Some(column) = costs {
-        grid.part_at(column);
-    }
+    grid.part_at(if tuned { 4 } else { 3 });
     for line in &comparison.variants {
         let [score, difference] = score_cells(&line.standing);
         let mut cells = vec![line.name.clone(), score, difference];
@@ -139,7 +129,7 @@ fn lines(comparison: &Comparison) -> Grid {
         cells.extend(
             epsilon.then(|| line.epsilon.map_or_else(dash, |epsilon| shown::up(epsilon, 2))),
         );
-        grid.add(cells);
+        grid.row(cells);
     }
     grid
 }

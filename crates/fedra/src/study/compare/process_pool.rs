@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::{Context, Result};
+use crate::process::locked;
 
 /// A run to be carried out: its folder holds the experiment.
 #[derive(Clone, Debug)]
@@ -191,11 +192,6 @@ fn listen(stderr: ChildStderr, line: &dyn Fn(String)) -> String {
         line(text);
     }
     error
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // What is behind these is a counter and a list: no panic leaves half of one.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a run's line tells of a round, if it does: `METHOD round 3/20 ...`, and not `warning: ...`.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::listener::{CompareListener, RunsAhead};
+use super::listener::{CompareListener, RunEvent, RunsAhead};
 use super::process_pool::{Ending, Job, News};
 use super::tune::{self, Trial};
 use super::variants::{Assignment, Variant, combinations, folder_name, label};
@@ -204,7 +204,7 @@ impl<'a> Progression<'a> {
             }
             if !told {
                 let shown = folder.display();
-                self.listener.note(&format!(
+                self.listener.preparation().note(&format!(
                     "{name}: waiting for {holder}, which is still at work in {shown}"
                 ));
                 told = true;
@@ -243,7 +243,8 @@ impl<'a> Progression<'a> {
             };
             if let Some(why) = why {
                 if let Some(why) = why {
-                    self.listener.note(&format!("{}: {why}, runs anew", task.name));
+                    let note = format!("{}: {why}, runs anew", task.name);
+                    self.listener.preparation().note(&note);
                 }
                 drop(Folder::create(&task.folder, &task.experiment)?);
             }
@@ -257,25 +258,28 @@ impl<'a> Progression<'a> {
         let (all, missing) = (tasks.len(), jobs.len());
         let listener = self.listener;
         let (runs, complete) = (counted(all as u64, "run"), (all - missing) as u64);
-        listener.note(&format!("{what}: {runs}, {complete} complete already"));
-        listener.begin(&RunsAhead { what, complete, rounds, done });
+        let note = format!("{what}: {runs}, {complete} complete already");
+        listener.preparation().note(&note);
+        listener.hear(RunEvent::Begin(RunsAhead { what, complete, rounds, done }));
         let mut failures = Vec::new();
         let mut last = vec![String::new(); jobs.len()];
         let tell = &mut |place: usize, news| match news {
             News::Round(told) => {
-                listener.round(&jobs[place].name, &told);
+                listener.hear(RunEvent::Round(&jobs[place].name, &told));
                 last[place] = told;
             }
-            News::Within(told) => listener.within(&jobs[place].name, &told),
-            News::Over(Ending::Complete) => listener.complete(&jobs[place].name, &last[place]),
+            News::Within(told) => listener.hear(RunEvent::Within(&jobs[place].name, &told)),
+            News::Over(Ending::Complete) => {
+                listener.hear(RunEvent::Complete(&jobs[place].name, &last[place]));
+            }
             News::Over(Ending::Interrupted) => {}
             News::Over(Ending::Failed(reason)) => {
-                listener.failed(&jobs[place].name, &reason);
+                listener.hear(RunEvent::Failed(&jobs[place].name, &reason));
                 failures.push(format!("{}: {reason}", jobs[place].name));
             }
         };
         let undisturbed = workers.run(&jobs, &|| listener.stops(), tell);
-        listener.end();
+        listener.hear(RunEvent::End);
         self.done.failures.extend(failures);
         Ok(undisturbed)
     }

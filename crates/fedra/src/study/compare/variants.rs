@@ -78,12 +78,8 @@ pub fn expand(subjects: &[Subject]) -> Result<Vec<Variant>> {
     }
     let mut names = BTreeSet::new();
     if let Some(twice) = all.iter().find(|variant| !names.insert(variant.name.clone())) {
-        return Err(Complaint::new(
-            "compare",
-            format!("two variants {:?}", twice.name),
-            "every name once",
-        )
-        .into());
+        let found = format!("two variants {:?}", twice.name);
+        return Err(Complaint::new("compare", found, "every name once").into());
     }
     Ok(all)
 }
@@ -106,15 +102,7 @@ pub fn label((key, value): &Assignment, among: &[Assignment]) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let alike = among.iter().filter(|(other, _)| last(other) == last(key)).count();
     let key = if alike > 1 { key.clone() } else { last(key) };
-    let value = match value {
-        Value::String(text) => text.clone(),
-        other @ (Value::Integer(_)
-        | Value::Float(_)
-        | Value::Boolean(_)
-        | Value::Datetime(_)
-        | Value::Array(_)
-        | Value::Table(_)) => other.to_string(),
-    };
+    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     // A method's name says what it is.
     if key == "name" { value } else { format!("{key}={value}") }
 }
@@ -176,10 +164,7 @@ mod tests {
             file: "x.toml".into(),
             name: "x".to_owned(),
             variants: variants.iter().map(named).collect(),
-            sweep: sweep
-                .iter()
-                .map(|axis| written::axis(axis, "--sweep").expect("legal"))
-                .collect(),
+            sweep: sweep.iter().map(|axis| written::axis(axis, "sweep").expect("legal")).collect(),
             tune: Vec::new(),
         }
     }
@@ -213,7 +198,7 @@ mod tests {
     #[test]
     fn a_variant_may_be_tuned_in_a_grid_of_its_own() {
         let mut subject = subject(&["avg", "adam"], &[]);
-        let axis = |text: &str| written::axis(text, "--tune").expect("legal");
+        let axis = |text: &str| written::axis(text, "tune").expect("legal");
         subject.tune = vec![axis("work.rate=1,2"), axis("work.batch=4,8")];
         subject.variants[1].tune =
             "'work.rate' = [3, 4]\n'method.rate' = [5, 6]".parse().expect("TOML");

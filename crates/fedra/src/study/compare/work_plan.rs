@@ -57,11 +57,11 @@ impl WorkPlan {
             let table = base.compare.unwrap_or_default();
             let mut sweep = written::axes(&table.sweep, "compare.sweep").map_err(point)?;
             let mut tune = written::axes(&table.tune, "compare.tune").map_err(point)?;
-            for (flag, texts, axes) in
-                [("--sweep", &asked.sweeps, &mut sweep), ("--tune", &asked.tunes, &mut tune)]
+            for (name, texts, axes) in
+                [("sweep", &asked.sweeps, &mut sweep), ("tune", &asked.tunes, &mut tune)]
             {
                 for text in texts {
-                    let axis = written::axis(text, flag)?;
+                    let axis = written::axis(text, name)?;
                     // What the command line says of a key goes before what the file says.
                     axes.retain(|other| other.key != axis.key);
                     axes.push(axis);

@@ -4,14 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use fedra_client::Observer;
-use fedra_data::Preparing;
-use fedra_engine::{ParamValues, RoundReport};
 
 use super::process_pool::{Ending, Job, News, ProcessPool};
 use crate::error::Error;
 use crate::process::forget_peak;
 use crate::run::federate;
-use crate::run::listener::{Listener, Rounds};
+use crate::run::listener::{Event, Listener, Rounds};
 use crate::run::start::{Resumed, resume};
 use crate::text::headline::round_line;
 
@@ -89,26 +87,16 @@ struct OneOf<'a> {
 
 impl Listener for OneOf<'_> {
     /// What is worth a note was told when all runs were checked.
-    fn note(&self, _line: &str) {}
-
-    fn warn(&self, _line: &str) {}
-
-    fn preparing(&self, _step: &Preparing) {}
-
-    fn prepared(&self) {}
+    fn hear(&self, event: Event<'_>) {
+        if let Event::Round(report) = event {
+            (self.round)(round_line(report, self.rounds.get()));
+        }
+    }
 
     fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         self.rounds.set(rounds.rounds);
         Arc::new(fedra_client::Silent)
     }
-
-    fn round(&self, report: &RoundReport) {
-        (self.round)(round_line(report, self.rounds.get()));
-    }
-
-    fn model(&self, _completed: u32, _model: &ParamValues) {}
-
-    fn end(&self) {}
 
     fn stops(&self) -> bool {
         (self.stops)()

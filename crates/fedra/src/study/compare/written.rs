@@ -23,34 +23,31 @@ pub fn axes(table: &Table, place: &str) -> Result<Vec<Axis>, Complaint> {
 fn gather(table: &Table, above: &str, place: &str, axes: &mut Vec<Axis>) -> Result<(), Complaint> {
     for (key, value) in table {
         let key = if above.is_empty() { key.clone() } else { format!("{above}.{key}") };
-        match value {
-            Value::Table(inner) => gather(inner, &key, place, axes)?,
-            Value::Array(values) => axes.push(checked(key, values.clone(), place)?),
-            other @ (Value::String(_)
-            | Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Datetime(_)) => {
-                let expected = "a list of values, as in [1, 2, 3]";
-                return Err(Complaint::new(&format!("{place}.{key}"), other, expected));
-            }
+        if let Some(inner) = value.as_table() {
+            gather(inner, &key, place, axes)?;
+            continue;
         }
+        let Some(values) = value.as_array() else {
+            let expected = "a list of values, as in [1, 2, 3]";
+            return Err(Complaint::new(&format!("{place}.{key}"), value, expected));
+        };
+        axes.push(checked(key, values.clone(), place)?);
     }
     Ok(())
 }
 
 /// An axis on the command line: `key=v1,v2,...`.
-pub fn axis(assignment: &str, flag: &str) -> Result<Axis, Complaint> {
+pub fn axis(assignment: &str, place: &str) -> Result<Axis, Complaint> {
     let Some((key, text)) = assignment.split_once('=').filter(|(key, _)| !key.trim().is_empty())
     else {
-        return Err(Complaint::new(flag, assignment, "key=value,value,..."));
+        return Err(Complaint::new(place, assignment, "key=value,value,..."));
     };
     // Values that hold commas themselves are legal TOML; bare words are not and hold none.
     let values = match format!("list = [{text}]").parse::<Table>().map(|mut t| t.remove("list")) {
         Ok(Some(Value::Array(values))) => values,
         Ok(_) | Err(_) => text.split(',').map(|word| read_value(word.trim())).collect(),
     };
-    checked(key.trim().to_owned(), values, flag)
+    checked(key.trim().to_owned(), values, place)
 }
 
 fn checked(key: String, values: Vec<Value>, place: &str) -> Result<Axis, Complaint> {
@@ -62,7 +59,7 @@ fn checked(key: String, values: Vec<Value>, place: &str) -> Result<Axis, Complai
         return Err(Complaint::new(&whole, format!("{} twice", twice.1), "every value once"));
     }
     if ["name", "seed", "compare"].contains(&key.split('.').next().unwrap_or_default()) {
-        let expected = "another key; seeds are counted by compare.seeds or --seeds";
+        let expected = "another key; seeds are counted by compare.seeds";
         return Err(Complaint::new(&whole, "a key that names the run", expected));
     }
     Ok(Axis { key, values })
@@ -84,7 +81,7 @@ mod tests {
 
     #[test]
     fn values_on_the_command_line_are_toml_or_words() {
-        let values = |text: &str| axis(text, "--sweep").expect("legal").values;
+        let values = |text: &str| axis(text, "sweep").expect("legal").values;
         assert_eq!(values("k=1,2"), [Value::Integer(1), Value::Integer(2)]);
         assert_eq!(values("s=even, last"), ["even", "last"].map(|w| Value::String(w.into())));
         assert_eq!(values("x={ uniform = 4 },{ uniform = 5 }").len(), 2);
@@ -92,8 +89,8 @@ mod tests {
 
     #[test]
     fn what_is_no_list_of_different_values_is_refused() {
-        let refused = |text: &str| axis(text, "--sweep").expect_err("refused").to_string();
-        assert_eq!(refused("k=1,2,1"), "--sweep.k: found 1 twice, expected every value once");
+        let refused = |text: &str| axis(text, "sweep").expect_err("refused").to_string();
+        assert_eq!(refused("k=1,2,1"), "sweep.k: found 1 twice, expected every value once");
         assert!(refused("seed=1,2").contains("compare.seeds"));
         assert!(refused("k").contains("expected key=value,value"));
         let table: Table = "method.k = 3".parse().expect("TOML");

@@ -1,0 +1,58 @@
+//! A proposal held against its rows: nothing that a command would refuse is handed out.
+
+use fedra_data::AnswerForm;
+use fedra_model::hf::Config;
+
+use super::proposal::Proposal;
+use crate::config::complaint::Complaint;
+use crate::config::{Experiment, ModelSource, Overrides};
+use crate::error::{Context, Result};
+use crate::prepare::holdings::Holdings;
+use crate::prepare::token_lengths::TokenLengths;
+use crate::run::listener::Listener;
+
+impl Proposal {
+    /// The same proposal with as many tokens for an example as its rows have, counted with the model's own
+    /// tokenizer, as far as the model reads them. The rows are read and dealt for it: nothing that a command
+    /// would refuse is handed out.
+    pub fn measured(mut self, listener: &dyn Listener) -> Result<Self> {
+        let most = self.training.most_tokens(&self.roles);
+        self.training.max_tokens.value = most;
+        let experiment = experiment_of(&self.to_toml(""), "experiment")?;
+        check_preset(&experiment)?;
+        let holdings = Holdings::heard(&experiment, listener)
+            .context("its rows cannot be used as proposed")?;
+        let lengths = TokenLengths::of_experiment(&experiment, &holdings)
+            .context("its rows cannot be cut into tokens")?;
+        self.training.fit(&lengths, &self.roles);
+        Ok(self)
+    }
+
+    /// The text, once it has been read back.
+    pub fn checked(&self, file: &str, name: &str) -> Result<String> {
+        let text = self.to_toml(file);
+        experiment_of(&text, name)?;
+        Ok(text)
+    }
+}
+
+/// Refuses an encoder with fresh weights for a task that is answered in text.
+fn check_preset(experiment: &Experiment) -> Result<()> {
+    let ModelSource::Fresh(config, _) = &experiment.model else { return Ok(()) };
+    let is_encoder = matches!(**config, Config::Bert(_));
+    if !is_encoder || experiment.task.answer_form() == AnswerForm::Labels {
+        return Ok(());
+    }
+    let preset = experiment.draft.model.preset.as_deref().unwrap_or_default();
+    let found = format!("{preset:?}, which is an encoder");
+    let expected = format!("a decoder for the task {}", experiment.task.name());
+    let hint = "the preset smollm2 is one, so is many a pretrained model; a column with labels is what an \
+                encoder can learn";
+    Err(Complaint::new("preset", found, expected).with_hint(hint).into())
+}
+
+/// The experiment that a proposal's text says. No file holds the text yet, so no error shall point into one.
+fn experiment_of(text: &str, name: &str) -> Result<Experiment> {
+    Experiment::from_text(text, "", name, &Overrides::default())
+        .context("the experiment that follows from it is refused")
+}
